@@ -25,12 +25,18 @@ struct PeakRates {
   bool operator==(const PeakRates&) const = default;
 };
 
-/// Fractions of peaks that well-shaped work reaches: the only constants that are fitted per device. Effects of a
-/// shape (tiles, waves) are the price model's.
+/// Fractions of peaks that well-shaped work reaches: fitted per device, on kernels alone (scripts/fit_kernels). Effects
+/// of a shape (tiles, waves) are the price model's.
 struct Efficiency {
-  Ratio gemm{800'000};
+  Ratio gemm{800'000};                ///< of matrix products, each measured by itself
+  Ratio attention{700'000};           ///< of fused attention, products and exponentials
+  Ratio attention_backward{500'000};  ///< of its products
+  Ratio sustained = one;              ///< what is left of these three in a step: power lowers the clock within seconds
+  Ratio epilogue{400'000};            ///< share of a product's result that no multiplication hides as it is written
   Ratio memory{850'000};
   Ratio communication{800'000};  ///< of every link's bandwidth
+  /// How far kernels and collectives may be off, as a share of their time: what ranges of step times are made of.
+  Ratio kernel_error{150'000}, communication_error{250'000};
   std::string source = "default: nothing fitted for this device";
 
   bool operator==(const Efficiency&) const = default;
@@ -46,6 +52,7 @@ struct Device {
   std::int32_t multiprocessors = 132;
   PeakRates peak = {};
   Bandwidth memory_bandwidth{3'350'000'000'000};
+  Duration kernel_latency;  ///< of kernels bound by memory, besides their bytes
   Efficiency efficiency = {};
   Estimate blas_handle = {};  ///< what one cuBLAS handle takes beside the workspace that a framework hands it
 
@@ -78,6 +85,8 @@ struct Node {
   Duration latency{600'000};             ///< from device to device by NVLink
   std::int32_t nvlink_group = 2;         ///< with NvLink: this many neighbours are joined pairwise, others by the host
   Bandwidth nic_bandwidth{50'000'000'000};  ///< of each
+  Duration collective_start;                ///< what NCCL takes once for a collective
+  Duration collective_step{2'800'000};      ///< what it takes for each step over NVLink, besides the wire's latency
 
   bool operator==(const Node&) const = default;
 };

@@ -16,8 +16,8 @@ __extension__ using Wide = __int128;
 
 // What software takes per step: NCCL's own figures (src/graph/tuning.cc, hwLatencies, 2.30) for a ring with the Simple
 // protocol, 3.4, 5.7 and 14 us over NVLink, PCIe and the network, less those with LL, 0.6, 1.0 and 2.7 us, which are
-// little more than the wire and stand in the cluster files. NCCL's LL protocols for small messages are not told apart.
-constexpr Duration nvlink_step = 2'800_ns;
+// little more than the wire and stand in the cluster files, as do NVLink's 2.8 us where they were measured. NCCL's LL
+// protocols for small messages are not told apart.
 constexpr Duration pcie_step = 4'700_ns;
 constexpr Duration network_step = 11'300_ns;
 // The same table gives 25 us for a pass through the switch, whatever it does.
@@ -57,8 +57,8 @@ Placement place(const Fabric& fabric, std::span<const std::int32_t> devices) {
   return placement;
 }
 
-Duration step_latency(const Passage& way) {
-  return way.latency + (way.leaves_node ? network_step : way.by_host ? pcie_step : nvlink_step);
+Duration step_latency(const Fabric& fabric, const Passage& way) {
+  return way.latency + (way.leaves_node ? network_step : way.by_host ? pcie_step : fabric.node.collective_step);
 }
 
 /// Adds up what messages put on links, and the slowest steps inside nodes and between them.
@@ -73,11 +73,13 @@ class Tally {
     const Passage way =
         walk(fabric_, from, to, [&](LinkId link, std::int32_t spine) { add(link, spine < 0 ? whole : parts); });
     Duration& slowest = way.leaves_node ? remote_ : local_;
-    slowest = std::max(slowest, step_latency(way));
+    slowest = std::max(slowest, step_latency(fabric_, way));
   }
 
   void on_link(LinkId link, std::int64_t parts) { add(link, parts * fabric_.spines); }
 
+  /// Of the collective as a whole.
+  [[nodiscard]] Duration start() const { return fabric_.node.collective_start; }
   [[nodiscard]] Duration local() const { return local_; }
   [[nodiscard]] Duration remote() const { return remote_; }
 
@@ -158,7 +160,7 @@ CollectivePlan ring(Tally& tally, const Placement& placement, CollectiveKind kin
     if (broadcast && to == root) return;  // it has what would come round
     tally.message(from, to, times * (broadcast ? n : rounds * (n - 1)));
   });
-  return tally.plan(Algorithm::Ring, n * rings, ring_latency(placement, tally, rounds));
+  return tally.plan(Algorithm::Ring, n * rings, tally.start() + ring_latency(placement, tally, rounds));
 }
 
 /// The parent of place i in NCCL's binary tree over n places, -1 for the root (src/graph/trees.cc, ncclGetBtree):
@@ -213,7 +215,8 @@ Members heads_of(const Placement& placement, std::int32_t c) {
 CollectivePlan tree(Tally& tally, const Placement& placement) {
   if (placement.count() == 1) {
     double_tree(tally, placement.nodes.front(), 1);
-    return tally.plan(Algorithm::Tree, 2, std::int64_t{2} * tree_depth(placement.members) * tally.local());
+    const Duration one_way = std::int64_t{tree_depth(placement.members)} * tally.local();
+    return tally.plan(Algorithm::Tree, 2, tally.start() + 2 * one_way);
   }
   // Every member heads its node's chain once, with a share of the data.
   const std::int32_t channels = std::max(placement.local, 1);
@@ -227,7 +230,7 @@ CollectivePlan tree(Tally& tally, const Placement& placement) {
     });
   }
   const Duration one_way = chain * tally.local() + std::int64_t{tree_depth(placement.count())} * tally.remote();
-  return tally.plan(Algorithm::Tree, std::int64_t{2} * channels, 2 * one_way);
+  return tally.plan(Algorithm::Tree, std::int64_t{2} * channels, tally.start() + 2 * one_way);
 }
 
 /// Parts are of S / (l m).
@@ -244,7 +247,7 @@ CollectivePlan hierarchical(Tally& tally, const Placement& placement, Collective
       tally.message(heads[i], heads[(i + 1) % heads.size()], rounds * (m - 1));
   }
   const Duration latency = rounds * ((l - 1) * tally.local() + (m - 1) * tally.remote());
-  return tally.plan(Algorithm::Hierarchical, l * m, latency);
+  return tally.plan(Algorithm::Hierarchical, l * m, tally.start() + latency);
 }
 
 /// Parts are of S / (2 l percent): in-switch traffic counts as more bytes for its lower efficiency.
@@ -261,7 +264,7 @@ CollectivePlan nvls(Tally& tally, const Fabric& fabric, const Placement& placeme
       tally.on_link(way.shares.back().link, 2 * 100 * down);
     }
   }
-  Duration latency = fabric.node.latency + nvls_pass;
+  Duration latency = tally.start() + fabric.node.latency + nvls_pass;
   if (placement.count() > 1) {
     for (std::int32_t c = 0; c < placement.local; ++c) double_tree(tally, heads_of(placement, c), percent);
     latency += std::int64_t{2} * tree_depth(placement.count()) * tally.remote();
@@ -275,7 +278,7 @@ CollectivePlan direct(Tally& tally, const Placement& placement) {
   for (const std::int32_t from : all)
     for (const std::int32_t to : all)
       if (from != to) tally.message(from, to, 1);
-  return tally.plan(Algorithm::Direct, placement.members, std::max(tally.local(), tally.remote()));
+  return tally.plan(Algorithm::Direct, placement.members, tally.start() + std::max(tally.local(), tally.remote()));
 }
 
 bool has_nvls(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
@@ -353,7 +356,7 @@ TransferPrice alpha_beta(const Fabric& fabric, std::span<const std::int32_t> dev
 }  // namespace
 
 Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to) {
-  return step_latency(walk(fabric, from, to, [](LinkId, std::int32_t) {}));
+  return step_latency(fabric, walk(fabric, from, to, [](LinkId, std::int32_t) {}));
 }
 
 std::vector<CollectivePlan> collective_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
@@ -468,7 +471,9 @@ TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> d
     std::rotate(ring.begin(), ring.begin() + static_cast<std::ptrdiff_t>(root), ring.end());
     all.add(price_of(collective_plans(fabric, ring, CollectiveKind::Broadcast).front(), part));
   }
-  return model == PriceModel::Routed ? all.price() : unshared(all.price(), fabric);
+  TransferPrice price = all.price();
+  if (kind == CollectiveKind::AllToAll) price.latency += fabric.node.collective_start;  // broadcasts have theirs
+  return model == PriceModel::Routed ? price : unshared(price, fabric);
 }
 
 TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to, Bytes bytes,

@@ -19,6 +19,7 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/fabric_text.hpp"
+#include "scenarios/report/kernels_text.hpp"
 #include "sim/clock/summary.hpp"
 
 namespace tidemark::cli {
@@ -95,6 +96,7 @@ int run(const Asked& asked) {
     if (asked.show == "communicators") return communicators_text(job, rank);
     if (asked.show == "program") return program_text(job, rank);
     if (asked.show == "prices") return prices_text(job, rank);
+    if (asked.show == "kernels") return kernels_text(job, rank);
     return fabric_text(job, last_step(trace));
   };
   answer(shown(), asked.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
@@ -114,8 +116,8 @@ Verb explain_verb(CLI::App& app) {
       "peak (of device memory), allocated (its peak), host (the peak of its memory), end, or an op's number");
   verb->add_flag("--all", asked->all, "every tensor on its own line, not layers taken together");
   verb->add_option("--show", asked->show, "what to print")
-      ->check(CLI::IsMember(
-          {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}));
+      ->check(CLI::IsMember({"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "kernels",
+                             "fabric", "timeline"}));
   return {verb, [asked] { return run(*asked); }, &asked->scenario};
 }
 

@@ -22,6 +22,7 @@ constexpr IntegerRange nic_count{1, 1024};
 constexpr IntegerRange leaf_nodes{1, 1024};
 constexpr IntegerRange multiprocessor_count{1, 4096};
 constexpr Ratio least_fraction{1};
+constexpr Ratio most_error{900'000};
 constexpr Ratio most_oversubscription = one * 1000;
 
 // Bounds keep sums and times within 64 bits: 1 TB at the lowest bandwidth takes 12 days; a leaf of 1024 x 1024 NICs at
@@ -30,6 +31,11 @@ constexpr Bandwidth least_bandwidth{1'000'000};
 constexpr Bandwidth most_bandwidth{100'000'000'000'000};
 constexpr Bandwidth most_nic_bandwidth{1'000'000'000'000};
 constexpr Duration most_latency{picoseconds_per_second};
+// Of a kernel that is bound by memory, besides its bytes: what SimuMax gives with the bandwidth that it measured on
+// B200 (MooreThreads/SimuMax@4dcaae5, configs/system/b200_bf16_ceperm.json); its figure of an A100 is 40 us.
+constexpr Duration usual_kernel_latency{30'000'000};
+// NCCL's own figures (src/graph/tuning.cc, 2.30): baseLatencies and hwLatencies of a ring with the Simple protocol.
+constexpr Duration usual_collective_start{8'400'000};
 constexpr OperationRate least_rate{1'000'000};
 constexpr OperationRate most_rate{1'000'000'000'000'000'000};
 
@@ -128,8 +134,16 @@ Efficiency read_efficiency(TomlReader table) {
   Efficiency efficiency;
   if (!table.present()) return efficiency;
   efficiency.gemm = table.ratio("gemm", least_fraction, one).value_or(efficiency.gemm);
+  efficiency.attention = table.ratio("attention", least_fraction, one).value_or(efficiency.attention);
+  efficiency.attention_backward =
+      table.ratio("attention_backward", least_fraction, one).value_or(efficiency.attention_backward);
+  efficiency.sustained = table.ratio("sustained", least_fraction, one).value_or(efficiency.sustained);
+  efficiency.epilogue = table.ratio("epilogue", Ratio{}, one).value_or(efficiency.epilogue);
   efficiency.memory = table.ratio("memory", least_fraction, one).value_or(efficiency.memory);
   efficiency.communication = table.ratio("communication", least_fraction, one).value_or(efficiency.communication);
+  efficiency.kernel_error = table.ratio("kernel_error", Ratio{}, most_error).value_or(efficiency.kernel_error);
+  efficiency.communication_error =
+      table.ratio("communication_error", Ratio{}, most_error).value_or(efficiency.communication_error);
   efficiency.source = table.string("source", Presence::Required).value_or("");
   table.refuse_unknown_keys();
   return efficiency;
@@ -146,6 +160,7 @@ Device read_device(TomlReader table) {
   device.multiprocessors = narrow(
       table.integer("multiprocessors", multiprocessor_count, Presence::Required).value_or(device.multiprocessors));
   device.memory_bandwidth = read_bandwidth(table, "memory_bandwidth");
+  device.kernel_latency = table.has("kernel_latency") ? read_latency(table, "kernel_latency") : usual_kernel_latency;
   device.peak = read_peak(table.table("peak", Presence::Required));
   device.efficiency = read_efficiency(table.table("efficiency"));
   device.context = read_estimate(table.table("context", Presence::Required));
@@ -181,16 +196,18 @@ void refuse_idle(TomlReader& table, std::string_view key, std::string_view becau
 void read_node_link(TomlReader& table, Node& node) {
   node.link = read_name(table, "link", node_link_names, {}, Presence::Required).value_or(node.link);
   if (!table.sound("link")) {
-    for (const std::string_view key : {"bandwidth", "latency", "nvlink_group"}) table.raw(key);
+    for (const std::string_view key : {"bandwidth", "latency", "nvlink_group", "collective_step"}) table.raw(key);
     return;
   }
   const std::string chosen = fmt::format("link = \"{}\"", word(node_link_names, node.link));
   if (node.link == NodeLink::Pcie) {
     refuse_idle(table, "bandwidth", chosen);
     refuse_idle(table, "latency", chosen);
+    refuse_idle(table, "collective_step", chosen);
   } else {
     node.bandwidth = read_bandwidth(table, "bandwidth");
     node.latency = read_latency(table, "latency");
+    if (table.has("collective_step")) node.collective_step = read_latency(table, "collective_step");
   }
   if (node.link != NodeLink::NvLink) return refuse_idle(table, "nvlink_group", chosen);
   node.nvlink_group = narrow(table.integer("nvlink_group", {2, 1024}, Presence::Required).value_or(node.nvlink_group));
@@ -207,6 +224,8 @@ Node read_node(TomlReader table) {
   read_node_link(table, node);
   node.nics = narrow(table.integer("nics", nic_count, Presence::Required).value_or(node.nics));
   node.nic_bandwidth = read_bandwidth(table, "nic_bandwidth", most_nic_bandwidth);
+  node.collective_start =
+      table.has("collective_start") ? read_latency(table, "collective_start") : usual_collective_start;
   table.refuse_unknown_keys();
   return node;
 }

@@ -355,7 +355,7 @@ constexpr auto harmless_flags = std::to_array<std::string_view>(
      "overlap-param-gather", "use-torch-optimizer-for-cpu-offload", "cpu-offloading-weights",
      "cpu-offloading-double-buffering", "no-pin-cpu-params", "no-persist-layer-norm", "ddp-average-in-collective",
      "distributed-timeout-minutes", "manual-gc", "moe-router-bias-update-rate", "moe-per-layer-logging",
-     "moe-deepep-num-sms", "moe-upcycling-granularity", "mtp-loss-scaling-factor",
+     "moe-upcycling-granularity", "mtp-loss-scaling-factor",
      "cache-mla-latents",  // by inference
      "rotary-scaling-factor", "mscale", "mscale-all-dim", "manual-gc-interval",
      // What is logged, saved, read and looked at.

@@ -95,6 +95,7 @@ Json as_json(const Device& device) {
           {"capacity", text(device.capacity)},
           {"multiprocessors", device.multiprocessors},
           {"memory_bandwidth", text(device.memory_bandwidth)},
+          {"kernel_latency", text(device.kernel_latency)},
           {"peak",
            {{"bf16", text(device.peak.bf16)},
             {"fp16", text(device.peak.fp16)},
@@ -102,8 +103,14 @@ Json as_json(const Device& device) {
             {"fp32", text(device.peak.fp32)}}},
           {"efficiency",
            {{"gemm", number(device.efficiency.gemm)},
+            {"attention", number(device.efficiency.attention)},
+            {"attention_backward", number(device.efficiency.attention_backward)},
+            {"sustained", number(device.efficiency.sustained)},
+            {"epilogue", number(device.efficiency.epilogue)},
             {"memory", number(device.efficiency.memory)},
             {"communication", number(device.efficiency.communication)},
+            {"kernel_error", number(device.efficiency.kernel_error)},
+            {"communication_error", number(device.efficiency.communication_error)},
             {"source", device.efficiency.source}}},
           {"context", as_json(device.context)},
           {"modules", as_json(device.modules)},
@@ -116,10 +123,12 @@ Json as_json(const Node& node) {
   if (node.link != NodeLink::Pcie) {
     json["bandwidth"] = text(node.bandwidth);
     json["latency"] = text(node.latency);
+    json["collective_step"] = text(node.collective_step);
   }
   if (node.link == NodeLink::NvLink) json["nvlink_group"] = node.nvlink_group;
   json["nics"] = node.nics;
   json["nic_bandwidth"] = text(node.nic_bandwidth);
+  json["collective_start"] = text(node.collective_start);
   return json;
 }
 

@@ -7,6 +7,7 @@
 #include "scenarios/report/format.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "scenarios/report/remedies.hpp"
+#include "scenarios/report/step_range.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -162,6 +163,7 @@ std::string prediction_json(const Prediction& p) {
   Json groups = Json::array();
   for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p));
   const auto of_step = [&](const Json& figure) { return p.deadlock ? Json(nullptr) : figure; };
+  const StepRange range = step_range(p.step, p.scenario.cluster.device.efficiency);
   Json out = {{"schema", "tidemark.prediction/1"},
               {"scenario", Json::parse(scenario_json(p.scenario, -1))},
               {"world_size", p.scenario.layout.world_size()},
@@ -171,6 +173,8 @@ std::string prediction_json(const Prediction& p) {
               {"headroom_bytes", p.scenario.runtime.headroom.count()},
               {"failure", failure_json(p)},
               {"step_time_s", of_step(seconds(p.step.step))},
+              {"step_time_low_s", of_step(seconds(range.low))},
+              {"step_time_high_s", of_step(seconds(range.high))},
               {"tokens_per_s_per_device", of_step(p.step.tokens_per_s_per_device)},
               {"mfu", of_step(p.step.mfu)},
               {"step_shares", p.deadlock ? Json(nullptr) : shares(p)},

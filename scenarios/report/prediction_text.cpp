@@ -10,6 +10,7 @@
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
 #include "scenarios/report/remedies.hpp"
+#include "scenarios/report/step_range.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -165,8 +166,13 @@ std::string phases(const Prediction& p) {
 std::string step(const Prediction& p) {
   if (p.deadlock) return {};
   const double seconds = static_cast<double>(p.step.step.count()) / static_cast<double>(picoseconds_per_second);
-  std::string out = fmt::format("\na step takes {:.3f} s: {:.0f} tokens/s per device, MFU {:.1f} %\n", seconds,
-                                p.step.tokens_per_s_per_device, 100 * p.step.mfu);
+  const StepRange range = step_range(p.step, p.scenario.cluster.device.efficiency);
+  const auto end = [&](Duration d) {
+    return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second);
+  };
+  std::string out =
+      fmt::format("\na step takes {:.3f} s ({:.3f} to {:.3f}): {:.0f} tokens/s per device, MFU {:.1f} %\n", seconds,
+                  end(range.low), end(range.high), p.step.tokens_per_s_per_device, 100 * p.step.mfu);
   out += fmt::format("  kernels {:.1f} %, waiting for other ranks {:.1f} %, host late {:.1f} %", 100 * p.step.kernels,
                      100 * p.step.bubble, 100 * p.step.idle);
   for (std::size_t slot = 0; slot < p.communicators.size(); ++slot)

@@ -25,6 +25,9 @@ double away_from_zero(double of_percent) {
 // What a family's rows are, for those who do not know its name.
 constexpr auto families_told = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"simumax_b200", "Megatron-LM, Llama-3 and DeepSeek slices on 8 B200 (SimuMax)"},
+    {"kernels_b200", "kernels and collectives on a B200 that nothing was fitted on (SimuMax)"},
+    {"kernels_a100_pcie", "kernels on an A100 PCIe that nothing was fitted on (SimuMax)"},
+    {"kernels_h100", "collectives on eight H100 that nothing was fitted on (nccl-tests)"},
     {"megatron_ci", "Megatron-LM's CI: small GPT-3, last rank, A100, H100, GB200"},
     {"korthikanti_a100", "Megatron-LM, 22B and 175B on A100 (Korthikanti et al.)"},
     {"megatron_bridge_offload", "Megatron-Bridge, Qwen3-30B-A3B on 16 H100, optimizer on the host, static memory"},

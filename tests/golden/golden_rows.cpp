@@ -37,7 +37,7 @@ Family read_family(const std::filesystem::path& path) {
                            table["source"].value<std::string>().value(), table["independent"].value<bool>().value(),
                            numbers(table, "allocated_max_mib"), numbers(table, "reserved_median_mib"),
                            numbers(table, "reserved_min_mib"), numbers(table, "reserved_max_mib"),
-                           table["step_ms"].value<double>().value(), table["step_fitted"].value<bool>().value()});
+                           table["step_ms"].value<double>().value()});
   }
   return family;
 }
@@ -160,8 +160,7 @@ std::vector<StepFamily> step_families() {
     for (const auto& [key, node] : file) {
       const toml::table& table = *node.as_table();
       family.rows.push_back({std::string(key.str()), root / table["scenario"].value<std::string>().value(),
-                             table["source"].value<std::string>().value(), table["step_s"].value<double>().value(),
-                             table["fitted"].value<bool>().value()});
+                             table["source"].value<std::string>().value(), table["step_s"].value<double>().value()});
     }
   }
   return found;

@@ -20,7 +20,6 @@ struct Row {
   std::vector<double> allocated_max;
   std::vector<double> reserved_median, reserved_min, reserved_max;
   double step_ms = 0;
-  bool step_fitted = false;  ///< the device's efficiencies were fitted on it
 
   /// Its layers have no experts.
   [[nodiscard]] bool dense() const { return name.find("deepseek") == std::string::npos; }
@@ -107,7 +106,6 @@ struct StepRow {
   std::filesystem::path scenario;
   std::string source;
   double step_s = 0;
-  bool fitted = false;  ///< the device's efficiencies were fitted on it
 };
 struct StepFamily {
   std::string name;

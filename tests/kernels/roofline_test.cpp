@@ -20,7 +20,8 @@ Device device() {
   d.multiprocessors = 10;
   d.peak.bf16 = OperationRate{10'000'000'000'000};
   d.memory_bandwidth = 1'000_GBps;
-  d.efficiency = {.gemm = one, .memory = one, .communication = one, .source = "test"};
+  d.efficiency.gemm = d.efficiency.attention = d.efficiency.attention_backward = d.efficiency.memory = one;
+  d.efficiency.epilogue = {};
   return d;
 }
 
@@ -36,10 +37,12 @@ Duration gemm(int m, int n, int k, const Device& device) {
 
 TEST(Roofline, AFullWaveOfTilesRunsAtThePeak) { EXPECT_EQ(gemm(2560, 128, 1000, device()), 65'536_ns); }
 
-TEST(Roofline, AWaveThatIsNotFullCostsAsMuchAsAFullOne) {
-  EXPECT_EQ(gemm(256, 128, 1000, device()), gemm(1280, 128, 1000, device()));
-  // Eleven tiles take two waves; 22 of half the size take three, and are chosen.
-  EXPECT_EQ(gemm(2816, 128, 1000, device()), 3 * 32'768_ns);
+TEST(Roofline, AWaveThatIsNotFullIsDealtOutAlongTheSumsOrCostsAsMuchAsAFullOne) {
+  Device d = device();
+  // Six tiles of 128 x 128 on ten multiprocessors: dealt out, with an exchange of ten partial tiles.
+  EXPECT_EQ(gemm(768, 128, 1000, d), 32'768_ns * 6 / 10 + 2 * 10 * 128 * 128 * 4_B / 1'000_GBps);
+  d.memory_bandwidth = 40_GBps;
+  EXPECT_EQ(gemm(256, 128, 1000, d), 32'768_ns) << "an exchange would take longer than the wave";
 }
 
 TEST(Roofline, AThinProductIsBoundByItsTraffic) {
@@ -48,12 +51,34 @@ TEST(Roofline, AThinProductIsBoundByItsTraffic) {
   EXPECT_EQ(gemm(1, 1000, 1000, slow), (1000_B + 1'000'000_B + 1000_B) * 2 / 1_GBps);
 }
 
+TEST(Roofline, WritingAResultIsNotAllHidden) {
+  Device d = device();
+  d.efficiency.epilogue = Ratio{500'000};
+  const Duration written = 2560 * 128 * 2_B / 1'000_GBps;
+  EXPECT_EQ(gemm(2560, 128, 1000, d), 65'536_ns + written / 2);
+  const std::string accumulated =
+      "matmul(scale=1) b0:bf16[2560x1000] b1:bf16[1000x128] - b2:fp32[2560x128] -> b2:fp32[2560x128]";
+  EXPECT_EQ(time_of(accumulated, d), 65'536_ns + 2 * written) << "read and written, four bytes each";
+}
+
 TEST(Roofline, EfficienciesScaleThePeaks) {
   Device half = device();
   half.efficiency.gemm = Ratio{500'000};
   half.efficiency.memory = Ratio{250'000};
   EXPECT_EQ(gemm(2560, 128, 1000, half), 2 * 65'536_ns);
   EXPECT_EQ(time_of("copy b0:bool[500] -> b1:bool[500]", half), 4_ns);
+  half.kernel_latency = 30_us;
+  EXPECT_EQ(gemm(2560, 128, 1000, half), 2 * 65'536_ns + 2'500_ns) << "large kernels start at once";
+  EXPECT_EQ(time_of("copy b0:bool[500] -> b1:bool[500]", half), 30'004_ns);
+}
+
+TEST(Roofline, PowerLowersTheClockInTheMiddleOfAStep) {
+  Device d = device();
+  d.efficiency.sustained = Ratio{800'000};
+  EXPECT_EQ(gemm(2560, 128, 1000, under_load(d)), 65'536_ns * 10 / 8);
+  EXPECT_EQ(gemm(2560, 128, 1000, d), 65'536_ns) << "by itself";
+  EXPECT_EQ(time_of("copy b0:bool[500] -> b1:bool[500]", under_load(d)), 1_ns);
+  EXPECT_EQ(under_load(under_load(d)), under_load(d));
 }
 
 TEST(Roofline, BatchesOfMatricesAreRows) {
@@ -61,18 +86,32 @@ TEST(Roofline, BatchesOfMatricesAreRows) {
             65'536_ns);
 }
 
-TEST(Roofline, BackwardAttentionIsTwoAndAHalfTimesTheProductsButNotTheExponentials) {
-  const auto attention = [](const std::string& kernel, int causal) {
-    const std::string q = " b0:bf16[1x1000x2x100]", kv = " b1:bf16[1x1000x1x100]";
-    const bool forward = kernel == "attention";
-    return time_of(fmt::format("{}(scale=0.1,causal={},dropout=0){}{}{}", kernel, causal, forward ? "" : q, q + kv + kv,
-                               forward ? " - ->" + q + " - - -" : q + " b2:fp32[1x2x1000] - - - ->" + q + kv + kv),
-                   device());
-  };
-  // A million scores, 200 operations each in a product; an exponential stands for 4096 / 16 of them.
-  EXPECT_EQ(attention("attention", 1), 40'000_ns + 25'600_ns);
-  EXPECT_EQ(attention("attention", 0), 2 * (40'000_ns + 25'600_ns));
-  EXPECT_EQ(attention("attention_backward", 1), 100'000_ns + 25'600_ns);
+// So many that the longest block is nothing beside them.
+Duration attention(const std::string& kernel, int causal, int width, int heads) {
+  const std::string q = fmt::format(" b0:bf16[1x1280x{}x{}]", heads, width),
+                    kv = fmt::format(" b1:bf16[1x1280x1x{}]", width);
+  const bool forward = kernel == "attention";
+  return time_of(fmt::format("{}(scale=0.1,causal={},dropout=0){}{}{}", kernel, causal, forward ? "" : q, q + kv + kv,
+                             forward ? " - ->" + q + " - - -"
+                                     : q + fmt::format(" b2:fp32[1x{}x1280] - - - ->", heads) + q + kv + kv),
+                 device());
+}
+
+TEST(Roofline, AttentionTakesItsOperationsAndWhatSticksOutOfTheLongestBlock) {
+  // A hundred heads of 1280 x 1280 scores: 512 operations each in two products of width 128, and an exponential that
+  // stands for 4096 / 16, of which half shows. The longest block is 128 x 1280 on one of ten multiprocessors.
+  const Duration all{std::int64_t{100} * 1280 * 1280 * 640 / 10};  // ten in a picosecond
+  const Duration longest = all / 100;
+  EXPECT_EQ(attention("attention", 1, 128, 100), all / 2 + longest * 6 / 10);
+  EXPECT_EQ(attention("attention", 0, 128, 100), all + longest * 6 / 10);
+  EXPECT_EQ(attention("attention", 1, 128, 1), longest * 14 / 10) << "one head";
+  // Backward five products and no exponentials: twice 640 operations.
+  EXPECT_EQ(attention("attention_backward", 1, 128, 100), all + longest * 2 / 4);
+}
+
+TEST(Roofline, AttentionIsBuiltForWidthsOfPowersOfTwo) {
+  EXPECT_EQ(attention("attention_backward", 1, 192, 100), attention("attention_backward", 1, 256, 100));
+  EXPECT_LT(attention("attention_backward", 1, 128, 100), attention("attention_backward", 1, 192, 100));
 }
 
 // What a kernel moves follows from its views.

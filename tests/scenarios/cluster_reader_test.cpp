@@ -80,6 +80,28 @@ std::string problems(std::string_view old, std::string_view replacement) {
   return problems(text.replace(text.find(old), old.size(), replacement));
 }
 
+TEST(ClusterReader, ConstantsOfTimeMayBeLeftOut) {
+  const Cluster usual = parse_cluster(complete, "test.toml");
+  EXPECT_EQ(usual.device.kernel_latency, Duration{30'000'000});
+  EXPECT_EQ(usual.node.collective_start, Duration{8'400'000});
+  EXPECT_EQ(usual.node.collective_step, Duration{2'800'000});
+  EXPECT_EQ(usual.device.efficiency.sustained, one);
+  std::string text(complete);
+  const auto put = [&](std::string_view before, std::string_view line) { text.insert(text.find(before), line); };
+  put("gemm = 0.75", "attention = 0.7\nattention_backward = 0.5\nsustained = 0.9\nepilogue = 0\nkernel_error = 0.1\n");
+  put("[device.peak]", "kernel_latency = \"3 us\"\n");
+  put("nics = 1", "collective_start = \"20 us\"\ncollective_step = \"5 us\"\n");
+  const Cluster given = parse_cluster(text, "test.toml");
+  EXPECT_EQ(given.device.kernel_latency, Duration{3'000'000});
+  EXPECT_EQ(given.device.efficiency.attention, Ratio{700'000});
+  EXPECT_EQ(given.device.efficiency.attention_backward, Ratio{500'000});
+  EXPECT_EQ(given.device.efficiency.sustained, Ratio{900'000});
+  EXPECT_EQ(given.device.efficiency.epilogue, Ratio{});
+  EXPECT_EQ(given.device.efficiency.kernel_error, Ratio{100'000});
+  EXPECT_EQ(given.node.collective_start, Duration{20'000'000});
+  EXPECT_EQ(given.node.collective_step, Duration{5'000'000});
+}
+
 TEST(ClusterReader, ReadsEveryKey) {
   Cluster expected;
   expected.name = "test";
@@ -93,10 +115,16 @@ TEST(ClusterReader, ReadsEveryKey) {
       {OperationRate{989'400'000'000'000}, OperationRate{990'000'000'000'000}, OperationRate{495'000'000'000'000},
        OperationRate{67'000'000'000'000}},
       3350_GBps,
-      {Ratio{750'000}, Ratio{900'000}, one, "a test"},
+      30_us,
+      {},
       {16_MiB, 0_B, 32_MiB, "between nothing and cuBLAS's default workspace (documentation of cublasSetWorkspace)"}};
+  expected.device.efficiency.gemm = Ratio{750'000};
+  expected.device.efficiency.memory = Ratio{900'000};
+  expected.device.efficiency.communication = one;
+  expected.device.efficiency.source = "a test";
   expected.host = {32_GBps, 500_ns, 64_GBps, 4_us, 128_GBps, 0_B};
-  expected.node = {4, NodeLink::NvLink, 1, false, Bandwidth{56'250'000'000}, 600_ns, 2, Bandwidth{12'500'000'000}};
+  expected.node = {4, NodeLink::NvLink,          1,        false,   Bandwidth{56'250'000'000}, 600_ns,
+                   2, Bandwidth{12'500'000'000}, 8'400_ns, 2'800_ns};
   expected.fabric = {FabricKind::LeafSpine, true, 16, Ratio{1'500'000}, 1_us};
   EXPECT_EQ(parse_cluster(complete, "clusters/test.toml"), expected);
 }
@@ -136,12 +164,12 @@ TEST(ClusterReader, TheShippedHopperAndBlackwell) {
   EXPECT_EQ(h100.device.compute_capability, 90);
   EXPECT_EQ(h100.device.capacity, 84929347584_B);
   EXPECT_EQ(h100.device.context.bytes, 532_MiB);
-  EXPECT_EQ(h100.node, (Node{8, NodeLink::NvSwitch, 8, true, 450_GBps, 600_ns, 2, 50_GBps}));
+  EXPECT_EQ(h100.node, (Node{8, NodeLink::NvSwitch, 8, true, 450_GBps, 600_ns, 2, 50_GBps, 8'400_ns, 2'800_ns}));
 
   const Cluster b200 = read_cluster(TIDEMARK_SOURCE_DIR "/scenarios/clusters/b200-sxm-180g.toml");
   EXPECT_EQ(b200.device.compute_capability, 100);
   EXPECT_EQ(b200.device.capacity, 182631_MiB);
-  EXPECT_EQ(b200.node, (Node{8, NodeLink::NvSwitch, 8, true, 900_GBps, 600_ns, 2, 50_GBps}));
+  EXPECT_EQ(b200.node, (Node{8, NodeLink::NvSwitch, 8, true, 900_GBps, 600_ns, 2, 50_GBps, 23'100_ns, 8'580_ns}));
 }
 
 TEST(ClusterReader, SizesCarryAUnit) {

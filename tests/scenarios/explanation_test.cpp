@@ -17,6 +17,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/format.hpp"
+#include "scenarios/report/kernels_text.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
@@ -215,6 +216,29 @@ TEST(Explanation, EveryStageOfTheFlowHasAText) {
   const std::string prices = prices_text(job(), Rank{0});
   for (const std::string row : {"context", "modules", "nccl_kernels", "communicator world", "communicator tensor"})
     EXPECT_NE(prices.find(row), std::string::npos) << row;
+}
+
+TEST(Explanation, KernelsAreThoseOfTheLastStepCostliestFirst) {
+  const std::string text = kernels_text(job(), Rank{0});
+  EXPECT_NE(text.find("in the last step of rank 0"), std::string::npos);
+  EXPECT_NE(text.find(job().scenario.cluster.device.efficiency.source), std::string::npos);
+  // Twelve layers and four micro-batches: the widest product is launched 48 times for each pass.
+  const std::size_t first = text.find("matmul(scale=1)");
+  ASSERT_NE(first, std::string::npos);
+  const std::string row = text.substr(text.rfind('\n', first) + 1, first - text.rfind('\n', first) - 1);
+  EXPECT_NE(row.find("  48  "), std::string::npos) << row;
+  EXPECT_NE(row.find("% of peak"), std::string::npos) << row;
+  EXPECT_NE(row.find("gemm x sustained"), std::string::npos) << row;
+  double last = 100;
+  std::istringstream lines(text);
+  std::string line;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  while (std::getline(lines, line) && line.find(" others") == std::string::npos) {
+    const double share = std::stod(line);
+    EXPECT_LE(share, last) << line;
+    last = share;
+  }
 }
 
 Scenario scenario_of(const std::string& model) {

@@ -55,20 +55,20 @@ inline auto fields(PeakRates& v) {
   return std::tie(a, b, c, d);
 }
 inline auto fields(Efficiency& v) {
-  auto& [a, b, c, d] = v;
-  return std::tie(a, b, c, d);
-}
-inline auto fields(Device& v) {
   auto& [a, b, c, d, e, f, g, h, i, j] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j);
+}
+inline auto fields(Device& v) {
+  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(Host& v) {
   auto& [a, b, c, d, e, f, g, h] = v;
   return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Node& v) {
-  auto& [a, b, c, d, e, f, g, h] = v;
-  return std::tie(a, b, c, d, e, f, g, h);
+  auto& [a, b, c, d, e, f, g, h, i, j] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
 inline auto fields(FabricShape& v) {
   auto& [a, b, c, d, e] = v;

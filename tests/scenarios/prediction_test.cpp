@@ -133,7 +133,8 @@ TEST(PredictionJson, HasEveryKeyOfTheContract) {
   const json j = predicted(scenario());
   EXPECT_EQ(keys(j), (std::vector<std::string>{"assumptions", "capacity_bytes", "failure", "fits", "groups",
                                                "headroom_bytes", "mfu", "not_modelled", "outcome", "scenario", "schema",
-                                               "step_shares", "step_time_s", "tokens_per_s_per_device", "world_size"}));
+                                               "step_shares", "step_time_high_s", "step_time_low_s", "step_time_s",
+                                               "tokens_per_s_per_device", "world_size"}));
   EXPECT_EQ(j["schema"], "tidemark.prediction/1");
   EXPECT_EQ(j["world_size"], 8);
   EXPECT_EQ(j["outcome"], "completed");
@@ -157,6 +158,24 @@ TEST(PredictionJson, HasEveryKeyOfTheContract) {
     for (const json& row : group["device_rows"])
       EXPECT_EQ(keys(row), (std::vector<std::string>{"bytes", "high", "low", "name", "source"}));
   }
+}
+
+TEST(PredictionJson, AStepsRangeIsMadeOfItsPartsErrors) {
+  Scenario s = scenario();
+  const auto range = [&] {
+    const json j = predicted(s);
+    const double step = j["step_time_s"];
+    return std::pair(j["step_time_low_s"].get<double>() / step, j["step_time_high_s"].get<double>() / step);
+  };
+  const auto [low, high] = range();
+  EXPECT_LT(low, 1);
+  EXPECT_GT(high, 1);
+  s.cluster.device.efficiency.kernel_error = s.cluster.device.efficiency.communication_error = {};
+  s.cluster.host.launch = 1_ps;  // the device never waits for it
+  EXPECT_NEAR(range().first, 1, 1e-3);
+  EXPECT_NEAR(range().second, 1, 1e-3);
+  s.cluster.device.efficiency.kernel_error = s.cluster.device.efficiency.communication_error = Ratio{100'000};
+  EXPECT_NEAR(range().second, 1.1, 1e-3) << "all that a step is made of is a tenth off";
 }
 
 TEST(PredictionJson, TimesAreOfOneClock) {

@@ -11,6 +11,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
+#include "sim/program/liveness.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 

@@ -14,8 +14,16 @@ inline Cluster hgx(std::int32_t compute_capability = 90) {
   cluster.device.efficiency.communication = one;
   cluster.host = {Bandwidth{64'000'000'000}, Duration{500'000},          Bandwidth{256'000'000'000},
                   Duration{5'000'000},       Bandwidth{512'000'000'000}, Bytes{}};
-  cluster.node = {8, NodeLink::NvSwitch,       8, true, Bandwidth{400'000'000'000}, Duration{600'000},
-                  2, Bandwidth{50'000'000'000}};
+  cluster.node = {8,
+                  NodeLink::NvSwitch,
+                  8,
+                  true,
+                  Bandwidth{400'000'000'000},
+                  Duration{600'000},
+                  2,
+                  Bandwidth{50'000'000'000},
+                  Duration{},
+                  Duration{2'800'000}};
   cluster.fabric = {FabricKind::Single, false, 1, one, Duration{850'000}};
   return cluster;
 }
@@ -38,7 +46,8 @@ inline Cluster workstation() {
   Cluster cluster = hgx(86);
   cluster.host.bandwidth = Bandwidth{32'000'000'000};
   cluster.host.bridge_bandwidth = Bandwidth{64'000'000'000};
-  cluster.node = {4, NodeLink::Pcie, 1, false, Bandwidth{}, Duration{}, 2, Bandwidth{2'500'000'000}};
+  cluster.node = {4,          NodeLink::Pcie,     1, false, Bandwidth{}, Duration{}, 2, Bandwidth{2'500'000'000},
+                  Duration{}, Duration{2'800'000}};
   return cluster;
 }
 

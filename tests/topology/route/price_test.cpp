@@ -20,7 +20,8 @@ Cluster cluster(std::int32_t devices_per_node) {
                  .compute_capability = 90,
                  .capacity = 80_GiB,
                  .context = {.bytes = 500_MiB, .low = 400_MiB, .high = 600_MiB, .source = "context"},
-                 .modules = {.bytes = 100_MiB, .low = 50_MiB, .high = 200_MiB, .source = "modules"}};
+                 .modules = {.bytes = 100_MiB, .low = 50_MiB, .high = 200_MiB, .source = "modules"},
+                 .kernel_latency = {}};
   made.node.devices = devices_per_node;
   return made;
 }

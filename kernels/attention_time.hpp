@@ -1,0 +1,18 @@
+#pragma once
+
+#include "kernels/namespace.hpp"
+#include "sim/base/time.hpp"
+#include "sim/program/program.hpp"
+#include "topology/cluster.hpp"
+
+namespace tidemark::kernels {
+
+enum class AttentionPass : std::uint8_t { Forward, Backward };
+
+/// Fused attention of q, k and v: [batch, sequence, heads, width]. Blocks of queries (forward) or of keys (backward) go
+/// to multiprocessors; all of them take what there is to do, and the longest block takes the time that it takes, which
+/// is all of it where there are few heads.
+[[nodiscard]] Duration attention_time(const View& q, const View& k, const View& v, bool causal, AttentionPass pass,
+                                      const Device& device);
+
+}  // namespace tidemark::kernels

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/namespace.hpp"
+#include "sim/base/time.hpp"
+#include "sim/program/program.hpp"
+#include "topology/cluster.hpp"
+
+namespace tidemark::kernels {
+
+/// C[m,n] = A[m,k] B[k,n], batches of A and C as rows; `added` to what C holds where it accumulates.
+struct Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  DType operands = DType::BF16;
+  DType result = DType::BF16;
+  bool accumulates = false;
+};
+
+/// Of a kernel that is a matmul. Operands of unlike types are multiplied in the narrower one.
+[[nodiscard]] Product product_of(const Program& program, const Kernel& kernel);
+
+/// Tiles of the libraries' large kernels, one on each multiprocessor at a time: in waves, of which the last costs as
+/// much as a full one, or dealt out evenly along k (stream-k), which exchanges partial sums; whichever is shorter. Not
+/// less than its memory traffic, and part of writing the result comes on top.
+[[nodiscard]] Duration product_time(const Product& product, const Device& device);
+
+}  // namespace tidemark::kernels

@@ -1,0 +1,29 @@
+#include "scenarios/report/step_range.hpp"
+
+#include <cmath>
+#include <numeric>
+
+namespace tidemark::scenarios {
+namespace {
+
+// Of what the host thread makes the device wait for: its time for a launch is an estimate, 3 to 8 us instead of 5.
+constexpr double host_error = 0.5;
+
+double number(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
+
+Duration scaled_by(Duration duration, double factor) {
+  return Duration{std::llround(static_cast<double>(duration.count()) * factor)};
+}
+
+}  // namespace
+
+StepRange step_range(const StepPrediction& step, const Efficiency& efficiency) {
+  const double exposed = std::accumulate(step.exposed.begin(), step.exposed.end(), 0.0);
+  const double own = step.kernels + exposed;
+  const double error =
+      step.kernels * number(efficiency.kernel_error) + exposed * number(efficiency.communication_error);
+  const double all = error + step.idle * host_error + (own > 0 ? step.bubble * error / own : 0);
+  return {scaled_by(step.step, 1 / (1 + all)), scaled_by(step.step, 1 + all)};
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,123 @@
+#include "tests/golden/kernel_rows.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include "kernels/attention_time.hpp"
+#include "kernels/product_time.hpp"
+#include "scenarios/io/cluster_reader.hpp"
+#include "topology/collective.hpp"
+
+namespace tidemark::tests::golden {
+namespace {
+
+using kernels::AttentionPass;
+using kernels::Product;
+
+const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
+
+double microseconds(Duration duration) { return static_cast<double>(duration.count()) / 1e6; }
+
+/// The entries of one row, one after another.
+class Entries {
+ public:
+  explicit Entries(const toml::array& row) : row_(row) {}
+  std::int64_t number() { return row_[next_++].value<std::int64_t>().value(); }
+  std::string word() { return row_[next_++].value<std::string>().value(); }
+  bool flag() { return row_[next_++].value<bool>().value(); }
+  double measured() { return row_[next_++].value<double>().value(); }
+
+ private:
+  const toml::array& row_;
+  std::size_t next_ = 0;
+};
+
+DType dtype_of(const std::string& name) { return name == "fp32" ? DType::FP32 : DType::BF16; }
+
+KernelRow product_row(Entries row, const Device& device) {
+  Product p;
+  p.m = row.number(), p.k = row.number(), p.n = row.number();
+  const std::string layout = row.word();
+  p.accumulates = row.flag();
+  const std::string result = row.word();
+  p.result = dtype_of(result);
+  return {fmt::format("{} {}x{}x{} {}", layout, p.m, p.k, p.n, result), "products", row.measured(),
+          microseconds(kernels::product_time(p, device))};
+}
+
+KernelRow group_row(Entries row, const Device& device) {
+  const std::int64_t groups = row.number(), m = row.number(), k = row.number(), n = row.number();
+  const std::string stage = row.word(), main_gradients = row.word();
+  Product p{m, n, k};
+  if (stage == "bwd_grad_act") p = {m, k, n};
+  if (stage == "bwd_grad_w") p = {n, k, m, DType::BF16, dtype_of(main_gradients), true};
+  return {fmt::format("{} x {}x{}x{} {} {}", groups, m, k, n, stage, main_gradients), "groups", row.measured(),
+          static_cast<double>(groups) * microseconds(kernels::product_time(p, device))};
+}
+
+View view(std::int64_t sequence, std::int64_t heads, std::int64_t width) {
+  View made;
+  made.dtype = DType::BF16;
+  made.sizes = {1, sequence, heads, width};
+  return made;
+}
+
+KernelRow attention_row(Entries row, const Device& device) {
+  const std::int64_t sequence = row.number(), heads = row.number(), kv = row.number();
+  const std::int64_t keys = row.number(), values = row.number();
+  const std::string pass = row.word();
+  const Duration took =
+      kernels::attention_time(view(sequence, heads, keys), view(sequence, kv, keys), view(sequence, kv, values), true,
+                              pass == "forward" ? AttentionPass::Forward : AttentionPass::Backward, device);
+  return {fmt::format("{} of {}, {} heads of {} and {}", pass, sequence, heads, keys, values), "attention",
+          row.measured(), microseconds(took)};
+}
+
+KernelRow collective_row(Entries row, const Fabric& fabric) {
+  const std::string name = row.word();
+  const CollectiveKind kind = name == "all_reduce"       ? CollectiveKind::AllReduce
+                              : name == "reduce_scatter" ? CollectiveKind::ReduceScatter
+                                                         : CollectiveKind::AllToAll;
+  std::vector<std::int32_t> devices(static_cast<std::size_t>(row.number()));
+  std::iota(devices.begin(), devices.end(), 0);
+  const std::int64_t mib = row.number();
+  const Bytes size{mib << 20};
+  return {fmt::format("{} of {} MiB, {} ranks", name, mib, devices.size()), "collectives", row.measured(),
+          microseconds(alone(collective_price(fabric, devices, kind, size), fabric))};
+}
+
+}  // namespace
+
+std::vector<KernelRow> kernel_rows(const std::filesystem::path& file, const Cluster& cluster) {
+  const toml::table table = toml::parse_file(file.string());
+  std::vector<KernelRow> rows;
+  const auto read = [&](std::string_view list, auto row_of) {
+    for (const toml::node& row : *table[list].as_array())
+      rows.push_back(row_of(Entries(*row.as_array()), cluster.device));
+  };
+  read("products", product_row);
+  read("groups", group_row);
+  read("attention", attention_row);
+  const Fabric fabric = build_fabric(cluster, cluster.node.devices);
+  for (const toml::node& row : *table["collectives"].as_array())
+    rows.push_back(collective_row(Entries(*row.as_array()), fabric));
+  return rows;
+}
+
+std::vector<KernelRow> kernel_rows(const std::filesystem::path& file) {
+  const toml::table table = toml::parse_file(file.string());
+  return kernel_rows(file, scenarios::read_cluster(root / table["cluster"].value<std::string>().value()));
+}
+
+std::vector<std::filesystem::path> kernel_files() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "tests" / "golden" / "kernels"))
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace tidemark::tests::golden
