@@ -112,6 +112,8 @@ void add_keys(const Question& question, const std::string& table, const Json& de
       if (takes == std::string::npos || no == std::string::npos || no < takes) continue;
       key.takes = problem.message.substr(takes + 7, no - takes - 7);
       key.values = without(problem.hint, " would do");
+      // An example of how to write it is none of what it may be.
+      if (key.values.starts_with("between quotes:") || key.values.starts_with("such as " + name)) key.values.clear();
       break;
     }
     if (key.takes == "a table") {

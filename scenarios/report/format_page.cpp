@@ -38,8 +38,7 @@ std::string cell(std::string text) {
 
 std::string row(const ScenarioKey& key) {
   const std::string values = key.takes.empty() ? std::string("several kinds") : key.takes;
-  const bool bare =
-      key.values.empty() || key.values.starts_with("such as " + key.name) || key.values.starts_with("between quotes");
+  const bool bare = key.values.empty();
   return fmt::format("| `{}` | {}{} | {} | {} |\n", key.name, cell(values), bare ? "" : ": " + cell(key.values),
                      key.usual.empty() ? "" : "`" + cell(key.usual) + "`", cell(meaning_of(key.path())));
 }
@@ -60,8 +59,7 @@ std::string switches_text(const std::vector<ScenarioKey>& keys) {
       if (!key.table.starts_with("runtime.switches")) continue;
       if (std::ranges::find(key.runtimes, kind.name) == key.runtimes.end()) continue;
       const std::string name = key.path().substr(std::string_view("runtime.switches.").size());
-      const bool bare = key.values.empty() || key.values.starts_with("such as " + key.name) ||
-                        key.values.starts_with("between quotes");
+      const bool bare = key.values.empty();
       text += fmt::format("| `{}` | {}{} | {} |\n", name, cell(key.takes.empty() ? "several kinds" : key.takes),
                           bare ? "" : ": " + cell(key.values), key.usual.empty() ? "" : "`" + cell(key.usual) + "`");
     }
