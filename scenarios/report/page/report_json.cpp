@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t all_stretches = 9000;   // of all curves together
 constexpr std::size_t most_stretches = 2000;  // of one
 constexpr std::size_t heat_columns = 240;
-constexpr std::size_t most_heat_rows = 192;      // groups of ranks that are played once more
+constexpr std::size_t most_heat_rows = 48;       // groups of ranks that are played once more
 constexpr std::int64_t finest_of_lanes = 12000;  // gaps in all lanes together that a step may show
 
 std::int64_t nanoseconds(Duration d) { return d.count() / 1000; }
