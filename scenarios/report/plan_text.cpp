@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -116,6 +117,16 @@ Json found_json(const Space& space, const std::vector<Found>& found) {
   return list;
 }
 
+// Of a device, where the space has only such.
+Json capacity_json(const Space& space) {
+  std::optional<Bytes> found;
+  for (const auto& [name, cluster] : space.files.clusters) {
+    if (found && *found != cluster.device.capacity) return nullptr;
+    found = cluster.device.capacity;
+  }
+  return found ? Json(found->count()) : Json(nullptr);
+}
+
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string out = "\"";
@@ -188,6 +199,7 @@ std::string plan_json(const Space& space, const Plan& plan) {
   const Json json = {{"schema", "tidemark.plan/1"},
                      {"space", space.name},
                      {"axes", axes_json(space)},
+                     {"capacity_bytes", capacity_json(space)},
                      {"combinations", plan.combinations},
                      {"candidates", plan.candidates},
                      {"tiers",

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/io/input_error.hpp"
 #include "scenarios/report/page/memory_curve.hpp"
 #include "scenarios/report/page/report_page.hpp"
 #include "scenarios/report/page/schedule_lane.hpp"
@@ -151,6 +152,49 @@ TEST(Report, SaysWhatThePredictionSays) {
   for (const json& step : data["stages"][0]["memory"]["reserved_kib"])
     most = std::max(most, reserved += step.get<std::int64_t>());
   EXPECT_EQ(most, small().prediction.highest().memory.peak_reserved.count() / 1024);
+}
+
+std::string problem_of(const std::string& record) {
+  try {
+    (void)report_of_record(record, {"1.2.3", "tidemark report r.json", "r.json", ""});
+    return "no problem";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+TEST(Report, AnswersAsTheRecordDoes) {
+  const auto report = [](const char* record) { return report_of_record(record, {"1.2.3", "tidemark", "r.json", ""}); };
+  const Report study = report(
+      R"({"schema":"tidemark.capacity/1","study":"s","largest":"train.micro_batch","limits":[{"largest":null}]})");
+  EXPECT_FALSE(study.answer);
+  EXPECT_EQ(study.verdict, "no: not even the smallest train.micro_batch fits\n");
+  const Report plan =
+      report(R"({"schema":"tidemark.plan/1","space":"s","candidates":7,"best":[{"tokens_per_s_per_device":12.4}]})");
+  EXPECT_TRUE(plan.answer);
+  EXPECT_EQ(plan.verdict, "yes: the best of 7 candidates makes 12 tokens/s per device\n");
+  EXPECT_EQ(json::parse(plan.data)["record"]["candidates"], 7);
+  const Report comparison =
+      report(R"({"schema":"tidemark.comparison/1","scenario":"s","agrees":false,"tolerance":0.02})");
+  EXPECT_FALSE(comparison.answer);
+  EXPECT_EQ(comparison.verdict, "no, they differ by more than 2 %\n");
+}
+
+TEST(Report, SaysOfWhatThereIsNone) {
+  EXPECT_NE(problem_of("[1").find("r.json: error: this is no JSON of Tidemark"), std::string::npos);
+  EXPECT_NE(problem_of("{}").find("it has no schema"), std::string::npos);
+  EXPECT_NE(problem_of(R"({"schema":"tidemark.prediction/1"})").find("there is no report of tidemark.prediction/1"),
+            std::string::npos);
+  EXPECT_NE(problem_of(R"({"schema":"tidemark.plan/1"})").find("not all is there that tidemark.plan/1 has"),
+            std::string::npos);
+}
+
+TEST(Report, LaysSeveralBesideEachOtherAndSaysWhetherAllFit) {
+  const Report beside = report_beside({R"({"title":"a","answer":true})", R"({"title":"b","answer":false})"},
+                                      {"1.2.3", "tidemark", "a.toml, b.toml", ""});
+  EXPECT_FALSE(beside.answer);
+  EXPECT_EQ(beside.verdict, "no, 1 of 2 fit\n");
+  EXPECT_EQ(beside.title, "a, b");
 }
 
 TEST(Report, IsOneFileThatNothingInItsDataCanBreak) {

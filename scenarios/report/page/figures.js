@@ -39,7 +39,7 @@ var Tidemark = (function () {
   function clock(ns) {
     var units = [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']];
     for (var i = 0; i < units.length; ++i)
-      if (ns >= 2 * units[i][0] || i === units.length - 1) return {scale: units[i][0], unit: units[i][1]};
+      if (ns >= units[i][0] || i === units.length - 1) return {scale: units[i][0], unit: units[i][1]};
     return null;
   }
   function time(ns) {
@@ -117,7 +117,7 @@ var Tidemark = (function () {
     var by_category = data.categories.map(function () { return 0; });
     var columns = data.categories.map(function () { return []; });
     var frag = data.categories.indexOf('fragmentation');
-    var peak = 0, peak_at = 0;
+    var peak = 0;
     memory.changes.forEach(function (changes, i) {
       for (var c = 0; c < changes.length; c += 3) {
         held[changes[c]] += changes[c + 1];
@@ -130,12 +130,9 @@ var Tidemark = (function () {
       });
       var device = reserved[i] + driver[i];
       columns[frag].push(Math.max(0, device - sum) / 1048576);
-      if (device > peak) {
-        peak = device;
-        peak_at = i;
-      }
+      peak = Math.max(peak, device);
     });
-    return {times: times, columns: columns, reserved: reserved, driver: driver, peak_kib: peak, peak_at: peak_at};
+    return {times: times, columns: columns, fragmentation: frag, reserved: reserved, driver: driver, peak_kib: peak};
   }
   /// What lives on the rank at a point: kinds with their bytes and numbers, largest first.
   function living(memory, point) {
@@ -152,6 +149,25 @@ var Tidemark = (function () {
     }).filter(function (kind) { return kind.bytes > 0; }).sort(function (a, b) { return b.bytes - a.bytes; });
   }
 
+  /// Which points a picture of that many pixels can tell apart: of each stretch the highest and the lowest.
+  function told_apart(its, most) {
+    var n = its.times.length, length = Math.ceil(2 * n / most), found = [0];
+    function allocated(i) {
+      return its.columns.reduce(function (sum, column) { return sum + column[i]; }, -its.columns[its.fragmentation][i]);
+    }
+    for (var first = 1; first < n - 1; first += length) {
+      var high = first, low = first;
+      for (var i = first; i < Math.min(first + length, n - 1); ++i) {
+        if (allocated(i) > allocated(high)) high = i;
+        if (allocated(i) < allocated(low)) low = i;
+      }
+      found.push(Math.min(high, low));
+      if (high !== low) found.push(Math.max(high, low));
+    }
+    if (n > 1) found.push(n - 1);
+    return found;
+  }
+
   function memory_figure(data, stage, small) {
     var memory = stage.memory, c = clock(data.step.length_ns), capacity = data.prediction.capacity_bytes;
     var curve = null;
@@ -163,8 +179,9 @@ var Tidemark = (function () {
       caption: group ? 'peak ' + gib(group.peak_device_bytes) + ' (up to ' + gib(group.peak_device_upper_bytes) +
                            ') of ' + gib(capacity) + ' at ' + instant(group.peak_at) : '',
       height: small ? 250 : 340,
-      option: function (theme) {
+      option: function (theme, range, most_points) {
         var its = made(), series = [], names = [];
+        var points = most_points ? told_apart(its, most_points) : its.times.map(function (ns, i) { return i; });
         // Two events of one moment stay one after the other.
         var x = its.times.map(function (ns) { return ns / c.scale; });
         for (var i = 1; i < x.length; ++i) if (x[i] <= x[i - 1]) x[i] = x[i - 1] + 1e-9 * data.step.length_ns / c.scale;
@@ -176,7 +193,7 @@ var Tidemark = (function () {
           names.push(words(entry[0]));
           series.push({name: words(entry[0]), type: 'line', step: 'end', symbol: 'none', color: entry[1], z: 60 - at,
                        lineStyle: {width: 0}, areaStyle: {opacity: 1}, emphasis: {disabled: true}, animation: false,
-                       data: column.map(function (gib_, k) { return [x[k], below[k] += gib_]; })});
+                       data: points.map(function (k) { return [x[k], below[k] += column[k]]; })});
         });
         series.push({name: 'capacity', type: 'line', data: [], z: 90, tooltip: {show: false},
                      markLine: capacity_line(theme, capacity, false)});
@@ -230,6 +247,7 @@ var Tidemark = (function () {
   // -- what peaks are made of -----------------------------------------------------------------------------------------
 
   function group_name(group) {
+    if (group.title) return group.title;
     var at = group.coordinates, parts = ['pp', 'dp', 'cp', 'ep', 'tp'].filter(function (axis_) { return at[axis_] > 0; });
     return 'rank ' + parseInt(group.ranks, 10) + (parts.length ? ' (' + parts.map(function (axis_) {
       return axis_ + ' ' + at[axis_];
@@ -450,8 +468,8 @@ var Tidemark = (function () {
       for (var k = 0; k < heat.runs[i + 1]; ++k) row_of.push(heat.runs[i]);
     var ranks = row_of.length;
     /// Lines of as many ranks each, the highest of them.
-    function lines(from, to) {
-      var count = Math.min(160, to - from), found = [];
+    function lines(from, to, most) {
+      var count = Math.min(most || 160, to - from), found = [];
       for (var l = 0; l < count; ++l) {
         var first = from + Math.floor((to - from) * l / count), last = from + Math.floor((to - from) * (l + 1) / count) - 1;
         var seen = {}, values = null;
@@ -487,17 +505,19 @@ var Tidemark = (function () {
         var at = lines(range[0], range[1])[line];
         return at.last > at.first ? [at.first, at.last + 1] : [0, ranks];
       },
-      option: function (theme, range) {
-        var shown = lines((range || [0, ranks])[0], (range || [0, ranks])[1]), cells = [];
+      option: function (theme, range, most_points) {
+        var shown = lines((range || [0, ranks])[0], (range || [0, ranks])[1], most_points ? 64 : 160), cells = [];
+        var stride = most_points ? 3 : 1;
         shown.forEach(function (line, y) {
-          line.mib.forEach(function (v, x) { cells.push([x, y, +(v / 1024).toFixed(3)]); });
+          for (var x = 0; x < columns; x += stride)
+            cells.push([x / stride, y, +(Math.max.apply(null, line.mib.slice(x, x + stride)) / 1024).toFixed(3)]);
         });
         return {
           animation: false,
           grid: {left: 8, right: 14, top: 38, bottom: 34, containLabel: true},
           xAxis: axis(theme, {type: 'category', name: 'time in the step (' + c.unit + ')', nameLocation: 'middle', nameGap: 24,
-                              axisLabel: {color: theme.muted, hideOverlap: true}, data: heat.mib.length ? heat.mib[0].map(function (v, x) {
-                                return (x / columns * data.step.length_ns / c.scale).toFixed(1);
+                              axisLabel: {color: theme.muted, hideOverlap: true}, data: heat.mib.length ? heat.mib[0].filter(function (v, x) { return x % stride === 0; }).map(function (v, x) {
+                                return (stride * x / columns * data.step.length_ns / c.scale).toFixed(1);
                               }) : [], splitArea: {show: false}}),
           yAxis: axis(theme, {type: 'category', inverse: true, name: 'ranks', nameLocation: 'start', data: shown.map(line_name),
                               axisLabel: {color: theme.muted, hideOverlap: true}}),
@@ -507,7 +527,7 @@ var Tidemark = (function () {
           tooltip: tooltip(theme, {
             formatter: function (cell) {
               return row('ranks', line_name(shown[cell.value[1]])) +
-                     row('time', time((cell.value[0] + 0.5) / columns * data.step.length_ns)) +
+                     row('time', time((stride * cell.value[0] + 0.5) / columns * data.step.length_ns)) +
                      row('device', cell.value[2].toFixed(2) + ' GiB');
             }
           }),
@@ -671,7 +691,8 @@ var Tidemark = (function () {
       title: 'Memory over the step',
       text: 'GiB on the device, by what they are for, over step ' + data.step.number + ' of ' +
             (data.stages.length > 1 ? 'the fullest rank of each pipeline stage.' : 'the fullest rank.') +
-            ' Point at a moment to see what lives.' +
+            ' Moments stand where the device comes to them; the host thread, which asks for memory, is often ahead.' +
+            ' Point at one to see what lives.' +
             (p.outcome === 'out_of_memory' ? ' Memory runs out: this is what would be needed, on devices without a limit.' : ''),
       figures: data.stages.map(function (stage, at) { return memory_figure(data, stage, at > 0); }),
       halves: many
@@ -689,7 +710,359 @@ var Tidemark = (function () {
     return document_;
   }
 
-  var documents = {prediction: prediction_document};
+  // -- several predictions --------------------------------------------------------------------------------------------
+
+  /// What tells points of a plane apart, and what is said where one points at them.
+  function scatter_figure(id, title, caption, lists, names, capacity) {
+    return {
+      id: id, title: title, caption: caption, height: 380,
+      option: function (theme) {
+        var series = lists.map(function (list) {
+          return {name: list.name, type: list.line ? 'line' : 'scatter', color: list.colour, symbolSize: list.size || 10,
+                  symbol: list.symbol || 'circle', step: false, animation: false, lineStyle: {width: 1.5},
+                  data: list.points.map(function (p) { return {value: [p.x, p.y], said: p.said}; })};
+        });
+        if (capacity && series.length) series[0].markLine = capacity_line(theme, capacity, true);
+        return {
+          animation: false,
+          grid: {left: 64, right: 30, top: 44, bottom: 44},
+          legend: legend(theme, lists.map(function (list) { return list.name; })),
+          xAxis: axis(theme, {type: 'value', scale: true, name: names[0], nameLocation: 'middle', nameGap: 26}),
+          yAxis: axis(theme, {type: 'value', scale: true, name: names[1], nameLocation: 'middle', nameGap: 48}),
+          dataZoom: [{type: 'inside', xAxisIndex: 0, filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseWheel: false},
+                     {type: 'inside', yAxisIndex: 0, filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseWheel: false}],
+          tooltip: tooltip(theme, {formatter: function (shown) { return shown.data.said || ''; }}),
+          series: series
+        };
+      },
+      table: function () {
+        var rows = [];
+        lists.forEach(function (list) {
+          list.points.forEach(function (p) { rows.push([list.name, p.name, p.x, p.y]); });
+        });
+        return {head: ['list', 'which', names[0], names[1]], rows: rows};
+      }
+    };
+  }
+
+  function beside_document(data) {
+    var reports = data.reports, tops = reports.map(fullest);
+    var as_one = {categories: reports[0].categories, prediction: {
+      capacity_bytes: Math.max.apply(null, reports.map(function (r) { return r.prediction.capacity_bytes; })),
+      groups: tops.map(function (top, i) {
+        return {ranks: reports[i].title, at_peak: top.at_peak, peak_device_upper_bytes: top.peak_device_upper_bytes,
+                peak_device_bytes: top.peak_device_bytes, peak_at: top.peak_at, title: reports[i].title};
+      })
+    }};
+    var timed = reports.filter(function (r) { return r.prediction.step_time_s !== null; });
+    var sections = [{
+      title: 'Side by side',
+      tables: [{
+        id: 'scenarios', title: 'The fullest rank of each',
+        head: ['scenario', 'fits', 'allocated', 'reserved', 'device', 'up to', 'capacity', 'step', 'tokens/s', 'MFU'],
+        rows: reports.map(function (r, i) {
+          var p = r.prediction, top = tops[i], has = p.step_time_s !== null;
+          return [r.title, r.answer ? 'yes' : 'no', gib(top.peak_allocated_bytes), gib(top.peak_reserved_bytes),
+                  gib(top.peak_device_bytes), gib(top.peak_device_upper_bytes), gib(p.capacity_bytes),
+                  has ? time(1e9 * p.step_time_s) : '', has ? thousands(p.tokens_per_s_per_device) : '',
+                  has ? percent(p.mfu) : ''];
+        })
+      }],
+      figures: [composition_figure(as_one), scatter_figure(
+        'scenarios-plane', 'Memory and throughput', 'Upper ends of the fullest rank’s memory.',
+        [{name: 'scenarios', colour: '#2f5d8a', size: 13, points: timed.map(function (r) {
+          var upper = fullest(r).peak_device_upper_bytes, speed = r.prediction.tokens_per_s_per_device;
+          return {x: +(upper / 1073741824).toFixed(3), y: +speed.toFixed(1), name: r.title,
+                  said: '<b>' + escaped(r.title) + '</b>' + row('up to', gib(upper)) + row('tokens/s', thousands(speed))};
+        })}], ['GiB of the fullest device, up to', 'tokens/s per device'], as_one.prediction.capacity_bytes)]
+    }, {
+      title: 'Memory over the step', text: 'GiB on the fullest rank’s device, by what they are for.',
+      figures: timed.map(function (r, i) {
+        var figure = memory_figure(r, r.stages[0], i > 0);
+        figure.id = 'memory-' + i;
+        figure.title = r.title + ', ' + figure.title;
+        return figure;
+      })
+    }];
+    var assumptions = [], not_modelled = [];
+    reports.forEach(function (r) {
+      r.prediction.assumptions.forEach(function (a) { if (assumptions.indexOf(a) < 0) assumptions.push(a); });
+      r.prediction.not_modelled.forEach(function (a) { if (not_modelled.indexOf(a) < 0) not_modelled.push(a); });
+    });
+    return {figures_of_merit: [], sections: sections, assumptions: assumptions, not_modelled: not_modelled};
+  }
+
+  // -- searches -----------------------------------------------------------------------------------------------------
+
+  function short_name(axis_name) { return axis_name.replace(/^.*\./, ''); }
+  function layout_said(layout, names) {
+    return names.map(function (name) { return row(escaped(short_name(name)), escaped(layout[name])); }).join('');
+  }
+  function plan_document(data) {
+    var plan = data.record, capacity = plan.capacity_bytes;
+    var telling = plan.axes.filter(function (a) { return a.values.length > 1; }).map(function (a) { return a.name; });
+    function found(list) {
+      return list.map(function (f) {
+        return {x: +(f.peak_device_upper_bytes / 1073741824).toFixed(3), y: +f.tokens_per_s_per_device.toFixed(1),
+                name: '#' + f.candidate,
+                said: '<b>#' + f.candidate + '</b>' + row('tokens/s', thousands(f.tokens_per_s_per_device)) +
+                      row('step', time(1e9 * f.step_time_s)) + row('up to', gib(f.peak_device_upper_bytes)) +
+                      row('allocated', gib(f.peak_allocated_bytes)) + layout_said(f.layout, telling)};
+      });
+    }
+    var misses = plan.near_misses.filter(function (m) { return capacity && m.tokens_per_s_per_device !== null; });
+    var lists = [
+      {name: 'front: less memory only for less throughput', colour: '#2f5d8a', line: true, size: 8, points: found(plan.front)},
+      {name: 'best', colour: '#2a8f83', size: 13, points: found(plan.best)},
+      {name: 'near misses', colour: '#b3372f', symbol: 'diamond', points: misses.map(function (m) {
+        return {x: +((capacity + m.lacks_bytes) / 1073741824).toFixed(3), y: +m.tokens_per_s_per_device.toFixed(1),
+                name: '#' + m.candidate,
+                said: '<b>#' + m.candidate + ' does not fit</b>' +
+                      (m.lacks_bytes > 0 ? row('the fullest device lacks', (m.exact ? '' : 'at least ') + gib(m.lacks_bytes)) : '') +
+                      (m.host_lacks_bytes > 0 ? row('the fullest host lacks', gib(m.host_lacks_bytes)) : '') +
+                      (m.straddles ? row('fits at central estimates', 'yes') : '') +
+                      row('tokens/s', (m.exact ? '' : 'at most ') + thousands(m.tokens_per_s_per_device)) +
+                      layout_said(m.layout, telling)};
+      })}
+    ].filter(function (list) { return list.points.length; });
+    var fates = [
+      ['bounds of memory say that it does not fit', plan.tiers.bounded_rejected],
+      ['the emulated allocator says that it does not fit', plan.tiers.allocator_rejected],
+      ['beaten in memory and throughput both', plan.tiers.beaten], ['fits, and ran on the simulated clock', plan.tiers.timed],
+      ['cannot be judged', plan.tiers.failed]
+    ].filter(function (fate) { return fate[1] > 0; });
+    var dropped = plan.dropped.map(function (d) { return [d.reason, d.combinations]; });
+    function found_table(id, title, list) {
+      return {id: id, title: title, head: ['layout', 'tokens/s', 'step', 'device up to', 'allocated'].concat(telling.map(short_name)),
+              rows: list.map(function (f) {
+                return ['#' + f.candidate, thousands(f.tokens_per_s_per_device), time(1e9 * f.step_time_s),
+                        gib(f.peak_device_upper_bytes), gib(f.peak_allocated_bytes)].concat(telling.map(function (name) {
+                  return f.layout[name];
+                }));
+              })};
+    }
+    var sections = [];
+    if (lists.length)
+      sections.push({title: 'Memory and throughput', figures: [scatter_figure(
+        'pareto', 'Candidates', 'Upper ends of the fullest rank’s memory. Near misses stand at the capacity and what they ' +
+                                'lack; point at them to see why not.',
+        lists, ['GiB of the fullest device, up to', 'tokens/s per device'], capacity)]});
+    if (plan.best.length)
+      sections.push({title: 'Layouts', tables: [found_table('best', 'The best', plan.best), found_table('front', 'The front', plan.front)]});
+    if (plan.near_misses.length)
+      sections.push({title: 'Near misses', tables: [{
+        id: 'near-misses', title: 'What lacks least', head: ['layout', 'lacks', 'tokens/s'].concat(telling.map(short_name)),
+        rows: plan.near_misses.map(function (m) {
+          return ['#' + m.candidate, (m.exact ? '' : 'at least ') + gib(Math.max(m.lacks_bytes, m.host_lacks_bytes)),
+                  m.tokens_per_s_per_device === null ? 'not bounded'
+                                                     : (m.exact ? '' : 'at most ') + thousands(m.tokens_per_s_per_device)]
+              .concat(telling.map(function (name) { return m.layout[name]; }));
+        })
+      }]});
+    sections.push({title: 'Why the others fall', figures: [bars_figure('fates', 'What became of candidates', fates)],
+                   tables: dropped.length ? [{id: 'dropped', title: 'Combinations that are no candidates',
+                                              head: ['reason', 'combinations'], rows: dropped}] : []});
+    var best = plan.best[0];
+    return {
+      figures_of_merit: (best ? [[thousands(best.tokens_per_s_per_device), 'tokens/s per device'],
+                                 [time(1e9 * best.step_time_s), 'a step'],
+                                 [gib(best.peak_device_upper_bytes), 'up to' + (capacity ? ', of ' + gib(capacity) : '')]] : [])
+                            .concat([[thousands(plan.candidates), 'candidates'], [thousands(plan.combinations), 'combinations']]),
+      sections: sections, assumptions: plan.assumptions
+    };
+  }
+  function bars_figure(id, title, pairs, unit) {
+    return {
+      id: id, title: title, caption: '', height: 50 + 30 * Math.max(1, pairs.length),
+      option: function (theme) {
+        return {
+          animation: false,
+          grid: {left: 8, right: 90, top: 6, bottom: 24, containLabel: true},
+          xAxis: axis(theme, {type: 'value', name: unit || ''}),
+          yAxis: axis(theme, {type: 'category', inverse: true, data: pairs.map(function (p) { return p[0]; }),
+                              axisLabel: {color: theme.ink, fontSize: 12}}),
+          tooltip: tooltip(theme, {}),
+          series: [{type: 'bar', color: '#5b8db8', barMaxWidth: 16, animation: false,
+                    data: pairs.map(function (p) { return p[1]; }),
+                    label: {show: true, position: 'right', color: theme.ink, formatter: function (bar) { return thousands(bar.value); }}}]
+        };
+      },
+      table: function () { return {head: [title, 'number'], rows: pairs}; }
+    };
+  }
+
+  function capacity_document(data) {
+    var study = data.record, limits = study.limits, by = study.by, largest = short_name(study.largest);
+    function by_name(limit) { return by ? String(limit[by]) : 'all'; }
+    function frontier(id, title, unit, value, colour) {
+      return {
+        id: id, title: title, caption: 'At the largest value that fits, the best of all that the study tries.',
+        height: 320,
+        option: function (theme) {
+          var values = limits.map(value), numbers = values.filter(function (v) { return v > 0; });
+          var wide = numbers.length && Math.max.apply(null, numbers) > 30 * Math.min.apply(null, numbers);
+          return {
+            animation: false,
+            grid: {left: 70, right: 20, top: 30, bottom: 56},
+            xAxis: axis(theme, {type: 'category', data: limits.map(by_name), name: by ? short_name(by) : '', nameLocation: 'middle',
+                                nameGap: 30, axisLabel: {color: theme.ink, interval: 0, overflow: 'truncate', width: 180}}),
+            yAxis: axis(theme, {type: wide ? 'log' : 'value', name: unit, nameLocation: 'middle', nameGap: 54}),
+            tooltip: tooltip(theme, {trigger: 'axis', formatter: function (shown) {
+              var l = limits[shown[0].dataIndex], out = '<b>' + escaped(by_name(l)) + '</b>';
+              out += row(largest, l.largest === null ? 'none' : escaped(l.largest));
+              if (l.candidate !== null)
+                out += row('tokens/s', thousands(l.tokens_per_s_per_device)) + row('up to', gib(l.peak_device_upper_bytes)) +
+                       row('with', escaped(l['with']));
+              if (l.next_lacks_bytes !== null) out += row('the next larger lacks', gib(l.next_lacks_bytes));
+              return out;
+            }}),
+            series: [{type: 'bar', color: colour, barMaxWidth: 60, animation: false, data: values,
+                      label: {show: true, position: 'top', color: theme.ink,
+                              formatter: function (bar) { return bar.value > 0 ? thousands(bar.value) : 'none'; }}}]
+          };
+        },
+        table: function () { return {head: [by || 'all', unit], rows: limits.map(function (l) { return [by_name(l), value(l)]; })}; }
+      };
+    }
+    // What is no number counts by its place among the values.
+    var texts = study.axes.filter(function (a) { return a.name === study.largest; })[0].values;
+    var numeric = texts.every(function (text) { return !isNaN(parseFloat(text)); });
+    var figures = [frontier('frontier', 'The largest ' + largest, numeric ? largest : largest + ' (place among its values)',
+                            function (l) { return l.largest === null ? 0 : numeric ? parseFloat(l.largest) : texts.indexOf(l.largest) + 1; },
+                            '#2f5d8a'),
+                   frontier('frontier-throughput', 'Throughput there', 'tokens/s per device', function (l) {
+                     return +(l.tokens_per_s_per_device || 0).toFixed(1);
+                   }, '#2a8f83')];
+    return {
+      figures_of_merit: [],
+      sections: [{title: 'The frontier', figures: figures, tables: [{
+        id: 'limits', title: 'How far it goes', head: [by ? short_name(by) : '', largest, 'tokens/s', 'device up to', 'the next lacks', 'with'],
+        rows: limits.map(function (l) {
+          return [by_name(l), l.largest === null ? 'none' : l.largest,
+                  l.candidate === null ? '' : thousands(l.tokens_per_s_per_device),
+                  l.candidate === null ? '' : gib(l.peak_device_upper_bytes),
+                  l.next_lacks_bytes === null ? '' : gib(l.next_lacks_bytes), l['with'] || ''];
+        })
+      }]}],
+      assumptions: study.assumptions
+    };
+  }
+
+  // -- what was measured ------------------------------------------------------------------------------------------------
+
+  function pair_figure(id, title, caption, x_name, x, predicted, measured) {
+    return {
+      id: id, title: title, caption: caption, height: 340,
+      option: function (theme) {
+        function line(name, colour, values, type) {
+          return {name: name, type: 'line', step: 'end', symbol: 'none', color: colour, animation: false,
+                  lineStyle: {width: 1.5, type: type},
+                  data: values.map(function (bytes, i) { return [x[i], bytes / 1073741824]; })};
+        }
+        return {
+          animation: false, grid: {left: 56, right: 14, top: 40, bottom: 64},
+          legend: legend(theme, ['predicted', 'measured'], {icon: 'roundRect', itemHeight: 3}),
+          xAxis: axis(theme, {type: 'value', name: x_name, nameLocation: 'middle', nameGap: 26, min: 'dataMin', max: 'dataMax'}),
+          yAxis: axis(theme, {type: 'value', scale: true}),
+          dataZoom: zoom(theme, 0, 'none'),
+          tooltip: tooltip(theme, {trigger: 'axis', valueFormatter: function (v) { return v.toFixed(4) + ' GiB'; }}),
+          series: [line('measured', '#d68d46', measured, 'solid'), line('predicted', '#2f5d8a', predicted, 'dashed')]
+        };
+      },
+      table: function () {
+        return {head: [x_name, 'predicted (B)', 'measured (B)'],
+                rows: x.map(function (at, i) { return [at, predicted[i], measured[i]]; })};
+      }
+    };
+  }
+  function ranks_figure(id, title, ranks, predicted, measured) {
+    return {
+      id: id, title: title, caption: '', height: 300,
+      option: function (theme) {
+        function bars(name, colour, values) {
+          return {name: name, type: 'bar', color: colour, barMaxWidth: 22, animation: false,
+                  data: values.map(function (bytes) { return bytes / 1073741824; })};
+        }
+        return {
+          animation: false, grid: {left: 56, right: 14, top: 40, bottom: 44},
+          legend: legend(theme, ['predicted', 'measured']),
+          xAxis: axis(theme, {type: 'category', data: ranks.map(String), name: 'rank', nameLocation: 'middle', nameGap: 26}),
+          yAxis: axis(theme, {type: 'value', name: 'GiB', nameLocation: 'middle', nameGap: 40}),
+          tooltip: tooltip(theme, {trigger: 'axis', valueFormatter: function (v) { return v.toFixed(4) + ' GiB'; }}),
+          series: [bars('predicted', '#2f5d8a', predicted), bars('measured', '#d68d46', measured)]
+        };
+      },
+      table: function () {
+        return {head: ['rank', 'predicted (B)', 'measured (B)'],
+                rows: ranks.map(function (rank, i) { return [rank, predicted[i], measured[i]]; })};
+      }
+    };
+  }
+  function error_text(pair) { return pair.error === null ? '' : (100 * pair.error).toFixed(3) + ' %'; }
+  function pair_row(name, pair) {
+    return [name, mib(pair.predicted_bytes), mib(pair.measured_bytes), error_text(pair)];
+  }
+
+  function comparison_document(data) {
+    var c = data.record, head = ['what', 'predicted', 'measured', 'off by'];
+    if (c.kind === 'log')
+      return {figures_of_merit: [], sections: [{
+        title: 'Reserved memory of ranks',
+        figures: [ranks_figure('reserved', 'Reserved, predicted and logged', c.ranks.map(function (r) { return r.rank; }),
+                               c.ranks.map(function (r) { return r.reserved.predicted_bytes; }),
+                               c.ranks.map(function (r) { return r.reserved.measured_bytes; }))],
+        tables: [{id: 'ranks', title: 'Rank by rank', head: head, rows: c.ranks.reduce(function (rows, r) {
+          if (r.allocated) rows.push(pair_row('rank ' + r.rank + ', allocated', r.allocated));
+          return rows.concat([pair_row('rank ' + r.rank + ', reserved', r.reserved)]);
+        }, [])}]
+      }]};
+    function unmatched(id, title, list) {
+      return {id: id, title: title, head: ['what', 'tensors', 'requested', 'in blocks'], rows: list.slice(0, 40).map(function (u) {
+        return [u.what, u.count, mib(u.requested_bytes), mib(u.block_bytes)];
+      })};
+    }
+    var tables = [{id: 'peaks', title: 'Peaks of rank ' + c.rank, head: head, rows: [
+      pair_row('allocated', c.allocated), pair_row('allocated as the step begins', c.allocated_at_begin), pair_row('reserved', c.reserved)
+    ]}];
+    if (c.only_predicted.length) tables.push(unmatched('only-predicted', 'At the peak in the prediction alone', c.only_predicted));
+    if (c.only_measured.length) tables.push(unmatched('only-measured', 'At the peak in the measurement alone', c.only_measured));
+    return {
+      figures_of_merit: [[gib(c.allocated.predicted_bytes), 'allocated, predicted'],
+                         [gib(c.allocated.measured_bytes), 'allocated, measured'],
+                         [gib(c.reserved.predicted_bytes), 'reserved, predicted'],
+                         [gib(c.reserved.measured_bytes), 'reserved, measured']],
+      sections: [{title: 'Allocated over the step', figures: [pair_figure(
+        'curve', 'Predicted and measured', 'GiB allocated on rank ' + c.rank + ', at equal parts of the step’s events.', 'part of the step',
+        c.curve.map(function (p, i) { return i; }), c.curve.map(function (p) { return p[0]; }), c.curve.map(function (p) { return p[1]; }))]},
+                 {title: 'The peak', tables: tables}]
+    };
+  }
+
+  function validation_document(data) {
+    var v = data.record, ranks = v.ranks, worst = ranks.reduce(function (a, b) {
+      return b.largest_difference_bytes > a.largest_difference_bytes ? b : a;
+    });
+    var sections = [{
+      title: 'Peaks of all ranks', text: 'On ' + v.machine + ', back end ' + v.back_end + ', sizes divided by ' + v.scale + '.',
+      figures: [ranks_figure('peaks', 'Resident memory at the peak', ranks.map(function (r) { return r.rank; }),
+                             ranks.map(function (r) { return r.predicted_peak_bytes; }),
+                             ranks.map(function (r) { return r.measured_peak_bytes; }))],
+      tables: [{id: 'ranks', title: 'Rank by rank', head: ['rank', 'host', 'agrees', 'predicted', 'measured', 'largest difference', 'of the peak'],
+                rows: ranks.map(function (r) {
+                  return [r.rank, r.host, r.agrees ? 'yes' : 'no', mib(r.predicted_peak_bytes), mib(r.measured_peak_bytes),
+                          mib(r.largest_difference_bytes), percent(r.difference_over_peak)];
+                })}]
+    }];
+    if (worst.samples.length)
+      sections.push({title: 'The rank that is furthest off', figures: [pair_figure(
+        'samples', 'Resident memory of rank ' + worst.rank, 'GiB at the ops at which it was read.', 'op of its program',
+        worst.samples.map(function (s) { return s.op; }), worst.samples.map(function (s) { return s.predicted_bytes; }),
+        worst.samples.map(function (s) { return s.measured_bytes; }))]});
+    return {figures_of_merit: [], sections: sections};
+  }
+
+  var documents = {prediction: prediction_document, beside: beside_document, plan: plan_document, capacity: capacity_document,
+                   comparison: comparison_document, validation: validation_document};
   return {
     themes: themes,
     /// All that a report shows beside its verdict.
@@ -702,6 +1075,29 @@ var Tidemark = (function () {
           return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
         }).join(',');
       }).join('\n') + '\n';
+    },
+    /// Every figure as SVG and CSV, every table as CSV and Markdown: handed to `put` as name and text.
+    write: function (data, echarts, put) {
+      var self = this;
+      this.document(data).sections.forEach(function (section) {
+        (section.figures || []).forEach(function (figure) {
+          var chart = echarts.init(null, null, {renderer: 'svg', ssr: true, width: 900, height: figure.height});
+          chart.setOption(self.on_paper(figure.option(themes.light, figure.range, 400)));
+          put(figure.id + '.svg', chart.renderToSVGString());
+          chart.dispose();
+          if (figure.table) put(figure.id + '.csv', self.csv(figure.table()));
+        });
+        (section.tables || []).forEach(function (table) {
+          put(table.id + '.csv', self.csv(table));
+          put(table.id + '.md', self.markdown(table));
+        });
+      });
+    },
+    /// Without what only helps a pointer.
+    on_paper: function (option) {
+      option.backgroundColor = '#ffffff';
+      option.dataZoom = [];
+      return option;
     },
     markdown: function (table) {
       function line(cells) {

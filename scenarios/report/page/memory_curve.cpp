@@ -10,6 +10,7 @@
 #include "scenarios/report/format.hpp"
 #include "scenarios/role_program.hpp"
 #include "sim/base/overloaded.hpp"
+#include "sim/program/program_builder.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -22,6 +23,19 @@ void observe(const Job& job, const Program& program, const RankGroup& group, con
   if (group.failure) limit = {.allocator = without_limit(limit.allocator)};
   (void)replay(program, job.prices.of(group.ranks.front()), limit, MemoryObserver(observer));
 }
+
+// When the device comes to each op: its compute stream has done what it was given before. The host thread, which asks
+// for memory, is there earlier, and never later.
+class DeviceTimes {
+ public:
+  explicit DeviceTimes(ProgramTimes times) : times_(std::move(times)) {}
+  [[nodiscard]] Instant operator[](std::size_t op) const {
+    return std::max(times_.host[op], times_.done(ProgramBuilder::compute, op));
+  }
+
+ private:
+  ProgramTimes times_;
+};
 
 template <class Key>
 class Numbers {
@@ -98,7 +112,7 @@ MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& gr
   const Rank rank = group.ranks.front();
   const RoleProgram role(job, job.role_of(rank));
   const Program& program = role.program();
-  const std::vector<Instant> host = role.times(trace, rank).host;
+  const DeviceTimes times(role.times(trace, rank));
 
   Numbers<std::pair<std::string, Category>> kinds;
   Numbers<std::string> places;
@@ -131,7 +145,7 @@ MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& gr
                    Ignored<HostEvent>{},
                },
                event.what);
-    now.time = host[event.at.op];
+    now.time = times[event.at.op];
     now.phase = event.at.mark.phase;
     now.micro_batch = event.at.mark.micro_batch;
     now.place = place_of(event.at.mark.label);
@@ -158,7 +172,7 @@ MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& gr
   }
   MemoryCurve curve{.rank = rank, .kinds = {}, .places = {}, .points = {}};
   if (first == program.ops.size()) return curve;
-  at_begin.time = host[first];
+  at_begin.time = times[first];
   at_begin.changes = before.take();
   curve.points.push_back(std::move(at_begin));
   Pending since;
@@ -170,7 +184,7 @@ MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& gr
     curve.points.push_back(std::move(point));
   }
   MemoryCurve::Point end = curve.points.back();
-  end.time = host[std::min(last, program.ops.size() - 1)];
+  end.time = times[std::min(last, program.ops.size() - 1)];
   end.changes.clear();
   curve.points.push_back(std::move(end));
   for (const auto& [name, category] : kinds.keys()) curve.kinds.push_back({name, category});
@@ -182,7 +196,7 @@ std::vector<Bytes> highest_by_time(const Job& job, const Trace& trace, const Ran
                                    Instant end, std::size_t parts) {
   const Rank rank = group.ranks.front();
   const RoleProgram role(job, job.role_of(rank));
-  const std::vector<Instant> host = role.times(trace, rank).host;
+  const DeviceTimes times(role.times(trace, rank));
   std::vector<Bytes> found(parts);
   const Duration span = end - begin;
   Bytes now;
@@ -193,7 +207,7 @@ std::vector<Bytes> highest_by_time(const Job& job, const Trace& trace, const Ran
     return static_cast<std::size_t>(std::clamp<Wide>(at, 0, static_cast<Wide>(parts) - 1));
   };
   observe(job, role.program(), group, [&](const MemoryEvent& event) {
-    const Instant time = host[event.at.op];
+    const Instant time = times[event.at.op];
     if (time >= begin && time <= end) {
       // Until this moment there was what there was.
       for (const std::size_t to = part_of(time); part <= to; ++part) {

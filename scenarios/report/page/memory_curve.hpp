@@ -21,7 +21,7 @@ struct MemoryCurve {
     std::int32_t tensors = 0;
   };
   struct Point {
-    Instant time;  ///< of the host thread
+    Instant time;  ///< when the device comes to it; the host thread, which asks for memory, is there no later
     Phase phase = Phase::Construction;
     std::int32_t micro_batch = -1;
     std::int32_t place = 0;  ///< of `places`

@@ -2,10 +2,10 @@
 (function () {
   'use strict';
   var data = JSON.parse(document.getElementById('data').textContent);
-  var doc = Tidemark.document(data), main = document.getElementById('report'), figures = [], printing = false, asked = null;
+  var doc = Tidemark.document(data), main = document.getElementById('report'), figures = [], asked = null;
   var dark = window.matchMedia('(prefers-color-scheme: dark)');
 
-  function theme_name() { return printing ? 'light' : asked || (dark.matches ? 'dark' : 'light'); }
+  function theme_name() { return asked || (dark.matches ? 'dark' : 'light'); }
   function make(tag, parent, text, name) {
     var made = document.createElement(tag);
     if (text !== undefined && text !== null) made.textContent = text;
@@ -46,12 +46,9 @@
     it.chart.setOption(it.figure.option(theme, it.range), {notMerge: true});
     it.drawn = theme_name();
   }
-  function svg(it) {
-    var chart = echarts.init(null, null, {renderer: 'svg', ssr: true, width: it.box.clientWidth, height: it.figure.height});
-    var option = it.figure.option(Tidemark.themes.light, it.range);
-    option.backgroundColor = '#ffffff';
-    option.dataZoom = [];
-    chart.setOption(option);
+  function svg(it, width) {
+    var chart = echarts.init(null, null, {renderer: 'svg', ssr: true, width: width, height: it.figure.height});
+    chart.setOption(Tidemark.on_paper(it.figure.option(Tidemark.themes.light, it.range, 400)));
     var text = chart.renderToSVGString();
     chart.dispose();
     return text;
@@ -61,7 +58,7 @@
     make('h3', head, figure.title);
     var it = {figure: figure, chart: null, drawn: '', range: figure.range};
     var buttons = make('div', head, null, 'save');
-    button(buttons, 'SVG', 'save this figure as SVG', function () { save_text(figure.id + '.svg', 'image/svg+xml', svg(it)); });
+    button(buttons, 'SVG', 'save this figure as SVG', function () { save_text(figure.id + '.svg', 'image/svg+xml', svg(it, it.box.clientWidth)); });
     button(buttons, 'PNG', 'save this figure as PNG', function () {
       draw(it);
       save(figure.id + '.png', it.chart.getDataURL({pixelRatio: 3, backgroundColor: Tidemark.themes[theme_name()].paper}));
@@ -78,13 +75,12 @@
     if (figure.caption) make('figcaption', box, figure.caption);
     figures.push(it);
   }
-  function redraw(all) {
+  function redraw() {
     document.documentElement.classList.toggle('dark', theme_name() === 'dark');
     figures.forEach(function (it) {
-      if (!all && !it.chart) return;
+      if (!it.chart) return;
       if (it.drawn !== theme_name()) draw(it);
       it.chart.resize();
-      if (printing) it.chart.getZr().flush();  // paper does not wait for the next frame
     });
   }
 
@@ -120,7 +116,7 @@
   make('span', header, data.title);
   button(header, 'light / dark', 'switch the colours', function () {
     asked = theme_name() === 'dark' ? 'light' : 'dark';
-    redraw(false);
+    redraw();
   });
   var verdict = data.verdict.replace(/\n+$/, '').split('\n');
   make('h1', main, verdict[0], data.answer ? 'yes' : 'no');
@@ -158,7 +154,7 @@
     make('pre', details, data.origin.text);
   }
 
-  redraw(false);
+  redraw();
   var seen = new IntersectionObserver(function (entries) {
     entries.forEach(function (entry) {
       var it = figures.filter(function (f) { return f.box === entry.target; })[0];
@@ -169,14 +165,20 @@
   var waiting = 0;
   window.addEventListener('resize', function () {
     clearTimeout(waiting);
-    waiting = setTimeout(function () { redraw(false); }, 80);
+    waiting = setTimeout(function () { redraw(); }, 80);
   });
-  dark.addEventListener('change', function () { redraw(false); });
-  function print(is) {
-    printing = is;
-    main.style.width = is ? '700px' : '';
-    redraw(is);
-  }
-  window.addEventListener('beforeprint', function () { print(true); });
-  window.addEventListener('afterprint', function () { print(false); });
+  dark.addEventListener('change', function () { redraw(); });
+  // On paper figures are SVG: sharp, as wide as the page, and there at once.
+  window.addEventListener('beforeprint', function () {
+    document.documentElement.classList.remove('dark');
+    figures.forEach(function (it) {
+      var paper = make('div', it.box.parentNode, null, 'paper');
+      it.box.parentNode.insertBefore(paper, it.box);
+      paper.innerHTML = svg(it, 700);
+    });
+  });
+  window.addEventListener('afterprint', function () {
+    [].forEach.call(document.querySelectorAll('.paper'), function (paper) { paper.remove(); });
+    redraw();
+  });
 })();

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t all_stretches = 9000;   // of all curves together
 constexpr std::size_t most_stretches = 2000;  // of one
 constexpr std::size_t heat_columns = 240;
-constexpr std::size_t most_heat_rows = 192;      // groups of ranks that are played once more
+constexpr std::size_t most_heat_rows = 48;       // groups of ranks that are played once more
 constexpr std::int64_t finest_of_lanes = 12000;  // gaps in all lanes together that a step may show
 
 std::int64_t nanoseconds(Duration d) { return d.count() / 1000; }
@@ -252,10 +252,12 @@ StepOfRanks step_of(const Trace& trace, const Prediction& p) {
 }
 
 // Everything that has a place in time.
-void add_timelines(Json& out, const Job& job, const Trace& trace, const Prediction& p) {
+void add_timelines(Json& out, const Job& job, const Trace& trace, const Prediction& p, ReportDetail detail) {
   const StepOfRanks step = step_of(trace, p);
-  const std::vector<const RankGroup*> stages = fullest_of_stages(p);
-  const std::size_t stretches = std::clamp<std::size_t>(all_stretches / stages.size(), 150, most_stretches);
+  const std::vector<const RankGroup*> stages =
+      detail == ReportDetail::Whole ? fullest_of_stages(p) : std::vector{&p.highest()};
+  const std::size_t stretches = std::clamp<std::size_t>(
+      (detail == ReportDetail::Whole ? all_stretches : all_stretches / 6) / stages.size(), 150, most_stretches);
   const Duration finest{(step.end - step.begin).count() * static_cast<std::int64_t>(stages.size()) / finest_of_lanes};
   const std::vector<StepTimes> times = step_times(job.timed, job.folding, trace);
   std::vector<MemoryCurve> curves(stages.size());
@@ -276,13 +278,15 @@ void add_timelines(Json& out, const Job& job, const Trace& trace, const Predicti
   }
   out["step"] = {{"number", step.number}, {"length_ns", nanoseconds(step.end - step.begin)}};
   out["stages"] = std::move(stages_json);
+  if (detail == ReportDetail::Fullest) return;
   out["heat"] = heat_json(job, trace, p, step.begin, step.end);
   out["fabric"] = fabric_json(job, p.step.step);
 }
 
 }  // namespace
 
-std::string report_json(const Job& job, const Trace& trace, const Prediction& p, const ReportOrigin& origin) {
+std::string report_json(const Job& job, const Trace& trace, const Prediction& p, const ReportOrigin& origin,
+                        ReportDetail detail) {
   Json communicators = Json::array(), phases = Json::array();
   for (const Communicator& communicator : p.communicators) communicators.push_back(communicator.name);
   for (std::size_t phase = 0; phase < phase_count; ++phase) phases.push_back(name(static_cast<Phase>(phase)));
@@ -305,7 +309,7 @@ std::string report_json(const Job& job, const Trace& trace, const Prediction& p,
       {"phases", std::move(phases)},
       {"communicators", std::move(communicators)},
       {"prediction", std::move(prediction)}};
-  if (!p.deadlock) add_timelines(out, job, trace, p);
+  if (!p.deadlock) add_timelines(out, job, trace, p, detail);
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
