@@ -205,7 +205,7 @@ moe-deepep-num-sms = 20
                                    "moe-aux-loss-coeff = [0, 0.1]"),
             "no problem");
   for (const char* flag :
-       {"moe-input-jitter-eps = 0.001", "moe-enable-deepep = true", "moe-shared-expert-overlap = true"})
+       {"moe-input-jitter-eps = 0.001", "moe-router-fusion = true", "moe-shared-expert-overlap = true"})
     EXPECT_NE(problems_of(deepseek + flag).find("not modelled yet"), std::string::npos) << flag;
 }
 
