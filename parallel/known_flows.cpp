@@ -432,6 +432,10 @@ constexpr std::string_view
     unpacked =
         "what a node is handed and unpacks lives until its backward pass is over "
         "(torch/csrc/autograd/generated/Functions.cpp)",
+    held_by_context =
+        "a context holds what its product was given until the graph goes "
+        "(bitsandbytes/autograd/_functions.py MatMul8bitLt)",
+    no_outliers = "inputs are searched for outliers, and none is found (bitsandbytes/backends/cuda/ops.py)",
     until_zeroed = "gradients, and buckets that hold them, live until zero_grad or the next forward pass",
     reduced_waits =
         "what was reduced over replicas is kept until the next unit waits for that "
@@ -565,6 +569,15 @@ constexpr std::string_view random_numbers =
     "saves them (aten/src/ATen/native/transformers/cuda/attention.cu, derivatives.yaml)";
 
 constexpr KnownFlow of_pytorch[] = {
+    {Unread, "layers.*.outliers", "forward layers.*", "forward layers.*", no_outliers},
+    {Unread, "layers.*.outliers", "backward layers.*.mlp", "backward layers.*.mlp", no_outliers},
+    {Kept, "layers.*.mul", "forward layers.*", "forward loss", held_by_context},
+    {Kept, "layers.*.mul", "forward layers.*", "optimizer_step zero_grad", held_by_context},
+    {Kept, "layers.*.attention.attention", "forward layers.*", "forward loss", held_by_context},
+    {Kept, "layers.*.attention.attention", "forward layers.*", "optimizer_step zero_grad", held_by_context},
+    {Kept, "layers.*.mlp.mul", "forward layers.*", "forward loss", held_by_context},
+    {Kept, "layers.*.mlp.mul", "forward layers.*", "optimizer_step zero_grad", held_by_context},
+    {Kept, "lm_head.mm", "forward loss", "optimizer_step zero_grad", loop},
     {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Kept, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "forward layers.*", ring_seeds},
