@@ -193,6 +193,8 @@ class ConfigReader {
         config_.problem(use_sliding_window, "a window of keys is not modelled in this family");
       return;
     }
+    if (family.window == Window::Flag)  // without the flag they are there, and do nothing
+      for (const std::string_view key : {sliding_window, first_window}) (void)config_.find(key);
     if (family.window == Window::Never || (family.window == Window::Flag && !config_.flag(use_sliding_window))) return;
     if (config_.given(sliding_window) && config_.find(sliding_window) == nullptr) return;  // null is none
     if (config_.given(sliding_window) || family.usual_window > 0)

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -102,8 +103,12 @@ TEST(ReservedGolden, FiguresAreThoseThatWerePublished) {
   const nlohmann::json collected = nlohmann::json::parse(text_of(path));
   for (const ReservedFamily& family : reserved_families()) {
     std::size_t found = 0;
+    std::set<std::string> names;  // a family here may be several small ones there
+    for (const nlohmann::json& measured : collected)
+      if (std::ranges::find(family.rows, measured.at("id").get<std::string>(), &ReservedRow::name) != family.rows.end())
+        names.insert(measured.at("family").get<std::string>());
     for (const nlohmann::json& measured : collected) {
-      if (measured.at("family") != family.name) continue;
+      if (!names.contains(measured.at("family").get<std::string>())) continue;
       ++found;
       const auto row = std::ranges::find(family.rows, measured.at("id").get<std::string>(), &ReservedRow::name);
       ASSERT_NE(row, family.rows.end()) << measured.at("id");

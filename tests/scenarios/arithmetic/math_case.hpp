@@ -43,7 +43,7 @@ gpus = {}
 num_hidden_layers = 4
 hidden_size = 32
 num_attention_heads = 4
-intermediate_size = 48
+{} = 48
 vocab_size = {}
 vocabulary_multiple = 4
 {}
@@ -61,9 +61,9 @@ precision = "{}"
 {}
 {}
 )",
-                  asked.model, asked.gpus, asked.vocabulary, asked.override_keys, asked.layout, asked.micro_batch,
-                  asked.global_batch, asked.precision, asked.dropout, asked.train, asked.runtime,
-                  asked.routing.empty() ? "" : "[moe]\n" + asked.routing);
+                  asked.model, asked.gpus, asked.model == "gpt2" ? "n_inner" : "intermediate_size", asked.vocabulary,
+                  asked.override_keys, asked.layout, asked.micro_batch, asked.global_batch, asked.precision,
+                  asked.dropout, asked.train, asked.runtime, asked.routing.empty() ? "" : "[moe]\n" + asked.routing);
   return parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"});
 }
 
