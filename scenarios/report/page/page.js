@@ -49,7 +49,7 @@
   function svg(it, width) {
     var chart = echarts.init(null, null, {renderer: 'svg', ssr: true, width: width, height: it.figure.height});
     chart.setOption(Tidemark.on_paper(it.figure.option(Tidemark.themes.light, it.range, 400)));
-    var text = chart.renderToSVGString();
+    var text = Tidemark.svg(chart);
     chart.dispose();
     return text;
   }
