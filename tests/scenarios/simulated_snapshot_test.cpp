@@ -16,6 +16,7 @@
 #include "scenarios/recordings/recorded_trace.hpp"
 #include "scenarios/recordings/trace_replay.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/small_job.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -24,27 +25,6 @@ using namespace literals;
 using Action = TraceEvent::Action;
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-
-constexpr std::string_view megatron_job = R"(model = "models/llama-3.1-8b.json"
-cluster = "clusters/h100-sxm-80g.toml"
-gpus = 8
-[model_override]
-num_hidden_layers = 6
-[layout]
-tensor = 2
-sequence_parallel = true
-pipeline = 2
-sharding = "zero1"
-[train]
-sequence_length = 4096
-micro_batch = 1
-global_batch = 8
-cross_entropy = "te"
-hidden_dropout = 0.0
-attention_dropout = 0.0
-[runtime]
-name = "megatron"
-)";
 
 constexpr std::string_view pytorch_job = R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
@@ -81,7 +61,7 @@ struct Recorded {
 };
 
 const Recorded& megatron() {
-  static const Recorded recorded(megatron_job);
+  static const Recorded recorded(small_job);
   return recorded;
 }
 const Recorded& pytorch() {
@@ -119,7 +99,7 @@ TEST(SimulatedSnapshot, AReplayFindsItExactAndThePeaksOfThePrediction) {
 
 TEST(SimulatedSnapshot, OneThatGivesSegmentsBackToMakeRoomIsExactToo) {
   // The first rank of the pipeline with some MiB less than what it would reserve.
-  Recorded tight(megatron_job);
+  Recorded tight(small_job);
   const MemoryRecord& free = tight.memory(Rank{0});
   Job job = tight.job;
   bool gave_back = false;
