@@ -35,8 +35,8 @@ inline void PrintTo(const MathCase& its, std::ostream* out) { *out << its.name; 
 
 inline Scenario scenario_of(const MathCase& asked) {
   const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-  const std::string text =
-      fmt::format(R"(model = "models/{}.json"
+  const std::string text = fmt::format(
+      R"(model = "models/{}.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = {}
 [model_override]
@@ -61,9 +61,10 @@ precision = "{}"
 {}
 {}
 )",
-                  asked.model, asked.gpus, asked.model == "gpt2" ? "n_inner" : "intermediate_size", asked.vocabulary,
-                  asked.override_keys, asked.layout, asked.micro_batch, asked.global_batch, asked.precision,
-                  asked.dropout, asked.train, asked.runtime, asked.routing.empty() ? "" : "[moe]\n" + asked.routing);
+      asked.model, asked.gpus,
+      asked.override_keys.find("n_embd") != std::string::npos ? "n_inner" : "intermediate_size", asked.vocabulary,
+      asked.override_keys, asked.layout, asked.micro_batch, asked.global_batch, asked.precision, asked.dropout,
+      asked.train, asked.runtime, asked.routing.empty() ? "" : "[moe]\n" + asked.routing);
   return parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"});
 }
 

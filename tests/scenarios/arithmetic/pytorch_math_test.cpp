@@ -11,7 +11,7 @@ namespace tidemark::tests {
 namespace {
 
 const std::string grouped = "num_key_value_heads = 2\nhead_dim = 8";
-const std::string gpt2 = "n_embd = 32\nn_layer = 4\nn_head = 4\nn_inner = 48\nn_positions = 16";
+const std::string gpt2 = "n_embd = 32\nn_layer = 4\nn_head = 4\nn_positions = 16";
 
 struct TorchCase {
   std::string name;

@@ -59,7 +59,7 @@ TEST_P(Slopes, OfLossesAreGradients) {
 
 const std::string grouped = "num_key_value_heads = 2\nhead_dim = 8", window = grouped + "\nsliding_window = 5";
 const std::string alike = "num_key_value_heads = 4";
-const std::string gpt2 = "n_embd = 32\nn_layer = 4\nn_head = 4\nn_inner = 48\nn_positions = 16";
+const std::string gpt2 = "n_embd = 32\nn_layer = 4\nn_head = 4\nn_positions = 16";
 
 MathCase megatron(std::string name, std::string train = "", std::string model = "llama-3.1-8b",
                   std::string keys = grouped) {
