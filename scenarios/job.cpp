@@ -1,11 +1,13 @@
 #include "scenarios/job.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "kernels/price_time.hpp"
 #include "parallel/runtime/runtimes.hpp"
+#include "scenarios/deferred_frees.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -187,13 +189,18 @@ JobOutline::JobOutline(const Scenario& asked, Steps whole)
   TimingClasses classes = classes_of(scenario, lowering(), roles, whole);
   outline = std::move(classes.workload);
   role_of_program = std::move(classes.role_of_program);
-  require_sound(scenario.name, verify(shortened(outline)));
+  require_sound(scenario.name, verify(outline));
+  borrowing = borrows(outline);
   const Workload calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   price_token_buffers(*this, prices);
   Router router(calls, scenario.cluster, prices.entry_of_rank);
   folding = fold(calls, prices.entry_of_rank, router.traffic());
   times = price_time(calls, folding, scenario.cluster, router);
+}
+
+Job::Job(JobOutline its) : JobOutline(std::move(its)) {
+  timed = unrolled({std::exchange(outline.programs, {}), outline.program_of_rank, outline.communicators});
 }
 
 const Role& JobOutline::role_of(Rank rank) const {

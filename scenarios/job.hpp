@@ -34,6 +34,7 @@ struct JobOutline {
   Prices prices;
   Folding folding;   ///< of the outline at `prices`
   TimePrices times;  ///< of `folding`, where transfers share links
+  bool borrowing = false;  ///< some frees wait for other streams
 
   [[nodiscard]] LoweringInput lowering() const { return {built, scenario.layout, scenario.train, runtime}; }
   [[nodiscard]] const Role& role_of(Rank rank) const;
@@ -46,9 +47,9 @@ struct JobOutline {
 /// With its programs op by op.
 struct Job : JobOutline {
   explicit Job(const Scenario& its) : Job(JobOutline(its)) {}
-  explicit Job(JobOutline its) : JobOutline(std::move(its)), timed(unrolled(outline)) {}
+  explicit Job(JobOutline its);
 
-  Workload timed;  ///< what runs on the clock: the outline's programs
+  Workload timed;  ///< what runs on the clock: the outline's programs, which leaves it without any
 };
 
 /// What of a model no program can be written of yet, as its config.json calls it; empty where there is nothing.

@@ -29,7 +29,7 @@ namespace tidemark::scenarios {
 namespace {
 
 // The memory of ranks that run one program at the same prices.
-RankGroup replayed(const Program& program, const DriverPrices& prices, const JudgedDevice& device) {
+RankGroup replayed(const Program& program, bool borrowing, const DriverPrices& prices, const JudgedDevice& device) {
   const auto& [capacity, allocator] = device;
   RankGroup group;
   group.prices = prices;
@@ -41,7 +41,7 @@ RankGroup replayed(const Program& program, const DriverPrices& prices, const Jud
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
     if (!group.failure) group.memory = std::move(limited);
   }
-  if (borrows(program)) {
+  if (borrowing) {
     Bytes& upper = group.memory.peak_device_upper;
     const Bytes at_once = std::exchange(upper, upper_end(upper, prices, device, program, BorrowedFrees::AtNextSync));
     group.of_deferred_frees = upper - at_once;
@@ -80,7 +80,7 @@ void add_routing(const RankGroup& crowded, RankGroup& group) {
 
 // A timeline says when things happen, and what frees hold by the clock.
 bool has_a_timeline(const Job& job, const PredictOptions& options) {
-  return options.told == Told::Whole || borrows(job.outline);
+  return options.told == Told::Whole || job.borrowing;
 }
 
 // Roles that have the same memory. One of them is replayed: that of a simulated program, where there is one.
@@ -179,7 +179,7 @@ void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, co
   const Role& role = *same.replayed;
   const Program& program = its.program();
   const bool has_times = has_a_timeline(job, options) && std::holds_alternative<Completed>(trace.outcome);
-  const bool asks_the_clock = has_times && borrows(program);
+  const bool borrowing = job.borrowing && borrows(program), asks_the_clock = has_times && borrowing;
   const JudgedDevice device{job.scenario.cluster.device.capacity, allocator_options_of(job.scenario)};
 
   std::map<std::int32_t, RankGroup> by_price;
@@ -190,8 +190,8 @@ void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, co
     const auto [known, added] = by_price.try_emplace(entry);
     if (added) {
       const DriverPrices& prices = job.prices.entries[static_cast<std::size_t>(entry)];
-      known->second = replayed(program, prices, device);
-      if (crowded_program) add_routing(replayed(*crowded_program, prices, device), known->second);
+      known->second = replayed(program, borrowing, prices, device);
+      if (crowded_program) add_routing(replayed(*crowded_program, borrowing, prices, device), known->second);
     }
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());

@@ -1,7 +1,9 @@
 #include "scenarios/timing_classes.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <oneapi/tbb/parallel_for.h>
@@ -49,39 +51,50 @@ std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, const LowerRo
   return found;
 }
 
+// Those of one pipeline rank that take equally long, by index; the first comes first. Programs are lowered once, some
+// at a time, and kept for as long as others may be like them.
+std::vector<std::vector<std::size_t>> alike_among(std::span<const Alike> near, const std::vector<Role>& roles,
+                                                  const LowerRole& lower) {
+  constexpr std::size_t at_a_time = 16;
+  std::vector<std::vector<std::size_t>> found;
+  if (near.size() == 1) return {{0}};
+  std::vector<Program> firsts;  // of those found
+  for (std::size_t begin = 0; begin < near.size(); begin += at_a_time) {
+    std::vector<Program> next(std::min(at_a_time, near.size() - begin));
+    oneapi::tbb::parallel_for(std::size_t{0}, next.size(),
+                              [&](std::size_t i) { next[i] = lower.shortest(roles[near[begin + i].first]); });
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      const auto known =
+          std::ranges::find_if(firsts, [&](const Program& its) { return timed_like(its, next[i]).has_value(); });
+      if (known != firsts.end()) {
+        found[static_cast<std::size_t>(known - firsts.begin())].push_back(begin + i);
+        continue;
+      }
+      found.push_back({begin + i});
+      firsts.push_back(std::move(next[i]));
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 TimingClasses timing_classes(const LoweringInput& input, const std::vector<Role>& roles, const LowerRole& lower) {
   TimingClasses found;
   found.workload.communicators = communicators_of(input).table;
   found.workload.program_of_rank.resize(static_cast<std::size_t>(input.layout.world_size()));
-  std::vector<Alike> left = alike_by_passes(roles, lower);
-  while (!left.empty()) {
-    // The first that is left, and those of its pipeline rank that are like it.
-    const std::size_t first = left.front().first;
-    std::vector<char> alike(left.size(), 0);
-    alike.front() = 1;
-    const auto is_near = [&](std::size_t i) {
-      return roles[left[i].first].first.pipeline == roles[first].first.pipeline;
-    };
-    if (left.size() > 1 && is_near(1)) {
-      const Program its = lower.shortest(roles[first]);
-      oneapi::tbb::parallel_for(std::size_t{1}, left.size(), [&](std::size_t i) {
-        if (is_near(i)) alike[i] = timed_like(its, lower.shortest(roles[left[i].first])).has_value() ? 1 : 0;
-      });
+  const std::vector<Alike> all = alike_by_passes(roles, lower);
+  const auto pipeline_of = [&](const Alike& its) { return roles[its.first].first.pipeline; };
+  for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    for (end = begin + 1; end < all.size() && pipeline_of(all[end]) == pipeline_of(all[begin]);) ++end;
+    for (const std::vector<std::size_t>& alike :
+         alike_among(std::span(all).subspan(begin, end - begin), roles, lower)) {
+      for (const std::size_t i : alike)
+        for (const std::size_t role : all[begin + i].roles)
+          for (const Rank rank : roles[role].ranks)
+            found.workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(found.role_of_program.size());
+      found.role_of_program.push_back(all[begin + alike.front()].first);
     }
-    std::vector<Alike> others;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      if (alike[i] == 0) {
-        others.push_back(std::move(left[i]));
-        continue;
-      }
-      for (const std::size_t role : left[i].roles)
-        for (const Rank rank : roles[role].ranks)
-          found.workload.program_of_rank[rank.index()] = static_cast<std::int32_t>(found.role_of_program.size());
-    }
-    found.role_of_program.push_back(first);
-    left = std::move(others);
   }
   found.workload.programs.resize(found.role_of_program.size());
   oneapi::tbb::parallel_for(std::size_t{0}, found.workload.programs.size(), [&](std::size_t p) {

@@ -385,7 +385,7 @@ Figures whole_figures(const Scenario& scenario) {
   const AllocatorOptions allocator = allocator_options_of(scenario);
   if (allocator.memory_limit() || on_hosts(scenario.runtime).any()) return figures_of(predict(scenario, {}, options));
   JobOutline job(scenario);
-  if (borrows(job.outline)) {
+  if (job.borrowing) {
     const Job unrolled(std::move(job));
     return figures_of(predict(unrolled, simulate_time(unrolled, options), {}, options));
   }

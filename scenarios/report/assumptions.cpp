@@ -417,7 +417,7 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
     for (const RankGroup& group : groups) found = std::max(found, group.*what);
     return static_cast<double>(found.count()) / (1 << 30);
   };
-  if (borrows(job.outline))
+  if (job.borrowing)
     list.push_back(fmt::format(
         "{}; the upper ends hold up to {:.2f} GiB for what is so only later: when the host next waits for the device, "
         "or "

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -70,8 +71,16 @@ struct RepeatingWorkload {
 };
 [[nodiscard]] Workload unrolled(RepeatingWorkload workload);
 
-/// The same job with as few micro-batches as all its programs show, unrolled: whatever any rank does at all, it does
-/// there, and ranks meet as they do in the whole.
-[[nodiscard]] Workload shortened(RepeatingWorkload workload);
+/// The same job with as few micro-batches as all its programs show: whatever any rank does at all, it does there, and
+/// ranks meet as they do in the whole.
+class Shortening {
+ public:
+  explicit Shortening(const RepeatingWorkload& workload);
+  /// For a program of that workload.
+  [[nodiscard]] Program unrolled(RepeatingProgram program) const;
+
+ private:
+  std::map<std::int32_t, std::int64_t> spare_;  // micro-batches that every program leaves unsaid, by step
+};
 
 }  // namespace tidemark::sim

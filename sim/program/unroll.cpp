@@ -284,24 +284,24 @@ Workload unrolled(RepeatingWorkload workload) {
   return all;
 }
 
-Workload shortened(RepeatingWorkload workload) {
-  // Micro-batches that every program leaves unsaid, by step.
-  std::map<std::int32_t, std::int64_t> spare;
+Shortening::Shortening(const RepeatingWorkload& workload) {
   for (const RepeatingProgram& program : workload.programs)
     for (const Repeat& repeat : program.repeats) {
-      const auto [step, added] = spare.try_emplace(repeat.step, repeat.more * repeat.period);
+      const auto [step, added] = spare_.try_emplace(repeat.step, repeat.more * repeat.period);
       step->second = std::min(step->second, repeat.more * repeat.period);
     }
-  for (RepeatingProgram& program : workload.programs) {
+  for (const RepeatingProgram& program : workload.programs) {
     const auto says_all = [&](std::int32_t step) {
       return std::ranges::none_of(program.repeats, [&](const Repeat& repeat) { return repeat.step == step; });
     };
-    std::erase_if(spare, [&](const auto& step) { return says_all(step.first); });
+    std::erase_if(spare_, [&](const auto& step) { return says_all(step.first); });
   }
-  for (RepeatingProgram& program : workload.programs)
-    for (Repeat& repeat : program.repeats)
-      if (const auto its = spare.find(repeat.step); its != spare.end()) repeat.more -= its->second / repeat.period;
-  return unrolled(std::move(workload));
+}
+
+Program Shortening::unrolled(RepeatingProgram program) const {
+  for (Repeat& repeat : program.repeats)
+    if (const auto its = spare_.find(repeat.step); its != spare_.end()) repeat.more -= its->second / repeat.period;
+  return sim::unrolled(std::move(program));
 }
 
 }  // namespace tidemark::sim

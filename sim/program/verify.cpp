@@ -255,7 +255,7 @@ struct Traffic {
     bool operator==(const Call&) const = default;
   };
   std::map<CommSlot, std::vector<Call>> collectives;
-  std::map<CommSlot, std::map<MatrixId, std::pair<CollectiveKind, RowId>>> rows;
+  std::map<CommSlot, std::map<MatrixId, std::pair<CollectiveKind, MatrixRow>>> rows;
   std::map<std::tuple<CommSlot, Direction, std::int32_t>, std::vector<Message>> messages;
 
   [[nodiscard]] std::vector<Call> calls(CommSlot comm) const {
@@ -273,9 +273,9 @@ Traffic traffic_of(const Program& program) {
                    [&](const Collective& o) {
                      std::vector<Traffic::Call>& calls = traffic.collectives[o.comm];
                      if (!o.row.valid()) return calls.push_back({o.kind, o.dtype, o.reduction, o.size, {}});
-                     const MatrixId matrix = program[o.row].matrix;
-                     calls.push_back({o.kind, o.dtype, o.reduction, {}, matrix});
-                     traffic.rows[o.comm].try_emplace(matrix, o.kind, o.row);
+                     const MatrixRow& row = program[o.row];
+                     calls.push_back({o.kind, o.dtype, o.reduction, {}, row.matrix});
+                     traffic.rows[o.comm].try_emplace(row.matrix, o.kind, row);
                    },
                    [&](const Exchange& o) {
                      for (const Transfer& t : program[o.transfers])
@@ -291,17 +291,18 @@ Traffic traffic_of(const Program& program) {
 
 class GroupChecker {
  public:
-  explicit GroupChecker(const Workload& workload) : workload_(workload) {
-    for (const Program& program : workload.programs) traffic_.push_back(traffic_of(program));
-  }
+  GroupChecker(const std::vector<std::int32_t>& program_of_rank, const std::vector<Communicator>& communicators,
+               std::vector<Traffic> of_programs)
+      : program_of_rank_(program_of_rank), communicators_(communicators), traffic_(std::move(of_programs)) {}
 
   std::vector<std::string> findings() && {
-    for (std::int32_t r = 0; r < workload_.world_size() && found_.size() < most_findings; ++r) check(Rank{r});
+    for (std::size_t r = 0; r < program_of_rank_.size() && found_.size() < most_findings; ++r)
+      check(Rank{static_cast<std::int32_t>(r)});
     return std::move(found_);
   }
 
  private:
-  [[nodiscard]] std::int32_t program_index(Rank rank) const { return workload_.program_of_rank[rank.index()]; }
+  [[nodiscard]] std::int32_t program_index(Rank rank) const { return program_of_rank_[rank.index()]; }
   [[nodiscard]] const Traffic& traffic(Rank rank) const {
     return traffic_[static_cast<std::size_t>(program_index(rank))];
   }
@@ -313,9 +314,9 @@ class GroupChecker {
 
   void check(Rank rank) {
     const Traffic& mine = traffic(rank);
-    for (std::size_t slot = 0; slot < workload_.communicators.size(); ++slot) {
+    for (std::size_t slot = 0; slot < communicators_.size(); ++slot) {
       const CommSlot comm{static_cast<std::int32_t>(slot)};
-      const Communicator& communicator = workload_.communicators[slot];
+      const Communicator& communicator = communicators_[slot];
       if (!is_member(communicator, rank)) continue;
       const Rank leader = group_leader(communicator, rank);
       if (leader == rank && mine.rows.contains(comm)) check_matrices(comm, leader);
@@ -326,7 +327,7 @@ class GroupChecker {
     }
     for (const auto& [way, sizes] : mine.messages) {
       const auto& [comm, direction, step] = way;
-      const Communicator& communicator = workload_.communicators[comm.index()];
+      const Communicator& communicator = communicators_[comm.index()];
       if (!is_member(communicator, rank)) {
         found_.push_back(fmt::format("rank {} {} in communicator {}, of which it is no member", rank.value,
                                      direction == Direction::Send ? "sends" : "receives", communicator.name));
@@ -345,7 +346,7 @@ class GroupChecker {
 
   // Rows against columns of everything uneven that a group calls. Groups of the same programs are checked once.
   void check_matrices(CommSlot comm, Rank leader) {
-    const Communicator& communicator = workload_.communicators[comm.index()];
+    const Communicator& communicator = communicators_[comm.index()];
     const std::vector<Rank> members = group_members(communicator, leader);
     std::vector<std::int32_t> programs;
     for (const Rank member : members) programs.push_back(program_index(member));
@@ -355,7 +356,7 @@ class GroupChecker {
       for (const Rank member : members) {
         const auto of_slot = traffic(member).rows.find(comm);
         if (of_slot == traffic(member).rows.end() || !of_slot->second.contains(matrix)) return;  // told apart by calls
-        rows.push_back(&workload_.program(member)[of_slot->second.at(matrix).second]);
+        rows.push_back(&of_slot->second.at(matrix).second);
       }
       check_matrix(communicator, fmt::format("{} m{}", name(call.first), matrix.value), members, rows);
     }
@@ -379,8 +380,9 @@ class GroupChecker {
                                        rows[i]->sends[j].count(), tell(j), rows[j]->receives[i].count()));
   }
 
-  const Workload& workload_;
-  std::vector<Traffic> traffic_;
+  const std::vector<std::int32_t>& program_of_rank_;
+  const std::vector<Communicator>& communicators_;
+  std::vector<Traffic> traffic_;  // by program
   std::set<std::pair<CommSlot, std::vector<std::int32_t>>> seen_groups_;
   std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> seen_;
   std::vector<std::string> found_;
@@ -390,13 +392,39 @@ class GroupChecker {
 
 std::vector<std::string> verify(const Program& program) { return ProgramChecker(program).findings(); }
 
-std::vector<std::string> verify(const Workload& workload) {
+namespace {
+
+// One program at a time: `program(i, use)` has `use` look at it.
+template <class Workload, class Each>
+std::vector<std::string> verify_each(const Workload& workload, Each program) {
+  std::vector<Traffic> of_programs;
   for (std::size_t i = 0; i < workload.programs.size(); ++i) {
-    std::vector<std::string> found = verify(workload.programs[i]);
+    std::vector<std::string> found;
+    program(i, [&](const Program& its) {
+      found = verify(its);
+      if (found.empty()) of_programs.push_back(traffic_of(its));
+    });
     for (std::string& line : found) line = fmt::format("program {}: {}", i, line);
     if (!found.empty()) return found;
   }
-  return GroupChecker(workload).findings();
+  return GroupChecker(workload.program_of_rank, workload.communicators, std::move(of_programs)).findings();
+}
+
+}  // namespace
+
+std::vector<std::string> verify(const Workload& workload) {
+  return verify_each(workload, [&](std::size_t i, auto use) { use(workload.programs[i]); });
+}
+
+std::vector<std::string> verify(const RepeatingWorkload& workload) {
+  const Shortening shortest(workload);
+  return verify_each(workload, [&](std::size_t i, auto use) {
+    const RepeatingProgram& program = workload.programs[i];
+    if (program.repeats.empty())
+      use(program.rolled);
+    else
+      use(shortest.unrolled(program));
+  });
 }
 
 }  // namespace tidemark::sim

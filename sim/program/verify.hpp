@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/program/repeats.hpp"
 #include "sim/program/workload.hpp"
 
 namespace tidemark::sim {
@@ -17,5 +18,9 @@ namespace tidemark::sim {
 /// of a group, what each member of an uneven one sends to a place what is received there from it, and each message that
 /// one rank sends received by its peer, in order and of equal size.
 [[nodiscard]] std::vector<std::string> verify(const Workload& workload);
+
+/// The same of a job with as few micro-batches as all its programs show: whatever any rank does at all, it does there,
+/// and ranks meet as they do in the whole.
+[[nodiscard]] std::vector<std::string> verify(const RepeatingWorkload& workload);
 
 }  // namespace tidemark::sim
