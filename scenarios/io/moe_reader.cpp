@@ -332,10 +332,13 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
     if (layout.expert > 1) tables.layout.problem("expert", "the model has no experts", "leave it out");
     return;
   }
-  if (runtime_kind(scenario.runtime.name).eager())
-    tables.top.problem("model",
-                       fmt::format("{} has experts, which are modelled under Megatron only", scenario.model.name),
-                       "name = \"megatron\" in [runtime]");
+  const RuntimeKind& runtime = runtime_kind(scenario.runtime.name);
+  if (runtime.id == RuntimeId::TorchTitan) return;  // settle_titan has judged
+  if (runtime.eager())
+    tables.top.problem(
+        "model",
+        fmt::format("{} has experts, which are modelled under Megatron and torchtitan only", scenario.model.name),
+        "name = \"megatron\" in [runtime]");
   if (layout.schedule == ScheduleKind::ZeroBubbleH1)
     tables.layout.problem("schedule", "weight gradients of experts that come later are not modelled yet",
                           "\"1f1b\" would do");

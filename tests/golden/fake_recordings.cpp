@@ -314,7 +314,9 @@ Scenario titan_scenario(const Json& recording) {
   Scenario s;
   s.name = recording.at("name").get<std::string>();
   s.model = parse_model(recording.at("config").dump(), s.name + ".json");
-  s.cluster = read_cluster(root / "scenarios/clusters/a100-sxm-80g.toml");
+  const bool hopper = settings.value("capability", "80") == "90";
+  s.cluster =
+      read_cluster(root / (hopper ? "scenarios/clusters/h100-sxm-80g.toml" : "scenarios/clusters/a100-sxm-80g.toml"));
   s.runtime.name = "torchtitan";
   s.runtime.versions.torch = {2, 15};
   s.runtime.versions.torchtitan = *parse_version(settings.at("torchtitan").get<std::string>());

@@ -82,11 +82,20 @@ def model_of(config, settings, job):
         "n_kv_heads": config["num_key_value_heads"], "vocab_size": config["vocab_size"],
         "max_seq_len": settings["sequence"],
     }  # fmt: skip
-    if config["model_type"] == "qwen3":
+    if config["model_type"].startswith("qwen3"):
         from torchtitan.models.qwen3.infra.parallelize import parallelize_qwen3 as parallelize
         from torchtitan.models.qwen3.model.args import Qwen3ModelArgs
         from torchtitan.models.qwen3.model.model import Qwen3Model as Model
 
+        if config["model_type"] == "qwen3_moe":
+            from torchtitan.models.moe import MoEArgs
+
+            arguments |= {
+                "moe_enabled": True, "moe_inter_dim": config["moe_intermediate_size"],
+                "moe_args": MoEArgs(num_experts=config["num_experts"], num_shared_experts=0, top_k=config["num_experts_per_tok"],
+                                    score_func="softmax", route_norm=config["norm_topk_prob"], route_scale=1.0,
+                                    score_before_experts=False),
+            }  # fmt: skip
         args = Qwen3ModelArgs(**arguments, head_dim=config["head_dim"], hidden_dim=config["intermediate_size"],
                               enable_weight_tying=config["tie_word_embeddings"])  # fmt: skip
     else:
@@ -137,7 +146,7 @@ def prepare(config, settings):
     trainer.job_config, trainer.parallel_dims, trainer.model_parts = job, dims, [model]
     trainer.world_mesh, trainer.device = mesh, torch.device("cuda")
     trainer.model_args = getattr(model, "model_args", SimpleNamespace())
-    trainer.optimizers = optimizers_of(model, job)
+    trainer.optimizers = optimizers_of(model, job, dims)
     trainer.lr_schedulers = SimpleNamespace(
         step=lambda: None, schedulers=[SimpleNamespace(get_last_lr=lambda: [1e-4])]
     )
@@ -179,10 +188,15 @@ def versions():
     return {"torchtitan": importlib.metadata.version("torchtitan")}
 
 
-def optimizers_of(model, job):
+def optimizers_of(model, job, dims):
     """As build_optimizers makes them of torchtitan's defaults."""
     import torch
     from torchtitan.components.optimizer import OptimizersContainer
+
+    if any(hasattr(layer, "moe") for layer in model.layers.values()):
+        from torchtitan.components.optimizer import build_optimizers_with_moe_load_balancing
+
+        return build_optimizers_with_moe_load_balancing([model], job.optimizer, dims)
 
     how = job.optimizer.implementation
     arguments = {"lr": 8e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "fused": how == "fused",

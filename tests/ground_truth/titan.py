@@ -1,6 +1,6 @@
 """What is recorded of torchtitan: its models by a config.json as transformers has it, and how they are trained."""
 
-from recordings import llama, qwen3
+from recordings import llama, qwen3, qwen3_moe
 
 SETTINGS = {
     "torchtitan": "0.2.2",
@@ -21,11 +21,14 @@ SETTINGS = {
     "micro_batches": 1,
     "compile": False,  # torch.compile of each layer and of the loss
     "capability": "80",
+    "triton": False,  # its kernels, of which torchtitan's experts have one
 }
 
 DEEP = {"num_hidden_layers": 6, "vocab_size": 4096}
 UNTIED = {"vocab_size": 8192, "tie_word_embeddings": False}
 UNTIED_DEEP = {**DEEP, "tie_word_embeddings": False}
+# torch._grouped_mm by its own kernels: an H100's.
+GROUPED = {"capability": "90", "triton": True}
 
 RECORDINGS = {
     "llama_8": (llama(), {}),
@@ -97,6 +100,14 @@ RECORDINGS = {
         qwen3(num_hidden_layers=2, tie_word_embeddings=False), {"compile": True, "batch": 4, "checkpointing": "full"},
     ),
     "qwen3_compiled_8_op": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),
+    "experts_8": (qwen3_moe(), {"batch": 4, **GROUPED}),
+    "experts_8_full": (qwen3_moe(), {"batch": 4, "checkpointing": "full", **GROUPED}),
+    "experts_8_op": (qwen3_moe(), {"batch": 2, "checkpointing": "op", **GROUPED}),
+    "experts_32_accumulating": (
+        qwen3_moe(num_hidden_layers=3, num_experts=48, num_experts_per_tok=6),
+        {"world": 32, "replicate": 2, "rank": 5, "batch": 2, "sequence": 1000, "micro_batches": 2,
+         "checkpointing": "2", **GROUPED},
+    ),
 }  # fmt: skip
 
 

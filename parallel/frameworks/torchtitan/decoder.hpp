@@ -1,15 +1,17 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "parallel/frameworks/torchtitan/context_parallel.hpp"
+#include "parallel/frameworks/torchtitan/experts.hpp"
 #include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/torch/compiled.hpp"
 
-// torchtitan's Llama 3 and dense Qwen3, module by module as their forward functions run (torchtitan/models/llama3 and
+// torchtitan's Llama 3 and Qwen3, module by module as their forward functions run (torchtitan/models/llama3 and
 // qwen3, model/model.py, 0.1.0 to 0.2.2): a local variable here is one of theirs, and lives as long.
 
 namespace tidemark::parallel::torchtitan {
@@ -35,12 +37,15 @@ class Decoder {
   [[nodiscard]] std::vector<Part>& parts() { return parts_; }
   /// Parameters that all ranks have whole, and whose gradients each has of its part of the sequence: by registration.
   [[nodiscard]] const std::vector<std::size_t>& partial() const { return partial_; }
+  /// What the optimizer does before its step, where there are experts; `ranks` have other tokens.
+  void update_expert_biases(CommSlot ranks);
 
  private:
   struct Layer {
     Norm query_norm, key_norm;  ///< of each head; Qwen3
     Linear query, key, value, output;
-    Linear gate, down, up;  ///< w1, w2, w3
+    Linear gate, down, up;                  ///< w1, w2, w3
+    std::unique_ptr<MixtureOfExperts> moe;  ///< in the place of these
     Norm attention_norm, mlp_norm;
   };
   struct Heads {
@@ -51,6 +56,8 @@ class Decoder {
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs);
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
+  void make_experts(const std::string& at, std::int32_t index, Layer& layer);
+  [[nodiscard]] bool checkpoints(std::size_t layer) const;
   void make_frequencies();
   void make_halves();
   void end_part(std::string name);

@@ -119,6 +119,10 @@ class Trainer {
       std::optional<OnHost> host;
       if (shards_ && habits_.fully_shard->offload) host.emplace(s_);
       optimizer_->clip();
+      {
+        const OnDevice device(s_);
+        model_->update_expert_biases(context_.ranks > 1 ? groups_.batch : groups_.data);
+      }
       optimizer_->step();
     }
     tell(StateMoment::What::Parameters, step);
