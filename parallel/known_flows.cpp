@@ -579,6 +579,8 @@ constexpr std::string_view
         "functions give more than is asked for: values of top-k, sorted numbers, scores in the order of experts "
         "(torchtitan/models/moe/moe.py)",
     ends_of_groups = "kernels read where groups end, and so their node saves it; programs say it in sizes",
+    until_next_pass =
+        "an attribute of ExpertParallel until the layer runs again (torchtitan/distributed/expert_parallel.py)",
     layer_by_layer =
         "counts of all layers in one tensor, which goes when the last has been moved by its row "
         "(torchtitan/components/optimizer.py _update_expert_bias)";
@@ -758,6 +760,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.moe.index", "*", "*", given_besides},
     {Unread, "layers.*.moe.experts.offsets", "*", "*", ends_of_groups},
     {Kept, "layers.*.moe.experts.offsets", "forward *", "backward *", ends_of_groups},
+    {Kept, "layers.*.moe.experts.indices.permuted_indices", "*", "*", until_next_pass},
     {Kept, "expert_bias.tokens_per_expert", "optimizer_step *", "optimizer_step *", layer_by_layer},
     // Nodes.
     {Kept, "layers.*", "backward layers.*", "backward layers.*", unpacked},

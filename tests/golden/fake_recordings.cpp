@@ -324,6 +324,7 @@ Scenario titan_scenario(const Json& recording) {
   s.layout.tensor = settings.at("tensor").get<std::int32_t>();
   s.layout.sequence_parallel = s.layout.tensor > 1;
   s.layout.context = settings.value("context", 1);
+  s.layout.expert = settings.value("expert", 1);
   s.layout.data = s.gpus / (s.layout.tensor * s.layout.context);
   const std::int32_t replicas = settings.at("replicate").get<std::int32_t>();
   s.layout.shard_group = replicas > 1 ? s.layout.data / replicas : 0;

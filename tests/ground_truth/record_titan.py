@@ -34,8 +34,8 @@ def parallel_dims(settings):
     from torchtitan.distributed import ParallelDims
 
     said = {
-        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": settings["context"], "tp": settings["tensor"], "pp": 1, "ep": 1,
-        "etp": 1, "world_size": settings["world"], "enable_loss_parallel": settings["loss_parallel"],
+        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": settings["context"], "tp": settings["tensor"], "pp": 1,
+        "ep": settings["expert"], "etp": 1, "world_size": settings["world"], "enable_loss_parallel": settings["loss_parallel"],
     }  # fmt: skip
     known = {field.name for field in dataclasses.fields(ParallelDims)}
     made = ParallelDims(**{name: value for name, value in said.items() if name in known})
@@ -56,6 +56,8 @@ def job_config(settings):
     made.parallelism.data_parallel_replicate_degree = settings["replicate"]
     made.parallelism.tensor_parallel_degree = settings["tensor"]
     made.parallelism.context_parallel_degree = settings["context"]
+    if settings["expert"] > 1:
+        made.parallelism.expert_parallel_degree = settings["expert"]
     if settings["context"] > 1:
         made.parallelism.context_parallel_load_balancer = settings["load_balancer"]
     made.parallelism.disable_loss_parallel = not settings["loss_parallel"]
@@ -120,6 +122,16 @@ def model_of(config, settings, job):
         return Model(args), parallelize
 
 
+def answer_splits(config, settings):
+    """How many rows go to, and come from, each rank of an expert group, which the device is asked for: as many."""
+    import torch
+
+    ranks = settings["expert"]
+    rows = settings["batch"] * settings["sequence"] * config["num_experts_per_tok"] // ranks
+    read = torch.Tensor.tolist
+    torch.Tensor.tolist = lambda tensor: [rows] * ranks if tensor.shape == (ranks,) else read(tensor)
+
+
 def prepare(config, settings):
     """A trainer of which only what its steps ask for is there, and the batches that it is given."""
     import torch
@@ -131,6 +143,8 @@ def prepare(config, settings):
     dist.init_process_group("fake", rank=settings["rank"], world_size=settings["world"], store=FakeStore())
     job = job_config(settings)
     dims, mesh = parallel_dims(settings)
+    if settings["expert"] > 1:
+        answer_splits(config, settings)
     model, parallelize = model_of(config, settings, job)
     releases_before_meshes = settings["torchtitan"] == "0.1.0"
     model = parallelize(model, mesh, dims, job) if releases_before_meshes else parallelize(model, dims, job)

@@ -11,6 +11,7 @@ SETTINGS = {
     "replicate": 1,  # data_parallel_replicate_degree: groups that hold the same shards (HSDP)
     "tensor": 1,  # tensor_parallel_degree
     "context": 1,  # context_parallel_degree
+    "expert": 1,  # expert_parallel_degree
     "load_balancer": "headtail",  # context_parallel_load_balancer: headtail | None
     "loss_parallel": True,
     "reshard": "default",  # fsdp_reshard_after_forward: default | always | never
@@ -103,6 +104,11 @@ RECORDINGS = {
     "experts_8": (qwen3_moe(), {"batch": 4, **GROUPED}),
     "experts_8_full": (qwen3_moe(), {"batch": 4, "checkpointing": "full", **GROUPED}),
     "experts_8_op": (qwen3_moe(), {"batch": 2, "checkpointing": "op", **GROUPED}),
+    "experts_parallel_8": (qwen3_moe(), {"expert": 8, "batch": 4, **GROUPED}),
+    "experts_parallel_4_8_full": (qwen3_moe(), {"expert": 4, "batch": 4, "rank": 6, "checkpointing": "full", **GROUPED}),
+    "experts_parallel_2_16_hsdp": (
+        qwen3_moe(), {"expert": 2, "world": 16, "replicate": 2, "batch": 2, "micro_batches": 2, **GROUPED},
+    ),
     "experts_32_accumulating": (
         qwen3_moe(num_hidden_layers=3, num_experts=48, num_experts_per_tok=6),
         {"world": 32, "replicate": 2, "rank": 5, "batch": 2, "sequence": 1000, "micro_batches": 2,

@@ -66,8 +66,10 @@ void Decoder::make_layer(std::int32_t index) {
   layer.key = make_linear(at + ".attention.wk", kv_width, model_.hidden);
   layer.value = make_linear(at + ".attention.wv", kv_width, model_.hidden);
   layer.output = make_linear(at + ".attention.wo", model_.hidden, q_width);
+  const std::size_t experts_begin = parameters_.size();
+  std::size_t experts_end = experts_begin;
   if (model_.has_experts(static_cast<std::size_t>(index))) {
-    make_experts(at + ".moe", index, layer);
+    experts_end = make_experts(at + ".moe", index, layer);
   } else {
     layer.gate = make_linear(at + ".feed_forward.w1", ffn, model_.hidden);
     layer.down = make_linear(at + ".feed_forward.w2", model_.hidden, ffn);
@@ -75,20 +77,27 @@ void Decoder::make_layer(std::int32_t index) {
   }
   layer.attention_norm = make_norm(at + ".attention_norm", model_.hidden);
   layer.mlp_norm = make_norm(at + ".ffn_norm", model_.hidden);
-  layers_.push_back(std::move(layer));
   end_part(at);
+  if (layer.moe) {
+    Part& part = parts_.back();
+    part.moe = layer.moe.get();
+    part.experts_begin = experts_begin, part.experts_end = experts_end;
+  }
+  layers_.push_back(std::move(layer));
 }
 
-void Decoder::make_experts(const std::string& at, std::int32_t index, Layer& layer) {
-  const std::int64_t count = model_.experts->count, ffn = model_.experts->ffn;
+std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Layer& layer) {
+  const std::int64_t count = model_.experts->count / experts_.ranks, ffn = model_.experts->ffn;
   MixtureOfExperts::Weights made;
   made.gate = parameter(at + ".experts.w1", {count, ffn, model_.hidden});
   made.down = parameter(at + ".experts.w2", {count, model_.hidden, ffn});
   made.up = parameter(at + ".experts.w3", {count, ffn, model_.hidden});
-  made.router = make_linear(at + ".router.gate", count, model_.hidden);
-  layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index);
+  const std::size_t end = parameters_.size();
+  made.router = make_linear(at + ".router.gate", model_.experts->count, model_.hidden);
+  layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index, experts_);
   layer.moe->set(std::move(made));
   layer.moe->make_buffers(at);
+  return end;
 }
 
 // precompute_freqs_cis: complex numbers, each as two of fp32.
@@ -114,14 +123,15 @@ void Decoder::make_halves() {
 }
 
 Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
-                 const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context, DType dtype,
-                 MakeParameter make)
+                 const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context,
+                 const ExpertGroup& experts, DType dtype, MakeParameter make)
     : s_(session),
       model_(model),
       train_(train),
       habits_(*habits.titan),
       tensor_(tensor),
       context_(context),
+      experts_(experts),
       dtype_(dtype),
       make_(std::move(make)) {
   tokens_ = parameter("tok_embeddings.weight", {vocabulary / tensor.ranks, model.hidden});

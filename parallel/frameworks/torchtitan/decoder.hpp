@@ -20,7 +20,8 @@ class Decoder {
  public:
   /// Parameters are of type `dtype`, and made by `make`, or else at once.
   Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train, const EagerHabits& habits,
-          const TensorGroup& tensor, const ContextGroup& context, DType dtype, MakeParameter make = {});
+          const TensorGroup& tensor, const ContextGroup& context, const ExpertGroup& experts, DType dtype,
+          MakeParameter make = {});
 
   /// Logits of a batch of sequences, [batch, sequence]; of ranks with parts of layers each has its columns, where the
   /// loss is computed of these. Ranks with parts of sequences are told which places their tokens have.
@@ -33,6 +34,8 @@ class Decoder {
     std::string name;
     std::size_t begin = 0, end = 0;  ///< of its parameters, by when they were registered
     ForwardHooks hooks = {};
+    std::size_t experts_begin = 0, experts_end = 0;  ///< of these, routed experts'
+    MixtureOfExperts* moe = nullptr;
   };
   [[nodiscard]] std::vector<Part>& parts() { return parts_; }
   /// Parameters that all ranks have whole, and whose gradients each has of its part of the sequence: by registration.
@@ -56,7 +59,8 @@ class Decoder {
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs);
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
-  void make_experts(const std::string& at, std::int32_t index, Layer& layer);
+  /// Up to where its experts' parameters go.
+  std::size_t make_experts(const std::string& at, std::int32_t index, Layer& layer);
   [[nodiscard]] bool checkpoints(std::size_t layer) const;
   void make_frequencies();
   void make_halves();
@@ -79,6 +83,7 @@ class Decoder {
   const TitanHabits& habits_;
   const TensorGroup tensor_;
   const ContextGroup context_;
+  const ExpertGroup experts_;
   DType dtype_;  ///< of parameters
   MakeParameter make_;
   Parameters parameters_;

@@ -20,13 +20,24 @@ std::int64_t aligned(std::int64_t rows) { return (rows + alignment - 1) / alignm
 
 }  // namespace
 
-MixtureOfExperts::MixtureOfExperts(Session& session, const Model& model, const Train& train, std::int32_t layer)
+MixtureOfExperts::MixtureOfExperts(Session& session, const Model& model, const Train& train, std::int32_t layer,
+                                   const ExpertGroup& group)
     : s_(session),
       experts_(*model.experts),
-      rows_(LayerRouting(experts_, train.routing, layer, train.tokens(), 1).choices()),
-      chosen_rows_(train.tokens() * experts_.chosen),
-      padded_rows_(aligned(chosen_rows_ + experts_.count * alignment)) {
-  for (const std::int64_t rows : rows_) padded_.push_back(aligned(std::max(rows, alignment)));
+      layer_(layer),
+      group_(group),
+      chosen_rows_(train.tokens() * experts_.chosen) {
+  const LayerRouting routing(experts_, train.routing, layer, train.tokens(), group.ranks);
+  const std::int64_t held = experts_.count / group.ranks;
+  const std::vector<std::int64_t> own = routing.received(group.rank, group.ranks);
+  for (std::int64_t r = 0; r < group.ranks; ++r) {
+    const auto first = routing.rows().begin() + r * held;
+    sent_.push_back(std::accumulate(first, first + held, std::int64_t{0}));
+    for (const std::int64_t rows : own) arriving_.push_back(rows * (r + 1) / group.ranks - rows * r / group.ranks);
+  }
+  for (const std::int64_t rows : own) padded_.push_back(aligned(std::max(rows, alignment)));
+  arriving_rows_ = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+  padded_rows_ = aligned(arriving_rows_ + held * alignment);
 }
 
 void MixtureOfExperts::make_buffers(const std::string& at) {
@@ -86,6 +97,43 @@ Tensor MixtureOfExperts::operator()(const Tensor& hidden) {
   return view(s_, out, hidden.sizes);
 }
 
+// kernels.py generate_permute_indices: rows of each expert, by the ranks they come from.
+void MixtureOfExperts::number_rows(const Tensor& places) {
+  const std::int64_t ranks = group_.ranks, held = experts_.count / ranks, each = arriving_.front();
+  const bool alike = std::ranges::all_of(arriving_, [each](std::int64_t rows) { return rows == each; });
+  if (alike && ranks > 1) {  // transposed
+    const Shape sizes{arriving_rows_};
+    const Tensor counted = s_.in_registers(sizes, {1}, DType::INT32, "counted");
+    s_.launch({Operation::Arange, {0}}, {}, {counted});
+    Tensor groups = narrowed(places, 0, 0, held * padded_.front());
+    groups.sizes = {held, ranks, each};
+    groups.strides = {padded_.front(), each, 1};
+    s_.launch(Operation::Copy, {swapped(sized(counted, {ranks, held, each}), 0, 1)}, {groups});
+    return;
+  }
+  struct Run {
+    std::int64_t row = 0, place = 0, rows = 0;
+  };
+  std::vector<Run> runs;  // those that follow each other in both orders
+  std::int64_t place = 0;
+  for (std::int64_t e = 0, begin = 0; e < held; ++e) {
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      const auto at = arriving_.begin() + r * held + e;
+      const std::int64_t row = std::accumulate(arriving_.begin(), at, std::int64_t{0});
+      const bool follows =
+          !runs.empty() && runs.back().row + runs.back().rows == row && runs.back().place + runs.back().rows == place;
+      if (follows)
+        runs.back().rows += *at;
+      else if (*at > 0)
+        runs.push_back({row, place, *at});
+      place += *at;
+    }
+    place = begin += padded_[static_cast<std::size_t>(e)];
+  }
+  for (const Run& run : runs)
+    s_.launch({Operation::Arange, {static_cast<double>(run.row)}}, {}, {narrowed(places, 0, run.place, run.rows)});
+}
+
 // utils.py _permute. Rows that only fill up are copies of one that is zero; there is room for as many as there could
 // be.
 MixtureOfExperts::Permuted MixtureOfExperts::permuted(const Tensor& x, const Tensor& counts) {
@@ -97,29 +145,16 @@ MixtureOfExperts::Permuted MixtureOfExperts::permuted(const Tensor& x, const Ten
     const auto number = [&](const Computation& what, const Tensor& of, DType dtype) {
       return elementwise(s_, "sizes", what, {&of}, dtype);
     };
+    const std::int64_t held = experts_.count / group_.ranks;
+    const Tensor total = sum(s_, sized(counts, {group_.ranks, held}), 0);
     constexpr double infinity = std::numeric_limits<double>::infinity();
-    const Tensor least = number({Operation::Clamp, {alignment, infinity}}, counts, DType::INT64);
+    const Tensor least = number({Operation::Clamp, {alignment, infinity}}, total, DType::INT64);
     const Tensor above = number({Operation::AddNumber, {alignment - 1}}, least, DType::INT64);
     const Tensor rest = number({Operation::Remainder, {alignment}}, above, DType::INT64);
     padded = elementwise(s_, "sizes", {Operation::AddScaled, {-1}}, {&above, &rest}, DType::INT32);
     made.places = s_.empty({padded_rows_}, DType::INT32, "permuted_indices");
-    s_.launch({Operation::Fill, {static_cast<double>(chosen_rows_)}}, {}, {made.places});
-    std::int64_t row = 0, place = 0;  // of neighbours without padding at once
-    std::int64_t run = 0;
-    const auto number_run = [&] {
-      if (run > 0)
-        s_.launch({Operation::Arange, {static_cast<double>(row)}}, {}, {narrowed(made.places, 0, place, run)});
-      row += run, run = 0;
-    };
-    std::int64_t end = 0;
-    for (std::size_t e = 0; e < rows_.size(); ++e) {
-      run += rows_[e];
-      end += padded_[e];
-      if (rows_[e] == padded_[e]) continue;
-      number_run();
-      place = end;
-    }
-    number_run();
+    s_.launch({Operation::Fill, {static_cast<double>(arriving_rows_)}}, {}, {made.places});
+    number_rows(made.places);
   }
   {
     const auto with_zeros = [&] {
@@ -129,7 +164,7 @@ MixtureOfExperts::Permuted MixtureOfExperts::permuted(const Tensor& x, const Ten
     const Tensor all = with_zeros();
     made.rows = index_rows(s_, all, made.places);
   }
-  made.ends = s_.empty({experts_.count}, DType::INT32, "offsets");
+  made.ends = s_.empty({static_cast<std::int64_t>(padded_.size())}, DType::INT32, "offsets");
   s_.launch(Operation::CumulativeSum, {padded}, {made.ends});
   return made;
 }
@@ -146,13 +181,78 @@ Tensor MixtureOfExperts::products(const Permuted& input) {
   return times(gated(), weights_.down);
 }
 
+// utils.py _unpermute.
+Tensor MixtureOfExperts::unpermuted(const Tensor& out, const Tensor& places) {
+  const Tensor all = s_.empty({arriving_rows_ + 1, out.size(1)}, out.dtype, "out_unpermuted");
+  return slice(s_, index_put_rows(s_, all, places, out), 0, 0, arriving_rows_);
+}
+
 // GroupedExperts.forward by way of indices_padding_wrapper.
+Tensor MixtureOfExperts::in_groups(const Tensor& routed, const Tensor& counts) {
+  const Permuted input = permuted(routed, counts);
+  const auto put_back = [&] {
+    const Tensor out = products(input);
+    return unpermuted(out, input.places);
+  };
+  return put_back();
+}
+
+void MixtureOfExperts::exchange(const Tensor& from, const Tensor& to, bool back) {
+  const std::int64_t held = experts_.count / group_.ranks, width = from.size(1);
+  MatrixRow asked{MatrixId{2 * layer_ + (back ? 1 : 0)}, {}, {}};
+  bool even = true;
+  for (std::int64_t r = 0; r < group_.ranks; ++r) {
+    const auto first = arriving_.begin() + r * held;
+    const std::int64_t come = std::accumulate(first, first + held, std::int64_t{0});
+    asked.sends.push_back(sent_[static_cast<std::size_t>(r)] * width * size_of(from.dtype));
+    asked.receives.push_back(come * width * size_of(from.dtype));
+    even = even && come == sent_.front() && sent_[static_cast<std::size_t>(r)] == sent_.front();
+  }
+  if (back) std::swap(asked.sends, asked.receives);
+  if (even)
+    s_.collective(group_.comm, CollectiveKind::AllToAll, from, to);
+  else
+    s_.collective(group_.comm, CollectiveKind::AllToAll, from, to, asked);
+}
+
+// all_to_all_single_autograd; `back`: to the ranks whose tokens they are.
+Tensor MixtureOfExperts::exchanged(const Tensor& rows, bool back) {
+  auto node = s_.node({rows});
+  const auto made = [this, width = rows.size(1), dtype = rows.dtype](bool home) {
+    return s_.empty({home ? chosen_rows_ : arriving_rows_, width}, dtype, "all_to_all", Category::CommEp);
+  };
+  Tensor out = made(back);
+  exchange(rows, out, back);
+  if (node)
+    node->apply = [this, made, back](const Gradients& g) {
+      Tensor gradient = made(!back);
+      exchange(g.front(), gradient, !back);
+      return Gradients{std::move(gradient)};
+    };
+  return with(std::move(out), std::move(node));
+}
+
+// expert_parallel.py ExpertParallel, hooks of the module: what it gives is held while they put it back.
+Tensor MixtureOfExperts::of_all_ranks(const Tensor& routed, const Tensor& counts) {
+  const auto dispatched = [&] {
+    const Tensor of_group = s_.empty(counts.sizes, DType::INT64, "tokens_per_expert_group", Category::CommEp);
+    s_.collective(group_.comm, CollectiveKind::AllToAll, counts, of_group);
+    s_.process.synchronize();  // how many rows go, and come
+    const Tensor received = exchanged(routed, false);
+    return permuted(received, of_group);
+  };
+  const Permuted input = dispatched();
+  permuted_indices_ = input.places;
+  const Tensor out = products(input);
+  const auto put_back = [&] { return unpermuted(out, input.places); };
+  return exchanged(put_back(), true);
+}
+
 Tensor MixtureOfExperts::experts(const Tensor& routed, const Tensor& counts) {
   const Session::Scope scope(s_, "experts");
-  const Permuted input = permuted(routed, counts);
-  const Tensor out = products(input);
-  const Tensor all = s_.empty({chosen_rows_ + 1, out.size(1)}, out.dtype, "out_unpermuted");
-  return slice(s_, index_put_rows(s_, all, input.places, out), 0, 0, chosen_rows_);
+  return transformers::hooked(hooks_, routed, [&](const Tensor& rows) {
+    return group_.ranks > 1 ? of_all_ranks(rows, counts) : in_groups(rows, counts);
+  });
 }
 
 void update_expert_biases(Session& s, const std::vector<const MixtureOfExperts*>& all, const std::vector<bool>& twice,

@@ -104,15 +104,16 @@ TEST(DataFlowOfJobs, IsExplainedUnderEachOptimizer) {
 }
 
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
-  for (const char* recompute : {"none", "full", "selective"}) {
+  for (const char* keys : {"recompute = \"none\"", "recompute = \"full\"", "recompute = \"selective\"",
+                           "[layout]\nexpert = 2", "recompute = \"full\"\n[layout]\nexpert = 4"}) {
     const std::string text = fmt::format(
-        "model = \"models/qwen3-30b-a3b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 2\n"
+        "model = \"models/qwen3-30b-a3b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 4\n"
         "[model_override]\nnum_hidden_layers = 2\nnum_experts = 8\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
-        "recompute = \"{}\"\n[moe]\nimbalance = {{ zipf = 0.5, seed = 1 }}\n[runtime]\nname = \"torchtitan\"\n"
+        "{}\n[moe]\nimbalance = {{ zipf = 0.5, seed = 1 }}\n[runtime]\nname = \"torchtitan\"\n"
         "versions = {{ torch = \"2.15\", torchtitan = \"0.2.2\" }}\n",
-        recompute);
+        keys);
     const Scenario scenario = parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
-    EXPECT_EQ(unexplained(scenario), "") << recompute;
+    EXPECT_EQ(unexplained(scenario), "") << keys;
   }
 }
 

@@ -85,6 +85,12 @@ MathCase with_experts(MathCase its, std::string routing = "") {
   return its;
 }
 
+// Over ranks.
+MathCase shared_out(MathCase its, std::string layout) {
+  its.layout = std::move(layout);
+  return its;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Torchtitan, ArithmeticOfShards,
     testing::Values(
@@ -108,7 +114,13 @@ INSTANTIATE_TEST_SUITE_P(
         with_experts(titan("titan_experts", 2, "0.2.2")),
         with_experts(twice(titan("titan_experts_uneven", 3, "0.2.2", "recompute = \"selective\"")),
                      "imbalance = { zipf = 0.8, seed = 3 }"),
-        with_experts(titan("titan_experts_full", 2, "0.2.2", "recompute = \"full\""))),
+        with_experts(titan("titan_experts_full", 2, "0.2.2", "recompute = \"full\"")),
+        shared_out(with_experts(titan("titan_experts_parallel", 4, "0.2.2")), "expert = 2"),
+        shared_out(with_experts(titan("titan_experts_of_all", 2, "0.2.2", "recompute = \"full\"")), "expert = 2"),
+        shared_out(with_experts(twice(titan("titan_experts_uneven_parallel", 4, "0.2.2")),
+                                "imbalance = { zipf = 0.8, seed = 3 }"),
+                   "expert = 4"),
+        shared_out(with_experts(titan("titan_experts_replicas", 8, "0.2.2")), "expert = 2\nshard_group = 4")),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 // Flat parameters: of 7 ranks, some hold pieces of several parameters, and the last some padding.
