@@ -568,6 +568,23 @@ constexpr std::string_view random_numbers =
     "and "
     "saves them (aten/src/ATen/native/transformers/cuda/attention.cu, derivatives.yaml)";
 
+constexpr std::string_view
+    beyond_groups =
+        "there is room for as many rows as padding could take, whose values nobody asks for; they are gathered, "
+        "activated "
+        "and put back as the others are (torchtitan/models/moe/utils.py _permute, _unpermute)",
+    filled_first =
+        "filled, and then written (torchtitan/models/moe/kernels.py fill_indices_wrapper, moe.py MoE.forward)",
+    given_besides =
+        "functions give more than is asked for: values of top-k, sorted numbers, scores in the order of experts "
+        "(torchtitan/models/moe/moe.py)",
+    ends_of_groups = "kernels read where groups end, and so their node saves it; programs say it in sizes",
+    until_next_pass =
+        "an attribute of ExpertParallel until the layer runs again (torchtitan/distributed/expert_parallel.py)",
+    layer_by_layer =
+        "counts of all layers in one tensor, which goes when the last has been moved by its row "
+        "(torchtitan/components/optimizer.py _update_expert_bias)";
+
 constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.outliers", "forward layers.*", "forward layers.*", no_outliers},
     {Unread, "layers.*.outliers", "backward layers.*.mlp", "backward layers.*.mlp", no_outliers},
@@ -728,6 +745,23 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "add_number", "forward norm", "forward norm", forward_variables},
     {Kept, "lm_head.mm", "forward loss", "forward loss", forward_variables},
     {Kept, "loss.*", "forward loss", "forward loss", forward_variables},
+    // torchtitan's experts.
+    {Unread, "layers.*.moe.experts.index", "*", "*", beyond_groups},
+    {Unread, "layers.*.moe.experts.mul", "*", "*", beyond_groups},
+    {Unread, "layers.*.moe.experts.out_unpermuted", "*", "*", beyond_groups},
+    {Unread, "layers.*.moe.experts.index_gradient", "backward *", "backward *", beyond_groups},
+    {Unread, "layers.*.moe.experts.index_put_gradient", "backward *", "backward *", beyond_groups},
+    {Unread, "layers.*.moe.experts.mul_gradient", "backward *", "backward *", beyond_groups},
+    {Unread, "layers.*.moe.experts.silu_gradient", "backward *", "backward *", beyond_groups},
+    {Unread, "layers.*.moe.experts.indices.permuted_indices", "*", "*", filled_first},
+    {Unread, "layers.*.moe.zeros", "*", "*", filled_first},
+    {Unread, "layers.*.moe.router.topk", "*", "*", given_besides},
+    {Unread, "layers.*.moe.sorted", "*", "*", given_besides},
+    {Unread, "layers.*.moe.index", "*", "*", given_besides},
+    {Unread, "layers.*.moe.experts.offsets", "*", "*", ends_of_groups},
+    {Kept, "layers.*.moe.experts.offsets", "forward *", "backward *", ends_of_groups},
+    {Kept, "layers.*.moe.experts.indices.permuted_indices", "*", "*", until_next_pass},
+    {Kept, "expert_bias.tokens_per_expert", "optimizer_step *", "optimizer_step *", layer_by_layer},
     // Nodes.
     {Kept, "layers.*", "backward layers.*", "backward layers.*", unpacked},
     {Kept, "layers.*.add", "backward model", "backward model", unpacked},

@@ -181,7 +181,7 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
     add(made.expert_model, "expert_model", expert.along({axis::etp, axis::ep}));
     if (model.token_buffers) add(made.token_buffers, "deep_ep", expert.along({axis::etp, axis::ep}));
     add(made.expert_data, "expert_data", expert.along({axis::edp}));
-    if (layout.sharding == Sharding::Zero1 && instances > 1)
+    if (layout.sharding != Sharding::None && instances > 1)
       add(made.expert_shard, "expert_shard", within(expert.along({axis::edp}), expert.along(axis::edp)));
     if (model.counts_together) add(made.same_stage, "tensor_data_context", mesh.along({axis::tp, axis::cp, axis::dp}));
     if (layout.sharding == Sharding::None)

@@ -137,7 +137,11 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
       Gradients made(2);
       if (saved_a) {
         made[1] = s.empty({batch, k, n}, dtype, "bmm_gradient");
-        gemm(s, swapped(left, 1, 2), g.front(), {}, made[1], HostThread::Autograd);
+        // torch/_native/ops/bmm_outer_product: of single rows it is Triton's kernel, in 2.15, as the workspaces are.
+        if (m == 1 && !s.habits().keeps_blas_workspace)
+          s.launch({Operation::Matmul, {1}}, {swapped(left, 1, 2), g.front(), Tensor{}, Tensor{}}, {made[1]});
+        else
+          gemm(s, swapped(left, 1, 2), g.front(), {}, made[1], HostThread::Autograd);
       }
       if (saved_b) {
         made[0] = s.empty({batch, m, k}, dtype, "bmm_gradient");

@@ -40,6 +40,19 @@ std::int64_t ParameterPart::place(std::int64_t element) const {
   return element;
 }
 
+namespace {
+
+// Of a rank's share of so many experts, which is cut over those that hold the same.
+std::int64_t first_of_experts(const Layout& layout, const Coordinates& place, std::int64_t experts) {
+  const Mesh mesh = expert_mesh(layout);
+  const Rank rank = rank_at(layout, place);
+  const std::int64_t held = experts / layout.expert, shards = layout.experts_data() / layout.instances();
+  return held * mesh.coordinate(rank, axis::ep) +
+         pytorch::rows_of_shard(held, shards, mesh.coordinate(rank, axis::edp) % shards).begin;
+}
+
+}  // namespace
+
 RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) {
   if (job.runtime.eager) {
     std::int64_t flat = 0;
@@ -52,7 +65,10 @@ RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) 
       if (job.runtime.eager->fully_shard) {
         const Layout& layout = job.scenario.layout;
         const std::int64_t shards = std::int64_t{layout.shards()} * layout.context;
-        first = pytorch::rows_of_shard(rows, shards, shard_of(layout, place)).begin * (elements / rows);
+        const bool routed = layout.expert > 1 && state.name.find(".moe.experts.") != std::string::npos;
+        first = (routed ? first_of_experts(layout, place, rows)
+                        : pytorch::rows_of_shard(rows, shards, shard_of(layout, place)).begin) *
+                (elements / rows);
       } else if (job.runtime.eager->zero && job.scenario.layout.sharding == Sharding::Zero3) {  // wherever that is
         const std::int64_t each = (elements + job.scenario.layout.data - 1) / job.scenario.layout.data;
         first = each * place.data;

@@ -17,9 +17,13 @@ struct Flavor {
   std::string_view name, flavor, model;
 };
 constexpr std::array flavors{
-    Flavor{"llama3", "8B", "models/llama-3.1-8b.json"},     Flavor{"llama3", "70B", "models/llama-3.1-70b.json"},
-    Flavor{"llama3", "405B", "models/llama-3.1-405b.json"}, Flavor{"qwen3", "8B", "models/qwen3-8b.json"},
+    Flavor{"llama3", "8B", "models/llama-3.1-8b.json"},
+    Flavor{"llama3", "70B", "models/llama-3.1-70b.json"},
+    Flavor{"llama3", "405B", "models/llama-3.1-405b.json"},
+    Flavor{"qwen3", "8B", "models/qwen3-8b.json"},
     Flavor{"qwen3", "32B", "models/qwen3-32b.json"},
+    Flavor{"qwen3", "30B-A3B", "models/qwen3-30b-a3b.json"},
+    Flavor{"qwen3", "235B-A22B", "models/qwen3-235b-a22b.json"},
 };
 
 DType dtype_of(const std::string& text) {

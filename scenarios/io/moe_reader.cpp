@@ -323,6 +323,37 @@ void check_flex(const Scenario& scenario, ScenarioTables& tables) {
 
 }  // namespace
 
+namespace {
+
+// torchtitan's: distributed/parallel_dims.py, and llama4/infra/parallelize.py apply_fsdp.
+void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
+  const Layout& layout = scenario.layout;
+  const std::int64_t count = scenario.model.experts->count;
+  const std::int32_t shards = layout.shards();
+  if (layout.expert == 1 || !tables.layout.sound("expert")) return;
+  std::vector<std::string> degrees;  // that do
+  for (std::int64_t degree = 1; degree <= count; ++degree)
+    if (count % degree == 0 && shards % degree == 0) degrees.push_back(std::to_string(degree));
+  const std::string those = one_of(degrees) + " would";
+  if (count % layout.expert != 0)
+    tables.layout.problem("expert", fmt::format("expert = {} does not divide {} experts", layout.expert, count), those);
+  else if (shards % layout.expert != 0)
+    tables.layout.problem(
+        "expert",
+        fmt::format("expert = {} does not divide the {} ranks that share out parameters", layout.expert, shards),
+        those);
+  else if (shards > count)
+    tables.layout.problem("expert",
+                          fmt::format("expert = {}: of {} experts and {} ranks that share out parameters, torchtitan "
+                                      "cuts weights along another dimension, which is not modelled yet",
+                                      layout.expert, count, shards),
+                          fmt::format("shard_group = {}, or less, or expert = 1", count));
+  else if (scenario.train.tokens() > 0 && tables.moe.sound("imbalance"))
+    check_rows(scenario, scenario.train.tokens(), tables);
+}
+
+}  // namespace
+
 void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (!tables.model_sound) return;
   const Layout& layout = scenario.layout;
@@ -332,10 +363,14 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
     if (layout.expert > 1) tables.layout.problem("expert", "the model has no experts", "leave it out");
     return;
   }
-  if (runtime_kind(scenario.runtime.name).eager())
-    tables.top.problem("model",
-                       fmt::format("{} has experts, which are modelled under Megatron only", scenario.model.name),
-                       "name = \"megatron\" in [runtime]");
+  const RuntimeKind& runtime = runtime_kind(scenario.runtime.name);
+  if (runtime.id == RuntimeId::TorchTitan)
+    return check_shared_out(scenario, tables);  // the rest settle_titan has judged
+  if (runtime.eager())
+    tables.top.problem(
+        "model",
+        fmt::format("{} has experts, which are modelled under Megatron and torchtitan only", scenario.model.name),
+        "name = \"megatron\" in [runtime]");
   if (layout.schedule == ScheduleKind::ZeroBubbleH1)
     tables.layout.problem("schedule", "weight gradients of experts that come later are not modelled yet",
                           "\"1f1b\" would do");

@@ -62,9 +62,9 @@ void check_rotation(TomlReader& switches) {
 }
 
 bool is_titans(const Model& m) {
-  const bool plain = !m.qkv_bias && !m.output_bias && !m.mlp_bias && !m.experts && m.sliding_window == 0;
-  if (m.architecture == "qwen3") return plain && m.qk_norm == QkNorm::PerHead;
-  return plain && m.architecture == "llama" && !m.tied_embeddings && m.heads * m.head_dim == m.hidden;
+  const bool plain = !m.qkv_bias && !m.output_bias && !m.mlp_bias && m.sliding_window == 0;
+  if (m.architecture == "qwen3" || m.architecture == "qwen3_moe") return plain && m.qk_norm == QkNorm::PerHead;
+  return plain && !m.experts && m.architecture == "llama" && !m.tied_embeddings && m.heads * m.head_dim == m.hidden;
 }
 
 // What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
@@ -83,6 +83,47 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
                                       word(sharding_names, layout.sharding), word(reshard_policy_names, policy)),
                           keeps ? "\"zero2\" is" : "\"zero3\" is");
   }
+}
+
+// models/moe of 0.2.2, whose experts are products in groups.
+void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
+  const Experts& experts = *asked.model.experts;
+  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
+                         std::string_view hint = "leave it out") {
+    if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
+  };
+  constexpr std::string_view later = "of torchtitan's experts it is not modelled yet";
+  refuse(tables.runtime, "versions", asked.runtime.versions.torchtitan < Version{0, 2, 2},
+         "experts are modelled as torchtitan 0.2.2 has them", "torchtitan = \"0.2.2\"");
+  for (std::int64_t layer = 0; layer < asked.model.layers; ++layer)
+    if (!asked.model.has_experts(static_cast<std::size_t>(layer))) {
+      refuse(tables.top, "model", true, "all layers of torchtitan's Qwen3 have experts",
+             "decoder_sparse_step = 1 and mlp_only_layers = [] in [model_override]");
+      break;
+    }
+  refuse(tables.top, "model", experts.shared_ffn > 0, "torchtitan's Qwen3 has no shared experts");
+  // GroupedMMUtils, Blas.cpp _grouped_mm_cuda: elsewhere groups are multiplied one after the other.
+  if (tables.cluster_sound) {
+    const std::int32_t generation = asked.cluster.device.compute_capability / 10;
+    refuse(tables.top, "cluster", generation != 9 && generation != 10,
+           "torch._grouped_mm has kernels for Hopper and for Blackwell of compute capability 10 only; what it does "
+           "elsewhere is not modelled",
+           "a cluster of H100, H200 or B200");
+  }
+  refuse(tables.layout, "tensor", asked.layout.tensor > 1, later);
+  refuse(tables.layout, "context", asked.layout.context > 1, later);
+  const TitanSettings& titan = asked.runtime.eager.titan;
+  // torch/utils/checkpoint.py: gathering in the second run was not there in the first, where it came ahead.
+  refuse(
+      tables.layout, "expert",
+      asked.layout.expert > 1 && asked.train.recompute.kind == Recompute::Selective && titan.checkpointed_layers == 0,
+      "PyTorch 2.15's checkpointing by operations stops where units of their own lie within what runs again",
+      "recompute = \"full\", or selective_ac_option = 2");
+  refuse(tables.layout, "expert_tensor", tables.layout.has("expert_tensor"), later);
+  refuse(tables.runtime, "switches", titan.compile_layers || titan.compile_loss,
+         "torch.compile of experts is not modelled yet", "without compile");
+  refuse(tables.moe, "dispatcher", asked.train.routing.dispatcher != TokenDispatcher::AllToAll, later);
+  refuse(tables.moe, "capacity_factor", asked.train.routing.capacity_factor > 0, "torchtitan drops no tokens");
 }
 
 }  // namespace
@@ -182,10 +223,12 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
     tables.runtime.problem("name",
                            fmt::format("name = \"torchtitan\": {} is none of torchtitan's models that are modelled",
                                        asked.model.name.empty() ? "this" : asked.model.name),
-                           "Llama 3's (untied, without biases) and dense Qwen3's are; \"fsdp2\" runs transformers' "
+                           "Llama 3's (untied, without biases) and Qwen3's are; \"fsdp2\" runs transformers' "
                            "models");
+  else if (tables.model_sound && asked.model.experts)
+    check_titan_experts(asked, tables);
   // _fsdp_state.py _validate_no_duplicate_params: torchtitan 0.2 makes the ends of a model units of their own.
-  if (asked.model.architecture == "qwen3" && asked.model.tied_embeddings)
+  if (asked.model.architecture.starts_with("qwen3") && asked.model.tied_embeddings)
     tables.runtime.problem(
         "name",
         "name = \"torchtitan\": its embedding and its head are units of their own, and PyTorch 2.15's "

@@ -314,7 +314,9 @@ Scenario titan_scenario(const Json& recording) {
   Scenario s;
   s.name = recording.at("name").get<std::string>();
   s.model = parse_model(recording.at("config").dump(), s.name + ".json");
-  s.cluster = read_cluster(root / "scenarios/clusters/a100-sxm-80g.toml");
+  const bool hopper = settings.value("capability", "80") == "90";
+  s.cluster =
+      read_cluster(root / (hopper ? "scenarios/clusters/h100-sxm-80g.toml" : "scenarios/clusters/a100-sxm-80g.toml"));
   s.runtime.name = "torchtitan";
   s.runtime.versions.torch = {2, 15};
   s.runtime.versions.torchtitan = *parse_version(settings.at("torchtitan").get<std::string>());
@@ -322,6 +324,7 @@ Scenario titan_scenario(const Json& recording) {
   s.layout.tensor = settings.at("tensor").get<std::int32_t>();
   s.layout.sequence_parallel = s.layout.tensor > 1;
   s.layout.context = settings.value("context", 1);
+  s.layout.expert = settings.value("expert", 1);
   s.layout.data = s.gpus / (s.layout.tensor * s.layout.context);
   const std::int32_t replicas = settings.at("replicate").get<std::int32_t>();
   s.layout.shard_group = replicas > 1 ? s.layout.data / replicas : 0;

@@ -204,6 +204,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0);
 }
 OK(cudaLaunchKernel, const void* f, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream)
+OK(cudaLaunchKernelExC, const cudaLaunchConfig_t* config, const void* f, void** args)
 
 // What bitsandbytes' library asks for besides: kernels by way of handles, and managed memory, which is the host's here.
 OK(__cudaGetKernel, void** kernel, const void* function)

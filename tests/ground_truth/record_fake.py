@@ -42,7 +42,8 @@ def under_null_cuda(folder, settings):
     command = ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", f"-I{include}"]
     subprocess.run([*command, str(HERE / "null_cuda.c"), "-o", str(library)], check=True)
     said = {"NULL_CUDA_CAPABILITY": settings["capability"], "PYTHONWARNINGS": "ignore", "PYTHONHASHSEED": "0"}
-    if settings.get("compile") or settings.get("liger"):  # Triton looks for the driver by itself; what it compiled is not found again
+    if any(settings.get(asks) for asks in ("compile", "liger", "triton")):
+        # Triton looks for the driver by itself; what it compiled is not found again.
         link = library.with_name("libcuda.so.1")
         link.unlink(missing_ok=True)
         link.symlink_to(library)

@@ -34,8 +34,8 @@ def parallel_dims(settings):
     from torchtitan.distributed import ParallelDims
 
     said = {
-        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": settings["context"], "tp": settings["tensor"], "pp": 1, "ep": 1,
-        "etp": 1, "world_size": settings["world"], "enable_loss_parallel": settings["loss_parallel"],
+        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": settings["context"], "tp": settings["tensor"], "pp": 1,
+        "ep": settings["expert"], "etp": 1, "world_size": settings["world"], "enable_loss_parallel": settings["loss_parallel"],
     }  # fmt: skip
     known = {field.name for field in dataclasses.fields(ParallelDims)}
     made = ParallelDims(**{name: value for name, value in said.items() if name in known})
@@ -56,6 +56,8 @@ def job_config(settings):
     made.parallelism.data_parallel_replicate_degree = settings["replicate"]
     made.parallelism.tensor_parallel_degree = settings["tensor"]
     made.parallelism.context_parallel_degree = settings["context"]
+    if settings["expert"] > 1:
+        made.parallelism.expert_parallel_degree = settings["expert"]
     if settings["context"] > 1:
         made.parallelism.context_parallel_load_balancer = settings["load_balancer"]
     made.parallelism.disable_loss_parallel = not settings["loss_parallel"]
@@ -82,11 +84,20 @@ def model_of(config, settings, job):
         "n_kv_heads": config["num_key_value_heads"], "vocab_size": config["vocab_size"],
         "max_seq_len": settings["sequence"],
     }  # fmt: skip
-    if config["model_type"] == "qwen3":
+    if config["model_type"].startswith("qwen3"):
         from torchtitan.models.qwen3.infra.parallelize import parallelize_qwen3 as parallelize
         from torchtitan.models.qwen3.model.args import Qwen3ModelArgs
         from torchtitan.models.qwen3.model.model import Qwen3Model as Model
 
+        if config["model_type"] == "qwen3_moe":
+            from torchtitan.models.moe import MoEArgs
+
+            arguments |= {
+                "moe_enabled": True, "moe_inter_dim": config["moe_intermediate_size"],
+                "moe_args": MoEArgs(num_experts=config["num_experts"], num_shared_experts=0, top_k=config["num_experts_per_tok"],
+                                    score_func="softmax", route_norm=config["norm_topk_prob"], route_scale=1.0,
+                                    score_before_experts=False),
+            }  # fmt: skip
         args = Qwen3ModelArgs(**arguments, head_dim=config["head_dim"], hidden_dim=config["intermediate_size"],
                               enable_weight_tying=config["tie_word_embeddings"])  # fmt: skip
     else:
@@ -111,6 +122,16 @@ def model_of(config, settings, job):
         return Model(args), parallelize
 
 
+def answer_splits(config, settings):
+    """How many rows go to, and come from, each rank of an expert group, which the device is asked for: as many."""
+    import torch
+
+    ranks = settings["expert"]
+    rows = settings["batch"] * settings["sequence"] * config["num_experts_per_tok"] // ranks
+    read = torch.Tensor.tolist
+    torch.Tensor.tolist = lambda tensor: [rows] * ranks if tensor.shape == (ranks,) else read(tensor)
+
+
 def prepare(config, settings):
     """A trainer of which only what its steps ask for is there, and the batches that it is given."""
     import torch
@@ -122,6 +143,8 @@ def prepare(config, settings):
     dist.init_process_group("fake", rank=settings["rank"], world_size=settings["world"], store=FakeStore())
     job = job_config(settings)
     dims, mesh = parallel_dims(settings)
+    if settings["expert"] > 1:
+        answer_splits(config, settings)
     model, parallelize = model_of(config, settings, job)
     releases_before_meshes = settings["torchtitan"] == "0.1.0"
     model = parallelize(model, mesh, dims, job) if releases_before_meshes else parallelize(model, dims, job)
@@ -137,7 +160,7 @@ def prepare(config, settings):
     trainer.job_config, trainer.parallel_dims, trainer.model_parts = job, dims, [model]
     trainer.world_mesh, trainer.device = mesh, torch.device("cuda")
     trainer.model_args = getattr(model, "model_args", SimpleNamespace())
-    trainer.optimizers = optimizers_of(model, job)
+    trainer.optimizers = optimizers_of(model, job, dims)
     trainer.lr_schedulers = SimpleNamespace(
         step=lambda: None, schedulers=[SimpleNamespace(get_last_lr=lambda: [1e-4])]
     )
@@ -179,10 +202,15 @@ def versions():
     return {"torchtitan": importlib.metadata.version("torchtitan")}
 
 
-def optimizers_of(model, job):
+def optimizers_of(model, job, dims):
     """As build_optimizers makes them of torchtitan's defaults."""
     import torch
     from torchtitan.components.optimizer import OptimizersContainer
+
+    if any(hasattr(layer, "moe") for layer in model.layers.values()):
+        from torchtitan.components.optimizer import build_optimizers_with_moe_load_balancing
+
+        return build_optimizers_with_moe_load_balancing([model], job.optimizer, dims)
 
     how = job.optimizer.implementation
     arguments = {"lr": 8e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "fused": how == "fused",

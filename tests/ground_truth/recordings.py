@@ -54,6 +54,18 @@ def qwen3(**chosen):
     }  # fmt: skip
 
 
+def qwen3_moe(**chosen):
+    return {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 1024,
+        "intermediate_size": 3072, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4,
+        "head_dim": 128, "vocab_size": 8192, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0, "hidden_act": "silu", "attention_bias": False, "tie_word_embeddings": False,
+        "use_sliding_window": False, "use_cache": False, "num_experts": 32, "num_experts_per_tok": 4,
+        "moe_intermediate_size": 512, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+        **chosen,
+    }  # fmt: skip
+
+
 def mistral(**chosen):
     return {
         "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_size": 1024,

@@ -1,6 +1,6 @@
 """What is recorded of torchtitan: its models by a config.json as transformers has it, and how they are trained."""
 
-from recordings import llama, qwen3
+from recordings import llama, qwen3, qwen3_moe
 
 SETTINGS = {
     "torchtitan": "0.2.2",
@@ -11,6 +11,7 @@ SETTINGS = {
     "replicate": 1,  # data_parallel_replicate_degree: groups that hold the same shards (HSDP)
     "tensor": 1,  # tensor_parallel_degree
     "context": 1,  # context_parallel_degree
+    "expert": 1,  # expert_parallel_degree
     "load_balancer": "headtail",  # context_parallel_load_balancer: headtail | None
     "loss_parallel": True,
     "reshard": "default",  # fsdp_reshard_after_forward: default | always | never
@@ -21,11 +22,14 @@ SETTINGS = {
     "micro_batches": 1,
     "compile": False,  # torch.compile of each layer and of the loss
     "capability": "80",
+    "triton": False,  # its kernels, of which torchtitan's experts have one
 }
 
 DEEP = {"num_hidden_layers": 6, "vocab_size": 4096}
 UNTIED = {"vocab_size": 8192, "tie_word_embeddings": False}
 UNTIED_DEEP = {**DEEP, "tie_word_embeddings": False}
+# torch._grouped_mm by its own kernels: an H100's.
+GROUPED = {"capability": "90", "triton": True}
 
 RECORDINGS = {
     "llama_8": (llama(), {}),
@@ -97,6 +101,19 @@ RECORDINGS = {
         qwen3(num_hidden_layers=2, tie_word_embeddings=False), {"compile": True, "batch": 4, "checkpointing": "full"},
     ),
     "qwen3_compiled_8_op": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),
+    "experts_8": (qwen3_moe(), {"batch": 4, **GROUPED}),
+    "experts_8_full": (qwen3_moe(), {"batch": 4, "checkpointing": "full", **GROUPED}),
+    "experts_8_op": (qwen3_moe(), {"batch": 2, "checkpointing": "op", **GROUPED}),
+    "experts_parallel_8": (qwen3_moe(), {"expert": 8, "batch": 4, **GROUPED}),
+    "experts_parallel_4_8_full": (qwen3_moe(), {"expert": 4, "batch": 4, "rank": 6, "checkpointing": "full", **GROUPED}),
+    "experts_parallel_2_16_hsdp": (
+        qwen3_moe(), {"expert": 2, "world": 16, "replicate": 2, "batch": 2, "micro_batches": 2, **GROUPED},
+    ),
+    "experts_32_accumulating": (
+        qwen3_moe(num_hidden_layers=3, num_experts=48, num_experts_per_tok=6),
+        {"world": 32, "replicate": 2, "rank": 5, "batch": 2, "sequence": 1000, "micro_batches": 2,
+         "checkpointing": "2", **GROUPED},
+    ),
 }  # fmt: skip
 
 

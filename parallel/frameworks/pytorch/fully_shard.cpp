@@ -77,7 +77,11 @@ Bytes gathered_bytes(const ShardedParameter& p) { return p.padded.elements() * s
 // _fsdp_collectives.py foreach_all_gather: shards are cast, and copied to the rank's place in what is gathered into, as
 // bytes where they are of several types.
 void UnitParameters::unshard() {
-  if (gathered_.defined() || unsharded_ || parameters_.empty()) return;
+  if (gathered_.defined() || called_alone_ || unsharded_ || parameters_.empty()) return;
+  if (mesh_.ranks == 1) {
+    called_alone_ = true;
+    return;
+  }
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, s_.process.label(name_));
   Bytes of_rank;
@@ -162,13 +166,38 @@ void UnitParameters::copy_out(const Tensor& gathered) {
   s_.launch(Operation::Copy, pieces, whole);
 }
 
+// wait_for_unshard, where nobody else has parts: each is cast, and copied to where it is read.
+void UnitParameters::cast_own() {
+  for (ShardedParameter& p : parameters_) {
+    Tensor& value = p.unsharded->value;
+    Tensor cast = p.padded;
+    if (casts(p)) {
+      cast = s_.empty(p.padded.sizes, value.dtype, "all_gather_input", Category::CommDp);
+      s_.launch(Operation::Copy, {p.padded}, {cast});
+    }
+    Tensor made = s_.empty({p.padded.elements()}, value.dtype, s_.process.label(p.name), Category::Temporaries);
+    s_.reclassify(made, Category::Parameters);
+    if (value.defined())
+      s_.replace(value, std::move(made));
+    else
+      value.storage = made.storage;
+    s_.launch(Operation::Copy, {cast}, {rows_of(value, 0, 1, p.padded.elements(), p.padded.elements())});
+  }
+}
+
 // wait_for_unshard: in the forward pass what was gathered into stays until the next unit has been copied out, so that
 // its copying in may begin meanwhile.
 void UnitParameters::wait_for_unshard() {
-  if (!gathered_.defined()) return;
+  if (!gathered_.defined() && !called_alone_) return;
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, s_.process.label(name_));
   if (state_ == TrainingState::Forward) comms_.release_all_gather_output(s_);
+  if (std::exchange(called_alone_, false)) {
+    cast_own();
+    unsharded_ = true;
+    comms_.all_gather_streams_wait(s_, s_.process.record(Process::compute_stream));
+    return;
+  }
   copy_out(gathered_);
   unsharded_ = true;
   const EventId copied_out = s_.process.record(Process::compute_stream);
@@ -200,17 +229,21 @@ Tensor UnitParameters::pre_forward(const Tensor& input) {
   }
   unshard();
   wait_for_unshard();
-  if (!input.defined()) return input;
+  const auto prefetched = [this](Tensor handed) {
+    for (UnitParameters* const next : after_forward_units_) next->unshard();
+    return handed;
+  };
+  if (!input.defined()) return prefetched(input);
   // RegisterPostBackwardFunction: when the input's gradient is there, the unit's backward pass is over.
   const Ref<Node> node = s_.node({input});
-  if (!node) return input;
+  if (!node) return prefetched(input);
   node->apply = [this](Gradients& gradients) {
     post_backward();
     return std::move(gradients);
   };
   Tensor out = with(input.detached(), node);
   out.view = true;
-  return out;
+  return prefetched(std::move(out));
 }
 
 Tensor UnitParameters::post_forward(const Tensor& output) {
@@ -236,6 +269,7 @@ void UnitParameters::pre_backward() {
   wait_for_unshard();
   set_gradient_dtypes();
   backward_prefetch();
+  for (UnitParameters* const next : after_backward_units_) next->unshard();
 }
 
 // _set_unsharded_grad_dtypes: gradients that wait for those of later micro-batches wait in the type of the reduction.
@@ -250,7 +284,7 @@ void UnitParameters::backward_prefetch() {
   if (post_forward_indices_.empty()) return;
   const std::size_t at = post_forward_indices_.back();
   post_forward_indices_.pop_back();
-  if (at == 0) return;
+  if (at == 0 || !after_backward_units_.empty()) return;
   comms_.post_forward_order[at - 1]->unshard();
 }
 
@@ -445,14 +479,15 @@ std::shared_ptr<Leaf> FullyShard::made_on_meta(const std::string& name, const Sh
 ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   const Session::Scope scope(s_, meta.name);
   const Shape& sizes = meta.leaf->value.sizes;
-  const RowsOfShard its = rows_of_shard(sizes.front(), mesh_.ranks, mesh_.rank);
+  const ShardMesh& mesh = meta.mesh != nullptr ? *meta.mesh : mesh_;
+  const RowsOfShard its = rows_of_shard(sizes.front(), mesh.ranks, mesh.rank);
   const std::int64_t columns = columns_of(sizes);
   ShardedParameter made;
   made.name = meta.name + ".unsharded";
   made.unsharded = meta.leaf;
   made.partial = meta.partial;
   made.trained = meta.leaf->trained();
-  made.begin = its.begin * columns;
+  made.begin = meta.first + its.begin * columns;
   std::optional<OnHost> host;
   if (habits_.offload) host.emplace(s_);
   made.padded = s_.empty({its.padded * columns}, meta.kept.dtype, trained_parameter, meta.kept.category);
@@ -497,8 +532,9 @@ std::vector<UnitParameters*> FullyShard::shard(const std::vector<ShardUnit>& uni
   for (const ShardUnit& unit : units) {
     std::vector<ShardedParameter> its;
     for (const std::size_t place : unit.parameters) its.push_back(std::move(all[place]));
-    groups_.push_back(
-        std::make_unique<UnitParameters>(s_, mesh_, habits_, comms_, unit.name, unit.after_forward, std::move(its)));
+    const ShardMesh* const other = unit.parameters.empty() ? nullptr : on_meta_[unit.parameters.front()].mesh;
+    groups_.push_back(std::make_unique<UnitParameters>(s_, other != nullptr ? *other : mesh_, habits_, comms_,
+                                                       unit.name, unit.after_forward, std::move(its)));
     made.push_back(groups_.back().get());
   }
   return made;

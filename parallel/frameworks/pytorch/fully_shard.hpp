@@ -68,6 +68,12 @@ class UnitParameters {
   [[nodiscard]] Tensor post_forward(const Tensor& output);
   void post_backward();
   void finalize_backward();
+  /// set_modules_to_forward_prefetch, set_modules_to_backward_prefetch: units that are gathered next; without the
+  /// latter it is the one that ran before.
+  void prefetch(std::vector<UnitParameters*> in_forward, std::vector<UnitParameters*> in_backward) {
+    after_forward_units_ = std::move(in_forward);
+    after_backward_units_ = std::move(in_backward);
+  }
 
   [[nodiscard]] const std::vector<ShardedParameter>& parameters() const { return parameters_; }
   /// What the unit computes in; adapters may in a type of their own.
@@ -81,6 +87,7 @@ class UnitParameters {
 
   void unshard();
   void wait_for_unshard();
+  void cast_own();
   void reshard();
   void pre_backward();
   void backward_prefetch();
@@ -104,9 +111,11 @@ class UnitParameters {
   std::vector<ShardedParameter> parameters_;
   TrainingState state_ = TrainingState::Idle;
   bool unsharded_ = false;
-  Tensor gathered_;  ///< _all_gather_result, while it is on its way
+  bool called_alone_ = false;  ///< for, where this rank holds all
+  Tensor gathered_;            ///< _all_gather_result, while it is on its way
   EventId gathered_event_;
   std::vector<std::size_t> post_forward_indices_;
+  std::vector<UnitParameters*> after_forward_units_, after_backward_units_;
   EventId reduced_;     ///< _post_reduce_event
   Tensor all_reduced_;  ///< _all_reduce_state
   EventId all_reduced_event_;
@@ -135,6 +144,12 @@ class FullyShard {
   }
   /// A DTensor whose gradient is a part of a sum over these ranks; to be said before it is sharded.
   void sum_over(CommSlot ranks, std::size_t parameter) { on_meta_[parameter].partial = ranks; }
+  /// A DTensor that ranks of another mesh have parts of, of which the first element here is that one of the whole; to
+  /// be said before it is sharded. The mesh outlives this.
+  void cut_over(const ShardMesh& mesh, std::int64_t first, std::size_t parameter) {
+    on_meta_[parameter].mesh = &mesh;
+    on_meta_[parameter].first = first;
+  }
   /// From now on they are numbered as a model registers them.
   void number_as(const Parameters& registered) { in_order_of(registered, on_meta_); }
   /// fully_shard of modules, of which the first is the root; to_empty and the initialization of what is here. Of each
@@ -163,6 +178,8 @@ class FullyShard {
     std::shared_ptr<Leaf> leaf;
     Kept kept;
     CommSlot partial{};
+    const ShardMesh* mesh = nullptr;  ///< none: the model's
+    std::int64_t first = 0;
   };
   [[nodiscard]] std::shared_ptr<Leaf> made_on_meta(const std::string& name, const Shape& sizes, DType computed,
                                                    Kept kept);

@@ -11,7 +11,7 @@ namespace tidemark::parallel::torchtitan {
 namespace {
 
 // Its tables and norms of heads differ from Llama 3's.
-bool qwen3(const Model& model) { return model.architecture == "qwen3"; }
+bool qwen3(const Model& model) { return model.architecture.starts_with("qwen3"); }
 
 // activation_checkpoint.py _apply_op_sac, and the list that parallelize.py hands it: attention's results are kept where
 // its kernel is listed, and every second matrix product's, beginning with the first.
@@ -66,13 +66,38 @@ void Decoder::make_layer(std::int32_t index) {
   layer.key = make_linear(at + ".attention.wk", kv_width, model_.hidden);
   layer.value = make_linear(at + ".attention.wv", kv_width, model_.hidden);
   layer.output = make_linear(at + ".attention.wo", model_.hidden, q_width);
-  layer.gate = make_linear(at + ".feed_forward.w1", ffn, model_.hidden);
-  layer.down = make_linear(at + ".feed_forward.w2", model_.hidden, ffn);
-  layer.up = make_linear(at + ".feed_forward.w3", ffn, model_.hidden);
+  const std::size_t experts_begin = parameters_.size();
+  std::size_t experts_end = experts_begin;
+  if (model_.has_experts(static_cast<std::size_t>(index))) {
+    experts_end = make_experts(at + ".moe", index, layer);
+  } else {
+    layer.gate = make_linear(at + ".feed_forward.w1", ffn, model_.hidden);
+    layer.down = make_linear(at + ".feed_forward.w2", model_.hidden, ffn);
+    layer.up = make_linear(at + ".feed_forward.w3", ffn, model_.hidden);
+  }
   layer.attention_norm = make_norm(at + ".attention_norm", model_.hidden);
   layer.mlp_norm = make_norm(at + ".ffn_norm", model_.hidden);
-  layers_.push_back(std::move(layer));
   end_part(at);
+  if (layer.moe) {
+    Part& part = parts_.back();
+    part.moe = layer.moe.get();
+    part.experts_begin = experts_begin, part.experts_end = experts_end;
+  }
+  layers_.push_back(std::move(layer));
+}
+
+std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Layer& layer) {
+  const std::int64_t count = model_.experts->count / experts_.ranks, ffn = model_.experts->ffn;
+  MixtureOfExperts::Weights made;
+  made.gate = parameter(at + ".experts.w1", {count, ffn, model_.hidden});
+  made.down = parameter(at + ".experts.w2", {count, model_.hidden, ffn});
+  made.up = parameter(at + ".experts.w3", {count, ffn, model_.hidden});
+  const std::size_t end = parameters_.size();
+  made.router = make_linear(at + ".router.gate", model_.experts->count, model_.hidden);
+  layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index, experts_);
+  layer.moe->set(std::move(made));
+  layer.moe->make_buffers(at);
+  return end;
 }
 
 // precompute_freqs_cis: complex numbers, each as two of fp32.
@@ -98,14 +123,15 @@ void Decoder::make_halves() {
 }
 
 Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
-                 const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context, DType dtype,
-                 MakeParameter make)
+                 const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context,
+                 const ExpertGroup& experts, DType dtype, MakeParameter make)
     : s_(session),
       model_(model),
       train_(train),
       habits_(*habits.titan),
       tensor_(tensor),
       context_(context),
+      experts_(experts),
       dtype_(dtype),
       make_(std::move(make)) {
   tokens_ = parameter("tok_embeddings.weight", {vocabulary / tensor.ranks, model.hidden});
@@ -223,7 +249,10 @@ Tensor Decoder::feed_forward(const Layer& layer, const Tensor& part) {
 Tensor Decoder::block(const Layer& layer, const Tensor& x, const Tensor& table) {
   const auto through_attention = [&] { return attention(layer, normed(layer.attention_norm, x), table); };
   const Tensor h = add(s_, x, through_attention());
-  const auto through_mlp = [&] { return feed_forward(layer, normed(layer.mlp_norm, h)); };
+  const auto through_mlp = [&] {
+    const Tensor part = normed(layer.mlp_norm, h);
+    return layer.moe ? (*layer.moe)(part) : feed_forward(layer, part);
+  };
   return add(s_, h, through_mlp());
 }
 
@@ -248,6 +277,20 @@ Tensor Decoder::run_compiled(std::size_t index, const Tensor& x, const Tensor& t
   return compiled_checkpointed_(s_, inputs, region, {.checkpointed = true, .policy = checkpointed->policy});
 }
 
+// activation_checkpoint.py _apply_ac_to_transformer_block.
+bool Decoder::checkpoints(std::size_t layer) const {
+  const std::int32_t every = habits_.asked.checkpointed_layers;
+  switch (train_.recompute.kind) {
+    case Recompute::None:
+      return false;
+    case Recompute::Full:
+      return true;
+    case Recompute::Selective:
+      return every == 0 || (static_cast<std::int32_t>(layer) + 1) % every == 0;
+  }
+  return false;
+}
+
 // ptd_checkpoint_wrapper around a block, torch.compile around that, and fully_shard around both.
 Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   const Part& part = parts_[index + 1];
@@ -265,17 +308,8 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
     return habits_.asked.compile_layers ? run_compiled(index, x, table, &options) : checkpoint(s_, x, region, options);
   };
   const auto run = [&] {
-    switch (train_.recompute.kind) {
-      case Recompute::None:
-        return plain();
-      case Recompute::Full:
-        return checkpointed();
-      case Recompute::Selective:
-        break;
-    }
-    const std::int32_t every = habits_.asked.checkpointed_layers;
-    if (every > 0 && (static_cast<std::int32_t>(index) + 1) % every != 0) return plain();
-    if (every == 0) {
+    if (!checkpoints(index)) return plain();
+    if (train_.recompute.kind == Recompute::Selective && habits_.asked.checkpointed_layers == 0) {
       const bool listed = train_.attention == AttentionKernel::Flash || habits_.keeps_cudnn;
       options.policy = [listed] { return every_second_product(listed); };
     }
@@ -283,6 +317,14 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   };
   const Tensor out = run();
   return hooks.after ? hooks.after(out) : out;
+}
+
+void Decoder::update_expert_biases(CommSlot ranks) {
+  std::vector<const MixtureOfExperts*> all;
+  std::vector<bool> twice;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+    if (layers_[layer].moe) all.push_back(layers_[layer].moe.get()), twice.push_back(checkpoints(layer));
+  if (!all.empty()) torchtitan::update_expert_biases(s_, all, twice, ranks);
 }
 
 // ---- the whole model -----------------------------------------------------------------------------------------------

@@ -1,15 +1,17 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "parallel/frameworks/torchtitan/context_parallel.hpp"
+#include "parallel/frameworks/torchtitan/experts.hpp"
 #include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/torch/compiled.hpp"
 
-// torchtitan's Llama 3 and dense Qwen3, module by module as their forward functions run (torchtitan/models/llama3 and
+// torchtitan's Llama 3 and Qwen3, module by module as their forward functions run (torchtitan/models/llama3 and
 // qwen3, model/model.py, 0.1.0 to 0.2.2): a local variable here is one of theirs, and lives as long.
 
 namespace tidemark::parallel::torchtitan {
@@ -18,7 +20,8 @@ class Decoder {
  public:
   /// Parameters are of type `dtype`, and made by `make`, or else at once.
   Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train, const EagerHabits& habits,
-          const TensorGroup& tensor, const ContextGroup& context, DType dtype, MakeParameter make = {});
+          const TensorGroup& tensor, const ContextGroup& context, const ExpertGroup& experts, DType dtype,
+          MakeParameter make = {});
 
   /// Logits of a batch of sequences, [batch, sequence]; of ranks with parts of layers each has its columns, where the
   /// loss is computed of these. Ranks with parts of sequences are told which places their tokens have.
@@ -31,16 +34,21 @@ class Decoder {
     std::string name;
     std::size_t begin = 0, end = 0;  ///< of its parameters, by when they were registered
     ForwardHooks hooks = {};
+    std::size_t experts_begin = 0, experts_end = 0;  ///< of these, routed experts'
+    MixtureOfExperts* moe = nullptr;
   };
   [[nodiscard]] std::vector<Part>& parts() { return parts_; }
   /// Parameters that all ranks have whole, and whose gradients each has of its part of the sequence: by registration.
   [[nodiscard]] const std::vector<std::size_t>& partial() const { return partial_; }
+  /// What the optimizer does before its step, where there are experts; `ranks` have other tokens.
+  void update_expert_biases(CommSlot ranks);
 
  private:
   struct Layer {
     Norm query_norm, key_norm;  ///< of each head; Qwen3
     Linear query, key, value, output;
-    Linear gate, down, up;  ///< w1, w2, w3
+    Linear gate, down, up;                  ///< w1, w2, w3
+    std::unique_ptr<MixtureOfExperts> moe;  ///< in the place of these
     Norm attention_norm, mlp_norm;
   };
   struct Heads {
@@ -51,6 +59,9 @@ class Decoder {
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs);
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
+  /// Up to where its experts' parameters go.
+  std::size_t make_experts(const std::string& at, std::int32_t index, Layer& layer);
+  [[nodiscard]] bool checkpoints(std::size_t layer) const;
   void make_frequencies();
   void make_halves();
   void end_part(std::string name);
@@ -72,6 +83,7 @@ class Decoder {
   const TitanHabits& habits_;
   const TensorGroup tensor_;
   const ContextGroup context_;
+  const ExpertGroup experts_;
   DType dtype_;  ///< of parameters
   MakeParameter make_;
   Parameters parameters_;

@@ -1,11 +1,14 @@
 #include "parallel/frameworks/torchtitan/training.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "parallel/expert_routing.hpp"
 #include "parallel/frameworks/pytorch/fully_shard.hpp"
 #include "parallel/frameworks/pytorch/optimizer.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
@@ -20,7 +23,8 @@ namespace {
 class Trainer {
  public:
   Trainer(Session& session, const Communicators& groups, const LoweringInput& input, std::optional<ShardMesh> mesh = {},
-          const TensorGroup& tensor = {}, const ContextGroup& context = {}, TrainingState* state = nullptr)
+          const TensorGroup& tensor = {}, const ContextGroup& context = {}, const ExpertGroup& experts = {},
+          const ShardMesh& expert_mesh = {}, TrainingState* state = nullptr)
       : s_(session),
         groups_(groups),
         input_(input),
@@ -29,6 +33,8 @@ class Trainer {
         mesh_(mesh),
         tensor_(tensor),
         context_(context),
+        experts_(experts),
+        expert_mesh_(expert_mesh),
         state_(state) {}
 
   /// Its first forward pass.
@@ -57,13 +63,13 @@ class Trainer {
     const std::int64_t vocabulary = sizes_of(model, input_.layout, train, input_.runtime).vocabulary;
     if (mesh_) {
       shards_.emplace(s_, *mesh_, *habits_.fully_shard, train.master_dtype);
-      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, context_, train.precision,
+      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, context_, experts_, train.precision,
                      [this](const std::string& name, const Shape& sizes, DType type) {
                        return shards_->parameter(name, sizes, type);
                      });
       shard_model();
     } else {
-      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, context_, train.master_dtype);
+      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, context_, experts_, train.master_dtype);
     }
     optimizer_.emplace(s_, train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
                        mesh_ ? std::vector{mesh_->shard, tensor_.comm} : std::vector<CommSlot>());
@@ -86,14 +92,46 @@ class Trainer {
         hooked.push_back(&parts[i]);
       }
       std::vector<std::size_t>& its = (own ? units.back() : units.front()).parameters;
-      for (std::size_t p = parts[i].begin; p < parts[i].end; ++p) its.push_back(p);
+      const bool apart = experts_.ranks > 1 && parts[i].moe != nullptr;
+      for (std::size_t p = parts[i].begin; p < parts[i].end; ++p)
+        if (!apart || p < parts[i].experts_begin || p >= parts[i].experts_end) its.push_back(p);
+      if (apart) units.push_back(experts_of(parts[i], after(!never)));
     }
     for (const std::size_t parameter : model_->partial()) shards_->sum_over(tensor_.comm, parameter);
     const std::vector<UnitParameters*> made = shards_->shard(units);
-    for (std::size_t i = 0; i < hooked.size(); ++i) {
-      UnitParameters* const its = made[i + 1];
-      hooked[i]->hooks = {[its](const Tensor& input) { return its->pre_forward(input); },
+    const auto hooks_of = [](UnitParameters* its) {
+      return ForwardHooks{[its](const Tensor& input) { return its->pre_forward(input); },
                           [its](const Tensor& output) { return its->post_forward(output); }};
+    };
+    std::vector<std::vector<UnitParameters*>> of_parts;
+    std::size_t next = 1;
+    for (Decoder::Part* const part : hooked) {
+      of_parts.push_back({made[next++]});
+      part->hooks = hooks_of(of_parts.back().front());
+      if (experts_.ranks == 1 || part->moe == nullptr) continue;
+      of_parts.back().push_back(made[next++]);
+      part->moe->hook(hooks_of(of_parts.back().back()));
+    }
+    if (experts_.ranks > 1) prefetch(of_parts);
+  }
+
+  // llama4/infra/parallelize.py apply_fsdp: experts are cut over the ranks that hold the same ones.
+  ShardUnit experts_of(const Decoder::Part& part, AfterForward after_forward) {
+    ShardUnit unit{part.name + ".moe.experts", after_forward, {}};
+    for (std::size_t p = part.experts_begin; p < part.experts_end; ++p) {
+      shards_->cut_over(expert_mesh_, experts_.rank * model_->parameters()[p]->value.elements(), p);
+      unit.parameters.push_back(p);
+    }
+    return unit;
+  }
+
+  // The same: what comes next is told, since the host waits for counts; at the ends without its experts.
+  static void prefetch(const std::vector<std::vector<UnitParameters*>>& parts) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      std::vector<UnitParameters*> in_forward, in_backward;
+      if (i + 1 < parts.size()) in_forward = i == 0 ? std::vector{parts[1].front()} : parts[i + 1];
+      if (i > 0) in_backward = i + 1 == parts.size() ? std::vector{parts[i - 1].front()} : parts[i - 1];
+      parts[i].front()->prefetch(std::move(in_forward), std::move(in_backward));
     }
   }
 
@@ -119,6 +157,10 @@ class Trainer {
       std::optional<OnHost> host;
       if (shards_ && habits_.fully_shard->offload) host.emplace(s_);
       optimizer_->clip();
+      {
+        const OnDevice device(s_);
+        model_->update_expert_biases(context_.ranks > 1 ? groups_.batch : groups_.data);
+      }
       optimizer_->step();
     }
     tell(StateMoment::What::Parameters, step);
@@ -251,6 +293,8 @@ class Trainer {
   std::optional<ShardMesh> mesh_;  ///< none where one rank has all
   const TensorGroup tensor_;
   const ContextGroup context_;
+  const ExpertGroup experts_;
+  const ShardMesh expert_mesh_;
   TrainingState* state_;
   std::optional<FullyShard> shards_;
   std::optional<Decoder> model_;
@@ -266,11 +310,36 @@ std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
   const std::vector<Shape> shapes = parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
     const Decoder made(session, model, vocabulary, input.train, *input.runtime.eager,
-                       TensorGroup{{}, input.layout.tensor, 0}, {}, input.train.precision, make);
+                       TensorGroup{{}, input.layout.tensor, 0}, {}, {}, input.train.precision, make);
   });
   std::set<std::int64_t> rows;
   for (const Shape& sizes : shapes) rows.insert(sizes.front());
   return rows;
+}
+
+// Where a rank is among those that share out experts, and those that share out the same ones.
+struct PlaceOfExperts {
+  std::int32_t group = 0, shard = 0, shards = 1;
+};
+PlaceOfExperts experts_at(const Layout& layout, const Coordinates& place) {
+  const Mesh mesh = expert_mesh(layout);
+  const Rank rank = rank_at(layout, place);
+  const std::int32_t shards = layout.experts_data() / layout.instances();
+  return {mesh.coordinate(rank, axis::ep), mesh.coordinate(rank, axis::edp) % shards, shards};
+}
+
+// How many rows come to experts, and how many of these are here.
+std::vector<std::int64_t> held_of_experts(const LoweringInput& input, const Coordinates& place) {
+  const Layout& layout = input.layout;
+  const Model& model = input.built.model;
+  const PlaceOfExperts its = experts_at(layout, place);
+  std::vector<std::int64_t> held{rows_of_shard(model.experts->count / layout.expert, its.shards, its.shard).rows};
+  for (std::int32_t layer = 0; layer < model.layers; ++layer) {
+    const LayerRouting routing(*model.experts, input.train.routing, layer, input.train.tokens(), layout.expert);
+    std::ranges::copy(routing.received(its.group, layout.expert), std::back_inserter(held));
+    if (alike_in_all_layers(input.train.routing.loads)) break;
+  }
+  return held;
 }
 
 // One rank wraps nothing.
@@ -289,6 +358,7 @@ std::vector<Role> roles(const LoweringInput& input) {
     std::vector<std::int64_t> held;
     for (const std::int64_t all : rows) held.push_back(rows_of_shard(all, ranks, shard_of(input.layout, place)).rows);
     if (input.layout.context > 1) held.push_back(place.context);  // whose attention sees other keys
+    if (input.layout.expert > 1) std::ranges::copy(held_of_experts(input, place), std::back_inserter(held));
     return held;
   });
 }
@@ -299,7 +369,12 @@ Program lower_training(const LoweringInput& input, const Coordinates& place, con
     const TensorGroup tensor{groups.tensor, input.layout.tensor, place.tensor};
     const ContextGroup context{groups.context, input.layout.context, place.context,
                                input.runtime.eager->titan->asked.balances_context};
-    return Trainer(session, groups, input, shard_mesh(input, groups, place), tensor, context, state);
+    const PlaceOfExperts experts = experts_at(input.layout, place);
+    return Trainer(session, groups, input, shard_mesh(input, groups, place), tensor, context,
+                   {groups.expert, input.layout.expert, experts.group},
+                   {input.layout.instances() > 1 ? groups.expert_shard : groups.expert_data, groups.replicate,
+                    experts.shards, experts.shard, input.layout.instances()},
+                   state);
   });
 }
 

@@ -103,6 +103,20 @@ TEST(DataFlowOfJobs, IsExplainedUnderEachOptimizer) {
     }
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
+  for (const char* keys : {"recompute = \"none\"", "recompute = \"full\"", "recompute = \"selective\"",
+                           "[layout]\nexpert = 2", "recompute = \"full\"\n[layout]\nexpert = 4"}) {
+    const std::string text = fmt::format(
+        "model = \"models/qwen3-30b-a3b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 4\n"
+        "[model_override]\nnum_hidden_layers = 2\nnum_experts = 8\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
+        "{}\n[moe]\nimbalance = {{ zipf = 0.5, seed = 1 }}\n[runtime]\nname = \"torchtitan\"\n"
+        "versions = {{ torch = \"2.15\", torchtitan = \"0.2.2\" }}\n",
+        keys);
+    const Scenario scenario = parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+    EXPECT_EQ(unexplained(scenario), "") << keys;
+  }
+}
+
 // What no job shows any more is not known any more. (The tests above run before, in one process.)
 TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
   if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";

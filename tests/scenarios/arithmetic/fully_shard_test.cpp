@@ -76,6 +76,21 @@ MathCase in_context(MathCase its, std::string layout) {
 
 MathCase qwen3(MathCase its) { return of(std::move(its), "qwen3-8b", "num_key_value_heads = 2\nhead_dim = 16"); }
 
+// 2 of 8 experts; of 16 tokens a sequence as many for each, or as many as are said.
+MathCase with_experts(MathCase its, std::string routing = "") {
+  its = in_bf16(of(std::move(its), "qwen3-30b-a3b",
+                   "num_key_value_heads = 2\nhead_dim = 16\nnum_experts = 8\nnum_experts_per_tok = 2\n"
+                   "moe_intermediate_size = 16"));
+  its.routing = std::move(routing);
+  return its;
+}
+
+// Over ranks.
+MathCase shared_out(MathCase its, std::string layout) {
+  its.layout = std::move(layout);
+  return its;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Torchtitan, ArithmeticOfShards,
     testing::Values(
@@ -95,7 +110,17 @@ INSTANTIATE_TEST_SUITE_P(
                    "context = 4"),
         in_context(qwen3(titan("context_replicas", 8, "0.2.2")), "context = 2\nshard_group = 2"),
         qwen3(titan("titan_qwen3", 2, "0.2")),
-        in_bf16(twice(qwen3(titan("titan_qwen3_per_operation", 3, "0.2.2", "recompute = \"selective\""))))),
+        in_bf16(twice(qwen3(titan("titan_qwen3_per_operation", 3, "0.2.2", "recompute = \"selective\"")))),
+        with_experts(titan("titan_experts", 2, "0.2.2")),
+        with_experts(twice(titan("titan_experts_uneven", 3, "0.2.2", "recompute = \"selective\"")),
+                     "imbalance = { zipf = 0.8, seed = 3 }"),
+        with_experts(titan("titan_experts_full", 2, "0.2.2", "recompute = \"full\"")),
+        shared_out(with_experts(titan("titan_experts_parallel", 4, "0.2.2")), "expert = 2"),
+        shared_out(with_experts(titan("titan_experts_of_all", 2, "0.2.2", "recompute = \"full\"")), "expert = 2"),
+        shared_out(with_experts(twice(titan("titan_experts_uneven_parallel", 4, "0.2.2")),
+                                "imbalance = { zipf = 0.8, seed = 3 }"),
+                   "expert = 4"),
+        shared_out(with_experts(titan("titan_experts_replicas", 8, "0.2.2")), "expert = 2\nshard_group = 4")),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 // Flat parameters: of 7 ranks, some hold pieces of several parameters, and the last some padding.
