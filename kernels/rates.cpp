@@ -21,6 +21,8 @@ OperationRate peak_rate(const Device& device, DType dtype) {
     case DType::E4M3:
     case DType::UINT8:
       return device.peak.fp32;
+    case DType::FP64:
+      return device.peak.fp64;
   }
   return device.peak.fp32;
 }

@@ -18,7 +18,8 @@ BuiltModel build_model(const Model& model, const ModelOptions& options) {
 
 std::int64_t parameter_count(const BuiltModel& built) {
   std::int64_t count = 0;
-  for (const Parameter& p : built.parameters) count += p.rows * p.columns;
+  for (const Parameter& p : built.parameters)
+    if (!p.spare) count += p.rows * p.columns;
   return count;
 }
 
@@ -26,7 +27,7 @@ std::int64_t active_parameter_count(const BuiltModel& built) {
   const std::int64_t chosen = built.model.experts ? built.model.experts->chosen : 0;  // any will do: all are alike
   std::int64_t count = 0;
   for (const Parameter& p : built.parameters)
-    if (p.expert < chosen) count += p.rows * p.columns;
+    if (p.expert < chosen && !p.spare) count += p.rows * p.columns;
   return count;
 }
 

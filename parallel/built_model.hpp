@@ -34,6 +34,7 @@ struct Parameter {
   bool vocabulary = false;   ///< its rows are the vocabulary, which runtimes pad
   std::int32_t layer = 0;    ///< transformer layer from 0; -1 before the first, their number after the last
   std::int32_t expert = -1;  ///< of its layer, from 0; -1: of none
+  bool spare = false;  ///< a head that nobody reads: there where a stage has it without the embedding it is tied to
 
   [[nodiscard]] bool matrix() const { return columns > 1; }
   [[nodiscard]] bool of_expert() const { return expert >= 0; }

@@ -25,7 +25,8 @@ Communicators communicators_of(const LoweringInput& input) {
                        {.embedding_at_both_ends = model.embeds_at_both_ends(),
                         .experts = model.experts.has_value(),
                         .counts_together = counts_together,
-                        .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several},
+                        .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several,
+                        .further_tokens = model.next_tokens > 0},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 

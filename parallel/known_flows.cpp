@@ -142,6 +142,15 @@ constexpr std::string_view
     next_loss_for_scale =
         "MTPLossAutoScaler saves the further tokens' loss, and takes its shape "
         "(core/transformer/multi_token_prediction.py)",
+    rolled_frame =
+        "lists of what is sent to neighbours and received from them live until roll_tensor returns; at the ends of the "
+        "ranks there is nobody to send to (core/transformer/multi_token_prediction.py)",
+    one_dummy =
+        "an LM head that is used several times gives one tensor of zeros, written anew each time "
+        "(TransformerEngine module/base.py get_dummy_wgrad)",
+    spare_head =
+        "a last stage's own head, in the place of which the embedding's copy is used (core/models/gpt/gpt_model.py "
+        "shared_embedding_or_output_weight)",
     view_of_all =
         "each rank goes on with its tokens in a view of all, and its columns of their gradients "
         "(core/tensor_parallel/mappings.py scatter_to_sequence_parallel_region, "
@@ -161,9 +170,15 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "expert_bias.*", "communication finish_routing", "communication finish_routing", bias_frame},
     {Unread, "next_tokens.*.tokens", "forward *", "forward *", rolled},
     {Unread, "next_tokens.*.loss", "forward next_tokens.*.head", "forward next_tokens.*.head", rolled},
+    {Unread, "next_tokens.*.chunk", "forward *", "forward *", rolled},
+    {Unread, "next_tokens.*.sent", "forward *", "forward *", rolled_frame},
+    {Kept, "next_tokens.*.sent", "forward *", "forward *", rolled_frame},
+    {Kept, "next_tokens.*.received", "forward *", "forward *", rolled_frame},
     {Kept, "next_tokens.*.tokens", "forward next_tokens.*.embedding", "forward next_tokens", next_frame},
     {Kept, "next_tokens.*.embedding_norm.out", "forward next_tokens.*", "forward next_tokens.*", next_frame},
     {Kept, "next_tokens.*.loss", "forward next_tokens.*.loss", "forward next_tokens.*.loss", next_frame},
+    {Kept, "next_tokens.*.loss", "forward next_tokens.*.head", "forward next_tokens.*.head", next_frame},
+    {Kept, "next_tokens.*.head.logits", "forward next_tokens.*.loss", "forward next_tokens.*.head", next_frame},
     {Unread, "next_tokens.*.loss.div", "forward next_tokens.*.loss", "backward next_tokens.*.loss.joined",
      next_loss_for_scale},
     {Kept, "next_tokens.*.loss.div", "forward next_tokens.*.loss", "backward next_tokens.*.loss.joined",
@@ -172,6 +187,9 @@ constexpr KnownFlow of_megatron[] = {
     {Unread, "next_tokens.*.scatter_gradient", "backward next_tokens.*.scatter", "backward next_tokens.*.gather",
      view_of_all},
     {Unread, "model.add", "backward next_tokens.*.head", "backward next_tokens.*.head", dummies},
+    {Unread, "model.add", "backward next_tokens.*.embedding", "backward next_tokens.*.embedding", dummies},
+    {Unread, "dummy_gradient.*", "backward head", "backward next_tokens.*.head", one_dummy},
+    {Unread, "head.weight", "optimizer_step optimizer_step", "optimizer_step optimizer_step", spare_head},
     {Kept, "next_tokens.cat", "backward next_tokens.*.head", "backward next_tokens.*.head", backward_frame},
     {Kept, "next_tokens.*.cat", "backward next_tokens.*.projection", "backward next_tokens.*.projection",
      backward_frame},

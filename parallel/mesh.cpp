@@ -173,6 +173,16 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   if (layout.context > inner) add(made.context, "context", {{layout.context / inner, context.stride * inner, 1}});
   if (made.context.valid() && layout.context_kind != ContextKind::AllGather)
     made.table[made.context.index()].messages = ring;
+  // By single sends and receives, for which PyTorch makes communicators of two: those of the ring, where that is all of
+  // the group's and hands over so.
+  if (model.further_tokens && layout.context > 1) {
+    if (inner == 1 && made.table[made.context.index()].messages == MessageRoute::Pairs) {
+      made.neighbours = made.context;
+    } else {
+      add(made.neighbours, "context_neighbours", {context});
+      made.table[made.neighbours.index()].messages = MessageRoute::Pairs;
+    }
+  }
   if (model.embedding_at_both_ends && first != last) add(made.embedding, "embedding", {ends});
   if (model.experts) {
     add(made.tensor_context, "tensor_context", mesh.along({axis::tp, axis::cp}));

@@ -76,18 +76,19 @@ struct Coordinates {
 /// The communicators of a job, as slots of its workload. A slot is invalid where its group would have one member and
 /// nobody makes a communicator for it.
 struct Communicators {
-  CommSlot world;      ///< start-up barrier
-  CommSlot tensor;     ///< activations of tensor and sequence parallelism
-  CommSlot data;       ///< gradients and parameters, over context-parallel ranks too
-  CommSlot batch;      ///< of `data`, those with other sequences, where parameters are shared out over context too
-  CommSlot shard;      ///< of `data`, those who share out parameters together, where that is not the same
-  CommSlot replicate;  ///< … and those who hold the same shard, of experts too
-  CommSlot norm;       ///< the gradient norm: with a sharded optimizer an instance's ranks, tensor x pipeline without
-  CommSlot model;      ///< what ranks that hold parts of one model agree on after each step: tensor x pipeline
-  CommSlot pipeline;   ///< hand-over between stages
-  CommSlot heads;      ///< all-to-alls of context parallelism
-  CommSlot context;    ///< its ring, or what it gathers over
-  CommSlot embedding;  ///< first and last stage, where they share the embedding's weight
+  CommSlot world;       ///< start-up barrier
+  CommSlot tensor;      ///< activations of tensor and sequence parallelism
+  CommSlot data;        ///< gradients and parameters, over context-parallel ranks too
+  CommSlot batch;       ///< of `data`, those with other sequences, where parameters are shared out over context too
+  CommSlot shard;       ///< of `data`, those who share out parameters together, where that is not the same
+  CommSlot replicate;   ///< … and those who hold the same shard, of experts too
+  CommSlot norm;        ///< the gradient norm: with a sharded optimizer an instance's ranks, tensor x pipeline without
+  CommSlot model;       ///< what ranks that hold parts of one model agree on after each step: tensor x pipeline
+  CommSlot pipeline;    ///< hand-over between stages
+  CommSlot heads;       ///< all-to-alls of context parallelism
+  CommSlot context;     ///< its ring, or what it gathers over
+  CommSlot neighbours;  ///< of context-parallel ranks, where a token's value goes to the rank of the one before it
+  CommSlot embedding;   ///< first and last stage, where they share the embedding's weight
 
   // Where the model has experts.
   CommSlot tensor_context;  ///< those who hold parts of one sequence: how many of its tokens each expert gets
@@ -112,6 +113,7 @@ struct SharedParts {
   bool embedding_at_both_ends = false, experts = false;
   bool counts_together = false;  ///< ranks of a stage add up how many tokens each expert gets
   bool token_buffers = false;    ///< tokens go through DeepEP's
+  bool further_tokens = false;   ///< modules read values of the tokens that follow
 };
 [[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,
                                           MessageRoute ring = MessageRoute::Pairs);

@@ -41,7 +41,8 @@ std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& 
   const auto add = [&](std::int32_t first, std::int32_t last) {
     const auto& all = built.parameters;
     for (auto p = std::ranges::lower_bound(all, first, {}, layer_of); p != all.end() && layer_of(*p) < last; ++p)
-      if (p->expert < experts) found.push_back({static_cast<std::int32_t>(p - all.begin())});
+      if (p->expert < experts && !(p->spare && stage.embedding))
+        found.push_back({static_cast<std::int32_t>(p - all.begin())});
   };
   if (stage.embedding) add(-1, 0);
   add(stage.first, stage.last);

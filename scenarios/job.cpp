@@ -43,14 +43,6 @@ void refuse_endless_programs(const Scenario& s) {
               .hint = "memory repeats from micro-batch to micro-batch: a smaller global_batch has the same peak"});
 }
 
-}  // namespace
-
-std::string not_lowered(const Model& model) {
-  return model.next_tokens > 0 && model.tied_embeddings ? "multi-token prediction with tied embeddings" : "";
-}
-
-namespace {
-
 // Where a token goes once to a rank, how many do is a matter of which experts are chosen together.
 void settle_tokens(Scenario& scenario) {
   const Layout& layout = scenario.layout;
@@ -79,11 +71,6 @@ void price_token_buffers(const JobOutline& job, Prices& prices) {
 }  // namespace
 
 Scenario settled(Scenario scenario) {
-  if (const std::string what = not_lowered(scenario.model); !what.empty())
-    throw InputError(
-        Problem{.file = scenario.name,
-                .message = fmt::format("{} has {}, whose training cannot be simulated yet", scenario.model.name, what),
-                .hint = "explain --show model lists its parameters"});
   refuse_endless_programs(scenario);
   scenario.train.attention =
       settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),

@@ -52,9 +52,6 @@ struct Job : JobOutline {
   Workload timed;  ///< what runs on the clock: the outline's programs, which leaves it without any
 };
 
-/// What of a model no program can be written of yet, as its config.json calls it; empty where there is nothing.
-[[nodiscard]] std::string not_lowered(const Model& model);
-
 /// The scenario with what it leaves to its device decided. Throws InputError where it cannot be lowered, or its
 /// programs would be too long.
 [[nodiscard]] Scenario settled(Scenario scenario);

@@ -15,12 +15,13 @@
 
 namespace tidemark::topology {
 
-/// Peak rates of dense matrix multiplication, by the type of the inputs; sums are FP32.
+/// Peak rates of dense matrix multiplication, by the type of the inputs; sums are FP32, or of FP64 inputs FP64.
 struct PeakRates {
   OperationRate bf16{989'400'000'000'000};
   OperationRate fp16{989'400'000'000'000};
   OperationRate tf32{494'700'000'000'000};  ///< FP32 inputs on tensor cores: only where a framework allows it
   OperationRate fp32{66'900'000'000'000};   ///< FP32 inputs on the ordinary cores: PyTorch's default
+  OperationRate fp64{66'900'000'000'000};   ///< by cuBLAS, on tensor cores where they take it; 0: not said
 
   bool operator==(const PeakRates&) const = default;
 };

@@ -232,10 +232,12 @@ void run(Operation operation, const Call& c) {
   }
 }
 
-// fp64 where all is stored so, and for integers, which fp32 would round.
+// fp64 where all is stored so or an operand is, and for integers, which fp32 would round.
 bool in_float64(std::span<const Array> in, std::span<const Array> out, Storage storage) {
   const auto floating = [](const Array& a) { return a.there() && is_floating(a.view.dtype); };
-  return storage == Storage::Wide || (std::ranges::none_of(in, floating) && std::ranges::none_of(out, floating));
+  const auto wide = [](const Array& a) { return a.there() && a.view.dtype == DType::FP64; };
+  return storage == Storage::Wide || std::ranges::any_of(in, wide) || std::ranges::any_of(out, wide) ||
+         (std::ranges::none_of(in, floating) && std::ranges::none_of(out, floating));
 }
 
 }  // namespace

@@ -79,6 +79,8 @@ void with_elements(DType dtype, Storage storage, Use&& use) {
       return wide ? use(Plain<float>{}) : use(E4m3{});
     case DType::UINT8:
       return use(Byte{});
+    case DType::FP64:
+      return use(Plain<double>{});
   }
 }
 

@@ -31,7 +31,8 @@ class Matrices {
   // A single matrix whose elements are stored as they are computed with, side by side in rows or in columns.
   bool reads_in_place(const Array& array, Storage storage) {
     const View& view = array.view;
-    const bool as_computed = storage == Storage::Native ? view.dtype == DType::FP32 && std::is_same_v<Real, float>
+    constexpr DType native = std::is_same_v<Real, float> ? DType::FP32 : DType::FP64;
+    const bool as_computed = storage == Storage::Native ? view.dtype == native
                                                         : size_of(view.dtype).count() * spread(storage) == sizeof(Real);
     if (!as_computed || view.sizes.size() != 2 || reinterpret_cast<std::uintptr_t>(array.first) % alignof(Real) != 0)
       return false;

@@ -38,6 +38,7 @@ std::int64_t blocks_of(const Rollout& rollout, std::int64_t tokens) { return par
 std::vector<std::int64_t> weight_parts(const BuiltModel& built, const Rollout& rollout) {
   std::vector<std::int64_t> elements;
   for (const Parameter& parameter : built.parameters) {
+    if (parameter.spare) continue;
     const std::int64_t columns =
         parameter.cut == WeightCut::Columns ? parts(parameter.columns, rollout.tensor) : parameter.columns;
     elements.push_back(rows_of(built.model, parameter, rollout.tensor) * columns);

@@ -110,6 +110,7 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   // RouterGatingLinearFunction: core/extensions/transformer_engine.py te_general_gemm asks for a name that
   // TransformerEngine lost with 2.10, and does without it from 0.17 on.
   runtime.experts.library_router = versions.megatron >= Version{0, 17} || versions.transformer_engine < Version{2, 10};
+  runtime.experts.keeps_router_inputs = versions.megatron < Version{0, 13};  // moe/router.py Router.gating
   runtime.experts.shared_first = versions.megatron >= Version{0, 15};
   if (settings.local_layers) {
     // core/models/gpt/gpt_layer_specs.py get_gpt_layer_local_spec: norms of their own, linears of

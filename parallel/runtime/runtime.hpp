@@ -43,10 +43,11 @@ struct ExpertHabits {
   std::optional<double> z_loss;            ///< coefficient of a loss of the logits' size, where there is one
   std::int32_t exchange_processors = 20;   ///< multiprocessors that DeepEP's kernels take
   // By version.
-  bool sorts_rows = false;          ///< PyTorch's rows come in the order of a sorted map, not of what it selects
-  bool adds_rows_by_index = false;  ///< … and are summed by index_add_, not scatter_add_
-  bool shared_first = false;        ///< shared experts run before the router
-  bool library_router = false;      ///< its products are the library's GEMMs, which take and give types that differ
+  bool sorts_rows = false;           ///< PyTorch's rows come in the order of a sorted map, not of what it selects
+  bool adds_rows_by_index = false;   ///< … and are summed by index_add_, not scatter_add_
+  bool shared_first = false;         ///< shared experts run before the router
+  bool library_router = false;       ///< its products are the library's GEMMs, which take and give types that differ
+  bool keeps_router_inputs = false;  ///< … or PyTorch's own linear, which keeps what was converted for backward
 
   [[nodiscard]] bool balances_by(LoadBalancing kind) const {
     return std::find(balancing.begin(), balancing.end(), kind) != balancing.end();

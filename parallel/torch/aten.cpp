@@ -18,7 +18,10 @@ Tensor unary(Session& s, std::string_view name, const Computation& what, const T
 Tensor in_fp32(Session& s, const Tensor& x) { return s.autocast ? to(s, x, DType::FP32) : x; }
 
 // Type promotion among tensors that have dimensions: of floating-point ones, and of one with a mask.
-DType promoted(DType a, DType b) { return a == b || b == DType::BOOL ? a : DType::FP32; }
+DType promoted(DType a, DType b) {
+  if (a == b || b == DType::BOOL) return a;
+  return a == DType::FP64 || b == DType::FP64 ? DType::FP64 : DType::FP32;
+}
 
 // An output laid out as an elementwise operation does it.
 Tensor laid_out_as(Session& s, std::string_view name, Operands operands, DType dtype) {

@@ -123,6 +123,19 @@ std::string beyond_arithmetic(const Scenario& scenario) {
   if (scenario.runtime.experts.balances_by(LoadBalancing::GlobalLoss) && scenario.layout.data > 1)
     return "a loss of all data-parallel ranks' tokens: one rank has them one after the other\ndata = 1, or "
            "moe-router-load-balancing-type = \"aux_loss\"";
+  // RankTraining::counted needs as many tokens.
+  const std::int64_t least = 4 * scenario.model.next_tokens * scenario.layout.context;
+  if (scenario.layout.context > 1 && scenario.train.sequence_length < least)
+    return fmt::format(
+        "losses of further tokens, which ranks divide by how many of their own count: of so few, others "
+        "would than on one rank\nsequence_length = {}",
+        least);
+  // core/distributed/distributed_data_parallel.py: a gradient that autograd sums counts only where the head's GEMM has
+  // not added its own, or where both stand on one rank (zero_out_wgrad).
+  if (scenario.model.next_tokens > 0 && scenario.model.tied_embeddings && scenario.layout.pipeline > 1 &&
+      scenario.runtime.gradient_accumulation_fusion)
+    return "lookups of further tokens on a last stage with a tied head: Megatron drops their gradient\n"
+           "no-gradient-accumulation-fusion = true in [runtime.switches]";
   // What is added to all keys alike changes no softmax: of its gradient there is nothing but roundings.
   const Model& model = scenario.model;
   if (model.qk_norm == QkNorm::PerHead && model.normalization == Normalization::Layer &&

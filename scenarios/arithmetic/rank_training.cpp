@@ -134,7 +134,17 @@ double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int6
   if (tensor == "batch.tokens" || tensor == "batch.input_ids" || tensor == "batch.labels")
     return std::floor(uniform(tensor, token) * static_cast<double>(job_.scenario.model.vocabulary));
   if (tensor == "batch.position_ids") return static_cast<double>(element % train.sequence_length);
-  return tensor == "batch.loss_mask" ? 1 : 0;
+  return tensor == "batch.loss_mask" ? counted(element % train.sequence_length) : 0;
+}
+
+// A loss of further tokens is divided by how many count of a rank's own: as many of each rank's, however far they are
+// rolled. The first of all tokens fall off in favour of zeros; other ranks go without as many in the middle.
+double RankTraining::counted(std::int64_t token) const {
+  const std::int64_t further = job_.scenario.model.next_tokens;
+  if (context_ == 1 || further == 0) return 1;
+  const std::int64_t chunk = job_.scenario.train.sequence_length / (2 * context_), first = token / chunk;
+  const std::int64_t place = token % chunk - (first == 0 ? 0 : further);
+  return first < context_ && place >= 0 && place < further ? 0 : 1;
 }
 
 void RankTraining::describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const {

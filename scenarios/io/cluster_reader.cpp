@@ -125,6 +125,7 @@ PeakRates read_peak(TomlReader table) {
   peak.fp16 = read_rate(table, "fp16");
   peak.tf32 = read_rate(table, "tf32");
   peak.fp32 = read_rate(table, "fp32");
+  peak.fp64 = table.has("fp64") ? read_rate(table, "fp64") : OperationRate{};
   table.refuse_unknown_keys();
   return peak;
 }

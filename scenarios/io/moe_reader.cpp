@@ -198,8 +198,8 @@ std::vector<bool> read_coefficients(TomlReader& switches, std::size_t count) {
 }  // namespace
 
 ExpertHabits read_expert_habits(TomlReader& switches) {
-  static constexpr auto router_types = std::to_array<Option>({{"fp32"}, {"fp64", Modelled::NotYet}});
-  static constexpr std::array router_dtypes{DType::FP32};
+  static constexpr auto router_types = std::to_array<Option>({{"fp32"}, {"fp64"}});
+  static constexpr std::array router_dtypes{DType::FP32, DType::FP64};
   ExpertHabits habits;
   habits.grouped_linears = switches.boolean("moe-grouped-gemm").value_or(true);
   habits.fused_permutation = switches.boolean("moe-permute-fusion").value_or(false);
@@ -253,6 +253,12 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
   if (model.experts->clamped_gate && !scenario.runtime.bias_swiglu_fusion)
     tables.top.problem("model", "gates within limits are modelled in one kernel only",
                        "leave no-bias-swiglu-fusion out");
+  if (habits.router_type == DType::FP64 && scenario.cluster.device.peak.fp64 == OperationRate{})
+    tables.runtime.problem("switches",
+                           fmt::format("moe-router-dtype = \"fp64\": the cluster file does not say how fast {} "
+                                       "multiplies in fp64",
+                                       scenario.cluster.device.name),
+                           "fp64 in its [device.peak]");
   // moe/router.py _apply_global_aux_loss is there from 0.15 on, several losses from 0.14.
   if (habits.balances_by(LoadBalancing::GlobalLoss) && scenario.runtime.versions.megatron < Version{0, 15})
     tables.runtime.problem("switches",

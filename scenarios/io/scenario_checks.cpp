@@ -324,11 +324,21 @@ class Checks {
 
   void check_next_tokens() {
     if (!tables_.model_sound || model_.next_tokens == 0) return;
-    if (layout_.context > 1)
+    // training/arguments.py: from 0.14 on tokens are rolled over ranks (multi_token_prediction.py roll_tensor).
+    const Version& core = scenario_.runtime.versions.megatron;
+    if (layout_.context > 1 && core < Version{0, 14})
       tables_.layout.problem("context",
-                             "context parallelism of a model that predicts further tokens (num_nextn_predict_layers) "
-                             "is not modelled yet",
-                             "leave it out, or set num_nextn_predict_layers = 0 in [model_override]");
+                             fmt::format("Megatron-LM core {} has no context parallelism of models that predict "
+                                         "further tokens (num_nextn_predict_layers)",
+                                         text(core)),
+                             "megatron = \"0.14\" in [runtime.versions]");
+    // A head beside the copy of the embedding that it is tied to gets no gradient, and its bucket is never complete
+    // (core/distributed/param_and_grad_buffer.py finish_grad_sync).
+    if (model_.tied_embeddings && layout_.pipeline > 1 && scenario_.runtime.overlap_gradients)
+      tables_.runtime.problem("switches",
+                              "overlap-grad-reduce: a last stage that predicts further tokens with a tied embedding "
+                              "has a head whose gradient Megatron waits for, and nobody makes",
+                              "leave overlap-grad-reduce out, or pipeline = 1 in [layout]");
   }
 
   void check_attention() {

@@ -88,6 +88,12 @@ Json as_json(const Estimate& estimate) {
 
 double number(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
 
+Json as_json(const PeakRates& peak) {
+  Json json{{"bf16", text(peak.bf16)}, {"fp16", text(peak.fp16)}, {"tf32", text(peak.tf32)}, {"fp32", text(peak.fp32)}};
+  if (peak.fp64 > OperationRate{}) json["fp64"] = text(peak.fp64);
+  return json;
+}
+
 Json as_json(const Device& device) {
   const Version capability{device.compute_capability / 10, device.compute_capability % 10};
   return {{"name", device.name},
@@ -96,11 +102,7 @@ Json as_json(const Device& device) {
           {"multiprocessors", device.multiprocessors},
           {"memory_bandwidth", text(device.memory_bandwidth)},
           {"kernel_latency", text(device.kernel_latency)},
-          {"peak",
-           {{"bf16", text(device.peak.bf16)},
-            {"fp16", text(device.peak.fp16)},
-            {"tf32", text(device.peak.tf32)},
-            {"fp32", text(device.peak.fp32)}}},
+          {"peak", as_json(device.peak)},
           {"efficiency",
            {{"gemm", number(device.efficiency.gemm)},
             {"attention", number(device.efficiency.attention)},

@@ -149,17 +149,10 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
 namespace {
 
 torch::Recording recording_of(const Scenario& asked) {
-  if (not_lowered(asked.model).empty()) {
-    const Scenario scenario = settled(asked);
-    const Runtime runtime = runtime_of(scenario);
-    const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
-    return runtime.framework->first_forward({built, scenario.layout, scenario.train, runtime});
-  }
-  torch::Recording parameters;
-  for (const Parameter& p : build_model(asked.model, {}).parameters)
-    parameters.state.push_back(
-        {p.name, p.matrix() ? Shape{p.rows, p.columns} : Shape{p.rows}, asked.train.precision, true});
-  return parameters;
+  const Scenario scenario = settled(asked);
+  const Runtime runtime = runtime_of(scenario);
+  const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
+  return runtime.framework->first_forward({built, scenario.layout, scenario.train, runtime});
 }
 
 }  // namespace

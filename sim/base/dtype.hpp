@@ -8,8 +8,8 @@
 namespace tidemark::sim {
 
 /// Element types of tensors.
-enum class DType : std::uint8_t { BF16, FP16, FP32, INT32, INT64, BOOL, INT16, E4M3, UINT8 };
-constexpr int dtypes = 9;
+enum class DType : std::uint8_t { BF16, FP16, FP32, INT32, INT64, BOOL, INT16, E4M3, UINT8, FP64 };
+constexpr int dtypes = 10;
 
 constexpr Bytes size_of(DType type) {
   switch (type) {
@@ -25,6 +25,7 @@ constexpr Bytes size_of(DType type) {
     case DType::INT32:
       return Bytes{4};
     case DType::INT64:
+    case DType::FP64:
       return Bytes{8};
   }
   return Bytes{0};
@@ -50,6 +51,8 @@ constexpr std::string_view name(DType type) {
       return "e4m3";
     case DType::UINT8:
       return "uint8";
+    case DType::FP64:
+      return "fp64";
   }
   return "?";
 }
@@ -60,6 +63,7 @@ constexpr bool is_floating(DType type) {
     case DType::FP16:
     case DType::FP32:
     case DType::E4M3:
+    case DType::FP64:
       return true;
     case DType::INT32:
     case DType::INT64:

@@ -77,6 +77,8 @@ inline double bound(DType dtype) {
       return 0x1p-11;
     case DType::FP32:
       return 0x1p-24;
+    case DType::FP64:
+      return 0x1p-53;
     case DType::INT32:
     case DType::INT64:
     case DType::BOOL:

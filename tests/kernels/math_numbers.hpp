@@ -136,6 +136,8 @@ class Laid {
         return put_as(to, math::to_e4m3(static_cast<float>(value)));
       case DType::UINT8:
         return put_as(to, static_cast<std::uint8_t>(value));
+      case DType::FP64:
+        return put_as(to, value);
     }
   }
   [[nodiscard]] double get(const std::byte* from) const {
@@ -159,6 +161,8 @@ class Laid {
         return math::from_e4m3(get_as<std::uint8_t>(from));
       case DType::UINT8:
         return get_as<std::uint8_t>(from);
+      case DType::FP64:
+        return get_as<double>(from);
     }
     return 0;
   }

@@ -81,15 +81,16 @@ TEST(MathOperations, WrittenIsWhatTheOutputsViewsShowAndNothingElse) {
 
 // Rounded once at the end, and computed with in fp32: a few of its roundings may add up.
 TEST(MathOperations, InTheirTypesTheyAreAsCloseAsThoseCanBe) {
-  constexpr double fp32_roundings = 16;
-  for (const DType dtype : {DType::FP32, DType::BF16, DType::FP16})
+  constexpr double roundings = 16;
+  for (const DType dtype : {DType::FP64, DType::FP32, DType::BF16, DType::FP16})
     for (const MathCase& one : all_math_cases()) {
       const Tensors in = as(dtype, one.inputs), out = as(dtype, one.outputs);
       for (const Layout layout : layouts) {
         const Tensors made = run(one.operation, one.attributes, in, out, {Storage::Native, layout});
         const Tensors expected = run(one.operation, one.attributes, in, out);
         for (std::size_t o = 0; o < made.size(); ++o)
-          EXPECT_LE(difference(made[o], expected[o]), bound(out[o].dtype) + fp32_roundings * bound(DType::FP32))
+          EXPECT_LE(difference(made[o], expected[o]),
+                    bound(out[o].dtype) + roundings * bound(dtype == DType::FP64 ? dtype : DType::FP32))
               << name(one.operation) << ' ' << name(dtype) << ' ' << o;
       }
     }

@@ -119,6 +119,23 @@ TEST(Mesh, TheEndsOfAPipelineShareTiedEmbeddings) {
                    .embedding.valid());  // one stage has one copy
 }
 
+TEST(Mesh, ValuesOfTokensThatFollowGoBetweenPairsOfTheRingOrOfAllContexts) {
+  const auto made = [](ContextKind kind, MessageRoute ring) {
+    return communicators({.context = 4, .context_kind = kind}, {.further_tokens = true}, Alone::Skips, ring);
+  };
+  const Communicators ring = made(ContextKind::Ring, MessageRoute::Pairs);
+  EXPECT_EQ(ring.neighbours, ring.context);
+  for (const Communicators& its :
+       {made(ContextKind::Ring, MessageRoute::Group), made(ContextKind::AllGather, MessageRoute::Pairs),
+        made(ContextKind::AllToAll, MessageRoute::Pairs)}) {
+    ASSERT_TRUE(its.neighbours.valid());
+    EXPECT_NE(its.neighbours, its.context);
+    EXPECT_EQ(its.table[its.neighbours.index()].messages, MessageRoute::Pairs);
+    EXPECT_EQ(group_size(its.table[its.neighbours.index()]), 4);
+  }
+  EXPECT_FALSE(communicators({.context = 4}, {}).neighbours.valid());
+}
+
 TEST(Mesh, AGroupOfOneHasNoCommunicator) {
   EXPECT_TRUE(communicators({}, {.embedding_at_both_ends = true}).table.empty());
   const Communicators data_only = communicators({.data = 8}, {});

@@ -2,6 +2,7 @@
 // Megatron-LM core 0.14's core/transformer/moe/. T: tokens of a rank, h: hidden, E: experts, K: chosen by a token, f
 // and f_sh: width of an expert and of the shared ones, N: rows that a rank's experts get, all in 16 bits.
 #include <map>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -96,6 +97,24 @@ TEST(MoeActivations, InTheLastExchangeRowsAreThereFourTimes) {
                      {"router.mul", 2 * T * e.count},
                      {"shared.fc2.out", 2 * T * h},
                  }));
+}
+
+// core/transformer/moe/router.py, moe_utils.py: scores and probabilities are as wide as the router, but for the
+// softmaxes; what it reads is saved as it is.
+TEST(MoeActivations, OfARouterInFp64AreEightBytesWhereThoseInFp32AreFour) {
+  const auto saved = [](std::optional<DType> type) {
+    TestJob job = job_of_experts();
+    job.settings.experts.router_type = type;
+    const Program program = Lowered(job).stage(0);
+    return items(program, first_mark(program, Phase::Forward, "layers.2.attention.norm"), Category::SavedActivations);
+  };
+  const Items narrow = saved(DType::FP32), wide = saved(DType::FP64);
+  const TestJob job = job_of_experts();
+  const std::int64_t N = job.train.tokens() * job.model.experts->chosen;
+  Items differ;
+  for (const auto& [name, bytes] : wide)
+    if (!narrow.contains(name) || narrow.at(name) != bytes) differ[name] = bytes - narrow.at(name);
+  EXPECT_EQ(differ, (Items{{"dispatcher.sorted_probs", 4 * N}}));
 }
 
 // W: ranks of the group, R: tokens that come to this one. DeepEP's channels are ten.

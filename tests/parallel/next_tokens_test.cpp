@@ -64,5 +64,16 @@ TEST(NextTokens, BringTheEmbeddingToTheLastStage) {
   EXPECT_EQ(parameters(one, 0), parameters(none, 0));
 }
 
+// gpt_model.py: only the first stage does without a head of its own, and the last one's lookups and logits are of its
+// copy of the embedding.
+TEST(NextTokens, LeaveATiedLastStageAHeadThatNobodyReads) {
+  TestJob untied = job_with(1);
+  TestJob tied = untied;
+  tied.model.tied_embeddings = true;
+  EXPECT_EQ(parameters(tied, 1), parameters(untied, 1));
+  for (TestJob* const job : {&untied, &tied}) job->layout.pipeline = 1, job->layout.data = 1;
+  EXPECT_EQ(parameters(untied, 0) - parameters(tied, 0), 1024 * untied.model.hidden / 2);
+}
+
 }  // namespace
 }  // namespace tidemark::tests

@@ -149,6 +149,8 @@ TEST(ClusterReader, ReadsEveryShippedCluster) {
     EXPECT_LT(cluster.device.context.low, cluster.device.context.high) << cluster.name;
     EXPECT_GE(cluster.device.peak.bf16, cluster.device.peak.tf32) << cluster.name;
     EXPECT_GE(cluster.device.peak.tf32, cluster.device.peak.fp32) << cluster.name;
+    EXPECT_GE(cluster.device.peak.fp32, cluster.device.peak.fp64) << cluster.name;
+    EXPECT_GT(cluster.device.peak.fp64, OperationRate{}) << cluster.name;
     EXPECT_FALSE(cluster.device.efficiency.source.empty()) << cluster.name;
     const Fabric fabric = build_fabric(cluster, 3 * cluster.node.devices);
     EXPECT_GT(alone(message_price(fabric, 0, fabric.devices - 1, 1_MiB), fabric), 0_ps) << cluster.name;

@@ -258,25 +258,6 @@ TEST(Explanation, ModelsOfExpertsSayHowMuchATokenGoesThrough) {
   EXPECT_NE(text.find("\nparameter layers.31.mlp.experts.7.fc2.weight 4096x14336 bf16\n"), std::string::npos);
 }
 
-// Until its training can be simulated.
-TEST(Explanation, AModelThatIsNotLoweredIsShownByItsParametersAndRefusedOtherwise) {
-  Scenario scenario = scenario_of("glm-4.5");
-  scenario.model.tied_embeddings = true;
-  const std::string text = model_text(scenario);
-  EXPECT_TRUE(text.starts_with("glm-4.5: 0 operations, ")) << text.substr(0, 200);
-  EXPECT_NE(text.find("\nparameter embedding.weight 151552x5120 bf16\n"), std::string::npos);
-  try {
-    (void)settled(scenario);
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "job: error: glm-4.5 has multi-token prediction with tied embeddings, whose training cannot be simulated "
-        "yet\n"
-        "  hint: explain --show model lists its parameters");
-  }
-}
-
 // ---- the model that is shown is the one that runs ------------------------------------------------------------------
 
 // What `--show model` names.

@@ -51,8 +51,8 @@ inline auto fields(Model& v) {
                   ah, ai, aj);
 }
 inline auto fields(PeakRates& v) {
-  auto& [a, b, c, d] = v;
-  return std::tie(a, b, c, d);
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
 }
 inline auto fields(Efficiency& v) {
   auto& [a, b, c, d, e, f, g, h, i, j] = v;
@@ -132,8 +132,8 @@ inline auto fields(ExpertRouting& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(ExpertHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j);
+  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(FullyShardHabits& v) {
   auto& [a, b, c, d, e] = v;

@@ -45,7 +45,7 @@ Ref<Node> gradient_accumulator(Worker& w, Weight& weight) {
   node->immediate = true;
   node->scope = {};
   // The GEMMs of an LM head that is used several times give dummies, which are not added (grad_added_to_main_grad).
-  const bool dummies = w.runtime.dummy_gradient != DummyGradient::None && weight.uses > 1 && !w.model.tied_embeddings;
+  const bool dummies = w.runtime.dummy_gradient != DummyGradient::None && weight.uses > 1 && !w.zeroes_dummies();
   node->apply = [&w, &weight, dummies](Gradients& gradients) {
     if (gradients.front().defined() && !dummies) w.accumulate(weight, std::move(gradients.front()));
     return Gradients{};
@@ -62,7 +62,7 @@ void build_model(Worker& w, const Stage& stage) {
     weight.rows = w.sizes.rows(*weight.parameter);
     weight.columns = w.sizes.columns(*weight.parameter);
     const bool tied = w.model.tied_embeddings && weight.parameter->vocabulary;
-    const bool of_head = weight.parameter->vocabulary && id != ParameterId{0};
+    const bool of_head = weight.parameter->vocabulary && stage.head && (tied || id != ParameterId{0});
     weight.uses += tied && stage.embedding && stage.head ? 2 : 1;
     if (of_head) weight.uses += static_cast<int>(w.model.next_tokens);
     weight.value =

@@ -444,6 +444,8 @@ Rows DeepEpDispatcher::postprocess(Rows dispatched) {
   const std::int64_t count = std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0});
   Permuted permuted = permute(w_, dispatched.tokens, map_, multihot, count);
   order_ = std::move(permuted.order);
+  if (w_.runtime.experts.router_type == DType::FP64)  // DeepEP's are fp32 on their way
+    permuted.rows.probabilities = torch::to(w_.session, permuted.rows.probabilities, DType::FP64);
   return std::move(permuted.rows);
 }
 

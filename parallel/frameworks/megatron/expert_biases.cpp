@@ -77,7 +77,7 @@ Tensor with_biases(Worker& w, const Name& name, const Tensor& x, const Tensor& p
   std::vector<Tensor> inputs{x, probabilities};
   for (const Weight* const bias : biases) inputs.push_back(bias->value);
   const auto node = w.node(name(), inputs);
-  const DType type = probabilities.dtype == DType::FP32 ? DType::FP32 : x.dtype;
+  const DType type = size_of(probabilities.dtype) > size_of(x.dtype) ? probabilities.dtype : x.dtype;
   Saved saved;
   if (node) saved = w.session.save(probabilities);
   std::vector<Tensor> sums, places;

@@ -26,13 +26,63 @@ NextTokenLayer::NextTokenLayer(Worker& w, Parameters& parameters, std::int32_t f
       layer_(w, parameters, static_cast<std::int32_t>(w.model.layers) + further),
       final_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.final_norm", further))) {}
 
+namespace {
+
+// torch.roll by one token.
+Tensor turned(Worker& w, LabelId label, const Tensor& from) {
+  const std::int64_t tokens = from.size(1);
+  Tensor out = w.temporary(label, from.sizes, from.dtype);
+  w.launch(Operation::Copy, {narrowed(from, 1, 1, tokens - 1), narrowed(from, 1, 0, 1)},
+           {narrowed(out, 1, 0, tokens - 1), narrowed(out, 1, tokens - 1, 1)});
+  return out;
+}
+
+Tensor last_of(const Tensor& x) { return narrowed(x, 1, x.size(1) - 1, 1); }
+
+// The second of a rank's two chunks is as far from the end as the first is from the beginning: what follows the first
+// is the next rank's first, what follows the second is the second of the rank before.
+Tensor rolled_over_ranks(Worker& w, const Name& name, const Tensor& from) {
+  const std::int64_t chunk = from.size(1) / 2, sequences = from.size(0);
+  const bool begins = w.place.context == 0, ends = w.place.context == w.layout.context - 1;
+  std::vector<Tensor> chunks, sent, received;
+  for (std::int64_t i = 0; i < 2; ++i) chunks.push_back(turned(w, name("chunk"), narrowed(from, 1, i * chunk, chunk)));
+  // contiguous(): one sequence's value is sent from where it is.
+  const bool copies = sequences > 1;
+  for (const Tensor& its : chunks) {
+    sent.push_back(copies ? w.temporary(name("sent"), {sequences, 1}, from.dtype) : its);
+    if (copies) w.launch(Operation::Copy, {last_of(its)}, {sent.back()});
+    received.push_back(w.temporary(name("received"), {sequences, 1}, from.dtype));
+  }
+  if (begins) received[1] = {};
+  if (ends) received[0] = {};
+  std::vector<Transfer> transfers;
+  const auto parts = static_cast<std::int32_t>(copies ? 1 : chunk);
+  const auto send = [&](std::int32_t step, const Tensor& x) {
+    transfers.push_back({sim::Direction::Send, step, x.buffer(), parts - 1, parts});
+  };
+  const auto receive = [&](std::int32_t step, const Tensor& x) {
+    transfers.push_back({sim::Direction::Receive, step, x.buffer()});
+  };
+  if (!begins) send(-1, sent[0]), receive(-1, received[1]);
+  if (!ends) receive(1, received[0]), send(1, sent[1]);
+  w.process.exchange(w.comms.neighbours, transfers);
+  w.launch(Operation::Copy, {ends ? last_of(chunks[1]) : received[0]}, {last_of(chunks[0])});
+  if (begins)
+    w.launch({Operation::Fill, {0}}, {}, {last_of(chunks[1])});
+  else
+    w.launch(Operation::Copy, {received[1]}, {last_of(chunks[1])});
+  Tensor out = w.temporary(name(), from.sizes, from.dtype);
+  w.launch(Operation::Copy, chunks, {narrowed(out, 1, 0, chunk), narrowed(out, 1, chunk, chunk)});
+  return out;
+}
+
+}  // namespace
+
 Tensor rolled(Worker& w, const Name& name, const Tensor& x) {
-  const std::int64_t sequence = w.sizes.sequence;
-  const Tensor from = sized(x.detached(), {w.sizes.micro_batch, sequence});
-  Tensor out = w.temporary(name(), from.sizes, x.dtype);
-  w.launch(Operation::Copy, {narrowed(from, 1, 1, sequence - 1), narrowed(from, 1, 0, 1)},
-           {narrowed(out, 1, 0, sequence - 1), narrowed(out, 1, sequence - 1, 1)});
-  w.launch({Operation::Fill, {0}}, {}, {narrowed(out, 1, sequence - 1, 1)});
+  const Tensor from = sized(x.detached(), {w.sizes.micro_batch, w.sizes.sequence});
+  if (w.layout.context > 1) return sized(rolled_over_ranks(w, name, from), x.sizes);
+  Tensor out = turned(w, name(), from);
+  w.launch({Operation::Fill, {0}}, {}, {last_of(out)});
   return sized(std::move(out), x.sizes);
 }
 
@@ -169,7 +219,9 @@ Tensor sequence_by_sequence(Worker& w, const Name& name, Tensor losses) {
   return with(std::move(out), node);
 }
 
-// MTPLossAutoScaler: x as it is; the sum of the losses joins the model's.
+// MTPLossAutoScaler: x as it is; the sum of the losses joins the model's. It is not multiplied by the number of
+// context-parallel ranks, as the model's own is (core/pipeline_parallel/schedules.py forward_step_calc_loss), which is
+// taken as 1 here.
 Tensor with_loss(Worker& w, const Name& name, const Tensor& x, const Tensor& losses) {
   const auto node = w.node(name("joined"), {&x, &losses});
   if (!node) return x;

@@ -30,6 +30,7 @@ class NextTokenLayer {
 };
 
 /// roll_tensor: one value for each token of a micro-batch, each in the place of the one before it; the last is 0.
+/// Context-parallel ranks hand their first values to their neighbours.
 [[nodiscard]] Tensor rolled(Worker& w, const Name& name, const Tensor& x);
 
 }  // namespace tidemark::parallel::megatron

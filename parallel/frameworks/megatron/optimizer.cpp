@@ -222,6 +222,7 @@ std::vector<Tensor> MegatronOptimizer::own_gradients() const {
 std::vector<StateTensor> MegatronOptimizer::gradients() const {
   std::vector<StateTensor> all;
   for (const Piece& piece : pieces_) {
+    if (piece.weight->parameter->spare) continue;
     const Tensor& whole = piece.weight->main_gradients;
     all.push_back(torch::state_tensor(name_in_model(*piece.weight->parameter, w_.first_expert()), piece.gradient(),
                                       piece.begin - whole.offset));

@@ -43,6 +43,17 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
   for (std::int32_t further = 0; further < m.next_tokens; ++further)
     next_tokens_.push_back(std::make_unique<NextTokenLayer>(w, parameters, further));
   output_weight_ = table(m.tied_embeddings ? "embedding.weight" : "head.weight");
+  // skip_weight_param_allocation asks for the first stage; shared_embedding_or_output_weight then gives the
+  // embedding's.
+  // One rank that holds the whole model registers what other stages have.
+  const bool spare = m.tied_embeddings && m.next_tokens > 0 && (!stage.embedding || w.built.parameters.empty());
+  if (spare)
+    (void)parameters.add({.name = "head.weight",
+                          .rows = m.vocabulary,
+                          .columns = m.hidden,
+                          .cut = WeightCut::Rows,
+                          .vocabulary = true,
+                          .spare = true});
 }
 
 GPTModel::~GPTModel() = default;
@@ -139,7 +150,7 @@ Gradients GPTModel::head_backward(const Name& name, Tensor gradient, Saved saved
   if (!later) own = weight_gradient_product(w, name, weight, std::move(whole_input), std::move(gradient), workspace);
   Tensor wgrad = given_gradient(w, weight, std::move(own));
   // A dummy that autograd adds to the embedding's gradient is zero (zero_out_wgrad).
-  const bool dummy = w.model.tied_embeddings && w.runtime.dummy_gradient != DummyGradient::None;
+  const bool dummy = w.zeroes_dummies() && w.runtime.dummy_gradient != DummyGradient::None;
   if (dummy && wgrad.defined()) w.launch({Operation::Fill, {0}}, {}, {wgrad});
   w.process.join(reducing);
   return {std::move(wgrad), std::move(result)};

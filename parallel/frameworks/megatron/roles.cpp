@@ -35,7 +35,7 @@ std::vector<Buffer> buffers_of(const LoweringInput& input, const Sizes& sizes, s
 struct Held {
   std::vector<ShardPiece> pieces;  // that they keep optimizer state for; where nothing is sharded, all keep the same
   std::int32_t expert = 0;         // whose place among the experts' ranks gets as many tokens
-  std::int32_t attention = 0;      // whose place in a ring decides which keys come when
+  std::int32_t attention = 0;      // whose place in a ring decides which keys come when, or which neighbours there are
   auto operator<=>(const Held&) const = default;
 };
 
@@ -93,10 +93,13 @@ std::vector<Role> roles(const LoweringInput& input) {
   const Layout& layout = input.layout;
   const Mesh experts = expert_mesh(layout);
   const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
+  const StagePlacement placement = layout.placement();
+  const std::int32_t last = placement.place_of(placement.stages() - 1).rank;
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     const std::vector<Buffer> buffers = buffers_of(input, sizes, p);
     const std::vector<std::int32_t> alike = places_alike(input, p);
+    const bool rolls = input.built.model.next_tokens > 0 && p == last;  // over the ends of a rank's tokens
     // Pieces by place among the shards of either group.
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<ShardPiece>> pieces;
     const auto pieces_of = [&](const Coordinates& rank) -> const std::vector<ShardPiece>& {
@@ -123,7 +126,7 @@ std::vector<Role> roles(const LoweringInput& input) {
           const Coordinates place{.tensor = t, .context = c, .data = d, .pipeline = p};
           const Rank rank = rank_at(layout, place);
           const Held held{pieces_of(place), alike[static_cast<std::size_t>(experts.coordinate(rank, axis::ep))],
-                          attention_place(layout, c)};
+                          rolls ? c : attention_place(layout, c)};
           const auto [entry, added] = known.try_emplace(held, found.size());
           const std::int32_t passes = (p * layout.expert + held.expert) * layout.context + held.attention;
           if (added) {

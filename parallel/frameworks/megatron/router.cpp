@@ -39,23 +39,32 @@ Tensor converted(const Worker& w, LabelId label, const Tensor& x, DType dtype) {
 
 }  // namespace
 
-// moe_utils.py RouterGatingLinearFunction, by TransformerEngine's products or by PyTorch's.
+// moe_utils.py RouterGatingLinearFunction, by TransformerEngine's products, which take no fp64, or by PyTorch's.
+// Before it router.py called torch.nn.functional.linear.
 Tensor Router::gating(const Tensor& hidden) {
   w_.mark(Phase::Forward, name_);
   const DType type = w_.runtime.experts.router_type.value_or(w_.train.precision);
+  if (w_.runtime.experts.keeps_router_inputs) {
+    Session& s = w_.session;
+    const Session::Scope scope(s, name_());
+    const Tensor input = torch::to(s, hidden, type);
+    return torch::linear(s, input, torch::to(s, weight_->value, type), {});
+  }
   const auto node = w_.node(name_(), {&hidden, &weight_->value, &value_of(bias_)});
   Saved saved;
   if (node) saved = w_.session.save(hidden);
   Tensor logits;
-  const bool library = w_.runtime.experts.library_router;
+  const bool library = w_.runtime.experts.library_router && type != DType::FP64;
   const auto product_workspace = [this, library](HostThread thread) {
     return library ? w_.library_workspace() : w_.process.blas_workspace(thread);
   };
   {
+    const Tensor bias =
+        library || bias_ == nullptr ? value_of(bias_) : converted(w_, name_("bias"), bias_->value, type);
     const Tensor input = library ? hidden.detached() : converted(w_, name_("input"), hidden, type);
     const Tensor weight = library ? weight_->value.detached() : converted(w_, name_("weight"), weight_->value, type);
     logits = w_.temporary(name_("logits"), {hidden.size(0), experts_.count}, type);
-    w_.launch({Operation::Matmul, {1}}, {input, swapped(weight, 0, 1), value_of(bias_), Tensor{}}, {logits},
+    w_.launch({Operation::Matmul, {1}}, {input, swapped(weight, 0, 1), bias, Tensor{}}, {logits},
               product_workspace(HostThread::Main));
   }
   if (!node) return logits;

@@ -107,7 +107,7 @@ class Training {
     w_.process.mark(Phase::Construction, "build_frozen_models");
     std::vector<Shape> shapes, without_head;
     for (const auto& [id, weight] : w_.weights()) {
-      if (weight.parameter == nullptr) continue;
+      if (weight.parameter == nullptr || weight.parameter->spare) continue;
       shapes.push_back(weight.shape());
       const bool of_head = weight.parameter->vocabulary && id != 0;
       without_head.push_back(of_head ? Shape{w_.model.hidden} : weight.shape());
@@ -135,7 +135,8 @@ class Training {
     std::vector<StateTensor> all;
     for (const ParamAndGradBuffer& buffer : buffers_)
       for (const ParameterId id : buffer.parameters())
-        all.push_back(torch::state_tensor(name_in_model(w_.built[id], w_.first_expert()), w_.weight(id).value));
+        if (!w_.built[id].spare)
+          all.push_back(torch::state_tensor(name_in_model(w_.built[id], w_.first_expert()), w_.weight(id).value));
     return all;
   }
 

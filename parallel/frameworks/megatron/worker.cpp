@@ -173,7 +173,7 @@ Tensor Worker::dummy_gradient(const Weight& weight) {
     Tensor made = make(label, weight.shape(), train.precision, Category::Workspaces);
     // Those of several uses are summed, and nobody reads the sum: that it is one of nothing is said here. Of a tied
     // embedding the sum is read, and what makes it fills it each time.
-    if (weight.uses > 1 && !model.tied_embeddings) launch({Operation::Fill, {0}}, {}, {made});
+    if (weight.uses > 1 && !zeroes_dummies()) launch({Operation::Fill, {0}}, {}, {made});
     return made;
   };
   if (runtime.dummy_gradient == DummyGradient::Temporary) return make_one();

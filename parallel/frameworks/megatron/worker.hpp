@@ -154,6 +154,11 @@ class Worker {
   /// What was saved, which is given up here.
   [[nodiscard]] Tensor take(Saved& saved) const;
 
+  /// Whether what autograd is given for a tied weight's gradient, which the GEMM has added already, is zero, and what
+  /// lookups add to it counts (zero_out_wgrad of core/models/common/language_module/language_module.py). Otherwise
+  /// Megatron drops the sum of both.
+  [[nodiscard]] bool zeroes_dummies() const { return model.tied_embeddings && layout.pipeline == 1; }
+
   // Parameters.
   [[nodiscard]] Weight& weight(ParameterId id) { return weights_[id.value]; }
   /// Those that somebody asked for, by number.

@@ -117,6 +117,23 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
   }
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfFurtherTokens) {
+  for (const char* tied : {"false", "true"})
+    for (const char* layout : {"context = 4\n", "context = 2\npipeline = 2\n", "pipeline = 2\nexpert = 2\n"})
+      for (const int sequences : {1, 2}) {
+        const std::string text = fmt::format(
+            "model = \"models/glm-4.5.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 4\n"
+            "[model_override]\nnum_hidden_layers = 4\nfirst_k_dense_replace = 3\nn_routed_experts = 8\n"
+            "num_nextn_predict_layers = 2\ntie_word_embeddings = {}\n[layout]\n{}"
+            "[train]\nsequence_length = 64\nmicro_batch = {}\nglobal_batch = 8\n"
+            "[runtime]\nname = \"megatron\"\n[runtime.switches]\nmoe-router-dtype = \"fp64\"\n",
+            tied, layout, sequences);
+        const Scenario scenario =
+            parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+        EXPECT_EQ(unexplained(scenario), "") << tied << ", " << layout << sequences;
+      }
+}
+
 // What no job shows any more is not known any more. (The tests above run before, in one process.)
 TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
   if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";

@@ -61,6 +61,7 @@ const std::string tensors = "tensor = 2\nsequence_parallel = true\nexpert_tensor
                   all_losses =
                       "moe-router-load-balancing-type = [\"global_aux_loss\", \"aux_loss\", \"seq_aux_loss\"]\n"
                       "moe-aux-loss-coeff = [0.01, 0.02, 0.01]",
+                  core_0_12 = "\n[runtime.versions]\nmegatron = \"0.12\"",
                   core_0_15 = "\n[runtime.versions]\nmegatron = \"0.15\"";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -147,6 +148,25 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 const std::string small_logits = "moe-z-loss-coeff = 0.1";
+
+const std::string widest_router = "\nmoe-router-dtype = \"fp64\"";
+
+INSTANTIATE_TEST_SUITE_P(
+    RoutersInFp64, ArithmeticOfExperts,
+    testing::Values(of_mixtral("one_rank", 1, {.switches = widest_router, .precision = "bf16"}),
+                    of_mixtral("all_to_all", 4,
+                               {within + "expert = 2", "imbalance = 1.5", "",
+                                both + "\n" + small_logits + widest_router}),
+                    of_mixtral("gathered", 4, {within + "expert = 2", gathers, "", balanced + widest_router}),
+                    of_mixtral("one_by_one", 2, {"expert = 2", "", "", one_by_one + "\n" + eager + widest_router}),
+                    of_mixtral("as_of_0_12", 2, {"expert = 2", "", "", fused + widest_router + core_0_12}),
+                    once_to_each(of_mixtral("once_to_each", 4, {within + "expert = 2", "", "", both + widest_router})),
+                    of("deepseek-v3", four_groups + "\nnum_nextn_predict_layers = 0", "sigmoids", 8,
+                       {.layout = tensors + "pipeline = 2\nexpert = 4" + zero1,
+                        .train = "recompute = \"full\"",
+                        .switches = both + widest_router,
+                        .precision = "bf16"})),
+    [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     SmallLogits, ArithmeticOfExperts,

@@ -33,6 +33,7 @@ const std::string tensors = "tensor = 2\nsequence_parallel = true\nexpert_tensor
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ArithmeticOfGptOss,
     testing::Values(gpt_oss("one_rank", 1, ""), gpt_oss("experts", 4, "expert = 4", "", wide_router),
+                    gpt_oss("experts_fp64", 4, tensors + "expert = 4", "", "\nmoe-router-dtype = \"fp64\""),
                     of_sequences(gpt_oss("tensors", 2, tensors)),
                     gpt_oss("all_axes", 8, tensors + "pipeline = 2\nexpert = 4\nsharding = \"zero1\"", "", wide_router),
                     gpt_oss("scores", 2, tensors, "attention = \"unfused\""),

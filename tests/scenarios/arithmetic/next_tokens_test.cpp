@@ -30,13 +30,17 @@ MathCase told(MathCase made, const std::string& switches) {
   made.runtime += "\n" + switches;
   return made;
 }
+MathCase tied(MathCase made) {
+  made.override_keys += "\ntie_word_embeddings = true";
+  return made;
+}
 MathCase of_sequences(MathCase made, int sequences) {
   made.micro_batch = sequences;
   return made;
 }
 
 const std::string tensors = "tensor = 2\nsequence_parallel = true\nexpert_tensor = 1\n", te = "cross_entropy = \"te\"",
-                  native = "cross_entropy = \"fused\"";
+                  native = "cross_entropy = \"fused\"", zero1 = "\nsharding = \"zero1\"";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ArithmeticOfNextTokens,
@@ -52,6 +56,26 @@ INSTANTIATE_TEST_SUITE_P(
                     further("some_recomputed", 2, "pipeline = 2",
                             "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 1"),
                     told(further("gradients_apart", 2, "pipeline = 2", te), "no-gradient-accumulation-fusion = true")),
+    [](const auto& test) { return test.param.name; });
+
+const std::string unfused = "no-gradient-accumulation-fusion = true";
+
+INSTANTIATE_TEST_SUITE_P(
+    WithTiedEmbeddings, ArithmeticOfNextTokens,
+    testing::Values(tied(further("one_rank", 1, "")), tied(further("two_modules", 2, "data = 2" + zero1, te, 2)),
+                    tied(further("tensors", 2, tensors, te)), tied(told(further("gradients_apart", 1, ""), unfused)),
+                    tied(told(further("stages", 2, "pipeline = 2", "", 2), unfused)),
+                    tied(told(further("all_axes", 8, tensors + "pipeline = 2\nexpert = 4" + zero1, te), unfused))),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    OfContext, ArithmeticOfNextTokens,
+    testing::Values(further("ring", 2, "context = 2"), further("ring_of_four", 4, "context = 4", te),
+                    further("gathered", 2, "context = 2\ncontext_kind = \"all_gather\""),
+                    further("by_heads", 2, "context = 2\ncontext_kind = \"a2a\"", "", 2),
+                    of_sequences(further("two_sequences", 2, "context = 2", te), 2),
+                    tied(further("tied", 2, "context = 2")),
+                    further("all_axes", 8, tensors + "context = 2\npipeline = 2\nexpert = 4" + zero1, te)),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
