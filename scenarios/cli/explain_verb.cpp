@@ -84,7 +84,8 @@ int run(const Asked& asked) {
     return yes;
   }
   const Job job(scenario);
-  const bool fullest = asked.show == "memory" && !asked.picked.ranks;
+  // Numbers of ops are those of rank 0's program where no rank is named.
+  const bool fullest = asked.show == "memory" && !asked.picked.ranks && at.kind != AskedMoment::Kind::OpIndex;
   const Rank rank =
       fullest ? fullest_rank(job, at.kind, progress_on_terminal("simulating ranks", asked.loudness)) : ranks.front();
   if (asked.show == "memory") {

@@ -35,7 +35,7 @@ bool JobOptions::lays_out() const {
 }
 
 void add_layout_options(CLI::App& verb, JobOptions& options) {
-  const std::string group = "Instead of a file, with the model, the cluster, GPUs and batches above";
+  const std::string group = "Without a file, beside the model, GPUs and batches above";
   const auto number = [&](const char* name, std::optional<std::int64_t>& value, const char* what) {
     verb.add_option(name, value, what)->type_name("N")->group(group);
   };

@@ -1,6 +1,7 @@
 #include "scenarios/cli/terminal.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -22,6 +23,12 @@ std::string in(std::string_view colour, std::string_view text) {
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+// mpirun gives ranks a terminal, wherever what they say goes then.
+bool started_by_mpi() {
+  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},
+                             [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
 std::size_t columns_of(int descriptor, bool is_terminal) {
@@ -57,7 +64,7 @@ std::string by_line(const std::string& text, Styled&& styled) {
 }  // namespace
 
 Terminal terminal(int descriptor) {
-  const bool is_terminal = isatty(descriptor) != 0;
+  const bool is_terminal = isatty(descriptor) != 0 && !started_by_mpi();
   return {is_terminal, is_terminal && variable("NO_COLOR").empty() && variable("TERM") != "dumb",
           columns_of(descriptor, is_terminal)};
 }
