@@ -5,6 +5,7 @@
 #include <string>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -21,6 +22,7 @@ namespace {
 struct Asked {
   std::string scenario, free, json;
   std::int64_t most_changes = 3;
+  Loudness loudness;
 };
 
 int run(const Asked& a) {
@@ -29,7 +31,7 @@ int run(const Asked& a) {
   if (!a.free.empty()) options.free = asked_size("--free", a.free);
   check_outputs({{"--json", a.json}}, files_behind(a.scenario));
   const Advice advice = advise(parse_toml(read_text(path), path.string()), path, {path.parent_path(), data_root()},
-                               options, plan_progress_on_terminal());
+                               options, plan_progress_on_terminal(a.loudness));
   answer(advice_text(advice), a.json, [&] { return advice_json(advice); });
   return advice.fits || !advice.remedies.empty() ? yes : no;
 }
@@ -40,12 +42,15 @@ Verb advise_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb =
       app.add_subcommand("advise", "it does not fit: the smallest changes that make it fit, each simulated");
-  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  add_scenario(*verb, asked->scenario);
   verb->add_option("--free", asked->free, "not to fit, but to hold so much less than now")->type_name("SIZE");
   verb->add_option("--changes", asked->most_changes, "at most so many at once")
       ->check(CLI::Range(1, 6))
       ->type_name("N");
   add_json(*verb, asked->json);
+  add_quiet(*verb, asked->loudness);
+  add_examples(*verb, {{"advise llama-3.1-8b-8xh100 --free '20 GiB' --changes 1", "single changes that free so much"},
+                       {"advise seeds/llama-2-7b-bf16 --changes 1", "what makes a job fit that does not"}});
   return {verb, [asked] { return run(*asked); }, &asked->scenario};
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -20,6 +21,7 @@ namespace {
 
 struct Asked {
   std::string study, json, csv;
+  Loudness loudness;
 };
 
 int run(const Asked& a) {
@@ -27,7 +29,7 @@ int run(const Asked& a) {
   std::vector<std::filesystem::path> inputs = files_read(study.space);
   inputs.emplace_back(a.study);
   check_outputs({{"--json", a.json}, {"--csv", a.csv}}, inputs);
-  const std::vector<Limit> found = limits(study, plan_progress_on_terminal());
+  const std::vector<Limit> found = limits(study, plan_progress_on_terminal(a.loudness));
   const auto says_something = [](const Limit& limit) { return limit.largest || limit.next; };
   if (std::none_of(found.begin(), found.end(), says_something)) refuse_no_candidates(study.space, a.study);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << capacity_csv(study, found); });
@@ -42,9 +44,16 @@ int run(const Asked& a) {
 Verb capacity_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand("capacity", "how far it goes: the largest value of an axis that fits");
-  verb->add_option("STUDY", asked->study, "scenario file (TOML) with tables [space] and [capacity]")->required();
+  verb->add_option("STUDY", asked->study,
+                   "scenario file (TOML) with tables [space] and [capacity], or one that comes along")
+      ->transform([](const std::string& text) { return shipped_file(text, "studies"); })
+      ->required();
   add_json(*verb, asked->json);
+  add_quiet(*verb, asked->loudness);
   verb->add_option("--csv", asked->csv, "write the frontier to FILE")->type_name("FILE");
+  add_examples(*verb, {{"capacity longest-sequence-8xh100",
+                        "a study that comes along; copy its file from scenarios/studies and change it"},
+                       {"capacity longest-sequence-8xh100 --csv frontier.csv", "the frontier as a table"}});
   return {verb, [asked] { return run(*asked); }, nullptr};
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -27,6 +28,7 @@ struct Asked {
   std::optional<std::int64_t> device;  ///< of the snapshot
   double tolerance = 2;                ///< percent
   std::string json;
+  Loudness loudness;
 };
 
 bool agrees(const Asked& asked) {
@@ -38,7 +40,8 @@ bool agrees(const Asked& asked) {
   check_outputs({{"--json", asked.json}}, inputs);
   Measurement measurement{asked.measured, {}, asked.device, asked.tolerance / 100};
   if (asked.ranks) measurement.ranks = asked_ranks(*asked.ranks, scenario);
-  const MeasuredComparison comparison = compare_with(scenario, measurement, progress_on_terminal("simulating ranks"));
+  const MeasuredComparison comparison =
+      compare_with(scenario, measurement, progress_on_terminal("simulating ranks", asked.loudness));
   answer(comparison.text, comparison.json.empty() ? "" : asked.json, [&] { return comparison.json; });
   return comparison.agrees;
 }
@@ -48,7 +51,7 @@ bool agrees(const Asked& asked) {
 Verb compare_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand("compare", "the prediction beside a real run's memory snapshot or training log");
-  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  add_scenario(*verb, asked->scenario);
   verb->add_option("MEASURED", asked->measured,
                    "torch.cuda.memory's snapshot (pickle), or the log of Megatron-LM or torchtitan")
       ->required();
@@ -61,6 +64,10 @@ Verb compare_verb(CLI::App& app) {
       ->capture_default_str()
       ->type_name("PERCENT");
   add_json(*verb, asked->json);
+  add_quiet(*verb, asked->loudness);
+  add_examples(*verb, {{"predict llama-3.1-8b-8xh100 --snapshot snapshot.pickle",
+                        "a snapshot, where no real run has written one"},
+                       {"compare llama-3.1-8b-8xh100 snapshot.pickle --rank 0", "where the bytes differ"}});
   return {verb, [asked] { return agrees(*asked) ? yes : no; }, &asked->scenario};
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/launch_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
@@ -140,6 +141,7 @@ Verb convert_verb(CLI::App& app) {
           "a shell script or arguments (Megatron-LM, torchtitan, deepspeed, accelerate), torchtitan's TOML, a "
           "ds_config.json, accelerate's or Megatron-Bridge's YAML, TrainingArguments, or a scenario; several say "
           "one training together")
+      ->transform([](const std::string& text) { return shipped_file(text, "examples"); })
       ->required();
   verb->add_option("--to", asked->to, "scenario, megatron, torchtitan, deepspeed, accelerate or training-arguments")
       ->type_name("KIND");
@@ -149,6 +151,9 @@ Verb convert_verb(CLI::App& app) {
   verb->add_flag("-v,--verbose", asked->all, "say of every argument why it does not matter");
   add_launch_options(*verb, asked->options);
   add_json(*verb, asked->json);
+  add_examples(*verb,
+               {{"convert llama-3.1-8b-8xh100 --to megatron -o run.sh", "the arguments that start this training"},
+                {"convert run.sh --cluster h100-sxm-80g -o again.toml", "and back: a scenario of a launch script"}});
   return {verb, [asked] { return run(*asked); }};
 }
 

@@ -1,6 +1,7 @@
 #include <memory>
 #include <string>
 
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -15,11 +16,13 @@ namespace {
 
 struct Asked {
   std::string scenario, json;
+  Loudness loudness;
 };
 
 int run(const Asked& asked) {
   check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
-  const Envelope found = envelope(read_scenario(asked.scenario, data_root()), progress_on_terminal("simulating ranks"));
+  const Envelope found =
+      envelope(read_scenario(asked.scenario, data_root()), progress_on_terminal("simulating ranks", asked.loudness));
   answer(envelope_text(found), asked.json, [&] { return envelope_json(found); });
   return found.prediction.fits ? yes : no;
 }
@@ -30,8 +33,11 @@ Verb estimate_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand(
       "estimate", "the back of the envelope: rules of thumb beside what is simulated, and why they differ");
-  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  add_scenario(*verb, asked->scenario);
   add_json(*verb, asked->json);
+  add_quiet(*verb, asked->loudness);
+  add_examples(*verb, {{"estimate llama-3.1-70b-64xh100", "rules of thumb beside the simulation"},
+                       {"estimate seeds/llama-2-7b-bf16 --json estimate.json", "the same for programs"}});
   return {verb, [asked] { return run(*asked); }, &asked->scenario};
 }
 

@@ -8,11 +8,13 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/deadlocks.hpp"
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/progress.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
@@ -30,6 +32,7 @@ struct Asked {
   TimelineOptions picked;
   std::string at = "peak", show = "memory";
   bool all = false;
+  Loudness loudness;
 };
 
 AskedMoment asked_moment(const std::string& at) {
@@ -73,7 +76,6 @@ int run(const Asked& asked) {
   if (asked.show == "timeline") return show_timeline(asked, scenario, ranks);
   if (ranks.size() > 1)
     refuse("--rank", fmt::format("--show {} looks at one rank", asked.show), "--show timeline takes several");
-  const Rank rank = ranks.front();
   if (!asked.json.empty() && asked.show != "scenario" && asked.show != "memory")
     refuse("--json", fmt::format("--show {} has no JSON form", asked.show),
            "--show memory, --show scenario and --show timeline have one");
@@ -82,6 +84,10 @@ int run(const Asked& asked) {
     return yes;
   }
   const Job job(scenario);
+  // Numbers of ops are those of rank 0's program where no rank is named.
+  const bool fullest = asked.show == "memory" && !asked.picked.ranks && at.kind != AskedMoment::Kind::OpIndex;
+  const Rank rank =
+      fullest ? fullest_rank(job, at.kind, progress_on_terminal("simulating ranks", asked.loudness)) : ranks.front();
   if (asked.show == "memory") {
     answer(live_text(job, rank, at, asked.all ? Detail::Everything : Detail::ByRole), asked.json,
            [&] { return live_json(job, rank, at); });
@@ -108,16 +114,24 @@ int run(const Asked& asked) {
 Verb explain_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand("explain", "why: live tensors at a moment, or any stage of the flow as text");
-  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  add_scenario(*verb, asked->scenario);
   add_json(*verb, asked->json);
-  add_timeline_options(*verb, asked->picked, "rank to look at; a timeline takes several");
+  add_quiet(*verb, asked->loudness);
+  add_timeline_options(*verb, asked->picked,
+                       "rank to look at (default: of memory, the fullest; of all else 0); a timeline takes several");
   verb->add_option(
       "--at", asked->at,
       "peak (of device memory), allocated (its peak), host (the peak of its memory), end, or an op's number");
   verb->add_flag("--all", asked->all, "every tensor on its own line, not layers taken together");
-  verb->add_option("--show", asked->show, "what to print")
-      ->check(CLI::IsMember({"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "kernels",
-                             "fabric", "timeline"}));
+  const std::vector<std::string> shown{"memory",  "scenario", "model",   "schedule", "communicators",
+                                       "program", "prices",   "kernels", "fabric",   "timeline"};
+  verb->add_option("--show", asked->show, fmt::format("what to print: {}", fmt::join(shown, ", ")))
+      ->check(CLI::IsMember(shown))
+      ->option_text("WHAT");
+  add_examples(*verb,
+               {{"explain llama-3.1-70b-64xh100", "what lives on the fullest device when it is fullest, and why"},
+                {"explain llama-3.1-8b-8xh100 --at end --all", "every tensor after the last step"},
+                {"explain llama-3.1-70b-64xh100 --show schedule", "who computes which micro-batch when"}});
   return {verb, [asked] { return run(*asked); }, &asked->scenario};
 }
 

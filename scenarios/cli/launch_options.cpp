@@ -4,7 +4,6 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/output.hpp"
-#include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::cli {
@@ -43,7 +42,7 @@ ConvertAsked LaunchOptions::asked(std::vector<std::filesystem::path> files) cons
 }
 
 void add_launch_options(CLI::App& verb, LaunchOptions& options) {
-  const std::string group = "Beside files of other frameworks";
+  const std::string group = "Beside files of other frameworks, or without any";
   verb.add_option("--model", options.model, "a model that comes along, or a config.json")
       ->type_name("NAME")
       ->group(group);
@@ -58,16 +57,6 @@ void add_launch_options(CLI::App& verb, LaunchOptions& options) {
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false)
       ->group(group);
-}
-
-Scenario asked_scenario(const std::string& file, const LaunchOptions& options) {
-  if (is_foreign(file)) return scenario_of(convert(options.asked({file})), data_root());
-  if (options.any())
-    throw InputError(
-        Problem{.file = file,
-                .message = "a scenario, and options that say what it says",
-                .hint = "change them in the file: --model, --cluster and others are for files of frameworks"});
-  return read_scenario(file, data_root());
 }
 
 std::string remarks_text(const std::vector<Remark>& remarks, bool all) {

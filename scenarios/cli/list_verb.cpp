@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -18,6 +19,7 @@
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/scenario_keys.hpp"
+#include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::cli {
@@ -73,6 +75,24 @@ Listed clusters() {
   return all;
 }
 
+// Scenarios, as the questions take them by name.
+Listed examples() {
+  Listed all;
+  for (const char* folder : {"examples", "examples/seeds"})
+    for (const std::filesystem::path& file : files_in(folder, ".toml")) {
+      const Scenario s = scenarios::read_scenario(file, data_root());
+      const std::string name = file.lexically_relative(data_root() / "examples").replace_extension().string();
+      const std::string runtime = s.runtime.name;
+      all.text += fmt::format("{:<40} {} on {} x {}, {}\n", name, s.model.name, s.gpus, s.cluster.device.name, runtime);
+      all.json.push_back({{"name", name},
+                          {"model", s.model.name},
+                          {"device", s.cluster.device.name},
+                          {"gpus", s.gpus},
+                          {"runtime", runtime}});
+    }
+  return all;
+}
+
 Listed keys(bool switches) {
   Listed all;
   for (const scenarios::ScenarioKey& key : scenarios::scenario_keys(data_root())) {
@@ -104,12 +124,14 @@ Listed keys(bool switches) {
 
 int run(const Asked& asked) {
   check_outputs({{"--json", asked.json}}, {});
-  static const std::vector<std::string> kinds{"models", "clusters", "keys", "switches"};
+  static const std::vector<std::string> kinds{"models", "clusters", "examples", "keys", "switches"};
   Listed all;
   if (asked.what == "models")
     all = models();
   else if (asked.what == "clusters")
     all = clusters();
+  else if (asked.what == "examples")
+    all = examples();
   else if (asked.what == "keys" || asked.what == "switches")
     all = keys(asked.what == "switches");
   else {
@@ -128,10 +150,13 @@ int run(const Asked& asked) {
 
 Verb list_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
-  CLI::App* verb =
-      app.add_subcommand("list", "what there is: models, clusters, keys of a scenario, switches of frameworks");
-  verb->add_option("WHAT", asked->what, "models, clusters, keys or switches")->required();
+  CLI::App* verb = app.add_subcommand(
+      "list", "what there is: models, clusters, examples, keys of a scenario, switches of frameworks");
+  verb->add_option("WHAT", asked->what, "models, clusters, examples, keys or switches")->required();
   add_json(*verb, asked->json);
+  add_examples(*verb, {{"list models", "names that --model takes, and examples use"},
+                       {"list examples", "names that questions take"},
+                       {"list keys", "every key of a scenario file"}});
   return {verb, [asked] { return run(*asked); }};
 }
 

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -26,17 +27,31 @@ int run(int argc, char** argv) {
   for (int i = 0; i < argc; ++i) command += (i == 0 ? "" : " ") + std::string(argv[i]);
   CLI::App app("tidemark: will this training job fit, on every rank, at every moment of the step?", "tidemark");
   app.set_version_flag("--version", TIDEMARK_VERSION);
+  app.formatter(help_formatter());
   app.require_subcommand(1);
   const std::array<Verb, 12> verbs{
       predict_verb(app), explain_verb(app), compare_verb(app),  validate_verb(app, command), replay_verb(app),
       plan_verb(app),    advise_verb(app),  capacity_verb(app), estimate_verb(app),          report_verb(app, command),
       convert_verb(app), list_verb(app)};
 
+  for (const Verb& verb : verbs) verb.app->group("Questions");
+  add_examples(app, {{"predict llama-3.1-8b-8xh100", "does this example fit?"},
+                     {"predict --help", "what a question takes, with examples of it"}});
+
+  if (argc < 2) {
+    complain(first_steps());
+    return bad_input;
+  }
   refuse_unknown_verb(app, argc, argv);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    answer(app.help(), "", {});
+    return yes;
+  } catch (const CLI::CallForVersion&) {
+    answer(app.version() + '\n', "", {});
+    return yes;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
     throw misuse(app, error);
   }
   refuse_empty_texts(app);
@@ -52,7 +67,7 @@ int run(int argc, char** argv) {
 }  // namespace tidemark::cli
 
 int main(int argc, char** argv) {
-  // A reader that went away, or a limit on file sizes, is an error of the write that meets it.
+  // A reader that went away, or a limit on file sizes, is what the write that meets it says.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   // A file that is opened must not become the standard stream that was closed.

@@ -12,7 +12,8 @@
 
 #include "kernels/execute/mpi_farm.hpp"
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/detail/launch_options.hpp"
+#include "scenarios/cli/detail/help.hpp"
+#include "scenarios/cli/detail/job_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -40,6 +41,7 @@ struct Asked {
   std::int64_t gpus = 0, sequence = 0, global_batch = 0;
   std::string headroom;
   std::string json, csv;
+  Loudness loudness;
   std::int64_t top = 10;
   bool show_space = false;
   std::string journal;
@@ -47,24 +49,6 @@ struct Asked {
   std::vector<std::int64_t> why{};  ///< two candidates
   std::vector<std::string> with{};  ///< axes beyond the space
 };
-
-TomlKey key(std::string name, std::int64_t n) { return {std::move(name), {}, {n, {}}}; }
-TomlKey key(std::string name, double x) { return {std::move(name), {}, {x, {}}}; }
-TomlKey key(std::string name, std::string text) { return {std::move(name), {}, {std::move(text), {}}}; }
-TomlKey key(std::string name, TomlTable table) { return {std::move(name), {}, {std::move(table), {}}}; }
-
-// What large models train with today, where the command line does not say: no dropout, Transformer Engine's loss.
-TomlTable base_document(const Asked& a) {
-  TomlTable train{{key("attention_dropout", 0.0), key("cross_entropy", std::string("te")),
-                   key("global_batch", a.global_batch), key("hidden_dropout", 0.0), key("micro_batch", std::int64_t{1}),
-                   key("sequence_length", a.sequence)}};
-  TomlTable runtime;
-  if (!a.headroom.empty()) runtime.keys.push_back(key("headroom", text(asked_size("--headroom", a.headroom))));
-  runtime.keys.push_back(key("name", std::string("megatron")));
-  return {{key("cluster", file_asked(a.cluster, "clusters", ".toml")), key("gpus", a.gpus),
-           key("model", file_asked(a.model, "models", ".json")), key("runtime", std::move(runtime)),
-           key("train", std::move(train))}};
-}
 
 Space asked_space(const Asked& a) {
   if (!a.scenario.empty()) {
@@ -84,7 +68,14 @@ Space asked_space(const Asked& a) {
     throw InputError(Problem{.file = "plan",
                              .message = fmt::format("{} left out", missing),
                              .hint = "give all five of --model --cluster --gpus --sequence --global-batch, or a file"});
-  return space_of(base_document(a), "plan", {std::filesystem::current_path(), data_root()}, a.with);
+  JobOptions base;
+  base.model = a.model;
+  base.cluster = a.cluster;
+  base.headroom = a.headroom;
+  base.gpus = a.gpus;
+  base.sequence = a.sequence;
+  base.global_batch = a.global_batch;
+  return space_of(document_of(base), "plan", {std::filesystem::current_path(), data_root()}, a.with);
 }
 
 // "02-candidate-17.toml": the folder may hold one that is read.
@@ -158,10 +149,10 @@ int why(const Space& space, const Asked& a) {
 
 Plan searched(const Space& space, const Asked& a, TaskRunner& runner) {
   const PlanOptions options{.top = static_cast<std::size_t>(a.top)};
-  if (a.journal.empty()) return plan(space, options, runner, plan_progress_on_terminal());
+  if (a.journal.empty()) return plan(space, options, runner, plan_progress_on_terminal(a.loudness));
   const std::unique_ptr<TaskRunner> journal =
       journal_runner(runner, a.journal, question_of(space, options, TIDEMARK_VERSION));
-  return plan(space, options, *journal, plan_progress_on_terminal());
+  return plan(space, options, *journal, plan_progress_on_terminal(a.loudness));
 }
 
 int answered(const Space& space, const Asked& a, const Plan& found) {
@@ -239,7 +230,9 @@ int run(const Asked& a) {
 Verb plan_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
-  verb->add_option("SPACE", asked->scenario, "scenario file (TOML), perhaps with a table [space]");
+  verb->add_option("SPACE", asked->scenario,
+                   "scenario file (TOML), perhaps with a table [space], or the name of an example")
+      ->transform([](const std::string& text) { return shipped_file(text, "examples"); });
   verb->add_option("--model", asked->model, "a config.json, or the name of one that comes along")->type_name("FILE");
   verb->add_option("--cluster", asked->cluster, "a cluster file, or the name of one that comes along")
       ->type_name("FILE");
@@ -252,6 +245,7 @@ Verb plan_verb(CLI::App& app) {
       ->type_name("N");
   verb->add_option("--headroom", asked->headroom, "what must stay free on every device")->type_name("SIZE");
   add_json(*verb, asked->json);
+  add_quiet(*verb, asked->loudness);
   verb->add_option("--csv", asked->csv, "write best, front and near misses to FILE")->type_name("FILE");
   verb->add_option("--top", asked->top, "how many of the best to list")->check(CLI::Range(1, 10000))->type_name("K");
   verb->add_option("--journal", asked->journal,
@@ -267,6 +261,9 @@ Verb plan_verb(CLI::App& app) {
       ->take_all()
       ->type_name("AXIS");
   verb->add_flag("--show-space", asked->show_space, "print the axes, their values and how many combinations they make");
+  add_examples(*verb, {{"plan --model gpt2 --cluster a100-sxm-40g --gpus 2 --sequence 1024 --global-batch 64",
+                        "every layout of two devices"},
+                       {"plan llama-3.1-8b-8xh100 --show-space", "what is searched around an example"}});
   return {verb, [asked] { return run(*asked); }, nullptr};
 }
 

@@ -7,54 +7,73 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-namespace tidemark::cli {
+#include "scenarios/cli/terminal.hpp"
 
-Progress progress_on_terminal(std::string what) {
-  if (isatty(STDERR_FILENO) == 0) return {};
-  const auto start = std::chrono::steady_clock::now();
-  return [what = std::move(what), start, shown = start](std::size_t done, std::size_t all) mutable {
-    using namespace std::chrono_literals;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - start < 1s) return;
-    if (done == all) {
+namespace tidemark::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// "1 h 12 min", "48 s": as exact as anybody waits.
+std::string waiting(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::max(seconds, 0.0) + 0.5);
+  if (whole < 100) return fmt::format("{} s", whole);
+  if (whole < 6000) return fmt::format("{} min", (whole + 30) / 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+/// One line of a terminal that is written again and again, after the first second and ten times a second.
+class ProgressLine {
+ public:
+  void show(const std::string& what, std::int64_t done, std::int64_t all, const std::string& rest) {
+    if (seconds_since(start_) < 1) return;
+    if (done >= all) {
       fmt::print(stderr, "\r\033[K");
       return;
     }
-    if (now - shown < 100ms) return;
-    shown = now;
-    const double seconds = std::chrono::duration<double>(now - start).count();
-    fmt::print(stderr, "\r\033[K{}: {} of {}, about {:.0f} s left", what, done, all,
-               seconds / static_cast<double>(done) * static_cast<double>(all - done));
+    if (seconds_since(shown_) < 0.1) return;
+    shown_ = Clock::now();
+    constexpr std::int64_t cells = 20;
+    const auto full = static_cast<std::size_t>(cells * done / std::max<std::int64_t>(all, 1));
+    std::string line = fmt::format("{} [{:<{}}] {} of {}, {}", what, std::string(full, '#'), cells, done, all, rest);
+    // A line that goes on below would stay.
+    if (const std::size_t columns = terminal(STDERR_FILENO).columns; columns > 1 && line.size() >= columns)
+      line.resize(columns - 1);
+    fmt::print(stderr, "\r\033[K{}", line);
     std::fflush(stderr);
+  }
+  [[nodiscard]] Clock::time_point start() const { return start_; }
+
+ private:
+  Clock::time_point start_ = Clock::now(), shown_ = start_;
+};
+
+bool is_shown(Loudness loudness) { return !loudness.quiet && terminal(STDERR_FILENO).is_one; }
+
+}  // namespace
+
+Progress progress_on_terminal(std::string what, Loudness loudness) {
+  if (!is_shown(loudness)) return {};
+  return [what = std::move(what), line = ProgressLine()](std::size_t done, std::size_t all) mutable {
+    const double left = seconds_since(line.start()) / static_cast<double>(done) * static_cast<double>(all - done);
+    line.show(what, static_cast<std::int64_t>(done), static_cast<std::int64_t>(all), waiting(left) + " left");
   };
 }
 
-PlanProgress plan_progress_on_terminal() {
-  if (isatty(STDERR_FILENO) == 0) return {};
-  using Clock = std::chrono::steady_clock;
+PlanProgress plan_progress_on_terminal(Loudness loudness) {
+  if (!is_shown(loudness)) return {};
   struct Part {
     std::string what;
     std::int64_t before = 0;
     Clock::time_point start;
   };
-  const auto start = Clock::now();
-  return [start, shown = start, part = Part{{}, 0, start}](const std::string& what, std::int64_t done,
-                                                           std::int64_t all) mutable {
-    using namespace std::chrono_literals;
-    const auto now = Clock::now();
-    if (what != part.what) part = {what, done - 1, now};
-    if (now - start < 1s) return;
-    if (done >= all) {
-      fmt::print(stderr, "\r\033[K");
-      return;
-    }
-    if (now - shown < 100ms) return;
-    shown = now;
-    const double seconds = std::chrono::duration<double>(now - part.start).count();
-    const double rate = static_cast<double>(done - part.before) / std::max(seconds, 1e-3);
-    fmt::print(stderr, "\r\033[K{}: {} of {}, {:.1f} a second, at most {:.0f} s left", what, done, all, rate,
-               static_cast<double>(all - done) / rate);
-    std::fflush(stderr);
+  return [line = ProgressLine(), part = Part()](const std::string& what, std::int64_t done, std::int64_t all) mutable {
+    if (what != part.what) part = {what, done - 1, Clock::now()};
+    const double rate = static_cast<double>(done - part.before) / std::max(seconds_since(part.start), 1e-3);
+    line.show(what, done, all,
+              fmt::format("{:.1f} a second, at most {} left", rate, waiting(static_cast<double>(all - done) / rate)));
   };
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -48,6 +49,10 @@ Verb replay_verb(CLI::App& app) {
       ->type_name("SIZE");
   verb->add_option("--memory-fraction", snapshot.memory_fraction, "what if: the part of it that it may take")
       ->type_name("F");
+  add_examples(*verb, {{"predict llama-3.1-8b-8xh100 --snapshot snapshot.pickle",
+                        "a snapshot, where no real run has written one"},
+                       {"replay snapshot.pickle --alloc-conf expandable_segments:True",
+                        "what the allocator would reserve under other settings"}});
   return {verb, [asked] { return run(*asked); }, nullptr};
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -29,6 +30,7 @@ struct Asked {
   std::vector<std::string> files;
   std::string measured, page = "report.html", figures, json;
   std::string scenario;  ///< that is read now
+  Loudness loudness;
 };
 
 bool is_record(const std::string& file) { return std::filesystem::path(file).extension() == ".json"; }
@@ -37,11 +39,11 @@ ReportOrigin origin_of(const std::string& file, const std::string& command) {
   return {TIDEMARK_VERSION, command, file, read_text(std::filesystem::path(file))};
 }
 
-Report of_prediction(const std::string& file, const std::string& command, ReportDetail detail) {
+Report of_prediction(const std::string& file, const std::string& command, ReportDetail detail, Loudness loudness) {
   const Scenario scenario = read_scenario(file, data_root());
   const Job job(scenario);
   const Trace trace = simulate_time(job);
-  const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks"));
+  const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", loudness));
   return {scenario.name, verdict_text(prediction), prediction.fits,
           report_json(job, trace, prediction, origin_of(file, command), detail)};
 }
@@ -49,8 +51,8 @@ Report of_prediction(const std::string& file, const std::string& command, Report
 Report of_measurement(const Asked& asked, const std::string& command) {
   const std::string& file = asked.files.front();
   const Measurement measurement{asked.measured, {}, {}};
-  const MeasuredComparison comparison =
-      compare_with(read_scenario(file, data_root()), measurement, progress_on_terminal("simulating ranks"));
+  const MeasuredComparison comparison = compare_with(read_scenario(file, data_root()), measurement,
+                                                     progress_on_terminal("simulating ranks", asked.loudness));
   if (comparison.json.empty())
     refuse("--measured", "the job deadlocks: there is nothing to compare", "predict says where");
   return report_of_record(comparison.json, origin_of(file, command));
@@ -62,11 +64,11 @@ Report report_of(Asked& asked, const std::string& command) {
   if (!asked.measured.empty()) return of_measurement(asked, command);
   if (asked.files.size() == 1 && is_record(file))
     return report_of_record(read_text(file), {TIDEMARK_VERSION, command, file, ""});
-  if (asked.files.size() == 1) return of_prediction(file, command, ReportDetail::Whole);
+  if (asked.files.size() == 1) return of_prediction(file, command, ReportDetail::Whole, asked.loudness);
   std::vector<std::string> reports;
   for (const std::string& each : asked.files) {
     asked.scenario = each;
-    reports.push_back(of_prediction(each, command, ReportDetail::Fullest).data);
+    reports.push_back(of_prediction(each, command, ReportDetail::Fullest, asked.loudness).data);
   }
   return report_beside(reports, {TIDEMARK_VERSION, command, fmt::format("{}", fmt::join(asked.files, ", ")), ""});
 }
@@ -106,6 +108,7 @@ Verb report_verb(CLI::App& app, const std::string& command) {
           "FILE", asked->files,
           "a scenario (TOML), several to lay them beside each other, or what plan, capacity, compare or validate "
           "wrote with --json")
+      ->transform([](const std::string& text) { return shipped_file(text, "examples"); })
       ->required();
   verb->add_option("--measured", asked->measured,
                    "lay the scenario's prediction beside this memory snapshot or training log, as compare does")
@@ -116,6 +119,10 @@ Verb report_verb(CLI::App& app, const std::string& command) {
                    "Markdown")
       ->type_name("FOLDER");
   add_json(*verb, asked->json);
+  add_quiet(*verb, asked->loudness);
+  add_examples(*verb, {{"report llama-3.1-8b-8xh100 -o page.html", "open page.html in any browser"},
+                       {"report llama-3.1-8b-8xh100 llama-3.1-8b-8xh100-zero3 -o both.html --quiet",
+                        "two jobs beside each other"}});
   return {verb, [asked, command] { return run(*asked, command); }, &asked->scenario};
 }
 

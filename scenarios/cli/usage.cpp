@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "scenarios/cli/output.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::cli {
@@ -63,6 +66,30 @@ void refuse_empty_texts(const CLI::App& app) {
 void add_json(CLI::App& verb, std::string& file) {
   verb.add_option("--json", file, "write the answer as JSON to FILE, or '-': then text goes to stderr")
       ->type_name("FILE");
+}
+
+std::string shipped_file(const std::string& text, const char* folder) {
+  std::error_code ignored;
+  if (text.empty() || text.find('.') == 0 || std::filesystem::exists(text, ignored)) return text;
+  const std::filesystem::path shipped = data_root() / folder / (text + ".toml");
+  return std::filesystem::exists(shipped, ignored) ? shipped.string() : text;
+}
+
+std::string as_typed(const std::string& file) {
+  const std::filesystem::path name = std::filesystem::path(file).lexically_relative(data_root() / "examples");
+  if (name.empty() || *name.begin() == "..") return file;
+  return std::filesystem::path(name).replace_extension().string();
+}
+
+CLI::Option* add_scenario(CLI::App& verb, std::string& file, const std::string& what) {
+  return verb
+      .add_option("SCENARIO", file, what + ", or the name of an example that comes along (tidemark list examples)")
+      ->transform([](const std::string& text) { return shipped_file(text, "examples"); })
+      ->required();
+}
+
+void add_quiet(CLI::App& verb, Loudness& loudness) {
+  verb.add_flag("-q,--quiet", loudness.quiet, "do not tell how far it is");
 }
 
 }  // namespace tidemark::cli

@@ -20,6 +20,7 @@
 #include "scenarios/arithmetic/check_math.hpp"
 #include "scenarios/arithmetic/math_work.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -195,7 +196,7 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
   const auto asked = std::make_shared<Asked>();
   asked->command = command;
   CLI::App* verb = app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
-  verb->add_option("SCENARIO", asked->scenario, "scenario file (TOML)")->required();
+  add_scenario(*verb, asked->scenario);
   verb->add_option("--json", asked->json, "write the record as JSON to FILE, or '-': then text goes to stderr")
       ->type_name("FILE");
   verb->add_option("--scale", asked->scale, "hold one page in N of each block, so that large jobs fit a laptop")
@@ -214,6 +215,10 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
       ->excludes(verb->add_flag("--no-math", asked->no_math, "do not, though it takes some seconds only"));
   verb->add_option("--mutate", asked->mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
+  add_examples(
+      *verb,
+      {{"validate seeds/llama-2-7b-megatron --scale 10000 --no-math", "one rank, one page in 10000 of each block held"},
+       {"validate llama-3.1-8b-8xh100 --write-job job.toml", "what a machine with GPUs needs to run it"}});
   return {verb, [asked] { return run(*asked); }, &asked->scenario};
 }
 

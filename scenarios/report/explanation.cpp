@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 #include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
+#include "parallel/mesh.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "parallel/stages.hpp"
 #include "parallel/torch/record.hpp"
@@ -69,6 +71,56 @@ struct LiveSet {
 
 }  // namespace
 
+namespace {
+
+// Micro-batches whose forward passes have saved what is live now.
+std::int64_t micro_batches_saved(const LiveSet& live) {
+  std::vector<std::size_t> births;
+  for (const LiveBuffer& b : live.buffers)
+    if (b.category == Category::SavedActivations) births.push_back(b.allocated_at);
+  std::ranges::sort(births);
+  std::set<std::pair<std::int32_t, std::int32_t>> found;
+  Mark mark;
+  for (std::size_t i = 0, next = 0; i < live.program.ops.size() && next < births.size(); ++i) {
+    if (const Mark* its = std::get_if<Mark>(&live.program.ops[i])) mark = *its;
+    for (; next < births.size() && births[next] == i; ++next)
+      if (mark.micro_batch >= 0) found.insert({mark.step, mark.micro_batch});
+  }
+  return static_cast<std::int64_t>(found.size());
+}
+
+// What stays from step to step, what waits for backward passes, and what the moment itself takes.
+std::string why(const Job& job, Rank rank, const LiveSet& live) {
+  Composition its;
+  for (const LiveBuffer& b : live.buffers) its[b.category] += b.block;
+  Bytes stays;
+  for (const Category c :
+       {Category::Parameters, Category::Gradients, Category::OptimizerMaster, Category::OptimizerMoments,
+        Category::Adapters, Category::Quantization, Category::Workspaces})
+    stays += its[c];
+  const Bytes saved = its[Category::SavedActivations];
+  const std::string rest =
+      fmt::format("{} itself takes {}\n", live.program[live.at.mark.label], gib(live.allocated - stays - saved));
+  if (saved == Bytes{}) return fmt::format("why: {} stay from step to step, and {}", gib(stays), rest);
+  const std::int64_t batches = micro_batches_saved(live);
+  const Layout& layout = job.scenario.layout;
+  std::string ahead;
+  if (layout.pipeline > 1 && batches > 1)
+    ahead = fmt::format(" ({}: stage {} of {} runs ahead of the last)", traits_of(layout.schedule).name,
+                        coordinates(layout, rank).pipeline, layout.pipeline);
+  return fmt::format(
+      "why: {} that {} micro-batch{} saved for backward passes{}\n  lie on {} that stay from step to step, and {}",
+      gib(saved), batches, batches == 1 ? "" : "es", ahead, gib(stays), rest);
+}
+
+}  // namespace
+
+Rank fullest_rank(const Job& job, AskedMoment::Kind moment, const Progress& progress) {
+  const PredictOptions options{.told = Told::Figures};
+  const Prediction prediction = predict(job, simulate_time(job, options), progress, options);
+  return (moment == AskedMoment::Kind::HostPeak ? prediction.highest_on_host() : prediction.highest()).ranks.front();
+}
+
 std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detail detail) {
   const LiveSet live(job, rank, asked);
   struct Line {
@@ -96,9 +148,12 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
 
-  std::string out = fmt::format("rank {}: {} {} in {} tensors after op {} of {}\n{}\n\nby category\n", rank.value,
-                                mib(live.allocated), live.on_host ? "on the host" : "allocated", live.buffers.size(),
-                                live.at.op, live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
+  std::string out = fmt::format("rank {}: {} {} in {} tensors after op {} of {}\n{}\n", rank.value, mib(live.allocated),
+                                live.on_host ? "on the host" : "allocated", live.buffers.size(), live.at.op,
+                                live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
+  const bool of_peak = asked.kind == AskedMoment::Kind::DevicePeak || asked.kind == AskedMoment::Kind::AllocatedPeak;
+  if (of_peak) out += why(job, rank, live);
+  out += "\nby category\n";
   std::vector<std::vector<std::string>> rows;
   for (std::size_t c = 0; c < category_count; ++c)
     if (composition.bytes[c] != Bytes{0}) rows.push_back({std::string(category_names[c]), mib(composition.bytes[c])});

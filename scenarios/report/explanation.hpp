@@ -18,7 +18,11 @@ struct AskedMoment {
 /// Whether equal tensors of all layers share a line.
 enum class Detail : std::uint8_t { ByRole, Everything };
 
-/// What is live on a rank's device at a moment, or on its host at the peak of that, as text.
+/// The rank that `predict` names: whose device, or host, is fullest.
+[[nodiscard]] Rank fullest_rank(const Job& job, AskedMoment::Kind moment, const Progress& progress);
+
+/// What is live on a rank's device at a moment, or on its host at the peak of that, as text; of a peak, why it is
+/// there.
 [[nodiscard]] std::string live_text(const Job& job, Rank rank, const AskedMoment& at, Detail detail);
 /// The same as JSON, schema "tidemark.live/1", every tensor on its own.
 [[nodiscard]] std::string live_json(const Job& job, Rank rank, const AskedMoment& at);

@@ -53,6 +53,49 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
+namespace {
+
+// Letters, not bytes, of UTF-8.
+std::size_t letters(const std::string& text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+}  // namespace
+
+std::vector<std::string> wrapped(const std::string& text, std::size_t columns, std::size_t later) {
+  std::vector<std::string> lines{""};
+  for (std::size_t start = 0; start < text.size();) {
+    // A word with the spaces before it: an indent stays, and so do columns of a table.
+    const std::size_t word = std::min(text.find_first_not_of(' ', start), text.size());
+    const std::size_t end = std::min(text.find(' ', word), text.size());
+    const std::size_t room = lines.size() == 1 ? columns : columns - std::min(columns, later);
+    const bool begins = lines.back().find_first_not_of(' ') == std::string::npos;
+    const std::string piece = text.substr(start, end - start);
+    if (begins || letters(lines.back() + piece) <= room)
+      lines.back() += piece;
+    else
+      lines.push_back(text.substr(word, end - word));
+    start = end;
+  }
+  return lines;
+}
+
+std::string folded(const std::string& text, std::size_t columns) {
+  if (columns == 0) return text;
+  std::string out;
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    const std::string line = text.substr(start, end - start);
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size()) + 4;
+    for (std::size_t n = 0; const std::string& part : wrapped(line, columns, indent))
+      out += n++ == 0 ? part : '\n' + std::string(indent, ' ') + part;
+    if (end < text.size()) out += '\n';
+    start = end + 1;
+  }
+  return out;
+}
+
 std::vector<DeviceRow> device_rows(const RankGroup& group, const std::vector<Communicator>& communicators) {
   std::vector<DeviceRow> rows;
   std::map<std::string, int> seen;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,13 @@ namespace tidemark::scenarios {
 
 /// A table of text: the first row is the header, the first column left-aligned, the others right-aligned.
 [[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
+
+/// Lines of at most `columns` letters, broken between words; all but the first `later` letters shorter. A longer word
+/// stays whole.
+[[nodiscard]] std::vector<std::string> wrapped(const std::string& text, std::size_t columns, std::size_t later = 0);
+
+/// Each line of it wrapped, what is too long going on below, further in. As it is where `columns` is 0.
+[[nodiscard]] std::string folded(const std::string& text, std::size_t columns);
 
 /// What a rank's device holds behind the framework's allocator: a name for each row, and its price.
 struct DeviceRow {

@@ -46,6 +46,34 @@ std::string verdict(const Prediction& p) {
   return out;
 }
 
+std::string schedule_words(const Layout& layout) {
+  if (layout.pipeline == 1) return {};
+  const std::string chunks = layout.chunks > 1 ? fmt::format(" of {} chunks a rank", layout.chunks) : "";
+  return fmt::format("schedule {}{}; ", word(schedule_names, layout.schedule), chunks);
+}
+
+std::string precision_words(const Train& train) {
+  if (train.gradient_dtype == train.precision) return std::string(word(precision_names, train.precision));
+  return fmt::format("{} with gradients in {}", word(precision_names, train.precision),
+                     word(precision_names, train.gradient_dtype));
+}
+
+std::string recompute_words(const Scenario& s) {
+  const Recomputation& again = s.train.recompute;
+  switch (again.kind) {
+    case Recompute::None:
+      return "no recomputation";
+    case Recompute::Full:
+      if (runtime_kind(s.runtime.name).eager()) return "full recomputation";
+      return fmt::format("full recomputation, {} of {}", word(recompute_method_names, again.method), again.layers);
+    case Recompute::Selective:
+      break;
+  }
+  const auto modules = words(recomputed_module_names, again.modules);
+  return modules.empty() ? "selective recomputation"
+                         : fmt::format("selective recomputation of {}", fmt::join(modules, ", "));
+}
+
 std::string question(const Prediction& p) {
   const Scenario& s = p.scenario;
   std::string layout = fmt::format("tensor {}{}", s.layout.tensor, s.layout.sequence_parallel ? " + sequence" : "");
@@ -61,22 +89,47 @@ std::string question(const Prediction& p) {
   std::string trained;
   if (p.trained < p.parameters)
     trained = fmt::format(", {:.2f} M of them trained", static_cast<double>(p.trained) / 1e6);
-  return fmt::format("{}: {} ({:.2f} B parameters{}) on {} x {}\n  {}; {} tokens, micro-batch {}, global batch {}\n",
-                     s.name, s.model.name, static_cast<double>(p.parameters) / 1e9, trained, s.gpus,
-                     s.cluster.device.name, layout, s.train.sequence_length, s.train.micro_batch, s.train.global_batch);
+  return fmt::format(
+      "{}: {} ({:.2f} B parameters{}) on {} x {}\n  {}; {} tokens, micro-batch {}, global batch {}\n  {}{}, {}\n",
+      s.name, s.model.name, static_cast<double>(p.parameters) / 1e9, trained, s.gpus, s.cluster.device.name, layout,
+      s.train.sequence_length, s.train.micro_batch, s.train.global_batch, schedule_words(s.layout),
+      precision_words(s.train), recompute_words(s));
+}
+
+// What a peak is made of, most first.
+struct Part {
+  Bytes bytes;
+  std::string_view name;
+  double percent = 0;
+};
+std::vector<Part> parts_of(const Peak& peak) {
+  std::vector<Part> parts;
+  for (std::size_t c = 0; c < category_count; ++c)
+    if (const Bytes its = peak.composition.bytes[c]; its != Bytes{0})
+      parts.push_back(
+          {its, category_names[c], 100.0 * static_cast<double>(its.count()) / static_cast<double>(peak.bytes.count())});
+  std::ranges::stable_sort(parts, std::ranges::greater(), &Part::bytes);
+  return parts;
 }
 
 std::string composition_table(const Peak& peak) {
-  std::vector<std::pair<Bytes, std::string_view>> parts;
-  for (std::size_t c = 0; c < category_count; ++c)
-    if (peak.composition.bytes[c] != Bytes{0}) parts.emplace_back(peak.composition.bytes[c], category_names[c]);
-  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::vector<std::string>> rows;
-  for (const auto& [bytes, name] : parts)
-    rows.push_back({std::string(name), mib(bytes),
-                    fmt::format("{:.1f} %",
-                                100.0 * static_cast<double>(bytes.count()) / static_cast<double>(peak.bytes.count()))});
+  for (const Part& part : parts_of(peak))
+    rows.push_back({std::string(part.name), mib(part.bytes), fmt::format("{:.1f} %", part.percent)});
   return table(rows);
+}
+
+// "saved_activations 30 %, gradients 16 %, 9 others 54 %".
+std::string composition_line(const Peak& peak) {
+  std::string out;
+  double rest = 100;
+  const std::vector<Part> parts = parts_of(peak);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i == 5 && parts.size() > 6) return out + fmt::format(", {} others {:.0f} %", parts.size() - i, rest);
+    out += fmt::format("{}{} {:.0f} %", i == 0 ? "" : ", ", parts[i].name, parts[i].percent);
+    rest -= parts[i].percent;
+  }
+  return out;
 }
 
 std::string peak(const Prediction& p) {
@@ -121,11 +174,23 @@ std::string host(const Prediction& p) {
   return out + composition_table(m.host);
 }
 
-std::string stages(const Prediction& p) {
+enum class StageDetail : std::uint8_t { Figures, Moments };
+
+// The highest of each stage's ranks; of many stages, where moments do not matter, the four that reach highest.
+std::string stages(const Prediction& p, StageDetail detail) {
   std::map<std::int32_t, std::vector<const RankGroup*>> by_stage;
   for (const RankGroup& group : p.groups) by_stage[group.coordinates.pipeline].push_back(&group);
   std::vector<std::vector<std::string>> rows{
-      {"stage", "ranks", "allocated", "reserved", "device", "up to", "to spare", "peak of allocated at"}};
+      {"stage", "ranks", "allocated", "reserved", "device", "up to", "to spare"}};
+  if (detail == StageDetail::Moments) rows.front().emplace_back("peak of allocated at");
+  std::vector<Bytes> uppers;
+  for (const auto& [stage, groups] : by_stage)
+    uppers.push_back(std::ranges::max(groups, {}, [](const RankGroup* g) {
+                       return g->memory.peak_device_upper;
+                     })->memory.peak_device_upper);
+  constexpr std::size_t most = 8, shown = 4;
+  std::ranges::sort(uppers, std::ranges::greater());
+  const bool all = detail == StageDetail::Moments || uppers.size() <= most;
   for (const auto& [stage, groups] : by_stage) {
     const RankGroup& worst = **std::max_element(groups.begin(), groups.end(), [](const auto* a, const auto* b) {
       return a->memory.peak_device_upper < b->memory.peak_device_upper;
@@ -138,12 +203,15 @@ std::string stages(const Prediction& p) {
       reserved = std::max(reserved, group->memory.peak_reserved);
     }
     const MemoryRecord& m = worst.memory;
+    if (!all && (m.peak_device_upper < uppers[shown - 1] || rows.size() > shown)) continue;
     rows.push_back({std::to_string(stage), std::to_string(ranks), gib(allocated), gib(reserved), gib(m.device.bytes),
                     gib(m.peak_device_upper),
-                    gib(p.scenario.cluster.device.capacity - p.scenario.runtime.headroom - m.peak_device_upper),
-                    where(m.allocated.at, worst.allocated_peak_op)});
+                    gib(p.scenario.cluster.device.capacity - p.scenario.runtime.headroom - m.peak_device_upper)});
+    if (detail == StageDetail::Moments) rows.back().push_back(where(m.allocated.at, worst.allocated_peak_op));
   }
-  return "\nby pipeline stage, highest of its ranks\n" + table(rows);
+  const std::string others =
+      all ? "" : fmt::format("  the other {} stages reach no higher\n", by_stage.size() + 1 - rows.size());
+  return "\nby pipeline stage, highest of its ranks\n" + table(rows) + others;
 }
 
 // Where generation takes turns with training.
@@ -163,16 +231,19 @@ std::string phases(const Prediction& p) {
   return fmt::format("\nby phase, on rank {}\n{}", p.highest().ranks.front().value, table(rows));
 }
 
-std::string step(const Prediction& p) {
-  if (p.deadlock) return {};
+std::string step_line(const Prediction& p) {
   const double seconds = static_cast<double>(p.step.step.count()) / static_cast<double>(picoseconds_per_second);
   const StepRange range = step_range(p.step, p.scenario.cluster.device.efficiency);
   const auto end = [&](Duration d) {
     return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second);
   };
-  std::string out =
-      fmt::format("\na step takes {:.3f} s ({:.3f} to {:.3f}): {:.0f} tokens/s per device, MFU {:.1f} %\n", seconds,
-                  end(range.low), end(range.high), p.step.tokens_per_s_per_device, 100 * p.step.mfu);
+  return fmt::format("a step takes {:.3f} s ({:.3f} to {:.3f}): {:.0f} tokens/s per device, MFU {:.1f} %\n", seconds,
+                     end(range.low), end(range.high), p.step.tokens_per_s_per_device, 100 * p.step.mfu);
+}
+
+std::string step(const Prediction& p) {
+  if (p.deadlock) return {};
+  std::string out = '\n' + step_line(p);
   out += fmt::format("  kernels {:.1f} %, waiting for other ranks {:.1f} %, host late {:.1f} %", 100 * p.step.kernels,
                      100 * p.step.bubble, 100 * p.step.idle);
   for (std::size_t slot = 0; slot < p.communicators.size(); ++slot)
@@ -181,17 +252,43 @@ std::string step(const Prediction& p) {
   return out + '\n';
 }
 
+// The command that most people go on with.
+std::string next_command(const Prediction& p, const std::string& file) {
+  const bool in_file = !file.empty();
+  const std::string named = in_file ? file : "job.toml";
+  std::string out = in_file ? "" : "the same with --print-scenario > job.toml, then ";
+  if (p.deadlock) return out + fmt::format("tidemark explain {} --show schedule", named);
+  if (!p.fits) return out + fmt::format("tidemark advise {}", named);
+  return out + fmt::format("tidemark explain {}", named);
+}
+
 }  // namespace
 
 std::string verdict_text(const Prediction& p) { return verdict(p); }
 std::string question_text(const Prediction& p) { return question(p); }
 
 std::string prediction_text(const Prediction& p) {
-  std::string out =
-      verdict(p) + question(p) + peak(p) + host(p) + stages(p) + phases(p) + step(p) + assumed(p.assumptions);
+  std::string out = verdict(p) + question(p) + peak(p) + host(p) + stages(p, StageDetail::Moments) + phases(p) +
+                    step(p) + assumed(p.assumptions);
   out += "not modelled\n";
   for (const std::string& line : p.not_modelled) out += "  " + line + '\n';
   return out;
+}
+
+std::string brief_text(const Prediction& p, const std::string& file) {
+  std::string out = verdict(p) + question(p);
+  if (!p.deadlock) {
+    const RankGroup& top = p.highest();
+    const MemoryRecord& m = top.memory;
+    out += step_line(p) + stages(p, StageDetail::Figures);
+    out += fmt::format("\npeak on rank {} (stage {}), at {}\n  {}\n", top.ranks.front().value, top.coordinates.pipeline,
+                       where(m.device.at, top.device_peak_op), composition_line(m.device));
+    if (p.fullest_node.bytes > Bytes{})
+      out += fmt::format("on the host, node {}: up to {}{}\n", p.fullest_node.node, gib(p.fullest_node.upper),
+                         p.scenario.cluster.host.memory > Bytes{} ? " of " + gib(p.scenario.cluster.host.memory) : "");
+  }
+  return out + fmt::format("\nnext: {}\nwhere it comes from, {} assumptions and what is not modelled: -v\n",
+                           next_command(p, file), p.assumptions.size());
 }
 
 }  // namespace tidemark::scenarios

@@ -6,7 +6,10 @@
 
 namespace tidemark::scenarios {
 
-/// The answer on one screen: fits or not, on which rank, when, made of what; then stage by stage.
+/// The answer in some fifteen lines: fits or not, how long a step takes, each stage's peak and what the highest is made
+/// of; and what to ask next of `file`, which is empty where no file has the scenario.
+[[nodiscard]] std::string brief_text(const Prediction& prediction, const std::string& file);
+/// All of it: on which rank, when, made of what; then stage by stage; what is assumed, and what is not modelled.
 [[nodiscard]] std::string prediction_text(const Prediction& prediction);
 
 /// Its first lines: yes or no, by how much, and what helps.

@@ -1,4 +1,5 @@
 // The program itself: what it prints where, and what it returns.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -205,6 +206,53 @@ TEST_F(Cli, ExplainShowsTheLiveTensors) {
   EXPECT_EQ(json::parse(run("explain --json - " + scenario()).out)["schema"], "tidemark.live/1");
 }
 
+TEST_F(Cli, ExplainShowsTheRankThatPredictNamesAndSaysWhyItsPeakIsThere) {
+  const std::string job = scenario() + " ";
+  const Ran brief = run("predict " + job);
+  const std::size_t at = brief.out.find("peak on rank ") + std::string_view("peak on rank ").size();
+  const std::string rank = brief.out.substr(at, brief.out.find(' ', at) - at);
+  const Ran named = run("explain " + job + "--rank " + rank);
+  EXPECT_EQ(run("explain " + job).out, named.out);
+  EXPECT_TRUE(named.out.starts_with("rank " + rank + ": ")) << named.out;
+  EXPECT_NE(named.out.find("\nwhy: "), std::string::npos) << named.out;
+  EXPECT_EQ(run("explain --at end " + job).out.find("\nwhy: "), std::string::npos);
+}
+
+TEST_F(Cli, AnAnswerIsShortAndTheRestComesOnDemand) {
+  const Ran brief = run("predict " + scenario()), whole = run("predict -v " + scenario());
+  EXPECT_LE(std::count(brief.out.begin(), brief.out.end(), '\n'), 16) << brief.out;
+  EXPECT_EQ(brief.out.substr(0, brief.out.find("\na step takes")),
+            whole.out.substr(0, brief.out.find("\na step takes")));
+  EXPECT_NE(brief.out.find("bf16 with gradients in fp32, no recomputation\n"), std::string::npos) << brief.out;
+  EXPECT_NE(brief.out.find("\nnext: tidemark explain " + (folder_ / "scenario.toml").string() + "\n"),
+            std::string::npos);
+  for (const char* part : {"\nmade of\n", "\nassumed\n", "\nnot modelled\n"}) {
+    EXPECT_EQ(brief.out.find(part), std::string::npos) << part;
+    EXPECT_NE(whole.out.find(part), std::string::npos) << part;
+  }
+  EXPECT_NE(run("predict " + scenario("\"1 GiB\"", "\"79 GiB\"")).out.find("\nnext: tidemark advise "),
+            std::string::npos);
+}
+
+TEST_F(Cli, OptionsAloneAreAJobAndTheFileThatTheyStandForIsTheSame) {
+  const std::string options =
+      "predict --model llama-3.1-8b --cluster h100-sxm-80g --gpus 8 --sequence 4096 --micro-batch 1 --global-batch 8 "
+      "--tensor 2 --sequence-parallel --pipeline 2 --chunks 1 --sharding zero1 --precision fp16 --recompute full "
+      "--headroom '1 GiB'";
+  const Ran told = run(options + " --json -"), file = run(options + " --print-scenario");
+  EXPECT_EQ(file.code, 0) << file.err;
+  const std::string path = (folder_ / "job.toml").string();
+  std::ofstream(path) << file.out;
+  json from_options = json::parse(told.out), from_file = json::parse(run("predict --json - " + path).out);
+  EXPECT_EQ(from_options["scenario"]["layout"]["pipeline"], 2);
+  EXPECT_EQ(from_options["scenario"]["train"]["precision"], "fp16");
+  EXPECT_EQ(from_options["headroom_bytes"], 1 << 30);
+  from_options["scenario"].erase("name");
+  from_file["scenario"].erase("name");
+  EXPECT_EQ(from_options, from_file);
+  EXPECT_NE(run(options).out.find("--print-scenario > job.toml, then tidemark explain job.toml\n"), std::string::npos);
+}
+
 TEST_F(Cli, ExplainShowsEveryStageOfTheFlow) {
   for (const std::string what :
        {"memory", "scenario", "model", "schedule", "communicators", "program", "prices", "fabric", "timeline"}) {
@@ -300,9 +348,9 @@ TEST_F(Cli, OptionsOfTimeThatSayNothingPossibleAreTwoWithAHint) {
 }
 
 TEST_F(Cli, TheModelOfLinksCanBeChosen) {
-  const std::string fair = run("predict " + scenario()).out;
-  EXPECT_EQ(run("predict --link-model max-min " + scenario()).out, fair);
-  const Ran plain = run("predict --link-model alpha-beta " + scenario());
+  const std::string fair = run("predict -v " + scenario()).out;
+  EXPECT_EQ(run("predict -v --link-model max-min " + scenario()).out, fair);
+  const Ran plain = run("predict -v --link-model alpha-beta " + scenario());
   EXPECT_EQ(plain.code, 0);
   EXPECT_NE(plain.out.find("alpha-beta"), std::string::npos) << plain.out;
   EXPECT_EQ(fair.find("alpha-beta"), std::string::npos);

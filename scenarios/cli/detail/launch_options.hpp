@@ -25,10 +25,6 @@ struct LaunchOptions {
 
 void add_launch_options(CLI::App& verb, LaunchOptions& options);
 
-/// A scenario file's scenario, or what another framework's file comes to. InputError where something of that does not
-/// come along, and where options are given to a file that says what they say.
-[[nodiscard]] Scenario asked_scenario(const std::string& file, const LaunchOptions& options);
-
 /// A name alone is one of the files that come along; anything else is a path from here.
 [[nodiscard]] std::string file_asked(const std::string& text, const char* folder, const char* ending);
 
