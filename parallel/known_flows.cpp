@@ -483,6 +483,12 @@ constexpr std::string_view
         "the next parameters of the recorded order are gathered ahead, an embedding's too, whose backward pass does "
         "not "
         "read it (zero/partitioned_param_coordinator.py fetch_sub_module)",
+    second_zeroed =
+        "secondary parts are zeroed for their padding, and written over (zero/partition_parameters.py "
+        "_partition_param_sec)",
+    until_updated =
+        "secondary parts of all parameters are made as these are given up, and go with the step, whether or not they "
+        "are gathered again (zero/stage3.py invalidate_secondary_tensor)",
     ipg_variables = "variables of __reduce_and_partition_ipg_grads live until it returns (zero/stage3.py)",
     step_variables = "variables of a step live until it returns (zero/stage3.py, zero/stage_1_and_2.py)",
     made_to_pin =
@@ -657,6 +663,11 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "flat.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
+    {Unread, "*.secondary", "construction build_optimizer", "construction build_optimizer", second_zeroed},
+    {Unread, "*.secondary", "forward *", "forward *", second_zeroed},
+    {Unread, "*.secondary", "backward *", "backward *", second_zeroed},
+    {Unread, "*.secondary", "optimizer_step grad_norm", "optimizer_step *", until_updated},
+    {Kept, "*.secondary", "*", "optimizer_step *", until_updated},
     {Unread, "*.gathered", "backward *", "*", gathered_anyway},
     {Unread, "*.gathered", "forward *", "backward *", fetched_ahead},
     {Kept, "reduce.reduce_scatter", "backward *", "backward *", ipg_variables},

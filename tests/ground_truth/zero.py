@@ -123,6 +123,19 @@ RECORDINGS = {
     "zero3_phi3_6_last": (
         phi3(vocab_size=8192), {"stage": 3, "world": 6, "rank": 5, "ds": {**SMALL_BUCKETS, **RELEASING}},
     ),
+    "zero3_hpz_8": (
+        llama(**DEEP), {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 4}},
+    ),
+    "zero3_hpz_accumulating_6_last": (
+        llama(**DEEP),
+        {"stage": 3, "world": 6, "rank": 5, "micro_batches": 2, "batch": 2,
+         "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 3}},
+    ),
+    "zero3_hpz_checkpointed_16": (
+        llama(**WIDE),
+        {"stage": 3, "world": 16, "rank": 7, "sequence": 256, "checkpointing": "non_reentrant", "clip_grad_norm": 1.0,
+         "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 8}},
+    ),
     "zero3_gpt_neox_8": (gpt_neox(vocab_size=2048), {"stage": 3, "ds": {**SMALL_BUCKETS, **RELEASING}}),
 }
 

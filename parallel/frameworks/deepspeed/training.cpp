@@ -29,6 +29,7 @@ class Training {
         input_(input),
         habits_(*input.runtime.eager),
         group_{groups.data, input.layout.data, place.data},
+        neighbours_{groups.secondary, habits_.zero->secondary_ranks, place.data % habits_.zero->secondary_ranks},
         state_(state) {
     // deepspeed.zero.Init: whatever modules make is of the type that is computed in.
     habits_.zero_init = partitions_parameters();
@@ -90,8 +91,8 @@ class Training {
     // How much is left of a gradient changes neither memory nor time: the usual norm.
     const Scaling scaling{habits_.zero->loss_scale, habits_.zero->clipping > 0 ? 1.0 : 0.0};
     if (partitions_parameters())
-      stage3_.emplace(s_, group_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters), untied(),
-                      *model_);
+      stage3_.emplace(s_, group_, neighbours_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters),
+                      untied(), *model_);
     else
       stage_1_and_2_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
                              trained(std::move(parameters)));
@@ -184,7 +185,7 @@ class Training {
   const Communicators& groups_;
   const LoweringInput& input_;
   EagerHabits habits_;
-  const DataGroup group_;
+  const DataGroup group_, neighbours_;
   TrainingState* state_;
   std::optional<CausalLM> model_;
   std::optional<Stage1And2> stage_1_and_2_;  ///< one of the two
@@ -211,6 +212,7 @@ std::vector<std::int64_t> parameter_sizes(const LoweringInput& input) {
 // Where in a parameter a piece begins is said for the first rank that has one as large.
 std::vector<Role> roles(const LoweringInput& input) {
   const std::int64_t ranks = input.layout.data;
+  const std::int64_t neighbours = input.runtime.eager->zero->secondary_ranks;
   const std::vector<std::int64_t> sizes = parameter_sizes(input);
   const FlatLayout layout = flat_layout(
       sizes, ranks, input.runtime.eager->zero->round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
@@ -220,6 +222,10 @@ std::vector<Role> roles(const LoweringInput& input) {
       for (const std::int64_t whole : sizes) {
         const std::int64_t each = (whole + ranks - 1) / ranks;
         pieces.emplace_back(whole, std::clamp<std::int64_t>(whole - each * place.data, 0, each));
+        if (neighbours == 1) continue;
+        const std::int64_t secondary = each * (ranks / neighbours);
+        const std::int64_t begin = secondary * (place.data % neighbours);
+        pieces.emplace_back(whole, std::clamp<std::int64_t>(whole - begin, 0, secondary));
       }
     } else {
       for (const FlatSlice& slice : layout.slices_of(place.data))
