@@ -483,6 +483,10 @@ constexpr std::string_view
         "the next parameters of the recorded order are gathered ahead, an embedding's too, whose backward pass does "
         "not "
         "read it (zero/partitioned_param_coordinator.py fetch_sub_module)",
+    until_cleared = "gradients in bf16 live until the engine's zero_grad (runtime/bf16_optimizer.py clear_lp_grads)",
+    clipped_everywhere = "all ranks clip whole gradients, of which each uses its own part (runtime/bf16_optimizer.py)",
+    cleared_twice =
+        "a step zeroes its gradients, and so does the engine's zero_grad (runtime/bf16_optimizer.py clear_hp_grads)",
     second_zeroed =
         "secondary parts are zeroed for their padding, and written over (zero/partition_parameters.py "
         "_partition_param_sec)",
@@ -663,6 +667,9 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "flat.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
+    {Kept, "*", "backward *", "optimizer_step clear_gradients", until_cleared},
+    {Unread, "flat.gradients", "optimizer_step clip_gradients", "optimizer_step *", clipped_everywhere},
+    {Unread, "flat.gradients", "optimizer_step clear_gradients", "optimizer_step clear_gradients", cleared_twice},
     {Unread, "*.secondary", "construction build_optimizer", "construction build_optimizer", second_zeroed},
     {Unread, "*.secondary", "forward *", "forward *", second_zeroed},
     {Unread, "*.secondary", "backward *", "backward *", second_zeroed},

@@ -118,10 +118,13 @@ void check_accumulation(const Scenario& asked, const ZeroHabits& habits, Scenari
                            fmt::format("grad_accum_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
                                        name(accumulation), name(precision)),
                            "leave it out");
-  else if (asked.layout.sharding == Sharding::Zero1)
+  else if (asked.layout.sharding == Sharding::Zero1 && habits.offload_optimizer)
     tables.runtime.problem("switches",
-                           "grad_accum_dtype = \"fp32\" with stage 1: DeepSpeed's BF16_Optimizer is not modelled yet",
-                           "stage 2, or leave it out");
+                           "grad_accum_dtype = \"fp32\" with stage 1 and its optimizer on the host is not modelled yet",
+                           "stage 2, or leave one of them out");
+  else if (asked.layout.sharding == Sharding::Zero1 && precision != DType::BF16)
+    tables.runtime.problem("switches", "grad_accum_dtype = \"fp32\" with stage 1 in fp16 is not modelled yet",
+                           "precision = \"bf16\", stage 2, or leave it out");
 }
 
 void check_secondary(const Scenario& asked, ScenarioTables& tables) {
@@ -131,7 +134,7 @@ void check_secondary(const Scenario& asked, ScenarioTables& tables) {
   const auto problem = [&](std::string what, std::string hint) {
     tables.runtime.problem("switches", std::move(what), std::move(hint));
   };
-  if (asked.layout.sharding != Sharding::Zero3)
+  if (asked.layout.sharding == Sharding::Zero1 || asked.layout.sharding == Sharding::Zero2)
     problem("zero_hpz_partition_size: stages 1 and 2 partition no parameters", "stage 3, or leave it out");
   else if (asked.gpus == 1)
     problem("zero_hpz_partition_size: one rank has no neighbours", "leave it out");

@@ -60,6 +60,19 @@ RECORDINGS = {
     ),
     "zero1_olmo2_32": (olmo2(vocab_size=8192), {"stage": 1, "world": 32, "clip_grad_norm": 1.0, "ds": SMALL_BUCKETS}),
     "zero1_fused_8": (llama(**DEEP), {"stage": 1, "optimizer": "adamw fused", "ds": SMALL_BUCKETS}),
+    # BF16_Optimizer.
+    "zero1_accumulating_fp32_8": (
+        llama(**DEEP), {"stage": 1, "batch": 2, "micro_batches": 2, "accumulation": "fp32", "ds": SMALL_BUCKETS},
+    ),
+    "zero1_accumulating_fp32_clipped_6_last": (
+        llama(**WIDE),
+        {"stage": 1, "world": 6, "rank": 5, "sequence": 256, "accumulation": "fp32", "clip_grad_norm": 1.0},
+    ),
+    "zero1_accumulating_fp32_tied_2": (
+        llama(**DEEP, tie_word_embeddings=True),
+        {"stage": 1, "world": 2, "batch": 4, "checkpointing": "non_reentrant", "accumulation": "fp32",
+         "optimizer": "adamw fused"},
+    ),
     "zero2_lora_8": (llama(**DEEP), {"batch": 2, "adapter": LORA, "ds": SMALL_BUCKETS}),
     "zero2_lora_clipped_2": (
         llama(**DEEP),

@@ -152,6 +152,20 @@ TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
             "ds.json:1:9: error: [amp]: amp is not modelled yet\n  hint: leave it out");
 }
 
+TEST_F(DsConfigFile, GradientsOfStage1AddUpInFp32OnTheDeviceInBf16) {
+  const auto told = [&](const std::string& keys, const std::string& precision) {
+    return problem(R"({"data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 1)" + keys + "}}", "",
+                   "precision = \"" + precision + "\"");
+  };
+  EXPECT_EQ(told("", "bf16"), "");
+  EXPECT_EQ(told("", "fp16"),
+            "job.toml:13:1: error: grad_accum_dtype = \"fp32\" with stage 1 in fp16 is not modelled yet\n  "
+            "hint: precision = \"bf16\", stage 2, or leave it out");
+  EXPECT_EQ(told(R"(, "offload_optimizer": {"device": "cpu"})", "bf16"),
+            "job.toml:13:1: error: grad_accum_dtype = \"fp32\" with stage 1 and its optimizer on the host is "
+            "not modelled yet\n  hint: stage 2, or leave one of them out");
+}
+
 TEST_F(DsConfigFile, WhatIsSaidTwiceAgrees) {
   const std::string two = R"({"zero_optimization": {"stage": 2}})";
   EXPECT_EQ(problem(two, "sharding = \"zero2\""), "");
