@@ -501,6 +501,16 @@ constexpr std::string_view
         "the next parameters of the recorded order are gathered ahead, an embedding's too, whose backward pass does "
         "not "
         "read it (zero/partitioned_param_coordinator.py fetch_sub_module)",
+    until_cleared = "gradients in bf16 live until the engine's zero_grad (runtime/bf16_optimizer.py clear_lp_grads)",
+    clipped_everywhere = "all ranks clip whole gradients, of which each uses its own part (runtime/bf16_optimizer.py)",
+    cleared_twice =
+        "a step zeroes its gradients, and so does the engine's zero_grad (runtime/bf16_optimizer.py clear_hp_grads)",
+    second_zeroed =
+        "secondary parts are zeroed for their padding, and written over (zero/partition_parameters.py "
+        "_partition_param_sec)",
+    until_updated =
+        "secondary parts of all parameters are made as these are given up, and go with the step, whether or not they "
+        "are gathered again (zero/stage3.py invalidate_secondary_tensor)",
     ipg_variables = "variables of __reduce_and_partition_ipg_grads live until it returns (zero/stage3.py)",
     step_variables = "variables of a step live until it returns (zero/stage3.py, zero/stage_1_and_2.py)",
     made_to_pin =
@@ -692,6 +702,14 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "flat.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
+    {Kept, "*", "backward *", "optimizer_step clear_gradients", until_cleared},
+    {Unread, "flat.gradients", "optimizer_step clip_gradients", "optimizer_step *", clipped_everywhere},
+    {Unread, "flat.gradients", "optimizer_step clear_gradients", "optimizer_step clear_gradients", cleared_twice},
+    {Unread, "*.secondary", "construction build_optimizer", "construction build_optimizer", second_zeroed},
+    {Unread, "*.secondary", "forward *", "forward *", second_zeroed},
+    {Unread, "*.secondary", "backward *", "backward *", second_zeroed},
+    {Unread, "*.secondary", "optimizer_step grad_norm", "optimizer_step *", until_updated},
+    {Kept, "*.secondary", "*", "optimizer_step *", until_updated},
     {Unread, "*.gathered", "backward *", "*", gathered_anyway},
     {Unread, "*.gathered", "forward *", "backward *", fetched_ahead},
     {Kept, "reduce.reduce_scatter", "backward *", "backward *", ipg_variables},

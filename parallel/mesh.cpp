@@ -159,6 +159,7 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
     add(made.shard, "shard", within(context_parallel ? mesh.along({axis::cp, axis::dp}) : std::vector{data}, data));
     if (context_parallel) add(made.batch, "batch", {data});
   }
+  if (model.secondary_ranks > 1) add(made.secondary, "secondary", {{model.secondary_ranks, data.stride, 1}});
   if (instances > 1) add(made.replicate, "replicate", {{instances, data.stride * layout.shards(), 1}});
   add(made.model, "model_parallel", mesh.along({axis::tp, axis::pp}));
   add(made.pipeline, "pipeline", {pipeline});

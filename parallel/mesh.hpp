@@ -81,6 +81,7 @@ struct Communicators {
   CommSlot data;        ///< gradients and parameters, over context-parallel ranks too
   CommSlot batch;       ///< of `data`, those with other sequences, where parameters are shared out over context too
   CommSlot shard;       ///< of `data`, those who share out parameters together, where that is not the same
+  CommSlot secondary;   ///< of `data`, those who hold parameters a second time together
   CommSlot replicate;   ///< … and those who hold the same shard, of experts too
   CommSlot norm;        ///< the gradient norm: with a sharded optimizer an instance's ranks, tensor x pipeline without
   CommSlot model;       ///< what ranks that hold parts of one model agree on after each step: tensor x pipeline
@@ -111,9 +112,10 @@ enum class Alone : std::uint8_t { Skips, Calls };
 /// What decides, of a model, who talks to whom.
 struct SharedParts {
   bool embedding_at_both_ends = false, experts = false;
-  bool counts_together = false;  ///< ranks of a stage add up how many tokens each expert gets
-  bool token_buffers = false;    ///< tokens go through DeepEP's
-  bool further_tokens = false;   ///< modules read values of the tokens that follow
+  std::int32_t secondary_ranks = 1;  ///< that hold parameters a second time together
+  bool counts_together = false;      ///< ranks of a stage add up how many tokens each expert gets
+  bool token_buffers = false;        ///< tokens go through DeepEP's
+  bool further_tokens = false;       ///< modules read values of the tokens that follow
 };
 [[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,
                                           MessageRoute ring = MessageRoute::Pairs);

@@ -106,6 +106,9 @@ struct ZeroHabits {
   std::int64_t max_live = 1'000'000'000;        ///< nothing is gathered ahead beyond it
   std::int64_t max_reuse = 1'000'000'000;       ///< what is used again before so many stays
   std::int64_t sub_group_size = 1'000'000'000;  ///< parameters that are updated together
+  /// zero_hpz_partition_size: so many ranks next to each other hold parameters a second time between them, once these
+  /// have been gathered; 1: none do.
+  std::int64_t secondary_ranks = 1;
   bool operator==(const ZeroHabits&) const = default;
 };
 

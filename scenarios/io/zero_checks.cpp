@@ -1,5 +1,6 @@
 #include "scenarios/io/zero_checks.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <filesystem>
@@ -117,10 +118,32 @@ void check_accumulation(const Scenario& asked, const ZeroHabits& habits, Scenari
                            fmt::format("grad_accum_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
                                        name(accumulation), name(precision)),
                            "leave it out");
-  else if (asked.layout.sharding == Sharding::Zero1)
+  else if (asked.layout.sharding == Sharding::Zero1 && habits.offload_optimizer)
     tables.runtime.problem("switches",
-                           "grad_accum_dtype = \"fp32\" with stage 1: DeepSpeed's BF16_Optimizer is not modelled yet",
-                           "stage 2, or leave it out");
+                           "grad_accum_dtype = \"fp32\" with stage 1 and its optimizer on the host is not modelled yet",
+                           "stage 2, or leave one of them out");
+  else if (asked.layout.sharding == Sharding::Zero1 && precision != DType::BF16)
+    tables.runtime.problem("switches", "grad_accum_dtype = \"fp32\" with stage 1 in fp16 is not modelled yet",
+                           "precision = \"bf16\", stage 2, or leave it out");
+}
+
+void check_secondary(const Scenario& asked, ScenarioTables& tables) {
+  const ZeroHabits& habits = asked.runtime.eager.zero;
+  const std::int64_t ranks = habits.secondary_ranks;
+  if (ranks == 1) return;
+  const auto problem = [&](std::string what, std::string hint) {
+    tables.runtime.problem("switches", std::move(what), std::move(hint));
+  };
+  if (asked.layout.sharding == Sharding::Zero1 || asked.layout.sharding == Sharding::Zero2)
+    problem("zero_hpz_partition_size: stages 1 and 2 partition no parameters", "stage 3, or leave it out");
+  else if (asked.gpus == 1)
+    problem("zero_hpz_partition_size: one rank has no neighbours", "leave it out");
+  else if (asked.gpus % ranks != 0)
+    problem(fmt::format("zero_hpz_partition_size = {} does not divide {} ranks", ranks, asked.gpus),
+            "as many as a node has would do");
+  else if (habits.offload_parameters)
+    problem("zero_hpz_partition_size: secondary partitions on the host (offload_param) are not modelled",
+            "leave one of them out");
 }
 
 void check_drives(const Scenario& asked, bool of_stage_3, ScenarioTables& tables) {
@@ -237,8 +260,11 @@ void settle_zero(Scenario& asked, ScenarioTables& tables) {
   const ZeroKeys keys = joined(tables.zero, tables);
   EagerSettings& settings = asked.runtime.eager;
   settings.zero = habits_of(keys, asked.layout.sharding == Sharding::Zero3, asked.train.precision);
+  if (asked.gpus > 1)  // min(group_size, world_size)
+    settings.zero.secondary_ranks = std::min<std::int64_t>(settings.zero.secondary_ranks, asked.gpus);
   settings.clips_gradients = settings.zero.clipping > 0;
   check_offload(asked, keys, tables);
+  check_secondary(asked, tables);
   check_accumulation(asked, settings.zero, tables);
   if (tables.zero.config && tables.zero.config->fused_adam.value_or(false) && !settings.zero.offload_optimizer)
     settings.optimizer = OptimizerKernels::Fused;

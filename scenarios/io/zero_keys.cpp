@@ -1,5 +1,6 @@
 #include "scenarios/io/zero_keys.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <initializer_list>
@@ -35,6 +36,7 @@ constexpr std::array number_keys{
     NumberKey{"stage3_max_live_parameters", &ZeroHabits::max_live},
     NumberKey{"stage3_max_reuse_distance", &ZeroHabits::max_reuse},
     NumberKey{"sub_group_size", &ZeroHabits::sub_group_size, 1},
+    NumberKey{"zero_hpz_partition_size", &ZeroHabits::secondary_ranks, 0, 1 << 20},
 };
 
 struct SwitchKey {
@@ -84,10 +86,6 @@ void read_numbers(TomlReader& table, ZeroKeys& keys) {
     table.problem("allgather_bucket_size",
                   fmt::format("allgather_bucket_size = {} is odd, which DeepSpeed refuses", gathered->second),
                   fmt::format("{} would do", gathered->second + 1));
-  constexpr std::string_view hpz = "zero_hpz_partition_size";
-  if (table.integer(hpz, {1, 1 << 20}).value_or(1) != 1)
-    table.problem(hpz, "zero_hpz_partition_size: secondary partitions (ZeRO++ hpZ) are not modelled yet",
-                  "leave it out, or set 1");
 }
 
 std::optional<Ratio> read_clipping(TomlReader& table) {
@@ -306,6 +304,7 @@ ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType pre
   for (const SwitchKey& key : switch_keys)
     if (const auto given = keys.numbers.find(key.name); given != keys.numbers.end())
       habits.*key.habit = given->second != 0;
+  habits.secondary_ranks = std::max<std::int64_t>(habits.secondary_ranks, 1);
   habits.accumulation = keys.accumulation;
   const auto space = [](const ZeroOffloadKeys& its) -> std::optional<MemorySpace> {
     if (its.place.value_or(OffloadPlace::None) == OffloadPlace::None) return std::nullopt;

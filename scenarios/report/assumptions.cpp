@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/deepspeed/chosen_optimizer.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/io/adapter_reader.hpp"
@@ -180,6 +181,14 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
     list.push_back(
         "NVMe: each rank has an equal share of the bandwidths of its node's drives, of reads and of writes by "
         "themselves; buffers for files are locked by mlock, and copied as pageable memory is");
+  if (habits.zero && deepspeed::takes_bf16_optimizer(s.layout, s.train, *habits.zero))
+    list.push_back(
+        "BF16_Optimizer: every rank adds up all gradients in fp32, which are cast to bf16 to be summed over ranks");
+  if (habits.zero && habits.zero->secondary_ranks > 1)
+    list.push_back(
+        fmt::format("each {} neighbouring ranks hold parameters a second time between them, until they are "
+                    "updated (hpZ)",
+                    habits.zero->secondary_ranks));
   if (habits.zero && habits.zero->idle_checkpointing)
     list.push_back(
         "activation_checkpointing changes nothing: transformers' models are checkpointed by torch.utils.checkpoint, "

@@ -123,6 +123,7 @@ void read_zero(const Json& settings, Scenario& s) {
   habits.max_live = ds.value("stage3_max_live_parameters", habits.max_live);
   habits.max_reuse = ds.value("stage3_max_reuse_distance", habits.max_reuse);
   habits.sub_group_size = ds.value("sub_group_size", habits.sub_group_size);
+  habits.secondary_ranks = ds.value("zero_hpz_partition_size", habits.secondary_ranks);
   constexpr double first_scale = 65536;  // 2^initial_scale_power
   if (s.train.precision == DType::FP16) habits.loss_scale = first_scale;
   const auto space = [&](const char* key) -> std::optional<MemorySpace> {

@@ -60,6 +60,19 @@ RECORDINGS = {
     ),
     "zero1_olmo2_32": (olmo2(vocab_size=8192), {"stage": 1, "world": 32, "clip_grad_norm": 1.0, "ds": SMALL_BUCKETS}),
     "zero1_fused_8": (llama(**DEEP), {"stage": 1, "optimizer": "adamw fused", "ds": SMALL_BUCKETS}),
+    # BF16_Optimizer.
+    "zero1_accumulating_fp32_8": (
+        llama(**DEEP), {"stage": 1, "batch": 2, "micro_batches": 2, "accumulation": "fp32", "ds": SMALL_BUCKETS},
+    ),
+    "zero1_accumulating_fp32_clipped_6_last": (
+        llama(**WIDE),
+        {"stage": 1, "world": 6, "rank": 5, "sequence": 256, "accumulation": "fp32", "clip_grad_norm": 1.0},
+    ),
+    "zero1_accumulating_fp32_tied_2": (
+        llama(**DEEP, tie_word_embeddings=True),
+        {"stage": 1, "world": 2, "batch": 4, "checkpointing": "non_reentrant", "accumulation": "fp32",
+         "optimizer": "adamw fused"},
+    ),
     "zero2_lora_8": (llama(**DEEP), {"batch": 2, "adapter": LORA, "ds": SMALL_BUCKETS}),
     "zero2_lora_clipped_2": (
         llama(**DEEP),
@@ -122,6 +135,19 @@ RECORDINGS = {
     ),
     "zero3_phi3_6_last": (
         phi3(vocab_size=8192), {"stage": 3, "world": 6, "rank": 5, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_hpz_8": (
+        llama(**DEEP), {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 4}},
+    ),
+    "zero3_hpz_accumulating_6_last": (
+        llama(**DEEP),
+        {"stage": 3, "world": 6, "rank": 5, "micro_batches": 2, "batch": 2,
+         "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 3}},
+    ),
+    "zero3_hpz_checkpointed_16": (
+        llama(**WIDE),
+        {"stage": 3, "world": 16, "rank": 7, "sequence": 256, "checkpointing": "non_reentrant", "clip_grad_norm": 1.0,
+         "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 8}},
     ),
     "zero3_gpt_neox_8": (gpt_neox(vocab_size=2048), {"stage": 3, "ds": {**SMALL_BUCKETS, **RELEASING}}),
 }

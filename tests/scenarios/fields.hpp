@@ -168,8 +168,8 @@ inline auto fields(NvmeHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(ZeroHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
 }
 inline auto fields(SmallOptimizerSettings& v) {
   auto& [a, b, c, d] = v;

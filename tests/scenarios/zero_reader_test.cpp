@@ -105,6 +105,17 @@ TEST_F(DsConfigFile, AStageOverlapsOnlyWhereItIsTheThird) {
   EXPECT_FALSE(read(R"({"zero_optimization": {"stage": 2}})").runtime.eager.zero.overlaps);
 }
 
+// groups._create_zero_param_parallel_group takes as many as there are.
+TEST_F(DsConfigFile, SecondaryPartsAreOfNeighbours) {
+  const auto neighbours = [&](const std::string& asked) {
+    return read(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": )" + asked + "}}")
+        .runtime.eager.zero.secondary_ranks;
+  };
+  EXPECT_EQ(neighbours("8"), 8);
+  EXPECT_EQ(neighbours("64"), 16);
+  EXPECT_EQ(neighbours("0"), 1);
+}
+
 TEST_F(DsConfigFile, DeepSpeedsOwnAdamIsOneKernel) {
   const std::string zero = R"("zero_optimization": {"stage": 2}})";
   EXPECT_EQ(read(R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, )" + zero).runtime.eager.optimizer,
@@ -124,15 +135,35 @@ TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
       problem(R"({"zero_optimization": {"stage": 0}})"),
       "ds.json:1:33: error: stage = 0 shares nothing out: DeepSpeed without ZeRO is not modelled\n  hint: 1, 2 or 3 "
       "would do; [runtime] name = \"pytorch\" has replicas");
-  EXPECT_EQ(
-      problem(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}})"),
-      "ds.json:1:63: error: zero_hpz_partition_size: secondary partitions (ZeRO++ hpZ) are not modelled yet\n  hint: "
-      "leave it out, or set 1");
+  EXPECT_NE(problem(R"({"zero_optimization": {"stage": 2, "zero_hpz_partition_size": 8}})")
+                .find("zero_hpz_partition_size: stages 1 and 2 partition no parameters\n  hint: stage 3"),
+            std::string::npos);
+  EXPECT_NE(problem(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 7}})")
+                .find("zero_hpz_partition_size = 7 does not divide 16 ranks\n  hint: as many as a node has"),
+            std::string::npos);
+  EXPECT_NE(problem(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8,
+                         "offload_param": {"device": "cpu"}}})")
+                .find("zero_hpz_partition_size: secondary partitions on the host (offload_param) are not modelled"),
+            std::string::npos);
   EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 2, "reduce_bucket_sizes": 8}})"),
             "ds.json:1:36: error: unknown key \"reduce_bucket_sizes\" in [zero_optimization]\n  hint: did you mean "
             "reduce_bucket_size?");
   EXPECT_EQ(problem(R"({"amp": {"enabled": true}, "zero_optimization": {"stage": 2}})"),
             "ds.json:1:9: error: [amp]: amp is not modelled yet\n  hint: leave it out");
+}
+
+TEST_F(DsConfigFile, GradientsOfStage1AddUpInFp32OnTheDeviceInBf16) {
+  const auto told = [&](const std::string& keys, const std::string& precision) {
+    return problem(R"({"data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 1)" + keys + "}}", "",
+                   "precision = \"" + precision + "\"");
+  };
+  EXPECT_EQ(told("", "bf16"), "");
+  EXPECT_EQ(told("", "fp16"),
+            "job.toml:13:1: error: grad_accum_dtype = \"fp32\" with stage 1 in fp16 is not modelled yet\n  "
+            "hint: precision = \"bf16\", stage 2, or leave it out");
+  EXPECT_EQ(told(R"(, "offload_optimizer": {"device": "cpu"})", "bf16"),
+            "job.toml:13:1: error: grad_accum_dtype = \"fp32\" with stage 1 and its optimizer on the host is "
+            "not modelled yet\n  hint: stage 2, or leave one of them out");
 }
 
 TEST_F(DsConfigFile, WhatIsSaidTwiceAgrees) {

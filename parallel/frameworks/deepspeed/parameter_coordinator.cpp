@@ -34,8 +34,15 @@ void ParameterCoordinator::gather(std::vector<std::size_t> parameters) {
   if (parameters.empty()) return;
   std::sort(parameters.begin(), parameters.end());
   for (const std::size_t p : parameters) available_ += parameters_[p].elements;
-  const std::shared_ptr<Gathering> gathering = parameters_.gather(parameters);
-  for (const std::size_t p : parameters) in_flight_[p] = gathering;
+  // __all_gather_params_: those of which neighbours have all by themselves first.
+  const auto others = std::stable_partition(parameters.begin(), parameters.end(),
+                                            [&](std::size_t p) { return parameters_[p].secondary.defined(); });
+  for (std::vector<std::size_t> together :
+       {std::vector(parameters.begin(), others), std::vector(others, parameters.end())}) {
+    if (together.empty()) continue;
+    const std::shared_ptr<Gathering> gathering = parameters_.gather(together);
+    for (const std::size_t p : together) in_flight_[p] = gathering;
+  }
   parameters_.release_persistent(parameters);
 }
 

@@ -26,9 +26,9 @@ std::vector<std::size_t> sub_groups(const std::vector<std::int64_t>& parts, std:
 
 // deepspeed.zero.Init, and defragment: the parts of all parameters lie one after another in the end, and what was made
 // on the way has gone back to the driver.
-PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& group, StreamId stream,
-                                             NamedParameters parameters, const PartsOnHost& host)
-    : s_(session), group_(group), stream_(stream), offload_(host.space) {
+PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& group, const DataGroup& neighbours,
+                                             StreamId stream, NamedParameters parameters, const PartsOnHost& host)
+    : s_(session), group_(group), neighbours_(neighbours), stream_(stream), offload_(host.space) {
   const NoGrad no_grad(s_);
   std::int64_t elements = 0;
   for (NamedParameter& p : parameters) {
@@ -78,6 +78,11 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
     Tensor whole = sized(p.partition, p.leaf->value.sizes);
     whole.gradient = p.leaf->value.gradient;
     p.leaf->value = std::move(whole);
+  }
+  // Each was whole for a moment; here it is put together again.
+  for (std::size_t p = 0; neighbours_.ranks > 1 && p < all_.size(); ++p) {
+    gather_now(std::span(&p, 1));
+    (void)free(p);
   }
 }
 
@@ -246,13 +251,36 @@ Tensor PartitionedParameters::on_device(std::size_t p) {
   return moved(s_, part, MemorySpace::Device, part.dtype, all_[p].name + ".part", Category::OffloadStaging);
 }
 
-void PartitionedParameters::gather_to_place(std::size_t p) {
+void PartitionedParameters::gather_to_place(std::size_t p, From from) {
   const PartitionedParameter& its = all_[p];
   if (alone()) return place(p, on_device(p));
   Tensor whole = s_.empty({its.each * group_.ranks}, its.partition.dtype, s_.process.label(its.name + ".gathered"),
                           Category::Temporaries);
-  s_.collective(group_.comm, CollectiveKind::AllGather, on_device(p), whole);
+  if (from == From::Secondary)
+    s_.collective(neighbours_.comm, CollectiveKind::AllGather, its.secondary, whole);
+  else
+    s_.collective(group_.comm, CollectiveKind::AllGather, on_device(p), whole);
   place(p, std::move(whole));
+}
+
+// _partition_param_sec.
+void PartitionedParameters::keep_secondary(std::size_t p) {
+  PartitionedParameter& its = all_[p];
+  if (neighbours_.ranks == 1 || its.secondary.defined()) return;
+  const NoGrad no_grad(s_);
+  const std::int64_t size = each(p, true), begin = size * neighbours_.rank;
+  its.secondary = s_.empty({size}, dtype_, s_.process.label(its.name + ".secondary"), Category::Parameters);
+  s_.launch({Operation::Fill, {0}}, {}, {its.secondary});
+  if (const std::int64_t held = std::clamp<std::int64_t>(its.elements - begin, 0, size); held > 0) {
+    const Tensor flat = sized(its.leaf->value.detached(), {its.elements});
+    s_.launch(Operation::Copy, {narrowed(flat, 0, begin, held)}, {narrowed(its.secondary, 0, 0, held)});
+  }
+  // Gathers are on a stream of their own, and no event orders them after this.
+  s_.process.synchronize(s_.process.record(s_.stream()));
+}
+
+void PartitionedParameters::forget_secondary() {
+  for (PartitionedParameter& p : all_) p.secondary = {};
 }
 
 std::shared_ptr<Gathering> PartitionedParameters::gather(std::vector<std::size_t> parameters) {
@@ -263,24 +291,26 @@ std::shared_ptr<Gathering> PartitionedParameters::gather(std::vector<std::size_t
   if (stays()) return made;
   const OnStream gathering(s_, stream_);
   if (alone()) {
-    for (const std::size_t p : made->parameters) gather_to_place(p);
+    for (const std::size_t p : made->parameters) gather_to_place(p, From::Parts);
     return made;
   }
+  const bool secondary = made->secondary = all_[made->parameters.front()].secondary.defined();
   if (made->parameters.size() == 1) {
-    gather_to_place(made->parameters.front());
+    gather_to_place(made->parameters.front(), secondary ? From::Secondary : From::Parts);
     return made;
   }
+  const DataGroup& among = secondary ? neighbours_ : group_;
   std::int64_t of_rank = 0;
-  for (const std::size_t p : made->parameters) of_rank += all_[p].each;
-  made->flat = s_.empty({of_rank * group_.ranks}, dtype_, "all_gather", Category::CommDp);
+  for (const std::size_t p : made->parameters) of_rank += each(p, secondary);
+  made->flat = s_.empty({of_rank * among.ranks}, dtype_, "all_gather", Category::CommDp);
   std::vector<Tensor> parts, places;
-  for (std::int64_t at = of_rank * group_.rank; const std::size_t p : made->parameters) {
-    parts.push_back(on_device(p));
-    places.push_back(narrowed(made->flat, 0, at, all_[p].each));
-    at += all_[p].each;
+  for (std::int64_t at = of_rank * among.rank; const std::size_t p : made->parameters) {
+    parts.push_back(secondary ? all_[p].secondary : on_device(p));
+    places.push_back(narrowed(made->flat, 0, at, each(p, secondary)));
+    at += each(p, secondary);
   }
   s_.launch(Operation::Copy, parts, places);
-  s_.collective(group_.comm, CollectiveKind::AllGather, made->flat, made->flat);  // in place
+  s_.collective(among.comm, CollectiveKind::AllGather, made->flat, made->flat);  // in place
   return made;
 }
 
@@ -288,7 +318,8 @@ std::shared_ptr<Gathering> PartitionedParameters::gather(std::vector<std::size_t
 void PartitionedParameters::wait(Gathering& gathering) {
   if (std::exchange(gathering.complete, true)) return;
   const OnStream copying(s_, stream_);
-  const std::int64_t of_rank = gathering.flat.defined() ? gathering.flat.elements() / group_.ranks : 0;
+  const std::int64_t ranks = gathering.secondary ? neighbours_.ranks : group_.ranks;
+  const std::int64_t of_rank = gathering.flat.defined() ? gathering.flat.elements() / ranks : 0;
   for (std::int64_t offset = 0; const std::size_t p : gathering.parameters) {
     PartitionedParameter& its = all_[p];
     its.status = Availability::Available;
@@ -296,15 +327,16 @@ void PartitionedParameters::wait(Gathering& gathering) {
     Tensor whole =
         s_.empty({its.elements}, its.partition.dtype, s_.process.label(its.name + ".gathered"), Category::Temporaries);
     std::vector<Tensor> pieces, places;
-    for (std::int64_t rank = 0, at = 0; at < its.elements; ++rank, at += its.each) {
-      const std::int64_t size = std::min(its.each, its.elements - at);
+    const std::int64_t part = each(p, gathering.secondary);
+    for (std::int64_t rank = 0, at = 0; at < its.elements; ++rank, at += part) {
+      const std::int64_t size = std::min(part, its.elements - at);
       pieces.push_back(narrowed(gathering.flat, 0, of_rank * rank + offset, size));
       places.push_back(narrowed(whole, 0, at, size));
     }
     s_.launch(Operation::Copy, pieces, places);
     places.clear();
     place(p, std::move(whole));
-    offset += its.each;
+    offset += part;
   }
 }
 
@@ -312,12 +344,13 @@ void PartitionedParameters::gather_now(std::span<const std::size_t> parameters) 
   ensure_read(parameters);
   for (const std::size_t p : parameters) {
     if (all_[p].status != Availability::NotAvailable) continue;
-    if (!stays()) gather_to_place(p);
+    if (!stays()) gather_to_place(p, From::Parts);
     all_[p].status = Availability::Available;
   }
 }
 
 Tensor PartitionedParameters::free(std::size_t p, Saved saved) {
+  keep_secondary(p);
   all_[p].status = Availability::NotAvailable;
   release_part(all_[p]);
   if (stays()) return {};

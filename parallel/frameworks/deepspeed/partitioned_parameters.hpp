@@ -27,6 +27,7 @@ struct PartitionedParameter {
   std::string name;
   std::shared_ptr<Leaf> leaf;           ///< what modules read; its value has no memory unless it is gathered
   Tensor partition;                     ///< ds_tensor; where it is swapped out, its file
+  Tensor secondary;                     ///< ds_secondary_tensor: of what neighbours hold together, where they do
   std::optional<SwappedPart> swapped;   ///< final_location is NVMe
   std::int64_t elements = 0, each = 0;  ///< of the whole; of every rank's part, the last of which may be padded
   Availability status = Availability::NotAvailable;
@@ -37,7 +38,8 @@ struct PartitionedParameter {
 /// Parameters that are gathered by one call, and wait in one buffer until the last of them is asked for.
 struct Gathering {
   std::vector<std::size_t> parameters;
-  Tensor flat;  ///< rank by rank; none where the only one was gathered to where it stays
+  Tensor flat;             ///< rank by rank; none where the only one was gathered to where it stays
+  bool secondary = false;  ///< of secondary parts
   bool complete = false;
 };
 
@@ -55,9 +57,10 @@ struct PartsOnHost {
 /// All parameters of a model, and how they come and go.
 class PartitionedParameters {
  public:
-  /// What is gathered is made and copied on `stream`.
-  PartitionedParameters(Session& session, const DataGroup& group, StreamId stream, NamedParameters parameters,
-                        const PartsOnHost& host);
+  /// What is gathered is made and copied on `stream`. Neighbours hold secondary parts together (hpZ), where there is
+  /// more than one of them.
+  PartitionedParameters(Session& session, const DataGroup& group, const DataGroup& neighbours, StreamId stream,
+                        NamedParameters parameters, const PartsOnHost& host);
 
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] PartitionedParameter& operator[](std::size_t p) { return all_[p]; }
@@ -71,7 +74,8 @@ class PartitionedParameters {
   [[nodiscard]] const DataGroup& group() const { return group_; }
   [[nodiscard]] StreamId stream() const { return stream_; }
 
-  /// all_gather_coalesced, of parameters in their order, none of which is available.
+  /// all_gather_coalesced, of parameters in their order, none of which is available, and all or none of which have
+  /// secondary parts.
   [[nodiscard]] std::shared_ptr<Gathering> gather(std::vector<std::size_t> parameters);
   /// AllGatherCoalescedHandle.wait.
   void wait(Gathering& gathering);
@@ -80,6 +84,8 @@ class PartitionedParameters {
   /// free_param. Where tensors that were saved share its memory, that is handed back.
   enum class Saved : std::uint8_t { AsItIs, ItsMemory };
   Tensor free(std::size_t p, Saved saved = Saved::AsItIs);
+  /// invalidate_secondary_tensor: parameters were updated.
+  void forget_secondary();
 
   /// Whether the rank's part of a parameter is in a file, and nobody has asked for it.
   [[nodiscard]] bool is_in_file(std::size_t p) const { return all_[p].swapped && !all_[p].swapped->buffer; }
@@ -107,11 +113,17 @@ class PartitionedParameters {
   /// _ensure_availability_of_partitioned_params.
   void ensure_read(std::span<const std::size_t> parameters);
   void release_part(PartitionedParameter& its);
-  void gather_to_place(std::size_t p);
+  enum class From : std::uint8_t { Parts, Secondary };
+  void gather_to_place(std::size_t p, From from);
+  void keep_secondary(std::size_t p);
+  /// Of a rank's part, or secondary part.
+  [[nodiscard]] std::int64_t each(std::size_t p, bool secondary) const {
+    return secondary ? all_[p].each * (group_.ranks / neighbours_.ranks) : all_[p].each;
+  }
   void place(std::size_t p, Tensor whole);
 
   Session& s_;
-  const DataGroup group_;
+  const DataGroup group_, neighbours_;
   const StreamId stream_;
   const std::optional<MemorySpace> offload_;
   DType dtype_;

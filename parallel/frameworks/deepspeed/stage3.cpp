@@ -12,9 +12,9 @@ Tensor flattened(const Tensor& x) { return sized(x, {x.elements()}); }
 
 }  // namespace
 
-Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
-               const Train& train, const Scaling& scaling, NamedParameters parameters, std::int64_t untied,
-               CausalLM& model)
+Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighbours, const ZeroHabits& habits,
+               const EagerHabits& eager, const Train& train, const Scaling& scaling, NamedParameters parameters,
+               std::int64_t untied, CausalLM& model)
     : s_(session),
       group_(group),
       habits_(habits),
@@ -22,7 +22,7 @@ Stage3::Stage3(Session& session, const DataGroup& group, const ZeroHabits& habit
       dtype_(train.precision),
       accumulation_(habits.accumulation.value_or(train.precision)),
       parameters_(
-          session, group, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters),
+          session, group, neighbours, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters),
           {habits.offload_parameters, habits.nvme.parameters ? &habits.nvme : nullptr, habits.sub_group_size, untied}),
       host_habits_(eager) {
   const NoGrad no_grad(s_);
@@ -442,6 +442,7 @@ void Stage3::step(const std::function<void()>& gradients_are_there) {
   const Tensor last_norm = std::exchange(norm_, unscaled(s_, scaled_norm, scaling_.loss_scale, NormType::Wide));
   for (SubGroup& group : groups_) update(group, scaled_norm, gradients_are_there);
   parameters_.gather_now(persistent_);  // _post_step
+  parameters_.forget_secondary();
 }
 
 void Stage3::update(SubGroup& group, const Tensor& scaled_norm, const std::function<void()>& gradients_are_there) {

@@ -22,8 +22,10 @@ class Stage3 {
  public:
   /// Of parameters that have no memory yet. The model's modules are hooked. `untied` elements were partitioned besides,
   /// of a weight that was tied to another then.
-  Stage3(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
-         const Train& train, const Scaling& scaling, NamedParameters parameters, std::int64_t untied, CausalLM& model);
+  /// `neighbours` hold secondary parts of parameters together.
+  Stage3(Session& session, const DataGroup& group, const DataGroup& neighbours, const ZeroHabits& habits,
+         const EagerHabits& eager, const Train& train, const Scaling& scaling, NamedParameters parameters,
+         std::int64_t untied, CausalLM& model);
 
   /// Whether the pass that begins is the last one of a step.
   void begin_backward(bool is_boundary) { is_boundary_ = is_boundary; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "parallel/frameworks/deepspeed/flat_parameters.hpp"
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
@@ -31,7 +32,7 @@ Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabit
   of_parameter_.resize(parameters_.size());
   for (const FlatSlice& slice : slices_) of_parameter_[slice.parameter] = slice;
   if (habits_.overlaps) s_.process.order_frees(reduction);
-  flatten();
+  flat_ = flatten(s_, layout_, parameters_, dtype_);
   if (habits_.offload_optimizer)
     make_host_state();
   else
@@ -42,42 +43,12 @@ Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabit
     parameters_[p].leaf->accumulated = [this, p](const Leaf&) { process_gradients(p); };
 }
 
-// Parameters are put one after another on the device.
-void Stage1And2::flatten() {
-  const NoGrad no_grad(s_);
-  const Session::Scope scope(s_, "flat");
-  flat_ = s_.empty({layout_.elements()}, dtype_, "parameters", Category::Parameters);
-  std::vector<Tensor> from, to;
-  for (const std::size_t p : layout_.order) {
-    from.push_back(flattened(parameters_[p].leaf->value));
-    to.push_back(narrowed(flat_, 0, layout_.offsets[p], layout_.sizes[p]));
-  }
-  s_.launch(Operation::Copy, from, to);
-  if (const std::int64_t used = layout_.used(); used < layout_.elements())
-    s_.launch({Operation::Fill, {0}}, {}, {narrowed(flat_, 0, used, layout_.elements() - used)});
-  from.clear();
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    Tensor& value = parameters_[layout_.order[i]].leaf->value;
-    Tensor moved = sized(to[i], value.sizes);
-    moved.gradient = value.gradient;
-    value = std::move(moved);
-  }
-}
-
 Tensor Stage1And2::own_part() const { return narrowed(flat_, 0, layout_.partition * group_.rank, layout_.partition); }
 
-// The rank's part is copied in fp32.
 void Stage1And2::make_state() {
+  master_ = wide_copy(s_, own_part());
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "flat");
-  const auto copied = [&](const Tensor& x, DType dtype, Category category) {
-    Tensor made = s_.empty(x.sizes, dtype, "partition", category);
-    s_.launch(Operation::Copy, {x}, {made});
-    return made;
-  };
-  Tensor partition = copied(own_part(), dtype_, Category::OptimizerMaster);
-  if (dtype_ != DType::FP32) partition = copied(partition, DType::FP32, Category::OptimizerMaster);
-  master_ = leaf(s_, partition);
   // initialize_optimizer_states: nothing comes of it but that it was there.
   (void)s_.empty({layout_.partition}, DType::FP32, "zero_gradient", Category::Temporaries);
 }

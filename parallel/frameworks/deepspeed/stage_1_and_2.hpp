@@ -52,7 +52,6 @@ class Stage1And2 {
     Tensor sum;  ///< of the rank's gradients, where they are added up in another type
   };
 
-  void flatten();
   void process_gradients(std::size_t parameter);
   void setup_buckets();
   void reduce_when_full(std::size_t parameter);

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "parallel/frameworks/deepspeed/bf16_optimizer.hpp"
+#include "parallel/frameworks/deepspeed/chosen_optimizer.hpp"
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
 #include "parallel/frameworks/deepspeed/stage3.hpp"
 #include "parallel/frameworks/deepspeed/stage_1_and_2.hpp"
@@ -29,6 +31,7 @@ class Training {
         input_(input),
         habits_(*input.runtime.eager),
         group_{groups.data, input.layout.data, place.data},
+        neighbours_{groups.secondary, habits_.zero->secondary_ranks, place.data % habits_.zero->secondary_ranks},
         state_(state) {
     // deepspeed.zero.Init: whatever modules make is of the type that is computed in.
     habits_.zero_init = partitions_parameters();
@@ -52,9 +55,8 @@ class Training {
       for (std::int32_t m = 0; m < its; ++m) {
         s_.process.at(step, m);
         batch_ = pytorch::collated_batch(s_, input_.train);
-        optimizer([&](auto& o) { o.begin_backward(m + 1 == its); });
         loss_ = forward();
-        backward(its);
+        backward(its, m + 1 == its);
         if (step == 1 && m == 0) s_.process.expect(passes);
       }
       s_.process.at(step, -1);
@@ -90,8 +92,10 @@ class Training {
     // How much is left of a gradient changes neither memory nor time: the usual norm.
     const Scaling scaling{habits_.zero->loss_scale, habits_.zero->clipping > 0 ? 1.0 : 0.0};
     if (partitions_parameters())
-      stage3_.emplace(s_, group_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters), untied(),
-                      *model_);
+      stage3_.emplace(s_, group_, neighbours_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters),
+                      untied(), *model_);
+    else if (takes_bf16_optimizer(input_.layout, input_.train, *habits_.zero))
+      bf16_.emplace(s_, group_, habits_, input_.train, scaling.largest, trained(std::move(parameters)));
     else
       stage_1_and_2_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
                              trained(std::move(parameters)));
@@ -139,6 +143,8 @@ class Training {
   void optimizer(const Use& use) {
     if (stage3_)
       use(*stage3_);
+    else if (bf16_)
+      use(*bf16_);
     else
       use(*stage_1_and_2_);
   }
@@ -165,12 +171,13 @@ class Training {
   }
 
   // DeepSpeedEngine.backward.
-  void backward(std::int64_t micro_batches) {
+  void backward(std::int64_t micro_batches, bool is_boundary) {
     const Tensor share = mul_number(s_, loss_, 1 / static_cast<double>(micro_batches));
-    const Tensor scaled = mul_number(s_, share, habits_.zero->loss_scale);
+    const Tensor scaled = bf16_ ? share : mul_number(s_, share, habits_.zero->loss_scale);  // which that one has not
     {
       const Tensor one = s_.empty({}, scaled.dtype, "loss_gradient");
       s_.launch({Operation::Fill, {1}}, {}, {one});
+      optimizer([&](auto& o) { o.begin_backward(is_boundary); });
       torch::backward(s_, scaled, one);
     }
     optimizer([](auto& o) { o.finish_backward(); });
@@ -184,10 +191,11 @@ class Training {
   const Communicators& groups_;
   const LoweringInput& input_;
   EagerHabits habits_;
-  const DataGroup group_;
+  const DataGroup group_, neighbours_;
   TrainingState* state_;
   std::optional<CausalLM> model_;
-  std::optional<Stage1And2> stage_1_and_2_;  ///< one of the two
+  std::optional<Stage1And2> stage_1_and_2_;  ///< one of the three
+  std::optional<Bf16Optimizer> bf16_;
   std::optional<Stage3> stage3_;
   std::vector<Tensor> batch_;  ///< the loop's variable, until the next one is there
   CausalLM::Outputs outputs_;
@@ -211,15 +219,21 @@ std::vector<std::int64_t> parameter_sizes(const LoweringInput& input) {
 // Where in a parameter a piece begins is said for the first rank that has one as large.
 std::vector<Role> roles(const LoweringInput& input) {
   const std::int64_t ranks = input.layout.data;
+  const ZeroHabits& habits = *input.runtime.eager->zero;
+  const std::int64_t neighbours = habits.secondary_ranks;
   const std::vector<std::int64_t> sizes = parameter_sizes(input);
-  const FlatLayout layout = flat_layout(
-      sizes, ranks, input.runtime.eager->zero->round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
+  const bool deals_out = habits.round_robin && !takes_bf16_optimizer(input.layout, input.train, habits);
+  const FlatLayout layout = flat_layout(sizes, ranks, deals_out ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
   return pytorch::roles_by(input.layout, [&](const Coordinates& place) {
     std::vector<std::pair<std::int64_t, std::int64_t>> pieces;
     if (input.layout.sharding == Sharding::Zero3) {
       for (const std::int64_t whole : sizes) {
         const std::int64_t each = (whole + ranks - 1) / ranks;
         pieces.emplace_back(whole, std::clamp<std::int64_t>(whole - each * place.data, 0, each));
+        if (neighbours == 1) continue;
+        const std::int64_t secondary = each * (ranks / neighbours);
+        const std::int64_t begin = secondary * (place.data % neighbours);
+        pieces.emplace_back(whole, std::clamp<std::int64_t>(whole - begin, 0, secondary));
       }
     } else {
       for (const FlatSlice& slice : layout.slices_of(place.data))

@@ -134,6 +134,23 @@ TEST(DataFlowOfJobs, IsExplainedOfFurtherTokens) {
       }
 }
 
+TEST(DataFlowOfJobs, IsExplainedUnderChoicesOfDeepSpeed) {
+  struct Choice {
+    const char *sharding, *switches;
+  };
+  for (const Choice& choice : {Choice{"zero1", "grad_accum_dtype = \"fp32\"\ngradient_clipping = 1.0"},
+                               Choice{"zero3", "zero_hpz_partition_size = 2\nstage3_max_reuse_distance = 300000000"}}) {
+    const std::string text = fmt::format(
+        "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 4\n"
+        "[model_override]\nnum_hidden_layers = 2\n[layout]\nsharding = \"{}\"\n[train]\nsequence_length = 64\n"
+        "micro_batch = 1\nglobal_batch = 8\nprecision = \"bf16\"\n[runtime]\nname = \"deepspeed\"\n"
+        "[runtime.switches]\n{}\n",
+        choice.sharding, choice.switches);
+    const Scenario scenario = parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+    EXPECT_EQ(unexplained(scenario), "") << choice.sharding << ", " << choice.switches;
+  }
+}
+
 // What no job shows any more is not known any more. (The tests above run before, in one process.)
 TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
   if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";

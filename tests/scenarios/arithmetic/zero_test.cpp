@@ -35,6 +35,7 @@ MathCase of(MathCase its, std::string model, std::string keys = "") {
 }
 
 const std::string buckets = "reduce_bucket_size = 3000\n";
+const std::string wide_sums = "grad_accum_dtype = \"fp32\"\n";
 // What was gathered goes after each module.
 const std::string releasing =
     "stage3_prefetch_bucket_size = 2000\nstage3_max_live_parameters = 20000\nstage3_max_reuse_distance = 1000\n"
@@ -51,6 +52,10 @@ INSTANTIATE_TEST_SUITE_P(Stage1, ArithmeticOfZero,
                                          twice(zero("accumulating", 1, 2, buckets)),
                                          zero("overlapped", 1, 2, buckets + "overlap_comm = true"),
                                          zero("not_contiguous", 1, 2, buckets + "contiguous_gradients = false"),
+                                         in(zero("bf16_optimizer", 1, 3, wide_sums), "bf16"),
+                                         twice(in(zero("bf16_optimizer_accumulating", 1, 2, wide_sums), "bf16")),
+                                         in(zero("bf16_optimizer_clipped", 1, 2, wide_sums + "gradient_clipping = 0.5"),
+                                            "bf16"),
                                          of(zero("tied", 1, 2, buckets), "qwen3-8b",
                                             "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = true")),
                          name_of);
@@ -82,6 +87,10 @@ INSTANTIATE_TEST_SUITE_P(
                     zero("checkpointed", 3, 2, buckets + releasing, "recompute = \"full\""),
                     zero("reentrant", 3, 2, buckets + releasing + "use_reentrant = true", "recompute = \"full\""),
                     zero("sub_groups", 3, 2, buckets + releasing + "sub_group_size = 5000"),
+                    zero("secondary", 3, 4, buckets + releasing + "zero_hpz_partition_size = 2"),
+                    twice(zero("secondary_uneven", 3, 6, buckets + releasing + "zero_hpz_partition_size = 3")),
+                    zero("secondary_checkpointed", 3, 4, buckets + releasing + "zero_hpz_partition_size = 4",
+                         "recompute = \"full\""),
                     in(zero("bf16", 3, 2, buckets + releasing), "bf16"),
                     of(zero("tied", 3, 2, buckets + releasing), "qwen3-8b",
                        "num_key_value_heads = 2\nhead_dim = 8\ntie_word_embeddings = true")),
