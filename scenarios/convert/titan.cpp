@@ -296,17 +296,18 @@ TomlTable titan_config(const Scenario& s) {
                                 key("enable_cpu_offload", s.runtime.eager.fully_shard.offload.has_value())};
   if (s.train.global_batch != s.train.micro_batch * s.layout.data)
     training.push_back(key("global_batch_size", s.train.global_batch));
+  std::vector<TomlKey> parallelism{
+      key("data_parallel_replicate_degree", std::int64_t{s.layout.data / std::max<std::int64_t>(group, 1)}),
+      key("data_parallel_shard_degree", std::int64_t{group}),
+      key("fsdp_reshard_after_forward", std::string(word(reshard_policy_names, titan.reshard))),
+      key("tensor_parallel_degree", std::int64_t{s.layout.tensor}),
+      key("disable_loss_parallel", !titan.loss_parallel),
+      key("pipeline_parallel_degree", std::int64_t{s.layout.pipeline}),
+      key("context_parallel_degree", std::int64_t{s.layout.context})};
+  if (s.layout.expert > 1) parallelism.push_back(key("expert_parallel_degree", std::int64_t{s.layout.expert}));
   return table_of(
       {key("model", table_of(std::move(model))), key("training", table_of(std::move(training))),
-       key("parallelism",
-           table_of(
-               {key("data_parallel_replicate_degree", std::int64_t{s.layout.data / std::max<std::int64_t>(group, 1)}),
-                key("data_parallel_shard_degree", std::int64_t{group}),
-                key("fsdp_reshard_after_forward", std::string(word(reshard_policy_names, titan.reshard))),
-                key("tensor_parallel_degree", std::int64_t{s.layout.tensor}),
-                key("disable_loss_parallel", !titan.loss_parallel),
-                key("pipeline_parallel_degree", std::int64_t{s.layout.pipeline}),
-                key("context_parallel_degree", std::int64_t{s.layout.context})})),
+       key("parallelism", table_of(std::move(parallelism))),
        key("activation_checkpoint", table_of(std::move(checkpoint))), key("compile", table_of(std::move(compile))),
        key("optimizer",
            table_of({key("name", std::string("AdamW")),
