@@ -90,8 +90,11 @@ TEST(ClusterReader, ConstantsOfTimeMayBeLeftOut) {
   const auto put = [&](std::string_view before, std::string_view line) { text.insert(text.find(before), line); };
   put("gemm = 0.75", "attention = 0.7\nattention_backward = 0.5\nsustained = 0.9\nepilogue = 0\nkernel_error = 0.1\n");
   put("[device.peak]", "kernel_latency = \"3 us\"\n");
+  put("[device.efficiency]", "fp64 = \"34 TFLOP/s\"\n");
   put("nics = 1", "collective_start = \"20 us\"\ncollective_step = \"5 us\"\n");
   const Cluster given = parse_cluster(text, "test.toml");
+  EXPECT_EQ(usual.device.peak.fp64, OperationRate{});
+  EXPECT_EQ(given.device.peak.fp64, OperationRate{34'000'000'000'000});
   EXPECT_EQ(given.device.kernel_latency, Duration{3'000'000});
   EXPECT_EQ(given.device.efficiency.attention, Ratio{700'000});
   EXPECT_EQ(given.device.efficiency.attention_backward, Ratio{500'000});
@@ -113,7 +116,7 @@ TEST(ClusterReader, ReadsEveryKey) {
       {100_MiB, 20_MiB, 200_MiB, "a test"},
       100,
       {OperationRate{989'400'000'000'000}, OperationRate{990'000'000'000'000}, OperationRate{495'000'000'000'000},
-       OperationRate{67'000'000'000'000}},
+       OperationRate{67'000'000'000'000}, OperationRate{}},
       3350_GBps,
       30_us,
       {},
