@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "scenarios/plan/detail/task_texts.hpp"
@@ -205,12 +206,33 @@ class Search {
     return bar;
   }
 
+  // Whether a list of the best needs one of them only: the same figures, or the same bytes of the same ranks in another
+  // order.
+  [[nodiscard]] bool are_twins(const Found& a, const Found& b) const {
+    const auto bytes = [](const Figures& f) { return std::tuple(f.allocated, f.device, f.device_upper, f.host_upper); };
+    if (bytes(a.figures) != bytes(b.figures)) return false;
+    if (a.figures.step == b.figures.step && a.figures.throughput == b.figures.throughput) return true;
+    const std::vector<std::size_t> x = space_.values_of(a.candidate), y = space_.values_of(b.candidate);
+    for (std::size_t axis = 0; axis < x.size(); ++axis)
+      if (x[axis] != y[axis] && space_.axes[axis].name != "layout.order") return false;
+    return true;
+  }
+
+  void keep_best(const Found& found) {
+    const auto twin = std::ranges::find_if(best_, [&](const Found& f) { return are_twins(f, found); });
+    if (twin != best_.end()) {
+      if (better(*twin, found)) return;
+      best_.erase(twin);
+    }
+    best_.insert(std::upper_bound(best_.begin(), best_.end(), found, better), found);
+    best_.resize(std::min(best_.size(), options_.top));
+  }
+
   void add(const Evaluated& evaluated) {
     switch (evaluated.verdict) {
       case Evaluated::Verdict::Fits:
         ++plan_.tiers.timed;
-        best_.insert(std::upper_bound(best_.begin(), best_.end(), evaluated.found, better), evaluated.found);
-        best_.resize(std::min(best_.size(), options_.top));
+        keep_best(evaluated.found);
         front_.push_back(evaluated.found);
         front_ = pareto_front(std::move(front_));
         break;

@@ -80,7 +80,7 @@ struct Plan {
   std::map<std::string, std::int64_t> dropped;  ///< combinations that are no candidates, by reason
   std::int64_t candidates = 0;
   TierCounts tiers;
-  std::vector<Found> best;   ///< that fit, best first
+  std::vector<Found> best;   ///< that fit, best first; of those that come to the same, the first
   std::vector<Found> front;  ///< that fit and that no other beats in memory and throughput both: by falling memory
   std::vector<Miss> near_misses;
   std::vector<Failed> failed;  ///< the first of them

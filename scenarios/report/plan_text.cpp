@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <sstream>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/io/quantity.hpp"
 #include "scenarios/plan/space_remarks.hpp"
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/detail/space_json.hpp"
@@ -45,16 +48,102 @@ void add_values(const Space& space, std::int64_t candidate, std::vector<std::str
 
 double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
 
+// What every candidate has to leave free; nothing where that is searched, too.
+std::optional<Bytes> headroom_of(const Space& space) {
+  const KeyPath key{"runtime", "headroom"};
+  for (const Axis& axis : space.axes)
+    if (std::ranges::count(axis.keys(), key) > 0) return std::nullopt;
+  const TomlValue* given = value_at(space.base, key);
+  const auto* text = given == nullptr ? nullptr : std::get_if<std::string>(&given->value);
+  return text == nullptr ? Bytes{} : parse_bytes(*text).bytes.value_or(Bytes{});
+}
+
+// Of a device, where the space has only such.
+std::optional<Bytes> capacity_of(const Space& space) {
+  std::optional<Bytes> found;
+  for (const auto& [name, cluster] : space.files.clusters) {
+    if (found && *found != cluster.device.capacity) return std::nullopt;
+    found = cluster.device.capacity;
+  }
+  return found;
+}
+
+// What the fullest device has left beyond its headroom; nothing where candidates differ in either.
+std::optional<std::string> to_spare(const Space& space, const Found& found) {
+  const std::optional<Bytes> capacity = capacity_of(space), headroom = headroom_of(space);
+  if (!capacity || !headroom) return std::nullopt;
+  return gib(*capacity - *headroom - found.figures.device_upper);
+}
+
+// "tensor 2, no sequence_parallel, recompute none": the values of these axes.
+std::string words(const Space& space, const std::vector<std::size_t>& axes, std::int64_t candidate) {
+  const std::vector<std::size_t> values = space.values_of(candidate);
+  std::string out;
+  for (const std::size_t a : axes) {
+    const std::string name = short_name(space.axes[a]), value = space.axes[a].values[values[a]].text;
+    const bool says_itself = value.find('=') != std::string::npos;
+    out += out.empty() ? "" : ", ";
+    out += value == "true" ? name : value == "false" ? "no " + name : says_itself ? value : name + ' ' + value;
+  }
+  return out;
+}
+
+// What candidates have in common, and in what they differ.
+struct Differences {
+  std::vector<std::size_t> common, differing;
+};
+template <class Candidates>
+Differences differences(const Space& space, const Candidates& listed) {
+  Differences made;
+  for (const std::size_t a : telling_axes(space)) {
+    const auto value = [&](const auto& f) { return space.values_of(f.candidate)[a]; };
+    const bool same = std::ranges::all_of(listed, [&](const auto& f) { return value(f) == value(listed.front()); });
+    (same ? made.common : made.differing).push_back(a);
+  }
+  return made;
+}
+
+constexpr std::size_t brief_columns = 100;
+
+// A table, and beside each of its rows what its candidate is, on as many lines as that takes.
+template <class Candidates>
+std::string brief_table(const Space& space, const std::string& title, const Candidates& listed,
+                        const std::vector<std::vector<std::string>>& rows) {
+  const Differences axes = differences(space, listed);
+  const std::string common = words(space, axes.common, listed.front().candidate);
+  std::string out =
+      folded(fmt::format("\n{}{}{}\n", title, common.empty() ? "" : ", all with ", common), brief_columns);
+  std::istringstream left(table(rows));
+  std::size_t width = 0;
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(left, line); width = std::max(width, line.size())) lines.push_back(line);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    out += lines[i];
+    std::size_t used = lines[i].size();
+    if (i > 0)
+      for (const std::string& part :
+           wrapped(words(space, axes.differing, listed[i - 1].candidate), brief_columns - width - 2)) {
+        if (part.empty()) continue;
+        out += std::string(width + 2 - used, ' ') + part + '\n';
+        used = 0;
+      }
+    if (used != 0) out += '\n';
+  }
+  return out;
+}
+
 std::string found_table(const Space& space, const std::vector<Found>& found) {
   // Of the fullest node, where any candidate has something there.
   const bool hosts = std::ranges::any_of(found, [](const Found& f) { return f.figures.host_upper > Bytes{}; });
-  std::vector<std::string> figures{"tokens/s", "step", "device up to", "allocated"};
+  std::vector<std::string> figures{"tokens/s", "step", "device up to"};
+  const bool spare = !found.empty() && to_spare(space, found.front());
+  if (spare) figures.emplace_back("to spare");
   if (hosts) figures.emplace_back("host up to");
   std::vector<std::vector<std::string>> rows{header(space, figures)};
   for (const Found& f : found) {
     std::vector<std::string> row{fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput),
-                                 fmt::format("{:.3f} s", seconds(f.figures.step)), gib(f.figures.device_upper),
-                                 gib(f.figures.allocated)};
+                                 fmt::format("{:.3f} s", seconds(f.figures.step)), gib(f.figures.device_upper)};
+    if (spare) row.push_back(*to_spare(space, f));
     if (hosts) row.push_back(gib(f.figures.host_upper));
     add_values(space, f.candidate, row);
     rows.push_back(std::move(row));
@@ -117,14 +206,19 @@ Json found_json(const Space& space, const std::vector<Found>& found) {
   return list;
 }
 
-// Of a device, where the space has only such.
 Json capacity_json(const Space& space) {
-  std::optional<Bytes> found;
-  for (const auto& [name, cluster] : space.files.clusters) {
-    if (found && *found != cluster.device.capacity) return nullptr;
-    found = cluster.device.capacity;
-  }
-  return found ? Json(found->count()) : Json(nullptr);
+  const std::optional<Bytes> capacity = capacity_of(space);
+  return capacity ? Json(capacity->count()) : Json(nullptr);
+}
+
+std::string verdict(const Space& space, const Plan& plan) {
+  std::string out = plan.best.empty() ? fmt::format("no, none of {} candidates fits\n", plan.candidates)
+                                      : fmt::format("yes: the best of {} candidates makes {:.0f} tokens/s per device\n",
+                                                    plan.candidates, plan.best.front().figures.throughput);
+  if (const std::optional<Bytes> headroom = headroom_of(space))
+    out += fmt::format("  {} must stay free on every device ([runtime] headroom, or --headroom)\n",
+                       *headroom == Bytes{} ? "nothing" : gib(*headroom));
+  return out;
 }
 
 std::string csv_field(const std::string& text) {
@@ -148,14 +242,43 @@ std::string space_text(const Space& space) {
   return out;
 }
 
-std::string plan_text(const Space& space, const Plan& plan) {
-  std::string out;
+std::string brief_text(const Space& space, const Plan& plan) {
+  std::string out = verdict(space, plan);
   if (plan.best.empty()) {
-    out += fmt::format("no, none of {} candidates fits\n", plan.candidates);
-  } else {
-    const Found& best = plan.best.front();
-    out += fmt::format("yes: the best of {} candidates makes {:.0f} tokens/s per device\n", plan.candidates,
-                       best.figures.throughput);
+    constexpr std::size_t shown = 3;
+    const std::vector<Miss> nearest(
+        plan.near_misses.begin(),
+        plan.near_misses.begin() + static_cast<std::ptrdiff_t>(std::min(plan.near_misses.size(), shown)));
+    std::vector<std::vector<std::string>> rows{{"layout", "lacks"}};
+    for (const Miss& m : nearest)
+      rows.push_back({fmt::format("#{}", m.candidate),
+                      fmt::format("{}{}", m.exact ? "" : "at least ", gib(std::max(m.lacks, m.host_lacks)))});
+    if (!nearest.empty()) out += brief_table(space, "near misses", nearest, rows);
+    return out + "\nnext: more --gpus, or --show-space: what else can be searched (--with AXIS)\nall of it: -v\n";
+  }
+  std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "device up to"}};
+  const bool spare = to_spare(space, plan.best.front()).has_value();
+  if (spare) rows.front().emplace_back("to spare");
+  for (const Found& f : plan.best) {
+    rows.push_back(
+        {fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput), gib(f.figures.device_upper)});
+    if (spare) rows.back().push_back(*to_spare(space, f));
+  }
+  out += brief_table(space, "best", plan.best, rows);
+  const Found& lowest =
+      *std::ranges::min_element(plan.front, {}, [](const Found& f) { return f.figures.device_upper; });
+  if (plan.front.size() > 1)
+    out +=
+        fmt::format("\nless memory for less throughput: {} layouts, down to {} at {:.0f} tokens/s (#{})\n",
+                    plan.front.size(), gib(lowest.figures.device_upper), lowest.figures.throughput, lowest.candidate);
+  return out +
+         "\nnext: the same with --write-scenarios DIR writes these as files that predict takes\n"
+         "all of it, near misses and why the others fall: -v\n";
+}
+
+std::string plan_text(const Space& space, const Plan& plan) {
+  std::string out = verdict(space, plan);
+  if (!plan.best.empty()) {
     out += "\nbest\n" + found_table(space, plan.best);
     out += "\nfront: less memory only for less throughput\n" + found_table(space, plan.front);
   }

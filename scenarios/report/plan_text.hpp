@@ -7,7 +7,9 @@
 
 namespace tidemark::scenarios {
 
-/// The answer of `plan` on one screen: yes or no, the best, the front, near misses, what was dropped and why.
+/// The answer of `plan` in 100 columns: yes or no, the best by what they differ in, and what to ask next.
+[[nodiscard]] std::string brief_text(const Space& space, const Plan& plan);
+/// All of it, however wide: yes or no, the best, the front, near misses, what was dropped and why.
 [[nodiscard]] std::string plan_text(const Space& space, const Plan& plan);
 /// The same as JSON, "tidemark.plan/1".
 [[nodiscard]] std::string plan_json(const Space& space, const Plan& plan);

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -211,6 +213,39 @@ TEST(Plan, CandidatesThatCannotBeJudgedDoNotEndTheSearch) {
   std::int64_t dropped = 0;
   for (const auto& [reason, count] : found.dropped) dropped += count;
   EXPECT_EQ(found.combinations, dropped + found.candidates);
+}
+
+TEST(Plan, ListsOneOfThoseThatComeToTheSameInAHundredColumns) {
+  SmallSpace small;
+  small.top =
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+      "model_override.num_hidden_layers = 4\nruntime.headroom = \"3 GiB\"\n";
+  small.train =
+      "sequence_length = 1024\nglobal_batch = 16\ncross_entropy = \"te\"\nhidden_dropout = 0.0\nattention_dropout = "
+      "0.0\n";
+  small.axes = {{"layout.order", {"\"tp-cp-ep-dp-pp\"", "\"tp-cp-ep-pp-dp\""}},
+                {"layout.pipeline", {"2"}},
+                {"layout.tensor", {"1", "2"}},
+                {"layout.sharding", {"\"none\"", "\"zero1\""}},
+                {"train.recompute", {"\"none\"", "\"full\""}},
+                {"train.gradient_dtype", {"\"fp32\"", "\"bf16\""}},
+                {"train.micro_batch", {"1", "2"}}};
+  const Space space = space_of(small);
+  const Plan found = plan(space, {});
+  EXPECT_EQ(found.best.size(), 10);
+  for (const Found& a : found.best)
+    for (const Found& b : found.best)
+      if (a.candidate != b.candidate) {
+        EXPECT_NE(std::tuple(a.figures.device_upper, a.figures.allocated, a.figures.device),
+                  std::tuple(b.figures.device_upper, b.figures.allocated, b.figures.device))
+            << a.candidate << ' ' << b.candidate;
+      }
+  const std::string text = brief_text(space, found);
+  EXPECT_NE(text.find("\n  3.00 GiB must stay free on every device"), std::string::npos) << text;
+  EXPECT_NE(text.find("to spare"), std::string::npos);
+  EXPECT_EQ(text.find("allocated"), std::string::npos);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100) << line;
 }
 
 TEST(Plan, CountsEveryCombinationOnce) {
