@@ -32,8 +32,8 @@ struct JobOutline {
   std::vector<std::size_t> role_of_program;  ///< by program of the outline: whose it is
   RepeatingWorkload outline;                 ///< one program for each class of roles that take equally long
   Prices prices;
-  Folding folding;   ///< of the outline at `prices`
-  TimePrices times;  ///< of `folding`, where transfers share links
+  Folding folding;         ///< of the outline at `prices`
+  TimePrices times;        ///< of `folding`, where transfers share links
   bool borrowing = false;  ///< some frees wait for other streams
 
   [[nodiscard]] LoweringInput lowering() const { return {built, scenario.layout, scenario.train, runtime}; }
