@@ -50,8 +50,8 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   throw InputError(Problem{
       .file = "tidemark",
       .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-      .hint = "predict, explain, estimate, plan, advise, capacity, compare, replay, validate, report, convert and "
-              "list are; see tidemark --help"});
+      .hint = "predict, explain, estimate, plan, advise, capacity, compare, replay, validate, report, convert, list "
+              "and completion are; see tidemark --help"});
 }
 
 void refuse_empty_texts(const CLI::App& app) {

@@ -126,7 +126,7 @@ TEST_F(Cli, WrongUsageIsTwo) {
   EXPECT_EQ(run("calibrate").err,
             "tidemark: error: calibrate is not there yet\n  hint: predict, explain, estimate, plan, advise, capacity, "
             "compare, "
-            "replay, validate, report, convert and list are; see tidemark --help\n");
+            "replay, validate, report, convert, list and completion are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.
