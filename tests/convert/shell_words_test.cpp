@@ -35,6 +35,7 @@ TEST(ShellWords, Arrays) {
   EXPECT_EQ(read("A=(--a 1 # one\n  --b \"2 3\"\n)\nA+=(--c)\nrun \"${A[@]}\" ${A[@]} ${#A[@]} ${A[1]}"),
             "run|--a|1|--b|2 3|--c|--a|1|--b|2|3|--c|5|1|\n");
   EXPECT_EQ(read("E=()\nrun \"${E[@]}\" x"), "run|x|\n");
+  EXPECT_EQ(read("E=()\nrun $E ${E:?} x"), "run|x|\n");
 }
 
 TEST(ShellWords, WhatOnlyRunningItTellsIsMarkedWhereItIs) {
@@ -60,6 +61,16 @@ TEST(ShellWords, RedirectionsPipesAndHereDocuments) {
 TEST(ShellWords, TheEnvironmentOfACommandAndOfTheScript) {
   const ShellScript script = read_shell("export A=1\nB=2\nC=3 run x\nexport B", "job.sh");
   EXPECT_EQ(script.exported, (std::map<std::string, std::string>{{"A", "1"}, {"B", "2"}, {"C", "3"}}));
+}
+
+TEST(ShellWords, OnlyWhatIsExportedIs) {
+  const ShellScript script = read_shell("declare A=1; export B=2; readonly C=3; export C", "job.sh");
+  EXPECT_EQ(script.exported, (std::map<std::string, std::string>{{"B", "2"}, {"C", "3"}}));
+  EXPECT_EQ(read("bash -c 'N=2; run $N'", {{"N", "8"}}), "run|8|\n");
+}
+
+TEST(ShellWords, BytesThatAreNoTextEndNowhere) {
+  EXPECT_EQ(read(std::string("run\0x y", 7)), std::string("run\0x|y|\n", 9));
 }
 
 TEST(ShellWords, SlurmSaysHowManyThereAre) {

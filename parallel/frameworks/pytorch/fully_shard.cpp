@@ -107,24 +107,22 @@ void UnitParameters::unshard() {
   gathered_event_ = s_.process.record(CommContext::all_gather);
 }
 
+Tensor UnitParameters::from_host(const ShardedParameter& p) {
+  Tensor moved = s_.empty(p.padded.sizes, p.padded.dtype, "from_host", Category::OffloadStaging);
+  s_.copy(p.padded, moved);
+  if (!casts(p)) return moved;
+  Tensor cast = s_.empty(moved.sizes, p.unsharded->value.dtype, "all_gather_input", Category::OffloadStaging);
+  s_.launch(Operation::Copy, {moved}, {cast});
+  return cast;
+}
+
 // _get_param_all_gather_inputs: all at once into one flat tensor where they are cast; one by one where they come from
 // the host, as they are kept, and are cast here.
 std::vector<Tensor> UnitParameters::all_gather_inputs() {
   std::vector<Tensor> inputs;
   for (const ShardedParameter& p : parameters_) inputs.push_back(p.padded);
   if (habits_.offload) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      Tensor& input = inputs[i];
-      Tensor moved = s_.empty(input.sizes, input.dtype, "from_host", Category::OffloadStaging);
-      s_.copy(input, moved);
-      if (casts(parameters_[i])) {
-        const DType type = parameters_[i].unsharded->value.dtype;
-        Tensor cast = s_.empty(moved.sizes, type, "all_gather_input", Category::OffloadStaging);
-        s_.launch(Operation::Copy, {moved}, {cast});
-        moved = std::move(cast);
-      }
-      input = std::move(moved);
-    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = from_host(parameters_[i]);
     // cudaMemcpyAsync returns once it has what is pageable.
     if (habits_.offload == MemorySpace::Pageable) s_.process.synchronize(s_.process.record(s_.stream()));
     return inputs;
@@ -171,7 +169,10 @@ void UnitParameters::cast_own() {
   for (ShardedParameter& p : parameters_) {
     Tensor& value = p.unsharded->value;
     Tensor cast = p.padded;
-    if (casts(p)) {
+    if (habits_.offload) {
+      cast = from_host(p);
+      if (habits_.offload == MemorySpace::Pageable) s_.process.synchronize(s_.process.record(s_.stream()));
+    } else if (casts(p)) {
       cast = s_.empty(p.padded.sizes, value.dtype, "all_gather_input", Category::CommDp);
       s_.launch(Operation::Copy, {p.padded}, {cast});
     }

@@ -99,6 +99,7 @@ class UnitParameters {
   void reduce(const std::vector<ShardedParameter*>& reduced, std::vector<Tensor> gradients);
   void keep_reduced(const std::vector<ShardedParameter*>& reduced, const Tensor& output);
   void keep_on_host(ShardedParameter& parameter, const Tensor& gradient);
+  [[nodiscard]] Tensor from_host(const ShardedParameter& parameter);
   [[nodiscard]] std::vector<Tensor> all_gather_inputs();
   [[nodiscard]] Reduction reduction() const;
 

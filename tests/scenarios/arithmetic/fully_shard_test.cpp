@@ -171,6 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
         on_host(flat("flat_offloaded_replicas", 4, "shard_group = 2", "", "use_orig_params = true")),
         on_host(flat("flat_offloaded_clipped", 2, "", "recompute = \"full\"", "max_grad_norm = 1.0")),
         on_host(in_bf16(flat("flat_offloaded_bf16", 2, "", "", "use_orig_params = true"))),
+        on_host(sharded("offloaded_alone", 1)), on_host(in_bf16(sharded("offloaded_alone_bf16", 1))),
         on_host(twice(titan("titan_offloaded", 2, "0.2"))), on_host(in_bf16(titan("titan_offloaded_bf16", 3, "0.2.2"))),
         on_host(plain("saved"), "activations"), on_host(plain("saved_pinned", "", "pin_memory = true"), "activations"),
         on_host(twice(plain("saved_checkpointed", "recompute = \"full\"", "pin_memory = true")), "activations"),
