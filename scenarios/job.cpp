@@ -57,7 +57,7 @@ void settle_tokens(Scenario& scenario) {
 }
 
 // Through DeepEP's buffers nothing of NCCL goes.
-void price_token_buffers(const JobOutline& job, Prices& prices) {
+void price_token_buffers(const PricedJob& job, Prices& prices) {
   const CommSlot slot = communicators_of(job.lowering()).token_buffers;
   if (!slot.valid()) return;
   const Layout& layout = job.scenario.layout;
@@ -168,11 +168,13 @@ TimingClasses classes_of(const Scenario& scenario, const LoweringInput& input, c
 
 }  // namespace
 
-JobOutline::JobOutline(const Scenario& asked, Steps whole)
-    : scenario(settled(asked)),
+PricedJob::PricedJob(Scenario its)
+    : scenario(std::move(its)),
       runtime(runtime_of(scenario)),
       built(build_model(scenario.model, model_options_of(scenario))),
-      roles(parallel::roles(lowering())) {
+      roles(parallel::roles(lowering())) {}
+
+JobOutline::JobOutline(const Scenario& asked, Steps whole) : PricedJob(settled(asked)) {
   TimingClasses classes = classes_of(scenario, lowering(), roles, whole);
   outline = std::move(classes.workload);
   role_of_program = std::move(classes.role_of_program);
@@ -186,11 +188,9 @@ JobOutline::JobOutline(const Scenario& asked, Steps whole)
   times = price_time(calls, folding, scenario.cluster, router);
 }
 
-Job::Job(JobOutline its) : JobOutline(std::move(its)) {
-  timed = unrolled({std::exchange(outline.programs, {}), outline.program_of_rank, outline.communicators});
-}
+Job::Job(JobOutline&& its) : PricedJob(std::move(its)), timed(unrolled(std::move(its.outline))) {}
 
-const Role& JobOutline::role_of(Rank rank) const {
+const Role& PricedJob::role_of(Rank rank) const {
   const auto found = std::find_if(roles.begin(), roles.end(), [&](const Role& role) {
     return std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end();
   });

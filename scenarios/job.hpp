@@ -17,39 +17,51 @@
 
 namespace tidemark::scenarios {
 
-/// What a scenario becomes before anything is simulated: every value of the flow, in order. Throws InternalError where
-/// its programs are not sound.
-struct JobOutline {
-  /// Steps before the last may be as short as there can be, where only the last one matters.
-  enum class Steps : std::uint8_t { All, Last };
-
-  explicit JobOutline(const Scenario& scenario, Steps whole = Steps::All);
+/// What a scenario becomes before anything is simulated: every value of the flow, in order, but its programs.
+struct PricedJob {
+  explicit PricedJob(Scenario its);
 
   Scenario scenario;  ///< its attention kernel settled
   Runtime runtime;
   BuiltModel built;
   std::vector<Role> roles;
-  std::vector<std::size_t> role_of_program;  ///< by program of the outline: whose it is
-  RepeatingWorkload outline;                 ///< one program for each class of roles that take equally long
+  std::vector<std::size_t> role_of_program;  ///< whose each program on the clock is
   Prices prices;
-  Folding folding;         ///< of the outline at `prices`
+  Folding folding;         ///< of the programs at `prices`
   TimePrices times;        ///< of `folding`, where transfers share links
   bool borrowing = false;  ///< some frees wait for other streams
 
   [[nodiscard]] LoweringInput lowering() const { return {built, scenario.layout, scenario.train, runtime}; }
   [[nodiscard]] const Role& role_of(Rank rank) const;
+};
+
+/// With one program for each class of roles that take equally long, as passes and how often they repeat. Throws
+/// InternalError where programs are not sound.
+struct JobOutline : PricedJob {
+  /// Steps before the last may be as short as there can be, where only the last one matters.
+  enum class Steps : std::uint8_t { All, Last };
+
+  explicit JobOutline(const Scenario& asked, Steps whole = Steps::All);
+
+  RepeatingWorkload outline;
+
   /// The program that stands for the role on the clock.
   [[nodiscard]] std::size_t program_of(const Role& role) const {
     return static_cast<std::size_t>(outline.program_of_rank[role.ranks.front().index()]);
   }
 };
 
-/// With its programs op by op.
-struct Job : JobOutline {
-  explicit Job(const Scenario& its) : Job(JobOutline(its)) {}
-  explicit Job(JobOutline its);
+/// With the same programs op by op.
+struct Job : PricedJob {
+  explicit Job(const Scenario& asked) : Job(JobOutline(asked)) {}
+  explicit Job(JobOutline&& its);
 
-  Workload timed;  ///< what runs on the clock: the outline's programs, which leaves it without any
+  Workload timed;
+
+  /// The program that stands for the role on the clock.
+  [[nodiscard]] std::size_t program_of(const Role& role) const {
+    return static_cast<std::size_t>(timed.program_of_rank[role.ranks.front().index()]);
+  }
 };
 
 /// The scenario with what it leaves to its device decided. Throws InputError where it cannot be lowered, or its

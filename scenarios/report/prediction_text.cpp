@@ -82,6 +82,10 @@ std::string question(const Prediction& p) {
                   ? fmt::format(", context {}", s.layout.context)
                   : fmt::format(", context {} ({})", s.layout.context, word(context_kind_names, s.layout.context_kind));
   layout += fmt::format(", pipeline {}, data {}", s.layout.pipeline, s.layout.data);
+  if (s.model.experts) {
+    layout += fmt::format(", expert {}", s.layout.expert);
+    if (s.layout.experts_tensor() != s.layout.tensor) layout += fmt::format(" x tensor {}", s.layout.experts_tensor());
+  }
   if (s.layout.sharding == Sharding::Zero1) layout += ", optimizer sharded (zero1)";
   if (s.layout.sharding == Sharding::Zero2) layout += ", optimizer and gradients sharded (zero2)";
   if (s.layout.sharding == Sharding::Zero3) layout += ", fully sharded (zero3)";

@@ -69,8 +69,8 @@ TEST(ShellWords, OnlyWhatIsExportedIs) {
   EXPECT_EQ(read("bash -c 'N=2; run $N'", {{"N", "8"}}), "run|8|\n");
 }
 
-TEST(ShellWords, BytesThatAreNoTextEndNowhere) {
-  EXPECT_EQ(read(std::string("run\0x y", 7)), std::string("run\0x|y|\n", 9));
+TEST(ShellWords, BytesThatAreNoTextAreReadOver) {
+  EXPECT_EQ(read(std::string("\0 y\nrun\0x", 9)), std::string("\0|y|\nrun\0x|\n", 12));
 }
 
 TEST(ShellWords, SlurmSaysHowManyThereAre) {

@@ -97,6 +97,11 @@ TEST(CrowdedJobs, JsonSaysBothEndsWhereTheyDiffer) {
   EXPECT_EQ(prediction_json(predict(job("", "expert = 1"))).find("with_more_tokens"), std::string::npos);
 }
 
+TEST(CrowdedJobs, TextSaysHowExpertsAreSharedOut) {
+  EXPECT_NE(prediction_text(predict(job(""))).find(", expert 4"), std::string::npos);
+  EXPECT_NE(prediction_text(predict(job("", "expert = 1"))).find(", expert 1"), std::string::npos);
+}
+
 // ---- sampled routings
 
 // Of the job's tokens, how many choose each expert of a layer: two different ones each, the first as stated, the second

@@ -129,7 +129,7 @@ TEST(ExactTime, EndsAreThoseOfTheTimeline) {
     EXPECT_EQ(ends.events, timeline.events);
     for (std::size_t c = 0; c < ends.classes.size(); ++c)
       EXPECT_EQ(ends.classes[c].step_ends, timeline.classes[c].step_ends);
-    EXPECT_EQ(simulate_ends(job).end, timeline.end);
+    EXPECT_EQ(simulate_ends(JobOutline(scenario)).end, timeline.end);
   }
 }
 
