@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -59,10 +60,10 @@ DurationBounds GroupPrices::collective(CollectiveKind kind, Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
   for (const std::vector<CollectivePlan>& plans : plans_of(kind)) {
-    const CollectivePlan& plan = plans[best_plan(fabric, plans, size)];
+    const CollectivePlan& plan = plans[best_plan(plans, size)];
     const Duration its = alone(fabric, plan, size);
     bounds.low = std::min(bounds.low, its - Duration{1});
-    bounds.high = std::max(bounds.high, shared_by(its, plan.latency, places_.sharers));
+    bounds.high = std::max(bounds.high, shared_by(its, besides_links(plan, size), places_.sharers));
   }
   return bounds;
 }
@@ -71,10 +72,12 @@ DurationBounds GroupPrices::message(Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
   for (const std::vector<std::int32_t>& devices : places_.groups) {
+    std::optional<MessageChannels> channels;  // of pairs each its own
+    if (places_.messages == MessageRoute::Group) channels = message_channels(fabric, devices);
     for (std::size_t i = 0; i < devices.size(); ++i) {
       const std::int32_t here = devices[i], there = devices[(i + 1) % devices.size()];
       for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
-        const TransferPrice price = message_price(fabric, from, to, size);
+        const TransferPrice price = message_price(fabric, from, to, size, PriceModel::Routed, channels);
         const Duration its = alone(price, fabric);
         bounds.low = std::min(bounds.low, its - Duration{1});
         bounds.high = std::max(bounds.high, shared_by(its, price.latency, places_.sharers));
