@@ -29,6 +29,7 @@ class Builder {
     fabric_.node = cluster.node;
     fabric_.shape = cluster.fabric;
     fabric_.compute_capability = cluster.device.compute_capability;
+    fabric_.calibration = cluster.calibration;
     fabric_.devices = devices;
     fabric_.nodes = (devices + cluster.node.devices - 1) / cluster.node.devices;
     fabric_.nic_slots = std::min(cluster.node.nics, cluster.node.devices);

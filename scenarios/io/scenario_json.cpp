@@ -192,8 +192,16 @@ Json as_json(const Host& host) {
 }
 
 Json as_json(const Cluster& cluster) {
-  return {{"name", cluster.name},          {"device", as_json(cluster.device)}, {"host", as_json(cluster.host)},
-          {"node", as_json(cluster.node)}, {"fabric", fabric_json(cluster)},    {"nccl", as_json(cluster.nccl)}};
+  Json json = {{"name", cluster.name},          {"device", as_json(cluster.device)}, {"host", as_json(cluster.host)},
+               {"node", as_json(cluster.node)}, {"fabric", fabric_json(cluster)},    {"nccl", as_json(cluster.nccl)}};
+  if (const Calibration* its = cluster.calibration.get())
+    json["calibration"] = {{"name", its->name},
+                           {"source", its->source},
+                           {"kernels", its->kernels.size()},
+                           {"collectives", its->collectives.size()},
+                           {"messages", its->messages.size()},
+                           {"copies", its->copies.size()}};
+  return json;
 }
 
 Json as_json(const Layout& layout) {

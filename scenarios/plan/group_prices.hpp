@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "scenarios/namespace.hpp"
@@ -53,6 +54,8 @@ class GroupPrices {
     std::map<CollectiveKind, Plans> plans;
   };
   [[nodiscard]] const Plans& plans_of(CollectiveKind kind) const;
+  [[nodiscard]] std::optional<TimeByPoints> measured_of(CollectiveKind kind, const std::vector<std::int32_t>& devices,
+                                                        Bytes size) const;
 
   GroupPlaces places_;
   std::unique_ptr<Known> known_;
