@@ -29,15 +29,14 @@ Communicators communicators_of(const LoweringInput& input) {
   const bool counts_together =
       model.experts && (model.experts->correction_bias || input.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
   const bool several = input.layout.expert * input.layout.experts_tensor() > 1;  // ranks share a layer's experts
-  return communicators(
-      input.layout,
-      {.embedding_at_both_ends = model.embeds_at_both_ends(),
-       .experts = model.experts.has_value(),
-       .secondary_ranks = secondary_ranks(input.runtime),
-       .counts_together = counts_together,
-       .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several,
-       .further_tokens = model.next_tokens > 0},
-      input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
+  return communicators(input.layout,
+                       {.embedding_at_both_ends = model.embeds_at_both_ends(),
+                        .experts = model.experts.has_value(),
+                        .secondary_ranks = secondary_ranks(input.runtime),
+                        .counts_together = counts_together,
+                        .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several,
+                        .further_tokens = model.next_tokens > 0},
+                       input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 
 std::int64_t micro_batches_of(const Train& train, const Layout& layout) {

@@ -82,10 +82,10 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.quantized.input_sets_type = versions.bitsandbytes < Version{0, 47};
   habits.quantized.converts_once = versions.bitsandbytes >= Version{0, 50};
   habits.caches_keys = asked.caches_keys;
-  habits.copies_into_cache = versions.transformers >= Version{4, 54};      // cache_utils.py DynamicLayer.update
-  habits.pairs_keys = versions.transformers < Version{4, 54};  // gpt_bigcode/modeling_gpt_bigcode.py: key_value
-  habits.caches_checkpointed = versions.transformers < Version{4, 53};     // … its loop asked for presents all the same
-  habits.repeats_keys = versions.transformers < Version{4, 54};            // integrations/sdpa_attention.py: enable_gqa
+  habits.copies_into_cache = versions.transformers >= Version{4, 54};  // cache_utils.py DynamicLayer.update
+  habits.pairs_keys = versions.transformers < Version{4, 54};          // gpt_bigcode/modeling_gpt_bigcode.py: key_value
+  habits.caches_checkpointed = versions.transformers < Version{4, 53};  // … its loop asked for presents all the same
+  habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
   habits.repeats_keys_for_flash = versions.transformers < Version{4, 48};  // models had classes of their own for it
   habits.upcasts_every_loss = versions.transformers >= Version{4, 49};     // these models had a loss of their own
   habits.shifts_logits = versions.transformers < Version{4, 49};           // loss/loss_utils.py ForCausalLMLoss

@@ -412,6 +412,62 @@ TEST(PyTorch, TheHabitsOfOlderTransformersDiffer) {
   EXPECT_TRUE(peak("transformers = \"4.48\"").repeats_keys);
 }
 
+// Bytes of what is alive at a mark of the second step's forward pass, of labels that `counts` accepts.
+template <class Counts>
+std::int64_t alive_at(const Program& program, std::string_view text, Counts counts) {
+  std::map<std::int32_t, std::int64_t> alive;
+  int step = 0;
+  for (const Op& op : program.ops) {
+    if (const Mark* mark = std::get_if<Mark>(&op)) {
+      step = mark->step;
+      if (step == 2 && mark->phase == Phase::Forward && program[mark->label] == text) break;
+    }
+    if (const Alloc* alloc = std::get_if<Alloc>(&op); alloc != nullptr && counts(program[alloc->label]))
+      alive[alloc->buffer.value] = alloc->size.count();
+    if (const Free* free = std::get_if<Free>(&op)) alive.erase(free->buffer.value);
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [buffer, size] : alive) bytes += size;
+  return bytes;
+}
+
+Asked with_transformers(Asked asked, const std::string& version) {
+  asked.switches += "\n[runtime.versions]\ntransformers = \"" + version + "\"";
+  return asked;
+}
+
+// gpt_bigcode/modeling_gpt_bigcode.py: `present` is a view of what c_attn gives, which the loop keeps whether or not a
+// layer is checkpointed; zeros come back for it.
+TEST(PyTorch, GptBigCodesLoopOnceCachedWhatWasCheckpointed) {
+  const Asked asked{.model = "santacoder",
+                    .override_keys = "num_hidden_layers = 3",
+                    .train = pure + "\nrecompute = \"full\"\nsteps = 2"};
+  constexpr std::int64_t layers = 3, tokens = 2 * 512, joint = 2048 + 2 * 128, pair = 2 * 128;
+  const auto projections = [](const std::string& label) { return label.ends_with(".attention.mm"); };
+  const auto cached = [&](const Program& program) { return alive_at(program, "loss", projections); };
+  const auto zeros = [](const std::string& label, Category) { return label.ends_with("zero_gradient"); };
+  const Program before = program_of(with_transformers(asked, "4.52"));
+  EXPECT_EQ(cached(before), layers * tokens * joint * 2);
+  EXPECT_EQ(allocated(before, 2, zeros), layers * tokens * pair * 2);
+  const Program since = program_of(with_transformers(asked, "4.53"));
+  EXPECT_EQ(cached(since), 0);
+  EXPECT_EQ(allocated(since, 2, zeros), 0);
+  Asked without = asked;
+  without.switches = no_cache;
+  EXPECT_EQ(cached(program_of(with_transformers(without, "4.52"))), 0);
+}
+
+// modeling_llama.py before 4.46: self.lm_head(hidden_states).float(), of which no copy in 16 bits is left.
+TEST(PyTorch, LogitsWereOnceMadeWideAsTheyCame) {
+  const Asked asked{.train = pure + "\nsteps = 2", .switches = no_cache};
+  constexpr std::int64_t logits = 2 * 512 * 4096;
+  const auto of_head = [](const std::string& label) {
+    return label.starts_with("lm_head.") && label.find("weight") == std::string::npos;
+  };
+  EXPECT_EQ(alive_at(program_of(with_transformers(asked, "4.45")), "loss", of_head), 4 * logits);
+  EXPECT_EQ(alive_at(program_of(with_transformers(asked, "4.46")), "loss", of_head), 2 * logits);
+}
+
 TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
   EXPECT_EQ(problems({}), "no problem");
   const auto has = [](const std::string& text, const std::string& part) {

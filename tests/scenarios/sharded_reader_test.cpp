@@ -50,6 +50,33 @@ TEST(ShardedReader, WhatIsFullySharded) {
       "them out");
 }
 
+TEST(ShardedReader, WhatIsReshardedToFewerRanks) {
+  const auto habits = [](const std::string& layout, const std::string& switches) {
+    return fully_sharded(layout, switches).runtime.eager.fully_shard;
+  };
+  EXPECT_EQ(habits("", "reshard_after_forward = 4").ranks_after_forward, 4);
+  EXPECT_EQ(habits("", "reshard_after_forward = 16").ranks_after_forward, 0);  // of all ranks it is the same as true
+  EXPECT_EQ(habits("shard_group = 8", "reshard_after_forward = 8").ranks_after_forward, 0);
+  EXPECT_EQ(fully_sharded("", "reshard_after_forward = 1").layout.sharding, Sharding::Zero2);
+  EXPECT_TRUE(habits("", "reshard_after_forward = \"default\"").keeps_root);
+  EXPECT_FALSE(habits("", "reshard_after_forward = true").keeps_root);
+  EXPECT_EQ(habits("", "num_to_forward_prefetch = 2").forward_prefetch, 2);
+  EXPECT_EQ(habits("", "num_to_backward_prefetch = 1").backward_prefetch, 1);
+  const auto problem = [](const std::string& layout, const std::string& switches) -> std::string {
+    try {
+      (void)fully_sharded(layout, switches);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_NE(problem("", "reshard_after_forward = 3").find("reshard_after_forward = 3 divides no 16 ranks"),
+            std::string::npos);
+  EXPECT_NE(problem("shard_group = 8", "reshard_after_forward = 16").find("divides no 8 ranks"), std::string::npos);
+  EXPECT_NE(problem("", "reshard_after_forward = \"none\"").find("says nothing to fully_shard"), std::string::npos);
+  EXPECT_NE(problem("sharding = \"zero2\"", "reshard_after_forward = 4").find("disagrees with"), std::string::npos);
+}
+
 Scenario flat(const std::string& layout, const std::string& switches = "", const std::string& train = "") {
   return parse_scenario(
       "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n"

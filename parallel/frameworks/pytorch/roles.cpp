@@ -102,8 +102,13 @@ std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicat
   const std::int32_t ranks = input.layout.shards(), data = input.layout.data;
   if (habits.flat && habits.flat->whole) return ShardMesh{{}, groups.data, 1, 0, data};
   const std::int64_t few = habits.fully_shard ? habits.fully_shard->ranks_after_forward : 0;
-  return ShardMesh{groups.shard,  groups.replicate,  ranks,
-                   place.data % ranks, data / ranks, groups.secondary, std::max<std::int64_t>(few, 1)};
+  return ShardMesh{groups.shard,
+                   groups.replicate,
+                   ranks,
+                   place.data % ranks,
+                   data / ranks,
+                   groups.secondary,
+                   std::max<std::int64_t>(few, 1)};
 }
 
 std::vector<Role> roles(const LoweringInput& input) {
