@@ -206,7 +206,7 @@ TEST(Folding, ChangesNoTimeOfAnyRank) { expect_the_same_folded(generated(2'024, 
 
 TEST(Folding, ChangesNoTimeOfRanksWithExperts) { expect_the_same_folded(generated_with_experts(1, 64), 20); }
 
-TEST(Folding, ChangesNoTimeOfShardedRanks) { expect_the_same_folded(generated_sharded(1, 64), 20); }
+TEST(Folding, ChangesNoTimeOfShardedRanks) { expect_the_same_folded(generated_sharded(1, 64), 10); }
 
 TEST(Folding, ChangesNoTimeOfPlainPricesEither) {
   for (const Case& c : generated(5, 24)) {
