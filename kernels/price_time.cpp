@@ -159,7 +159,7 @@ class Pricer {
       return price;
     }
     const Router::Way way = router_.collective(call.comm, leader, call.kind, call.size);
-    CollectivePlan plan{way.algorithm, way.latency, way.of, {}};
+    CollectivePlan plan{.algorithm = way.algorithm, .time = way.latency, .of = way.of};
     const std::vector<FoldedLinks::Load>& loads = links_.loads(call.comm, 0, leader, way.number);
     for (const FoldedLinks::Load& load : loads) plan.links.push_back({load.link, load.weight});
     TransferPrice price = price_of(plan, call.size);
@@ -204,7 +204,9 @@ class Pricer {
 
   TransferPrice message(Rank sender, CommSlot comm, std::int32_t step, Bytes size) {
     const Rank peer = group_neighbour(workload_.communicators[comm.index()], sender, step);
-    TransferPrice price = message_price(router_.fabric(), sender.value, peer.value, size, router_.options().model);
+    TransferPrice price =
+        message_price(router_.fabric(), sender.value, peer.value, size, router_.options().model,
+                      message_channels(router_.fabric(), workload_.communicators[comm.index()], sender, peer));
     if (price.loads.empty()) return price;
     price.loads.clear();
     // All ways together are one link of their summed capacity: each link of the route carries the whole.

@@ -381,7 +381,8 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
   const std::int64_t sharers = link_sharers(asked.cluster, streams);
   for (const Communicator& communicator : comms.table) {
-    const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers};
+    const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers,
+                             communicator.messages};
     mesh.prices.push_back(prices_.get(places, hash_of(places)));
   }
   const PassGroups groups = pass_groups(comms);

@@ -63,13 +63,13 @@ DurationBounds GroupPrices::collective(CollectiveKind kind, Bytes size) const {
     bounds.low = std::min(bounds.low, its - Duration{1});
     bounds.high = std::max(bounds.high, shared_by(its, latency, places_.sharers));
   };
-  const std::vector<std::vector<CollectivePlan>>& all = plans_of(kind);
+  const Plans& all = plans_of(kind);
   for (std::size_t group = 0; group < all.size(); ++group) {
-    const CollectivePlan& plan = all[group][best_plan(fabric, all[group], size)];
+    const CollectivePlan& plan = all[group][best_plan(all[group], size)];
     const Duration its = alone(fabric, plan, size);
     const std::optional<TimeByPoints> measured = measured_of(kind, places_.groups[group], size);
     if (!measured) {
-      add(its, plan.latency);
+      add(its, besides_links(plan, size));
       continue;
     }
     const TransferPrice price = stretched(price_of(plan, size), its, measured->time);
@@ -92,10 +92,12 @@ DurationBounds GroupPrices::message(Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
   for (const std::vector<std::int32_t>& devices : places_.groups) {
+    std::optional<MessageChannels> channels;  // of pairs each its own
+    if (places_.messages == MessageRoute::Group) channels = message_channels(fabric, devices);
     for (std::size_t i = 0; i < devices.size(); ++i) {
       const std::int32_t here = devices[i], there = devices[(i + 1) % devices.size()];
       for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
-        TransferPrice price = message_price(fabric, from, to, size);
+        TransferPrice price = message_price(fabric, from, to, size, PriceModel::Routed, channels);
         if (fabric.calibration.there() && from != to) {
           const bool between = fabric.node_of(from) != fabric.node_of(to);
           const auto measured = measured_message(*fabric.calibration.get(), between, size);

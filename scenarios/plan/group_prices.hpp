@@ -26,6 +26,7 @@ struct GroupPlaces {
   std::shared_ptr<const Fabric> fabric;
   std::vector<std::vector<std::int32_t>> groups;  ///< devices, one group of each place
   std::int64_t sharers = 1;                       ///< of a link that a rank's own traffic alone could fill
+  MessageRoute messages = MessageRoute::Group;    ///< between members
   bool operator==(const GroupPlaces&) const = default;
 };
 /// Groups that lie alike, whole periods of nodes apart, cost alike: one of each.
