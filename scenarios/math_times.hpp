@@ -11,7 +11,7 @@ namespace tidemark::scenarios {
 
 /// Of a step: the longest of all ranks, and of that what kernels take, in the mean over ranks; the rest goes to
 /// transfers, and to waiting for other ranks.
-struct StepTimes {
+struct MathStep {
   Duration step, kernels;
 };
 
@@ -20,7 +20,7 @@ struct MathTimes {
   std::string cluster;  ///< whose times; empty: none were asked for
   std::string source;   ///< of these
   std::int64_t repeats = 0;
-  std::vector<StepTimes> predicted, measured;  ///< by step, construction first
+  std::vector<MathStep> predicted, measured;  ///< by step, construction first
 
   [[nodiscard]] bool there() const { return !predicted.empty() && predicted.size() == measured.size(); }
 };

@@ -1,7 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <limits>
 #include <vector>
+
+#include <malloc.h>
 
 #include "kernels/execute/arithmetic_rank.hpp"
 #include "sim/base/time.hpp"
@@ -9,8 +13,16 @@
 namespace tidemark::execute {
 
 /// How long each op of a program took on the wall clock, from the end of the one before: a hook of ArithmeticRank.
+/// From the first one on, memory that is given back stays with the process: whether the system takes pages back, and
+/// has to find new ones when they are touched, would depend on what was freed in what order before (glibc's dynamic
+/// thresholds), and take longer than what is timed. So a run before the first that counts is needed.
 class OpClock {
  public:
+  OpClock() {
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  }
+
   /// Whoever copies the hook writes here.
   [[nodiscard]] std::function<void(const ArithmeticRank&)> hook() {
     return [this](const ArithmeticRank& rank) {

@@ -32,8 +32,8 @@ constexpr std::int64_t attention_heads = 4;
 
 std::vector<Bytes> transfer_sizes(bool brief) {
   std::vector<Bytes> sizes;
-  const std::int64_t most = brief ? 4096 : std::int64_t{32} << 20;
-  for (std::int64_t size = 64; size <= most; size *= 4) sizes.emplace_back(size);
+  const std::int64_t most = brief ? 1024 : std::int64_t{16} << 20;
+  for (std::int64_t size = 64; size <= most; size *= 2) sizes.emplace_back(size);
   return sizes;
 }
 
@@ -81,8 +81,9 @@ std::vector<Point> products(const std::vector<std::string>& words, const HostTas
   for (const std::int64_t n : product_sizes)
     for (const std::int64_t k : product_sizes) {
       if (m * n * k > most_multiply_adds) continue;
-      points.push_back(point_of(fmt::format("kernel matmul {} 1 {} {} {}", words[1], m, n, k),
-                                times_of(product_program(dtype, m, n, k, asked.repeats + 1), {}, world, 1)));
+      std::vector<Duration> times = times_of(product_program(dtype, m, n, k, asked.repeats + 1), {}, world, 1);
+      for (Duration& three : times) three = three / 3;
+      points.push_back(point_of(fmt::format("kernel matmul {} 1 {} {} {}", words[1], m, n, k), std::move(times)));
     }
   return points;
 }
@@ -168,9 +169,10 @@ std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& as
   const Program& program = training.program();
   math::HostCalculator host;
   std::map<std::string, std::vector<Duration>> found;
-  for (std::int64_t repeat = 0; repeat < std::max<std::int64_t>(asked.repeats / 3, 1); ++repeat) {
+  for (std::int64_t repeat = 0; repeat <= std::max<std::int64_t>(asked.repeats / 3, 2); ++repeat) {
     world.barrier();
     const std::vector<Duration> times = training.op_times(part, host, math::Storage::Native);
+    if (repeat == 0) continue;                                                   // it finds the memory
     std::vector<std::size_t> writer(static_cast<std::size_t>(program.buffers));  // op + 1; 0: nobody yet
     std::map<std::size_t, Duration> launches;
     std::int32_t step = 0;
@@ -186,17 +188,25 @@ std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& as
         if (const auto its = launches.find(writer[free->buffer.index()] - 1); its != launches.end())
           its->second += times[op];
     }
+    // Of one kernel's launches in a run, the mean: steps are made of all of them, first and cold ones too.
+    struct Sum {
+      Duration all;
+      std::int64_t times = 0;
+    };
+    std::map<std::string, Sum> sums;
     for (const auto& [op, time] : launches) {
       const Kernel& kernel = program[std::get<Launch>(program.ops[op]).kernel];
       const bool draws =
           (kernel.operation == Operation::Attention || kernel.operation == Operation::AttentionBackward) &&
           kernel.attributes[2] > 0;
       if (draws) continue;
-      found[fmt::format("kernel {} {} {}", sim::name(kernel.operation),
-                        sim::name(kernels::calibrated_type(program, kernel)),
-                        fmt::join(kernels::calibrated_sizes(program, kernel), " "))]
-          .push_back(time);
+      Sum& sum = sums[fmt::format("kernel {} {} {}", sim::name(kernel.operation),
+                                  sim::name(kernels::calibrated_type(program, kernel)),
+                                  fmt::join(kernels::calibrated_sizes(program, kernel), " "))];
+      sum.all += time;
+      ++sum.times;
     }
+    for (const auto& [what, sum] : sums) found[what].push_back(sum.all / sum.times);
   }
   std::vector<Point> points;
   for (auto& [what, times] : found) points.push_back(point_of(what, std::move(times)));

@@ -79,7 +79,7 @@ Workload in_host_order(Workload workload) {
   return workload;
 }
 
-std::vector<StepTimes> predicted_math_steps(const Scenario& scenario, const Cluster& machine) {
+std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Cluster& machine) {
   const JobOutline job(scenario);
   const Workload workload = in_host_order(lower(job.lowering()));
   const Folding folding = unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
@@ -91,7 +91,7 @@ std::vector<StepTimes> predicted_math_steps(const Scenario& scenario, const Clus
   }
   const Trace trace = simulate(workload, folding, prices, {.sharing = LinkSharing::None});
   if (!std::holds_alternative<Completed>(trace.outcome)) return {};
-  std::vector<StepTimes> steps(static_cast<std::size_t>(scenario.train.steps) + 1);
+  std::vector<MathStep> steps(static_cast<std::size_t>(scenario.train.steps) + 1);
   const auto ranks = static_cast<std::int64_t>(trace.classes.size());
   for (std::size_t c = 0; c < trace.classes.size(); ++c) {
     Instant before;
@@ -108,16 +108,17 @@ std::vector<StepTimes> predicted_math_steps(const Scenario& scenario, const Clus
   return steps;
 }
 
-std::vector<StepTimes> measured_math_steps(const Scenario& scenario, execute::World& world, std::int64_t repeats) {
+std::vector<MathStep> measured_math_steps(const Scenario& scenario, execute::World& world, std::int64_t repeats) {
   const JobOutline job(scenario);
   const RankTraining training(job, world.rank(), job);
   const Program& program = training.program();
   math::HostCalculator host;
   const std::size_t count = static_cast<std::size_t>(scenario.train.steps) + 1;
   std::vector<std::vector<Duration>> steps(count), kernels(count);
-  for (std::int64_t repeat = 0; repeat < repeats; ++repeat) {
+  for (std::int64_t repeat = 0; repeat <= repeats; ++repeat) {
     const std::vector<Duration> times = training.op_times(world, host, math::Storage::Native);
-    std::vector<StepTimes> mine(count);
+    if (repeat == 0) continue;  // it finds the memory
+    std::vector<MathStep> mine(count);
     by_step(program, [&](std::size_t step, std::size_t op) {
       mine[step].step += times[op];
       // Memory that kernels' results are in is given back on their account.
@@ -125,14 +126,14 @@ std::vector<StepTimes> measured_math_steps(const Scenario& scenario, execute::Wo
         mine[step].kernels += times[op];
     });
     std::string told;
-    for (const StepTimes& s : mine)
+    for (const MathStep& s : mine)
       told += std::to_string(s.step.count()) + ' ' + std::to_string(s.kernels.count()) + ' ';
     const std::vector<std::string> everyone = world.gather(told);
     if (everyone.empty()) continue;
-    std::vector<StepTimes> all(count);
+    std::vector<MathStep> all(count);
     for (const std::string& one : everyone) {
       std::istringstream in(one);
-      for (StepTimes& s : all) {
+      for (MathStep& s : all) {
         std::int64_t step = 0, its_kernels = 0;
         in >> step >> its_kernels;
         s.step = std::max(s.step, Duration{step});
@@ -141,7 +142,7 @@ std::vector<StepTimes> measured_math_steps(const Scenario& scenario, execute::Wo
     }
     for (std::size_t s = 0; s < count; ++s) steps[s].push_back(all[s].step), kernels[s].push_back(all[s].kernels);
   }
-  std::vector<StepTimes> medians;
+  std::vector<MathStep> medians;
   for (std::size_t s = 0; s < count && !steps[s].empty(); ++s)
     medians.push_back({median(steps[s]), median(kernels[s])});
   return medians;

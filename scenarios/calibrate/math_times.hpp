@@ -16,10 +16,10 @@ namespace tidemark::scenarios {
 
 /// What a step of the scenario takes when it is trained with real numbers on a machine of that cluster's file, by its
 /// calibration: the programs that run, op by op, on the simulated clock.
-[[nodiscard]] std::vector<StepTimes> predicted_math_steps(const Scenario& scenario, const Cluster& machine);
+[[nodiscard]] std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Cluster& machine);
 
 /// Trains it so often, in the types of the job, and takes the time. All ranks take part; the answer at rank 0.
-[[nodiscard]] std::vector<StepTimes> measured_math_steps(const Scenario& scenario, execute::World& world,
-                                                         std::int64_t repeats);
+[[nodiscard]] std::vector<MathStep> measured_math_steps(const Scenario& scenario, execute::World& world,
+                                                        std::int64_t repeats);
 
 }  // namespace tidemark::scenarios

@@ -13,8 +13,13 @@
 namespace tidemark::scenarios {
 namespace {
 
+// Between the two that it lies between, in whole nanoseconds: clocks tell no more.
 Duration quantile(const std::vector<Duration>& sorted, std::size_t quarters) {
-  return sorted[(sorted.size() - 1) * quarters / 4];
+  const std::size_t place = (sorted.size() - 1) * quarters, below = place / 4, rest = place % 4;
+  const Duration low = sorted[below], high = sorted[std::min(below + 1, sorted.size() - 1)];
+  const Duration exact = low + (high - low) * static_cast<std::int64_t>(rest) / 4;
+  constexpr std::int64_t nanosecond = 1000;
+  return Duration{std::max<std::int64_t>((exact.count() + nanosecond / 2) / nanosecond, 1) * nanosecond};
 }
 
 }  // namespace

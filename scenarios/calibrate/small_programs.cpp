@@ -40,14 +40,21 @@ const ViewedOperand absent{};
 
 SmallProgram product_program(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t repeats) {
   Writer w;
-  const ViewedOperand a = w.held(dtype, {m, k}), b = w.held(dtype, {k, n});
+  const ViewedOperand a = w.held(dtype, {m, k}), b = w.held(dtype, {k, n}), sums = w.held(DType::FP32, {m, n});
+  const auto turned = [&](const ViewedOperand& x, std::int64_t rows, std::int64_t columns) {
+    return ViewedOperand{x.operand, w.builder.view(dtype, {rows, columns}, {1, rows})};
+  };
+  const ViewedOperand a_turned = turned(a, m, k), b_turned = turned(b, k, n);
   for (std::int64_t i = 0; i < repeats; ++i) {
     w.begin();
-    const ViewedOperand c = w.fresh(dtype, {m, n});
-    w.builder.launch({Operation::Matmul, {1}}, {a, b, absent, absent}, {c});
-    w.free(c);
+    for (const ViewedOperand& weights : {b_turned, b}) {
+      const ViewedOperand c = w.fresh(dtype, {m, n});
+      w.builder.launch({Operation::Matmul, {1}}, {a, weights, absent, absent}, {c});
+      w.free(c);
+    }
+    w.builder.launch({Operation::Matmul, {1}}, {a_turned, b, absent, sums}, {sums});
   }
-  return std::move(w).finish(3);
+  return std::move(w).finish(7);
 }
 
 SmallProgram attention_program(DType dtype, std::int64_t batch, std::int64_t heads, std::int64_t sequence,

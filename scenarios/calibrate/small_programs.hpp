@@ -18,7 +18,8 @@ struct SmallProgram {
   std::size_t ops = 1;             ///< how many from there on count together
 };
 
-/// c[m, n] = a[m, k] b[k, n].
+/// c[m, n] = a[m, k] b[k, n], three times, as training asks for them: with weights that lie by columns (forward), by
+/// rows (gradients of inputs), and added to fp32 sums (gradients of weights).
 [[nodiscard]] SmallProgram product_program(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k,
                                            std::int64_t repeats);
 /// Fused, causal, without dropout, and its backward pass: `timed` are the one and the other in turn.

@@ -86,7 +86,7 @@ std::string share_off(Duration predicted, Duration measured) {
 std::string math_times_text(const Validation& validation) {
   const MathTimes& times = validation.math_times;
   if (!times.there()) return {};
-  const StepTimes &p = times.predicted.back(), &m = times.measured.back();
+  const MathStep &p = times.predicted.back(), &m = times.measured.back();
   std::string text =
       fmt::format("\nlast step with real numbers, median of {} runs, beside {}:\n", times.repeats, times.cluster);
   std::vector<std::vector<std::string>> rows{{"", "predicted", "measured", "off by"}};

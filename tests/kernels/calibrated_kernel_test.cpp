@@ -78,7 +78,7 @@ TEST(CalibratedKernel, TypesAndKindsAreToldApart) {
 
 TEST(CalibratedKernel, DropoutOfAttentionIsNotTold) {
   const std::string attention =
-      "attention(scale=1 causal=1 dropout={}) b0:bf16[1x64x4x32] b1:bf16[1x64x4x32] b2:bf16[1x64x4x32] - -> "
+      "attention(scale=1,causal=1,dropout={}) b0:bf16[1x64x4x32] b1:bf16[1x64x4x32] b2:bf16[1x64x4x32] - -> "
       "b3:bf16[1x64x4x32] - - -";
   const auto with = [&](const std::string& dropout) {
     std::string text = attention;

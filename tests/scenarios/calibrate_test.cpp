@@ -6,17 +6,20 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "scenarios/calibrate/device_file.hpp"
 #include "scenarios/calibrate/machine_file.hpp"
 #include "scenarios/calibrate/math_times.hpp"
 #include "scenarios/calibrate/yardsticks.hpp"
 #include "scenarios/io/calibration_reader.hpp"
 #include "scenarios/io/cluster_reader.hpp"
-#include "sim/program/verify.hpp"
+#include "sim/program/program_builder.hpp"
 #include "tests/kernels/thread_world.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
@@ -75,6 +78,7 @@ TEST(Point, AreMediansOfRepeatsAndOfRanks) {
   EXPECT_EQ(a, (Point{"x y", 5_us, 3_us, 7_us, 5}));
   const std::vector<Point> both = merged({{a}, {b}, {a}});
   EXPECT_EQ(both, (std::vector<Point>{{"x y", 5_us, 3_us, 7_us, 11}}));
+  EXPECT_EQ(merged({{a}, {b}}).front().median, 7'500_ns) << "of two, what lies between them";
   EXPECT_EQ(parse_points(text(both)), both);
 }
 
@@ -121,22 +125,55 @@ TEST_F(Calibrate, WhatAJournalRemembersIsNotMeasuredAgain) {
 TEST_F(Calibrate, StepsOfAJobAreMeasuredAndPredicted) {
   const Cluster machine = cluster_of(host_files(run_of(points_of_two_ranks())));
   const Scenario job = yardstick("llama-fp32-xs-tp2", folders.data_root);
-  std::vector<StepTimes> measured;
+  std::vector<MathStep> measured;
   EXPECT_EQ(on_ranks(2,
                      [&](World& world) {
-                       std::vector<StepTimes> its = measured_math_steps(job, world, 2);
+                       std::vector<MathStep> its = measured_math_steps(job, world, 2);
                        if (world.rank().value == 0) measured = std::move(its);
                      }),
             all_well(2));
-  const std::vector<StepTimes> predicted = predicted_math_steps(job, machine);
+  const std::vector<MathStep> predicted = predicted_math_steps(job, machine);
   ASSERT_EQ(measured.size(), 4u) << "construction and three steps";
   ASSERT_EQ(predicted.size(), measured.size());
-  for (const std::vector<StepTimes>* times : {&measured, &predicted})
-    for (const StepTimes& its : *times) {
+  for (const std::vector<MathStep>* times : {&std::as_const(measured), &predicted})
+    for (const MathStep& its : *times) {
       EXPECT_GT(its.kernels, Duration{});
       EXPECT_GE(its.step, its.kernels);
     }
   EXPECT_EQ(predicted[2].step, predicted[3].step) << "what repeats takes as long again";
+}
+
+// What tidemark_gpu_points writes, of two ranks of a device that nobody has.
+TEST_F(Calibrate, PointsOfGpusMakeAClusterLikeAnotherOne) {
+  std::ofstream(folder_ / "gpu.points")
+      << "fact machine: a host\nfact ranks: 2\nfact ranks_per_host: 2\n"
+         "fact device: NVIDIA Test\nfact compute_capability: 9.0\nfact capacity: 85899345920\n"
+         "fact multiprocessors: 100\nfact memory_bandwidth: 3000000000000\nfact versions: CUDA driver 13000\n"
+         "fact bytes context: 536870912\nfact bytes blas_handle: 8388608\nfact bytes communicator 2 1: 209715200\n"
+         "250000000 249000000 251000000 15 kernel matmul bf16 1 4096 4096 4096\n"
+         "270000000 269000000 271000000 15 kernel matmul bf16 1 4096 4096 4096\n"
+         "100000000 99000000 101000000 15 kernel copy bf16 268435456\n"
+         "4000000 3900000 4100000 15 kernel copy bf16 8192\n"
+         "1200000000 1100000000 1300000000 15 copy 0 67108864\n"
+         "2000000 1900000 2100000 1500 op\n"
+         "400000000 390000000 410000000 15 collective all_reduce 2 1 67108864\n";
+  MachineRun run;
+  const MachineFiles files = device_files(
+      {"machine", folders.data_root / "clusters/h100-sxm-80g.toml", "1.0", "today", folder_ / "gpu.points"}, run);
+  const Cluster cluster = cluster_of(files), like = read_cluster(folders.data_root / "clusters/h100-sxm-80g.toml");
+  EXPECT_EQ(cluster.device.name, "NVIDIA Test");
+  EXPECT_EQ(cluster.device.capacity, 80_GiB);
+  EXPECT_EQ(cluster.device.multiprocessors, 100);
+  EXPECT_EQ(cluster.device.context.bytes, 512_MiB);
+  EXPECT_EQ(cluster.host.launch, 2_us);
+  EXPECT_EQ(cluster.device.kernel_latency, 4_us);
+  EXPECT_EQ(cluster.node, like.node) << "nobody measured that";
+  EXPECT_EQ(cluster.device.peak, like.device.peak);
+  ASSERT_EQ(cluster.nccl.communicators.size(), 1u);
+  EXPECT_EQ(cluster.nccl.communicators.front().memory.bytes, 200_MiB);
+  EXPECT_EQ(cluster.calibration->kernels.size(), 3u) << "two ranks' products are one point";
+  EXPECT_NE(cluster.calibration->source.find("today"), std::string::npos);
+  EXPECT_NE(files.cluster.find("device.efficiency.attention"), std::string::npos) << "what was not measured is listed";
 }
 
 // One core: nothing overlaps, so a step is no shorter than its kernels and its transfers together.
@@ -156,8 +193,13 @@ TEST_F(Calibrate, HostOrderKeepsEveryLaunchAndWaitsForTransfers) {
   const Workload run = in_host_order(workload);
   int launches = 0, syncs = 0;
   for (const Op& op : run.programs.front().ops) {
-    if (const auto* launch = std::get_if<Launch>(&op)) ++launches, EXPECT_EQ(launch->stream, StreamId{0});
-    if (const auto* call = std::get_if<Collective>(&op)) EXPECT_EQ(call->stream, StreamId{0});
+    if (const auto* launch = std::get_if<Launch>(&op)) {
+      ++launches;
+      EXPECT_EQ(launch->stream, StreamId{0});
+    }
+    if (const auto* call = std::get_if<Collective>(&op)) {
+      EXPECT_EQ(call->stream, StreamId{0});
+    }
     syncs += std::holds_alternative<Sync>(op) ? 1 : 0;
     EXPECT_FALSE(std::holds_alternative<Wait>(op));
   }

@@ -67,7 +67,7 @@ TEST(StepParts, AddUpToTheStepAndSayWhatIsMeasured) {
 SmallSpace layouts() {
   return {
       "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
-      "[model_override]\nnum_hidden_layers = 4\n",
+      "model_override.num_hidden_layers = 4\n",
       "sequence_length = 4096\nmicro_batch = 1\nglobal_batch = 16\n"
       "cross_entropy = \"te\"\nhidden_dropout = 0.0\nattention_dropout = 0.0\n",
       {{"layout.tensor", {"1", "2", "4"}}, {"layout.pipeline", {"1", "2"}}}};
