@@ -67,6 +67,11 @@ var Tidemark = (function () {
 
   // -- what all figures have in common ------------------------------------------------------------------------------
 
+  /// 1, 2 or 5 times a power of ten, no less than `most`.
+  function round_step(most) {
+    var ten = Math.pow(10, Math.floor(Math.log(most) / Math.LN10));
+    return [1, 2, 5, 10].map(function (n) { return n * ten; }).filter(function (n) { return n >= most * (1 - 1e-9); })[0];
+  }
   function axis(theme, more) {
     var base = {
       nameTextStyle: {color: theme.muted}, axisLabel: {color: theme.muted},
@@ -101,12 +106,16 @@ var Tidemark = (function () {
     for (var key in more) base[key] = more[key];
     return base;
   }
-  function capacity_line(theme, bytes, across) {
+  /// `across`: upright, with its name on the side of the axis that `at_top` says.
+  function capacity_line(theme, bytes, across, at_top) {
     var at = across ? {xAxis: bytes / 1073741824} : {yAxis: bytes / 1073741824};
-    return {silent: true, symbol: 'none', lineStyle: {color: theme.no, type: 'dashed', width: 1.5},
-            label: {formatter: 'capacity ' + gib(bytes), color: theme.no, position: across ? 'end' : 'insideEndTop'},
-            data: [at], animation: false};
+    var label = {formatter: 'capacity ' + gib(bytes), color: theme.no, position: across ? at_top : 'insideEndTop'};
+    if (across) label.align = 'right';
+    return {silent: true, symbol: 'none', lineStyle: {color: theme.no, type: 'dashed', width: 1.5}, label: label, data: [at],
+            animation: false};
   }
+  /// Of lists of colours: the theme's, by its name, or one of its own.
+  function colour_of(theme, name) { return theme[name] || name; }
 
   // -- memory over the step -----------------------------------------------------------------------------------------
 
@@ -196,7 +205,7 @@ var Tidemark = (function () {
                        data: points.map(function (k) { return [x[k], below[k] += column[k]]; })});
         });
         series.push({name: 'capacity', type: 'line', data: [], z: 90, tooltip: {show: false},
-                     markLine: capacity_line(theme, capacity, false)});
+                     markLine: capacity_line(theme, capacity, false, '')});
         var most = Math.max(capacity / 1073741824, its.peak_kib / 1048576);
         return {
           animation: false,
@@ -283,12 +292,15 @@ var Tidemark = (function () {
         });
         series.push({name: 'up to', type: 'scatter', symbol: 'rect', symbolSize: [3, 18], color: theme.ink, animation: false,
                      data: groups.map(function (g) { return g.peak_device_upper_bytes / 1073741824; }),
-                     markLine: capacity_line(theme, capacity, true)});
+                     markLine: capacity_line(theme, capacity, true, 'start')});
+        var most = groups.reduce(function (all, g) { return Math.max(all, g.peak_device_upper_bytes); }, capacity);
         return {
           animation: false,
           grid: {left: 8, right: 24, top: 66, bottom: 30, containLabel: true},
           legend: legend(theme, names),
-          xAxis: axis(theme, {type: 'value', name: 'GiB', nameLocation: 'middle', nameGap: 24}),
+          xAxis: axis(theme, {type: 'value', name: 'GiB', nameLocation: 'middle', nameGap: 24,
+                              max: +(1.02 * most / 1073741824).toPrecision(3),
+                              axisLabel: {color: theme.muted, showMaxLabel: false}}),
           yAxis: axis(theme, {type: 'category', inverse: true, data: groups.map(group_name),
                               axisLabel: {color: theme.ink, fontSize: 12}}),
           tooltip: tooltip(theme, {
@@ -507,7 +519,9 @@ var Tidemark = (function () {
       },
       option: function (theme, range, most_points) {
         var shown = lines((range || [0, ranks])[0], (range || [0, ranks])[1], most_points ? 64 : 160), cells = [];
-        var stride = most_points ? 3 : 1;
+        var stride = most_points ? 3 : 1, length = data.step.length_ns / c.scale / columns * stride;
+        var tick = round_step(length * columns / stride / 8);
+        function ticks_before(x) { return Math.ceil(x * length / tick - 1e-9); }
         shown.forEach(function (line, y) {
           for (var x = 0; x < columns; x += stride)
             cells.push([x / stride, y, +(Math.max.apply(null, line.mib.slice(x, x + stride)) / 1024).toFixed(3)]);
@@ -516,9 +530,12 @@ var Tidemark = (function () {
           animation: false,
           grid: {left: 8, right: 14, top: 38, bottom: 34, containLabel: true},
           xAxis: axis(theme, {type: 'category', name: 'time in the step (' + c.unit + ')', nameLocation: 'middle', nameGap: 24,
-                              axisLabel: {color: theme.muted, hideOverlap: true}, data: heat.mib.length ? heat.mib[0].filter(function (v, x) { return x % stride === 0; }).map(function (v, x) {
-                                return (stride * x / columns * data.step.length_ns / c.scale).toFixed(1);
-                              }) : [], splitArea: {show: false}}),
+                              axisTick: {show: false}, splitArea: {show: false},
+                              axisLabel: {color: theme.muted, formatter: function (t) { return String(+(+t).toPrecision(6)); },
+                                          interval: function (x) { return ticks_before(x + 1) > ticks_before(x); }},
+                              data: (heat.mib[0] || []).filter(function (v, x) { return x % stride === 0; }).map(function (v, x) {
+                                return tick * ticks_before(x);
+                              })}),
           yAxis: axis(theme, {type: 'category', inverse: true, name: 'ranks', nameLocation: 'start', data: shown.map(line_name),
                               axisLabel: {color: theme.muted, hideOverlap: true}}),
           visualMap: {min: Math.floor(least / 1024), max: Math.ceil(most / 1024), calculable: false, orient: 'horizontal',
@@ -599,6 +616,20 @@ var Tidemark = (function () {
         });
         return {head: ['links', 'node or leaf', 'busiest (% of the step)', 'MiB'], rows: rows};
       }
+    };
+  }
+
+  /// Of each type of link the node, or leaf, whose links are busiest.
+  function links_table(fabric) {
+    return {
+      id: 'links', title: 'The busiest links of a step',
+      head: ['links', 'each', 'of the step', 'at node or leaf', 'bytes of its links', 'of the step, where least'],
+      rows: fabric.types.filter(function (t) { return t.places.length; }).map(function (type) {
+        var busiest = type.places.reduce(function (a, b) { return b[1] > a[1] ? b : a; });
+        var least = type.places.reduce(function (a, b) { return b[1] < a[1] ? b : a; });
+        return [words(type.name), (type.bytes_per_s / 1e9).toFixed(1) + ' GB/s', percent(busiest[1]), busiest[0],
+                mib(1048576 * busiest[2]), percent(least[1])];
+      })
     };
   }
 
@@ -701,10 +732,7 @@ var Tidemark = (function () {
     sections.push({title: 'Time', figures: [schedule_figure(data), shares_figure(data)]});
     sections.push({title: 'All ranks', figures: [heat_figure(data)]});
     if (data.fabric.busiest.length)
-      sections.push({title: 'The fabric', figures: [fabric_figure(data)], tables: [{
-        id: 'links', title: 'The busiest links of a step', head: ['link', 'bytes', 'of the step'],
-        rows: data.fabric.busiest.map(function (l) { return [l.link, mib(l.bytes), percent(l.share)]; })
-      }]});
+      sections.push({title: 'The fabric', figures: [fabric_figure(data)], tables: [links_table(data.fabric)]});
     var host = host_figure(data);
     if (host) sections.push({title: 'Hosts', figures: [host]});
     return document_;
@@ -717,12 +745,21 @@ var Tidemark = (function () {
     return {
       id: id, title: title, caption: caption, height: 380,
       option: function (theme) {
+        var xs = [].concat.apply(capacity ? [capacity / 1073741824] : [], lists.map(function (list) {
+          return list.points.map(function (p) { return p.x; });
+        }));
+        var least = Math.min.apply(null, xs), most = Math.max.apply(null, xs);
         var series = lists.map(function (list) {
-          return {name: list.name, type: list.line ? 'line' : 'scatter', color: list.colour, symbolSize: list.size || 10,
-                  symbol: list.symbol || 'circle', step: false, animation: false, lineStyle: {width: 1.5},
-                  data: list.points.map(function (p) { return {value: [p.x, p.y], said: p.said}; })};
+          return {name: list.name, type: list.line ? 'line' : 'scatter', color: colour_of(theme, list.colour),
+                  symbolSize: list.size || 10, symbol: list.symbol || 'circle', step: false, animation: false,
+                  lineStyle: {width: 1.5}, labelLayout: {hideOverlap: true},
+                  label: {show: !!list.named, position: 'right', color: theme.ink,
+                          formatter: function (p) { return list.points[p.dataIndex].name; }},
+                  data: list.points.map(function (p) {
+                    return {value: [p.x, p.y], said: p.said, label: {position: p.x > (least + most) / 2 ? 'left' : 'right'}};
+                  })};
         });
-        if (capacity && series.length) series[0].markLine = capacity_line(theme, capacity, true);
+        if (capacity && series.length) series[0].markLine = capacity_line(theme, capacity, true, 'end');
         return {
           animation: false,
           grid: {left: 64, right: 30, top: 44, bottom: 44},
@@ -770,7 +807,7 @@ var Tidemark = (function () {
       }],
       figures: [composition_figure(as_one), scatter_figure(
         'scenarios-plane', 'Memory and throughput', 'Upper ends of the fullest rank’s memory.',
-        [{name: 'scenarios', colour: '#2f5d8a', size: 13, points: timed.map(function (r) {
+        [{name: 'scenarios', colour: 'accent', size: 13, named: true, points: timed.map(function (r) {
           var upper = fullest(r).peak_device_upper_bytes, speed = r.prediction.tokens_per_s_per_device;
           return {x: +(upper / 1073741824).toFixed(3), y: +speed.toFixed(1), name: r.title,
                   said: '<b>' + escaped(r.title) + '</b>' + row('up to', gib(upper)) + row('tokens/s', thousands(speed))};
@@ -812,9 +849,9 @@ var Tidemark = (function () {
     }
     var misses = plan.near_misses.filter(function (m) { return capacity && m.tokens_per_s_per_device !== null; });
     var lists = [
-      {name: 'front: less memory only for less throughput', colour: '#2f5d8a', line: true, size: 8, points: found(plan.front)},
+      {name: 'front: less memory only for less throughput', colour: 'accent', line: true, size: 8, points: found(plan.front)},
       {name: 'best', colour: '#2a8f83', size: 13, points: found(plan.best)},
-      {name: 'near misses', colour: '#b3372f', symbol: 'diamond', points: misses.map(function (m) {
+      {name: 'near misses', colour: 'no', symbol: 'diamond', points: misses.map(function (m) {
         return {x: +((capacity + m.lacks_bytes) / 1073741824).toFixed(3), y: +m.tokens_per_s_per_device.toFixed(1),
                 name: '#' + m.candidate,
                 said: '<b>#' + m.candidate + ' does not fit</b>' +
@@ -832,15 +869,19 @@ var Tidemark = (function () {
       ['cannot be judged', plan.tiers.failed]
     ].filter(function (fate) { return fate[1] > 0; });
     var dropped = plan.dropped.map(function (d) { return [d.reason, d.combinations]; });
+    var on_front = {}, among_best = {};
+    plan.front.forEach(function (f) { on_front[f.candidate] = true; });
+    plan.best.forEach(function (f) { among_best[f.candidate] = true; });
     function found_table(id, title, list) {
-      return {id: id, title: title, head: ['layout', 'tokens/s', 'step', 'device up to', 'allocated'].concat(telling.map(short_name)),
+      return {id: id, title: title,
+              head: ['layout', 'tokens/s', 'step', 'device up to', 'allocated', 'on the front'].concat(telling.map(short_name)),
               rows: list.map(function (f) {
                 return ['#' + f.candidate, thousands(f.tokens_per_s_per_device), time(1e9 * f.step_time_s),
-                        gib(f.peak_device_upper_bytes), gib(f.peak_allocated_bytes)].concat(telling.map(function (name) {
-                  return f.layout[name];
-                }));
+                        gib(f.peak_device_upper_bytes), gib(f.peak_allocated_bytes), on_front[f.candidate] ? 'yes' : '']
+                    .concat(telling.map(function (name) { return f.layout[name]; }));
               })};
     }
+    var other_front = plan.front.filter(function (f) { return !among_best[f.candidate]; });
     var sections = [];
     if (lists.length)
       sections.push({title: 'Memory and throughput', figures: [scatter_figure(
@@ -848,7 +889,8 @@ var Tidemark = (function () {
                                 'lack; point at them to see why not.',
         lists, ['GiB of the fullest device, up to', 'tokens/s per device'], capacity)]});
     if (plan.best.length)
-      sections.push({title: 'Layouts', tables: [found_table('best', 'The best', plan.best), found_table('front', 'The front', plan.front)]});
+      sections.push({title: 'Layouts', tables: [found_table('best', 'The best', plan.best)].concat(
+        other_front.length ? [found_table('front', 'Others on the front: less memory for less throughput', other_front)] : [])});
     if (plan.near_misses.length)
       sections.push({title: 'Near misses', tables: [{
         id: 'near-misses', title: 'What lacks least', head: ['layout', 'lacks', 'tokens/s'].concat(telling.map(short_name)),
@@ -878,7 +920,7 @@ var Tidemark = (function () {
         return {
           animation: false,
           grid: {left: 8, right: 90, top: 6, bottom: 24, containLabel: true},
-          xAxis: axis(theme, {type: 'value', name: unit || ''}),
+          xAxis: axis(theme, {type: 'value', name: unit || '', minInterval: 1}),
           yAxis: axis(theme, {type: 'category', inverse: true, data: pairs.map(function (p) { return p[0]; }),
                               axisLabel: {color: theme.ink, fontSize: 12}}),
           tooltip: tooltip(theme, {}),
@@ -906,7 +948,8 @@ var Tidemark = (function () {
             grid: {left: 70, right: 20, top: 30, bottom: 56},
             xAxis: axis(theme, {type: 'category', data: limits.map(by_name), name: by ? short_name(by) : '', nameLocation: 'middle',
                                 nameGap: 30, axisLabel: {color: theme.ink, interval: 0, overflow: 'truncate', width: 180}}),
-            yAxis: axis(theme, {type: wide ? 'log' : 'value', name: unit, nameLocation: 'middle', nameGap: 54}),
+            yAxis: axis(theme, {type: wide ? 'log' : 'value', name: unit, nameLocation: 'middle', nameGap: 54,
+                                minInterval: numbers.every(function (v) { return v === Math.floor(v); }) ? 1 : 0}),
             tooltip: tooltip(theme, {trigger: 'axis', formatter: function (shown) {
               var l = limits[shown[0].dataIndex], out = '<b>' + escaped(by_name(l)) + '</b>';
               out += row(largest, l.largest === null ? 'none' : escaped(l.largest));
