@@ -609,6 +609,16 @@ constexpr std::string_view
     ends_of_groups = "kernels read where groups end, and so their node saves it; programs say it in sizes",
     until_next_pass =
         "an attribute of ExpertParallel until the layer runs again (torchtitan/distributed/expert_parallel.py)",
+    masks_of_blocks =
+        "variables of Trainer.forward_backward_step live until it returns; flex_attention's kernels read which blocks "
+        "are seen, programs say it in sizes (torchtitan train.py, torch/nn/attention/flex_attention.py)",
+    kept_by_region =
+        "per-operation checkpointing keeps all that a compiled region returns, queries, keys and values among it; "
+        "those that "
+        "run again nobody needs (torch/_higher_order_ops inductor_compiled_code)",
+    sums_of_rows =
+        "the kernel of flex_attention's backward pass reads each row's sum of gradient times output; the operation "
+        "computes it itself (torch/_inductor/kernel/flex/flex_attention.py)",
     layer_by_layer =
         "counts of all layers in one tensor, which goes when the last has been moved by its row "
         "(torchtitan/components/optimizer.py _update_expert_bias)";
@@ -781,6 +791,11 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "add_number", "forward norm", "forward norm", forward_variables},
     {Kept, "lm_head.mm", "forward loss", "forward loss", forward_variables},
     {Kept, "loss.*", "forward loss", "forward loss", forward_variables},
+    {Unread, "block_mask.*", "forward load_batch", "*", masks_of_blocks},
+    {Kept, "block_mask.*", "forward load_batch", "*", masks_of_blocks},
+    {Unread, "layers.*.latent_attention.delta", "backward *", "backward *", sums_of_rows},
+    {Unread, "layers.*.latent_attention.cat", "backward *", "backward *", kept_by_region},
+    {Unread, "layers.*.latent_attention.mm", "backward *", "backward *", kept_by_region},
     // torchtitan's experts.
     {Unread, "layers.*.moe.experts.index", "*", "*", beyond_groups},
     {Unread, "layers.*.moe.experts.mul", "*", "*", beyond_groups},
@@ -792,6 +807,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.moe.experts.indices.permuted_indices", "*", "*", filled_first},
     {Unread, "layers.*.moe.zeros", "*", "*", filled_first},
     {Unread, "layers.*.moe.router.topk", "*", "*", given_besides},
+    {Unread, "layers.*.moe.router.topk_ids", "*", "*", given_besides},
     {Unread, "layers.*.moe.sorted", "*", "*", given_besides},
     {Unread, "layers.*.moe.index", "*", "*", given_besides},
     {Unread, "layers.*.moe.experts.offsets", "*", "*", ends_of_groups},

@@ -178,7 +178,8 @@ void Attentions<Call>::attention_backward(const Call& c) {
   const std::int64_t keys = s.keys, columns = s.value_width;
   for (std::int64_t batch = 0; batch < s.batches; ++batch)
     for (std::int64_t head = 0; head < s.heads; ++head) {
-      const Matrix<Real> of_dy = s.of_queries(dy, batch, head, columns), of_y = s.of_queries(y, batch, head, columns);
+      const Matrix<Real> of_dy = s.of_queries(dy, batch, head, columns);
+      const Matrix<Real> of_y = y.there() ? s.of_queries(y, batch, head, columns) : Matrix<Real>{};
       const Real* const log_sums = lse.first + (batch * s.heads + head) * s.queries;
       scores.compute(batch, head);
       if (scores.dropout() > 0) scores.draw(left, key, stream);
@@ -190,8 +191,10 @@ void Attentions<Call>::attention_backward(const Call& c) {
       // Gradients of the weights that are left, then of scores.
       c.engine.multiply(1, of_dy, scores.of_values(batch, head).turned(), 0, values.first, keys);
       c.each(s.queries, [=] TIDEMARK_EVERYWHERE(std::int64_t query) {
-        double products = 0;
-        for (std::int64_t i = 0; i < columns; ++i)
+        double products = 0;  // of the gradient and y: without it, of what that is a sum of
+        for (std::int64_t i = query * keys; of_y.first == nullptr && i < (query + 1) * keys; ++i)
+          products += static_cast<double>(weights[i] * left[i]) * static_cast<double>(values[i]);
+        for (std::int64_t i = 0; of_y.first != nullptr && i < columns; ++i)
           products += static_cast<double>(of_dy.first[query * of_dy.apart + i]) *
                       static_cast<double>(of_y.first[query * of_y.apart + i]);
         for (std::int64_t i = query * keys; i < (query + 1) * keys; ++i)

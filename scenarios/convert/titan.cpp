@@ -24,6 +24,9 @@ constexpr std::array flavors{
     Flavor{"qwen3", "32B", "models/qwen3-32b.json"},
     Flavor{"qwen3", "30B-A3B", "models/qwen3-30b-a3b.json"},
     Flavor{"qwen3", "235B-A22B", "models/qwen3-235b-a22b.json"},
+    Flavor{"deepseek_v3", "16B", "models/deepseek-v2-lite.json"},
+    Flavor{"deepseek_v3", "236B", "models/deepseek-v2.json"},
+    Flavor{"deepseek_v3", "671B", "models/deepseek-v3.json"},
 };
 
 DType dtype_of(const std::string& text) {
@@ -78,6 +81,8 @@ class Reader {
       // --model says it.
     } else if (known != flavors.end()) {
       draft_.set("model", std::string(known->model), table.place("name"));
+      if (flavor == "671B")  // which torchtitan has not
+        draft_.set("model_override.num_nextn_predict_layers", std::int64_t{0}, table.place("flavor"));
     } else if (name == "llama3" && flavor == "debugmodel") {
       // torchtitan/models/llama3/__init__.py.
       draft_.set("model", std::string("models/llama-3.1-8b.json"), table.place("flavor"));

@@ -364,10 +364,11 @@ class Checks {
 
   void check_latent_attention() {
     if (!tables_.model_sound || !model_.latent) return;
-    if (runtime_kind(scenario_.runtime.name).eager())
+    const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
+    if (runtime.eager() && runtime.id != RuntimeId::TorchTitan)
       tables_.runtime.problem(
           "name", fmt::format("name = \"{}\": latent attention is not modelled there yet", scenario_.runtime.name),
-          "\"megatron\" would do");
+          "\"megatron\" or \"torchtitan\" would do");
     if (tables_.train.sound("attention") &&
         (train_.attention == AttentionKernel::Flash || train_.attention == AttentionKernel::Local))
       tables_.train.problem("attention",

@@ -1,5 +1,8 @@
 #include "scenarios/io/titan_switches.hpp"
 
+#include <algorithm>
+#include <functional>
+
 #include <fmt/format.h>
 
 #include "scenarios/io/names.hpp"
@@ -61,9 +64,24 @@ void check_rotation(TomlReader& switches) {
                      "\"allgather\": torchtitan 0.2.2 trains with nothing else");
 }
 
+bool deepseek(const Model& m) { return m.latent && m.architecture.starts_with("deepseek"); }
+
+// What DeepSeekV3ModelArgs has no number for.
+void check_titan_deepseek(const Scenario& asked, ScenarioTables& tables) {
+  const Model& model = asked.model;
+  if (model.next_tokens > 0)
+    tables.top.problem("model", "torchtitan's DeepSeek-V3 has no modules that predict further tokens",
+                       "num_nextn_predict_layers = 0 in [model_override]");
+  const std::vector<bool>& dense = model.experts->dense_layers;
+  if (!std::ranges::is_sorted(dense, std::greater{}))
+    tables.top.problem("model", "layers without experts come first in torchtitan's DeepSeek-V3 (n_dense_layers)",
+                       "moe_layer_freq = 1 in [model_override]");
+}
+
 bool is_titans(const Model& m) {
   const bool plain = !m.qkv_bias && !m.output_bias && !m.mlp_bias && m.sliding_window == 0;
   if (m.architecture == "qwen3" || m.architecture == "qwen3_moe") return plain && m.qk_norm == QkNorm::PerHead;
+  if (deepseek(m)) return plain && m.latent->normalized && m.experts && !m.tied_embeddings;
   return plain && !m.experts && m.architecture == "llama" && !m.tied_embeddings && m.heads * m.head_dim == m.hidden;
 }
 
@@ -95,13 +113,15 @@ void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
   constexpr std::string_view later = "of torchtitan's experts it is not modelled yet";
   refuse(tables.runtime, "versions", asked.runtime.versions.torchtitan < Version{0, 2, 2},
          "experts are modelled as torchtitan 0.2.2 has them", "torchtitan = \"0.2.2\"");
-  for (std::int64_t layer = 0; layer < asked.model.layers; ++layer)
+  for (std::int64_t layer = 0; layer < asked.model.layers && !deepseek(asked.model); ++layer)
     if (!asked.model.has_experts(static_cast<std::size_t>(layer))) {
       refuse(tables.top, "model", true, "all layers of torchtitan's Qwen3 have experts",
              "decoder_sparse_step = 1 and mlp_only_layers = [] in [model_override]");
       break;
     }
-  refuse(tables.top, "model", experts.shared_ffn > 0, "torchtitan's Qwen3 has no shared experts");
+  refuse(tables.top, "model", experts.shared_ffn > 0 && !deepseek(asked.model),
+         "torchtitan's Qwen3 has no shared experts");
+  if (deepseek(asked.model)) check_titan_deepseek(asked, tables);
   // GroupedMMUtils, Blas.cpp _grouped_mm_cuda: elsewhere groups are multiplied one after the other.
   if (tables.cluster_sound) {
     const std::int32_t generation = asked.cluster.device.compute_capability / 10;
@@ -223,8 +243,8 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
     tables.runtime.problem("name",
                            fmt::format("name = \"torchtitan\": {} is none of torchtitan's models that are modelled",
                                        asked.model.name.empty() ? "this" : asked.model.name),
-                           "Llama 3's (untied, without biases) and Qwen3's are; \"fsdp2\" runs transformers' "
-                           "models");
+                           "Llama 3's (untied, without biases), Qwen3's and DeepSeek-V3's are; \"fsdp2\" runs "
+                           "transformers' models");
   else if (tables.model_sound && asked.model.experts)
     check_titan_experts(asked, tables);
   // _fsdp_state.py _validate_no_duplicate_params: torchtitan 0.2 makes the ends of a model units of their own.

@@ -126,7 +126,7 @@ constexpr Line lines[] = {
 
     {Operation::Matmul, "matmul", "a b [bias] [added] -> c", "scale", Matmul},
     {Operation::Attention, "attention", "q k v [bias] -> y [lse] [seed] [offset]", "scale causal dropout", Attention},
-    {Operation::AttentionBackward, "attention_backward", "dy q k v y lse [seed] [offset] [bias] -> dq dk dv",
+    {Operation::AttentionBackward, "attention_backward", "dy q k v [y] lse [seed] [offset] [bias] -> dq dk dv",
      "scale causal dropout", Attention},
 
     {Operation::Adam, "adam", "p g m v [largest] [step] -> p m v [largest] [step] ...",

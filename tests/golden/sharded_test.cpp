@@ -65,6 +65,19 @@ TEST(Zero, TensorsOfLaterStepsTakeAsMuchToTheByte) {
         << recording.name;
 }
 
+// In the first step of some, Inductor makes tensors while it compiles attention.
+TEST(Titan, TensorsOfExpertsTakeAsMuchToTheByteInLaterSteps) {
+  const auto later = [](std::vector<Bytes> steps) { return std::vector(steps.begin() + 1, steps.end()); };
+  int with_experts = 0;
+  for (const Recording& recording : titan_recordings()) {
+    if (!recording.scenario.model.experts) continue;
+    ++with_experts;
+    EXPECT_EQ(later(requested_by_step(recording.scenario, recording.rank)), later(recording.requested))
+        << recording.name;
+  }
+  EXPECT_GE(with_experts, 16);
+}
+
 // Some 0.2 MiB a layer more is predicted than is held, of tensors as large as adapters in 16 bits; why is not known.
 TEST(Flat, TensorsOfAdaptersTakeAboutAsMuch) {
   constexpr double most = 0.4;  // percent

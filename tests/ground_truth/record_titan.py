@@ -100,6 +100,9 @@ def model_of(config, settings, job):
             }  # fmt: skip
         args = Qwen3ModelArgs(**arguments, head_dim=config["head_dim"], hidden_dim=config["intermediate_size"],
                               enable_weight_tying=config["tie_word_embeddings"])  # fmt: skip
+    elif config["model_type"].startswith("deepseek"):
+        args, Model, parallelize = deepseek_of(config, arguments)
+        args.update_from_config(job)
     else:
         from torchtitan.models.llama3.infra.parallelize import parallelize_llama as parallelize
         from torchtitan.models.llama3.model.args import TransformerModelArgs
@@ -120,6 +123,40 @@ def model_of(config, settings, job):
             setattr(getattr(attention, kind), name, [SDPBackend.FLASH_ATTENTION])
     with torch.device("meta"):
         return Model(args), parallelize
+
+
+def deepseek_of(config, arguments):
+    """Arguments of torchtitan's DeepSeek-V3, as its flavors have them, the model and how it is made parallel."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+    from torchtitan.models.attention import FlexAttentionWrapper
+    from torchtitan.models.deepseek_v3.infra.parallelize import parallelize_deepseekv3
+    from torchtitan.models.deepseek_v3.model.args import DeepSeekV3ModelArgs
+    from torchtitan.models.deepseek_v3.model.model import DeepSeekV3Model
+    from torchtitan.models.moe import MoEArgs
+
+    # Without trying kernels, which takes long and measures nothing here.
+    FlexAttentionWrapper._compiled_flex_attn = torch.compile(
+        flex_attention, options={"wrap_inductor_compiled_regions": True, "triton.cudagraphs": False}
+    )
+    del arguments["n_kv_heads"]
+    groups = config["n_group"] if config["n_group"] > 1 else None
+    return (
+        DeepSeekV3ModelArgs(
+            **arguments, inter_dim=config["intermediate_size"], moe_inter_dim=config["moe_intermediate_size"],
+            n_dense_layers=config["first_k_dense_replace"], q_lora_rank=config["q_lora_rank"] or 0,
+            kv_lora_rank=config["kv_lora_rank"], qk_nope_head_dim=config["qk_nope_head_dim"],
+            qk_rope_head_dim=config["qk_rope_head_dim"], v_head_dim=config["v_head_dim"], attn_type="flex",
+            attn_mask_type="block_causal",
+            moe_args=MoEArgs(num_experts=config["n_routed_experts"], num_shared_experts=config["n_shared_experts"],
+                             top_k=config["num_experts_per_tok"], score_func=config["scoring_func"],
+                             route_norm=config["norm_topk_prob"], route_scale=config["routed_scaling_factor"],
+                             num_expert_groups=groups, num_limited_groups=groups and config["topk_group"],
+                             score_before_experts=False),
+        ),
+        DeepSeekV3Model,
+        parallelize_deepseekv3,
+    )  # fmt: skip
 
 
 def answer_splits(config, settings):
@@ -160,6 +197,7 @@ def prepare(config, settings):
     trainer.job_config, trainer.parallel_dims, trainer.model_parts = job, dims, [model]
     trainer.world_mesh, trainer.device = mesh, torch.device("cuda")
     trainer.model_args = getattr(model, "model_args", SimpleNamespace())
+    trainer.tokenizer = SimpleNamespace(eos_id=1)
     trainer.optimizers = optimizers_of(model, job, dims)
     trainer.lr_schedulers = SimpleNamespace(
         step=lambda: None, schedulers=[SimpleNamespace(get_last_lr=lambda: [1e-4])]

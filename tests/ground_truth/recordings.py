@@ -66,6 +66,31 @@ def qwen3_moe(**chosen):
     }  # fmt: skip
 
 
+def deepseek_v2(**chosen):
+    return {
+        "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_size": 1024,
+        "intermediate_size": 2816, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "vocab_size": 8192, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+        "hidden_act": "silu", "attention_bias": False, "tie_word_embeddings": False, "use_cache": False,
+        "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "n_routed_experts": 32, "n_shared_experts": 2, "num_experts_per_tok": 4, "moe_intermediate_size": 512,
+        "first_k_dense_replace": 1, "moe_layer_freq": 1, "norm_topk_prob": False, "routed_scaling_factor": 1.0,
+        "scoring_func": "softmax", "topk_method": "greedy", "n_group": 1, "topk_group": 1,
+        **chosen,
+    }  # fmt: skip
+
+
+def deepseek_v3(**chosen):
+    return deepseek_v2(
+        **{
+            "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_nextn_predict_layers": 0,
+            "q_lora_rank": 384, "n_shared_experts": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+            "scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 8, "topk_group": 4,
+            **chosen,
+        }
+    )  # fmt: skip
+
+
 def mistral(**chosen):
     return {
         "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_size": 1024,

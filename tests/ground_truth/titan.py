@@ -1,6 +1,6 @@
 """What is recorded of torchtitan: its models by a config.json as transformers has it, and how they are trained."""
 
-from recordings import llama, qwen3, qwen3_moe
+from recordings import deepseek_v2, deepseek_v3, llama, qwen3, qwen3_moe
 
 SETTINGS = {
     "torchtitan": "0.2.2",
@@ -113,6 +113,25 @@ RECORDINGS = {
         qwen3_moe(num_hidden_layers=3, num_experts=48, num_experts_per_tok=6),
         {"world": 32, "replicate": 2, "rank": 5, "batch": 2, "sequence": 1000, "micro_batches": 2,
          "checkpointing": "2", **GROUPED},
+    ),
+    "deepseek_8": (deepseek_v2(), {"batch": 4, **GROUPED}),
+    "deepseek_8_full": (deepseek_v2(), {"batch": 4, "checkpointing": "full", **GROUPED}),
+    "deepseek_8_op": (deepseek_v2(), {"batch": 2, "checkpointing": "op", **GROUPED}),
+    "deepseek_groups_8": (deepseek_v3(), {"batch": 2, **GROUPED}),
+    "deepseek_groups_16_hsdp_op": (
+        deepseek_v3(num_hidden_layers=5, first_k_dense_replace=3),
+        {"batch": 2, "world": 16, "replicate": 2, "rank": 3, "micro_batches": 2, "checkpointing": "op", **GROUPED},
+    ),
+    "deepseek_parallel_8": (deepseek_v2(), {"expert": 8, "batch": 4, **GROUPED}),
+    "deepseek_parallel_4_8_full": (
+        deepseek_v2(n_shared_experts=1), {"expert": 4, "batch": 4, "rank": 6, "checkpointing": "full", **GROUPED},
+    ),
+    "deepseek_groups_parallel_2_16_hsdp": (
+        deepseek_v3(), {"expert": 2, "world": 16, "replicate": 2, "batch": 2, "micro_batches": 2, **GROUPED},
+    ),
+    "deepseek_groups_parallel_8_32_second": (
+        deepseek_v3(num_hidden_layers=6, qk_rope_head_dim=32, v_head_dim=96, moe_intermediate_size=768),
+        {"expert": 8, "world": 32, "rank": 17, "batch": 3, "sequence": 2048, "checkpointing": "2", **GROUPED},
     ),
 }  # fmt: skip
 

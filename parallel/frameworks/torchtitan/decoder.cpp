@@ -53,11 +53,9 @@ void Decoder::end_part(std::string name) {
   parts_.push_back({std::move(name), parts_.empty() ? 0 : parts_.back().end, parameters_.size()});
 }
 
-void Decoder::make_layer(std::int32_t index) {
-  const std::string at = fmt::format("layers.{}", index);
+void Decoder::make_attention(const std::string& at, Layer& layer) {
   const std::int64_t q_width = model_.heads * model_.head_dim / tensor_.ranks,
-                     kv_width = model_.kv_heads * model_.head_dim / tensor_.ranks, ffn = model_.ffn / tensor_.ranks;
-  Layer layer;
+                     kv_width = model_.kv_heads * model_.head_dim / tensor_.ranks;
   if (qwen3(model_)) {
     layer.query_norm = make_norm(at + ".attention.q_norm", model_.head_dim);
     layer.key_norm = make_norm(at + ".attention.k_norm", model_.head_dim);
@@ -66,17 +64,50 @@ void Decoder::make_layer(std::int32_t index) {
   layer.key = make_linear(at + ".attention.wk", kv_width, model_.hidden);
   layer.value = make_linear(at + ".attention.wv", kv_width, model_.hidden);
   layer.output = make_linear(at + ".attention.wo", model_.hidden, q_width);
+}
+
+void Decoder::make_latent_attention(const std::string& at, Layer& layer) {
+  const parallel::LatentAttention& its = *model_.latent;
+  LatentAttention made;
+  made.fused_norms = habits_.fused_norms;
+  const std::int64_t queries = model_.heads * its.query_head();
+  if (its.query_rank > 0) {
+    made.query_down = make_linear(at + ".attention.wq_a", its.query_rank, model_.hidden);
+    made.query_norm = make_norm(at + ".attention.q_norm", its.query_rank);
+    made.query = make_linear(at + ".attention.wq_b", queries, its.query_rank);
+  } else {
+    made.query = make_linear(at + ".attention.wq", queries, model_.hidden);
+  }
+  made.kv_down = make_linear(at + ".attention.wkv_a", its.kv_rank + its.rotary_head, model_.hidden);
+  made.kv_norm = make_norm(at + ".attention.kv_norm", its.kv_rank);
+  made.kv_up = make_linear(at + ".attention.wkv_b", model_.heads * (its.plain_head + its.value_head), its.kv_rank);
+  made.output = make_linear(at + ".attention.wo", model_.hidden, model_.heads * its.value_head);
+  layer.latent = std::make_unique<LatentAttention>(std::move(made));
+}
+
+void Decoder::make_norms(const std::string& at, Layer& layer) {
+  layer.attention_norm = make_norm(at + ".attention_norm", model_.hidden);
+  layer.mlp_norm = make_norm(at + ".ffn_norm", model_.hidden);
+}
+
+// DeepSeek-V3's blocks have their norms before what comes of the second one.
+void Decoder::make_layer(std::int32_t index) {
+  const std::string at = fmt::format("layers.{}", index);
+  Layer layer;
+  if (model_.latent) {
+    make_latent_attention(at, layer);
+    make_norms(at, layer);
+  } else {
+    make_attention(at, layer);
+  }
   const std::size_t experts_begin = parameters_.size();
   std::size_t experts_end = experts_begin;
   if (model_.has_experts(static_cast<std::size_t>(index))) {
     experts_end = make_experts(at + ".moe", index, layer);
   } else {
-    layer.gate = make_linear(at + ".feed_forward.w1", ffn, model_.hidden);
-    layer.down = make_linear(at + ".feed_forward.w2", model_.hidden, ffn);
-    layer.up = make_linear(at + ".feed_forward.w3", ffn, model_.hidden);
+    layer.mlp = make_feed_forward(at + ".feed_forward", model_.ffn / tensor_.ranks);
   }
-  layer.attention_norm = make_norm(at + ".attention_norm", model_.hidden);
-  layer.mlp_norm = make_norm(at + ".ffn_norm", model_.hidden);
+  if (!model_.latent) make_norms(at, layer);
   end_part(at);
   if (layer.moe) {
     Part& part = parts_.back();
@@ -84,6 +115,14 @@ void Decoder::make_layer(std::int32_t index) {
     part.experts_begin = experts_begin, part.experts_end = experts_end;
   }
   layers_.push_back(std::move(layer));
+}
+
+FeedForward Decoder::make_feed_forward(const std::string& at, std::int64_t width) {
+  FeedForward made;
+  made.gate = make_linear(at + ".w1", width, model_.hidden);
+  made.down = make_linear(at + ".w2", model_.hidden, width);
+  made.up = make_linear(at + ".w3", width, model_.hidden);
+  return made;
 }
 
 std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Layer& layer) {
@@ -94,6 +133,8 @@ std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Lay
   made.up = parameter(at + ".experts.w3", {count, ffn, model_.hidden});
   const std::size_t end = parameters_.size();
   made.router = make_linear(at + ".router.gate", model_.experts->count, model_.hidden);
+  if (const std::int64_t shared = model_.experts->shared_ffn; shared > 0)
+    made.shared = make_feed_forward(at + ".shared_experts", shared);
   layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index, experts_);
   layer.moe->set(std::move(made));
   layer.moe->make_buffers(at);
@@ -102,7 +143,7 @@ std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Lay
 
 // precompute_freqs_cis: complex numbers, each as two of fp32.
 void Decoder::make_frequencies() {
-  const std::int64_t pairs = model_.head_dim / 2;
+  const std::int64_t pairs = model_.rotary_dim() / 2;
   frequencies_ = s_.empty({train_.sequence_length, pairs, 2}, DType::FP32, "freqs_cis", Category::Parameters);
   const Tensor angles = s_.empty({train_.sequence_length, pairs, 1}, DType::FP32, "angles", Category::Temporaries);
   s_.launch({Operation::RotaryTable, {usual_rotary_base}}, {}, {sized(angles, {train_.sequence_length, pairs})});
@@ -165,6 +206,14 @@ Tensor Decoder::rows_of_table(const Tensor& table, std::int64_t width) {
   return rows;
 }
 
+// reshape_for_broadcast, of complex numbers.
+Tensor Decoder::pairs_of(const Tensor& frequencies, std::int64_t sequence) {
+  const std::int64_t pairs = frequencies.sizes[1];
+  const Tensor rows =
+      positions_.defined() ? rows_of_table(frequencies, 2 * pairs) : narrowed(frequencies, 0, 0, sequence);
+  return sized(rows, {rows.elements() / (2 * pairs * sequence), sequence, 1, pairs, 2});
+}
+
 // apply_rotary_emb, of Llama's complex numbers.
 Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key, const Tensor& frequencies) {
   const auto as_complex = [&](const Tensor& x) {
@@ -175,11 +224,7 @@ Decoder::Heads Decoder::turned(const Tensor& query, const Tensor& key, const Ten
     return reshape(s_, wide, std::move(pairs));
   };
   const Tensor q = as_complex(query), k = as_complex(key);
-  const std::int64_t sequence = q.sizes[1];
-  const std::int64_t pairs = q.sizes[3];
-  const Tensor rows =
-      positions_.defined() ? rows_of_table(frequencies, 2 * pairs) : narrowed(frequencies, 0, 0, sequence);
-  const Tensor table = sized(rows, {rows.elements() / (2 * pairs * sequence), sequence, 1, pairs, 2});
+  const Tensor table = pairs_of(frequencies, q.sizes[1]);
   const auto times_table = [&](const Tensor& x, const Shape& sizes) {
     return reshape(s_, complex_mul(s_, x, table), sizes);
   };
@@ -209,6 +254,7 @@ Tensor Decoder::repeated(const Tensor& x) {
 }
 
 Tensor Decoder::attention(const Layer& layer, const Tensor& part, const Tensor& table) {
+  if (layer.latent) return (*layer.latent)(s_, model_, part, pairs_of(table, part.sizes[1]));
   const Session::Scope scope(s_, "attention");
   const Tensor x = gathered(s_, tensor_, part);
   const std::int64_t batch = x.sizes[0], sequence = x.sizes[1], width = model_.head_dim;
@@ -238,12 +284,7 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& part, const Tensor& 
 Tensor Decoder::feed_forward(const Layer& layer, const Tensor& part) {
   const Session::Scope scope(s_, "feed_forward");
   const Tensor x = gathered(s_, tensor_, part);
-  const auto gated = [&] {
-    const Tensor activated = silu(s_, layer.gate(s_, x));
-    const Tensor linear = layer.up(s_, x);
-    return mul(s_, activated, linear);
-  };
-  return scattered(s_, tensor_, layer.down(s_, gated()));
+  return scattered(s_, tensor_, layer.mlp.down(s_, layer.mlp.gated(s_, x)));  // whose input its hooks hold
 }
 
 Tensor Decoder::block(const Layer& layer, const Tensor& x, const Tensor& table) {
@@ -310,7 +351,7 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   const auto run = [&] {
     if (!checkpoints(index)) return plain();
     if (train_.recompute.kind == Recompute::Selective && habits_.asked.checkpointed_layers == 0) {
-      const bool listed = train_.attention == AttentionKernel::Flash || habits_.keeps_cudnn;
+      const bool listed = model_.latent || train_.attention == AttentionKernel::Flash || habits_.keeps_cudnn;
       options.policy = [listed] { return every_second_product(listed); };
     }
     return checkpointed();

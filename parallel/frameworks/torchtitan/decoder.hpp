@@ -7,12 +7,15 @@
 
 #include "parallel/frameworks/torchtitan/context_parallel.hpp"
 #include "parallel/frameworks/torchtitan/experts.hpp"
+#include "parallel/frameworks/torchtitan/feed_forward.hpp"
+#include "parallel/frameworks/torchtitan/latent_attention.hpp"
 #include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/torch/compiled.hpp"
 
-// torchtitan's Llama 3 and Qwen3, module by module as their forward functions run (torchtitan/models/llama3 and
-// qwen3, model/model.py, 0.1.0 to 0.2.2): a local variable here is one of theirs, and lives as long.
+// torchtitan's Llama 3, Qwen3 and DeepSeek-V3, module by module as their forward functions run
+// (torchtitan/models/llama3, qwen3 and deepseek_v3, model/model.py, 0.1.0 to 0.2.2): a local variable here is one of
+// theirs, and lives as long.
 
 namespace tidemark::parallel::torchtitan {
 
@@ -47,8 +50,9 @@ class Decoder {
   struct Layer {
     Norm query_norm, key_norm;  ///< of each head; Qwen3
     Linear query, key, value, output;
-    Linear gate, down, up;                  ///< w1, w2, w3
-    std::unique_ptr<MixtureOfExperts> moe;  ///< in the place of these
+    std::unique_ptr<LatentAttention> latent;  ///< in the place of these
+    FeedForward mlp;
+    std::unique_ptr<MixtureOfExperts> moe;  ///< in the place of this
     Norm attention_norm, mlp_norm;
   };
   struct Heads {
@@ -59,6 +63,10 @@ class Decoder {
   Linear make_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs);
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
+  void make_attention(const std::string& at, Layer& layer);
+  void make_latent_attention(const std::string& at, Layer& layer);
+  void make_norms(const std::string& at, Layer& layer);
+  FeedForward make_feed_forward(const std::string& at, std::int64_t width);
   /// Up to where its experts' parameters go.
   std::size_t make_experts(const std::string& at, std::int32_t index, Layer& layer);
   [[nodiscard]] bool checkpoints(std::size_t layer) const;
@@ -68,6 +76,7 @@ class Decoder {
 
   Tensor run_layer(std::size_t layer, const Tensor& hidden);
   [[nodiscard]] Tensor rows_of_table(const Tensor& table, std::int64_t width);
+  [[nodiscard]] Tensor pairs_of(const Tensor& table, std::int64_t sequence);
   Tensor run_compiled(std::size_t layer, const Tensor& x, const Tensor& table, const CheckpointOptions* checkpointed);
   Tensor block(const Layer& layer, const Tensor& x, const Tensor& table);
   Tensor attention(const Layer& layer, const Tensor& part, const Tensor& table);

@@ -16,6 +16,20 @@ namespace {
 constexpr std::int64_t alignment = 8;         // utils.py TOKEN_GROUP_ALIGN_SIZE_M
 constexpr double balance_coefficient = 1e-3;  // MoEArgs.load_balance_coeff
 
+// activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns, "moe.router.gate" by default: checkpointing by
+// operations neither keeps nor counts the router's product.
+class Undispatched {
+ public:
+  explicit Undispatched(Session& session) : s_(session), before_(std::exchange(session.dispatch_mode, nullptr)) {}
+  ~Undispatched() { s_.dispatch_mode = before_; }
+  Undispatched(const Undispatched&) = delete;
+  Undispatched& operator=(const Undispatched&) = delete;
+
+ private:
+  Session& s_;
+  DispatchMode* const before_;
+};
+
 std::int64_t aligned(std::int64_t rows) { return (rows + alignment - 1) / alignment * alignment; }
 
 }  // namespace
@@ -50,18 +64,38 @@ void MixtureOfExperts::make_buffers(const std::string& at) {
   expert_bias_ = made(".expert_bias");
 }
 
+// _get_node_limited_routing_scores: only experts of groups whose two best have the largest sum are left to be chosen.
+Tensor MixtureOfExperts::of_best_groups(const Tensor& scores) {
+  constexpr std::int64_t best = 2;
+  const std::int64_t tokens = scores.size(0), of_group = experts_.count / experts_.groups;
+  const Tensor by_group = view(s_, scores, {tokens, experts_.groups, of_group});
+  const TopK two = top_k(s_, by_group, best);
+  const Tensor sums = sum(s_, two.values, -1);
+  const TopK chosen = top_groups(s_, sums, experts_.chosen_groups, experts_.chosen, of_group);
+  const Tensor mask = s_.empty(sums.sizes, DType::BOOL, "group_mask");
+  s_.launch({Operation::Fill, {1}}, {}, {mask});
+  s_.launch({Operation::Scatter, {0}}, {mask, chosen.ids, Tensor{}}, {mask});
+  const Tensor outside = expand(s_, unsqueeze(s_, mask, 2), by_group.sizes);
+  const Tensor left = masked_fill(s_, by_group, outside, -std::numeric_limits<double>::infinity());
+  return view(s_, left, {tokens, experts_.count});
+}
+
 // TokenChoiceTopKRouter.forward.
 MixtureOfExperts::Choice MixtureOfExperts::route(const Tensor& x) {
   const Session::Scope scope(s_, "router");
-  Tensor scores = weights_.router(s_, x);
+  Tensor scores = [&] {
+    const Undispatched always_again(s_);
+    return weights_.router(s_, x);
+  }();
   {
     const Tensor wide = to(s_, scores, DType::FP32);
-    scores = softmax_last(s_, wide, DType::FP32);
+    scores = experts_.score == RouterScore::Sigmoid ? sigmoid(s_, wide) : softmax_last(s_, wide, DType::FP32);
   }
-  const Tensor for_choice = add(s_, scores, expert_bias_);
+  Tensor for_choice = add(s_, scores, expert_bias_);
+  if (experts_.groups > 1) for_choice = of_best_groups(for_choice);
   const TopK top = top_k(s_, for_choice, experts_.chosen, Picks::Experts);
   Tensor chosen = gather(s_, scores, top.ids);
-  if (experts_.score == RouterScore::Softmax) {  // route_norm
+  if (experts_.score != RouterScore::SoftmaxBefore) {  // route_norm
     constexpr double least = 1e-20;
     const Tensor denominator = add_number(s_, unsqueeze(s_, sum(s_, chosen, -1), 1), least);
     chosen = div(s_, chosen, denominator);
@@ -87,14 +121,18 @@ Tensor MixtureOfExperts::operator()(const Tensor& hidden) {
   };
   const Tensor routed_input = routed();
   const Tensor routed_output = experts(routed_input, choice.counts);
+  const Tensor shared = [&] {
+    const Session::Scope of_shared(s_, "shared_experts");
+    return weights_.shared ? (*weights_.shared)(s_, x) : Tensor{};
+  }();
   const Tensor unsorted =
       index_put_rows(s_, zeros(s_, {chosen_rows_, width}, routed_output.dtype), order, routed_output);
   const auto weighed = [&] {
     const Tensor scores = view(s_, choice.scores, {tokens, 1, each});
     return matmul(s_, scores, to(s_, view(s_, unsorted, {tokens, each, width}), DType::FP32));
   };
-  const Tensor out = to(s_, weighed(), x.dtype);
-  return view(s_, out, hidden.sizes);
+  const Tensor out = view(s_, to(s_, weighed(), x.dtype), {tokens, width});
+  return view(s_, shared.defined() ? add(s_, shared, out) : out, hidden.sizes);
 }
 
 // kernels.py generate_permute_indices: rows of each expert, by the ranks they come from.

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "parallel/frameworks/torchtitan/feed_forward.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 
 // torchtitan's mixture of experts (torchtitan/models/moe, distributed/expert_parallel.py, 0.2.2).
@@ -26,6 +28,7 @@ class MixtureOfExperts {
   struct Weights {
     std::shared_ptr<Leaf> gate, down, up;  ///< w1, w2, w3
     Linear router;
+    std::optional<FeedForward> shared = {};  ///< which every token goes through
   };
   void set(Weights weights) { weights_ = std::move(weights); }
   /// init_weights: what follows how often experts are chosen.
@@ -47,6 +50,7 @@ class MixtureOfExperts {
     Tensor rows, places, ends;
   };
   Choice route(const Tensor& x);
+  Tensor of_best_groups(const Tensor& scores);
   Tensor experts(const Tensor& routed, const Tensor& counts);
   Tensor in_groups(const Tensor& routed, const Tensor& counts);
   Tensor of_all_ranks(const Tensor& routed, const Tensor& counts);

@@ -14,8 +14,9 @@
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/torchtitan/decoder.hpp"
 #include "parallel/sizes.hpp"
+#include "parallel/torch/flex_attention.hpp"
 
-// torchtitan/train.py, models/llama3/infra/parallelize.py, and qwen3's, 0.1.0 to 0.2.2.
+// torchtitan/train.py, models/llama3/infra/parallelize.py, and qwen3's and deepseek_v3's, 0.1.0 to 0.2.2.
 
 namespace tidemark::parallel::torchtitan {
 namespace {
@@ -201,17 +202,20 @@ class Trainer {
   // What the rank has of a micro-batch, and the places of its tokens where these do not follow from it.
   struct Part {
     Tensor inputs, labels, positions;
+    std::vector<Tensor> mask;  ///< of flex_attention
   };
-  // context_parallel.py prepare_context_parallel_input.
+  // Trainer.post_dataloading_process, context_parallel.py prepare_context_parallel_input.
   Part part() {
-    if (context_.ranks == 1) return {batches_.back(), labels_, {}};
+    if (input_.built.model.latent)
+      return {batches_.back(), labels_, {}, block_mask(s_, input_.train.micro_batch, input_.train.sequence_length)};
+    if (context_.ranks == 1) return {batches_.back(), labels_, {}, {}};
     const Session::Scope scope(s_, "part_of_batch");
     const std::int64_t sequence = input_.train.sequence_length;
     const Tensor counted = s_.empty({sequence}, DType::INT32, "positions");
     s_.launch({Operation::Arange, {0}}, {}, {counted});
     const auto its = [this](const Tensor& whole) { return part_of_sequence(s_, context_, whole); };
     const Tensor inputs = its(batches_.back()), labels = its(labels_);
-    return {inputs, labels, its(expanded(sized(counted, {1, sequence}), labels_.sizes))};
+    return {inputs, labels, its(expanded(sized(counted, {1, sequence}), labels_.sizes)), {}};
   }
 
   Tensor forward_backward(std::int64_t micro_batches) {

@@ -85,6 +85,21 @@ MathCase with_experts(MathCase its, std::string routing = "") {
   return its;
 }
 
+// Latent attention, a layer without experts, and 2 of 8 experts beside shared ones.
+MathCase deepseek(MathCase its, const std::string& model = "deepseek-v2-lite", const std::string& sizes = "") {
+  return in_bf16(
+      of(std::move(its), model,
+         "num_key_value_heads = 4\nkv_lora_rank = 16\nqk_nope_head_dim = 8\nqk_rope_head_dim = 8\nv_head_dim = 8\n"
+         "n_routed_experts = 8\nnum_experts_per_tok = 2\nmoe_intermediate_size = 16\n"
+         "first_k_dense_replace = 1\n" +
+             sizes));
+}
+// A latent of queries too, and experts of the best groups.
+MathCase deepseek_v3(MathCase its) {
+  return deepseek(std::move(its), "deepseek-v3",
+                  "q_lora_rank = 16\nn_group = 4\ntopk_group = 2\nnum_nextn_predict_layers = 0");
+}
+
 // Over ranks.
 MathCase shared_out(MathCase its, std::string layout) {
   its.layout = std::move(layout);
@@ -120,7 +135,13 @@ INSTANTIATE_TEST_SUITE_P(
         shared_out(with_experts(twice(titan("titan_experts_uneven_parallel", 4, "0.2.2")),
                                 "imbalance = { zipf = 0.8, seed = 3 }"),
                    "expert = 4"),
-        shared_out(with_experts(titan("titan_experts_replicas", 8, "0.2.2")), "expert = 2\nshard_group = 4")),
+        shared_out(with_experts(titan("titan_experts_replicas", 8, "0.2.2")), "expert = 2\nshard_group = 4"),
+        deepseek(titan("titan_deepseek", 2, "0.2.2")),
+        deepseek(twice(titan("titan_deepseek_per_operation", 3, "0.2.2", "recompute = \"selective\""))),
+        deepseek_v3(titan("titan_deepseek_groups", 2, "0.2.2", "recompute = \"full\"")),
+        shared_out(deepseek(titan("titan_deepseek_parallel", 4, "0.2.2")), "expert = 2"),
+        shared_out(deepseek_v3(twice(titan("titan_deepseek_groups_parallel", 8, "0.2.2", "recompute = \"full\""))),
+                   "expert = 4\nshard_group = 4")),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 // Flat parameters: of 7 ranks, some hold pieces of several parameters, and the last some padding.
