@@ -27,7 +27,12 @@ enum class Optimizer : std::uint8_t {
   PagedLion,
   PagedLion8Bit,
   ApolloAdamW,  ///< moments of gradients that were projected
+  GaloreAdamW,
+  GaloreAdamWLayerwise,  ///< of one parameter after the other, while gradients come
 };
+
+/// Updates a parameter as soon as its gradient is there, and gives that up.
+constexpr bool steps_in_backward(Optimizer kind) { return kind == Optimizer::GaloreAdamWLayerwise; }
 
 /// Which attention runs; Auto is settled by the device. Fused (cuDNN's) and Flash never store scores, Unfused and Local
 /// do. Local is the framework's own implementation of whole layers, where the others take a library's.

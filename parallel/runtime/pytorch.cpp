@@ -62,11 +62,12 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.modules = asked.modules;
   habits.optimizer = asked.optimizer;
   habits.clips_gradients = asked.clips_gradients;
-  // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant.
-  habits.reentrant_checkpoint = asked.reentrant_checkpoint.value_or(versions.transformers < Version{5, 0});
+  // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant. accelerate asks for none of it.
+  habits.reentrant_checkpoint =
+      asked.reentrant_checkpoint.value_or(!asked.checkpoints_within && versions.transformers < Version{5, 0});
   // modeling_layers.py GradientCheckpointingLayer: a layer checkpoints its own forward function, whatever wraps it;
   // before, the decoder's loop did it around the layer that it found.
-  habits.checkpoints_wrappers = versions.transformers < Version{4, 53};
+  habits.checkpoints_wrappers = !asked.checkpoints_within && versions.transformers < Version{4, 53};
   habits.keeps_outputs = asked.keeps_outputs;
   habits.saved_on_host = asked.saved_on_host;
   habits.weight_decay = asked.weight_decay;

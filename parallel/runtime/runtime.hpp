@@ -178,7 +178,7 @@ struct SmallOptimizerSettings {
   bool torch_adafactor = false;    ///< torch.optim's Adafactor, not transformers'
   bool first_moment = false;       ///< transformers' Adafactor is given a beta1
   bool narrow_embeddings = false;  ///< 8-bit optimizers keep embeddings' state in 8 bits too
-  std::int64_t rank = 0;           ///< of what APOLLO projects gradients to; 0: what transformers takes
+  std::int64_t rank = 0;           ///< of what APOLLO and GaLore project gradients to; 0: what transformers takes
   bool operator==(const SmallOptimizerSettings&) const = default;
 };
 
@@ -215,6 +215,8 @@ struct EagerSettings {
   double neftune = 0;                   ///< neftune_noise_alpha
   std::optional<bool> autocast;         ///< torch.autocast around each forward pass; unset: where precisions differ
   std::optional<bool> input_gradients;  ///< enable_input_require_grads; unset: where an adapted model is checkpointed
+  /// fsdp_activation_checkpointing, apply_activation_checkpointing: what runs again is within what wraps layers.
+  bool checkpoints_within = false;
   bool operator==(const EagerSettings&) const = default;
 };
 

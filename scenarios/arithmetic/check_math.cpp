@@ -93,6 +93,8 @@ std::string_view beyond_replicas(const Scenario& scenario) {
     case Optimizer::PagedAdamW:
     case Optimizer::PagedLion:
     case Optimizer::ApolloAdamW:
+    case Optimizer::GaloreAdamW:
+    case Optimizer::GaloreAdamWLayerwise:
       return {};
   }
   return {};
@@ -111,6 +113,8 @@ std::string beyond_arithmetic(const Scenario& scenario) {
            "\"fp16\"";
   if (scenario.train.optimizer == Optimizer::ApolloAdamW)
     return "APOLLO's random projections: they are drawn by nobody here\noptimizer = \"adamw\"";
+  if (scenario.train.optimizer == Optimizer::GaloreAdamW || scenario.train.optimizer == Optimizer::GaloreAdamWLayerwise)
+    return "GaLore's projections: singular value decompositions are not carried out here\noptimizer = \"adamw\"";
   if (scenario.runtime.eager.neftune > 0)
     return "noise that is added to embeddings: it is drawn by nobody here\nneftune_noise_alpha left out";
   if (const std::string_view why = beyond_replicas(scenario); !why.empty())

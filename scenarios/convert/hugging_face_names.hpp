@@ -30,6 +30,8 @@ inline constexpr std::array optimizers{
     OptimizerName{"paged_lion_32bit", "paged_lion_32bit"},
     OptimizerName{"paged_lion_8bit", "paged_lion_8bit"},
     OptimizerName{"apollo_adamw", "apollo_adamw"},
+    OptimizerName{"galore_adamw", "galore_adamw"},
+    OptimizerName{"galore_adamw_layerwise", "galore_adamw_layerwise"},
 };
 
 /// What scripts call the number of tokens in a sequence.

@@ -19,6 +19,8 @@ rules::State state_of(Optimizer optimizer) {
     case Optimizer::AdamW:
     case Optimizer::PagedAdamW:
     case Optimizer::ApolloAdamW:
+    case Optimizer::GaloreAdamW:
+    case Optimizer::GaloreAdamWLayerwise:
       return rules::State::Adam;
     case Optimizer::AdamW8Bit:
     case Optimizer::PagedAdamW8Bit:

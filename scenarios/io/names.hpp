@@ -77,7 +77,9 @@ inline constexpr auto optimizer_names =
                                      {"paged_adamw_8bit", Optimizer::PagedAdamW8Bit},
                                      {"paged_lion_32bit", Optimizer::PagedLion},
                                      {"paged_lion_8bit", Optimizer::PagedLion8Bit},
-                                     {"apollo_adamw", Optimizer::ApolloAdamW}});
+                                     {"apollo_adamw", Optimizer::ApolloAdamW},
+                                     {"galore_adamw", Optimizer::GaloreAdamW},
+                                     {"galore_adamw_layerwise", Optimizer::GaloreAdamWLayerwise}});
 inline constexpr auto attention_names = std::to_array<Named<AttentionKernel>>({{"auto", AttentionKernel::Auto},
                                                                                {"fused", AttentionKernel::Fused},
                                                                                {"flash", AttentionKernel::Flash},

@@ -88,6 +88,7 @@ void read_flat_parameters(TomlReader& switches, const OffloadAsked& offloaded, E
   habits.forward_prefetch = switches.boolean("forward_prefetch").value_or(false);
   habits.limits_all_gathers = switches.boolean("limit_all_gathers").value_or(true);
   habits.sync_module_states = switches.boolean("sync_module_states").value_or(false);
+  settings.checkpoints_within = switches.boolean("fsdp_activation_checkpointing").value_or(false);
   habits.autocast = switches.boolean("autocast").value_or(false);
   habits.buffer_dtype = read_name(switches, "buffer_dtype", precision_names);
   settings.param_dtype = read_name(switches, "param_dtype", precision_names);

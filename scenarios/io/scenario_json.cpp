@@ -424,6 +424,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
   if (small.rank > 0) json["rank"] = small.rank;
   if (small.narrow_embeddings) json["quantize_embeddings"] = true;
   if (eager.neftune > 0) json["neftune_noise_alpha"] = eager.neftune;
+  if (eager.checkpoints_within) json["fsdp_activation_checkpointing"] = true;
   if (eager.liger != FusedModules{}) {
     json["use_liger_kernel"] = true;
     for (const Named<FusedModule>& module : fused_module_names)

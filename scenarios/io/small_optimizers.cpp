@@ -28,7 +28,7 @@ constexpr OtherName other_names[] = {
     {"paged_adamw", "\"paged_adamw_32bit\" or \"paged_adamw_8bit\""},
     {"paged_lion", "\"paged_lion_32bit\" or \"paged_lion_8bit\""},
     {"lion", "\"lion_32bit\" or \"lion_8bit\", bitsandbytes'"},
-    {"galore", "\"galore_adamw\""},
+    {"galore", "\"galore_adamw\" or \"galore_adamw_layerwise\""},
     {"apollo", "\"apollo_adamw\""},
 };
 
@@ -37,6 +37,11 @@ constexpr IntegerRange ranks{1, 1 << 20};
 bool small(Optimizer kind) {
   return kind != Optimizer::AdamW && kind != Optimizer::Sgd && kind != Optimizer::SgdMomentum;
 }
+
+bool galore(Optimizer kind) { return kind == Optimizer::GaloreAdamW || kind == Optimizer::GaloreAdamWLayerwise; }
+
+// Of gradients that were projected to few dimensions.
+bool projects(Optimizer kind) { return kind == Optimizer::ApolloAdamW || galore(kind); }
 
 bool quantized(Optimizer kind) {
   return kind == Optimizer::AdamW8Bit || kind == Optimizer::Lion8Bit || kind == Optimizer::PagedAdamW8Bit ||
@@ -50,10 +55,10 @@ std::string_view beyond_shards(Optimizer kind, bool torch_adafactor, RuntimeId r
     if (kind == Optimizer::Adafactor)
       return torch_adafactor ? "torch.optim.Adafactor of DTensors is not modelled yet"
                              : "transformers' Adafactor adds DTensors to plain tensors, which PyTorch refuses";
-    if (kind == Optimizer::ApolloAdamW) return "APOLLO of DTensors is not modelled yet";
+    if (projects(kind)) return "what is projected of DTensors is not modelled yet";
     return "bitsandbytes' kernels take no DTensors";
   }
-  if (kind == Optimizer::ApolloAdamW) return "APOLLO takes matrices, and shards of flat parameters have one dimension";
+  if (projects(kind)) return "it projects matrices, and shards of flat parameters have one dimension";
   return kind == Optimizer::Muon ? "Muon takes matrices, and shards of flat parameters have one dimension" : "";
 }
 
@@ -64,7 +69,7 @@ std::optional<Optimizer> read_optimizer(TomlReader& train) {
   const auto* text = given == nullptr ? nullptr : std::get_if<std::string>(&given->value);
   const auto* other = text == nullptr ? nullptr : std::ranges::find(other_names, *text, &OtherName::text);
   if (other == nullptr || other == std::end(other_names))
-    return read_name(train, "optimizer", optimizer_names, {"galore_adamw"});
+    return read_name(train, "optimizer", optimizer_names, {"galore_adamw_8bit", "galore_adafactor"});
   train.problem("optimizer", fmt::format("optimizer = {} is not known by that name", in_quotes(*text)),
                 fmt::format("{} would do", other->hint));
   return std::nullopt;
@@ -100,10 +105,18 @@ void check_small_optimizer(const Scenario& asked, ScenarioTables& tables) {
   refuse_switch(settings.narrow_embeddings && !quantized(kind),
                 "quantize_embeddings is of optimizers that keep their state in 8 bits",
                 "leave it out, or optimizer = \"adamw_8bit\"");
-  refuse_switch(settings.rank > 0 && kind != Optimizer::ApolloAdamW, "rank is of optimizer = \"apollo_adamw\"",
-                "leave it out");
-  refuse(kind == Optimizer::ApolloAdamW && tables.model_sound && asked.model.architecture == "gpt2",
-         "APOLLO projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
+  refuse_switch(settings.rank > 0 && !projects(kind),
+                "rank is of optimizers that project gradients: \"apollo_adamw\", \"galore_adamw\"", "leave it out");
+  refuse(projects(kind) && tables.model_sound && asked.model.architecture == "gpt2",
+         "it projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
+  // trainer_optimizer.py _setup_low_rank_optimizer.
+  if (steps_in_backward(kind)) {
+    refuse(asked.gpus > 1, "what steps in the backward pass goes with no DistributedDataParallel", "\"galore_adamw\"");
+    refuse(asked.train.global_batch > asked.train.micro_batch * asked.gpus,
+           "what steps in the backward pass adds up no gradients", "\"galore_adamw\", or one micro-batch a step");
+    refuse(asked.train.precision == DType::FP16 && asked.train.master_dtype == DType::FP32,
+           "what steps in the backward pass is not unscaled", "precision = \"bf16\" would do");
+  }
   const bool megatrons = kind == Optimizer::Muon && runtime == RuntimeId::Megatron;  // settle_muon
   if (!small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
   if (runtime != RuntimeId::PyTorch && !runtime_kind(asked.runtime.name).shards_units()) {

@@ -16,51 +16,11 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/recompute_reader.hpp"
 #include "scenarios/on_hosts.hpp"
+#include "scenarios/plan/change.hpp"
+#include "scenarios/plan/fine_tuning_changes.hpp"
 
 namespace tidemark::scenarios {
 namespace {
-
-TomlValue value(std::int64_t n) { return {n, {}}; }
-TomlValue value(bool b) { return {b, {}}; }
-TomlValue value(std::string_view text) { return {std::string(text), {}}; }
-TomlValue value(const char* text) { return value(std::string_view(text)); }  // which would rather be a bool
-
-// An axis whose first value leaves its keys as the document has them.
-class Change {
- public:
-  Change(const TomlTable& document, std::string name, std::vector<KeyPath> keys, std::string now)
-      : document_(document), keys_(std::move(keys)) {
-    axis_.name = std::move(name);
-    AxisValue same{std::move(now), {}};
-    for (const KeyPath& key : keys_)
-      if (const TomlValue* its = value_at(document_, key)) same.settings.push_back({key, *its});
-    axis_.values.push_back(std::move(same));
-  }
-  /// Another value; a key beyond those given keeps its value.
-  Change& to(std::string text, std::vector<TomlValue> values) {
-    AxisValue made{std::move(text), {}};
-    for (std::size_t i = 0; i < values.size(); ++i) made.settings.push_back({keys_[i], values[i]});
-    axis_.values.push_back(std::move(made));
-    return *this;
-  }
-  Change& to(AxisValue made) {
-    axis_.values.push_back(std::move(made));
-    return *this;
-  }
-  void add_to(std::vector<Axis>& axes) {
-    if (axis_.values.size() > 1) axes.push_back(std::move(axis_));
-  }
-
- private:
-  const TomlTable& document_;
-  std::vector<KeyPath> keys_;
-  Axis axis_;
-};
-
-Change one_key(const TomlTable& document, KeyPath key, std::string now) {
-  std::string name = fmt::format("{}", fmt::join(key, "."));
-  return {document, std::move(name), {std::move(key)}, std::move(now)};
-}
 
 std::string recompute_text(const Recomputation& r) {
   switch (r.kind) {
@@ -249,6 +209,7 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
   }
   if (kind.id == RuntimeId::PyTorch && s.layout.data > 1 && !now.gradients_view_buckets)
     switched("gradient_as_bucket_view", true);
+  if (takes_liger(s)) switched("use_liger_kernel", true);
   add_offload(document, s, axes);
   if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
   return axes;
@@ -345,12 +306,10 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
   add_rollout(document, s, changes);
   if (kind.eager() && s.train.optimizer == Optimizer::AdamW) {
     Change optimizer = one_key(document, {"train", "optimizer"}, "adamw");
-    for (const char* smaller : {"adamw_8bit", "adafactor"})
-      if (std::ranges::find(optimizer_names, std::string_view(smaller), &Named<Optimizer>::text) !=
-          optimizer_names.end())
-        optimizer.to(smaller, {value(smaller)});
+    for (const char* smaller : {"adamw_8bit", "paged_adamw_8bit", "adafactor"}) optimizer.to(smaller, {value(smaller)});
     optimizer.add_to(changes.of_training);
   }
+  add_adapters(document, s, changes.of_training);
   Change sequence = one_key(document, {"train", "sequence_length"}, std::to_string(s.train.sequence_length));
   for (const std::int64_t part : {2, 4, 8})
     if (s.train.sequence_length % part == 0)

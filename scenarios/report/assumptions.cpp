@@ -108,6 +108,14 @@ std::string optimizer_rule(const Scenario& s, const EagerHabits& habits) {
           "optimizer: apollo_torch's APOLLOAdamW of layers' linears (rank {}, scaled by channel), AdamW of "
           "the others",
           settings.rank > 0 ? settings.rank : 128);
+    case Optimizer::GaloreAdamW:
+    case Optimizer::GaloreAdamWLayerwise:
+      return fmt::format(
+          "optimizer: galore_torch's GaLoreAdamW of layers' linears (rank {}), AdamW of the others{}; of a singular "
+          "value decomposition, whose time and cuSOLVER's work space are not counted, projections come in the first "
+          "step, and every 200 steps",
+          settings.rank > 0 ? settings.rank : 128,
+          s.train.optimizer == Optimizer::GaloreAdamWLayerwise ? ", each as soon as its gradient is there" : "");
   }
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/on_hosts.hpp"
+#include "scenarios/plan/fine_tuning_changes.hpp"
 
 // The two seed guides' lists: "Common fixes" (oom_in_forward, oom_in_backward, oom_in_optimizer) and "OOM Emergency
 // Playbook" (docs/seed-guides.md).
@@ -18,7 +19,10 @@ enum class Remedy : std::uint8_t {
   Checkpointing,
   FlashAttention,
   OffloadActivations,
+  FusedLoss,
   SmallOptimizer,
+  Adapters,
+  QuantizedBase,
   OffloadOptimizer,
   ShardOptimizer,
   ShardParameters,
@@ -45,8 +49,14 @@ bool helps(Remedy remedy, const Scenario& s) {
       return stores_scores(s.train.attention);
     case Remedy::OffloadActivations:
       return (kind.id == RuntimeId::Megatron || kind.id == RuntimeId::PyTorch) && !hosts.activations;
+    case Remedy::FusedLoss:
+      return takes_liger(s);
     case Remedy::SmallOptimizer:
       return s.train.optimizer == Optimizer::AdamW;
+    case Remedy::Adapters:
+      return takes_adapters(s) && !s.train.adapter;
+    case Remedy::QuantizedBase:
+      return takes_quantized_bases(s) && s.train.adapter && !s.train.quantization;
     case Remedy::OffloadOptimizer:
       return !hosts.optimizer;
     case Remedy::ShardOptimizer:
@@ -80,8 +90,14 @@ std::string_view text(Remedy remedy) {
       return "attention = \"auto\", which stores no scores";
     case Remedy::OffloadActivations:
       return "[offload] activations = \"cpu\"";
+    case Remedy::FusedLoss:
+      return "use_liger_kernel = true, which never has all logits at once";
     case Remedy::SmallOptimizer:
-      return "an optimizer with less state";
+      return "an optimizer with less state: \"adamw_8bit\", \"adafactor\"";
+    case Remedy::Adapters:
+      return "[adapter], LoRA, which trains little of the model; with [quantization] too it is QLoRA";
+    case Remedy::QuantizedBase:
+      return "[quantization] format = \"nf4\", for what adapters stand beside";
     case Remedy::OffloadOptimizer:
       return "[offload] optimizer = \"cpu\", or parameters where the framework moves both";
     case Remedy::ShardOptimizer:
@@ -107,19 +123,20 @@ std::string_view text(Remedy remedy) {
 std::vector<Remedy> listed(Phase phase) {
   switch (phase) {
     case Phase::Construction:
-      return {Remedy::ShardOptimizer, Remedy::ShardParameters, Remedy::CutModel, Remedy::OffloadOptimizer,
-              Remedy::Sleep};
+      return {Remedy::ShardOptimizer,   Remedy::ShardParameters, Remedy::CutModel, Remedy::QuantizedBase,
+              Remedy::OffloadOptimizer, Remedy::Sleep,           Remedy::Adapters};
     case Phase::Forward:
-      return {Remedy::SmallerMicroBatch, Remedy::ShorterSequence, Remedy::Checkpointing,
-              Remedy::FlashAttention,    Remedy::Sleep,           Remedy::OffloadActivations,
-              Remedy::ExpandableSegments};
+      return {Remedy::SmallerMicroBatch,  Remedy::ShorterSequence, Remedy::Checkpointing, Remedy::FlashAttention,
+              Remedy::FusedLoss,          Remedy::Sleep,           Remedy::QuantizedBase, Remedy::OffloadActivations,
+              Remedy::ExpandableSegments, Remedy::Adapters};
     case Phase::Backward:
-      return {Remedy::Checkpointing, Remedy::SmallerMicroBatch,  Remedy::ShorterSequence,
-              Remedy::Sleep,         Remedy::OffloadActivations, Remedy::ExpandableSegments};
+      return {Remedy::Checkpointing, Remedy::SmallerMicroBatch, Remedy::ShorterSequence,    Remedy::FusedLoss,
+              Remedy::Sleep,         Remedy::QuantizedBase,     Remedy::OffloadActivations, Remedy::ExpandableSegments,
+              Remedy::Adapters};
     case Phase::OptimizerStep:
     case Phase::Communication:
-      return {Remedy::SmallOptimizer, Remedy::OffloadOptimizer,  Remedy::ShardOptimizer, Remedy::ShardParameters,
-              Remedy::Sleep,          Remedy::ExpandableSegments};
+      return {Remedy::SmallOptimizer, Remedy::OffloadOptimizer, Remedy::ShardOptimizer,     Remedy::ShardParameters,
+              Remedy::Sleep,          Remedy::QuantizedBase,    Remedy::ExpandableSegments, Remedy::Adapters};
     case Phase::Rollout:
       return {Remedy::ShorterResponses, Remedy::FewerSamples, Remedy::SmallerPool, Remedy::OffloadOptimizer,
               Remedy::CutModel};

@@ -71,6 +71,8 @@ void read_optimizer(const std::string& text, Scenario& scenario) {
   scenario.runtime.eager.small_optimizer.torch_adafactor = kind == "torch_adafactor";
   if (kind == "torch_adafactor") kind = "adafactor";
   if (kind == "apollo") kind = "apollo_adamw";
+  if (kind == "galore") kind = "galore_adamw";
+  if (kind == "galore_layerwise") kind = "galore_adamw_layerwise";
   const auto named = std::ranges::find(optimizer_names, kind, &Named<Optimizer>::text);
   if (named == optimizer_names.end()) throw std::runtime_error("no optimizer of that name: " + kind);
   scenario.train.optimizer = named->value;

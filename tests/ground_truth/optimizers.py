@@ -27,6 +27,9 @@ OPTIMIZERS = {
     "optimizer_lion_8bit_bf16": of("lion_8bit", weight_decay=0.1),
     "optimizer_apollo_bf16": of("apollo", rank=64),
     "optimizer_apollo_fp32": of("apollo", precision="fp32", weight_decay=0.1),
+    "optimizer_galore_bf16": of("galore", rank=64, clip_grad_norm=1.0),
+    "optimizer_galore_fp32": of("galore", precision="fp32", weight_decay=0.1),
+    "optimizer_galore_layerwise_bf16": of("galore_layerwise", rank=64, clip_grad_norm=1.0),
     "optimizer_paged_adamw_32bit_bf16": of("paged_adamw_32bit", clip_grad_norm=1.0),
     "optimizer_paged_adamw_8bit_fp32": of("paged_adamw_8bit", small_gpt2(), precision="fp32"),
 }
@@ -36,7 +39,7 @@ MORE_SETTINGS = {
     "batches": "collated",  # as in drawn.py
     "weight_decay": 0.0,
     "beta1": None,  # of transformers' Adafactor
-    "rank": None,  # of APOLLO
+    "rank": None,  # of APOLLO and GaLore
     "narrow_embeddings": False,  # 8-bit optimizers keep embeddings' state in 8 bits too; Trainer has it in 32
 }
 
@@ -110,6 +113,56 @@ def apollo(model, decay, settings):
     return apollo_torch.APOLLOAdamW(groups, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
 
 
+class Layerwise:
+    """What transformers' Trainer sees of optimizers that step in the backward pass (LayerWiseDummyOptimizer)."""
+
+    def __init__(self, optimizers):
+        self.optimizers = optimizers
+
+    @property
+    def state(self):
+        return {key: value for its in self.optimizers for key, value in its.state.items()}
+
+    @property
+    def param_groups(self):
+        return [group for its in self.optimizers for group in its.param_groups]
+
+    def zero_grad(self, **how):
+        pass
+
+    def step(self):
+        pass
+
+
+def galore(model, kind, decay, settings):
+    """As transformers' Trainer makes it (trainer_optimizer.py) with optim_target_modules = ["attn", "mlp"]."""
+    import galore_torch
+    import torch
+
+    linears = [m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "lm_head" not in name]
+    targets = {id(m.weight) for m in linears}
+    how = {"rank": settings["rank"] or 128, "update_proj_gap": 200, "scale": 0.25, "proj_type": "std"}
+
+    def made(groups):
+        return galore_torch.GaLoreAdamW(
+            groups, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay, no_deprecation_warning=True
+        )
+
+    if kind == "galore":
+        others = [p for p in model.parameters() if id(p) not in targets]
+        return made([{"params": others}, {"params": [p for p in model.parameters() if id(p) in targets], **how}])
+    by_parameter = {p: made([{"params": [p], **(how if id(p) in targets else {})}]) for p in model.parameters()}
+
+    def update(parameter):
+        if parameter.grad is not None:
+            by_parameter[parameter].step()
+            by_parameter[parameter].zero_grad()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(update)
+    return Layerwise(list(by_parameter.values()))
+
+
 def build(model, kind, choice, settings):
     import torch
     import transformers
@@ -126,4 +179,6 @@ def build(model, kind, choice, settings):
         return muon(model, decay, choice)
     if kind == "apollo":
         return apollo(model, decay, settings)
+    if kind.startswith("galore"):
+        return galore(model, kind, decay, settings)
     return bitsandbytes_optimizer(model, kind, decay, settings)

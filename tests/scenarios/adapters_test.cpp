@@ -26,15 +26,16 @@ struct Asked {
   std::string adapter{};
   std::string model = "llama-2-7b", train = "master_dtype = \"bf16\"", switches{}, runtime = "pytorch";
   int gpus = 1;
+  std::string versions{};
 };
 
 Scenario parsed(const Asked& a) {
   const std::string text = fmt::format(
       "model = \"models/{}.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = {}\n[adapter]\n{}\n"
       "[model_override]\nnum_hidden_layers = 2\nvocab_size = 4096\n"
-      "[train]\nsequence_length = 512\nmicro_batch = 2\nglobal_batch = {}\n{}\n[runtime]\nname = \"{}\"\n"
+      "[train]\nsequence_length = 512\nmicro_batch = 2\nglobal_batch = {}\n{}\n[runtime]\nname = \"{}\"\n{}\n"
       "[runtime.switches]\nuse_cache = false\n{}\n",
-      a.model, a.gpus, a.adapter, 2 * a.gpus, a.train, a.runtime, a.switches);
+      a.model, a.gpus, a.adapter, 2 * a.gpus, a.train, a.runtime, a.versions, a.switches);
   return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
 }
 
@@ -162,6 +163,23 @@ TEST(Adapters, UnderZeroMastersAreOfThemAlone) {
   EXPECT_NE(problems({.train = "[layout]\nsharding = \"zero3\"", .runtime = "deepspeed", .gpus = 2})
                 .find("under DeepSpeed's stage 3 is not modelled yet"),
             std::string::npos);
+}
+
+// Around a wrapper, what runs again begins with a leaf that the wrapper's hook holds, with its gradient, until the
+// backward pass is over; within it, the hook is on the layer's input itself.
+TEST(Adapters, HooksHoldNoGradientsWhereCheckpointsAreWithinWrappers) {
+  const auto peak = [](const std::string& transformers, const std::string& switches) {
+    const Prediction p = predict(parsed({.adapter = "rank = 8\ntarget_modules = [\"q_proj\"]",
+                                         .train = "master_dtype = \"bf16\"\nrecompute = \"full\"",
+                                         .switches = "use_reentrant = true\n" + switches,
+                                         .runtime = "fsdp",
+                                         .gpus = 2,
+                                         .versions = "versions = { transformers = \"" + transformers + "\" }"}));
+    return p.highest().memory.allocated.bytes;
+  };
+  const Bytes around = peak("4.52", ""), within = peak("4.52", "fsdp_activation_checkpointing = true");
+  EXPECT_GE(around - within, Bytes{tokens * hidden * 2});
+  EXPECT_EQ(within, peak("4.53", ""));
 }
 
 TEST(Adapters, TargetsAreNamesAndEndsOfNames) {

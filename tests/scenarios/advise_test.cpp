@@ -1,6 +1,7 @@
 #include "scenarios/plan/advise.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string>
 
@@ -174,6 +175,8 @@ TEST_P(Changing, WhatItMayChangeIsWhatReadersTake) {
   EXPECT_EQ(names_of(changes.of_training), GetParam().of_training);
 }
 
+constexpr std::array changing_names{"megatron", "pytorch", "fsdp_adapters", "fsdp2"};
+
 INSTANTIATE_TEST_SUITE_P(
     Runtimes, Changing,
     testing::Values(
@@ -185,10 +188,42 @@ INSTANTIATE_TEST_SUITE_P(
               "sequence_length = 2048\nmicro_batch = 2\nattention = \"unfused\"\n[runtime]\nname = \"pytorch\"\n"
               "switches.keep_outputs = true\n",
               {"train.micro_batch", "train.recompute", "runtime.switches.use_cache", "runtime.switches.keep_outputs",
-               "optimizer kernels", "runtime.switches.gradient_as_bucket_view", "offload", "runtime.allocator",
-               "train.attention"},
-              {"train.optimizer", "train.sequence_length", "train.master_dtype"}}),
-    [](const testing::TestParamInfo<Asked>& param) { return param.index == 0 ? "megatron" : "pytorch"; });
+               "optimizer kernels", "runtime.switches.gradient_as_bucket_view", "runtime.switches.use_liger_kernel",
+               "offload", "runtime.allocator", "train.attention"},
+              {"train.optimizer", "trained", "train.sequence_length", "train.master_dtype"}},
+        Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[adapter]\n"
+              "rank = 64\n[train]\nsequence_length = 2048\nmaster_dtype = \"bf16\"\nrecompute = \"full\"\n[runtime]\n"
+              "name = \"fsdp\"\nswitches.use_liger_kernel = true\n",
+              {"optimizer kernels", "runtime.switches.backward_prefetch", "offload", "runtime.allocator"},
+              {"train.optimizer", "quantization", "adapter.rank", "train.sequence_length"}},
+        Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
+              "sequence_length = 2048\nmaster_dtype = \"bf16\"\nrecompute = \"full\"\n[runtime]\nname = \"fsdp2\"\n",
+              {"optimizer kernels", "runtime.switches.use_liger_kernel", "offload", "runtime.allocator"},
+              {"train.optimizer", "trained", "train.sequence_length"}}),
+    [](const testing::TestParamInfo<Asked>& param) { return changing_names[param.index]; });
+
+// 7B on a card of 24 GB: nothing that trains all of it does, adapters over few bits do.
+TEST(Advise, AdaptersOverFewBitsFitWhereAllParametersDoNot) {
+  constexpr const char* consumer = R"(model = "models/llama-2-7b.json"
+cluster = "clusters/rtx-4090-24g.toml"
+gpus = 1
+[train]
+sequence_length = 2048
+micro_batch = 1
+master_dtype = "bf16"
+recompute = "full"
+[runtime]
+name = "pytorch"
+)";
+  const Advice advice = advise(parse_toml(consumer, "card"), "card.toml", folders, {.most_changes = 1, .free = {}});
+  EXPECT_FALSE(advice.fits);
+  const auto has = [&](const std::string& change) {
+    return std::any_of(advice.remedies.begin(), advice.remedies.end(),
+                       [&](const Remedy& r) { return r.changes == std::vector{change} && r.changes_training; });
+  };
+  EXPECT_TRUE(has("trained: all parameters -> QLoRA (nf4) of rank 16 on all linears"));
+  for (const Remedy& r : advice.remedies) EXPECT_TRUE(r.changes_training) << r.changes.front();
+}
 
 /// A guide's job that runs out of memory, and what the guide says to do about it.
 struct Guide {

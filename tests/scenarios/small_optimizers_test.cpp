@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -136,9 +137,45 @@ TEST(SmallOptimizers, ApolloKeepsMomentsOfProjectedGradients) {
   EXPECT_EQ(state["to"], 2 * projections);
 }
 
+// Of 64 rows or columns, as APOLLO; of fp32 gradients the projections are views, which hold all vectors.
+TEST(SmallOptimizers, GaloreKeepsMomentsOfProjectedGradientsAndTheirVectors) {
+  const std::int64_t projected = 2 * 64 * (4 * hidden + 3 * 11008), projections = 2 * 64 * (4 * hidden + 3 * hidden);
+  for (const std::string name : {"galore_adamw", "galore_adamw_layerwise"}) {
+    State state = state_of(parsed(fmt::format("optimizer = \"{}\"", name), "rank = 64"));
+    EXPECT_EQ(state["exp_avg"], 2 * (projected + 2 * embedding + 5 * hidden)) << name;
+    EXPECT_EQ(state["to"], 2 * projections) << name;
+  }
+  State state = state_of(parsed("optimizer = \"galore_adamw\"\nprecision = \"fp32\"", "rank = 64"));
+  // Of down_proj, which has more columns than rows, those of the left side; all are as wide as the hidden states.
+  EXPECT_EQ(state["svd_vh"] + state["svd_u"], 4 * 2 * 7 * hidden * hidden);
+  EXPECT_EQ(state["svd_u"], 4 * 2 * hidden * hidden);
+  EXPECT_EQ(state.count("to"), 0U);
+}
+
+// An optimizer of each parameter, in the backward pass: no two hidden gradients are there at once.
+TEST(SmallOptimizers, LayerwiseOnesGiveEachGradientUpAtOnce) {
+  const auto most_gradients = [](const std::string& name) {
+    const Job job(parsed(fmt::format("optimizer = \"{}\"", name)));
+    const Program program = lower_role(job.lowering(), job.roles.front());
+    std::map<BufferId, std::int64_t> live;
+    std::int64_t now = 0, most = 0;
+    for (const Op& op : program.ops) {
+      if (const Alloc* alloc = std::get_if<Alloc>(&op); alloc != nullptr && alloc->category == Category::Gradients)
+        now += live[alloc->buffer] = alloc->size.count();
+      if (const Free* free = std::get_if<Free>(&op); free != nullptr && live.count(free->buffer) != 0)
+        now -= live[free->buffer];
+      most = std::max(most, now);
+    }
+    return most;
+  };
+  EXPECT_EQ(most_gradients("galore_adamw"), 2 * (others + embedding));
+  EXPECT_LE(most_gradients("galore_adamw_layerwise"), 2 * 3 * hidden * 11008);
+}
+
 TEST(SmallOptimizers, AreReadBackAsTheyAreWritten) {
-  for (const std::string name : {"adafactor", "muon", "adamw_8bit", "lion_32bit", "lion_8bit", "paged_adamw_32bit",
-                                 "paged_adamw_8bit", "paged_lion_32bit", "paged_lion_8bit"}) {
+  for (const std::string name :
+       {"adafactor", "muon", "adamw_8bit", "lion_32bit", "lion_8bit", "paged_adamw_32bit", "paged_adamw_8bit",
+        "paged_lion_32bit", "paged_lion_8bit", "galore_adamw", "galore_adamw_layerwise"}) {
     const std::string train = fmt::format("optimizer = \"{}\"", name);
     EXPECT_NE(scenario_json(parsed(train), 2).find(fmt::format("\"{}\"", name)), std::string::npos) << name;
   }
@@ -153,7 +190,11 @@ void has(const std::string& problems, const std::string& text) {
 TEST(SmallOptimizers, WhatDoesNotGoTogetherIsAnError) {
   has(problems("optimizer = \"lion\""), "optimizer = \"lion\" is not known by that name\n  hint: \"lion_32bit\" or");
   has(problems("optimizer = \"adamw_torch\""), "\"adamw\" would do");
-  has(problems("optimizer = \"galore_adamw\""), "is not modelled yet");
+  has(problems("optimizer = \"galore_adafactor\""), "is not modelled yet");
+  has(problems("optimizer = \"galore\""), "\"galore_adamw\" or \"galore_adamw_layerwise\" would do");
+  has(problems("optimizer = \"galore_adamw\"", "", "fsdp", "", 2), "it projects matrices, and shards of flat");
+  has(problems("optimizer = \"galore_adamw_layerwise\"", "", "pytorch", "", 2), "goes with no DistributedDataParallel");
+  has(problems("optimizer = \"lion_32bit\"", "rank = 8"), "rank is of optimizers that project gradients");
   has(problems("optimizer = \"muon\"", "", "fsdp", "", 2), "Muon takes matrices, and shards of flat parameters have");
   has(problems("optimizer = \"muon\"", "", "fsdp2", "", 2), "Muon gathers the matrices of DTensors");
   has(problems("optimizer = \"adamw_8bit\"", "", "fsdp2", "", 2), "bitsandbytes' kernels take no DTensors");

@@ -83,6 +83,8 @@ int moments_of(Optimizer optimizer) {
     case Optimizer::PagedLion:
     case Optimizer::PagedLion8Bit:
     case Optimizer::ApolloAdamW:
+    case Optimizer::GaloreAdamW:
+    case Optimizer::GaloreAdamWLayerwise:
       return 0;
   }
   return 0;

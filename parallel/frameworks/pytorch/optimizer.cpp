@@ -30,6 +30,9 @@ UpdateRulePtr rule_of(Session& session, Optimizer kind, const EagerHabits& habit
       return bitsandbytes_rule(session, kind, habits, parameters);
     case Optimizer::ApolloAdamW:
       return apollo_rule(session, habits, parameters);
+    case Optimizer::GaloreAdamW:
+    case Optimizer::GaloreAdamWLayerwise:
+      return galore_rule(session, habits, parameters);
   }
   ensure(false, "an optimizer that is not modelled is an error of the scenario");
   return nullptr;
@@ -54,7 +57,22 @@ TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const Eager
       habits_(habits),
       parameters_(parameters),
       shards_(std::move(shards)),
-      rule_(rule_of(session, train.optimizer, habits, parameters)) {}
+      in_backward_(steps_in_backward(train.optimizer)) {
+  if (!in_backward_) {
+    rules_.push_back(rule_of(session, train.optimizer, habits, parameters));
+    return;
+  }
+  // An optimizer for each parameter, which a hook calls once its gradient is there.
+  for (const std::shared_ptr<Leaf>& p : parameters_) {
+    rules_.push_back(rule_of(session, train.optimizer, habits, {p}));
+    p->accumulated = [this, rule = rules_.back().get()](Leaf& its) {
+      const NoGrad no_grad(s_);
+      const Session::Scope scope(s_, "optimizer");
+      rule->step(steps_ + 1);
+      its.gradient = Tensor{};
+    };
+  }
+}
 
 void TorchOptimizer::clip() {
   if (!habits_.clips_gradients) return;
@@ -68,6 +86,7 @@ void TorchOptimizer::clip() {
     norms.push_back(s_.empty({}, gradients.back().dtype, "norm"));
     s_.launch(Operation::Norm, {gradients.back()}, {norms.back()});
   }
+  if (norms.empty()) return;
   const Tensor stacked = s_.empty({static_cast<std::int64_t>(norms.size())}, norms.front().dtype, "norms");
   List places;
   for (std::size_t i = 0; i < norms.size(); ++i)
@@ -100,7 +119,15 @@ void TorchOptimizer::step() {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "optimizer");
   s_.mark(Phase::OptimizerStep, "optimizer_step");
-  rule_->step(++steps_);
+  ++steps_;
+  if (!in_backward_) rules_.front()->step(steps_);
+}
+
+std::vector<Tensor*> TorchOptimizer::kept() {
+  std::vector<Tensor*> all;
+  for (const UpdateRulePtr& rule : rules_)
+    for (Tensor* const its : rule->kept()) all.push_back(its);
+  return all;
 }
 
 void TorchOptimizer::zero_grad() {

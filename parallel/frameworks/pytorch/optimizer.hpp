@@ -19,7 +19,7 @@ class TorchOptimizer {
   /// Makes its state at the first call.
   void step();
   /// What it keeps of its parameters that is of their sizes, to be put elsewhere: of one parameter after the other.
-  [[nodiscard]] std::vector<Tensor*> kept() { return rule_->kept(); }
+  [[nodiscard]] std::vector<Tensor*> kept();
   /// Gradients are given up.
   void zero_grad();
 
@@ -28,8 +28,9 @@ class TorchOptimizer {
   const EagerHabits& habits_;
   Parameters parameters_;
   std::vector<CommSlot> shards_;
-  UpdateRulePtr rule_;
-  std::int32_t steps_ = 0;  ///< begun so far
+  bool in_backward_;                  ///< each parameter is updated once its gradient is there
+  std::vector<UpdateRulePtr> rules_;  ///< of all parameters, or else one of each
+  std::int32_t steps_ = 0;            ///< begun so far
 };
 
 }  // namespace tidemark::parallel::pytorch

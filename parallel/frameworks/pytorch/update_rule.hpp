@@ -35,6 +35,8 @@ using UpdateRulePtr = std::unique_ptr<UpdateRule>;
 
 /// apollo_torch's APOLLOAdamW.
 [[nodiscard]] UpdateRulePtr apollo_rule(Session& session, const EagerHabits& habits, const Parameters& parameters);
+/// galore_torch's GaLoreAdamW.
+[[nodiscard]] UpdateRulePtr galore_rule(Session& session, const EagerHabits& habits, const Parameters& parameters);
 
 /// torch._foreach_*: one kernel for as many groups of operands as it makes tensors.
 void foreach (Session& session, const Computation& what, std::initializer_list<const std::vector<Tensor>*> operands,

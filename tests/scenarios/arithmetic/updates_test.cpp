@@ -65,6 +65,8 @@ double moved(Optimizer optimizer, double first, double second) {
     case Optimizer::PagedLion:
     case Optimizer::PagedLion8Bit:
     case Optimizer::ApolloAdamW:
+    case Optimizer::GaloreAdamW:
+    case Optimizer::GaloreAdamWLayerwise:
       return 0;  // of more than the element
   }
   return 0;
