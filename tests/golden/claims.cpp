@@ -25,10 +25,15 @@ double away_from_zero(double of_percent) {
 // What a family's rows are, for those who do not know its name.
 constexpr auto families_told = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"simumax_b200", "Megatron-LM, Llama-3 and DeepSeek slices on 8 B200 (SimuMax)"},
-    {"kernels_b200", "kernels and collectives on a B200 that nothing was fitted on (SimuMax)"},
+    {"kernels_b200", "kernels and collectives on a B200 that nothing was fitted on (SimuMax, Liger-Kernel)"},
     {"kernels_a100_pcie", "kernels on an A100 PCIe that nothing was fitted on (SimuMax)"},
-    {"kernels_h100", "collectives on eight H100 that nothing was fitted on (nccl-tests)"},
+    {"kernels_a100_sxm", "kernels on an A100 SXM that nothing was fitted on (Vidur, Liger-Kernel)"},
+    {"kernels_h100",
+     "kernels and collectives on H100 that nothing was fitted on (Vidur, FlashAttention-3, Liger-Kernel, nccl-tests)"},
+    {"kernels_h200", "cuDNN's attention on an H200 that nothing was fitted on (cudnn-frontend)"},
+    {"kernels_gb200", "cuDNN's attention on a GB200 that nothing was fitted on (cudnn-frontend)"},
     {"megatron_ci", "Megatron-LM's CI: small GPT-3, last rank, A100, H100, GB200"},
+    {"torchtitan_h100", "torchtitan, Llama 3.1 8B and Qwen3 32B on eight H100 of 96 GB, tokens per second"},
     {"korthikanti_a100", "Megatron-LM, 22B and 175B on A100 (Korthikanti et al.)"},
     {"megatron_bridge_offload", "Megatron-Bridge, Qwen3-30B-A3B on 16 H100, optimizer on the host, static memory"},
     {"fms_full", "fine-tuning on one to four A100 (fms-acceleration)"},

@@ -14,7 +14,7 @@ namespace tidemark::tests::golden {
 
 struct KernelRow {
   std::string name;
-  std::string what;  ///< "products", "groups", "attention" or "collectives"
+  std::string what;  ///< "products", "groups", "attention", "flash2", "memory" or "collectives"
   double measured_us = 0;
   double predicted_us = 0;
 };
