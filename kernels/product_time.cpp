@@ -50,8 +50,8 @@ Duration product_time(const Product& p, const Device& device) {
   for (const Tile& tile : tiles) arithmetic = std::min(arithmetic, arithmetic_time(p, tile, rate, device));
   const Bytes result = (p.m * p.n * (p.accumulates ? 2 : 1)) * size_of(p.result);
   const Bytes traffic = (p.m * p.k + p.k * p.n) * size_of(p.operands) + result;
-  return start_of_large(device) + std::max(arithmetic, time_of(traffic, device)) +
-         time_of(scaled(result, device.efficiency.epilogue), device);
+  const Duration written = time_of(scaled(result, device.efficiency.epilogue), device);
+  return start_of_large(device) + std::max(arithmetic + written, time_of(traffic, device));
 }
 
 }  // namespace tidemark::kernels

@@ -21,8 +21,8 @@ struct Product {
 [[nodiscard]] Product product_of(const Program& program, const Kernel& kernel);
 
 /// Tiles of the libraries' large kernels, one on each multiprocessor at a time: in waves, of which the last costs as
-/// much as a full one, or dealt out evenly along k (stream-k), which exchanges partial sums; whichever is shorter. Not
-/// less than its memory traffic, and part of writing the result comes on top.
+/// much as a full one, or dealt out evenly along k (stream-k), which exchanges partial sums; whichever is shorter. Part
+/// of writing the result comes on top. Not less than its memory traffic.
 [[nodiscard]] Duration product_time(const Product& product, const Device& device);
 
 }  // namespace tidemark::kernels

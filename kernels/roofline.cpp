@@ -4,10 +4,21 @@
 
 #include "kernels/attention_time.hpp"
 #include "kernels/calibrated_kernel.hpp"
+#include "kernels/memory_time.hpp"
 #include "kernels/product_time.hpp"
 #include "kernels/rates.hpp"
 
 namespace tidemark::kernels {
+namespace {
+
+// PyTorch's FlashAttention is the second: of all fused attentions, the one that keeps seed and offset in one tensor of
+// two.
+TensorInstructions instructions_of(const Program& program, ViewId seed) {
+  const bool pair = seed.valid() && program[seed].sizes == Shape{2};
+  return pair ? TensorInstructions::Ampere : TensorInstructions::OfDevice;
+}
+
+}  // namespace
 
 Duration kernel_time(const Program& program, const Kernel& kernel, const Device& device) {
   const auto view = [&](std::size_t input) -> const View& { return program[kernel.inputs[input]]; };
@@ -16,11 +27,13 @@ Duration kernel_time(const Program& program, const Kernel& kernel, const Device&
     case Operation::Matmul:
       return product_time(product_of(program, kernel), device);
     case Operation::Attention:
-      return attention_time(view(0), view(1), view(2), causal, AttentionPass::Forward, device);
+      return attention_time(view(0), view(1), view(2), causal, AttentionPass::Forward, device,
+                            instructions_of(program, kernel.outputs[2]));
     case Operation::AttentionBackward:
-      return attention_time(view(1), view(2), view(3), causal, AttentionPass::Backward, device);
+      return attention_time(view(1), view(2), view(3), causal, AttentionPass::Backward, device,
+                            instructions_of(program, kernel.inputs[6]));
     default:  // the others are bound by memory
-      return device.kernel_latency + time_of(traffic_of(program, kernel), device);
+      return memory_time(program, kernel, device);
   }
 }
 

@@ -125,7 +125,7 @@ Section step_section(const Family& family) {
 
 Section step_family_section(const StepFamily& family) {
   std::string out = fmt::format(
-      "## {}\n\nStep times of runs whose memory was not published. Nothing was fitted on them.\n\n"
+      "## {}\n\nStep times of runs, or what their tokens per second and device come to. Nothing was fitted on them.\n\n"
       "| row | predicted s | measured s | error |\n|---|---|---|---|\n",
       family.name);
   std::vector<Error> all;

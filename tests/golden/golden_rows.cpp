@@ -152,6 +152,12 @@ double gap_of(const BandRow& row, const Band& band) {
   return (row.reported < band.allocated ? band.allocated : band.reserved) / row.reported - 1;
 }
 
+// A step at so many tokens in a second and on a device.
+double step_of(const std::filesystem::path& scenario, double tokens_per_s) {
+  const Scenario s = read_scenario(scenario, root / "scenarios");
+  return static_cast<double>(s.train.sequence_length * s.train.global_batch) / s.gpus / tokens_per_s;
+}
+
 std::vector<StepFamily> step_families() {
   std::vector<StepFamily> found;
   for (const std::filesystem::path& path : tables_in(root / "tests" / "golden" / "steps")) {
@@ -159,8 +165,10 @@ std::vector<StepFamily> step_families() {
     const toml::table file = toml::parse_file(path.string());
     for (const auto& [key, node] : file) {
       const toml::table& table = *node.as_table();
-      family.rows.push_back({std::string(key.str()), root / table["scenario"].value<std::string>().value(),
-                             table["source"].value<std::string>().value(), table["step_s"].value<double>().value()});
+      StepRow row{std::string(key.str()), root / table["scenario"].value<std::string>().value(),
+                  table["source"].value<std::string>().value(), table["step_s"].value_or(0.0)};
+      if (row.step_s == 0) row.step_s = step_of(row.scenario, table["tokens_per_s"].value<double>().value());
+      family.rows.push_back(std::move(row));
     }
   }
   return found;

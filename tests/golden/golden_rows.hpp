@@ -100,7 +100,7 @@ struct Family {
 /// Every family under tests/golden, rows by name.
 [[nodiscard]] std::vector<Family> families();
 
-/// A step's time of a run whose memory is not known.
+/// A step's time of a run, as told or as the tokens that it told of come to.
 struct StepRow {
   std::string name;
   std::filesystem::path scenario;

@@ -12,6 +12,7 @@
 
 #include "kernels/attention_time.hpp"
 #include "kernels/product_time.hpp"
+#include "kernels/rates.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "topology/collective.hpp"
 
@@ -52,14 +53,15 @@ KernelRow product_row(Entries row, const Device& device) {
           microseconds(kernels::product_time(p, device))};
 }
 
-KernelRow group_row(Entries row, const Device& device) {
+// One after another, as fast as the host hands them over: measured by its clock.
+KernelRow group_row(Entries row, const Device& device, double launch) {
   const std::int64_t groups = row.number(), m = row.number(), k = row.number(), n = row.number();
   const std::string stage = row.word(), main_gradients = row.word();
   Product p{m, n, k};
   if (stage == "bwd_grad_act") p = {m, k, n};
   if (stage == "bwd_grad_w") p = {n, k, m, DType::BF16, dtype_of(main_gradients), true};
   return {fmt::format("{} x {}x{}x{} {} {}", groups, m, k, n, stage, main_gradients), "groups", row.measured(),
-          static_cast<double>(groups) * microseconds(kernels::product_time(p, device))};
+          static_cast<double>(groups) * std::max(launch, microseconds(kernels::product_time(p, device)))};
 }
 
 View view(std::int64_t sequence, std::int64_t heads, std::int64_t width) {
@@ -69,15 +71,24 @@ View view(std::int64_t sequence, std::int64_t heads, std::int64_t width) {
   return made;
 }
 
-KernelRow attention_row(Entries row, const Device& device) {
+KernelRow attention_row(Entries row, const Device& device, kernels::TensorInstructions instructions) {
   const std::int64_t sequence = row.number(), heads = row.number(), kv = row.number();
   const std::int64_t keys = row.number(), values = row.number();
   const std::string pass = row.word();
-  const Duration took =
-      kernels::attention_time(view(sequence, heads, keys), view(sequence, kv, keys), view(sequence, kv, values), true,
-                              pass == "forward" ? AttentionPass::Forward : AttentionPass::Backward, device);
-  return {fmt::format("{} of {}, {} heads of {} and {}", pass, sequence, heads, keys, values), "attention",
-          row.measured(), microseconds(took)};
+  const Duration took = kernels::attention_time(
+      view(sequence, heads, keys), view(sequence, kv, keys), view(sequence, kv, values), !pass.ends_with(" full"),
+      pass.starts_with("forward") ? AttentionPass::Forward : AttentionPass::Backward, device, instructions);
+  const bool flash2 = instructions == kernels::TensorInstructions::Ampere;
+  return {fmt::format("{} of {}, {} heads of {} and {}", pass, sequence, heads, keys, values),
+          flash2 ? "flash2" : "attention", row.measured(), microseconds(took)};
+}
+
+// A kernel bound by memory, by its bytes. Before it and behind it, the device writes down the time.
+KernelRow memory_row(Entries row, const Device& device, double events) {
+  const std::string name = row.word();
+  const Bytes bytes{row.number()};
+  return {fmt::format("{} of {} MiB", name, bytes.count() >> 20), "memory", row.measured(),
+          events + microseconds(kernels::time_of(bytes, device))};
 }
 
 KernelRow collective_row(Entries row, const Fabric& fabric) {
@@ -117,12 +128,17 @@ std::vector<KernelRow> kernel_rows(const std::filesystem::path& file, Cluster cl
   const toml::table table = toml::parse_file(file.string());
   std::vector<KernelRow> rows;
   const auto read = [&](std::string_view list, auto row_of) {
-    for (const toml::node& row : *table[list].as_array())
-      rows.push_back(row_of(Entries(*row.as_array()), cluster.device));
+    if (const toml::array* its = table[list].as_array())
+      for (const toml::node& row : *its) rows.push_back(row_of(Entries(*row.as_array())));
   };
-  read("products", product_row);
-  read("groups", group_row);
-  read("attention", attention_row);
+  const Device& device = cluster.device;
+  using enum kernels::TensorInstructions;
+  read("products", [&](Entries row) { return product_row(row, device); });
+  const double launch = table["launch_us"].value_or(0.0);
+  read("groups", [&](Entries row) { return group_row(row, device, launch); });
+  read("attention", [&](Entries row) { return attention_row(row, device, OfDevice); });
+  read("flash2", [&](Entries row) { return attention_row(row, device, Ampere); });
+  read("memory", [&](Entries row) { return memory_row(row, device, table["events_us"].value<double>().value()); });
   // Of nccl-tests nothing is PyTorch's.
   if (table["nccl_tests"].value_or(false)) cluster.node.collective_start = Duration{8'400'000};
   const Fabric one_node = build_fabric(cluster, cluster.node.devices);

@@ -15,7 +15,8 @@ namespace tidemark::tests::golden {
 
 struct KernelRow {
   std::string name;
-  std::string what;  ///< "products", "groups", "attention", "collectives" or "collectives of several nodes"
+  std::string
+      what;  ///< "products", "groups", "attention", "flash2", "memory", "collectives" or "collectives of several nodes"
   double measured_us = 0;
   double predicted_us = 0;
 };

@@ -61,6 +61,13 @@ TEST(Roofline, WritingAResultIsNotAllHidden) {
   EXPECT_EQ(time_of(accumulated, d), 65'536_ns + 2 * written) << "read and written, four bytes each";
 }
 
+TEST(Roofline, WhatIsBoundByItsTrafficHasWrittenItsResultWithIt) {
+  Device d = device();
+  d.efficiency.epilogue = one;
+  d.memory_bandwidth = 1_GBps;
+  EXPECT_EQ(gemm(1000, 1000, 1, d), (2 * 1000_B + 1'000'000_B) * 2 / 1_GBps);
+}
+
 TEST(Roofline, EfficienciesScaleThePeaks) {
   Device half = device();
   half.efficiency.gemm = Ratio{500'000};
@@ -87,14 +94,15 @@ TEST(Roofline, BatchesOfMatricesAreRows) {
 }
 
 // So many that the longest block is nothing beside them.
-Duration attention(const std::string& kernel, int causal, int width, int heads) {
+Duration attention(const std::string& kernel, int causal, int width, int heads, const std::string& random = "- -",
+                   const Device& on = device()) {
   const std::string q = fmt::format(" b0:bf16[1x1280x{}x{}]", heads, width),
                     kv = fmt::format(" b1:bf16[1x1280x1x{}]", width);
   const bool forward = kernel == "attention";
   return time_of(fmt::format("{}(scale=0.1,causal={},dropout=0){}{}{}", kernel, causal, forward ? "" : q, q + kv + kv,
-                             forward ? " - ->" + q + " - - -"
-                                     : q + fmt::format(" b2:fp32[1x{}x1280] - - - ->", heads) + q + kv + kv),
-                 device());
+                             forward ? " - ->" + q + " - " + random
+                                     : q + fmt::format(" b2:fp32[1x{}x1280] {} - ->", heads, random) + q + kv + kv),
+                 on);
 }
 
 TEST(Roofline, AttentionTakesItsOperationsAndWhatSticksOutOfTheLongestBlock) {
@@ -102,16 +110,48 @@ TEST(Roofline, AttentionTakesItsOperationsAndWhatSticksOutOfTheLongestBlock) {
   // stands for 4096 / 16, of which half shows. The longest block is 128 x 1280 on one of ten multiprocessors.
   const Duration all{std::int64_t{100} * 1280 * 1280 * 640 / 10};  // ten in a picosecond
   const Duration longest = all / 100;
-  EXPECT_EQ(attention("attention", 1, 128, 100), all / 2 + longest * 6 / 10);
+  // Of the half that is masked, tiles of 128 x 128 on the diagonal are computed: 256 of 1280 more in each row of two.
+  const Duration causal = all / 2 + all * 256 / 1280 / 2;
+  EXPECT_EQ(attention("attention", 1, 128, 100), causal + longest * 6 / 10);
   EXPECT_EQ(attention("attention", 0, 128, 100), all + longest * 6 / 10);
   EXPECT_EQ(attention("attention", 1, 128, 1), longest * 14 / 10) << "one head";
-  // Backward five products and no exponentials: twice 640 operations.
-  EXPECT_EQ(attention("attention_backward", 1, 128, 100), all + longest * 2 / 4);
+}
+
+TEST(Roofline, BackwardThroughAttentionIsFiveProductsAndWhatIsAddedUpInMemory) {
+  const Duration all{std::int64_t{100} * 1280 * 1280 * 2 * 640 / 10};
+  // Results and their gradients are read; gradients of queries are zeros in fp32 first, then read and written in bf16.
+  const Bytes beside = 100 * 1280 * 128 * (2 * 2_B + 2 * 4_B + 2_B);
+  EXPECT_EQ(attention("attention_backward", 1, 128, 100),
+            all / 2 + all * 256 / 1280 / 2 + all / 100 / 4 + beside / 1'000_GBps);
+}
+
+// Seed and offset in one tensor of two, as PyTorch's FlashAttention has them.
+TEST(Roofline, FlashAttention2HasAmperesInstructionsOnly) {
+  const std::string pair = "b7:int64[2] b8:int64[1]", single = "b7:int64[1] b8:int64[1]";
+  const Duration own = attention("attention", 0, 128, 100, single);
+  EXPECT_EQ(own, attention("attention", 0, 128, 100)) << "who keeps them apart is another";
+  EXPECT_NEAR(static_cast<double>(own.count()) / static_cast<double>(attention("attention", 0, 128, 100, pair).count()),
+              0.62, 1e-6);
+  Device ampere = device();
+  ampere.compute_capability = 80;
+  EXPECT_EQ(attention("attention", 0, 128, 100, pair, ampere), attention("attention", 0, 128, 100, single, ampere));
+  EXPECT_GT(attention("attention_backward", 0, 128, 100, pair), attention("attention_backward", 0, 128, 100, single));
 }
 
 TEST(Roofline, AttentionIsBuiltForWidthsOfPowersOfTwo) {
-  EXPECT_EQ(attention("attention_backward", 1, 192, 100), attention("attention_backward", 1, 256, 100));
-  EXPECT_LT(attention("attention_backward", 1, 128, 100), attention("attention_backward", 1, 192, 100));
+  EXPECT_EQ(attention("attention", 1, 192, 100), attention("attention", 1, 256, 100));
+  EXPECT_LT(attention("attention", 1, 128, 100), attention("attention", 1, 192, 100));
+}
+
+// What Transformer Engine's kernels were measured at on a B200.
+TEST(Roofline, SomeKernelsReachLessOfTheBandwidthThanOrdinaryOnes) {
+  Device hopper = device(), blackwell = device();
+  blackwell.compute_capability = 100;
+  const std::string permuted = "permute_rows b0:bf16[4x1000] b1:int32[4x3] - -> b2:bf16[8x1000] -";
+  EXPECT_NEAR(static_cast<double>(time_of(permuted, hopper).count()),
+              0.274 * static_cast<double>(time_of(permuted, blackwell).count()), 2);
+  for (const char* ordinary : {"copy b0:bf16[1000] -> b1:bf16[1000]", "multiply b0:bf16[9] b1:bf16[9] -> b2:bf16[9]"})
+    EXPECT_EQ(time_of(ordinary, hopper), time_of(ordinary, blackwell));
 }
 
 // What a kernel moves follows from its views.
