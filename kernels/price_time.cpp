@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "kernels/roofline.hpp"
 #include "sim/base/ensure.hpp"
@@ -95,6 +97,7 @@ class Pricer {
         folding_(folding),
         cluster_(cluster),
         router_(router),
+        calibration_(cluster.calibration),
         links_(workload, folding, router.traffic()) {}
 
   TimePrices prices() && {
@@ -156,12 +159,28 @@ class Pricer {
       return price;
     }
     const Router::Way way = router_.collective(call.comm, leader, call.kind, call.size);
-    CollectivePlan plan{way.algorithm, way.latency, way.of, {}};
+    CollectivePlan plan{.algorithm = way.algorithm, .time = way.latency, .of = way.of};
     const std::vector<FoldedLinks::Load>& loads = links_.loads(call.comm, 0, leader, way.number);
     for (const FoldedLinks::Load& load : loads) plan.links.push_back({load.link, load.weight});
     TransferPrice price = price_of(plan, call.size);
     for (std::size_t i = 0; i < price.loads.size(); ++i) price.loads[i].sharers = loads[i].sharers;
-    return price;
+    if (!calibration_.there()) return price;
+    const std::vector<Rank> members = group_members(workload_.communicators[call.comm.index()], rank);
+    return as_measured(std::move(price),
+                       measured_time(*calibration_.get(), call.kind, static_cast<std::int32_t>(members.size()),
+                                     nodes_of(members), call.size));
+  }
+
+  [[nodiscard]] std::int32_t nodes_of(const std::vector<Rank>& members) const {
+    std::set<std::int32_t> nodes;
+    for (const Rank member : members) nodes.insert(router_.fabric().node_of(member.value));
+    return static_cast<std::int32_t>(nodes.size());
+  }
+
+  [[nodiscard]] TransferPrice as_measured(TransferPrice price, const std::optional<TimeByPoints>& time) const {
+    if (!time) return price;
+    const Duration modelled = lone(price, links_.capacities());
+    return stretched(std::move(price), modelled, time->time);
   }
 
   TransferPrice copy(Rank rank, const CopyKey& copy) {
@@ -173,7 +192,8 @@ class Pricer {
     price.loads.clear();
     for (const FoldedLinks::Load& load : links_.loads({}, copy.to == MemorySpace::Device ? 1 : 0, rank, 0))
       price.loads.push_back({load.link, copy.size, load.sharers});
-    return price;
+    if (!calibration_.there()) return price;
+    return as_measured(std::move(price), measured_copy(*calibration_.get(), copy.to == MemorySpace::Device, copy.size));
   }
 
   // Of a node's drives, of which each of its ranks has as much.
@@ -184,19 +204,25 @@ class Pricer {
 
   TransferPrice message(Rank sender, CommSlot comm, std::int32_t step, Bytes size) {
     const Rank peer = group_neighbour(workload_.communicators[comm.index()], sender, step);
-    TransferPrice price = message_price(router_.fabric(), sender.value, peer.value, size, router_.options().model);
+    TransferPrice price =
+        message_price(router_.fabric(), sender.value, peer.value, size, router_.options().model,
+                      message_channels(router_.fabric(), workload_.communicators[comm.index()], sender, peer));
     if (price.loads.empty()) return price;
     price.loads.clear();
     // All ways together are one link of their summed capacity: each link of the route carries the whole.
     for (const FoldedLinks::Load& load : links_.loads(comm, step, sender, 0))
       price.loads.push_back({load.link, size, load.sharers});
-    return price;
+    if (!calibration_.there()) return price;
+    const Fabric& fabric = router_.fabric();
+    const bool between = fabric.node_of(sender.value) != fabric.node_of(peer.value);
+    return as_measured(std::move(price), measured_message(*calibration_.get(), between, size));
   }
 
   const Workload& workload_;
   const Folding& folding_;
   const Cluster& cluster_;
   Router& router_;
+  const SharedCalibration& calibration_;
   FoldedLinks links_;
 };
 

@@ -1,6 +1,9 @@
 #include "kernels/roofline.hpp"
 
+#include <optional>
+
 #include "kernels/attention_time.hpp"
+#include "kernels/calibrated_kernel.hpp"
 #include "kernels/product_time.hpp"
 #include "kernels/rates.hpp"
 
@@ -41,13 +44,26 @@ std::vector<Duration> kernel_times(const Program& program, const Device& device)
   return times;
 }
 
+std::vector<TimeByPoints> sourced_kernel_times(const Program& program, const Cluster& cluster) {
+  std::vector<TimeByPoints> times;
+  times.reserve(program.kernels.size());
+  const Device loaded = under_load(cluster.device);
+  std::optional<CalibratedKernels> calibrated;
+  if (cluster.calibration.there()) calibrated.emplace(*cluster.calibration.get(), loaded);
+  for (const Kernel& kernel : program.kernels) {
+    const bool on_host = kernel.processor == Processor::Host;
+    std::optional<TimeByPoints> time;
+    if (calibrated && !on_host) time = calibrated->time(program, kernel);
+    if (!time) time = {on_host ? host_time(program, kernel, cluster) : kernel_time(program, kernel, loaded)};
+    times.push_back(*time);
+  }
+  return times;
+}
+
 std::vector<Duration> kernel_times(const Program& program, const Cluster& cluster) {
   std::vector<Duration> times;
   times.reserve(program.kernels.size());
-  const Device loaded = under_load(cluster.device);
-  for (const Kernel& kernel : program.kernels)
-    times.push_back(kernel.processor == Processor::Host ? host_time(program, kernel, cluster)
-                                                        : kernel_time(program, kernel, loaded));
+  for (const TimeByPoints& its : sourced_kernel_times(program, cluster)) times.push_back(its.time);
   return times;
 }
 

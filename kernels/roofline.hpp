@@ -19,7 +19,10 @@ namespace tidemark::kernels {
 [[nodiscard]] Duration host_time(const Program& program, const Kernel& kernel, const Cluster& cluster);
 /// Of all kernels of a program under load whose host thread computes nothing.
 [[nodiscard]] std::vector<Duration> kernel_times(const Program& program, const Device& device);
-/// Of all kernels of a program under load, each by its processor.
+/// Of all kernels of a program under load, each by its processor; by the cluster's calibration, where it has anything
+/// like them.
 [[nodiscard]] std::vector<Duration> kernel_times(const Program& program, const Cluster& cluster);
+/// The same, and where each comes from.
+[[nodiscard]] std::vector<TimeByPoints> sourced_kernel_times(const Program& program, const Cluster& cluster);
 
 }  // namespace tidemark::kernels

@@ -14,6 +14,14 @@ MessageRoute ring_route(const LoweringInput& input) {
   return input.runtime.ring_of_two_in_batches && ranks == 2 ? MessageRoute::Group : MessageRoute::Pairs;
 }
 
+// Ranks next to each other that hold parameters once more, or for a while, between them.
+std::int32_t secondary_ranks(const Runtime& runtime) {
+  if (!runtime.eager) return 1;
+  const EagerHabits& eager = *runtime.eager;
+  if (eager.zero) return static_cast<std::int32_t>(eager.zero->secondary_ranks);
+  return eager.fully_shard ? static_cast<std::int32_t>(eager.fully_shard->ranks_after_forward) : 1;
+}
+
 }  // namespace
 
 Communicators communicators_of(const LoweringInput& input) {
@@ -21,12 +29,11 @@ Communicators communicators_of(const LoweringInput& input) {
   const bool counts_together =
       model.experts && (model.experts->correction_bias || input.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
   const bool several = input.layout.expert * input.layout.experts_tensor() > 1;  // ranks share a layer's experts
-  const bool by_zero = input.runtime.eager && input.runtime.eager->zero;
   return communicators(
       input.layout,
       {.embedding_at_both_ends = model.embeds_at_both_ends(),
        .experts = model.experts.has_value(),
-       .secondary_ranks = by_zero ? static_cast<std::int32_t>(input.runtime.eager->zero->secondary_ranks) : 1,
+       .secondary_ranks = secondary_ranks(input.runtime),
        .counts_together = counts_together,
        .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several,
        .further_tokens = model.next_tokens > 0},

@@ -185,7 +185,7 @@ Validation validate(const Scenario& scenario, World& world, const ValidateOption
   refuse_allocator_settings(scenario);
   const Job job(scenario);
   const Workload workload = lower(job.lowering());
-  Validation answer{job.scenario, options, run_and_compare(workload, world, options), false, {}, {}, {}};
+  Validation answer{job.scenario, options, run_and_compare(workload, world, options), false, {}, {}, {}, {}};
   if (world.rank().value == 0) answer.flow = flow_check(workload, flows_of(job.runtime));
   const auto here = std::count_if(answer.ranks.begin(), answer.ranks.end(),
                                   [](const RankAgreement& rank) { return rank.host == host_name(); });

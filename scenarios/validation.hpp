@@ -10,6 +10,7 @@
 #include "kernels/execute/world.hpp"
 #include "scenarios/flow_check.hpp"
 #include "scenarios/math_check.hpp"
+#include "scenarios/math_times.hpp"
 #include "scenarios/scenario.hpp"
 #include "sim/base/time.hpp"
 
@@ -31,6 +32,7 @@ struct Validation {
   std::vector<MathCheck> math;  ///< with real numbers, by type
   std::string without_math;     ///< why there were none; empty where there were
   std::vector<FlowNote> flow;   ///< what programs do that their arithmetic has no use for
+  MathTimes math_times;         ///< how long training with real numbers takes, where a machine's file was named
 
   /// What ranks held and read is what was predicted.
   [[nodiscard]] bool memory_agrees() const;

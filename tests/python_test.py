@@ -77,6 +77,35 @@ class Questions(unittest.TestCase):
         self.assertEqual(found.candidates, 2)
         self.assertEqual(len(found.best), 2)
 
+    def test_capacity_and_the_pages_of_answers(self):
+        study = {**SMALL, "gpus": 1, "capacity": {"largest": "train.sequence_length", "by": "train.micro_batch"},
+                 "space": {"train": {"sequence_length": [256, 512, 1024], "micro_batch": [1, 2]}}}
+        found = tidemark.capacity(study)
+        self.assertTrue(found.any)
+        self.assertEqual((found.largest, found.by), ("train.sequence_length", "train.micro_batch"))
+        self.assertEqual([(limit.by, limit.largest) for limit in found.limits], [(1, 1024), (2, 1024)])
+        self.assertTrue(all(limit.peak_device_upper_bytes > 0 for limit in found.limits))
+        with tempfile.TemporaryDirectory() as folder:
+            page = tidemark.report(found, output=Path(folder) / "study.html", figures=Path(folder) / "figures")
+            self.assertEqual((page.kind, page.yes), ("capacity", True))
+            self.assertIn("</html>", (Path(folder) / "study.html").read_text())
+            self.assertTrue((Path(folder) / "figures/frontier.svg").exists())
+
+    def test_a_report_draws_what_a_prediction_says(self):
+        from tidemark import _curves
+        prediction = tidemark.predict(SMALL)
+        with tempfile.TemporaryDirectory() as folder:
+            page = tidemark.report(SMALL, output=Path(folder) / "report.html")
+            both = tidemark.report(SMALL, {**SMALL, "gpus": 1, "train": {"sequence_length": 512, "micro_batch": 2}}, output=Path(folder) / "both.html")
+        self.assertEqual([page.kind, both.kind, len(both.json["reports"])], ["prediction", "beside", 2])
+        rows = _curves.memory_over_step(page.json)
+        # Moments are told in KiB.
+        self.assertAlmostEqual(max(row["device_bytes"] for row in rows) / prediction.peak_device_bytes, 1, places=4)
+        for row in rows:
+            held = sum(row[name] for name in page.json["categories"])
+            self.assertLess(abs(held - row["device_bytes"]), 64 * 1024)
+        self.assertEqual([row["time_s"] for row in rows], sorted(row["time_s"] for row in rows))
+
     def test_replay(self):
         found = tidemark.replay(source / "tests/fuzz/corpus/pickle/snapshot-protocol4.pickle")
         self.assertTrue(found.yes)
@@ -114,6 +143,16 @@ class Questions(unittest.TestCase):
     def test_tables(self):
         frame = tidemark.predict(SMALL).to_pandas()
         self.assertEqual(int(frame["ranks"].sum()), 2)
+        with tempfile.TemporaryDirectory() as folder:
+            moments = tidemark.report(SMALL, output=Path(folder) / "report.html").to_pandas()
+        self.assertGreater(len(moments), 100)
+        self.assertTrue((moments["device_bytes"] > 0).all())
+
+    @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not there")
+    def test_types_are_whole(self):
+        checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, str(source / "python/tidemark")],
+                                 stdout=subprocess.PIPE, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout)
 
     def test_the_example_of_the_readme_runs(self):
         readme = (source / "README.md").read_text()

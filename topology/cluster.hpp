@@ -7,6 +7,7 @@
 #include "sim/base/estimate.hpp"
 #include "sim/base/time.hpp"
 #include "sim/base/units.hpp"
+#include "topology/calibration.hpp"
 #include "topology/nccl_settings.hpp"
 #include "topology/rates.hpp"
 
@@ -115,7 +116,8 @@ struct Cluster {
   Node node;
   Host host = {};
   FabricShape fabric = {};
-  NcclProfile nccl = {};  ///< what was measured of it there
+  NcclProfile nccl = {};               ///< what was measured of it there
+  SharedCalibration calibration = {};  ///< measured times of its kernels and transfers, where there are any
 
   bool operator==(const Cluster&) const = default;
 };

@@ -1,8 +1,8 @@
 #include "topology/collective.hpp"
 
 #include <algorithm>
-#include <limits>
-#include <map>
+#include <bit>
+#include <optional>
 #include <utility>
 
 #include "sim/base/ensure.hpp"
@@ -14,18 +14,17 @@ namespace {
 using namespace literals;
 __extension__ using Wide = __int128;
 
-// What software takes per step: NCCL's own figures (src/graph/tuning.cc, hwLatencies, 2.30) for a ring with the Simple
-// protocol, 3.4, 5.7 and 14 us over NVLink, PCIe and the network, less those with LL, 0.6, 1.0 and 2.7 us, which are
-// little more than the wire and stand in the cluster files, as do NVLink's 2.8 us where they were measured. NCCL's LL
-// protocols for small messages are not told apart.
-constexpr Duration pcie_step = 4'700_ns;
-constexpr Duration network_step = 11'300_ns;
-// The same table gives 25 us for a pass through the switch, whatever it does.
+// Of what rings reach between nodes, a tree of in-switch operations takes less of a NIC for each byte: all-reduces
+// among two nodes of B200 (tests/golden/kernels/b200_nccl_tests.toml).
+constexpr std::int64_t nvls_network_percent = 78;
+// What NCCL reckons for a pass through the switch, whatever it does, and for a hop of its tree between nodes, besides
+// the wire (src/graph/tuning.cc, 2.28.9: 25 and 20.9 us).
 constexpr Duration nvls_pass = 24'400_ns;
-
-// Per cent of what rings reach on NVLink that in-switch operations reach (tuning.cc, nvlsEfficiency: Hopper,
-// Blackwell).
-constexpr std::int64_t nvls_percent(std::int32_t compute_capability) { return compute_capability >= 100 ? 74 : 85; }
+constexpr Duration nvls_hop = 18'200_ns;
+// The plateau of long rings (ncclTopoGetAlgoTime), in tenths.
+constexpr std::int64_t ring_plateau = 14;
+// PAT (the same): once, per rank, and of a step of a logarithm.
+constexpr Duration pat_base = 8'000_ns, pat_rank = 2'800_ns;
 
 using Members = std::vector<std::int32_t>;
 
@@ -57,8 +56,8 @@ Placement place(const Fabric& fabric, std::span<const std::int32_t> devices) {
   return placement;
 }
 
-Duration step_latency(const Fabric& fabric, const Passage& way) {
-  return way.latency + (way.leaves_node ? network_step : way.by_host ? pcie_step : fabric.node.collective_step);
+StepLink link_of(const Passage& way) {
+  return way.leaves_node ? StepLink::Network : way.by_host ? StepLink::Pcie : StepLink::NvLink;
 }
 
 /// Adds up what messages put on links, and the slowest steps inside nodes and between them.
@@ -72,20 +71,29 @@ class Tally {
     const std::int64_t whole = parts * fabric_.spines;
     const Passage way =
         walk(fabric_, from, to, [&](LinkId link, std::int32_t spine) { add(link, spine < 0 ? whole : parts); });
-    Duration& slowest = way.leaves_node ? remote_ : local_;
-    slowest = std::max(slowest, step_latency(fabric_, way));
+    Step& slowest = way.leaves_node ? remote_ : local_;
+    const Step step{way.latency, link_of(way)};
+    if (time(step, Protocol::Simple) > time(slowest, Protocol::Simple)) slowest = step;
   }
 
   void on_link(LinkId link, std::int64_t parts) { add(link, parts * fabric_.spines); }
 
-  /// Of the collective as a whole.
+  /// Of the collective as a whole, by Simple.
   [[nodiscard]] Duration start() const { return fabric_.node.collective_start; }
-  [[nodiscard]] Duration local() const { return local_; }
-  [[nodiscard]] Duration remote() const { return remote_; }
+  /// The slowest step inside nodes, and between them.
+  [[nodiscard]] Duration local(Protocol protocol = Protocol::Simple, StepOf algorithm = StepOf::Ring) const {
+    return time(local_, protocol, algorithm);
+  }
+  [[nodiscard]] Duration remote(Protocol protocol = Protocol::Simple, StepOf algorithm = StepOf::Ring) const {
+    return time(remote_, protocol, algorithm);
+  }
+  [[nodiscard]] Duration wire_between_nodes() const { return remote_.wire; }
+  [[nodiscard]] bool by_host() const { return local_.link == StepLink::Pcie; }
+  [[nodiscard]] const Fabric& fabric() const { return fabric_; }
 
   /// Of all so far; then it begins anew.
-  CollectivePlan plan(Algorithm algorithm, std::int64_t of, Duration latency) {
-    CollectivePlan made{algorithm, latency, of * fabric_.spines, {}};
+  CollectivePlan plan(Algorithm algorithm, std::int64_t of, NcclTime time, bool of_nccl = true) {
+    CollectivePlan made{algorithm, of_nccl, std::move(time), of * fabric_.spines, {}, {}};
     made.links.reserve(count_);
     if (count_ <= few_) {  // sorting takes less than looking at all links
       std::sort(touched_.begin(), touched_.end());
@@ -94,6 +102,11 @@ class Tally {
       for (std::size_t l = 0; l < parts_.size(); ++l)
         if (parts_[l] != 0) made.links.push_back({LinkId{static_cast<std::int32_t>(l)}, std::exchange(parts_[l], 0)});
     }
+    for (const CollectivePlan::Part& part : made.links) {
+      const Bandwidth capacity = fabric_[part.link].capacity;
+      if (Wide{part.parts} * made.slowest.capacity.count() > Wide{made.slowest.parts} * capacity.count())
+        made.slowest = {part.parts, capacity};
+    }
     count_ = 0;
     touched_.clear();
     local_ = remote_ = {};
@@ -101,6 +114,15 @@ class Tally {
   }
 
  private:
+  struct Step {
+    Duration wire;
+    std::optional<StepLink> link;
+  };
+  [[nodiscard]] Duration time(const Step& step, Protocol protocol, StepOf algorithm = StepOf::Ring) const {
+    if (!step.link) return {};
+    return step.wire + step_software(algorithm, *step.link, protocol, fabric_.node.collective_step);
+  }
+
   void add(LinkId link, std::int64_t parts) {
     std::int64_t& sum = parts_[link.index()];
     if (sum == 0 && count_++ < few_) touched_.push_back(link);
@@ -111,7 +133,7 @@ class Tally {
   std::vector<std::int64_t> parts_;
   std::size_t few_, count_ = 0;
   std::vector<LinkId> touched_;  // the first few of `count_`
-  Duration local_, remote_;
+  Step local_, remote_;
 };
 
 /// What a ring through the nodes, or one for every member of a node, hands on inside a node: from each member to the
@@ -150,6 +172,46 @@ Duration ring_latency(const Placement& placement, const Tally& tally, std::int64
   return rounds * (local * tally.local() + remote * tally.remote());
 }
 
+std::int32_t log2i(std::int32_t n) {
+  return static_cast<std::int32_t>(std::bit_width(static_cast<std::uint32_t>(n))) - 1;
+}
+
+/// Of a group of that placement NCCL opens so many channels; its search finds half of them, which limits go by.
+std::int64_t searched_channels(const Fabric& fabric, const Placement& placement) {
+  return std::max(fabric.channels[placement.count() > 1 ? 1 : 0].collective / 2, 1);
+}
+
+/// By NCCL's own model of rings (src/graph/tuning.cc).
+std::vector<ProtocolTime> ring_times(const Tally& tally, const Placement& placement, std::int64_t rounds) {
+  const Fabric& fabric = tally.fabric();
+  const std::int32_t nodes = placement.count();
+  const std::int64_t n = placement.members;
+  const std::int64_t remote_steps = nodes - 1;
+  const std::int64_t local_steps = n - 1 - remote_steps;
+  const StepOf between = nodes == n ? StepOf::Tree : StepOf::Ring;  // nothing else hides its latency
+  const std::int64_t channels = searched_channels(fabric, placement);
+  const auto payload = [&](Bandwidth limit) { return limit * n / (rounds * (n - 1)); };
+  std::vector<ProtocolTime> times;
+  for (const Protocol protocol : {Protocol::Ll, Protocol::Ll128, Protocol::Simple}) {
+    if (protocol == Protocol::Ll128 && tally.by_host()) continue;
+    Duration local = tally.local(protocol);
+    // The host posts every step of the network.
+    if (nodes > 1 && local_steps > 0) local = std::max(local, protocol == Protocol::Simple ? 3'000_ns : 1'000_ns);
+    ProtocolTime its{protocol, base_latency(StepOf::Ring, protocol, tally.start()) +
+                                   rounds * (local_steps * local + remote_steps * tally.remote(protocol, between))};
+    if (protocol == Protocol::Ll) its.wire = 2000, its.limit = payload(ll_limit(fabric.compute_capability, nodes));
+    if (protocol == Protocol::Ll128)
+      its.wire = 1087, its.limit = payload(channels * ring_ll128_limit(fabric.compute_capability, nodes));
+    if (protocol == Protocol::Simple && nodes > 1 && rounds == 2) its.latency = its.latency * ring_plateau / 10;
+    times.push_back(its);
+  }
+  if (nodes == n && nodes > 1 && rounds == 1)  // PAT
+    times.push_back({Protocol::Simple,
+                     pat_base + log2i(nodes) * (tally.remote(Protocol::Simple, StepOf::Tree) * 10 / 35) + n * pat_rank,
+                     1333});
+  return times;
+}
+
 CollectivePlan ring(Tally& tally, const Placement& placement, CollectiveKind kind) {
   const std::int64_t n = placement.members;
   const bool broadcast = kind == CollectiveKind::Broadcast;
@@ -160,7 +222,8 @@ CollectivePlan ring(Tally& tally, const Placement& placement, CollectiveKind kin
     if (broadcast && to == root) return;  // it has what would come round
     tally.message(from, to, times * (broadcast ? n : rounds * (n - 1)));
   });
-  return tally.plan(Algorithm::Ring, n * rings, tally.start() + ring_latency(placement, tally, rounds));
+  if (broadcast) return tally.plan(Algorithm::Ring, n * rings, tally.start() + ring_latency(placement, tally, rounds));
+  return tally.plan(Algorithm::Ring, n * rings, ring_times(tally, placement, rounds));
 }
 
 /// The parent of place i in NCCL's binary tree over n places, -1 for the root (src/graph/trees.cc, ncclGetBtree):
@@ -216,7 +279,7 @@ CollectivePlan tree(Tally& tally, const Placement& placement) {
   if (placement.count() == 1) {
     double_tree(tally, placement.nodes.front(), 1);
     const Duration one_way = std::int64_t{tree_depth(placement.members)} * tally.local();
-    return tally.plan(Algorithm::Tree, 2, tally.start() + 2 * one_way);
+    return tally.plan(Algorithm::Tree, 2, tally.start() + 2 * one_way, false);
   }
   // Every member heads its node's chain once, with a share of the data.
   const std::int32_t channels = std::max(placement.local, 1);
@@ -229,8 +292,23 @@ CollectivePlan tree(Tally& tally, const Placement& placement) {
       tally.message(near, far, 2 * times);
     });
   }
-  const Duration one_way = chain * tally.local() + std::int64_t{tree_depth(placement.count())} * tally.remote();
-  return tally.plan(Algorithm::Tree, std::int64_t{2} * channels, tally.start() + 2 * one_way);
+  const std::int32_t nodes = placement.count();
+  const std::int64_t searched = searched_channels(tally.fabric(), placement);
+  const std::int32_t capability = tally.fabric().compute_capability;
+  std::vector<ProtocolTime> times;
+  for (const Protocol protocol : {Protocol::Ll, Protocol::Ll128, Protocol::Simple}) {
+    if (protocol == Protocol::Ll128 && tally.by_host()) continue;
+    const Duration one_way =
+        chain * tally.local(protocol, StepOf::Tree) + std::int64_t{log2i(nodes)} * tally.remote(protocol, StepOf::Tree);
+    ProtocolTime its{protocol, base_latency(StepOf::Tree, protocol, tally.start()) + 2 * one_way};
+    its.sags = true;
+    its.wire = protocol == Protocol::Ll ? 4130 : protocol == Protocol::Ll128 ? 1159 : 1087;
+    its.limit = protocol == Protocol::Ll      ? ll_limit(capability, nodes) / 2
+                : protocol == Protocol::Ll128 ? searched * tree_ll128_limit(capability, nodes) / 2
+                                              : searched * tree_limit(capability, nodes) / 2;
+    times.push_back(its);
+  }
+  return tally.plan(Algorithm::Tree, std::int64_t{2} * channels, std::move(times));
 }
 
 /// Parts are of S / (l m).
@@ -247,7 +325,7 @@ CollectivePlan hierarchical(Tally& tally, const Placement& placement, Collective
       tally.message(heads[i], heads[(i + 1) % heads.size()], rounds * (m - 1));
   }
   const Duration latency = rounds * ((l - 1) * tally.local() + (m - 1) * tally.remote());
-  return tally.plan(Algorithm::Hierarchical, l * m, tally.start() + latency);
+  return tally.plan(Algorithm::Hierarchical, l * m, tally.start() + latency, false);
 }
 
 /// Parts are of S / (2 l percent): in-switch traffic counts as more bytes for its lower efficiency.
@@ -264,12 +342,30 @@ CollectivePlan nvls(Tally& tally, const Fabric& fabric, const Placement& placeme
       tally.on_link(way.shares.back().link, 2 * 100 * down);
     }
   }
-  Duration latency = tally.start() + fabric.node.latency + nvls_pass;
-  if (placement.count() > 1) {
-    for (std::int32_t c = 0; c < placement.local; ++c) double_tree(tally, heads_of(placement, c), percent);
-    latency += std::int64_t{2} * tree_depth(placement.count()) * tally.remote();
+  const Duration pass = fabric.node.latency + nvls_pass;
+  if (kind != CollectiveKind::AllReduce)
+    return tally.plan(Algorithm::Nvls, 2 * l * percent, tally.start() + pass, placement.count() == 1);
+  const std::int32_t nodes = placement.count();
+  const std::int64_t n = placement.members;
+  NvlsTime time{.compute_capability = fabric.compute_capability,
+                .members = placement.local,
+                .channels = std::max(fabric.channels[nodes > 1 ? 1 : 0].nvls, 1),
+                .hops = 2 * log2i(nodes),
+                .nodes = nodes,
+                .start = tally.start(),
+                .estimated_start = pass};
+  if (nodes == 1) {
+    time.estimated_rate = fabric.links[static_cast<std::size_t>(fabric.first[0])].capacity *
+                          estimated_nvls_percent(fabric.compute_capability) / 100;
+  } else {
+    for (std::int32_t c = 0; c < placement.local; ++c)
+      double_tree(tally, heads_of(placement, c), percent * nvls_network_percent / 100);
+    if (nodes >= 4) time.largest_chunk = 64_KiB;
+    const Duration hops = time.hops * (tally.wire_between_nodes() + nvls_hop);
+    time.start += hops, time.estimated_start += hops;
+    time.estimated_rate = l * nvls_tree_limit(fabric.compute_capability, nodes) * n / (2 * (n - 1));
   }
-  return tally.plan(Algorithm::Nvls, 2 * l * percent, latency);
+  return tally.plan(Algorithm::Nvls, 2 * l * percent, time);
 }
 
 CollectivePlan direct(Tally& tally, const Placement& placement) {
@@ -278,7 +374,8 @@ CollectivePlan direct(Tally& tally, const Placement& placement) {
   for (const std::int32_t from : all)
     for (const std::int32_t to : all)
       if (from != to) tally.message(from, to, 1);
-  return tally.plan(Algorithm::Direct, placement.members, tally.start() + std::max(tally.local(), tally.remote()));
+  DirectTime time{message_channels(tally.fabric(), all), tally.start() + std::max(tally.local(), tally.remote())};
+  return tally.plan(Algorithm::Direct, placement.members, time);
 }
 
 bool has_nvls(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
@@ -290,32 +387,6 @@ bool has_nvls(const Fabric& fabric, const Placement& placement, CollectiveKind k
 /// NCCL picks among these by itself.
 bool of_nccl(Algorithm algorithm, bool several_nodes) {
   return algorithm != Algorithm::Hierarchical && (algorithm != Algorithm::Tree || several_nodes);
-}
-
-bool crosses_nodes(const Fabric& fabric, const CollectivePlan& plan) {
-  const auto from = [&](LinkType type) { return LinkId{fabric.first[static_cast<std::size_t>(type)]}; };
-  const auto nic = std::lower_bound(plan.links.begin(), plan.links.end(), from(LinkType::NicUp),
-                                    [](const CollectivePlan::Part& part, LinkId link) { return part.link < link; });
-  return nic != plan.links.end() && nic->link < from(LinkType::NicDown);
-}
-
-/// S x factor crosses each link of a ring.
-std::pair<std::int64_t, std::int64_t> ring_factor(CollectiveKind kind, std::int64_t n) {
-  switch (kind) {
-    case CollectiveKind::AllReduce:
-      return {2 * (n - 1), n};
-    case CollectiveKind::AllGather:
-    case CollectiveKind::ReduceScatter:
-    case CollectiveKind::AllToAll:
-      return {n - 1, n};
-    case CollectiveKind::Broadcast:
-      return {1, 1};
-  }
-  return {1, 1};
-}
-
-Bytes share_of(Bytes size, std::int64_t parts, std::int64_t of) {
-  return Bytes{static_cast<std::int64_t>((Wide{size.count()} * parts + of - 1) / of)};
 }
 
 /// Those plans that are `wanted(algorithm, several_nodes)`; the first is always there.
@@ -339,24 +410,28 @@ std::vector<CollectivePlan> plans_of(const Fabric& fabric, std::span<const std::
   return plans;
 }
 
-TransferPrice alpha_beta(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind, Bytes size) {
-  const std::size_t n = devices.size();
-  Duration latency;
-  Bandwidth slowest{std::numeric_limits<std::int64_t>::max()};
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::int32_t next = devices[(i + 1) % n];
-    latency = std::max(latency, step_latency(fabric, devices[i], next));
-    for (const LinkShare& share : route(fabric, devices[i], next).shares)
-      slowest = std::min(slowest, fabric[share.link].capacity * share.of);
-  }
-  const auto [parts, of] = ring_factor(kind, static_cast<std::int64_t>(n));
-  return {latency + share_of(size, parts, of) / slowest, {}};
-}
-
 }  // namespace
 
 Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to) {
-  return step_latency(fabric, walk(fabric, from, to, [](LinkId, std::int32_t) {}));
+  const Passage way = walk(fabric, from, to, [](LinkId, std::int32_t) {});
+  return way.latency + step_software(StepOf::Ring, link_of(way), Protocol::Simple, fabric.node.collective_step);
+}
+
+MessageChannels message_channels(const Fabric& fabric, std::span<const std::int32_t> devices) {
+  const std::int32_t node = fabric.node_of(devices.front());
+  const bool several_nodes =
+      std::any_of(devices.begin(), devices.end(), [&](std::int32_t d) { return fabric.node_of(d) != node; });
+  return message_channels(fabric.channels[several_nodes ? 1 : 0], static_cast<std::int32_t>(devices.size()),
+                          several_nodes, fabric.node.link != NodeLink::Pcie, fabric.compute_capability);
+}
+
+MessageChannels message_channels(const Fabric& fabric, const Communicator& communicator, Rank rank, Rank peer) {
+  std::vector<std::int32_t> devices;
+  if (communicator.messages == MessageRoute::Pairs)
+    devices = {rank.value, peer.value};
+  else
+    for (const Rank member : group_members(communicator, rank)) devices.push_back(member.value);
+  return message_channels(fabric, devices);
 }
 
 std::vector<CollectivePlan> collective_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
@@ -369,143 +444,6 @@ std::vector<CollectivePlan> eligible_plans(const Fabric& fabric, std::span<const
   return plans_of(fabric, devices, kind, [&](Algorithm algorithm, bool several_nodes) {
     return options.algorithm == algorithm || of_nccl(algorithm, several_nodes);
   });
-}
-
-TransferPrice price_of(const CollectivePlan& plan, Bytes size) {
-  TransferPrice price{plan.latency, {}};
-  if (size <= Bytes{}) return price;
-  price.loads.reserve(plan.links.size());
-  for (const CollectivePlan::Part& part : plan.links)
-    price.loads.push_back({part.link, share_of(size, part.parts, plan.of)});
-  return price;
-}
-
-Duration alone(const Fabric& fabric, const CollectivePlan& plan, Bytes size) {
-  if (size <= Bytes{}) return plan.latency;
-  Duration longest;
-  std::int64_t parts = 0;
-  Bandwidth capacity;
-  for (const CollectivePlan::Part& part : plan.links) {
-    if (part.parts == parts && fabric[part.link].capacity == capacity) continue;  // as before: most are
-    parts = part.parts;
-    capacity = fabric[part.link].capacity;
-    longest = std::max(longest, share_of(size, parts, plan.of) / capacity);
-  }
-  return plan.latency + longest;
-}
-
-std::size_t best_plan(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
-                      const CollectiveOptions& options) {
-  ensure(!plans.empty(), "a collective has a plan");
-  for (std::size_t p = 0; options.algorithm && p < plans.size(); ++p)
-    if (plans[p].algorithm == *options.algorithm) return p;
-  const bool several_nodes = crosses_nodes(fabric, plans.front());
-  std::size_t best = 0;
-  Duration shortest = alone(fabric, plans.front(), size);
-  for (std::size_t p = 1; p < plans.size(); ++p) {
-    if (!of_nccl(plans[p].algorithm, several_nodes)) continue;
-    const Duration took = alone(fabric, plans[p], size);
-    if (took >= shortest) continue;
-    shortest = took;
-    best = p;
-  }
-  return best;
-}
-
-TransferPrice price_of(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
-                       const CollectiveOptions& options) {
-  return price_of(plans[best_plan(fabric, plans, size, options)], size);
-}
-
-TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
-                               Bytes size, const CollectiveOptions& options) {
-  if (devices.size() <= 1) return {};
-  if (options.model == PriceModel::AlphaBeta) return alpha_beta(fabric, devices, kind, size);
-  return price_of(fabric, eligible_plans(fabric, devices, kind, options), size, options);
-}
-
-namespace {
-
-/// All at once.
-class Together {
- public:
-  void add(const TransferPrice& price) {
-    latency_ = std::max(latency_, price.latency);
-    for (const LinkLoad& load : price.loads) bytes_[load.link] += load.bytes;
-  }
-  [[nodiscard]] TransferPrice price() const {
-    TransferPrice all{latency_, {}};
-    for (const auto& [link, bytes] : bytes_) all.loads.push_back({link, bytes});
-    return all;
-  }
-
- private:
-  Duration latency_;
-  std::map<LinkId, Bytes> bytes_;
-};
-
-/// Nothing shares links: the transfer takes as long as it does alone.
-TransferPrice unshared(const TransferPrice& routed, const Fabric& fabric) { return {alone(routed, fabric), {}}; }
-
-}  // namespace
-
-TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
-                           std::span<const MatrixRow* const> rows, PriceModel model) {
-  const std::size_t n = devices.size();
-  ensure(rows.size() == n, "every member of a group has a row");
-  if (n == 1) return {};
-  Together all;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (kind == CollectiveKind::AllToAll) {
-      for (std::size_t j = 0; j < n; ++j)
-        if (const Bytes bytes = rows[i]->sends[j]; bytes > Bytes{} && i != j)
-          all.add(message_price(fabric, devices[i], devices[j], bytes));
-      continue;
-    }
-    const Bytes part = kind == CollectiveKind::AllGather ? rows[i]->sends.front() : rows[i]->receives.front();
-    if (part == Bytes{}) continue;
-    // A reduction comes round the ring to member i from the one after it, and loads the links that one's broadcast
-    // does.
-    std::vector<std::int32_t> ring(devices.begin(), devices.end());
-    const std::size_t root = kind == CollectiveKind::AllGather ? i : (i + 1) % n;
-    std::rotate(ring.begin(), ring.begin() + static_cast<std::ptrdiff_t>(root), ring.end());
-    all.add(price_of(collective_plans(fabric, ring, CollectiveKind::Broadcast).front(), part));
-  }
-  TransferPrice price = all.price();
-  if (kind == CollectiveKind::AllToAll) price.latency += fabric.node.collective_start;  // broadcasts have theirs
-  return model == PriceModel::Routed ? price : unshared(price, fabric);
-}
-
-TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to, Bytes bytes,
-                         PriceModel model) {
-  ensure((from == MemorySpace::Device) != (to == MemorySpace::Device), "a copy has one end on the device");
-  const auto link = [&](LinkType type, std::int32_t at) {
-    return LinkId{fabric.first[static_cast<std::size_t>(type)] + at};
-  };
-  const LinkId own = link(from == MemorySpace::Device ? LinkType::HostUp : LinkType::HostDown, device);
-  const TransferPrice routed{fabric[own].latency,
-                             {{own, bytes}, {link(LinkType::HostBridge, fabric.node_of(device)), bytes}}};
-  return model == PriceModel::Routed ? routed : unshared(routed, fabric);
-}
-
-TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, PriceModel model) {
-  if (from == to) return {};
-  if (model == PriceModel::Routed) return {step_latency(fabric, from, to), loads(route(fabric, from, to), bytes)};
-  return unshared(message_price(fabric, from, to, bytes), fabric);
-}
-
-Duration alone(const TransferPrice& price, std::span<const Bandwidth> links) {
-  Duration longest;
-  for (const LinkLoad& load : price.loads)
-    longest = std::max(longest, load.bytes * load.sharers / links[load.link.index()]);
-  return price.latency + longest;
-}
-
-Duration alone(const TransferPrice& price, const Fabric& fabric) {
-  Duration longest;
-  for (const LinkLoad& load : price.loads)
-    longest = std::max(longest, load.bytes * load.sharers / fabric[load.link].capacity);
-  return price.latency + longest;
 }
 
 }  // namespace tidemark::topology

@@ -9,7 +9,9 @@
 #include "sim/base/time.hpp"
 #include "sim/clock/transfer.hpp"
 #include "sim/program/program.hpp"
+#include "sim/program/workload.hpp"
 #include "topology/fabric.hpp"
+#include "topology/nccl_tuning.hpp"
 
 // What a collective costs: an algorithm says who sends how much to whom, the fabric which links that takes. n members
 // on m nodes, l on each; S is the larger side on one rank.
@@ -29,7 +31,7 @@
 // Uneven ones are made of others, as PyTorch asks NCCL for them: an all-to-all of messages, all at once; an all-gather
 // of a broadcast by each member, a reduce-scatter of a reduction to each, round the ring, all of them together.
 //
-// A latency per step comes on top: the slowest route of a step, and what NCCL's kernels and proxies take.
+// What comes on top, and which protocol and algorithm run, is NCCL's: topology/nccl_tuning.hpp.
 
 namespace tidemark::topology {
 
@@ -41,8 +43,8 @@ enum class PriceModel : std::uint8_t {
 };
 
 struct CollectiveOptions {
-  /// The default is the one that takes the shortest, alone on the fabric, of those that NCCL has: ring, tree between
-  /// nodes, NVLS, direct; the first of them in a tie. One that cannot run the collective gives way to the default.
+  /// The default is the one that NCCL reckons to be the shortest, alone on the fabric, of those it has: ring, tree
+  /// between nodes, NVLS, direct; the first in a tie. One that cannot run the collective gives way to the default.
   std::optional<Algorithm> algorithm;
   PriceModel model = PriceModel::Routed;
 };
@@ -54,10 +56,17 @@ struct CollectivePlan {
     std::int64_t parts = 0;
     bool operator==(const Part&) const = default;
   };
+  struct Slowest {
+    std::int64_t parts = 0;
+    Bandwidth capacity{1};
+    bool operator==(const Slowest&) const = default;
+  };
   Algorithm algorithm = Algorithm::Ring;
-  Duration latency;
-  std::int64_t of = 1;      ///< a link carries parts / of x S
-  std::vector<Part> links;  ///< by link, each once
+  bool of_nccl = true;           ///< NCCL picks it by itself
+  NcclTime time = {};            ///< what is not the links'
+  std::int64_t of = 1;           ///< a link carries parts / of x S
+  std::vector<Part> links = {};  ///< by link, each once
+  Slowest slowest = {};          ///< of the links
   bool operator==(const CollectivePlan&) const = default;
 };
 
@@ -70,14 +79,17 @@ struct CollectivePlan {
 [[nodiscard]] std::vector<CollectivePlan> eligible_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
                                                          CollectiveKind kind, const CollectiveOptions& options = {});
 
+/// What one plan takes for that size besides its slowest link's time: the latency of its price.
+[[nodiscard]] Duration besides_links(const CollectivePlan& plan, Bytes size);
+
 /// Of one plan, bytes rounded up.
 [[nodiscard]] TransferPrice price_of(const CollectivePlan& plan, Bytes size);
 
 /// The place of one of `plans`, by the options' rule; their model is not looked at.
-[[nodiscard]] std::size_t best_plan(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
+[[nodiscard]] std::size_t best_plan(std::span<const CollectivePlan> plans, Bytes size,
                                     const CollectiveOptions& options = {});
 /// Of that one.
-[[nodiscard]] TransferPrice price_of(const Fabric& fabric, std::span<const CollectivePlan> plans, Bytes size,
+[[nodiscard]] TransferPrice price_of(std::span<const CollectivePlan> plans, Bytes size,
                                      const CollectiveOptions& options = {});
 
 [[nodiscard]] TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices,
@@ -92,9 +104,16 @@ struct CollectivePlan {
 [[nodiscard]] TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to,
                                        Bytes bytes, PriceModel model = PriceModel::Routed);
 
-/// One message from a device to another one.
+/// One message from a device to another one, over the channels of their communicator; by default it is of them alone.
 [[nodiscard]] TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes,
-                                          PriceModel model = PriceModel::Routed);
+                                          PriceModel model = PriceModel::Routed,
+                                          const std::optional<MessageChannels>& channels = {});
+
+/// Of a communicator of these devices.
+[[nodiscard]] MessageChannels message_channels(const Fabric& fabric, std::span<const std::int32_t> devices);
+/// Of messages between two ranks of a group; rank r runs on device r.
+[[nodiscard]] MessageChannels message_channels(const Fabric& fabric, const Communicator& communicator, Rank rank,
+                                               Rank peer);
 
 /// How long the transfer takes with the links to itself: latency, then its slowest link. `links` by LinkId.
 [[nodiscard]] Duration alone(const TransferPrice& price, std::span<const Bandwidth> links);

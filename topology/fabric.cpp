@@ -7,6 +7,7 @@
 
 #include "sim/base/ensure.hpp"
 #include "topology/detail/walk.hpp"
+#include "topology/nccl_channels.hpp"
 
 namespace tidemark::topology {
 namespace {
@@ -28,10 +29,14 @@ class Builder {
     fabric_.node = cluster.node;
     fabric_.shape = cluster.fabric;
     fabric_.compute_capability = cluster.device.compute_capability;
+    fabric_.calibration = cluster.calibration;
     fabric_.devices = devices;
     fabric_.nodes = (devices + cluster.node.devices - 1) / cluster.node.devices;
     fabric_.nic_slots = std::min(cluster.node.nics, cluster.node.devices);
     fabric_.spines = options.spines;
+    const std::int32_t local = cluster.node.devices;
+    fabric_.channels = {nccl_channels(cluster, {}, {.ranks = std::max(local, 2), .local = local, .nodes = 1}),
+                        nccl_channels(cluster, {}, {.ranks = 2 * local, .local = local, .nodes = 2})};
     fabric_.leaves = 1;
     if (cluster.fabric.kind == FabricKind::LeafSpine) {
       const std::int32_t blocks = (fabric_.nodes + cluster.fabric.nodes_per_leaf - 1) / cluster.fabric.nodes_per_leaf;

@@ -47,8 +47,11 @@ ArithmeticRank::ArithmeticRank(const Program& program, const std::vector<Group>&
       held_(static_cast<std::size_t>(program.buffers)) {}
 
 void ArithmeticRank::run() {
-  for (op_ = 0; op_ < program_.ops.size(); ++op_) execute(program_.ops[op_]);
-  hooks_.before_mark(*this, nullptr);
+  for (op_ = 0; op_ < program_.ops.size(); ++op_) {
+    execute(program_.ops[op_]);
+    if (hooks_.after_op) hooks_.after_op(*this);
+  }
+  if (hooks_.before_mark) hooks_.before_mark(*this, nullptr);
 }
 
 std::string_view ArithmeticRank::label(BufferId buffer) const { return program_[held_[buffer.index()].label]; }
@@ -108,7 +111,7 @@ void ArithmeticRank::execute(const Op& op) {
                                     memory(o.from.buffer, program_[o.from.offset]), spread(o.size));
                  },
                  [&](const Mark& o) {
-                   hooks_.before_mark(*this, &o);
+                   if (hooks_.before_mark) hooks_.before_mark(*this, &o);
                    at_ = o;
                  },
                  // order streams, or names
@@ -138,9 +141,10 @@ void ArithmeticRank::launch(const Launch& o) {
   must_be_numbers(o);
   math::Setting setting{.storage = storage_, .step = at_.step};
   if (hooks_.draws) hooks_.draws(*this, o, setting);
-  setting.initial = [&](std::size_t output, std::int64_t element) {
-    return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
-  };
+  if (hooks_.initial)
+    setting.initial = [&](std::size_t output, std::int64_t element) {
+      return hooks_.initial(at_, label(program_[o.outputs][output].buffer), element);
+    };
   const math::Operands operands = math::operands_of(
       program_, o, [&](BufferId b) { return memory(b); }, storage_);
   const Kernel& kernel = program_[o.kernel];
@@ -151,7 +155,7 @@ void ArithmeticRank::launch(const Launch& o) {
   } catch (const math::WrongIndex& error) {
     note(fmt::format("{}: {}", name(kernel.operation), error.what()));
   }
-  hooks_.after_launch(*this, o);
+  if (hooks_.after_launch) hooks_.after_launch(*this, o);
 }
 
 // Every member gets what it needs of the others, and reduces by itself, in the order of the group: so all ranks have

@@ -15,7 +15,8 @@ namespace tidemark::execute {
 
 class ArithmeticRank;
 
-/// What a run of real numbers asks whoever started it.
+/// What a run of real numbers asks whoever started it, and tells it; what is left out is what `math::Setting` says, and
+/// nobody is told.
 struct ArithmeticHooks {
   /// What `initialize` writes to an element of a tensor, here and now.
   std::function<double(const Mark& at, std::string_view tensor, std::int64_t element)> initial;
@@ -27,6 +28,8 @@ struct ArithmeticHooks {
   std::function<void(const ArithmeticRank& rank, const Mark* next)> before_mark;
   /// Called after each launch.
   std::function<void(const ArithmeticRank& rank, const Launch& launch)> after_launch;
+  /// Called after each op, for whoever takes times.
+  std::function<void(const ArithmeticRank& rank)> after_op = {};
 };
 
 /// Runs one rank's program, frees included, with real numbers: they lie where the calculator has its memory, which also

@@ -83,10 +83,13 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.quantized.converts_once = versions.bitsandbytes >= Version{0, 50};
   habits.caches_keys = asked.caches_keys;
   habits.copies_into_cache = versions.transformers >= Version{4, 54};      // cache_utils.py DynamicLayer.update
+  habits.pairs_keys = versions.transformers < Version{4, 54};  // gpt_bigcode/modeling_gpt_bigcode.py: key_value
+  habits.caches_checkpointed = versions.transformers < Version{4, 53};     // … its loop asked for presents all the same
   habits.repeats_keys = versions.transformers < Version{4, 54};            // integrations/sdpa_attention.py: enable_gqa
   habits.repeats_keys_for_flash = versions.transformers < Version{4, 48};  // models had classes of their own for it
   habits.upcasts_every_loss = versions.transformers >= Version{4, 49};     // these models had a loss of their own
   habits.shifts_logits = versions.transformers < Version{4, 49};           // loss/loss_utils.py ForCausalLMLoss
+  habits.widens_logits = versions.transformers < Version{4, 46};           // self.lm_head(hidden_states).float()
   habits.gradients_view_buckets = asked.gradients_view_buckets;
   // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
   // can_accumulate_inplace), and its kernels only make their outputs.
@@ -114,6 +117,8 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
 Runtime fsdp2_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   Runtime runtime = pytorch_runtime(versions, settings, target);
   runtime.eager->fully_shard = settings.eager.fully_shard;
+  // _fsdp_state.py _lazy_init: before, the root's stayed whatever was asked for.
+  if (versions.torch < Version{2, 8}) runtime.eager->fully_shard->keeps_root = true;
   return runtime;
 }
 

@@ -58,6 +58,11 @@ struct ExpertHabits {
 /// How parameters are sharded by torch.distributed.fsdp.fully_shard.
 struct FullyShardHabits {
   bool reshards_after_forward = true;  ///< gathered parameters go after each unit's forward pass, the root's too
+  bool keeps_root = false;             ///< … but for the root's: reshard_after_forward is left out
+  /// … a part of them stays: so many ranks next to each other have all of them (reshard_after_forward is a number).
+  std::int64_t ranks_after_forward = 0;
+  /// set_modules_to_forward_prefetch, set_modules_to_backward_prefetch: so many layers are gathered ahead.
+  std::int64_t forward_prefetch = 0, backward_prefetch = 0;
   bool reduces_each_backward = false;  ///< gradients are reduced after every micro-batch, not with the last one's
   DType reduce_dtype = DType::FP32;    ///< in which gradients are reduced
   bool sums_gradients = false;         ///< … or summed, not averaged: set_gradient_divide_factor(1)
@@ -242,6 +247,8 @@ struct EagerHabits {
   bool checkpoints_wrappers = false;    ///< … and around what wraps layers, not within
   bool caches_keys = true;              ///< the last pass's keys and values are kept while it runs
   bool copies_into_cache = true;        ///< … as copies
+  bool pairs_keys = false;              ///< GPTBigCode's are one tensor, which is what it caches
+  bool caches_checkpointed = false;     ///< … of layers that are checkpointed, too
   double weight_decay = 0;              ///< torch.optim's
   bool decoupled_weight_decay = true;   ///< Adam shrinks weights by it, instead of adding it to gradients
   bool amsgrad = false;                 ///< Adam keeps the largest second moments too
@@ -253,6 +260,7 @@ struct EagerHabits {
   bool repeats_keys_for_flash = false;  ///< … before FlashAttention's own functions, too, which need it not
   bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32
   bool shifts_logits = false;           ///< the loss copies all logits but the last token's
+  bool widens_logits = false;           ///< logits are made fp32 as they come, but for those whose loss is their own
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
   std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel

@@ -87,7 +87,7 @@ class OwnGraph {
 
 // torch/utils/checkpoint.py _CheckpointFrame: keeps the region and its input until nobody asks for what it saved.
 struct Frame {
-  Region region;
+  WideRegion region;
   Tensor input;                          // or, under hooks around the region,
   std::unique_ptr<PackedTensor> packed;  // (_NoopSaveInputs)
   LabelId scope;
@@ -146,46 +146,74 @@ void Frame::run_again(Session& s) {
   done = true;
 }
 
+WideRegion alone(Region region) {
+  return [region = std::move(region)](const Tensor& x) { return std::vector<Tensor>{region(x)}; };
+}
+
+// What a function remembers of its outputs (torch/csrc/autograd/input_metadata.h).
+struct Form {
+  Shape sizes;
+  DType dtype;
+};
+std::vector<Form> forms_of(const std::vector<Tensor>& tensors) {
+  std::vector<Form> forms;
+  for (const Tensor& t : tensors) forms.push_back({t.sizes, t.dtype});
+  return forms;
+}
+Tensor zeros(Session& s, const Form& form) {
+  Tensor made = s.empty(form.sizes, form.dtype, "zero_gradient");
+  s.launch({Operation::Fill, {0}}, {}, {made});
+  return made;
+}
+
 }  // namespace
 
-Tensor checkpoint(Session& s, const Tensor& input, Region region, CheckpointOptions options) {
+std::vector<Tensor> checkpoint(Session& s, const Tensor& input, WideRegion region, CheckpointOptions options) {
   const auto frame = std::make_shared<Frame>(Frame{std::move(region), {}, s.pack(input), s.scope(), s.autocast, {}});
   frame->options = std::move(options);
   if (!frame->packed) {
     frame->input = input;
     s.keep(input);
   }
-  Tensor out;
+  std::vector<Tensor> outputs;
   {
     std::optional<Keeping> keeping;
     if (frame->options.policy) keeping.emplace(s, frame->kept, frame->options.policy());
     const InMode mode(s, keeping ? &*keeping : s.dispatch_mode);
     const SavedTensorsHooks hooks(s, [&](const Tensor&) { return std::make_unique<Place>(frame); });
-    out = frame->region(input);
+    outputs = frame->region(input);
   }
-  s.checkpointed(input, out);
-  return out;
+  s.checkpointed(input, outputs.front());
+  return outputs;
+}
+
+Tensor checkpoint(Session& s, const Tensor& input, Region region, CheckpointOptions options) {
+  return checkpoint(s, input, alone(std::move(region)), std::move(options)).front();
 }
 
 Tensor checkpoint(Session& s, const Tensor& input, Region region) {
   return checkpoint(s, input, std::move(region), CheckpointOptions{});
 }
 
-Tensor checkpoint_reentrant(Session& s, const Tensor& input, Region region) {
+std::vector<Tensor> checkpoint_reentrant(Session& s, const Tensor& input, WideRegion region) {
   auto node = s.node({input});
-  Tensor out;
+  std::vector<Tensor> outputs;
   {
     const NoGrad no_grad(s);
-    out = region(input);
+    outputs = region(input);
   }
-  if (!node) return out;
-  s.checkpointed(input, out);
-  // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass.
-  node->apply = [&s, region = std::move(region), saved = s.save(input), scope = s.scope(),
-                 dtype = s.autocast](const Gradients& gradients) {
+  if (!node) return outputs;
+  s.checkpointed(input, outputs.front());
+  node->outputs = outputs.size();
+  // CheckpointFunction.backward: the region once more on a detached input, then its own backward pass. A function gets
+  // zeros for outputs that nobody used (ctx.set_materialize_grads), before it runs.
+  node->apply = [&s, region = std::move(region), saved = s.save(input), scope = s.scope(), dtype = s.autocast,
+                 forms = forms_of(outputs)](Gradients& gradients) {
+    for (std::size_t i = 0; i < forms.size(); ++i)
+      if (!gradients[i].defined()) gradients[i] = zeros(s, forms[i]);
     const std::shared_ptr<Leaf> detached = leaf(s, s.unpack(saved));
     const OwnGraph graph(s);
-    Tensor again;
+    std::vector<Tensor> again;
     {
       const Autocast as_before(s, dtype);
       const Session::Again once_more(s, scope);
@@ -193,10 +221,18 @@ Tensor checkpoint_reentrant(Session& s, const Tensor& input, Region region) {
       again = region(detached->value);
       s.checkpointed_input = outer;
     }
-    backward(s, again, gradients.front());
+    std::vector<WaitingGradient> roots;
+    for (std::size_t i = 0; i < again.size(); ++i)
+      if (again[i].requires_grad()) roots.push_back({again[i].gradient, gradients[i]});
+    backward(s, std::move(roots));
     return Gradients{detached->gradient};
   };
-  return with(std::move(out), std::move(node));
+  for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].gradient = {node, i};
+  return outputs;
+}
+
+Tensor checkpoint_reentrant(Session& s, const Tensor& input, Region region) {
+  return checkpoint_reentrant(s, input, alone(std::move(region))).front();
 }
 
 }  // namespace tidemark::parallel::torch

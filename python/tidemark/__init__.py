@@ -29,11 +29,13 @@ from ._answers import (
     Prediction,
     Remedy,
     Replay,
+    Report,
 )
 from ._program import InputError, InternalError, Problem
-from ._questions import advise, capacity, compare, convert, plan, predict, replay
+from ._questions import advise, capacity, compare, convert, plan, predict, replay, report
 
 __all__ = [
     "Advice", "Candidate", "Capacity", "Comparison", "Conversion", "Group", "InputError", "InternalError", "Limit", "Plan",
-    "Prediction", "Problem", "Remedy", "Replay", "advise", "capacity", "compare", "convert", "plan", "predict", "replay",
+    "Prediction", "Problem", "Remedy", "Replay", "Report", "advise", "capacity", "compare", "convert", "plan", "predict",
+    "replay", "report",
 ]

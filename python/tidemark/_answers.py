@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
+
+from ._curves import candidates, limits, memory_over_step
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
-def _frame(rows: List[Dict[str, Any]]) -> Any:
+def _frame(rows: List[Dict[str, Any]]) -> DataFrame:
     try:
         import pandas
     except ImportError as error:
@@ -50,7 +55,7 @@ class Prediction:
     text: str = field(repr=False)
     json: Dict[str, Any] = field(repr=False)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> DataFrame:
         """A row for each group of ranks, with its coordinates, its peaks, and what the peak is made of."""
         return _frame([{"ranks": len(g.ranks), "first_rank": g.ranks[0] if g.ranks else None, **g.coordinates,
                         "peak_allocated_bytes": g.peak_allocated_bytes, "peak_reserved_bytes": g.peak_reserved_bytes,
@@ -81,7 +86,7 @@ class Plan:
     text: str = field(repr=False)
     json: Dict[str, Any] = field(repr=False)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> DataFrame:
         """A row for each of the best."""
         return _frame([{"candidate": c.number, **c.layout, "tokens_per_s_per_device": c.tokens_per_s_per_device,
                         "step_time_s": c.step_time_s, "peak_device_upper_bytes": c.peak_device_upper_bytes,
@@ -109,7 +114,7 @@ class Advice:
     text: str = field(repr=False)
     json: Dict[str, Any] = field(repr=False)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> DataFrame:
         """A row for each remedy."""
         return _frame([{"changes": "; ".join(r.changes), "changes_training": r.changes_training,
                         "step_time_s": r.step_time_s, "tokens_per_s_per_device": r.tokens_per_s_per_device,
@@ -120,8 +125,11 @@ class Advice:
 class Limit:
     """A point of a frontier: the largest value that fits, None where not even the smallest does."""
 
-    by: Any
-    largest: Any
+    by: Union[int, float, str, None]
+    largest: Union[int, float, str, None]
+    tokens_per_s_per_device: Optional[float]
+    peak_device_upper_bytes: Optional[int]
+    next_lacks_bytes: Optional[int]  # of the next larger value, on the fullest device
     json: Dict[str, Any] = field(repr=False)
 
 
@@ -130,13 +138,17 @@ class Capacity:
     """How far does it go?"""
 
     any: bool
+    largest: str  # the axis that grows
+    by: Optional[str]  # for each value of this one
     limits: List[Limit]
     text: str = field(repr=False)
     json: Dict[str, Any] = field(repr=False)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> DataFrame:
         """A row for each point of the frontier."""
-        return _frame([{"by": p.by, "largest": p.largest} for p in self.limits])
+        return _frame([{"by": p.by, "largest": p.largest, "tokens_per_s_per_device": p.tokens_per_s_per_device,
+                        "peak_device_upper_bytes": p.peak_device_upper_bytes, "next_lacks_bytes": p.next_lacks_bytes}
+                       for p in self.limits])
 
 
 @dataclass(frozen=True)
@@ -166,3 +178,27 @@ class Conversion:
     expressed: bool
     not_expressed: List[Dict[str, Any]]
     json: Dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page that was written, and what it draws."""
+
+    kind: str  # "prediction", "beside", "plan", "capacity", "comparison" or "validation"
+    yes: bool
+    page: str
+    text: str = field(repr=False)
+    json: Dict[str, Any] = field(repr=False)
+
+    def to_pandas(self) -> DataFrame:
+        """What its first figure draws: of predictions a row for each moment of the fullest rank of each stage, of a plan one for
+        each layout, of a capacity study one for each limit."""
+        if self.kind == "prediction":
+            return _frame(memory_over_step(self.json))
+        if self.kind == "beside":
+            return _frame([{"title": of["title"], **row} for of in self.json["reports"] for row in memory_over_step(of)])
+        if self.kind == "plan":
+            return _frame(candidates(self.json["record"]))
+        if self.kind == "capacity":
+            return _frame(limits(self.json["record"]))
+        raise ValueError(f"a page of a {self.kind} has no table of moments or layouts; json has what it draws")

@@ -96,7 +96,7 @@ class Asked:
     def __init__(self, scenario: Any) -> None:
         self._folder: Optional[tempfile.TemporaryDirectory[str]] = None
         if not isinstance(scenario, dict):
-            self.path = os.fspath(scenario)
+            self.path = str(os.fspath(scenario))
             return
         named = dict(scenario)
         for key in ("model", "cluster"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json as _json
 import os
+import tempfile
+from contextlib import ExitStack
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from ._answers import (
@@ -17,7 +20,9 @@ from ._answers import (
     Prediction,
     Remedy,
     Replay,
+    Report,
 )
+from ._curves import limits as _limits
 from ._program import Asked, Progress, ask
 
 Scenario = Union[str, "os.PathLike[str]", Dict[str, Any]]
@@ -49,8 +54,9 @@ def predict(scenario: Scenario, *, model: Optional[str] = None, cluster: Optiona
                        ("ranks", "coordinates", "peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes",
                         "peak_device_upper_bytes", "static_allocated_bytes", "at_peak")}, json=g)
               for g in json["groups"]]
-    most = {key: max((getattr(g, key) for g in groups), default=0)
-            for key in ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_device_upper_bytes")}
+    most: Dict[str, Any] = {key: max((getattr(g, key) for g in groups), default=0)
+                            for key in ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes",
+                                        "peak_device_upper_bytes")}
     return Prediction(**{key: json[key] for key in ("fits", "outcome", "world_size", "capacity_bytes", "step_time_s",
                                                     "tokens_per_s_per_device", "mfu", "assumptions", "not_modelled")},
                       **most, groups=groups, text=text, json=json)
@@ -89,8 +95,8 @@ def capacity(study: Scenario, *, progress: Optional[Progress] = None) -> Capacit
     """The largest value of an axis that fits: of a scenario with tables "space" and "capacity"."""
     with Asked(study) as path:
         text, json, yes = ask(["capacity", path], progress)
-    limits = [Limit(p.get("by"), p.get("largest"), p) for p in json["frontier"]]
-    return Capacity(yes, limits, text, json)
+    found = [Limit(**row, json=limit) for row, limit in zip(_limits(json), json["limits"])]
+    return Capacity(yes, json["largest"], json["by"], found, text, json)
 
 
 def compare(scenario: Scenario, measured: Path, *, ranks: Optional[Sequence[int]] = None, device: Optional[int] = None,
@@ -110,6 +116,25 @@ def replay(snapshot: Path, *, alloc_conf: Optional[str] = None, capacity: Option
                            *_option("--capacity", capacity), *_option("--memory-fraction", memory_fraction),
                            *_option("--device", device)])
     return Replay(yes, text, json)
+
+
+def report(*of: Union[Scenario, Plan, Capacity, Comparison], output: Path = "report.html", figures: Optional[Path] = None,
+           measured: Optional[Path] = None, progress: Optional[Progress] = None) -> Report:
+    """One HTML file that needs nothing else: of a scenario, of several beside each other, of an answer of ``plan``, ``capacity``
+    or ``compare``. ``figures``: a folder for each figure as SVG, PNG and CSV, each table as CSV and Markdown."""
+    with ExitStack() as stack:
+        files = []
+        for each in of:
+            if isinstance(each, (Plan, Capacity, Comparison)):
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-"))
+                files.append(os.path.join(folder, "answer.json"))
+                with open(files[-1], "w", encoding="utf-8") as file:
+                    _json.dump(each.json, file)
+            else:
+                files.append(stack.enter_context(Asked(each)))
+        text, json, yes = ask(["report", *files, "--output", os.fspath(output),
+                               *_option("--figures", figures), *_option("--measured", measured)], progress)
+    return Report(json["kind"], yes, os.fspath(output), text, json)
 
 
 def convert(*files: Path, to: str = "scenario", launcher: str = "torchrun", model: Optional[str] = None,

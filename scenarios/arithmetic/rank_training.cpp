@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/execute/meaning_mutation.hpp"
+#include "kernels/execute/op_clock.hpp"
 #include "scenarios/arithmetic/seeds.hpp"
 #include "scenarios/io/input_error.hpp"
 
@@ -112,6 +113,24 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
   its.run();
   wrong_ = its.wrong();
   return std::move(found_);
+}
+
+std::vector<Duration> RankTraining::op_times(World& world, math::Calculator& calculator, math::Storage storage) const {
+  execute::OpClock clock;
+  ArithmeticRank its(program_, groups_, world, calculator, storage,
+                     {.initial = [this](const Mark& at, std::string_view tensor,
+                                        std::int64_t element) { return initial(at, tensor, element); },
+                      .route = [this](const Mark& at, std::int64_t token,
+                                      std::int64_t choice) { return expert_of(at, token, choice); },
+                      .draws = [this](const ArithmeticRank& run, const Launch& launch,
+                                      math::Setting& setting) { describe_draws(run, launch, setting); },
+                      .before_mark = {},
+                      .after_launch = {},
+                      .after_op = clock.hook()});
+  world.barrier();
+  clock.start();
+  its.run();
+  return clock.times();
 }
 
 // Large enough that every tensor matters to the loss, small enough that a few layers stay far from overflow.

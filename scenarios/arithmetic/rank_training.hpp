@@ -26,6 +26,9 @@ class RankTraining {
   /// Runs the rank's program where the calculator has its memory, from and to which the world carries numbers, and says
   /// what it left, in the order in which it was looked at.
   [[nodiscard]] std::string run(World& world, math::Calculator& calculator, math::Storage storage);
+  /// Runs it once more, says nothing of what it left, and how long each op of the program took.
+  [[nodiscard]] std::vector<Duration> op_times(World& world, math::Calculator& calculator, math::Storage storage) const;
+  [[nodiscard]] const Program& program() const { return program_; }
   /// What the run read that nobody wrote, or that was freed; empty where there was none.
   [[nodiscard]] const std::string& wrong() const { return wrong_; }
 

@@ -1,7 +1,6 @@
 #include "scenarios/cli/detail/usage.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -41,17 +40,14 @@ InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::string_view, 1> planned{"calibrate"};
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
   const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
   if (std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* known) { return known->get_name() == verb; })) return;
-  const bool later = std::find(planned.begin(), planned.end(), verb) != planned.end();
-  throw InputError(Problem{
-      .file = "tidemark",
-      .message = later ? fmt::format("{} is not there yet", verb) : fmt::format("there is no verb '{}'", verb),
-      .hint = "predict, explain, estimate, plan, advise, capacity, compare, replay, validate, report, convert, list "
-              "and completion are; see tidemark --help"});
+  throw InputError(Problem{.file = "tidemark",
+                           .message = fmt::format("there is no verb '{}'", verb),
+                           .hint = "predict, explain, estimate, plan, advise, capacity, compare, replay, validate, "
+                                   "calibrate, report, convert, list and completion are; see tidemark --help"});
 }
 
 void refuse_empty_texts(const CLI::App& app) {

@@ -19,12 +19,14 @@
 #include "kernels/execute/process_memory.hpp"
 #include "scenarios/arithmetic/check_math.hpp"
 #include "scenarios/arithmetic/math_work.hpp"
+#include "scenarios/calibrate/math_times.hpp"
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/job.hpp"
@@ -43,7 +45,9 @@ struct Asked {
   std::string back_end = "host";
   std::string job;
   bool math = false, no_math = false;  ///< neither: where it is little work
-  std::string command;                 ///< the whole line
+  std::string machine;                 ///< cluster file whose times are laid beside what training takes
+  std::int64_t timed_runs = 5;
+  std::string command;  ///< the whole line
 };
 
 Mutation asked_mutation(const std::string& name) {
@@ -131,6 +135,7 @@ int run_on(World& world, const Asked& asked) {
   };
   ValidateOptions options{.scale = {asked.scale}};
   Scenario scenario;
+  Cluster machine;
   const std::string misread = mistakes_of(asked.scenario, [&] {
     options.mutation = asked_mutation(asked.mutation);
     scenario = read_scenario(asked.scenario, data_root());
@@ -141,6 +146,10 @@ int run_on(World& world, const Asked& asked) {
     if (is_of_meaning(options.mutation) && !asked.math)
       refuse("--mutate", fmt::format("only real numbers show {}", asked.mutation), "add --math");
     if (asked.math) hold_to_arithmetic(scenario, asked.scenario);
+    if (!asked.machine.empty()) machine = read_cluster(asked.machine);
+    if (!asked.machine.empty() && (asked.no_math || asked.mutation != "none"))
+      refuse("--machine", "is for training with real numbers, and nothing wrong",
+             "leave out --no-math and --mutate, or --machine");
   });
   if (!agreed(misread)) return bad_input;
 
@@ -154,6 +163,14 @@ int run_on(World& world, const Asked& asked) {
     if (validation.without_math.empty())
       for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
         validation.math.push_back(check_math(scenario, world, storage, in_numbers));
+    if (!asked.machine.empty() && validation.without_math.empty()) {
+      MathTimes& times = validation.math_times;
+      times.cluster = machine.name;
+      times.source = machine.device.efficiency.source;
+      times.repeats = asked.timed_runs;
+      times.measured = measured_math_steps(scenario, world, asked.timed_runs);
+      if (speaks) times.predicted = predicted_math_steps(scenario, machine);
+    }
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
     answer(validation_text(validation), asked.json, [&] {
@@ -213,6 +230,12 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
   verb->add_flag("--math", asked->math,
                  "train the model with real numbers, however long it takes: losses and gradients must be one rank's")
       ->excludes(verb->add_flag("--no-math", asked->no_math, "do not, though it takes some seconds only"));
+  verb->add_option("--machine", asked->machine,
+                   "cluster file of this machine (calibrate writes one): how long steps with real numbers should take")
+      ->type_name("FILE");
+  verb->add_option("--timed-runs", asked->timed_runs, "how often the model is trained for that (default: 5)")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
   verb->add_option("--mutate", asked->mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
   add_examples(

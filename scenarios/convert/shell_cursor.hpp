@@ -24,6 +24,7 @@ class ShellCursor {
   }
   /// What is still to be read.
   [[nodiscard]] std::string_view rest() const { return std::string_view(text_).substr(at_); }
+  [[nodiscard]] std::string_view all() const { return text_; }
   /// What has been read since it stood there.
   [[nodiscard]] std::string_view since(std::size_t begin) const {
     return std::string_view(text_).substr(begin, at_ - begin);

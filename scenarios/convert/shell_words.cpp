@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/convert/shell_conditions.hpp"
 #include "scenarios/convert/shell_cursor.hpp"
 #include "scenarios/convert/shell_expansion.hpp"
 #include "scenarios/convert/slurm_variables.hpp"
@@ -18,48 +19,6 @@ namespace tidemark::scenarios {
 namespace {
 
 using Words = std::vector<ShellWord>;
-
-std::optional<std::int64_t> whole(const std::string& text) {
-  std::int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc{} && at == end ? std::optional(value) : std::nullopt;
-}
-
-// What stands between two words of a test.
-std::optional<bool> compared(const std::string& a, const std::string& sign, const std::string& b) {
-  if (sign == "=" || sign == "==") return a == b;
-  if (sign == "!=") return a != b;
-  const std::optional<std::int64_t> x = whole(a), y = whole(b);
-  if (!x || !y) return std::nullopt;
-  if (sign == "-eq") return *x == *y;
-  if (sign == "-ne") return *x != *y;
-  if (sign == "-gt") return *x > *y;
-  if (sign == "-ge") return *x >= *y;
-  if (sign == "-lt") return *x < *y;
-  if (sign == "-le") return *x <= *y;
-  return std::nullopt;
-}
-
-// What [ … ] and [[ … ]] say; nothing where only running it would tell.
-std::optional<bool> tested(const Words& words) {
-  if (words.size() < 3 || (words[0].text != "[" && words[0].text != "[[")) return std::nullopt;
-  std::vector<std::string> inside;
-  for (const ShellWord& word : words) {
-    if (!ShellExpansion::is_known(word.text) || !word.unknown.empty()) return std::nullopt;
-    inside.push_back(word.text);
-  }
-  inside.erase(inside.begin());
-  inside.pop_back();
-  const bool negated = inside.front() == "!";
-  if (negated) inside.erase(inside.begin());
-  std::optional<bool> said;
-  if (inside.size() == 1) said = !inside[0].empty();
-  if (inside.size() == 2 && inside[0] == "-z") said = inside[1].empty();
-  if (inside.size() == 2 && inside[0] == "-n") said = !inside[1].empty();
-  if (inside.size() == 3) said = compared(inside[0], inside[1], inside[2]);
-  return said ? std::optional(*said != negated) : std::nullopt;
-}
 
 std::string program_of(const ShellWord& word) { return word.text.substr(word.text.rfind('/') + 1); }
 
@@ -85,6 +44,7 @@ class Reader {
     for (const std::string& name : exported_)
       if (const auto found = script_.variables.find(name); found != script_.variables.end())
         script_.exported[name] = found->second;
+    script_.exported.insert(within_.begin(), within_.end());
     return std::move(script_);
   }
 
@@ -100,12 +60,25 @@ class Reader {
     Words words;
     std::vector<std::string> assigned;  // NAME=VALUE command: of its environment
     bool declares = false, exports = false;
+    std::optional<std::string> document;  // <<, as the command finds it
+    std::string file;                     // >
+  };
+  // Lines behind a command that it reads.
+  struct Document {
+    std::string text;
+    std::size_t ends = 0;  // where it goes on behind them
+  };
+  // What stands before && or ||.
+  struct Joint {
+    bool and_then = false;
+    ShellAnswer said;
   };
   enum class Then : std::uint8_t { GoOn, End };
 
-  [[nodiscard]] bool runs() const {
+  [[nodiscard]] bool is_taken() const {
     return std::ranges::all_of(branches_, [](const Branch& b) { return b.taken; });
   }
+  [[nodiscard]] bool runs() const { return !passed_over_ && is_taken(); }
   bool take(char c) {
     if (text_.peek() != c) return false;
     text_.next();
@@ -118,19 +91,32 @@ class Reader {
     text_.skip();
     if (text_.over()) return;
     if (std::string_view("\n;&|").find(text_.peek()) != std::string_view::npos) {
-      text_.next();
+      if (text_.next() == '\n') pass_documents();
       return;
     }
     Statement its;
     its.place = text_.here();
+    const std::optional<Joint> joint = std::exchange(joint_, std::nullopt);
+    passed_over_ = joint && joint->said != ShellAnswer(joint->and_then);
+    if (joint && !joint->said && is_taken())
+      script_.skips.emplace_back("what stands behind a condition that only running it would tell", its.place);
     while (!text_.over() && part_of(its) == Then::GoOn) text_.skip();
-    if (its.words.empty() || !runs()) return;
-    exported_.insert(exported_.end(), its.assigned.begin(), its.assigned.end());
-    called(std::move(its.words));
+    const ShellAnswer said = passed_over_ ? joint->said : answer_of_command(its.words);
+    if (!its.words.empty() && runs()) {
+      exported_.insert(exported_.end(), its.assigned.begin(), its.assigned.end());
+      called(std::move(its));
+    }
+    passed_over_ = false;
+    const char next = text_.peek();
+    if ((next == '&' || next == '|') && text_.peek(1) == next) joint_ = {next == '&', said};
   }
 
   Then part_of(Statement& its) {
     const char c = text_.peek();
+    if (!its.words.empty() && its.words.front().text == "[[" && its.words.back().text != "]]" && is_operator(c)) {
+      its.words.push_back(operator_word());
+      return Then::GoOn;
+    }
     if (c == '\n' || c == ';' || c == '|') return Then::End;
     if (c == '&') {
       if (text_.peek(1) != '>') return Then::End;
@@ -138,7 +124,7 @@ class Reader {
       return redirected();
     }
     if (c == '(' || c == ')') return bracket(its);
-    if (c == '<' || c == '>') return redirection();
+    if (c == '<' || c == '>') return redirection(its);
     if ((its.words.empty() || its.declares) && assignment() > 0) {
       its.assigned.push_back(assign(its.exports));
       return Then::GoOn;
@@ -154,6 +140,10 @@ class Reader {
     const bool redirects = text_.peek() == '>' || text_.peek() == '<';
     if (redirects && !raw.empty() && std::ranges::all_of(raw, [](unsigned char d) { return std::isdigit(d) != 0; }))
       return Then::GoOn;
+    if (its.words.empty() && passed_over_ && raw == "{") {
+      skip_block("{", "}", its.place, "a group");
+      return Then::GoOn;
+    }
     if (its.words.empty() && keyword(raw, its.place)) return Then::End;
     if (its.words.empty() && declares(raw)) {
       its.declares = true;
@@ -173,22 +163,28 @@ class Reader {
       function(its.place);
       return Then::End;
     }
-    if (opens && its.words.empty() && take('(')) {  // ((i++)) and its like
+    if (opens && its.words.empty() && passed_over_) {
+      (void)text_.bracketed('(', ')', "(", its.place);
+    } else if (opens && its.words.empty() && take('(')) {  // ((i++)) and its like
       (void)text_.bracketed('(', ')', "(", its.place);
       take(')');
     }
     return Then::GoOn;
   }
 
-  Then redirection() {
+  Then redirection(Statement& its) {
     if (text_.next() == '<' && take('<')) {
       if (take('<')) return redirected();
-      heredoc();
-      return Then::End;
+      documents_.push_back(document());
+      its.document = documents_.back().text;
+      return Then::GoOn;
     }
     while (take('>') || take('&') || take('|')) {
     }
-    return redirected();
+    text_.skip();
+    const ShellFields fields = expansion_.word(text_);
+    if (!fields.words.empty()) its.file = fields.words.front().text;
+    return Then::GoOn;
   }
   Then redirected() {
     text_.skip();
@@ -196,25 +192,48 @@ class Reader {
     return Then::GoOn;
   }
 
-  // Which ends the line, and so the command.
-  void heredoc() {
+  /// What begins behind this line, and behind other documents of it.
+  Document document() {
+    Document its;
     const bool without_tabs = take('-');
     text_.skip();
     std::string end;
-    while (!text_.ends_word())
-      if (const char c = text_.next(); c != '\'' && c != '"' && c != '\\') end += c;
-    (void)line();
-    while (!text_.over()) {
-      std::string its = line();
-      if (without_tabs) its.erase(0, std::min(its.find_first_not_of('\t'), its.size()));
-      if (its == end) return;
+    bool quoted = false;
+    while (!text_.ends_word()) {
+      const char c = text_.next();
+      if (c == '\'' || c == '"' || c == '\\')
+        quoted = true;
+      else
+        end += c;
     }
-  }
-  std::string line() {
-    std::string its;
-    while (!text_.over() && text_.peek() != '\n') its += text_.next();
-    take('\n');
+    std::size_t at = text_.at();
+    const std::string_view all = text_.all();
+    const auto line = [&] {
+      const std::size_t stop = std::min(all.find('\n', at), all.size());
+      const std::string_view found = all.substr(at, stop - at);
+      at = std::min(stop + 1, all.size());
+      return found;
+    };
+    while (line().ends_with('\\')) {
+    }
+    if (!documents_.empty()) at = documents_.back().ends;
+    while (at < all.size()) {
+      std::string_view found = line();
+      if (without_tabs) found.remove_prefix(std::min(found.find_first_not_of('\t'), found.size()));
+      if (found == end) break;
+      its.text.append(found) += '\n';
+    }
+    its.ends = at;
+    // What the shell around it takes away before the one within reads it.
+    for (std::size_t i = 0; !quoted && i + 1 < its.text.size(); ++i)
+      if (its.text[i] == '\\' && std::string_view("$`\\").find(its.text[i + 1]) != std::string_view::npos)
+        its.text.erase(i, 1);
     return its;
+  }
+  void pass_documents() {
+    if (documents_.empty()) return;
+    while (text_.at() < documents_.back().ends) text_.next();
+    documents_.clear();
   }
 
   // ---- assignments
@@ -348,6 +367,13 @@ class Reader {
     text_.fail(place, fmt::format("{} does not end", what));
   }
 
+  static bool is_operator(char c) { return c != '\0' && std::string_view("&|()<>").find(c) != std::string_view::npos; }
+  /// As ShellAnswer's conditions have it.
+  ShellWord operator_word() {
+    const Place place = text_.here();
+    return {std::string(1, text_.next()), place, "an operator"};
+  }
+
   // The words of a condition, to its end.
   Words simple() {
     Words words;
@@ -355,8 +381,8 @@ class Reader {
       text_.skip();
       const char c = text_.peek();
       if (c == '\n' || c == ';' || c == '\0') break;
-      if (std::string_view("&|()<>").find(c) != std::string_view::npos) {
-        words.push_back({std::string(1, text_.next()), text_.here(), "a condition of several parts"});
+      if (is_operator(c)) {
+        words.push_back(operator_word());
         continue;
       }
       const ShellFields fields = expansion_.word(text_);
@@ -366,48 +392,80 @@ class Reader {
   }
 
   void condition(Place place) {
-    const std::optional<bool> said = tested(simple());
+    const ShellAnswer said = answer_of(simple());
     Branch& branch = branches_.back();
     branch.taken = true;  // so far: whether it is come to is for those around it to say
     if (!said && runs()) script_.skips.emplace_back("an if whose condition only running it would tell", place);
-    branch.taken = said.value_or(false);
-    branch.settled |= branch.taken;
+    branch.taken = said.value_or(false) && !passed_over_;
+    branch.settled |= branch.taken || passed_over_;
   }
 
   // ---- commands
 
-  void called(Words words) {
-    if (program_of(words.front()) == "eval") {
+  void called(Statement its) {
+    Words& words = its.words;
+    const std::string front = program_of(words.front());
+    if (front == "eval") {
       std::string text;
       for (std::size_t i = 1; i < words.size(); ++i) text += (i > 1 ? " " : "") + words[i].text;
       return run_within(text, words, 0);
     }
-    for (std::size_t i = 0; i + 2 < words.size(); ++i) {
-      const std::string program = program_of(words[i]), &option = words[i + 1].text;
-      if ((program == "bash" || program == "sh") && option.starts_with('-') && option.ends_with('c'))
-        return run_within(words[i + 2].text, words, i);  // what starts it stays in front: srun … bash -c "…"
+    if (its.document && front == "cat" && !its.file.empty()) files_[its.file] = *its.document;
+    if (its.document && front == "sbatch") return run_within(*its.document, words, 0);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      // What starts a shell stays in front: srun … bash -c "…"
+      if (const auto file = files_.find(words[i].text); file != files_.end())
+        if (const std::optional<std::size_t> in_front = starts(words, i))
+          return run_within(std::string(file->second), words, *in_front);
+      if (!is_shell(words[i])) continue;
+      std::size_t next = i + 1;
+      while (next < words.size() && words[next].text.starts_with('-')) ++next;
+      if (next < words.size() && next > i + 1 && words[next - 1].text.ends_with('c'))
+        return run_within(words[next].text, words, i);
+      if (its.document && next == words.size()) return run_within(*its.document, words, i);
     }
     for (ShellWord& word : words) word = expansion_.settled(std::move(word));
     script_.commands.push_back(std::move(words));
   }
 
+  static bool is_shell(const ShellWord& word) { return program_of(word) == "bash" || program_of(word) == "sh"; }
+
+  /// How many words stand before what runs the file at `i`, where anything does.
+  static std::optional<std::size_t> starts(const Words& words, std::size_t i) {
+    const std::string front = program_of(words.front());
+    if (i == 0 || front == "sbatch" || front == "source" || front == ".") return 0;
+    std::size_t shell = i;
+    while (shell > 0 && words[shell - 1].text.starts_with('-')) --shell;
+    if (shell > 0 && is_shell(words[shell - 1])) return shell - 1;
+    return front == "srun" || front == "mpirun" ? std::optional(i) : std::nullopt;
+  }
+
   // A shell in a shell, behind the first `in_front` words.
   void run_within(const std::string& text, const Words& words, std::size_t in_front) {
+    const Place place = words.front().place;
     ShellExpansion inner = expansion_;
-    inner.enter(text_, words.front().place);
-    for (const Words& its : Reader(text, text_.file(), std::move(inner), fixed_).read().commands) {
+    inner.enter(text_, place);
+    ShellScript within = Reader(text, text_.file(), std::move(inner), fixed_).read();
+    for (const Words& its : within.commands) {
       Words command;
       for (std::size_t w = 0; w < in_front; ++w) command.push_back(expansion_.settled(words[w]));
-      for (const ShellWord& word : its) command.push_back({word.text, words.front().place, word.unknown});
+      for (const ShellWord& word : its) command.push_back({word.text, place, word.unknown});
       script_.commands.push_back(std::move(command));
     }
+    for (const auto& [what, its] : within.skips) script_.skips.emplace_back(what, place);
+    within_.insert(within.exported.begin(), within.exported.end());
   }
 
   ShellCursor text_;
   ShellExpansion expansion_;
   std::set<std::string> fixed_;
   std::vector<Branch> branches_;
+  std::optional<Joint> joint_;
+  bool passed_over_ = false;                  // the statement, by what stands before its && or ||
+  std::vector<Document> documents_;           // of this line
+  std::map<std::string, std::string> files_;  // that cat wrote
   std::vector<std::string> exported_;
+  std::map<std::string, std::string> within_;  // exported by shells within
   ShellScript script_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/calibration_reader.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/suggestion.hpp"
@@ -322,6 +323,7 @@ Cluster parse_cluster(std::string_view text, const std::filesystem::path& file) 
   cluster.node = read_node(top.table("node", Presence::Required));
   cluster.fabric = read_fabric(top.table("fabric", Presence::Required), cluster.node);
   cluster.nccl = read_nccl(top.table("nccl"));
+  cluster.calibration = read_calibration_key(top, {file.parent_path(), {}}, problems, cluster.device);
   top.refuse_unknown_keys();
   problems.raise_if_any();
   return cluster;

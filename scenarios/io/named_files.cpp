@@ -14,7 +14,7 @@ template <class Table, class Text>
 std::vector<Text*> names_in(Table& document) {
   std::vector<Text*> names;
   for (auto& key : document.keys) {
-    if (key.name == "model" || key.name == "cluster")
+    if (key.name == "model" || key.name == "cluster" || key.name == "calibration")
       if (auto* const name = std::get_if<std::string>(&key.value.value)) names.push_back(name);
     auto* const runtime = key.name == "runtime" ? std::get_if<TomlTable>(&key.value.value) : nullptr;
     for (std::size_t i = 0; runtime != nullptr && i < runtime->keys.size(); ++i)

@@ -9,7 +9,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/toml_value.hpp"
 
-// Files that a scenario names: its model, its cluster, the loads of its experts.
+// Files that a scenario names: its model, its cluster, its calibration, the loads of its experts.
 
 namespace tidemark::scenarios {
 

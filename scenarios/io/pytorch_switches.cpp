@@ -39,8 +39,30 @@ FullyShardHabits read_fully_shard(TomlReader& switches, const OffloadAsked& offl
   FullyShardHabits habits;
   habits.offload = read_memory_of_host(switches, offloaded.parameters, true, "parameters");
   habits.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
+  constexpr IntegerRange layers{0, 1 << 16};
+  habits.forward_prefetch = switches.integer("num_to_forward_prefetch", layers).value_or(0);
+  habits.backward_prefetch = switches.integer("num_to_backward_prefetch", layers).value_or(0);
   habits.reduce_dtype = read_name(switches, "reduce_dtype", precision_names).value_or(DType::FP32);
   return habits;
+}
+
+// What fully_shard takes: true or false, a number of ranks, or nothing ("default"), which keeps the root's parameters.
+std::optional<bool> read_reshard_after_forward(TomlReader& switches, FullyShardHabits& habits) {
+  constexpr std::string_view key = "reshard_after_forward";
+  const TomlValue* given = switches.raw(key);
+  if (given == nullptr) return std::nullopt;
+  if (std::holds_alternative<std::int64_t>(given->value)) {
+    const std::int64_t ranks = switches.integer(key, {1, 1 << 20}).value_or(1);
+    if (ranks > 1) habits.ranks_after_forward = ranks;
+    return ranks > 1;
+  }
+  const auto* text = std::get_if<std::string>(&given->value);
+  if (text == nullptr) return switches.boolean(key);
+  habits.keeps_root = *text == "default";
+  if (!habits.keeps_root)
+    switches.problem(key, fmt::format("{} = {} says nothing to fully_shard", key, in_quotes(*text)),
+                     "true, false, a number of ranks, or \"default\": all units but the root are resharded");
+  return true;
 }
 
 // True is TrainingArguments' torch_compile: of the model.
@@ -91,7 +113,7 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
     read_flat_parameters(switches, offloaded, settings);
   } else if (runtime.shards_units()) {
     settings.fully_shard = read_fully_shard(switches, offloaded);
-    settings.reshard_after_forward = switches.boolean("reshard_after_forward");
+    settings.reshard_after_forward = read_reshard_after_forward(switches, settings.fully_shard);
   } else if (runtime.id != RuntimeId::DeepSpeed) {
     settings.gradients_view_buckets = switches.boolean("gradient_as_bucket_view").value_or(false);
     settings.bucket_mib = switches.integer("bucket_cap_mb", bucket_sizes);
@@ -116,6 +138,23 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
 
 namespace {
 
+// _fsdp_init.py _get_post_forward_mesh_info: of all ranks it is the same as true.
+void settle_smaller_groups(Scenario& asked, ScenarioTables& tables) {
+  std::int64_t& few = asked.runtime.eager.fully_shard.ranks_after_forward;
+  if (few == 0 || !tables.top.sound("gpus") || !tables.layout.sound("shard_group")) return;
+  const std::int64_t all = asked.layout.shard_group > 0 ? asked.layout.shard_group : asked.gpus;
+  if (few > all || all % few != 0)
+    tables.runtime.problem("switches",
+                           fmt::format("switches: reshard_after_forward = {} divides no {} ranks", few, all),
+                           "as many as a node has would do, where these divide them");
+  else if (few == all)
+    few = 0;
+  if (few > 0 && asked.runtime.eager.fully_shard.offload)
+    tables.runtime.problem("switches",
+                           "switches: a number for reshard_after_forward with shards on the host is not modelled yet",
+                           "true or false would do");
+}
+
 // What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
 void settle_sharding(Scenario& asked, ScenarioTables& tables) {
   Layout& layout = asked.layout;
@@ -134,6 +173,7 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
                                       word(sharding_names, layout.sharding), *said),
                           "leave one of them out");
   switches.fully_shard.reshards_after_forward = reshards;
+  settle_smaller_groups(asked, tables);
   if (switches.fully_shard.offload && asked.train.precision == DType::FP16 && tables.train.sound("precision"))
     tables.train.problem("precision", "precision = \"fp16\": gradients on the host are not unscaled yet",
                          "\"bf16\" would do");

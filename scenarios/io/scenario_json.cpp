@@ -192,8 +192,16 @@ Json as_json(const Host& host) {
 }
 
 Json as_json(const Cluster& cluster) {
-  return {{"name", cluster.name},          {"device", as_json(cluster.device)}, {"host", as_json(cluster.host)},
-          {"node", as_json(cluster.node)}, {"fabric", fabric_json(cluster)},    {"nccl", as_json(cluster.nccl)}};
+  Json json = {{"name", cluster.name},          {"device", as_json(cluster.device)}, {"host", as_json(cluster.host)},
+               {"node", as_json(cluster.node)}, {"fabric", fabric_json(cluster)},    {"nccl", as_json(cluster.nccl)}};
+  if (const Calibration* its = cluster.calibration.get())
+    json["calibration"] = {{"name", its->name},
+                           {"source", its->source},
+                           {"kernels", its->kernels.size()},
+                           {"collectives", its->collectives.size()},
+                           {"messages", its->messages.size()},
+                           {"copies", its->copies.size()}};
+  return json;
 }
 
 Json as_json(const Layout& layout) {
@@ -462,6 +470,13 @@ Json eager_switches(const RuntimeChoice& runtime) {
   } else if (kind.shards_units()) {
     json["reduce_dtype"] = name(eager.fully_shard.reduce_dtype);
     json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
+    const FullyShardHabits& habits = eager.fully_shard;
+    if (habits.ranks_after_forward > 0)
+      json["reshard_after_forward"] = habits.ranks_after_forward;
+    else if (habits.keeps_root)
+      json["reshard_after_forward"] = "default";
+    json["num_to_forward_prefetch"] = habits.forward_prefetch;
+    json["num_to_backward_prefetch"] = habits.backward_prefetch;
     if (eager.fully_shard.offload) json["pin_memory"] = eager.fully_shard.offload == MemorySpace::Pinned;
   }
   if (eager.saved_on_host) json["pin_memory"] = eager.saved_on_host == MemorySpace::Pinned;

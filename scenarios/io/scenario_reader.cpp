@@ -13,6 +13,7 @@
 #include "scenarios/io/adapter_reader.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/axis_order.hpp"
+#include "scenarios/io/calibration_reader.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/io/document_parts.hpp"
@@ -332,6 +333,10 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
       read_named_file(tables.top, "cluster", folders, problems, read_before.texts, read_before.clusters, parse_cluster);
   tables.cluster_sound = cluster.has_value();
   if (cluster) scenario.cluster = *std::move(cluster);
+  // In place of the cluster's own, where the scenario names one.
+  if (SharedCalibration its = read_calibration_key(tables.top, folders, problems, scenario.cluster.device, read_before);
+      its.there())
+    scenario.cluster.calibration = std::move(its);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
   TomlReader rollout = tables.top.table("rollout");

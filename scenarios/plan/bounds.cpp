@@ -300,7 +300,7 @@ Bytes drivers_of(const Program& program, const DriverPrices& prices) {
 Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
                                        const Mesh& mesh) {
   const StatePlaces at = places_in(state, static_cast<std::int32_t>(asked.train.steps), comms.norm);
-  const TimedBy by = timed_by(state, asked.cluster.device, comms.pipeline);
+  const TimedBy by = timed_by(state, asked.cluster, comms.pipeline);
   const std::vector<std::int64_t> changes = flat_changes(state);
   const auto effect = [&](std::size_t from, std::size_t to) {
     return sim::effect_of(std::span(changes).subspan(from, to - from));
@@ -325,7 +325,7 @@ Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& sta
 bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const std::vector<Chunk>& chunks,
                            const Program& program, const Communicators& comms) {
   const auto step = static_cast<std::int32_t>(shortest.train.steps);
-  const auto found = work_of_passes(program, step, {pass_groups(comms), comms.pipeline}, shortest.cluster.device);
+  const auto found = work_of_passes(program, step, {pass_groups(comms), comms.pipeline}, shortest.cluster);
   if (!found) return false;
   const std::int64_t micro_batches = micro_batches_of(shortest.train, shortest.layout);
   PassWork expected;
@@ -381,7 +381,8 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
   const std::int64_t sharers = link_sharers(asked.cluster, streams);
   for (const Communicator& communicator : comms.table) {
-    const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers};
+    const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers,
+                             communicator.messages};
     mesh.prices.push_back(prices_.get(places, hash_of(places)));
   }
   const PassGroups groups = pass_groups(comms);

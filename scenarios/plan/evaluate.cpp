@@ -5,6 +5,7 @@
 
 #include "scenarios/internal_error.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/plan/step_parts.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -163,6 +164,14 @@ Evaluated Evaluator::time(const Found& fitting) {
     found.found.figures.throughput = tokens_per_s_per_device(scenario, *step);
     return found;
   });
+}
+
+StepParts Evaluator::parts(std::int64_t candidate, Duration step) {
+  try {
+    return step_parts(scenario_of_candidate(space_, candidate), step);
+  } catch (const InternalError&) {
+    return {};  // told where it ran
+  }
 }
 
 Evaluated Evaluator::in_full(std::int64_t index) {

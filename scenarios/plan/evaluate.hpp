@@ -70,6 +70,8 @@ class Evaluator {
   [[nodiscard]] Evaluated allocate(const Survivor& survivor, const Bar& bar);
   /// How long a step of what fits takes, on the full clock.
   [[nodiscard]] Evaluated time(const Found& fitting);
+  /// What its step, which takes so long, is made of.
+  [[nodiscard]] StepParts parts(std::int64_t candidate, Duration step);
   /// Whole: what `predict` says.
   [[nodiscard]] Evaluated in_full(std::int64_t candidate);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -58,23 +59,51 @@ const GroupPrices::Plans& GroupPrices::plans_of(CollectiveKind kind) const {
 DurationBounds GroupPrices::collective(CollectiveKind kind, Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
-  for (const std::vector<CollectivePlan>& plans : plans_of(kind)) {
-    const CollectivePlan& plan = plans[best_plan(fabric, plans, size)];
-    const Duration its = alone(fabric, plan, size);
+  const auto add = [&](Duration its, Duration latency) {
     bounds.low = std::min(bounds.low, its - Duration{1});
-    bounds.high = std::max(bounds.high, shared_by(its, plan.latency, places_.sharers));
+    bounds.high = std::max(bounds.high, shared_by(its, latency, places_.sharers));
+  };
+  const Plans& all = plans_of(kind);
+  for (std::size_t group = 0; group < all.size(); ++group) {
+    const CollectivePlan& plan = all[group][best_plan(all[group], size)];
+    const Duration its = alone(fabric, plan, size);
+    const std::optional<TimeByPoints> measured = measured_of(kind, places_.groups[group], size);
+    if (!measured) {
+      add(its, besides_links(plan, size));
+      continue;
+    }
+    const TransferPrice price = stretched(price_of(plan, size), its, measured->time);
+    add(alone(price, fabric), price.latency);
   }
   return bounds;
+}
+
+std::optional<TimeByPoints> GroupPrices::measured_of(CollectiveKind kind, const std::vector<std::int32_t>& devices,
+                                                     Bytes size) const {
+  const Fabric& fabric = *places_.fabric;
+  if (!fabric.calibration.there()) return std::nullopt;
+  std::set<std::int32_t> nodes;
+  for (const std::int32_t device : devices) nodes.insert(fabric.node_of(device));
+  return measured_time(*fabric.calibration.get(), kind, static_cast<std::int32_t>(devices.size()),
+                       static_cast<std::int32_t>(nodes.size()), size);
 }
 
 DurationBounds GroupPrices::message(Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
   for (const std::vector<std::int32_t>& devices : places_.groups) {
+    std::optional<MessageChannels> channels;  // of pairs each its own
+    if (places_.messages == MessageRoute::Group) channels = message_channels(fabric, devices);
     for (std::size_t i = 0; i < devices.size(); ++i) {
       const std::int32_t here = devices[i], there = devices[(i + 1) % devices.size()];
       for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
-        const TransferPrice price = message_price(fabric, from, to, size);
+        TransferPrice price = message_price(fabric, from, to, size, PriceModel::Routed, channels);
+        if (fabric.calibration.there() && from != to) {
+          const bool between = fabric.node_of(from) != fabric.node_of(to);
+          const auto measured = measured_message(*fabric.calibration.get(), between, size);
+          const Duration modelled = alone(price, fabric);
+          if (measured) price = stretched(std::move(price), modelled, measured->time);
+        }
         const Duration its = alone(price, fabric);
         bounds.low = std::min(bounds.low, its - Duration{1});
         bounds.high = std::max(bounds.high, shared_by(its, price.latency, places_.sharers));

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "scenarios/namespace.hpp"
@@ -25,6 +26,7 @@ struct GroupPlaces {
   std::shared_ptr<const Fabric> fabric;
   std::vector<std::vector<std::int32_t>> groups;  ///< devices, one group of each place
   std::int64_t sharers = 1;                       ///< of a link that a rank's own traffic alone could fill
+  MessageRoute messages = MessageRoute::Group;    ///< between members
   bool operator==(const GroupPlaces&) const = default;
 };
 /// Groups that lie alike, whole periods of nodes apart, cost alike: one of each.
@@ -52,6 +54,8 @@ class GroupPrices {
     std::map<CollectiveKind, Plans> plans;
   };
   [[nodiscard]] const Plans& plans_of(CollectiveKind kind) const;
+  [[nodiscard]] std::optional<TimeByPoints> measured_of(CollectiveKind kind, const std::vector<std::int32_t>& devices,
+                                                        Bytes size) const;
 
   GroupPlaces places_;
   std::unique_ptr<Known> known_;

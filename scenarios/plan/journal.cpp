@@ -223,6 +223,9 @@ Question question_of(const Space& space, const PlanOptions& options, std::string
         question.text += fmt::format("  {} = {}\n", fmt::join(setting.key, "."), text(setting.value));
     }
   for (const auto& [name, file] : space.files.texts) question.files.emplace(name, file.text);
+  for (const auto& [name, cluster] : space.files.clusters)
+    if (const Calibration* its = cluster.calibration.get())
+      question.files.emplace(fmt::format("{}, calibration of {}", its->name, name), its->text);
   return question;
 }
 

@@ -148,8 +148,8 @@ bool known(const Model& model) {
 }
 
 bool known(const Cluster& cluster) {
-  const auto& [name, device, node, host, fabric, nccl] = cluster;
-  return of_no_matter(name) && lowered(device, node, host, fabric, nccl);
+  const auto& [name, device, node, host, fabric, nccl, calibration] = cluster;
+  return of_no_matter(name) && lowered(device, node, host, fabric, nccl, calibration);
 }
 
 bool known(const RuntimeChoice& runtime) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/plan/contest.hpp"
 #include "scenarios/plan/space.hpp"
 #include "sim/base/time.hpp"
 #include "sim/base/units.hpp"
@@ -80,8 +81,9 @@ struct Plan {
   std::map<std::string, std::int64_t> dropped;  ///< combinations that are no candidates, by reason
   std::int64_t candidates = 0;
   TierCounts tiers;
-  std::vector<Found> best;   ///< that fit, best first; of those that come to the same, the first
-  std::vector<Found> front;  ///< that fit and that no other beats in memory and throughput both: by falling memory
+  std::vector<Found> best;        ///< that fit, best first; of those that come to the same, the first
+  std::vector<Contest> contests;  ///< of the best but the first, each against it
+  std::vector<Found> front;       ///< that fit and that no other beats in memory and throughput both: by falling memory
   std::vector<Miss> near_misses;
   std::vector<Failed> failed;  ///< the first of them
   std::int64_t in_full = 0;    ///< of the best and the front: run once more, whole

@@ -84,10 +84,10 @@ SmallJob small_job(const Scenario& scenario, ChunkKind kind, const std::vector<L
 // Cuts the passes of a step.
 class WindowCutter {
  public:
-  WindowCutter(const Program& program, const WindowShape& shape, const Device& device)
+  WindowCutter(const Program& program, const WindowShape& shape, const Cluster& cluster)
       : program_(program),
         changes_(flat_changes(program)),
-        by_(timed_by(program, device, shape.pipeline)),
+        by_(timed_by(program, cluster, shape.pipeline)),
         shape_(shape) {}
 
   std::vector<Window> windows() {
@@ -272,8 +272,8 @@ Effect effect_of(const Program& program, std::size_t from, std::size_t to) {
   return sim::effect_of(std::span<const std::int64_t>(flat_changes(program)).subspan(from, to - from));
 }
 
-TimedBy timed_by(const Program& program, const Device& device, CommSlot hand_overs) {
-  TimedBy by{kernel_times(program, device), {}, hand_overs};
+TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot hand_overs) {
+  TimedBy by{kernel_times(program, cluster), {}, hand_overs};
   by.buffers.resize(static_cast<std::size_t>(program.buffers));
   for (const Op& op : program.ops)
     if (const auto* alloc = std::get_if<Alloc>(&op)) by.buffers[alloc->buffer.index()] = alloc->size;
@@ -400,7 +400,7 @@ std::pair<std::size_t, std::size_t> passes_of(const Program& program, std::int32
 }
 
 std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step, const Peers& peers,
-                                       const Device& device) {
+                                       const Cluster& cluster) {
   const auto [begin, end] = passes_of(program, step);
   for (std::size_t i = begin; i < end; ++i) {
     const auto* collective = std::get_if<Collective>(&program.ops[i]);
@@ -410,12 +410,13 @@ std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step
       return std::nullopt;
   }
   PassWork work;
-  add_work(program, begin, end, timed_ops(program, begin, end, timed_by(program, device, peers.pipeline)), work);
+  add_work(program, begin, end, timed_ops(program, begin, end, timed_by(program, cluster, peers.pipeline)), work);
   return work;
 }
 
-std::optional<std::vector<Window>> windows_of(const Program& program, const WindowShape& shape, const Device& device) {
-  std::vector<Window> windows = WindowCutter(program, shape, device).windows();
+std::optional<std::vector<Window>> windows_of(const Program& program, const WindowShape& shape,
+                                              const Cluster& cluster) {
+  std::vector<Window> windows = WindowCutter(program, shape, cluster).windows();
   for (const Window& window : windows)
     if (!comes_by_each_unit(window, shape.runs) || !units_repeat(window, shape.runs) || !talks_to(window, shape.groups))
       return std::nullopt;
@@ -438,7 +439,7 @@ std::optional<ChunkSample> sample(const Scenario& scenario, ChunkKind kind, cons
 
   ChunkSample made;
   made.groups = pass_groups(comms);
-  auto windows = windows_of(program, {step, job.stage, runs, made.groups, comms.pipeline}, s.cluster.device);
+  auto windows = windows_of(program, {step, job.stage, runs, made.groups, comms.pipeline}, s.cluster);
   if (!windows) return std::nullopt;
   made.windows = std::move(*windows);
   made.caches = effect_of(program, 0, passes_of(program, step).first).net -

@@ -86,7 +86,7 @@ struct TimedBy {
   std::vector<Bytes> buffers;     ///< how large they are
   CommSlot hand_overs;            ///< whose messages are left out
 };
-[[nodiscard]] TimedBy timed_by(const Program& program, const Device& device, CommSlot hand_overs);
+[[nodiscard]] TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot hand_overs);
 [[nodiscard]] std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to,
                                              const TimedBy& by);
 
@@ -131,7 +131,7 @@ struct WindowShape {
 ///  - the second and the third micro-batch that run ahead leave as much behind;
 ///  - all passes of a kind do the same, and talk to those groups alone.
 [[nodiscard]] std::optional<std::vector<Window>> windows_of(const Program& program, const WindowShape& shape,
-                                                            const Device& device);
+                                                            const Cluster& cluster);
 
 /// The passes of a step, all taken together; nothing where they talk to others than these.
 struct Peers {
@@ -139,7 +139,7 @@ struct Peers {
   CommSlot pipeline;  ///< in messages
 };
 [[nodiscard]] std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step, const Peers& peers,
-                                                     const Device& device);
+                                                     const Cluster& cluster);
 /// Their first op, and the one after their last.
 [[nodiscard]] std::pair<std::size_t, std::size_t> passes_of(const Program& program, std::int32_t step);
 

@@ -92,6 +92,33 @@ std::string full_task(std::int64_t candidate) {
   return std::move(out).text();
 }
 
+std::string parts_task(std::int64_t candidate, Duration step) {
+  Pack out;
+  out << TaskKind::Parts << candidate << step;
+  return std::move(out).text();
+}
+
+std::string text_of(const StepParts& parts) {
+  Pack out;
+  out << static_cast<std::uint64_t>(parts.size());
+  for (const auto& [cause, part] : parts) out << cause << part.time << part.error;
+  return std::move(out).text();
+}
+
+StepParts parts_from(const std::string& text) {
+  Unpack in(text);
+  StepParts parts;
+  std::uint64_t count = 0;
+  in >> count;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::string cause;
+    StepPart part;
+    in >> cause >> part.time >> part.error;
+    parts[cause] = part;
+  }
+  return parts;
+}
+
 std::string text_of(const Screened& screened) {
   Pack out;
   out << static_cast<std::uint64_t>(screened.dropped.size());
@@ -164,6 +191,12 @@ TaskFunction task_function(std::shared_ptr<Evaluator> evaluator) {
         std::int64_t candidate = 0;
         in >> candidate;
         return text_of(evaluator->in_full(candidate));
+      }
+      case TaskKind::Parts: {
+        std::int64_t candidate = 0;
+        Duration step;
+        in >> candidate >> step;
+        return text_of(evaluator->parts(candidate, step));
       }
     }
     ensure(false, "a task is of one of these kinds");

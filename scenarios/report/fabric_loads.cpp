@@ -79,7 +79,7 @@ TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
         for (const Rank member : group_members(communicator, rank)) devices.push_back(member.value);
         entry->second = collective_plans(fabric, devices, key.kind);
       }
-      add(price_of(fabric, entry->second, key.size), times);
+      add(price_of(entry->second, key.size), times);
     }
     for (const auto& [key, times] : its.messages) {
       const Communicator& communicator = job.timed.communicators[key.comm.index()];

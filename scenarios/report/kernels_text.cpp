@@ -1,6 +1,7 @@
 #include "scenarios/report/kernels_text.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <vector>
 
@@ -68,7 +69,9 @@ std::string reached(const Program& program, const Kernel& kernel, Duration time,
   return fmt::format("{:.1f} % of bandwidth", 100 * share(bytes, seconds(time) * bandwidth));
 }
 
-std::string_view from(const Kernel& kernel) {
+std::string_view from(const Kernel& kernel, TimeSource source) {
+  if (source == TimeSource::Measured) return "measured";
+  if (source == TimeSource::Interpolated) return "interpolated";
   if (kernel.processor == Processor::Host) return "host.memory_bandwidth";
   switch (kernel.operation) {
     case Operation::Matmul:
@@ -87,7 +90,7 @@ std::string_view from(const Kernel& kernel) {
 std::string kernels_text(const Job& job, Rank rank) {
   const Program& program = job.timed.programs[job.program_of(job.role_of(rank))];
   const Cluster& cluster = job.scenario.cluster;
-  const std::vector<Duration> times = kernels::kernel_times(program, cluster);
+  const std::vector<TimeByPoints> times = kernels::sourced_kernel_times(program, cluster);
   struct Entry {
     std::int32_t kernel = 0;
     std::int64_t count = 0;
@@ -97,7 +100,7 @@ std::string kernels_text(const Job& job, Rank rank) {
   Duration sum;
   std::int64_t launches = 0;
   for (const auto& [kernel, count] : launches_of_last_step(program, job.scenario.train.steps)) {
-    entries.push_back({kernel, count, count * times[static_cast<std::size_t>(kernel)]});
+    entries.push_back({kernel, count, count * times[static_cast<std::size_t>(kernel)].time});
     sum += entries.back().all;
     launches += count;
   }
@@ -106,13 +109,24 @@ std::string kernels_text(const Job& job, Rank rank) {
   for (std::size_t i = 0; i < std::min(entries.size(), shown); ++i) {
     const Entry& e = entries[i];
     const Kernel& kernel = program.kernels[static_cast<std::size_t>(e.kernel)];
-    const Duration each = times[static_cast<std::size_t>(e.kernel)];
+    const auto [each, source] = times[static_cast<std::size_t>(e.kernel)];
     rows.push_back({fmt::format("{:.1f} %", 100 * share(seconds(e.all), seconds(sum))), fmt::format("{}", e.count),
                     fmt::format("{:.1f} us", 1e6 * seconds(each)), reached(program, kernel, each, cluster),
-                    std::string(from(kernel)), text(program, kernel)});
+                    std::string(from(kernel, source)), text(program, kernel)});
   }
   std::string out = fmt::format("{} kernels in the last step of rank {}, {:.3f} s in all; constants: {}\n", launches,
                                 rank.value, seconds(sum), cluster.device.efficiency.source);
+  if (const Calibration* its = cluster.calibration.get()) {
+    std::array<Duration, 3> by_source{};
+    for (const Entry& e : entries)
+      by_source[static_cast<std::size_t>(times[static_cast<std::size_t>(e.kernel)].source)] += e.all;
+    const auto percent = [&](TimeSource source) {
+      return 100 * share(seconds(by_source[static_cast<std::size_t>(source)]), seconds(sum));
+    };
+    out += fmt::format("{}: {:.1f} % of that time measured, {:.1f} % interpolated, {:.1f} % by the model ({})\n",
+                       its->name, percent(TimeSource::Measured), percent(TimeSource::Interpolated),
+                       percent(TimeSource::Model), its->source);
+  }
   out += table(rows);
   if (entries.size() > shown) out += fmt::format("  and {} others\n", entries.size() - shown);
   return out;

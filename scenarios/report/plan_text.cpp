@@ -132,19 +132,64 @@ std::string brief_table(const Space& space, const std::string& title, const Cand
   return out;
 }
 
-std::string found_table(const Space& space, const std::vector<Found>& found) {
+const Contest* contest_of(const Plan& plan, const Found& found) {
+  const auto its = std::ranges::find(plan.contests, found.candidate, &Contest::candidate);
+  return its == plan.contests.end() ? nullptr : &*its;
+}
+
+bool any_open(const Plan& plan) { return std::ranges::any_of(plan.contests, &Contest::open); }
+
+// What "?" says of a layout, beside the best.
+constexpr const char* order_open = "?";
+std::string order_mark(const Plan& plan, const Found& found) {
+  const Contest* its = contest_of(plan, found);
+  return its != nullptr && its->open() ? order_open : "";
+}
+
+// Which measurement would settle it, cause by cause, those that settle most first.
+std::string open_orders_text(const Plan& plan) {
+  if (!any_open(plan)) return {};
+  std::vector<std::pair<std::string, std::vector<const Contest*>>> by_cause;
+  for (const Contest& c : plan.contests) {
+    if (!c.open()) continue;
+    const auto its = std::ranges::find(by_cause, c.settles, [](const auto& entry) { return entry.first; });
+    if (its == by_cause.end())
+      by_cause.push_back({c.settles, {&c}});
+    else
+      its->second.push_back(&c);
+  }
+  std::stable_sort(by_cause.begin(), by_cause.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  std::string out = fmt::format(
+      "\n{}: what kernels and transfers may be off by leaves open whether it is slower than the best\n", order_open);
+  for (const auto& [cause, contests] : by_cause) {
+    std::string which;
+    for (const Contest* c : contests)
+      which += fmt::format("{}#{} ({:.3g} % slower, {:.3g} % open)", which.empty() ? "" : ", ", c->candidate,
+                           100 * seconds(c->apart) / seconds(plan.best.front().figures.step),
+                           100 * seconds(c->error) / seconds(plan.best.front().figures.step));
+    out += cause.empty() ? fmt::format("  takes as long by the model: {}\n", which)
+                         : fmt::format("  measuring {} would settle {}\n", cause, which);
+  }
+  return folded(out, brief_columns);
+}
+
+std::string found_table(const Space& space, const Plan& plan, const std::vector<Found>& found) {
   // Of the fullest node, where any candidate has something there.
   const bool hosts = std::ranges::any_of(found, [](const Found& f) { return f.figures.host_upper > Bytes{}; });
   std::vector<std::string> figures{"tokens/s", "step", "device up to"};
   const bool spare = !found.empty() && to_spare(space, found.front());
   if (spare) figures.emplace_back("to spare");
   if (hosts) figures.emplace_back("host up to");
+  const bool open = std::ranges::any_of(found, [&](const Found& f) { return !order_mark(plan, f).empty(); });
+  if (open) figures.emplace_back("order");
   std::vector<std::vector<std::string>> rows{header(space, figures)};
   for (const Found& f : found) {
     std::vector<std::string> row{fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput),
                                  fmt::format("{:.3f} s", seconds(f.figures.step)), gib(f.figures.device_upper)};
     if (spare) row.push_back(*to_spare(space, f));
     if (hosts) row.push_back(gib(f.figures.host_upper));
+    if (open) row.push_back(order_mark(plan, f));
     add_values(space, f.candidate, row);
     rows.push_back(std::move(row));
   }
@@ -190,7 +235,17 @@ Json layout_json(const Space& space, std::int64_t candidate) {
   return json;
 }
 
-Json found_json(const Space& space, const std::vector<Found>& found) {
+// Against the best; null of the best itself, and where none was compared.
+Json contest_json(const Contest* its) {
+  if (its == nullptr) return nullptr;
+  return {{"open", its->open()},
+          {"slower_by_s", seconds(its->apart)},
+          {"may_be_off_by_s", seconds(its->error)},
+          {"settled_by", its->settles.empty() ? Json() : Json(its->settles)},
+          {"of_that_s", seconds(its->of_that)}};
+}
+
+Json found_json(const Space& space, const Plan& plan, const std::vector<Found>& found) {
   Json list = Json::array();
   for (const Found& f : found)
     list.push_back({{"candidate", f.candidate},
@@ -202,7 +257,8 @@ Json found_json(const Space& space, const std::vector<Found>& found) {
                     {"peak_device_upper_bytes", f.figures.device_upper.count()},
                     {"peak_device_bytes", f.figures.device.count()},
                     {"peak_allocated_bytes", f.figures.allocated.count()},
-                    {"host_upper_bytes", f.figures.host_upper.count()}});
+                    {"host_upper_bytes", f.figures.host_upper.count()},
+                    {"order", contest_json(contest_of(plan, f))}});
   return list;
 }
 
@@ -257,14 +313,16 @@ std::string brief_text(const Space& space, const Plan& plan) {
     return out + "\nnext: more --gpus, or --show-space: what else can be searched (--with AXIS)\nall of it: -v\n";
   }
   std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "device up to"}};
-  const bool spare = to_spare(space, plan.best.front()).has_value();
+  const bool spare = to_spare(space, plan.best.front()).has_value(), open = any_open(plan);
   if (spare) rows.front().emplace_back("to spare");
+  if (open) rows.front().emplace_back("order");
   for (const Found& f : plan.best) {
     rows.push_back(
         {fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput), gib(f.figures.device_upper)});
     if (spare) rows.back().push_back(*to_spare(space, f));
+    if (open) rows.back().push_back(order_mark(plan, f));
   }
-  out += brief_table(space, "best", plan.best, rows);
+  out += brief_table(space, "best", plan.best, rows) + open_orders_text(plan);
   const Found& lowest =
       *std::ranges::min_element(plan.front, {}, [](const Found& f) { return f.figures.device_upper; });
   if (plan.front.size() > 1)
@@ -279,8 +337,8 @@ std::string brief_text(const Space& space, const Plan& plan) {
 std::string plan_text(const Space& space, const Plan& plan) {
   std::string out = verdict(space, plan);
   if (!plan.best.empty()) {
-    out += "\nbest\n" + found_table(space, plan.best);
-    out += "\nfront: less memory only for less throughput\n" + found_table(space, plan.front);
+    out += "\nbest\n" + found_table(space, plan, plan.best) + open_orders_text(plan);
+    out += "\nfront: less memory only for less throughput\n" + found_table(space, plan, plan.front);
   }
   if (!plan.near_misses.empty()) out += "\nnear misses\n" + miss_table(space, plan.near_misses);
   out += "\nhow it was found\n";
@@ -334,8 +392,8 @@ std::string plan_json(const Space& space, const Plan& plan) {
                        {"failed", plan.tiers.failed},
                        {"in_full", plan.in_full}}},
                      {"disagreements", plan.disagreements},
-                     {"best", found_json(space, plan.best)},
-                     {"front", found_json(space, plan.front)},
+                     {"best", found_json(space, plan, plan.best)},
+                     {"front", found_json(space, plan, plan.front)},
                      {"near_misses", std::move(misses)},
                      {"failed", std::move(failed)},
                      {"dropped", std::move(dropped)},
@@ -346,7 +404,7 @@ std::string plan_json(const Space& space, const Plan& plan) {
 std::string plan_csv(const Space& space, const Plan& plan) {
   std::string out =
       "list,candidate,tokens_per_s_per_device,step_time_s,peak_device_upper_bytes,peak_allocated_bytes,lacks_bytes,"
-      "host_upper_bytes,host_lacks_bytes";
+      "host_upper_bytes,host_lacks_bytes,order_open,order_settled_by";
   for (const Axis& axis : space.axes) out += ',' + csv_field(axis.name);
   out += '\n';
   const auto values = [&](std::int64_t candidate) {
@@ -355,16 +413,21 @@ std::string plan_csv(const Space& space, const Plan& plan) {
     for (std::size_t a = 0; a < space.axes.size(); ++a) text += ',' + csv_field(space.axes[a].values[chosen[a]].text);
     return text + '\n';
   };
+  const auto order_fields = [](const Contest* its) {
+    return its == nullptr ? std::string(",")
+                          : fmt::format("{},{}", its->open(), its->open() ? csv_field(its->settles) : "");
+  };
   const auto add = [&](const char* list, const std::vector<Found>& found) {
     for (const Found& f : found)
-      out += fmt::format("{},{},{},{},{},{},,{},", list, f.candidate, f.figures.throughput, seconds(f.figures.step),
-                         f.figures.device_upper.count(), f.figures.allocated.count(), f.figures.host_upper.count()) +
+      out += fmt::format("{},{},{},{},{},{},,{},,{}", list, f.candidate, f.figures.throughput, seconds(f.figures.step),
+                         f.figures.device_upper.count(), f.figures.allocated.count(), f.figures.host_upper.count(),
+                         order_fields(contest_of(plan, f))) +
              values(f.candidate);
   };
   add("best", plan.best);
   add("front", plan.front);
   for (const Miss& m : plan.near_misses)
-    out += fmt::format("{},{},{},,,,{},,{}", m.exact ? "near_miss" : "near_miss_bounds", m.candidate, m.throughput,
+    out += fmt::format("{},{},{},,,,{},,{},,", m.exact ? "near_miss" : "near_miss_bounds", m.candidate, m.throughput,
                        m.lacks.count(), m.host_lacks.count()) +
            values(m.candidate);
   return out;

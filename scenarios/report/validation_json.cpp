@@ -40,6 +40,19 @@ Json steps_json(const RankAgreement& rank) {
   return out;
 }
 
+// null where no machine's file was named.
+Json math_times_json(const MathTimes& times) {
+  if (!times.there()) return nullptr;
+  Json steps = Json::array();
+  for (std::size_t i = 0; i < times.predicted.size(); ++i)
+    steps.push_back({{"step", i},
+                     {"predicted_s", seconds(times.predicted[i].step)},
+                     {"measured_s", seconds(times.measured[i].step)},
+                     {"predicted_kernels_s", seconds(times.predicted[i].kernels)},
+                     {"measured_kernels_s", seconds(times.measured[i].kernels)}});
+  return {{"machine", times.cluster}, {"source", times.source}, {"runs", times.repeats}, {"steps", std::move(steps)}};
+}
+
 Json place_json(const FlowPlace& place) { return {{"phase", name(place.phase)}, {"label", place.label}}; }
 
 Json flow_json(const FlowNote& note) {
@@ -97,6 +110,7 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
               {"scenario", Json::parse(scenario_json(validation.scenario, -1))},
               {"ranks", std::move(ranks)},
               {"math", std::move(math)},
+              {"math_times", math_times_json(validation.math_times)},
               {"data_flow", std::move(flow)},
               {"without_math", validation.without_math.empty() ? Json() : Json(validation.without_math)}}
              .dump(2) +

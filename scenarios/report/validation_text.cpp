@@ -77,6 +77,31 @@ std::string time_line(const RankAgreement& rank, bool oversubscribed) {
   return line + '\n';
 }
 
+std::string share_off(Duration predicted, Duration measured) {
+  return fmt::format("{:+.1f} %",
+                     100 * (static_cast<double>(predicted.count()) / static_cast<double>(measured.count()) - 1));
+}
+
+// Of the last step: those before it may be the first that something happens in.
+std::string math_times_text(const Validation& validation) {
+  const MathTimes& times = validation.math_times;
+  if (!times.there()) return {};
+  const StepTimes &p = times.predicted.back(), &m = times.measured.back();
+  std::string text =
+      fmt::format("\nlast step with real numbers, median of {} runs, beside {}:\n", times.repeats, times.cluster);
+  std::vector<std::vector<std::string>> rows{{"", "predicted", "measured", "off by"}};
+  const auto add = [&](const char* what, Duration predicted, Duration measured) {
+    rows.push_back({what, milliseconds(predicted), milliseconds(measured),
+                    measured > Duration{} ? share_off(predicted, measured) : ""});
+  };
+  add("step", p.step, m.step);
+  add("kernels, mean of ranks", p.kernels, m.kernels);
+  add("transfers and waiting", p.step - p.kernels, m.step - m.kernels);
+  text += table(rows);
+  if (validation.oversubscribed) text += "more ranks than cores: times mean little\n";
+  return text;
+}
+
 std::string flow_lines(const std::vector<FlowNote>& flow) {
   std::string line = "\ndata flow: ";
   const auto known = std::ranges::count_if(flow, [](const FlowNote& note) { return !note.reason.empty(); });
@@ -126,6 +151,7 @@ std::string validation_text(const Validation& validation) {
   text += '\n' + time_line(*worst, validation.oversubscribed);
   text += flow_lines(validation.flow);
   for (const MathCheck& check : validation.math) text += math_text(check);
+  text += math_times_text(validation);
   if (!validation.without_math.empty()) text += "\nwithout real numbers: " + validation.without_math + '\n';
   for (const RankAgreement& rank : validation.ranks)
     for (const std::string& finding : rank.findings.first) text += finding + '\n';

@@ -42,6 +42,8 @@ TEST(ShellWords, WhatOnlyRunningItTellsIsMarkedWhereItIs) {
   EXPECT_EQ(read("run --d $(date +%s) --n $NODES `pwd`/x"), "run|--d|<$(date +%s)>|--n|<$NODES>|<`pwd`>|\n");
   EXPECT_EQ(read("D=`pwd`\nO=\"--save $D/c --lr 1\"\nsh -c \"python $D/p.py $O\""),
             "python|<`pwd`>|--save|<`pwd`>|--lr|1|\n");
+  EXPECT_EQ(read("T=\"cd x;\n run --a\"\nsrun -l bash -x -c \"$T\" 2>&1 | tee log"),
+            "srun|-l|cd|x|\nsrun|-l|run|--a|\ntee|log|\n");
 }
 
 TEST(ShellWords, BranchesThatAreTaken) {
@@ -51,6 +53,47 @@ TEST(ShellWords, BranchesThatAreTaken) {
   EXPECT_EQ(
       read_shell("if command -v nvcc; then run a; fi; for i in 1 2; do run b; done\nrun c", "job.sh").skips.size(), 2U);
   EXPECT_EQ(read("for i in 1 2; do\n run b\ndone\nf() { run d; }\nrun c"), "run|c|\n");
+}
+
+TEST(ShellWords, ConditionsOfSeveralParts) {
+  EXPECT_EQ(read("if [ $A = 1 ] && [[ $A -gt 0 && $A != 2 ]]; then run yes; fi", {{"A", "1"}}), "run|yes|\n");
+  EXPECT_EQ(read("if [[ $A == 2 || -z \"$B\" ]] || [ $A -ge 1 ]; then run yes; fi", {{"A", "1"}, {"B", "x"}}),
+            "run|yes|\n");
+  EXPECT_EQ(read("if [[ $A == fp8* ]]; then run yes; fi; if [ $A = 'fp8*' ]; then run no; fi", {{"A", "fp8_hybrid"}}),
+            "run|yes|\n");
+  EXPECT_EQ(read("if ! [ 1 = 2 ]; then run yes; fi; if ! true; then run no; fi"), "run|yes|\n");
+  // One part is not known, and does not matter.
+  EXPECT_EQ(read("if [ -f x ] || [ 1 = 1 ]; then run yes; fi; if [ -f x ] && [ 1 = 2 ]; then run no; fi"),
+            "run|yes|\n");
+  const ShellScript open = read_shell("if [ -f x ] || [ 1 = 2 ]; then run no; fi", "job.sh");
+  EXPECT_TRUE(open.commands.empty());
+  EXPECT_EQ(open.skips.size(), 1U);
+}
+
+TEST(ShellWords, WhatStandsBehindAndAndOr) {
+  EXPECT_EQ(read("[ $A = 1 ] && O+=' --a'\n[[ $A == 2 && 1 == 1 ]] && O+=' --b'\n[ $A = 2 ] || O+=' --c'\nrun $O",
+                 {{"A", "1"}}),
+            "[|1|=|1|]|\n[[|1|==|2|<an operator>|<an operator>|1|==|1|]]|\n[|1|=|2|]|\nrun|--a|--c|\n");
+  EXPECT_EQ(read("cd x && run yes\nmkdir d || run no\nmkdir d || { run no; X=1; }\nmkdir d || (run no)\nrun ${X:-0}"),
+            "cd|x|\nrun|yes|\nmkdir|d|\nmkdir|d|\nmkdir|d|\nrun|0|\n");
+  EXPECT_EQ(read("[ 1 = 1 ] && A=1 || A=2\n[ 1 = 2 ] && B=1 || B=2\nrun $A $B"), "[|1|=|1|]|\n[|1|=|2|]|\nrun|1|2|\n");
+  EXPECT_EQ(read("false && if true; then run no; fi\nrun yes"), "false|\nrun|yes|\n");
+  // What is not known is passed over, and said.
+  const ShellScript open = read_shell("command -v nvcc && run no\nrun yes", "job.sh");
+  EXPECT_EQ(open.commands.size(), 2U);
+  EXPECT_EQ(open.skips.size(), 1U);
+}
+
+TEST(ShellWords, ScriptsInHereDocumentsAreFollowed) {
+  EXPECT_EQ(read("N=4\nsbatch <<EOF\n#SBATCH --nodes=2\nsrun run $N \\$SLURM_NNODES\nEOF\nrun last"),
+            "srun|run|4|2|\nrun|last|\n");
+  EXPECT_EQ(read("srun -l bash -x <<-'EOF' | tee log\n\tA=1\n\trun $A\n\tEOF\nrun last"),
+            "srun|-l|run|1|\ntee|log|\nrun|last|\n");
+  EXPECT_EQ(read("cat <<'EOF' > job.sh\nrun $A\nEOF\nchmod +x job.sh\nA=3\nsrun -n 8 bash job.sh\nsbatch job.sh"),
+            "cat|\nchmod|+x|job.sh|\nsrun|-n|8|run|3|\nrun|3|\n");
+  EXPECT_EQ(read("cat <<A <<B\none\nA\ntwo\nB\nrun"), "cat|\nrun|\n");
+  const ShellScript exported = read_shell("bash <<EOF\nexport X=1\nEOF", "job.sh");
+  EXPECT_EQ(exported.exported, (std::map<std::string, std::string>{{"X", "1"}}));
 }
 
 TEST(ShellWords, RedirectionsPipesAndHereDocuments) {

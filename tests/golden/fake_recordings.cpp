@@ -89,7 +89,12 @@ void read_sharding(const Json& settings, Scenario& s) {
   s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
   s.layout.shard_group = settings.at("shard_group").is_null() ? 0 : settings["shard_group"].get<std::int32_t>();
   FullyShardHabits& habits = s.runtime.eager.fully_shard;
-  habits.reshards_after_forward = settings.at("reshard_after_forward").get<bool>();
+  const Json& reshards = settings.at("reshard_after_forward");
+  habits.reshards_after_forward = !reshards.is_boolean() || reshards.get<bool>();
+  habits.keeps_root = reshards.is_null();
+  if (reshards.is_number()) habits.ranks_after_forward = reshards.get<std::int64_t>();
+  habits.forward_prefetch = settings.value("forward_prefetch", std::int64_t{0});
+  habits.backward_prefetch = settings.value("backward_prefetch", std::int64_t{0});
   s.layout.sharding = habits.reshards_after_forward ? Sharding::Zero3 : Sharding::Zero2;
   habits.reduce_dtype = type_of(settings, "reduce_dtype");
   habits.reduces_each_backward = settings.at("sync_each_batch").get<bool>();

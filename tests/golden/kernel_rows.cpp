@@ -1,7 +1,11 @@
 #include "tests/golden/kernel_rows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -78,20 +82,38 @@ KernelRow attention_row(Entries row, const Device& device) {
 
 KernelRow collective_row(Entries row, const Fabric& fabric) {
   const std::string name = row.word();
-  const CollectiveKind kind = name == "all_reduce"       ? CollectiveKind::AllReduce
-                              : name == "reduce_scatter" ? CollectiveKind::ReduceScatter
-                                                         : CollectiveKind::AllToAll;
   std::vector<std::int32_t> devices(static_cast<std::size_t>(row.number()));
   std::iota(devices.begin(), devices.end(), 0);
   const std::int64_t mib = row.number();
   const Bytes size{mib << 20};
-  return {fmt::format("{} of {} MiB, {} ranks", name, mib, devices.size()), "collectives", row.measured(),
-          microseconds(alone(collective_price(fabric, devices, kind, size), fabric))};
+  const bool several_nodes = static_cast<std::int32_t>(devices.size()) > fabric.node.devices;
+  KernelRow made{fmt::format("{} of {} MiB, {} ranks", name, mib, devices.size()),
+                 several_nodes ? "collectives of several nodes" : "collectives", row.measured(), 0};
+  if (name == "send_recv") {  // each to the next: the last one of a node sends to the next node
+    Duration slowest;
+    for (const std::int32_t from : devices) {
+      const std::int32_t to = (from + 1) % static_cast<std::int32_t>(devices.size());
+      const TransferPrice price =
+          message_price(fabric, from, to, size, PriceModel::Routed, message_channels(fabric, devices));
+      slowest = std::max(slowest, alone(price, fabric));
+    }
+    made.predicted_us = microseconds(slowest);
+    return made;
+  }
+  constexpr auto kinds =
+      std::to_array<std::pair<std::string_view, CollectiveKind>>({{"all_reduce", CollectiveKind::AllReduce},
+                                                                  {"all_gather", CollectiveKind::AllGather},
+                                                                  {"reduce_scatter", CollectiveKind::ReduceScatter},
+                                                                  {"all_to_all", CollectiveKind::AllToAll}});
+  const auto* const kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& k) { return k.first == name; });
+  if (kind == kinds.end()) throw std::runtime_error(fmt::format("no collective is called {}", name));
+  made.predicted_us = microseconds(alone(collective_price(fabric, devices, kind->second, size), fabric));
+  return made;
 }
 
 }  // namespace
 
-std::vector<KernelRow> kernel_rows(const std::filesystem::path& file, const Cluster& cluster) {
+std::vector<KernelRow> kernel_rows(const std::filesystem::path& file, Cluster cluster, std::string_view collectives) {
   const toml::table table = toml::parse_file(file.string());
   std::vector<KernelRow> rows;
   const auto read = [&](std::string_view list, auto row_of) {
@@ -101,9 +123,16 @@ std::vector<KernelRow> kernel_rows(const std::filesystem::path& file, const Clus
   read("products", product_row);
   read("groups", group_row);
   read("attention", attention_row);
-  const Fabric fabric = build_fabric(cluster, cluster.node.devices);
-  for (const toml::node& row : *table["collectives"].as_array())
-    rows.push_back(collective_row(Entries(*row.as_array()), fabric));
+  // Of nccl-tests nothing is PyTorch's.
+  if (table["nccl_tests"].value_or(false)) cluster.node.collective_start = Duration{8'400'000};
+  const Fabric one_node = build_fabric(cluster, cluster.node.devices);
+  const Fabric two_nodes = build_fabric(cluster, 2 * cluster.node.devices);
+  if (const toml::array* const list = table[collectives].as_array())
+    for (const toml::node& row : *list) {
+      const toml::array& entries = *row.as_array();
+      const bool fits = entries[1].value<std::int32_t>().value() <= cluster.node.devices;
+      rows.push_back(collective_row(Entries(entries), fits ? one_node : two_nodes));
+    }
   return rows;
 }
 

@@ -41,14 +41,17 @@ void add(Section& section, const std::string& device, std::string_view what, con
 Section kernel_section() {
   Section section{
       "## Time: kernels and collectives\n\nEach by itself, as others measured them (`tests/golden/kernels/`); none of "
-      "these rows was fitted on (`scripts/fit_kernels` fits on others of the same sources). No constant of a device is "
-      "fitted on a step. Groups are products of experts, one of each group after another; Transformer Engine runs four "
+      "these rows was fitted on (`scripts/fit_kernels` and `scripts/fit_collectives` fit on others of the same "
+      "sources). "
+      "No constant of a device is fitted on a step. Groups are products of experts, one of each group after another; "
+      "Transformer Engine runs four "
       "at a time.\n\n"
       "| device | what | rows | median | nine of ten within | within 10 % |\n|---|---|---|---|---|---|\n",
       {}};
   for (const std::filesystem::path& file : kernel_files()) {
     const std::vector<KernelRow> rows = kernel_rows(file);
-    for (const std::string_view what : {"products", "groups", "attention", "collectives"})
+    for (const std::string_view what :
+         {"products", "groups", "attention", "collectives", "collectives of several nodes"})
       add(section, file.stem().string(), what, rows);
   }
   section.text += "\n";

@@ -27,6 +27,7 @@ MADE_BY = {
     "foreach_all_gather_copy_out": "unsharded_parameters",
     "foreach_all_gather": "all_gather_output",
     "foreach_reduce": "reduce_scatter",
+    "to_sharded_post_forward": "parameters",
     "to_empty": "parameters",
     "reset_sharded_param": "parameters",
 }
@@ -71,15 +72,27 @@ def prepare(config, settings):
     if settings.get("adapter"):
         with torch.device("meta"):
             model = training.adapt(model, settings["adapter"])
-    for layer in base.layers if hasattr(base, "layers") else base.h:
+    layers = list(base.layers if hasattr(base, "layers") else base.h)
+    for layer in layers:
         fully_shard(layer, **how)
     fully_shard(model, **how)
+    prefetch(layers, settings)
     model.to_empty(device="cpu" if settings.get("offload") else "cuda")
     if config.tie_word_embeddings:
         model.tie_weights()
     if settings.get("offload"):
         buffers_to_device(model)
     return model, training.build_optimizer(model, settings), training.Batches(vars(config), settings)
+
+
+def prefetch(layers, settings):
+    """As PyTorch's example does (examples/distributed/FSDP2/example.py)."""
+    forward, backward = settings.get("forward_prefetch", 0), settings.get("backward_prefetch", 0)
+    for i, layer in enumerate(layers):
+        if forward and i + forward < len(layers):
+            layer.set_modules_to_forward_prefetch([layers[i + j] for j in range(1, forward + 1)])
+        if backward and i >= backward:
+            layer.set_modules_to_backward_prefetch([layers[i - j] for j in range(1, backward + 1)])
 
 
 def buffers_to_device(model):

@@ -6,7 +6,7 @@ MORE_SETTINGS = {
     "world": 8,
     "rank": 0,
     "shard_group": None,  # ranks that share out parameters together (HSDP); None: all
-    "reshard_after_forward": True,
+    "reshard_after_forward": True,  # false, a number of ranks, or None: fully_shard is not told
     "parameters": "fp32",  # of shards; what is computed in is `precision`: bf16 | fp32
     "reduce_dtype": "fp32",
     "micro_batches": 1,
@@ -29,6 +29,27 @@ RECORDINGS = {
     "llama_layers_8_clipped": (llama(**DEEP), {"batch": 2, "clip_grad_norm": 1.0}),
     "llama_layers_4_rank_3": (llama(**DEEP), {"world": 4, "rank": 3, "batch": 2}),
     "llama_layers_16_kept": (llama(**DEEP), {"world": 16, "reshard_after_forward": False}),
+    "llama_layers_8_resharded_2": (llama(**DEEP), {"reshard_after_forward": 2, "batch": 2, "clip_grad_norm": 1.0}),
+    "llama_layers_16_resharded_4_rank_6": (
+        llama(**DEEP), {"world": 16, "rank": 6, "reshard_after_forward": 4, "micro_batches": 2},
+    ),
+    "llama_layers_16_resharded_8_checkpointed": (
+        llama(**DEEP), {"world": 16, "reshard_after_forward": 8, "batch": 4, "checkpointing": "non_reentrant"},
+    ),
+    "llama_uneven_6_resharded_3": (llama(**DEEP), {"world": 6, "rank": 4, "reshard_after_forward": 3}),
+    "llama_hsdp_16_resharded_2": (llama(**DEEP), {"world": 16, "shard_group": 8, "reshard_after_forward": 2}),
+    "llama_bf16_resharded_4": (
+        llama(**DEEP), {"parameters": "bf16", "reduce_dtype": "bf16", "reshard_after_forward": 4},
+    ),
+    "llama_layers_8_root_kept": (llama(**DEEP), {"reshard_after_forward": None, "batch": 2}),
+    "llama_8_root_kept": (llama(), {"reshard_after_forward": None}),
+    "llama_layers_8_prefetched": (llama(**DEEP), {"forward_prefetch": 2, "backward_prefetch": 2, "batch": 2}),
+    "llama_layers_8_prefetched_checkpointed": (
+        llama(**DEEP), {"forward_prefetch": 1, "backward_prefetch": 3, "batch": 4, "checkpointing": "non_reentrant"},
+    ),
+    "llama_layers_16_prefetched_resharded_4": (
+        llama(**DEEP), {"world": 16, "forward_prefetch": 2, "backward_prefetch": 1, "reshard_after_forward": 4},
+    ),
     "llama_layers_8_fused": (llama(**DEEP), {"optimizer": "adamw fused", "batch": 2}),
     "llama_layers_8_for_loop": (llama(**DEEP), {"optimizer": "adamw for-loop"}),
     "llama_layers_8_sgd": (llama(**DEEP), {"optimizer": "sgd foreach"}),
@@ -83,6 +104,8 @@ def settings_of(name, recordings=RECORDINGS, defaults=DEFAULTS):
     config, chosen = recordings[name]
     if "adapter" in chosen:  # LoraConfig's arguments; others were recorded before there was such a setting
         defaults = {**defaults, "adapter": None}
+    if "forward_prefetch" in chosen:  # the same of layers that are gathered ahead
+        defaults = {**defaults, "forward_prefetch": 0, "backward_prefetch": 0}
     unknown = set(chosen) - set(defaults)
     assert not unknown, f"{name}: unknown settings {unknown}"
     return dict(config), {**defaults, **chosen}

@@ -14,6 +14,7 @@
 #include "sim/program/calls.hpp"
 #include "sim/program/program_builder.hpp"
 #include "sim/program/verify.hpp"
+#include "tests/parallel/sharded_job.hpp"
 #include "tests/parallel/test_job.hpp"
 #include "tests/sim/program/random_matrix.hpp"
 #include "tests/topology/test_clusters.hpp"
@@ -144,6 +145,19 @@ std::vector<Case> generated_with_experts(std::uint32_t seed, std::size_t count) 
   return cases;
 }
 
+std::vector<Case> generated_sharded(std::uint32_t seed, std::size_t count) {
+  const std::vector<std::pair<std::string, Cluster>> on = fabrics();
+  std::vector<Case> cases;
+  while (cases.size() < count) {
+    const auto& [fabric, cluster] = on[cases.size() % on.size()];
+    Case made{fabric, random_sharded_job(seed + static_cast<std::uint32_t>(cases.size())), cluster};
+    made.job.target.devices_per_node = cluster.node.devices;
+    made.name += "_" + made.job.framework + "_" + std::to_string(made.job.layout.data);
+    cases.push_back(std::move(made));
+  }
+  return cases;
+}
+
 struct Timed {
   Timed(const Workload& workload, const Case& of, bool folds, PriceModel model = PriceModel::Routed) {
     const std::vector<std::int32_t> entries = price(workload, of.cluster).entry_of_rank;
@@ -191,6 +205,8 @@ void expect_the_same_folded(const std::vector<Case>& cases, std::size_t more_tha
 TEST(Folding, ChangesNoTimeOfAnyRank) { expect_the_same_folded(generated(2'024, 160), 40); }
 
 TEST(Folding, ChangesNoTimeOfRanksWithExperts) { expect_the_same_folded(generated_with_experts(1, 64), 20); }
+
+TEST(Folding, ChangesNoTimeOfShardedRanks) { expect_the_same_folded(generated_sharded(1, 64), 20); }
 
 TEST(Folding, ChangesNoTimeOfPlainPricesEither) {
   for (const Case& c : generated(5, 24)) {

@@ -9,6 +9,7 @@
 #include "sim/clock/timed_program.hpp"
 #include "sim/program/program_builder.hpp"
 #include "sim/program/verify.hpp"
+#include "tests/parallel/sharded_job.hpp"
 #include "tests/parallel/test_job.hpp"
 #include "tests/seeds.hpp"
 
@@ -141,6 +142,15 @@ TEST(Repeats, OfPlainPyTorchUnrollToo) {
   }
 }
 
+TEST(Repeats, OfShardedRuntimesUnrollToo) {
+  for (std::uint32_t seed = 1; seed <= 60; seed += seed_step) {
+    SCOPED_TRACE(seed);
+    const Lowered lowered(random_sharded_job(seed));
+    expect_what_every_pass_gives(lowered, lowered.roles.front());
+    expect_what_every_pass_gives(lowered, lowered.roles.back());
+  }
+}
+
 // One micro-batch after the other: a buffer each, freed two later, and a name that counts.
 Program queue_of(std::int64_t second_size) {
   ProgramBuilder builder;
@@ -181,6 +191,22 @@ TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
     }
   }
   EXPECT_GT(full, seeds(10));
+}
+
+TEST(Repeats, OfShardedRuntimesReplayAsWhatTheyUnrollTo) {
+  for (std::uint32_t seed = 101; seed <= 130; seed += seed_step) {
+    SCOPED_TRACE(seed);
+    const Lowered lowered(random_sharded_job(seed));
+    const RepeatingProgram program = lower_repeating(lowered.input, lowered.roles.back());
+    const Program all = unrolled(program);
+    ASSERT_TRUE(verify(all).empty());
+    for (const BorrowedFrees borrowed : {BorrowedFrees::AtOnce, BorrowedFrees::AtNextSync}) {
+      const MemoryRecord record = replay(all, no_driver_memory(), {.borrowed = borrowed});
+      EXPECT_EQ(replay(program, no_driver_memory(), {.borrowed = borrowed}), record);
+      const ReplayOptions limited{.capacity = record.device.bytes - Bytes{1}, .borrowed = borrowed};
+      EXPECT_EQ(replay(program, no_driver_memory(), limited), replay(all, no_driver_memory(), limited));
+    }
+  }
 }
 
 TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {

@@ -123,10 +123,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-  EXPECT_EQ(run("calibrate").err,
-            "tidemark: error: calibrate is not there yet\n  hint: predict, explain, estimate, plan, advise, capacity, "
-            "compare, "
-            "replay, validate, report, convert, list and completion are; see tidemark --help\n");
+  EXPECT_EQ(run("foretell").err,
+            "tidemark: error: there is no verb 'foretell'\n  hint: predict, explain, estimate, plan, advise, capacity, "
+            "compare, replay, validate, calibrate, report, convert, list and completion are; see tidemark --help\n");
 }
 
 // A snapshot of one small segment with one block.

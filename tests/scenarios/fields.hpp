@@ -99,8 +99,8 @@ inline auto fields(NcclProfile& v) {
   return std::tie(a, b, c, d, e, f, g);
 }
 inline auto fields(Cluster& v) {
-  auto& [a, b, c, d, e, f] = v;
-  return std::tie(a, b, c, d, e, f);
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
 }
 inline auto fields(Layout& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
@@ -270,6 +270,7 @@ void flip(ModuleSet<Module>& value) {
 inline void flip(std::integral auto& value) {
   value = static_cast<std::remove_reference_t<decltype(value)>>(value ^ 1);
 }
+inline void flip(SharedCalibration& value) { value = value.there() ? SharedCalibration{} : Calibration{}; }
 template <class T>
 void flip(std::shared_ptr<const T>& value) {
   value = nullptr;

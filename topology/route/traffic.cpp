@@ -184,8 +184,8 @@ const Router::Shape::Choice& Router::choice(Shape& shape, CommSlot comm, const C
   }
   std::vector<CollectivePlan>& plans = shape.plans[kind];
   if (plans.empty()) plans = eligible_plans(fabric_, devices_of(communicator, shape.leader), kind, options_);
-  const std::size_t best = best_plan(fabric_, plans, size, options_);
-  entry->second = {best, plans[best].latency};
+  const std::size_t best = best_plan(plans, size, options_);
+  entry->second = {best, besides_links(plans[best], size)};
   return entry->second;
 }
 
@@ -259,6 +259,8 @@ void Router::add_message(CommSlot comm, std::int32_t step, Rank sender) {
   route(fabric_, sender.value, peer.value, route_);
   flow.cost = with(static_cast<std::uint64_t>(route_.latency.count()),
                    fabric_.node_of(sender.value) == fabric_.node_of(peer.value));
+  flow.cost =
+      with(flow.cost, message_channels(fabric_, workload_.communicators[comm.index()], sender, peer).several_nodes);
   if (!route_.shares.empty())
     flow.cost = with(flow.cost, static_cast<std::int64_t>(fabric_[route_.shares[0].link].type));
   if (options_.model == PriceModel::Routed)

@@ -69,10 +69,13 @@ namespace {
 
 bool casts(const ShardedParameter& p) { return p.unsharded->value.dtype != p.sharded->value.dtype; }
 
-// As it is gathered.
-Bytes gathered_bytes(const ShardedParameter& p) { return p.padded.elements() * size_of(p.unsharded->value.dtype); }
-
 }  // namespace
+
+// _all_gather_process_group
+UnitParameters::GatherGroup UnitParameters::gather_group() const {
+  if (parts_.empty()) return {mesh_.shard, mesh_.ranks, mesh_.rank};
+  return {mesh_.neighbours, mesh_.few, mesh_.rank % mesh_.few};
+}
 
 // _fsdp_collectives.py foreach_all_gather: shards are cast, and copied to the rank's place in what is gathered into, as
 // bytes where they are of several types.
@@ -84,17 +87,19 @@ void UnitParameters::unshard() {
   }
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, s_.process.label(name_));
+  if (resharded_.valid()) comms_.all_gather_streams_wait(s_, std::exchange(resharded_, {}));
+  const GatherGroup group = gather_group();
   Bytes of_rank;
-  for (const ShardedParameter& p : parameters_) of_rank += gathered_bytes(p);
+  for (const ShardedParameter& p : parameters_) of_rank += given_of(p) * size_of(p.unsharded->value.dtype);
   const bool alike = std::ranges::all_of(
       parameters_, [this](const ShardedParameter& p) { return p.unsharded->value.dtype == computed(); });
   const DType type = alike ? computed() : DType::BOOL;
   const std::int64_t elements = of_rank.count() / size_of(type).count();
   const OnStream copying(s_, CommContext::copy_in);
   const std::vector<Tensor> inputs = all_gather_inputs();
-  gathered_ = s_.empty({elements * mesh_.ranks}, type, "all_gather_output", Category::CommDp);
+  gathered_ = s_.empty({elements * group.ranks}, type, "all_gather_output", Category::CommDp);
   std::vector<Tensor> places;
-  std::int64_t begin = of_rank.count() * mesh_.rank;
+  std::int64_t begin = of_rank.count() * group.rank;
   for (const Tensor& input : inputs)
     places.push_back(
         elements_at(gathered_, std::exchange(begin, begin + input.bytes().count()), input.elements(), input.dtype));
@@ -102,7 +107,7 @@ void UnitParameters::unshard() {
   s_.process.wait(CommContext::all_gather, s_.process.record(CommContext::copy_in));
   {
     const OnStream gathering(s_, CommContext::all_gather);
-    s_.collective(mesh_.shard, CollectiveKind::AllGather, gathered_, gathered_);  // in place
+    s_.collective(group.comm, CollectiveKind::AllGather, gathered_, gathered_);  // in place
   }
   gathered_event_ = s_.process.record(CommContext::all_gather);
 }
@@ -119,8 +124,9 @@ Tensor UnitParameters::from_host(const ShardedParameter& p) {
 // _get_param_all_gather_inputs: all at once into one flat tensor where they are cast; one by one where they come from
 // the host, as they are kept, and are cast here.
 std::vector<Tensor> UnitParameters::all_gather_inputs() {
-  std::vector<Tensor> inputs;
-  for (const ShardedParameter& p : parameters_) inputs.push_back(p.padded);
+  std::vector<Tensor> inputs = parts_;
+  if (inputs.empty())
+    for (const ShardedParameter& p : parameters_) inputs.push_back(p.padded);
   if (habits_.offload) {
     for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = from_host(parameters_[i]);
     // cudaMemcpyAsync returns once it has what is pageable.
@@ -144,24 +150,26 @@ std::vector<Tensor> UnitParameters::all_gather_inputs() {
 // foreach_all_gather_copy_out: from one piece of each rank to one of each parameter, whose memory is made here.
 void UnitParameters::copy_out(const Tensor& gathered) {
   s_.process.join(gathered_event_);
-  const std::int64_t of_rank = gathered.bytes().count() / mesh_.ranks;
+  const std::int64_t ranks = gather_group().ranks, of_rank = gathered.bytes().count() / ranks;
   std::vector<Tensor> pieces, whole;
   std::int64_t begin = 0;
   for (ShardedParameter& p : parameters_) {
     Tensor& value = p.unsharded->value;
-    const std::int64_t its = p.padded.elements();
-    Tensor made = s_.empty({its * mesh_.ranks}, value.dtype, s_.process.label(p.name), Category::Temporaries);
+    const std::int64_t its = given_of(p);
+    Tensor made = s_.empty({its * ranks}, value.dtype, s_.process.label(p.name), Category::Temporaries);
     s_.reclassify(made, Category::Parameters);
     if (value.defined())
       s_.replace(value, std::move(made));
     else
       value.storage = made.storage;
     const Tensor from = elements_at(gathered, begin, its, value.dtype);
-    pieces.push_back(rows_of(from, 0, mesh_.ranks, its, of_rank / size_of(value.dtype).count()));
-    whole.push_back(rows_of(value, 0, mesh_.ranks, its, its));
-    begin += gathered_bytes(p).count();
+    pieces.push_back(rows_of(from, 0, ranks, its, of_rank / size_of(value.dtype).count()));
+    whole.push_back(rows_of(value, 0, ranks, its, its));
+    begin += its * size_of(value.dtype).count();
   }
   s_.launch(Operation::Copy, pieces, whole);
+  pieces.clear(), whole.clear();
+  parts_.clear();  // to_unsharded
 }
 
 // wait_for_unshard, where nobody else has parts: each is cast, and copied to where it is read.
@@ -217,6 +225,26 @@ void UnitParameters::reshard() {
   unsharded_ = false;
 }
 
+// to_sharded_post_forward: of each parameter in turn a part is copied before the rest goes.
+void UnitParameters::reshard_to_fewer() {
+  if (!unsharded_) return;
+  const NoGrad no_grad(s_);
+  const Session::Scope scope(s_, s_.process.label(name_));
+  const std::int64_t place = mesh_.rank % mesh_.few;
+  std::vector<Tensor> parts;
+  for (const ShardedParameter& p : parameters_) {
+    const std::int64_t its = p.padded.elements() * mesh_.ranks / mesh_.few;
+    const Tensor& whole = p.unsharded->value;
+    parts.push_back(s_.empty({its}, whole.dtype, "after_forward", Category::Parameters));
+    s_.launch(Operation::Copy, {elements_at(whole, (place * its * size_of(whole.dtype)).count(), its, whole.dtype)},
+              {parts.back()});
+    s_.discard(whole);
+  }
+  parts_ = std::move(parts);
+  unsharded_ = false;
+  resharded_ = s_.process.record(Process::compute_stream);
+}
+
 Tensor UnitParameters::pre_forward(const Tensor& input) {
   if (state_ == TrainingState::PreBackward) {  // a region that is run again
     unshard();
@@ -251,6 +279,7 @@ Tensor UnitParameters::post_forward(const Tensor& output) {
   if (state_ == TrainingState::PreBackward) return output;
   if (s_.engine == nullptr && !parameters_.empty()) {
     if (after_forward_ == AfterForward::Reshards) reshard();
+    if (after_forward_ == AfterForward::ReshardsToFewer) reshard_to_fewer();
     post_forward_indices_.push_back(comms_.post_forward_order.size());
     comms_.post_forward_order.push_back(this);
   }

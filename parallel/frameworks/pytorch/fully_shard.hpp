@@ -54,7 +54,8 @@ struct CommContext {
   void release_reduce_scatter_inputs(Session& s);
 };
 
-enum class AfterForward : std::uint8_t { Reshards, Keeps };  ///< reshard_after_forward
+/// reshard_after_forward. To fewer: a rank keeps a part of what few of them have all of between them.
+enum class AfterForward : std::uint8_t { Reshards, Keeps, ReshardsToFewer };
 
 /// _fsdp_param_group.py FSDPParamGroup: parameters that are gathered, and whose gradients are reduced, together. A root
 /// may have none.
@@ -89,6 +90,7 @@ class UnitParameters {
   void wait_for_unshard();
   void cast_own();
   void reshard();
+  void reshard_to_fewer();
   void pre_backward();
   void backward_prefetch();
   void copy_out(const Tensor& gathered);
@@ -101,6 +103,16 @@ class UnitParameters {
   void keep_on_host(ShardedParameter& parameter, const Tensor& gradient);
   [[nodiscard]] Tensor from_host(const ShardedParameter& parameter);
   [[nodiscard]] std::vector<Tensor> all_gather_inputs();
+  /// The group that the unit is gathered in: of those who have it between them now.
+  struct GatherGroup {
+    CommSlot comm;
+    std::int64_t ranks = 1, rank = 0;
+  };
+  [[nodiscard]] GatherGroup gather_group() const;
+  /// Elements that each of them gives of a parameter.
+  [[nodiscard]] std::int64_t given_of(const ShardedParameter& p) const {
+    return p.padded.elements() * mesh_.ranks / gather_group().ranks;
+  }
   [[nodiscard]] Reduction reduction() const;
 
   Session& s_;
@@ -115,6 +127,8 @@ class UnitParameters {
   bool called_alone_ = false;  ///< for, where this rank holds all
   Tensor gathered_;            ///< _all_gather_result, while it is on its way
   EventId gathered_event_;
+  std::vector<Tensor> parts_;  ///< _sharded_post_forward_param_data, of each parameter, while there is any
+  EventId resharded_;          ///< _reshard_after_forward_event
   std::vector<std::size_t> post_forward_indices_;
   std::vector<UnitParameters*> after_forward_units_, after_backward_units_;
   EventId reduced_;     ///< _post_reduce_event

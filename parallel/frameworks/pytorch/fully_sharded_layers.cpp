@@ -1,13 +1,17 @@
 #include "parallel/frameworks/pytorch/fully_sharded_layers.hpp"
 
 #include <cstddef>
+#include <span>
+#include <utility>
 
 namespace tidemark::parallel::pytorch {
 
 void FullyShardedLayers::shard(CausalLM& model) {
-  const AfterForward after = habits_.reshards_after_forward ? AfterForward::Reshards : AfterForward::Keeps;
+  const AfterForward resharding =
+      habits_.ranks_after_forward > 0 ? AfterForward::ReshardsToFewer : AfterForward::Reshards;
+  const AfterForward after = habits_.reshards_after_forward ? resharding : AfterForward::Keeps;
   shards_.number_as(model.parameters());
-  std::vector<ShardUnit> units{{"root", after, {}}};
+  std::vector<ShardUnit> units{{"root", habits_.keeps_root ? AfterForward::Keeps : after, {}}};
   std::size_t next = 0;
   const auto take = [&](ShardUnit& unit, std::size_t end) {
     while (next < end) unit.parameters.push_back(next++);
@@ -20,10 +24,26 @@ void FullyShardedLayers::shard(CausalLM& model) {
   }
   take(units.front(), model.parameters().size());
   const std::vector<UnitParameters*> made = shards_.shard(units);
+  prefetch(std::span(made).subspan(1));
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
     UnitParameters* const its = made[layer + 1];
     model.hook_layer(layer, {[its](const Tensor& input) { return its->pre_forward(input); },
                              [its](const Tensor& output) { return its->post_forward(output); }, its->computed()});
+  }
+}
+
+// As PyTorch's own example of explicit prefetching does it (examples/distributed/FSDP2/example.py): only layers before,
+// or behind, which there are so many get a list.
+void FullyShardedLayers::prefetch(std::span<UnitParameters* const> layers) const {
+  const auto forward = static_cast<std::size_t>(habits_.forward_prefetch),
+             backward = static_cast<std::size_t>(habits_.backward_prefetch);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    std::vector<UnitParameters*> next, before;
+    if (layer + forward < layers.size())
+      for (std::size_t ahead = 1; ahead <= forward; ++ahead) next.push_back(layers[layer + ahead]);
+    if (layer >= backward)
+      for (std::size_t ahead = 1; ahead <= backward; ++ahead) before.push_back(layers[layer - ahead]);
+    layers[layer]->prefetch(std::move(next), std::move(before));
   }
 }
 

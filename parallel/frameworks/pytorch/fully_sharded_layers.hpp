@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ class FullyShardedLayers final : public ShardedModel {
   [[nodiscard]] std::vector<ShardPiece> pieces() const override;
 
  private:
+  void prefetch(std::span<UnitParameters* const> layers) const;
+
   Session& s_;
   const FullyShardHabits& habits_;
   DType kept_, computed_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -100,7 +101,9 @@ std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicat
   if (!habits.fully_shard && !habits.flat) return std::nullopt;
   const std::int32_t ranks = input.layout.shards(), data = input.layout.data;
   if (habits.flat && habits.flat->whole) return ShardMesh{{}, groups.data, 1, 0, data};
-  return ShardMesh{groups.shard, groups.replicate, ranks, place.data % ranks, data / ranks};
+  const std::int64_t few = habits.fully_shard ? habits.fully_shard->ranks_after_forward : 0;
+  return ShardMesh{groups.shard,  groups.replicate,  ranks,
+                   place.data % ranks, data / ranks, groups.secondary, std::max<std::int64_t>(few, 1)};
 }
 
 std::vector<Role> roles(const LoweringInput& input) {

@@ -20,6 +20,10 @@ struct ShardMesh {
   CommSlot shard, replicate;
   std::int64_t ranks = 1, rank = 0;  ///< of the sharding group
   std::int64_t replicas = 1;
+  /// Of the sharding group, those next to each other that have all between them of what is resharded after a forward
+  /// pass.
+  CommSlot neighbours{};
+  std::int64_t few = 1;
 };
 
 /// Of the rank at that place; none where ranks hold the model whole, each for itself.

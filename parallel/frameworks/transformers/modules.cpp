@@ -163,14 +163,23 @@ CausalLM::States CausalLM::of_slices(const Attention& a, const Tensor& hidden) {
   return states;
 }
 
+// GPTBigCode's before transformers 4.54: queries and the rest, and then that.
+std::vector<Tensor> CausalLM::parted(const Tensor& joint, std::int64_t query, std::int64_t key, Tensor& pair) {
+  if (family_of(model_) != Family::BigCode || !habits_.pairs_keys) return split_last(s_, joint, {query, key, key});
+  const std::vector<Tensor> two = split_last(s_, joint, {query, 2 * key});
+  pair = two[1];
+  const std::vector<Tensor> both = split_last(s_, pair, {key, key});
+  return {two[0], both[0], both[1]};
+}
+
 CausalLM::States CausalLM::of_split(const Attention& a, const Tensor& hidden) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1], width = model_.head_dim;
   const std::int64_t q = model_.heads * width, kv = model_.kv_heads * width;
-  const std::vector<Tensor> parts = split_last(s_, a.query(s_, hidden), {q, kv, kv});
+  States states;
+  const std::vector<Tensor> parts = parted(a.query(s_, hidden), q, kv, states.pair);
   const auto by_head = [&](const Tensor& x, std::int64_t heads) {
     return transpose(s_, view(s_, x, {batch, sequence, heads, width}), 1, 2);
   };
-  States states;
   states.key = by_head(parts[1], model_.kv_heads);
   states.value = by_head(parts[2], model_.kv_heads);
   states.query = by_head(parts[0], model_.heads);
@@ -180,9 +189,10 @@ CausalLM::States CausalLM::of_split(const Attention& a, const Tensor& hidden) {
 CausalLM::States CausalLM::of_heads(const Attention& a, const Tensor& hidden) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1], width = model_.head_dim;
   const Tensor joint = transpose(s_, view(s_, a.query(s_, hidden), {batch, sequence, model_.heads, 3 * width}), 1, 2);
-  const std::vector<Tensor> parts = split_last(s_, joint, {width, width, width});
+  Tensor pair;
+  const std::vector<Tensor> parts = parted(joint, width, width, pair);
   const bool named = family_of(model_) == Family::NeoX;
-  return {parts[0], parts[1], parts[2], named ? joint.detached() : Tensor{}};
+  return {parts[0], parts[1], parts[2], named ? joint.detached() : Tensor{}, pair};
 }
 
 CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
@@ -309,8 +319,8 @@ Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Conte
       Tensor keys = cat_last(s_, {states.key}), values = cat_last(s_, {states.value}, states.key.dtype);
       states.key = std::move(keys), states.value = std::move(values);
     }
-    cache->push_back(states.key);
-    cache->push_back(states.value);
+    for (const Tensor& its : states.pair.defined() ? std::vector{states.pair} : std::vector{states.key, states.value})
+      cache->push_back(its);
   }
   Tensor output = train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights)
                                                                : fused(layer, states, view.mask);
@@ -470,15 +480,26 @@ Context CausalLM::handed_to(const Layer& layer, const Context& context) {
                         : Context{context.whole, {}, context.position_ids};
 }
 
-Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared) {
+Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Context& shared,
+                              std::vector<Tensor>* cache) {
   const Context context = handed_to(layer, shared);
   // A wrapper around the layer's checkpoint leaves both to the compiler.
   if (habits_.compiled != CompiledParts::None && layer.hooks.around_checkpoint)
     return compiled_layer(layer, hidden, context, true);
-  const Region region = [this, &layer, context](const Tensor& x) { return call(layer, x, context, nullptr); };
-  if (!habits_.reentrant_checkpoint) return checkpoint(s_, hidden, region);
-  Tensor out = checkpoint_reentrant(s_, hidden, region);
-  if (out.requires_grad()) s_.outlives_backward.push_back(std::make_shared<Context>(context));
+  // What the layer gives: its output, and keys and values where they are cached.
+  const WideRegion region = [this, &layer, context, caches = cache != nullptr](const Tensor& x) {
+    std::vector<Tensor> made(1);
+    std::vector<Tensor> keys;
+    made.front() = call(layer, x, context, caches ? &keys : nullptr);
+    made.insert(made.end(), keys.begin(), keys.end());
+    return made;
+  };
+  std::vector<Tensor> made = habits_.reentrant_checkpoint ? checkpoint_reentrant(s_, hidden, region)
+                                                          : checkpoint(s_, hidden, region, CheckpointOptions{});
+  if (cache != nullptr) cache->insert(cache->end(), made.begin() + 1, made.end());
+  Tensor out = std::move(made.front());
+  if (habits_.reentrant_checkpoint && out.requires_grad())
+    s_.outlives_backward.push_back(std::make_shared<Context>(context));
   return out;
 }
 
@@ -488,7 +509,7 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
   s_.mark(Phase::Forward, layer.name);
   const bool wrapped = layer.hooks.around_checkpoint, checkpoints = train_.recompute.kind != Recompute::None;
   const Tensor input = wrapped ? layer.hooks.before(hidden) : hidden;
-  Tensor out = checkpoints ? checkpointed(layer, input, context) : call(layer, input, context, cache);
+  Tensor out = checkpoints ? checkpointed(layer, input, context, cache) : call(layer, input, context, cache);
   return wrapped ? layer.hooks.after(out) : out;
 }
 
@@ -514,7 +535,8 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
   const bool mask_first = family_of(model_) == Family::BigCode;
   const Tensor places = position_ids(ids.sizes[1]);
   if (family_of(model_) != Family::BigCode) context.position_ids = places;
-  const bool caching = habits_.caches_keys && train_.recompute.kind == Recompute::None;
+  const bool of_checkpointed = family_of(model_) == Family::BigCode && habits_.caches_checkpointed;
+  const bool caching = habits_.caches_keys && (train_.recompute.kind == Recompute::None || of_checkpointed);
   if (mask_first) make_masks(context, places, hidden, caching);
   if (positions_) {
     positions = hooked(of_positions_, {}, [&](const Tensor&) { return embedding(s_, places, positions_->value); });
@@ -609,8 +631,8 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
     const Tensor rows = view(s_, given, {labels.elements(), given.size(-1)});
     return cross_entropy(s_, rows, view(s_, labels, {labels.elements()}));
   }
-  const bool own_loss = (gpt_style(model_) || family_of(model_) == Family::NeoX) && !habits_.upcasts_every_loss;
-  Tensor shifted, padded, logits = own_loss ? given : to(s_, given, DType::FP32);
+  const bool stays = has_own_loss() && !habits_.upcasts_every_loss;
+  Tensor shifted, padded, logits = stays ? given : to(s_, given, DType::FP32);
   const std::int64_t vocabulary = logits.size(-1);
   if (habits_.shifts_logits) {
     shifted = contiguous(s_, slice(s_, logits, 1, 0, logits.sizes[1] - 1));
@@ -653,6 +675,9 @@ CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels) {
   return outputs;
 }
 
+// GPT-2's, GPTBigCode's and GPT-NeoX's classes computed it themselves for longer than others did.
+bool CausalLM::has_own_loss() const { return gpt_style(model_) || family_of(model_) == Family::NeoX; }
+
 Tensor CausalLM::logits_of(const Tensor& hidden) {
   s_.mark(Phase::Forward, "lm_head");
   const Session::Scope scope(s_, "lm_head", Category::LogitsLoss);
@@ -662,6 +687,7 @@ Tensor CausalLM::logits_of(const Tensor& hidden) {
     logits = tanh(s_, logits);
     logits = mul_number(s_, logits, model_.logit_softcap);
   }
+  if (habits_.widens_logits && !litgpt() && !has_own_loss()) logits = to(s_, logits, DType::FP32);
   return logits;
 }
 

@@ -199,6 +199,7 @@ class CausalLM {
   struct States {
     Tensor query, key, value;  ///< batch, heads, sequence, width of a head
     Tensor joint;              ///< projection that a variable holds until attention is over; undefined where none does
+    Tensor pair;               ///< keys and values as one; undefined where they are apart
   };
 
   std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
@@ -214,6 +215,7 @@ class CausalLM {
 
   Outputs run(const Tensor& ids, const Tensor& labels);
   Tensor compiled_logits(const Tensor& ids);
+  [[nodiscard]] bool has_own_loss() const;
   Tensor logits_of(const Tensor& hidden);
   Tensor last_normed(const Tensor& hidden);
   Tensor compiled_layer(const Layer& layer, const Tensor& hidden, const Context& context, bool checkpointed);
@@ -221,7 +223,7 @@ class CausalLM {
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   static Context handed_to(const Layer& layer, const Context& context);
   Context cast(Context context, DType dtype);
-  Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context);
+  Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor call(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor neox_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
@@ -238,6 +240,7 @@ class CausalLM {
   States project(const Attention& attention, const Tensor& hidden);
   States separate(const Attention& attention, const Tensor& hidden);
   States of_slices(const Attention& attention, const Tensor& hidden);
+  std::vector<Tensor> parted(const Tensor& joint, std::int64_t query, std::int64_t key, Tensor& pair);
   States of_split(const Attention& attention, const Tensor& hidden);
   States of_heads(const Attention& attention, const Tensor& hidden);
 

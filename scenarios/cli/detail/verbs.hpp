@@ -22,6 +22,7 @@ struct Verb {
 [[nodiscard]] Verb compare_verb(CLI::App& app);
 /// `command`: the whole line, which its record holds.
 [[nodiscard]] Verb validate_verb(CLI::App& app, const std::string& command);
+[[nodiscard]] Verb calibrate_verb(CLI::App& app);
 [[nodiscard]] Verb replay_verb(CLI::App& app);
 [[nodiscard]] Verb plan_verb(CLI::App& app);
 [[nodiscard]] Verb advise_verb(CLI::App& app);

@@ -1,0 +1,244 @@
+#include "scenarios/calibrate/host_tasks.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <stdexcept>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "kernels/calibrated_kernel.hpp"
+#include "kernels/execute/op_clock.hpp"
+#include "kernels/math/calculator.hpp"
+#include "scenarios/arithmetic/rank_training.hpp"
+#include "scenarios/calibrate/small_programs.hpp"
+#include "scenarios/calibrate/yardsticks.hpp"
+#include "scenarios/io/calibration_names.hpp"
+#include "scenarios/job.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+using execute::Group;
+using execute::World;
+
+constexpr std::array<std::int64_t, 5> product_sizes{16, 48, 128, 384, 1024};
+constexpr std::int64_t most_multiply_adds = std::int64_t{1} << 28;  // some 5 ms of a core
+constexpr std::array<std::int64_t, 4> sequences{16, 64, 256, 1024};
+constexpr std::array<std::int64_t, 3> widths{8, 32, 128};
+constexpr std::int64_t attention_heads = 4;
+
+std::vector<Bytes> transfer_sizes(bool brief) {
+  std::vector<Bytes> sizes;
+  const std::int64_t most = brief ? 4096 : std::int64_t{32} << 20;
+  for (std::int64_t size = 64; size <= most; size *= 4) sizes.emplace_back(size);
+  return sizes;
+}
+
+template <class Value, std::size_t Count>
+Value value_of(const std::array<Named<Value>, Count>& names, const std::string& word) {
+  for (const Named<Value>& named : names)
+    if (named.text == word) return named.value;
+  throw std::runtime_error("there is no " + word);
+}
+
+/// How long each timed place of a program took, warm-up left out, on this rank.
+std::vector<Duration> times_of(const SmallProgram& small, const std::vector<Group>& groups, World& world,
+                               std::size_t warm_up) {
+  execute::OpClock clock;
+  math::HostCalculator host;
+  execute::ArithmeticRank rank(small.program, groups, world, host, math::Storage::Native,
+                               {.initial = [](const Mark&, std::string_view, std::int64_t) { return 0.01; },
+                                .route = {},
+                                .draws = {},
+                                .before_mark = {},
+                                .after_launch = {},
+                                .after_op = clock.hook()});
+  world.barrier();
+  clock.start();
+  rank.run();
+  std::vector<Duration> times;
+  for (std::size_t i = warm_up; i < small.timed.size(); ++i) {
+    Duration sum;
+    for (std::size_t op = small.timed[i]; op < std::min(small.timed[i] + small.ops, clock.times().size()); ++op)
+      sum += clock.times()[op];
+    times.push_back(sum);
+  }
+  return times;
+}
+
+Group group_of(std::int32_t members, Rank rank) {
+  const Workload workload{{}, {}, {{"measured", {{members, 1, 1}}}}};
+  return execute::groups_of(workload, rank).front();
+}
+
+std::vector<Point> products(const std::vector<std::string>& words, const HostTasks& asked, World& world) {
+  const DType dtype = value_of(calibrated_types, words[1]);
+  const std::int64_t m = std::stoll(words[2]);
+  std::vector<Point> points;
+  for (const std::int64_t n : product_sizes)
+    for (const std::int64_t k : product_sizes) {
+      if (m * n * k > most_multiply_adds) continue;
+      points.push_back(point_of(fmt::format("kernel matmul {} 1 {} {} {}", words[1], m, n, k),
+                                times_of(product_program(dtype, m, n, k, asked.repeats + 1), {}, world, 1)));
+    }
+  return points;
+}
+
+std::vector<Point> attentions(const std::vector<std::string>& words, const HostTasks& asked, World& world) {
+  const DType dtype = value_of(calibrated_types, words[1]);
+  const std::int64_t width = std::stoll(words[2]);
+  std::vector<Point> points;
+  for (const std::int64_t s : sequences) {
+    if (attention_heads * s * s * width > most_multiply_adds) continue;
+    const std::vector<Duration> both =
+        times_of(attention_program(dtype, 1, attention_heads, s, width, asked.repeats + 1), {}, world, 2);
+    std::array<std::vector<Duration>, 2> passes;
+    for (std::size_t i = 0; i < both.size(); ++i) passes[i % 2].push_back(both[i]);
+    const std::string sizes = fmt::format("{} 1 {} {} {} {} 1", words[1], attention_heads, s, s, width);
+    points.push_back(point_of("kernel attention " + sizes, passes[0]));
+    points.push_back(point_of("kernel attention_backward " + sizes, passes[1]));
+  }
+  return points;
+}
+
+std::vector<Point> collectives(const std::vector<std::string>& words, const HostTasks& asked, World& world) {
+  const CollectiveKind kind = value_of(collective_kind_names, words[1]);
+  const auto members = static_cast<std::int32_t>(std::stol(words[2]));
+  std::vector<Point> points;
+  for (const Bytes size : transfer_sizes(asked.brief))
+    points.push_back(point_of(fmt::format("collective {} {} 1 {}", words[1], members, size.count()),
+                              times_of(collective_program(kind, members, size, asked.repeats + 1),
+                                       {group_of(members, world.rank())}, world, 1)));
+  return points;
+}
+
+// Of a way there and back, half. An odd rank out has nobody to talk to.
+std::vector<Point> messages(const HostTasks& asked, World& world) {
+  std::vector<Point> points;
+  const bool has_peer = world.rank().value / 2 * 2 + 1 < world.size();
+  for (const Bytes size : transfer_sizes(asked.brief)) {
+    if (!has_peer) {
+      world.barrier();
+      continue;
+    }
+    std::vector<Duration> times = times_of(message_program(world.rank().value % 2 == 0, size, asked.repeats + 1),
+                                           {group_of(2, world.rank())}, world, 1);
+    for (Duration& time : times) time = time / 2;
+    points.push_back(point_of(fmt::format("message 0 {}", size.count()), std::move(times)));
+  }
+  return points;
+}
+
+std::vector<Point> copies(const HostTasks& asked, World& world) {
+  std::vector<Point> points;
+  for (const bool to_device : {true, false})
+    for (const Bytes size : transfer_sizes(asked.brief))
+      points.push_back(point_of(fmt::format("copy {} {}", to_device ? 1 : 0, size.count()),
+                                times_of(copy_program(to_device, size, asked.repeats + 1), {}, world, 1)));
+  return points;
+}
+
+// Kernels where they stand in a job, in its last steps: each with what giving its results' memory back takes, which is
+// theirs alone.
+std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& asked, World& world) {
+  const Scenario scenario = yardstick(name, asked.data_root);
+  const JobOutline job(scenario);
+  // Several jobs of fewer ranks stand side by side, each in a world of its own ranks.
+  class Part final : public World {
+   public:
+    Part(World& whole, std::int32_t size) : whole_(whole), size_(size) {}
+    [[nodiscard]] Rank rank() const override { return {whole_.rank().value % size_}; }
+    [[nodiscard]] std::int32_t size() const override { return size_; }
+    void exchange(std::span<const execute::Message> messages, const std::string& doing) override {
+      std::vector<execute::Message> of_whole(messages.begin(), messages.end());
+      for (execute::Message& m : of_whole) m.peer.value += whole_.rank().value / size_ * size_;
+      whole_.exchange(of_whole, doing);
+    }
+    void listen() override { whole_.listen(); }
+    void report_failure(const std::string& why) override { whole_.report_failure(why); }
+
+   private:
+    World& whole_;
+    std::int32_t size_;
+  } part(world, scenario.gpus);
+  const RankTraining training(job, part.rank(), job);
+  const Program& program = training.program();
+  math::HostCalculator host;
+  std::map<std::string, std::vector<Duration>> found;
+  for (std::int64_t repeat = 0; repeat < std::max<std::int64_t>(asked.repeats / 3, 1); ++repeat) {
+    world.barrier();
+    const std::vector<Duration> times = training.op_times(part, host, math::Storage::Native);
+    std::vector<std::size_t> writer(static_cast<std::size_t>(program.buffers));  // op + 1; 0: nobody yet
+    std::map<std::size_t, Duration> launches;
+    std::int32_t step = 0;
+    for (std::size_t op = 0; op < program.ops.size(); ++op) {
+      if (const auto* const mark = std::get_if<Mark>(&program.ops[op])) step = mark->step;
+      if (const auto* const alloc = std::get_if<Alloc>(&program.ops[op])) writer[alloc->buffer.index()] = 0;
+      if (const auto* const launch = std::get_if<Launch>(&program.ops[op]); launch != nullptr) {
+        for (const Operand& output : program[launch->outputs])
+          if (writer[output.buffer.index()] == 0) writer[output.buffer.index()] = op + 1;
+        if (step > 1) launches[op] = times[op];
+      }
+      if (const auto* const free = std::get_if<Free>(&program.ops[op]))
+        if (const auto its = launches.find(writer[free->buffer.index()] - 1); its != launches.end())
+          its->second += times[op];
+    }
+    for (const auto& [op, time] : launches) {
+      const Kernel& kernel = program[std::get<Launch>(program.ops[op]).kernel];
+      const bool draws =
+          (kernel.operation == Operation::Attention || kernel.operation == Operation::AttentionBackward) &&
+          kernel.attributes[2] > 0;
+      if (draws) continue;
+      found[fmt::format("kernel {} {} {}", sim::name(kernel.operation),
+                        sim::name(kernels::calibrated_type(program, kernel)),
+                        fmt::join(kernels::calibrated_sizes(program, kernel), " "))]
+          .push_back(time);
+    }
+  }
+  std::vector<Point> points;
+  for (auto& [what, times] : found) points.push_back(point_of(what, std::move(times)));
+  return points;
+}
+
+}  // namespace
+
+std::vector<std::string> task_list(const HostTasks& asked, const World& world) {
+  std::vector<std::string> tasks{"idle"};
+  for (const std::string_view dtype : {"fp32", "bf16"}) {
+    if (asked.brief && dtype == "bf16") continue;
+    for (const std::int64_t m : product_sizes)
+      if (!asked.brief || m <= 48) tasks.push_back(fmt::format("products {} {}", dtype, m));
+    for (const std::int64_t width : widths)
+      if (!asked.brief || width <= 8) tasks.push_back(fmt::format("attention {} {}", dtype, width));
+  }
+  if (!asked.brief)
+    for (const std::int64_t m : product_sizes) tasks.push_back(fmt::format("products fp64 {}", m));
+  tasks.emplace_back("copies");
+  if (world.size() > 1) {
+    tasks.emplace_back("messages");
+    for (const auto& kind : collective_kind_names)
+      for (std::int32_t members = 2; members <= world.size(); ++members)
+        if (world.size() % members == 0) tasks.push_back(fmt::format("collectives {} {}", kind.text, members));
+  }
+  for (const std::string& name : yardstick_names(world.size(), asked.brief)) tasks.push_back("kernels of " + name);
+  for (const std::string& file : asked.scenarios) tasks.push_back("kernels of " + file);
+  return tasks;
+}
+
+std::vector<Point> measured(const std::string& task, const HostTasks& asked, World& world) {
+  const std::vector<std::string> words = words_of(task);
+  if (words[0] == "idle") return {point_of("op", times_of(idle_program(200), {}, world, 1))};
+  if (words[0] == "products") return products(words, asked, world);
+  if (words[0] == "attention") return attentions(words, asked, world);
+  if (words[0] == "copies") return copies(asked, world);
+  if (words[0] == "messages") return messages(asked, world);
+  if (words[0] == "collectives") return collectives(words, asked, world);
+  constexpr std::string_view of = "kernels of ";
+  ensure(task.starts_with(of), "tasks are those of the list");
+  return kernels_in_place(task.substr(of.size()), asked, world);
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "kernels/execute/world.hpp"
+#include "scenarios/calibrate/point.hpp"
+
+// What `calibrate` measures of hosts: ranks that are processes, one core each, with MPI between them, as `validate
+// --math` runs programs. A task is a text, done by all ranks at once.
+
+namespace tidemark::scenarios {
+
+struct HostTasks {
+  std::vector<std::string> scenarios;  ///< files whose own kernels are measured too
+  std::filesystem::path data_root;
+  std::int64_t repeats = 9;
+  bool brief = false;  ///< fewer sizes: to see that it works
+};
+
+/// In the order in which they are done.
+[[nodiscard]] std::vector<std::string> task_list(const HostTasks& asked, const execute::World& world);
+/// Done on this rank, beside the others.
+[[nodiscard]] std::vector<Point> measured(const std::string& task, const HostTasks& asked, execute::World& world);
+
+}  // namespace tidemark::scenarios

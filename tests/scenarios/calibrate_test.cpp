@@ -1,0 +1,169 @@
+// Ranks that are threads measure each other; what they found makes files that predict reads, and steps that take time.
+#include "scenarios/calibrate/calibrate.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "scenarios/calibrate/machine_file.hpp"
+#include "scenarios/calibrate/math_times.hpp"
+#include "scenarios/calibrate/yardsticks.hpp"
+#include "scenarios/io/calibration_reader.hpp"
+#include "scenarios/io/cluster_reader.hpp"
+#include "sim/program/verify.hpp"
+#include "tests/kernels/thread_world.hpp"
+#include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace literals;
+
+std::vector<Point> points_of_two_ranks(const std::string& journal = {}) {
+  std::vector<Point> found;
+  const CalibrateOptions options{{{}, folders.data_root, 2, true}, journal, "test"};
+  EXPECT_EQ(on_ranks(2,
+                     [&](World& world) {
+                       const std::vector<std::string> hosts = hosts_of(world, "host");
+                       EXPECT_EQ(hosts, std::vector<std::string>{"host"});
+                       if (auto points = calibrate(world, options, hosts)) found = *std::move(points);
+                     }),
+            all_well(2));
+  return found;
+}
+
+MachineRun run_of(std::vector<Point> points) {
+  MachineRun run;
+  run.name = "machine";
+  run.machine = "a processor \"with\" quotes";
+  run.hosts = {"host"};
+  run.ranks = run.ranks_per_host = run.cores = 2;
+  run.host_memory = 8_GiB;
+  run.tidemark = "1.0";
+  run.mpi = "MPI 1";
+  run.repeats = 2;
+  run.points = std::move(points);
+  return run;
+}
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = (fs::temp_directory_path() / "tidemark-calibrate-XXXXXX").string();
+    folder_ = mkdtemp(path.data());
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  Cluster cluster_of(const MachineFiles& files) const {
+    std::ofstream(folder_ / "machine.calibration.toml") << files.calibration;
+    std::ofstream(folder_ / "machine.toml") << files.cluster;
+    return read_cluster(folder_ / "machine.toml");
+  }
+  fs::path folder_;
+};
+using Calibrate = Files;
+
+TEST(Point, AreMediansOfRepeatsAndOfRanks) {
+  const Point a = point_of("x y", {5_us, 1_us, 9_us, 3_us, 7_us}), b = point_of("x y", {10_us});
+  EXPECT_EQ(a, (Point{"x y", 5_us, 3_us, 7_us, 5}));
+  const std::vector<Point> both = merged({{a}, {b}, {a}});
+  EXPECT_EQ(both, (std::vector<Point>{{"x y", 5_us, 3_us, 7_us, 11}}));
+  EXPECT_EQ(parse_points(text(both)), both);
+}
+
+TEST_F(Calibrate, MeasuresEveryKindOfThingAndTheirFilesAreRead) {
+  const std::vector<Point> points = points_of_two_ranks();
+  std::set<std::string> kinds;
+  for (const Point& p : points) {
+    EXPECT_GT(p.median, Duration{}) << p.what;
+    EXPECT_LE(p.low, p.median);
+    EXPECT_GE(p.high, p.median);
+    const std::vector<std::string> words = words_of(p.what);
+    kinds.insert(words[0] == "kernel" || words[0] == "collective" ? words[0] + " " + words[1] : words[0]);
+  }
+  for (const char* kind :
+       {"op", "copy", "message", "kernel matmul", "kernel attention", "kernel attention_backward", "kernel rms_norm",
+        "kernel rms_norm_backward", "kernel layer_norm", "kernel embedding", "kernel adam", "collective all_reduce",
+        "collective all_gather", "collective reduce_scatter", "collective broadcast", "collective all_to_all"})
+    EXPECT_TRUE(kinds.contains(kind)) << kind;
+
+  const MachineFiles files = host_files(run_of(points));
+  const Cluster cluster = cluster_of(files);
+  EXPECT_EQ(cluster.node.devices, 2);
+  EXPECT_EQ(cluster.device.capacity, 4_GiB);
+  ASSERT_TRUE(cluster.calibration.there());
+  const Calibration expected = calibration_of(points);
+  EXPECT_EQ(cluster.calibration->kernels, expected.kernels);
+  EXPECT_EQ(cluster.calibration->collectives, expected.collectives);
+  EXPECT_EQ(cluster.calibration->messages, expected.messages);
+  EXPECT_EQ(cluster.calibration->copies, expected.copies);
+  EXPECT_FALSE(files.not_measured.empty());
+
+  const MachineFiles again = host_files(run_of(points));
+  EXPECT_EQ(again.cluster, files.cluster);
+  EXPECT_EQ(again.calibration, files.calibration);
+}
+
+TEST_F(Calibrate, WhatAJournalRemembersIsNotMeasuredAgain) {
+  const std::string journal = (folder_ / "journal").string();
+  const std::vector<Point> first = points_of_two_ranks(journal), second = points_of_two_ranks(journal);
+  EXPECT_EQ(first, second) << "to the picosecond: nobody measures that twice";
+}
+
+// The same programs, timed and simulated. Times are not compared: a busy machine has its own.
+TEST_F(Calibrate, StepsOfAJobAreMeasuredAndPredicted) {
+  const Cluster machine = cluster_of(host_files(run_of(points_of_two_ranks())));
+  const Scenario job = yardstick("llama-fp32-xs-tp2", folders.data_root);
+  std::vector<StepTimes> measured;
+  EXPECT_EQ(on_ranks(2,
+                     [&](World& world) {
+                       std::vector<StepTimes> its = measured_math_steps(job, world, 2);
+                       if (world.rank().value == 0) measured = std::move(its);
+                     }),
+            all_well(2));
+  const std::vector<StepTimes> predicted = predicted_math_steps(job, machine);
+  ASSERT_EQ(measured.size(), 4u) << "construction and three steps";
+  ASSERT_EQ(predicted.size(), measured.size());
+  for (const std::vector<StepTimes>* times : {&measured, &predicted})
+    for (const StepTimes& its : *times) {
+      EXPECT_GT(its.kernels, Duration{});
+      EXPECT_GE(its.step, its.kernels);
+    }
+  EXPECT_EQ(predicted[2].step, predicted[3].step) << "what repeats takes as long again";
+}
+
+// One core: nothing overlaps, so a step is no shorter than its kernels and its transfers together.
+TEST_F(Calibrate, HostOrderKeepsEveryLaunchAndWaitsForTransfers) {
+  Workload workload;
+  workload.communicators = {{"pair", {{2, 1, 1}}}};
+  ProgramBuilder program;
+  program.push(CreateCommunicator{CommSlot{0}});
+  const LabelId label = program.label("x");
+  const BufferId x = program.alloc(1_KiB, Category::Temporaries, label, StreamId{2});
+  program.launch(Operation::Fill, {}, {{x, program.view(DType::FP32, {256}, {1})}}, StreamId{2});
+  program.push(Record{EventId{3}, StreamId{2}});
+  program.push(Wait{StreamId{1}, EventId{3}});
+  program.collective(CommSlot{0}, {CollectiveKind::AllReduce, DType::FP32}, x, x, 1_KiB, StreamId{1});
+  workload.programs = {std::move(program).finish()};
+  workload.program_of_rank = {0, 0};
+  const Workload run = in_host_order(workload);
+  int launches = 0, syncs = 0;
+  for (const Op& op : run.programs.front().ops) {
+    if (const auto* launch = std::get_if<Launch>(&op)) ++launches, EXPECT_EQ(launch->stream, StreamId{0});
+    if (const auto* call = std::get_if<Collective>(&op)) EXPECT_EQ(call->stream, StreamId{0});
+    syncs += std::holds_alternative<Sync>(op) ? 1 : 0;
+    EXPECT_FALSE(std::holds_alternative<Wait>(op));
+  }
+  EXPECT_EQ(launches, 1);
+  EXPECT_EQ(syncs, 1);
+}
+
+}  // namespace
+}  // namespace tidemark::tests

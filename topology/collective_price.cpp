@@ -1,0 +1,245 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
+#include "topology/collective.hpp"
+
+namespace tidemark::topology {
+namespace {
+
+__extension__ using Wide = __int128;
+
+Bytes share_of(Bytes size, std::int64_t parts, std::int64_t of) {
+  return Bytes{static_cast<std::int64_t>((Wide{size.count()} * parts + of - 1) / of)};
+}
+
+// What the slowest link takes for a payload.
+Duration wire(const CollectivePlan& plan, Bytes size) {
+  if (plan.slowest.parts == 0 || size <= Bytes{}) return {};
+  return share_of(size, plan.slowest.parts, plan.of) / plan.slowest.capacity;
+}
+
+Duration more(Duration time, Duration than) { return time > than ? time - than : Duration{}; }
+
+/// As NCCL reckons, to choose by.
+Duration estimated(const CollectivePlan& plan, Bytes size) {
+  const Duration links = wire(plan, size);
+  return std::visit(
+      Overloaded{
+          [&](const Duration& fixed) { return fixed + links; },
+          [&](const std::vector<ProtocolTime>& ways) { return took(chosen(ways, size, links), size, links); },
+          [&](const NvlsTime& way) { return estimated(way, size, links); },
+          [&](const DirectTime& way) { return way.latency + links; },
+      },
+      plan.time);
+}
+
+/// S x factor crosses each link of a ring.
+std::pair<std::int64_t, std::int64_t> ring_factor(CollectiveKind kind, std::int64_t n) {
+  switch (kind) {
+    case CollectiveKind::AllReduce:
+      return {2 * (n - 1), n};
+    case CollectiveKind::AllGather:
+    case CollectiveKind::ReduceScatter:
+    case CollectiveKind::AllToAll:
+      return {n - 1, n};
+    case CollectiveKind::Broadcast:
+      return {1, 1};
+  }
+  return {1, 1};
+}
+
+TransferPrice alpha_beta(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind, Bytes size) {
+  const std::size_t n = devices.size();
+  Duration latency;
+  Bandwidth slowest{std::numeric_limits<std::int64_t>::max()};
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int32_t next = devices[(i + 1) % n];
+    latency = std::max(latency, step_latency(fabric, devices[i], next));
+    for (const LinkShare& share : route(fabric, devices[i], next).shares)
+      slowest = std::min(slowest, fabric[share.link].capacity * share.of);
+  }
+  const auto [parts, of] = ring_factor(kind, static_cast<std::int64_t>(n));
+  return {latency + share_of(size, parts, of) / slowest, {}};
+}
+
+}  // namespace
+
+Duration besides_links(const CollectivePlan& plan, Bytes size) {
+  const Duration links = wire(plan, size);
+  return std::visit(Overloaded{
+                        [&](const Duration& fixed) { return fixed; },
+                        [&](const std::vector<ProtocolTime>& ways) {
+                          return more(took(chosen(ways, size, links), size, links), links);
+                        },
+                        [&](const NvlsTime& way) {
+                          const Bytes loop = std::min(nvls_chunks(way, size).loop, size);
+                          return more(took(way, size, wire(plan, loop)), links);
+                        },
+                        [&](const DirectTime& way) {
+                          const std::int64_t n = way.channels.ranks;
+                          const Bytes each = share_of(size, 1, n);
+                          return besides_links(way, each, each * (n - 1), links);
+                        },
+                    },
+                    plan.time);
+}
+
+TransferPrice price_of(const CollectivePlan& plan, Bytes size) {
+  TransferPrice price{besides_links(plan, size), {}};
+  if (size <= Bytes{}) return price;
+  price.loads.reserve(plan.links.size());
+  for (const CollectivePlan::Part& part : plan.links)
+    price.loads.push_back({part.link, share_of(size, part.parts, plan.of)});
+  return price;
+}
+
+Duration alone(const Fabric& fabric, const CollectivePlan& plan, Bytes size) {
+  const Duration besides = besides_links(plan, size);
+  if (size <= Bytes{}) return besides;
+  Duration longest;
+  std::int64_t parts = 0;
+  Bandwidth capacity;
+  for (const CollectivePlan::Part& part : plan.links) {
+    if (part.parts == parts && fabric[part.link].capacity == capacity) continue;  // as before: most are
+    parts = part.parts;
+    capacity = fabric[part.link].capacity;
+    longest = std::max(longest, share_of(size, parts, plan.of) / capacity);
+  }
+  return besides + longest;
+}
+
+std::size_t best_plan(std::span<const CollectivePlan> plans, Bytes size, const CollectiveOptions& options) {
+  ensure(!plans.empty(), "a collective has a plan");
+  for (std::size_t p = 0; options.algorithm && p < plans.size(); ++p)
+    if (plans[p].algorithm == *options.algorithm) return p;
+  std::size_t best = 0;
+  Duration shortest = estimated(plans.front(), size);
+  for (std::size_t p = 1; p < plans.size(); ++p) {
+    if (!plans[p].of_nccl) continue;
+    const Duration its = estimated(plans[p], size);
+    if (its >= shortest) continue;
+    shortest = its;
+    best = p;
+  }
+  return best;
+}
+
+TransferPrice price_of(std::span<const CollectivePlan> plans, Bytes size, const CollectiveOptions& options) {
+  return price_of(plans[best_plan(plans, size, options)], size);
+}
+
+TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
+                               Bytes size, const CollectiveOptions& options) {
+  if (devices.size() <= 1) return {};
+  if (options.model == PriceModel::AlphaBeta) return alpha_beta(fabric, devices, kind, size);
+  return price_of(eligible_plans(fabric, devices, kind, options), size, options);
+}
+
+namespace {
+
+/// All at once.
+class Together {
+ public:
+  void add(const TransferPrice& price) {
+    latency_ = std::max(latency_, price.latency);
+    for (const LinkLoad& load : price.loads) bytes_[load.link] += load.bytes;
+  }
+  [[nodiscard]] TransferPrice price() const {
+    TransferPrice all{latency_, {}};
+    for (const auto& [link, bytes] : bytes_) all.loads.push_back({link, bytes});
+    return all;
+  }
+
+ private:
+  Duration latency_;
+  std::map<LinkId, Bytes> bytes_;
+};
+
+/// Nothing shares links: the transfer takes as long as it does alone.
+TransferPrice unshared(const TransferPrice& routed, const Fabric& fabric) { return {alone(routed, fabric), {}}; }
+
+}  // namespace
+
+TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
+                           std::span<const MatrixRow* const> rows, PriceModel model) {
+  const std::size_t n = devices.size();
+  ensure(rows.size() == n, "every member of a group has a row");
+  if (n == 1) return {};
+  Together all;
+  Bytes largest, most;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (kind == CollectiveKind::AllToAll) {
+      Bytes sent;
+      for (std::size_t j = 0; j < n; ++j) {
+        const Bytes bytes = rows[i]->sends[j];
+        if (bytes <= Bytes{} || i == j) continue;
+        sent += bytes;
+        largest = std::max(largest, bytes);
+        all.add({step_latency(fabric, devices[i], devices[j]), loads(route(fabric, devices[i], devices[j]), bytes)});
+      }
+      most = std::max(most, sent);
+      continue;
+    }
+    const Bytes part = kind == CollectiveKind::AllGather ? rows[i]->sends.front() : rows[i]->receives.front();
+    if (part == Bytes{}) continue;
+    // A reduction comes round the ring to member i from the one after it, and loads the links that one's broadcast
+    // does.
+    std::vector<std::int32_t> ring(devices.begin(), devices.end());
+    const std::size_t root = kind == CollectiveKind::AllGather ? i : (i + 1) % n;
+    std::rotate(ring.begin(), ring.begin() + static_cast<std::ptrdiff_t>(root), ring.end());
+    all.add(price_of(collective_plans(fabric, ring, CollectiveKind::Broadcast).front(), part));
+  }
+  TransferPrice price = all.price();
+  if (kind == CollectiveKind::AllToAll) {  // broadcasts have theirs
+    const Duration wire = alone(price, fabric) - price.latency;
+    const DirectTime time{message_channels(fabric, devices), price.latency + fabric.node.collective_start};
+    price.latency = besides_links(time, largest, most, wire);
+  }
+  return model == PriceModel::Routed ? price : unshared(price, fabric);
+}
+
+TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to, Bytes bytes,
+                         PriceModel model) {
+  ensure((from == MemorySpace::Device) != (to == MemorySpace::Device), "a copy has one end on the device");
+  const auto link = [&](LinkType type, std::int32_t at) {
+    return LinkId{fabric.first[static_cast<std::size_t>(type)] + at};
+  };
+  const LinkId own = link(from == MemorySpace::Device ? LinkType::HostUp : LinkType::HostDown, device);
+  const TransferPrice routed{fabric[own].latency,
+                             {{own, bytes}, {link(LinkType::HostBridge, fabric.node_of(device)), bytes}}};
+  return model == PriceModel::Routed ? routed : unshared(routed, fabric);
+}
+
+TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, PriceModel model,
+                            const std::optional<MessageChannels>& channels) {
+  if (from == to) return {};
+  if (model != PriceModel::Routed)
+    return unshared(message_price(fabric, from, to, bytes, PriceModel::Routed, channels), fabric);
+  TransferPrice price{fabric.node.collective_start + step_latency(fabric, from, to),
+                      loads(route(fabric, from, to), bytes)};
+  const std::array both{from, to};
+  price.latency += message_besides_links(channels.value_or(message_channels(fabric, both)), bytes,
+                                         alone(price, fabric) - price.latency);
+  return price;
+}
+
+Duration alone(const TransferPrice& price, std::span<const Bandwidth> links) {
+  Duration longest;
+  for (const LinkLoad& load : price.loads)
+    longest = std::max(longest, load.bytes * load.sharers / links[load.link.index()]);
+  return price.latency + longest;
+}
+
+Duration alone(const TransferPrice& price, const Fabric& fabric) {
+  Duration longest;
+  for (const LinkLoad& load : price.loads)
+    longest = std::max(longest, load.bytes * load.sharers / fabric[load.link].capacity);
+  return price.latency + longest;
+}
+
+}  // namespace tidemark::topology
