@@ -92,7 +92,8 @@ class Sharing {
     ASSERT_TRUE(part);
     EXPECT_EQ(part->places.size(), part->program.ops.size());
     EXPECT_TRUE(part->program.kernels.empty());
-    const DriverPrices none{.communicators = std::vector<Estimate>(64)};
+    DriverPrices none;
+    none.communicators.resize(64);
     const MemoryRecord of_part = replay(part->program, none, {}), of_all = replay(own, none, {});
     EXPECT_EQ(of_part.allocated.bytes, of_all.allocated.bytes);
     EXPECT_EQ(of_part.allocated.composition, of_all.allocated.composition);
