@@ -1,5 +1,8 @@
 #include "parallel/flops.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "parallel/built_model.hpp"
 #include "parallel/frameworks/megatron/training.hpp"
 
@@ -18,15 +21,15 @@ void add(const Program& program, const Kernel& kernel, ForwardOperations& operat
   operations.attention += tokens * tokens * static_cast<double>(size(0, 2) * (size(0, 3) + size(2, 3)));
 }
 
-}  // namespace
-
-ForwardOperations forward_operations(const Model& model, std::int64_t sequence) {
+// Of a model with so many layers of either kind.
+ForwardOperations lowered_operations(Model model, std::int64_t dense, std::int64_t of_experts, std::int64_t sequence) {
   // Of every way to compute it alike: here attention is one kernel, and no row of the vocabulary is padding.
   const Train train{.sequence_length = sequence, .global_batch = 1, .attention = AttentionKernel::Fused};
-  Model unpadded = model;
-  unpadded.vocabulary_extra = 0;
-  unpadded.vocabulary_multiple = 1;
-  const BuiltModel built = build_model(unpadded, {.attention = train.attention});
+  model.vocabulary_extra = 0;
+  model.vocabulary_multiple = 1;
+  model.layers = dense + of_experts;
+  if (model.experts) model.experts->dense_layers = std::vector<bool>(static_cast<std::size_t>(dense), true);
+  const BuiltModel built = build_model(model, {.attention = train.attention});
   RuntimeSettings settings;
   settings.bias_activation_fusion = false;  // which not all activations have
   const Runtime runtime = megatron_runtime({}, settings, {});
@@ -35,6 +38,29 @@ ForwardOperations forward_operations(const Model& model, std::int64_t sequence) 
   for (const Op& op : program.ops)
     if (const auto* launch = std::get_if<Launch>(&op)) add(program, program[launch->kernel], operations);
   return operations;
+}
+
+}  // namespace
+
+// Layers of a kind do as much each: what one more of them adds, the others do.
+ForwardOperations forward_operations(const Model& model, std::int64_t sequence) {
+  std::int64_t dense = 0;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer)
+    dense += model.has_experts(static_cast<std::size_t>(layer)) ? 0 : 1;
+  const std::int64_t of_experts = model.layers - dense, few_dense = std::min<std::int64_t>(dense, 1),
+                     few_of_experts = std::min<std::int64_t>(of_experts, 1);
+  const ForwardOperations few = lowered_operations(model, few_dense, few_of_experts, sequence);
+  ForwardOperations all = few;
+  const auto add_others = [&](std::int64_t others, std::int64_t one_more_dense) {
+    if (others == 0) return;
+    const ForwardOperations more =
+        lowered_operations(model, few_dense + one_more_dense, few_of_experts + 1 - one_more_dense, sequence);
+    all.linears += static_cast<double>(others) * (more.linears - few.linears);
+    all.attention += static_cast<double>(others) * (more.attention - few.attention);
+  };
+  add_others(dense - few_dense, 1);
+  add_others(of_experts - few_of_experts, 0);
+  return all;
 }
 
 }  // namespace tidemark::parallel

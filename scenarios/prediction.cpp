@@ -134,20 +134,22 @@ class PassesOfRoles {
     if (!state_) return;
     shared_ = SharedPasses::of(shown_.program(), *state_);
     if (crowded_) shared_by_crowd_ = SharedPasses::of(*crowded_, *state_);
+    frees_at_once_ = !job.borrowing && !pins(shown_.program());
   }
 
   struct Programs {
     std::optional<RoleProgram> own;  ///< nothing: that of the first role
     std::optional<Program> crowded;
   };
-  /// Of another role.
+  /// Of another role, as far as its memory is concerned.
   [[nodiscard]] Programs of(const Role& role) const {
     if (!shared_ || (crowded_ && !shared_by_crowd_)) return lowered(role);
     const std::optional<Program> state = lower_state(job_.lowering(), role);
     if (!state) return lowered(role);
     require_sound(job_.scenario.name, verify(*state));
-    std::optional<SharedPasses::Spliced> own = shared_->in(*state), crowd;
-    if (crowded_) crowd = shared_by_crowd_->in(*state);
+    const auto ops = frees_at_once_ && !pins(*state) ? SharedPasses::Ops::OfMemory : SharedPasses::Ops::All;
+    std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), crowd;
+    if (crowded_) crowd = shared_by_crowd_->in(*state, ops);
     if (!own || (crowded_ && !crowd)) return lowered(role);
     Programs programs;
     programs.own.emplace(job_, role, std::move(*own), shown_);
@@ -167,8 +169,17 @@ class PassesOfRoles {
     return programs;
   }
 
+  // Pinned memory comes back when streams have copied it.
+  static bool pins(const Program& program) {
+    return std::ranges::any_of(program.ops, [](const Op& op) {
+      const auto* alloc = std::get_if<Alloc>(&op);
+      return alloc != nullptr && alloc->space == MemorySpace::Pinned;
+    });
+  }
+
   const Job& job_;
   RoleProgram shown_;
+  bool frees_at_once_ = false;
   std::optional<Program> crowded_, state_;
   std::optional<SharedPasses> shared_, shared_by_crowd_;
 };

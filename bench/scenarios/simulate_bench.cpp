@@ -88,6 +88,15 @@ Scenario deepseek_v3(std::int64_t data) {
   return settled(std::move(scenario));
 }
 
+/// The same with other loads of each layer's experts, drawn by a seed, on so many ranks of an expert group: as many
+/// programs as ranks of one, in each of 16 stages.
+Scenario drawn_deepseek_v3(std::int32_t expert) {
+  Scenario scenario = deepseek_v3(2 * expert);
+  scenario.layout.expert = expert;
+  scenario.train.routing.loads = DirichletLoads{.concentration = 20, .seed = 1};
+  return settled(std::move(scenario));
+}
+
 /// From a scenario to programs.
 struct Programs {
   explicit Programs(const Scenario& scenario)
@@ -162,6 +171,18 @@ void predict_time(benchmark::State& state, const Scenario& scenario) {
   state.counters["peak_MiB"] = peak_mebibytes();
 }
 
+/// All that `predict` says: every rank's memory, too.
+void predict_whole(benchmark::State& state, const Scenario& scenario) {
+  std::size_t groups = 0;
+  for (auto _ : state) {
+    const Prediction found = predict(scenario);
+    ensure(found.completed, "the job runs to its end");
+    groups = found.groups.size();
+  }
+  state.counters["groups"] = static_cast<double>(groups);
+  state.counters["peak_MiB"] = peak_mebibytes();
+}
+
 BENCHMARK_CAPTURE(simulate_folded, ends, Fold::Stages, Keep::Ends)
     ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/ends")
     ->Unit(benchmark::kMillisecond);
@@ -173,6 +194,11 @@ BENCHMARK_CAPTURE(simulate_folded, links, Fold::Links, Keep::Timeline)
     ->Unit(benchmark::kMillisecond);
 void predict_llama3_405b(benchmark::State& state) { predict_time(state, llama3_405b(state.range(0) / 128)); }
 void predict_deepseek_v3(benchmark::State& state) { predict_time(state, deepseek_v3(state.range(0) / 16)); }
+
+void predict_whole_deepseek_v3(benchmark::State& state) { predict_whole(state, deepseek_v3(state.range(0) / 16)); }
+void predict_drawn_deepseek_v3(benchmark::State& state) {
+  predict_whole(state, drawn_deepseek_v3(static_cast<std::int32_t>(state.range(0))));
+}
 
 // 128 … 131,072 devices are data-parallel degrees 1 … 1024. The peak is the process's so far: ask for one size at a
 // time.
@@ -189,6 +215,22 @@ BENCHMARK(predict_deepseek_v3)
     ->ArgName("gpus")
     ->RangeMultiplier(2)
     ->Range(1024, 16'384)
+    ->Unit(benchmark::kMillisecond);
+// The whole answer, `taskset -c 0` for one core; CPU time of all threads.
+BENCHMARK(predict_whole_deepseek_v3)
+    ->Name("Predict/deepseek_v3/whole")
+    ->ArgName("gpus")
+    ->RangeMultiplier(2)
+    ->Range(2048, 16'384)
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
+// 64 … 256 devices.
+BENCHMARK(predict_drawn_deepseek_v3)
+    ->Name("Predict/deepseek_v3/drawn")
+    ->ArgName("expert")
+    ->RangeMultiplier(2)
+    ->Range(2, 8)
+    ->MeasureProcessCPUTime()
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace

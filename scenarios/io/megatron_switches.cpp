@@ -17,6 +17,7 @@
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/unmodelled_switches.hpp"
 
 // Flags of megatron/training/arguments.py, Megatron-LM core_v0.14.0.
 
@@ -67,6 +68,16 @@ Texts layers_with_experts(const Scenario& s) {
     for (std::size_t i = 0; i < layers.size(); ++i) every_nth = every_nth && layers[i] == (i % n == 0 ? 1 : 0);
     if (every_nth) texts.insert(texts.begin(), std::to_string(n));
   }
+  return texts;
+}
+
+// As many keys to the left; whether a token's own counts among them is told either way.
+Texts windows(const Scenario& s) {
+  if (s.model.sliding_window == 0) return {"\"(-1,-1)\""};
+  Texts texts;
+  for (const std::int64_t left : {s.model.sliding_window, s.model.sliding_window - 1})
+    for (const char* form : {"({},0)", "({}, 0)", "{},0"})
+      texts.push_back(in_quotes(fmt::format(fmt::runtime(form), left)));
   return texts;
 }
 
@@ -186,6 +197,18 @@ const std::array repeats{
            [](const Scenario& s) { return Texts{fmt::format("{}", s.train.routing.capacity_factor)}; }},
     Repeat{"moe-pad-expert-input-to-capacity", Source::Moe, "pad_to_capacity",
            [](const Scenario& s) { return boolean(s.train.routing.pads_to_capacity); }},
+    Repeat{"moe-shared-expert-gate", Source::Model, "gate of the shared experts",
+           [](const Scenario& s) { return boolean(experts_of(s).shared_gate); }},
+    // gpt-oss: SwiGLU of values within limits (arguments.py takes its three parts apart).
+    Repeat{"quick-geglu", Source::Model, "activation of experts",
+           [](const Scenario& s) { return boolean(experts_of(s).clamped_gate); }},
+    Repeat{"glu-linear-offset", Source::Model, "activation of experts",
+           [](const Scenario& s) { return number(experts_of(s).clamped_gate ? 1 : 0); }},
+    Repeat{"activation-func-clamp-value", Source::Model, "activation of experts",
+           [](const Scenario& s) { return Texts{experts_of(s).clamped_gate ? "7" : "inf"}; }},
+    Repeat{"softmax-type", Source::Model, "attention sinks",
+           [](const Scenario& s) { return Texts{s.model.attention_sinks ? "\"learnable\"" : "\"vanilla\""}; }},
+    Repeat{"window-size", Source::Model, "sliding_window", windows},
     Repeat{"moe-layer-freq", Source::Model, "layers with experts", layers_with_experts},
     Repeat{"moe-router-score-function", Source::Model, "scoring_func",
            [](const Scenario& s) {
@@ -270,113 +293,11 @@ const std::array repeats{
            [](const Scenario& s) { return Texts{fmt::format("{}", s.train.hidden_dropout)}; }},
     Repeat{"attention-dropout", Source::Train, "attention_dropout",
            [](const Scenario& s) { return Texts{fmt::format("{}", s.train.attention_dropout)}; }},
-    Repeat{"transformer-impl", Source::Train, "attention",
-           [](const Scenario& s) {
-             return Texts{s.train.attention == AttentionKernel::Local ? "\"local\"" : "\"transformer_engine\""};
-           }},
+    Repeat{
+        "transformer-impl", Source::Train, "attention",
+        [](const Scenario&
+               s) { return Texts{s.train.attention == AttentionKernel::Local ? "\"local\"" : "\"transformer_engine\""}; }},
 };
-
-/// Flags that change what is allocated, or when, in a way that is not modelled; neutral values ask for nothing.
-/// A flag that is not modelled yet, what it asks for, and the values that ask for nothing.
-struct Unmodelled {
-  std::string_view flag;
-  std::string_view what;
-  std::vector<std::string_view> neutral;  ///< as TOML writes them; the first one is suggested
-};
-
-const std::vector<Unmodelled>& unmodelled_flags() {
-  static const std::vector<Unmodelled> flags{
-      {"pipeline-model-parallel-layout", "stages of one's own choosing are", {}},
-      {"delta-offload-bytes-across-pp-ranks", "offloading less on later pipeline ranks is", {"0"}},
-      {"delay-offload-until-cuda-graph", "a CUDA graph is", {"false"}},
-      {"fp8-format", "FP8 is", {}},
-      {"fp8-recipe", "FP8 is", {}},
-      {"fp8-param-gather", "FP8 is", {"false"}},
-      {"fp4-format", "FP4 is", {}},
-      {"ddp-bucket-size", "buckets of another size are", {}},
-      {"ddp-num-buckets", "buckets of another size are", {}},
-      {"ddp-pad-buckets-for-high-nccl-busbw", "wider padding of buckets is", {"false"}},
-      {"tp-comm-overlap", "TransformerEngine's user buffers are", {"false"}},
-      {"nccl-ub", "registering buffers with NCCL is", {"false"}},
-      {"use-nccl-ub", "registering buffers with NCCL is", {"false"}},
-      {"nccl-communicator-config-path", "communicators of one's own configuration are", {}},
-      {"use-sharp", "SHARP is", {"false"}},
-      {"use-torch-fsdp2", "FSDP is", {"false"}},
-      {"use-megatron-fsdp", "FSDP is", {"false"}},
-      {"use-custom-fsdp", "FSDP is", {"false"}},
-      {"data-parallel-sharding-strategy", "FSDP is", {"\"no_shard\""}},
-      {"enable-cuda-graph", "a CUDA graph is", {"false"}},
-      {"external-cuda-graph", "a CUDA graph is", {"false"}},
-      {"use-cpu-initialization", "building the model on the host is", {"false"}},
-      {"init-model-with-meta-device", "building the model on the meta device is", {"false"}},
-      {"delay-wgrad-compute", "deferred weight gradients are", {"false"}},
-      {"use-legacy-models", "the legacy model is", {"false"}},
-      {"moe-input-jitter-eps", "noise on the router's input is", {"0"}},
-      {"moe-router-fusion", "a router of fused kernels is", {"false"}},
-      {"moe-router-force-load-balancing", "a router of random logits is", {"false"}},
-      {"moe-router-padding-for-fp8", "padding of each expert's tokens is", {"false"}},
-      {"moe-token-drop-policy", "dropping tokens by their position is", {"\"probs\""}},
-      {"moe-layer-recompute", "running whole layers of experts again is", {"false"}},
-      {"moe-extended-tp", "cutting experts over more than their own ranks is", {"false"}},
-      {"moe-use-legacy-grouped-gemm", "a grouped GEMM other than Transformer Engine's is", {"false"}},
-      {"moe-flex-dispatcher-backend", "HybridEP is", {"\"deepep\""}},
-      {"moe-shared-expert-overlap", "running shared experts beside the exchange of tokens is", {"false"}},
-      {"moe-apply-probs-on-input", "multiplying tokens before the experts is", {"false"}},
-      {"overlap-moe-expert-parallel-comm", "exchanging tokens beside another micro-batch's passes is", {"false"}},
-      {"moe-use-upcycling", "making experts of a dense model is", {"false"}},
-      {"distributed-backend", "a backend other than NCCL is", {"\"nccl\""}},
-      {"empty-unused-memory-level", "handing back what is cached between steps is", {"0"}},
-      {"rampup-batch-size", "a batch that grows is", {}},
-      {"fp32-residual-connection", "a residual stream in fp32 is", {"false"}},
-      {"calculate-per-token-loss", "a loss of each token is", {"false"}},
-      {"overlap-param-gather-with-optimizer-step", "gathering parameters beside the optimizer's step is", {"false"}},
-      {"reset-position-ids", "positions that begin anew in a sequence are", {"false"}},
-      {"reset-attention-mask", "masks of documents in a sequence are", {"false"}},
-      {"use-checkpoint-args", "arguments that a checkpoint holds are", {"false"}},
-      {"spec", "layers of one's own choosing are", {}},
-  };
-  return flags;
-}
-
-/// Flags that leave memory as it is, whatever their value. Gathering parameters during forward is only a matter of
-/// time: they are gathered into the buffer that holds them anyway. HybridDeviceOptimizer takes neither of its two into
-/// account.
-constexpr auto harmless_flags = std::to_array<std::string_view>(
-    {"use-mcore-models", "muon-momentum", "muon-scale-mode", "muon-extra-scale-factor", "muon-coefficient-type",
-     "use-flash-attn", "mock-data", "data-path", "data-cache-path", "split", "num-workers", "no-mmap-bin-files",
-     "tokenizer-model", "vocab-file", "merge-file", "seed", "lr", "min-lr", "lr-decay-style", "lr-decay-iters",
-     "lr-decay-samples", "lr-warmup-iters", "lr-warmup-samples", "lr-warmup-fraction", "weight-decay", "clip-grad",
-     "adam-beta1", "adam-beta2", "adam-eps", "init-method-std", "norm-epsilon", "train-iters", "train-samples",
-     "exit-interval", "exit-duration-in-mins", "eval-iters", "eval-interval", "log-interval", "log-throughput",
-     "log-params-norm", "log-num-zeros-in-grad", "timing-log-level", "log-timers-to-tensorboard",
-     "log-memory-to-tensorboard", "tensorboard-dir", "wandb-project", "wandb-exp-name", "save", "load", "save-interval",
-     "ckpt-format", "no-save-optim", "no-save-rng", "no-load-optim", "no-load-rng", "no-position-embedding",
-     "use-rotary-position-embeddings", "max-position-embeddings", "rotary-base", "rotary-interleaved",
-     "overlap-param-gather", "use-torch-optimizer-for-cpu-offload", "cpu-offloading-weights",
-     "cpu-offloading-double-buffering", "no-pin-cpu-params", "no-persist-layer-norm", "ddp-average-in-collective",
-     "distributed-timeout-minutes", "manual-gc", "moe-router-bias-update-rate", "moe-per-layer-logging",
-     "moe-upcycling-granularity", "mtp-loss-scaling-factor",
-     "cache-mla-latents",  // by inference
-     "rotary-scaling-factor", "mscale", "mscale-all-dim", "manual-gc-interval",
-     // What is logged, saved, read and looked at.
-     "adlr-autoresume", "adlr-autoresume-interval", "async-save", "auto-detect-ckpt-format",
-     "ckpt-assume-constant-structure", "ckpt-fully-parallel-load", "ckpt-fully-parallel-save", "ckpt-step",
-     "data-args-path", "dataloader-type", "dist-ckpt-format", "dist-ckpt-strictness", "eod-mask-loss",
-     "exit-signal-handler", "finetune", "log-energy", "log-progress", "log-straggler",
-     "log-validation-ppl-to-tensorboard", "log-world-size-to-tensorboard", "logging-level",
-     "no-ckpt-fully-parallel-save", "no-one-logger", "num-dataset-builder-threads", "override-opt_param-scheduler",
-     "use-checkpoint-opt_param-scheduler", "per-split-data-args-path", "profile", "profile-ranks", "profile-step-end",
-     "profile-step-start", "rerun-mode", "tensorboard-log-interval", "tensorboard-queue-size", "test-data-path",
-     "tiktoken-num-special-tokens", "tiktoken-pattern", "timing-log-option", "train-data-path", "use-dist-ckpt",
-     "use-persistent-ckpt-worker", "use-pytorch-profiler", "valid-data-path", "wandb-save-dir",
-     // How weights begin, and how fast they change.
-     "data-parallel-random-init", "decoupled-lr", "decoupled-min-lr", "embedding-init-method-std", "end-weight-decay",
-     "init-method-xavier-uniform", "initial-loss-scale", "loss-scale-window", "lr-warmup-init", "lr-wsd-decay-iters",
-     "lr-wsd-decay-samples", "lr-wsd-decay-style", "min-loss-scale", "start-weight-decay", "weight-decay-incr-style",
-     // The angles of rotary positions.
-     "rope-scaling-factor", "use-rope-scaling",
-     // One look at each bucket's norm, of a few bytes.
-     "check-for-large-grads", "check-for-spiky-loss", "no-check-for-nan-in-loss-and-grad"});
 
 /// The value as TOML writes it, and a whole float as a whole number: 0.0 and 0 are one flag.
 std::string plain(const TomlValue& value) {
@@ -524,7 +445,7 @@ std::vector<std::string> all_flags() {
   for (const std::string_view flag : muon_switches) flags.emplace_back(flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);
-  for (const std::string_view flag : harmless_flags) flags.emplace_back(flag);
+  for (const std::string_view flag : harmless_flags()) flags.emplace_back(flag);
   return flags;
 }
 
@@ -545,7 +466,7 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
   for (const TomlKey& given : switches.keys()) {
     const auto named = [&](const auto& row) { return row.flag == given.name; };
     const auto* const repeat = std::find_if(repeats.begin(), repeats.end(), named);
-    const auto unmodelled = std::find_if(unmodelled_flags().begin(), unmodelled_flags().end(), named);
+    const auto unmodelled = std::ranges::find_if(unmodelled_flags(), named);
     if (repeat != repeats.end()) {
       check_repeat(switches, given, *repeat, asked, tables);
     } else if (unmodelled != unmodelled_flags().end()) {
@@ -562,7 +483,7 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
       continue;  // read on its own: nothing else says it
     } else if (given.name == "tokenizer-type") {
       check_tokenizer(switches, given, asked);
-    } else if (std::find(harmless_flags.begin(), harmless_flags.end(), given.name) == harmless_flags.end()) {
+    } else if (std::ranges::find(harmless_flags(), given.name) == harmless_flags().end()) {
       const std::string meant = nearest(given.name, all_flags());
       switches.problem(
           given.name, fmt::format("{} is not a flag of Megatron's that is known here", in_quotes(given.name)),
@@ -580,7 +501,7 @@ std::optional<MegatronFlag> megatron_flag(std::string_view flag) {
   if (is_own(flag) || flag == paired_switch) return MegatronFlag{Kind::Own};
   for (const Unmodelled& its : unmodelled_flags())
     if (its.flag == flag) return MegatronFlag{Kind::Unmodelled, {}, {}, its.what};
-  if (std::ranges::find(harmless_flags, flag) != harmless_flags.end()) return MegatronFlag{Kind::NoMatter};
+  if (std::ranges::find(harmless_flags(), flag) != harmless_flags().end()) return MegatronFlag{Kind::NoMatter};
   return std::nullopt;
 }
 

@@ -286,8 +286,8 @@ void check_flex(const Scenario& scenario, ScenarioTables& tables) {
     tables.moe.problem("dispatcher", "dispatcher = \"flex\": " + what, hint);
   };
   const std::string other = "\"alltoall\" would do";
-  if (core < Version{0, 14} || core > Version{0, 15})
-    refuse(fmt::format("it is modelled as Megatron-LM core 0.14 and 0.15 have it, not {}", text(core)),
+  if (core < Version{0, 14} || core > Version{0, 17})
+    refuse(fmt::format("it is modelled as Megatron-LM core 0.14 to 0.17 have it, not {}", text(core)),
            "megatron = \"0.14\" in [runtime.versions], or \"alltoall\"");
   if (scenario.train.precision != DType::BF16)
     refuse("DeepEP's kernels sum bf16 only", "precision = \"bf16\" in [train], or \"alltoall\"");

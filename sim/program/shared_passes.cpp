@@ -9,6 +9,31 @@
 #include "sim/program/timing.hpp"
 
 namespace tidemark::sim {
+namespace {
+
+// What a replay looks at where frees come at once.
+bool is_of_memory(const Op& op) {
+  return std::visit(Overloaded{
+                        [](const Alloc&) { return true; },
+                        [](const Free&) { return true; },
+                        [](const CreateDriver&) { return true; },
+                        [](const CreateCommunicator&) { return true; },
+                        [](const Mark&) { return true; },
+                        [](const Borrow&) { return false; },
+                        [](const Launch&) { return false; },
+                        [](const Collective&) { return false; },
+                        [](const Exchange&) { return false; },
+                        [](const Memcpy&) { return false; },
+                        [](const Record&) { return false; },
+                        [](const Wait&) { return false; },
+                        [](const Sync&) { return false; },
+                        [](const Bind&) { return false; },
+                        [](const Unbind&) { return false; },
+                    },
+                    op);
+}
+
+}  // namespace
 
 // Whether ops of `state` are those of `whole`, one after the other, which numbers its buffers and events otherwise.
 class SharedPasses::Compare {
@@ -90,6 +115,7 @@ std::optional<SharedPasses> SharedPasses::of(const Program& whole, const Program
   if (!found.split()) return std::nullopt;
   found.find_used();
   found.itself_ = *timed_like(whole, whole);
+  found.find_those_of_memory();
   for (std::size_t l = whole.labels.size(); l-- > 0;)
     found.labels_[whole.labels[l].text] = LabelId{static_cast<std::int32_t>(l)};
   for (std::size_t n = whole.names.size(); n-- > 0;)
@@ -165,6 +191,18 @@ void SharedPasses::find_used() {
   }
 }
 
+void SharedPasses::find_those_of_memory() {
+  for (Passes& passes : passes_) {
+    passes.first_of_memory = of_memory_.size();
+    for (std::size_t i = passes.first; i < passes.last; ++i) {
+      if (!is_of_memory(whole_->ops[i])) continue;
+      of_memory_.push_back(whole_->ops[i]);
+      of_memory_at_.push_back(itself_[i]);
+    }
+    passes.last_of_memory = of_memory_.size();
+  }
+}
+
 // Passes come in front of a mark: what comes before that, and has no fellow, has them as the next thing.
 std::uint32_t SharedPasses::place(const Op& own, std::uint32_t of_state) const {
   const bool follows = of_state > 0 && of_state < state_->ops.size() && !std::holds_alternative<Mark>(own);
@@ -174,25 +212,64 @@ std::uint32_t SharedPasses::place(const Op& own, std::uint32_t of_state) const {
 // Writes a program as `whole` has its passes, whose tables and numbers stay; what else there is comes after them.
 class SharedPasses::Splice {
  public:
-  Splice(const SharedPasses& shared, const Program& own) : shared_(shared), own_(own), out_(tables_of(shared, own)) {
+  Splice(const SharedPasses& shared, const Program& own, Ops which) : shared_(shared), own_(own), which_(which) {
+    out_.labels = shared.whole_->labels;
+    out_.buffers = shared.whole_->buffers, out_.events = shared.whole_->events;
     for (const Label& label : own.labels) {
       const auto known = shared.labels_.find(label.text);
       labels_.push_back(known != shared.labels_.end() ? known->second : added(out_.labels, label));
     }
-    for (const std::string& name : own.names) {
-      const auto known = shared.names_.find(name);
-      names_.push_back(known != shared.names_.end() ? known->second : added_name(name));
+    number_buffers();
+    if (which == Ops::All) add_tables();
+  }
+
+  std::optional<Spliced> run(const std::vector<std::uint32_t>& places) && {
+    if (missing_ > 0 || !number_events()) return std::nullopt;
+    Spliced all;
+    const std::size_t of_passes = which_ == Ops::All ? shared_.whole_->ops.size() : shared_.of_memory_.size();
+    all.places.reserve(of_passes + own_.ops.size());
+    out_.ops.reserve(of_passes + own_.ops.size());
+    std::size_t marks = 0;
+    auto next = shared_.passes_.begin();
+    const auto add_passes = [&] {
+      for (; next != shared_.passes_.end() && next->mark == marks; ++next) add(*next, all.places);
+    };
+    for (std::size_t i = 0; i < own_.ops.size(); ++i) {
+      if (std::holds_alternative<Mark>(own_.ops[i])) {
+        add_passes();
+        ++marks;
+      }
+      if (which_ == Ops::OfMemory && !is_of_memory(own_.ops[i])) continue;
+      std::visit([&](const auto& op) { out_.ops.emplace_back(copied(op)); }, own_.ops[i]);
+      all.places.push_back(shared_.place(own_.ops[i], places[i]));
     }
-    const auto offset = [&](OffsetId id) { return id.valid() ? later(id, shared.whole_->offsets.size()) : id; };
+    if (which_ == Ops::All)
+      for (const std::size_t bind : shared_.kept_) copy(bind, bind + 1, all.places);
+    all.program = std::move(out_);
+    return all;
+  }
+
+ private:
+  // Of kernels, names, and what both refer to.
+  void add_tables() {
+    const Program &whole = *shared_.whole_, &own = own_;
+    out_.operands.reserve(whole.operands.size() + own.operands.size());
+    out_.operands = whole.operands, out_.transfers = whole.transfers;
+    out_.kernels = whole.kernels, out_.views = whole.views, out_.offsets = whole.offsets, out_.rows = whole.rows;
+    out_.names = whole.names;
+    for (const std::string& name : own.names) {
+      const auto known = shared_.names_.find(name);
+      names_.push_back(known != shared_.names_.end() ? known->second : added_name(name));
+    }
+    const auto offset = [&](OffsetId id) { return id.valid() ? later(id, whole.offsets.size()) : id; };
     for (Kernel kernel : own.kernels) {
       for (std::vector<ViewId>* views : {&kernel.inputs, &kernel.outputs})
         for (ViewId& view : *views)
-          if (view.valid()) view = later(view, shared.whole_->views.size());
+          if (view.valid()) view = later(view, whole.views.size());
       out_.kernels.push_back(std::move(kernel));
     }
     out_.views.insert(out_.views.end(), own.views.begin(), own.views.end());
     out_.offsets.insert(out_.offsets.end(), own.offsets.begin(), own.offsets.end());
-    number_buffers();
     for (const Operand& operand : own.operands) out_.operands.emplace_back(now(operand.buffer), offset(operand.offset));
     for (Transfer transfer : own.transfers) {
       transfer.buffer = now(transfer.buffer);
@@ -200,40 +277,6 @@ class SharedPasses::Splice {
     }
   }
 
-  std::optional<Spliced> run(const std::vector<std::uint32_t>& places) && {
-    if (missing_ > 0 || !number_events()) return std::nullopt;
-    Spliced all;
-    all.places.reserve(shared_.whole_->ops.size() + own_.ops.size());
-    out_.ops.reserve(shared_.whole_->ops.size() + own_.ops.size());
-    std::size_t marks = 0;
-    auto next = shared_.passes_.begin();
-    const auto add_passes = [&] {
-      for (; next != shared_.passes_.end() && next->mark == marks; ++next) copy(next->first, next->last, all.places);
-    };
-    for (std::size_t i = 0; i < own_.ops.size(); ++i) {
-      if (std::holds_alternative<Mark>(own_.ops[i])) {
-        add_passes();
-        ++marks;
-      }
-      std::visit([&](const auto& op) { out_.ops.emplace_back(copied(op)); }, own_.ops[i]);
-      all.places.push_back(shared_.place(own_.ops[i], places[i]));
-    }
-    for (const std::size_t bind : shared_.kept_) copy(bind, bind + 1, all.places);
-    all.program = std::move(out_);
-    return all;
-  }
-
- private:
-  static Program tables_of(const SharedPasses& shared, const Program& own) {
-    const Program& whole = *shared.whole_;
-    Program out;
-    out.operands.reserve(whole.operands.size() + own.operands.size());
-    out.operands = whole.operands, out.transfers = whole.transfers;
-    out.kernels = whole.kernels, out.views = whole.views, out.offsets = whole.offsets, out.rows = whole.rows;
-    out.labels = whole.labels, out.names = whole.names;
-    out.buffers = whole.buffers, out.events = whole.events;
-    return out;
-  }
   static LabelId added(std::vector<Label>& labels, const Label& label) {
     labels.push_back(label);
     return {static_cast<std::int32_t>(labels.size()) - 1};
@@ -268,6 +311,15 @@ class SharedPasses::Splice {
     return recorded == shared_.events_.size();
   }
 
+  void add(const Passes& passes, std::vector<std::uint32_t>& places) {
+    if (which_ == Ops::All) return copy(passes.first, passes.last, places);
+    const auto part = [&](const auto& all, auto& to) {
+      to.insert(to.end(), all.begin() + static_cast<std::ptrdiff_t>(passes.first_of_memory),
+                all.begin() + static_cast<std::ptrdiff_t>(passes.last_of_memory));
+    };
+    part(shared_.of_memory_, out_.ops);
+    part(shared_.of_memory_at_, places);
+  }
   void copy(std::size_t first, std::size_t last, std::vector<std::uint32_t>& places) {
     const auto from = shared_.whole_->ops.begin();
     out_.ops.insert(out_.ops.end(), from + static_cast<std::ptrdiff_t>(first),
@@ -313,6 +365,7 @@ class SharedPasses::Splice {
 
   const SharedPasses& shared_;
   const Program& own_;
+  const Ops which_;
   Program out_;
   std::vector<BufferId> buffers_;  // by number in `own_`, as are events, labels and names
   std::vector<EventId> events_;
@@ -321,11 +374,11 @@ class SharedPasses::Splice {
   std::size_t missing_ = 0;  // of what passes use
 };
 
-std::optional<SharedPasses::Spliced> SharedPasses::in(const Program& own_state) const {
+std::optional<SharedPasses::Spliced> SharedPasses::in(const Program& own_state, Ops which) const {
   if (!own_state.rows.empty()) return std::nullopt;
   const std::optional<std::vector<std::uint32_t>> places = timed_like(*state_, own_state);
   if (!places) return std::nullopt;
-  return Splice(*this, own_state).run(*places);
+  return Splice(*this, own_state, which).run(*places);
 }
 
 }  // namespace tidemark::sim

@@ -29,15 +29,19 @@ class SharedPasses {
     Program program;
     std::vector<std::uint32_t> places;  ///< of its ops in `whole`, as `timed_like` has them
   };
+  /// Which ops there are in it: all, or those alone that a replay looks at in which frees come at once (what is made
+  /// and given up, what drivers take, marks). Of these no table is there but that of labels.
+  enum class Ops : std::uint8_t { All, OfMemory };
   /// What a rank does between passes, `own_state`, with the passes in it. Nothing where it does not do it as `state`
   /// does as far as others see, or has not made what passes use.
-  [[nodiscard]] std::optional<Spliced> in(const Program& own_state) const;
+  [[nodiscard]] std::optional<Spliced> in(const Program& own_state, Ops which = Ops::All) const;
 
  private:
   // Ops of `whole` that come in front of a mark of `state`, counted from 0; after the last one at its end.
   struct Passes {
     std::size_t first = 0, last = 0;
     std::size_t mark = 0;
+    std::size_t first_of_memory = 0, last_of_memory = 0;  // of those of memory
   };
   // An allocation between passes: the how-manieth of its tensor and size since which mark.
   struct Made {
@@ -53,12 +57,15 @@ class SharedPasses {
   SharedPasses(const Program& whole, const Program& state) : whole_(&whole), state_(&state) {}
   bool split();
   void find_used();
+  void find_those_of_memory();
   [[nodiscard]] std::uint32_t place(const Op& own, std::uint32_t of_state) const;
   [[nodiscard]] static std::vector<std::optional<Made>> made_in(const Program& state);
 
   const Program* whole_;
   const Program* state_;
   std::vector<Passes> passes_;
+  std::vector<Op> of_memory_;                   // in passes
+  std::vector<std::uint32_t> of_memory_at_;     // … as `itself_` has them
   std::vector<std::size_t> kept_;               // ops of `whole`: what variables hold of passes at the end
   std::vector<std::uint32_t> place_of_;         // by op of `state`: in `whole`; one more for its end
   std::vector<std::uint32_t> itself_;           // by op of `whole`: where its host thread comes to it

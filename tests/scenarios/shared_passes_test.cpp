@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 
 #include "parallel/lower.hpp"
 #include "scenarios/job.hpp"
+#include "sim/memory/replay.hpp"
 #include "sim/program/program_text.hpp"
 #include "sim/program/timing.hpp"
 #include "tests/scenarios/random_layout.hpp"
@@ -73,6 +75,7 @@ class Sharing {
       if (!spliced) continue;
       ++put_together;
       EXPECT_EQ(renumbered(spliced->program), renumbered(own));
+      expect_memory(*shared, *own_state, own);
       const std::optional<std::vector<std::uint32_t>> places = timed_like(whole, own);
       ASSERT_TRUE(places);
       EXPECT_TRUE(std::ranges::equal(
@@ -81,6 +84,27 @@ class Sharing {
     }
   }
   int roles = 0, put_together = 0;
+
+ private:
+  // Those ops alone that memory depends on say of it what all of them do, at the same places of the step.
+  static void expect_memory(const SharedPasses& shared, const Program& own_state, const Program& own) {
+    const std::optional<SharedPasses::Spliced> part = shared.in(own_state, SharedPasses::Ops::OfMemory);
+    ASSERT_TRUE(part);
+    EXPECT_EQ(part->places.size(), part->program.ops.size());
+    EXPECT_TRUE(part->program.kernels.empty());
+    DriverPrices none;
+    none.communicators.resize(64);
+    const MemoryRecord of_part = replay(part->program, none, {}), of_all = replay(own, none, {});
+    EXPECT_EQ(of_part.allocated.bytes, of_all.allocated.bytes);
+    EXPECT_EQ(of_part.allocated.composition, of_all.allocated.composition);
+    EXPECT_EQ(of_part.peak_reserved, of_all.peak_reserved);
+    EXPECT_EQ(of_part.peak_allocated_by_step, of_all.peak_allocated_by_step);
+    EXPECT_EQ(of_part.final_allocated, of_all.final_allocated);
+    const auto place = [](const Program& program, const Mark& mark) {
+      return std::tuple(program[mark.label], mark.phase, mark.step, mark.micro_batch);
+    };
+    EXPECT_EQ(place(part->program, of_part.allocated.at.mark), place(own, of_all.allocated.at.mark));
+  }
 };
 
 TEST(PassesOfRoles, PutTogetherAreWhatLoweringWrites) {
