@@ -109,8 +109,8 @@ double share(double value) { return std::round(std::clamp(value, 1e-3, 1.0) * 1e
 }  // namespace
 
 MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
-  const Told told = told_by(run.points);
   const Cluster like = read_cluster(run.like);
+  const Told told = told_by(run.points);
   TomlTable document = parse_toml(read_text(run.like), run.like.string());
   const Calibration measured = calibration_of(told.points);
 
