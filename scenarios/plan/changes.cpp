@@ -124,6 +124,7 @@ std::string offload_text(const Scenario& s) {
 // What hosts hold: more of it, or less where they are too full.
 void add_offload(const TomlTable& document, const Scenario& s, std::vector<Axis>& axes) {
   const RuntimeId id = runtime_kind(s.runtime.name).id;
+  if (id == RuntimeId::Fsdp && s.train.adapter) return;  // not modelled together
   const std::string now = offload_text(s);
   Axis all{"offload", offload_values(id, s.model.layers)};
   std::vector<KeyPath> keys = all.keys();
@@ -304,7 +305,9 @@ Changes changes_of(const TomlTable& document, const Scenario& s) {
         .add_to(changes.of_job);
 
   add_rollout(document, s, changes);
-  if (kind.eager() && s.train.optimizer == Optimizer::AdamW) {
+  // Where optimizers that keep less are modelled.
+  const bool small = kind.id == RuntimeId::PyTorch || kind.id == RuntimeId::Fsdp;
+  if (small && s.train.optimizer == Optimizer::AdamW) {
     Change optimizer = one_key(document, {"train", "optimizer"}, "adamw");
     for (const char* smaller : {"adamw_8bit", "paged_adamw_8bit", "adafactor"}) optimizer.to(smaller, {value(smaller)});
     optimizer.add_to(changes.of_training);

@@ -137,7 +137,7 @@ TEST(SmallOptimizers, ApolloKeepsMomentsOfProjectedGradients) {
   EXPECT_EQ(state["to"], 2 * projections);
 }
 
-// Of 64 rows or columns, as APOLLO; of fp32 gradients the projections are views, which hold all vectors.
+// Of 64 rows or columns, as APOLLO.
 TEST(SmallOptimizers, GaloreKeepsMomentsOfProjectedGradientsAndTheirVectors) {
   const std::int64_t projected = 2 * 64 * (4 * hidden + 3 * 11008), projections = 2 * 64 * (4 * hidden + 3 * hidden);
   for (const std::string name : {"galore_adamw", "galore_adamw_layerwise"}) {
@@ -145,11 +145,6 @@ TEST(SmallOptimizers, GaloreKeepsMomentsOfProjectedGradientsAndTheirVectors) {
     EXPECT_EQ(state["exp_avg"], 2 * (projected + 2 * embedding + 5 * hidden)) << name;
     EXPECT_EQ(state["to"], 2 * projections) << name;
   }
-  State state = state_of(parsed("optimizer = \"galore_adamw\"\nprecision = \"fp32\"", "rank = 64"));
-  // Of down_proj, which has more columns than rows, those of the left side; all are as wide as the hidden states.
-  EXPECT_EQ(state["svd_vh"] + state["svd_u"], 4 * 2 * 7 * hidden * hidden);
-  EXPECT_EQ(state["svd_u"], 4 * 2 * hidden * hidden);
-  EXPECT_EQ(state.count("to"), 0U);
 }
 
 // An optimizer of each parameter, in the backward pass: no two hidden gradients are there at once.
