@@ -63,7 +63,7 @@ struct Fabric {
   std::int32_t nic_slots = 0;  ///< NICs of a node, those of one device counted as one
   std::int32_t leaves = 0;
   std::int32_t spines = 0;
-  std::array<NcclChannels, 2> channels{};            ///< that NCCL opens for all of one node, and of several
+  std::array<NcclChannels, 2> channels{};  ///< that NCCL opens for all of one node, and of several
   SharedCalibration calibration;
   std::vector<Link> links;                           ///< by LinkId
   std::array<std::int32_t, link_types + 1> first{};  ///< of each type, in `links`
