@@ -21,6 +21,22 @@ void add(const Program& program, const Kernel& kernel, ForwardOperations& operat
   operations.attention += tokens * tokens * static_cast<double>(size(0, 2) * (size(0, 3) + size(2, 3)));
 }
 
+/// Of one launch.
+double operations_of(const Program& program, const Kernel& kernel) {
+  const auto view = [&](std::size_t input) -> const View& { return program[kernel.inputs[input]]; };
+  if (kernel.processor == Processor::Host) return 0;
+  if (kernel.operation == Operation::Matmul)
+    return 2 * static_cast<double>(elements_of(view(0).sizes)) * static_cast<double>(view(1).sizes.back());
+  const bool backward = kernel.operation == Operation::AttentionBackward;
+  if (kernel.operation != Operation::Attention && !backward) return 0;
+  const std::size_t first = backward ? 1 : 0;
+  const View &q = view(first), &k = view(first + 1), &v = view(first + 2);
+  const double queries = static_cast<double>(q.sizes[1]), keys = static_cast<double>(k.sizes[1]);
+  const double scores = queries * (keys - (kernel.attributes[1] != 0 ? queries / 2 : 0));
+  const double forward = 2 * static_cast<double>(q.sizes[0] * q.sizes[2] * (q.sizes[3] + v.sizes[3])) * scores;
+  return backward ? 2 * forward : forward;
+}
+
 // Of a model with so many layers of either kind.
 ForwardOperations lowered_operations(Model model, std::int64_t dense, std::int64_t of_experts, std::int64_t sequence) {
   // Of every way to compute it alike: here attention is one kernel, and no row of the vocabulary is padding.
@@ -41,6 +57,20 @@ ForwardOperations lowered_operations(Model model, std::int64_t dense, std::int64
 }
 
 }  // namespace
+
+double operations_of_step(const Program& program, std::int32_t step) {
+  std::vector<double> by_kernel;  // the same ones are launched again and again
+  by_kernel.reserve(program.kernels.size());
+  for (const Kernel& kernel : program.kernels) by_kernel.push_back(operations_of(program, kernel));
+  double sum = 0;
+  std::int32_t at = 0;
+  for (const Op& op : program.ops) {
+    if (const auto* mark = std::get_if<Mark>(&op)) at = mark->step;
+    const auto* launch = std::get_if<Launch>(&op);
+    if (launch != nullptr && at == step) sum += by_kernel[launch->kernel.index()];
+  }
+  return sum;
+}
 
 // Layers of a kind do as much each: what one more of them adds, the others do.
 ForwardOperations forward_operations(const Model& model, std::int64_t sequence) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "parallel/model.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::parallel {
 
@@ -13,5 +14,10 @@ struct ForwardOperations {
   [[nodiscard]] double all() const { return linears + attention; }
 };
 [[nodiscard]] ForwardOperations forward_operations(const Model& model, std::int64_t sequence);
+
+/// Of all matrix products and attention that a program's device carries out in a step, as hardware FLOPs utilization
+/// counts them: those of recomputation too. Backward through attention is twice its forward pass, whose scores fused
+/// kernels make again for themselves.
+[[nodiscard]] double operations_of_step(const Program& program, std::int32_t step);
 
 }  // namespace tidemark::parallel

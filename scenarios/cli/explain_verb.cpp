@@ -22,6 +22,7 @@
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/fabric_text.hpp"
 #include "scenarios/report/kernels_text.hpp"
+#include "scenarios/report/time_text.hpp"
 #include "sim/clock/summary.hpp"
 
 namespace tidemark::cli {
@@ -94,7 +95,7 @@ int run(const Asked& asked) {
     return yes;
   }
   Trace trace;
-  if (asked.show == "fabric") trace = simulate_time(job);
+  if (asked.show == "fabric" || asked.show == "time") trace = simulate_time(job);
   if (deadlocks(job, trace)) return no;
   const auto shown = [&]() -> std::string {
     if (asked.show == "scenario") return scenario_json(job.scenario, 2) + '\n';
@@ -103,6 +104,7 @@ int run(const Asked& asked) {
     if (asked.show == "program") return program_text(job, rank);
     if (asked.show == "prices") return prices_text(job, rank);
     if (asked.show == "kernels") return kernels_text(job, rank);
+    if (asked.show == "time") return time_text(job, trace);
     return fabric_text(job, last_step(trace));
   };
   answer(shown(), asked.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
@@ -123,8 +125,8 @@ Verb explain_verb(CLI::App& app) {
       "--at", asked->at,
       "peak (of device memory), allocated (its peak), host (the peak of its memory), end, or an op's number");
   verb->add_flag("--all", asked->all, "every tensor on its own line, not layers taken together");
-  const std::vector<std::string> shown{"memory",  "scenario", "model",   "schedule", "communicators",
-                                       "program", "prices",   "kernels", "fabric",   "timeline"};
+  const std::vector<std::string> shown{"memory", "scenario", "model", "schedule", "communicators", "program",
+                                       "prices", "kernels",  "time",  "fabric",   "timeline"};
   verb->add_option("--show", asked->show, fmt::format("what to print: {}", fmt::join(shown, ", ")))
       ->check(CLI::IsMember(shown))
       ->option_text("WHAT");

@@ -1,0 +1,69 @@
+#include "scenarios/report/time_text.hpp"
+
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "parallel/flops.hpp"
+#include "parallel/mesh.hpp"
+#include "scenarios/report/format.hpp"
+#include "scenarios/step_causes.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+// Recomputed ones and rows of padding too.
+double hardware_utilization(const Job& job, const std::vector<StepTimes>& classes) {
+  const Scenario& s = job.scenario;
+  double carried_out = 0;
+  for (const RankClass& its : job.folding.classes)
+    carried_out += static_cast<double>(its.size) *
+                   operations_of_step(job.timed.programs[static_cast<std::size_t>(its.program)], s.train.steps);
+  const PeakRates& peak = s.cluster.device.peak;
+  const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
+                             : s.train.precision == DType::FP16 ? peak.fp16
+                                                                : peak.fp32;
+  const double seconds =
+      static_cast<double>(classes.front().step.count()) / static_cast<double>(picoseconds_per_second);
+  return carried_out / (seconds * s.gpus * static_cast<double>(rate.count()));
+}
+
+}  // namespace
+
+std::string time_text(const Job& job, const Trace& trace) {
+  const std::vector<StepTimes> classes = step_times(job.timed, job.folding, trace);
+  std::map<std::int32_t, std::vector<AlikeRanks>> stages;
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    const RankClass& its = job.folding.classes[c];
+    stages[coordinates(job.scenario.layout, its.first).pipeline].push_back({its.size, classes[c]});
+  }
+  std::map<std::int32_t, CauseTimes> times;
+  for (const auto& [stage, its] : stages) times[stage] = cause_times(job.timed.communicators, its);
+  std::vector<std::vector<std::string>> rows{{"ms of a step"}};
+  for (const auto& [stage, its] : times) rows[0].push_back(fmt::format("stage {}", stage));
+  const auto milliseconds = [](Duration d) {
+    return fmt::format("{:.3f}", static_cast<double>(d.count()) * 1e3 / static_cast<double>(picoseconds_per_second));
+  };
+  for (std::size_t cause = 0; cause < step_cause_count; ++cause) {
+    std::vector<std::string> row{std::string(name(static_cast<StepCause>(cause)))};
+    bool any = false;
+    for (const auto& [stage, its] : times) {
+      any |= its[cause] > Duration{};
+      row.push_back(milliseconds(its[cause]));
+    }
+    if (any) rows.push_back(std::move(row));
+  }
+  std::vector<std::string> sums{"in all"};
+  for (const auto& [stage, its] : times) {
+    Duration sum;
+    for (const Duration part : its) sum += part;
+    sums.push_back(milliseconds(sum));
+  }
+  rows.push_back(std::move(sums));
+  return "where the mean rank's compute stream spends the last step, by pipeline stage\n" + table(rows) +
+         fmt::format("HFU {:.1f} %: all products and attention, what is recomputed too, over dense peak\n",
+                     100 * hardware_utilization(job, classes));
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,118 @@
+#include "scenarios/step_causes.hpp"
+
+#include <filesystem>
+#include <numeric>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "parallel/flops.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "scenarios/report/time_text.hpp"
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+using namespace literals;
+
+const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+
+// Four layers of Llama-3.1 8B on two nodes: two stages of two data-parallel ranks of two tensor-parallel ones of two
+// context-parallel ones.
+Scenario scenario(std::string_view train = "") {
+  return parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+[model_override]
+num_hidden_layers = 4
+[layout]
+tensor = 2
+sequence_parallel = true
+context = 2
+pipeline = 2
+sharding = "zero1"
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 8
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+{}[runtime]
+name = "megatron"
+)",
+                                    train),
+                        "small.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+
+Duration sum_of(const CauseTimes& causes) { return std::accumulate(causes.begin(), causes.end(), Duration{}); }
+
+Duration of(const CauseTimes& causes, StepCause cause) { return causes[static_cast<std::size_t>(cause)]; }
+
+TEST(StepCauses, AddUpToTheStepToThePicosecond) {
+  const Job job(scenario());
+  const Trace trace = simulate_time(job);
+  const CauseTimes causes = cause_times(job.timed, job.folding, step_times(job.timed, job.folding, trace));
+  EXPECT_EQ(sum_of(causes), last_step(trace));
+  for (const StepCause cause : {StepCause::Compute, StepCause::Tensor, StepCause::Data, StepCause::Bubble})
+    EXPECT_GT(of(causes, cause), Duration{}) << name(cause);
+  for (const StepCause cause : {StepCause::Expert, StepCause::Copies})
+    EXPECT_EQ(of(causes, cause), Duration{}) << name(cause);
+}
+
+TEST(StepCauses, OfThreeRanksWhatDividesByNoneOfThemStillAddsUp) {
+  const std::vector<Communicator> communicators{{"pipeline", {}}, {"data", {}}, {"world", {}}};
+  const StepTimes a{.step = 100_ps,
+                    .kernels = 50_ps,
+                    .transferring = {10_ps, 5_ps, 1_ps},
+                    .waiting = {20_ps, 7_ps, 0_ps},
+                    .idle = 7_ps};
+  StepTimes b = a;
+  b.kernels = 57_ps, b.idle = 0_ps;
+  const CauseTimes found = cause_times(communicators, {{1, a}, {2, b}});
+  EXPECT_EQ(sum_of(found), 100_ps);
+  EXPECT_EQ(of(found, StepCause::Pipeline), 10_ps);
+  EXPECT_EQ(of(found, StepCause::Data), 5_ps);
+  EXPECT_EQ(of(found, StepCause::Statistics), 1_ps);
+  EXPECT_EQ(of(found, StepCause::Bubble), 20_ps) << "it waits for a neighbour";
+  EXPECT_EQ(of(found, StepCause::OtherRanks), 7_ps) << "it waits for others to come";
+  EXPECT_EQ(of(found, StepCause::Host), 2_ps) << "7 / 3, rounded down";
+  EXPECT_EQ(of(found, StepCause::Compute), 55_ps) << "164 / 3, and what rounding has left";
+}
+
+TEST(StepCauses, EveryStageOfAJobHasRowsThatAddUp) {
+  const Job job(scenario());
+  const std::string text = time_text(job, simulate_time(job));
+  EXPECT_NE(text.find("stage 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("bubble"), std::string::npos) << text;
+  const std::string step = fmt::format("{:.3f}", static_cast<double>(last_step(simulate_time(job)).count()) / 1e9);
+  const std::size_t sums = text.find("in all");
+  ASSERT_NE(sums, std::string::npos);
+  EXPECT_NE(text.find(step, text.find(step, sums) + 1), std::string::npos) << "of both stages\n" << text;
+}
+
+TEST(HardwareUtilization, CountsWhatIsComputedAgain) {
+  const auto carried_out = [](std::string_view train) {
+    const Job job(scenario(train));
+    double sum = 0;
+    for (const RankClass& its : job.folding.classes)
+      sum += static_cast<double>(its.size) *
+             operations_of_step(job.timed.programs[static_cast<std::size_t>(its.program)], job.scenario.train.steps);
+    return sum;
+  };
+  const Scenario s = scenario();
+  const double of_model =
+      3 * forward_operations(s.model, s.train.sequence_length).all() * static_cast<double>(s.train.global_batch);
+  const double plain = carried_out(""), again = carried_out("recompute = \"full\"\n");
+  EXPECT_GE(plain, of_model) << "rows of padding";
+  EXPECT_LT(plain, 1.3 * of_model) << "and parts of scores that context-parallel ranks mask";
+  // The forward passes of all layers once more, the head's not.
+  EXPECT_GT(again, 1.1 * plain);
+  EXPECT_LT(again, plain * 4 / 3);
+}
+
+}  // namespace
+}  // namespace tidemark::tests
