@@ -150,9 +150,9 @@ global_batch = 7
   const WindowShape shape{2, 0, {{{LayerKind::Dense}, 4}}, pass_groups(comms), comms.pipeline};
   const Program program = lower_role(input, {});
 
-  [[nodiscard]] auto windows(const Program& its) const { return windows_of(its, shape, scenario.cluster.device); }
+  [[nodiscard]] auto windows(const Program& its) const { return windows_of(its, shape, scenario.cluster); }
   [[nodiscard]] auto work(const Program& its) const {
-    return work_of_passes(its, 2, {pass_groups(comms), comms.pipeline}, scenario.cluster.device);
+    return work_of_passes(its, 2, {pass_groups(comms), comms.pipeline}, scenario.cluster);
   }
   // The op of the last step's passes that is the nth for which `is` holds.
   template <class Is>

@@ -136,8 +136,8 @@ inline auto fields(ExpertHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(FullyShardHabits& v) {
-  auto& [a, b, c, d, e] = v;
-  return std::tie(a, b, c, d, e);
+  auto& [a, b, c, d, e, f, g, h, i] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i);
 }
 inline auto fields(TitanSettings& v) {
   auto& [a, b, c, d, e, f, g] = v;
@@ -220,8 +220,8 @@ inline auto fields(FabricKey& v) {
   return std::tie(a, b);
 }
 inline auto fields(GroupPlaces& v) {
-  auto& [a, b, c] = v;
-  return std::tie(a, b, c);
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
 }
 inline auto fields(ClockKey& v) {
   auto& [a, b, c] = v;
