@@ -135,11 +135,12 @@ TEST_F(Calibrate, StepsOfAJobAreMeasuredAndPredicted) {
   const std::vector<MathStep> predicted = predicted_math_steps(job, machine);
   ASSERT_EQ(measured.size(), 4u) << "construction and three steps";
   ASSERT_EQ(predicted.size(), measured.size());
-  for (const std::vector<MathStep>* times : {&std::as_const(measured), &predicted})
-    for (const MathStep& its : *times) {
-      EXPECT_GT(its.kernels, Duration{});
-      EXPECT_GE(its.step, its.kernels);
-    }
+  // Measured ones are medians, each of its own run.
+  for (const MathStep& its : measured) EXPECT_GT(std::min(its.step, its.kernels), Duration{});
+  for (const MathStep& its : predicted) {
+    EXPECT_GT(its.kernels, Duration{});
+    EXPECT_GE(its.step, its.kernels);
+  }
   EXPECT_EQ(predicted[2].step, predicted[3].step) << "what repeats takes as long again";
 }
 

@@ -174,7 +174,7 @@ TEST(ClusterReader, TheShippedHopperAndBlackwell) {
   const Cluster b200 = read_cluster(TIDEMARK_SOURCE_DIR "/scenarios/clusters/b200-sxm-180g.toml");
   EXPECT_EQ(b200.device.compute_capability, 100);
   EXPECT_EQ(b200.device.capacity, 182631_MiB);
-  EXPECT_EQ(b200.node, (Node{8, NodeLink::NvSwitch, 8, true, 900_GBps, 600_ns, 2, 50_GBps, 23'100_ns, 8'580_ns}));
+  EXPECT_EQ(b200.node, (Node{8, NodeLink::NvSwitch, 8, true, 900_GBps, 600_ns, 2, 50_GBps, 31'500_ns, 2'800_ns}));
 }
 
 TEST(ClusterReader, SizesCarryAUnit) {

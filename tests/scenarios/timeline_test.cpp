@@ -326,7 +326,7 @@ TEST(FabricText, ShowsLinksBisectionRoutesAndLoad) {
   const std::string text = fabric_text(job(), last_step(trace()));
   EXPECT_TRUE(text.starts_with("h100-sxm-80g: 8 devices on 1 node of 8")) << text;
   for (const char* part :
-       {"nvlink_up", "bisection: ", "  rank 0 to rank 2: 1 path, 346.5 GB/s", "node0.gpu0.nvlink_up ->", "of the step"})
+       {"nvlink_up", "bisection: ", "  rank 0 to rank 2: 1 path, 349.6 GB/s", "node0.gpu0.nvlink_up ->", "of the step"})
     EXPECT_NE(text.find(part), std::string::npos) << part << '\n' << text;
   EXPECT_EQ(text, fabric_text(job(), last_step(trace())));
 }

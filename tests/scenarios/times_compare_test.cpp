@@ -51,13 +51,13 @@ Space space(const std::string& clusters) {
 bool says_so(const std::string& answer) { return answer.find("do not compare") != std::string::npos; }
 
 TEST(TimesCompare, APlanOverClustersSaysWhetherTheyDo) {
-  const Space fitted_and_guessed = space(R"(["clusters/h100-sxm-80g.toml", "clusters/b200-sxm-180g.toml"])");
-  const Plan found = plan(fitted_and_guessed, {});
-  EXPECT_TRUE(says_so(plan_text(fitted_and_guessed, found)));
-  EXPECT_TRUE(says_so(plan_json(fitted_and_guessed, found)));
+  const Space of_two_sources = space(R"(["clusters/h100-sxm-80g.toml", "clusters/b200-sxm-180g.toml"])");
+  const Plan found = plan(of_two_sources, {});
+  EXPECT_TRUE(says_so(plan_text(of_two_sources, found)));
+  EXPECT_TRUE(says_so(plan_json(of_two_sources, found)));
 
-  const Space guessed = space(R"(["clusters/h100-sxm-80g.toml", "clusters/h200-sxm-141g.toml"])");
-  EXPECT_FALSE(says_so(plan_text(guessed, plan(guessed, {}))));
+  const Space of_one_source = space(R"(["clusters/h100-sxm-80g.toml", "clusters/h800-sxm-80g.toml"])");
+  EXPECT_FALSE(says_so(plan_text(of_one_source, plan(of_one_source, {}))));
   const Space of_one = space_of(parse_toml(job("b200-sxm-180g", "[space.train]\nmicro_batch = [1]\n"), "job"), "job",
                                 {source / "scenarios/examples", source / "scenarios"});
   EXPECT_TRUE(space_remarks(of_one).empty());
