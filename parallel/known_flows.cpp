@@ -659,6 +659,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "loss.nll_loss", "forward loss", "*", log_reads},
     {Unread, "lm_head.mm", "forward lm_head", "forward loss", whole_logits},
     {Unread, "loss.to", "forward loss", "forward loss", whole_logits},
+    {Unread, "lm_head.to", "forward lm_head", "forward loss", whole_logits},
+    {Kept, "lm_head.to", "forward loss", "forward loss", forward_variables},
     {Unread, "loss.padded_labels", "forward loss", "*", padded_labels},
     {Unread, "packed_sequences", "forward embedding", "forward embedding", packed},
     {Kept, "packed_sequences", "forward embedding", "forward embedding", packed},

@@ -192,7 +192,9 @@ Verb calibrate_verb(CLI::App& app) {
       ->transform([](const std::string& text) { return shipped_file(text, "clusters"); })
       ->type_name("FILE");
   verb->add_flag("--brief", asked->brief, "few sizes, in some seconds: to see that it works");
-  add_examples(*verb, {{"calibrate --brief --repeats 3 --output brief.toml", "one rank, few sizes"}});
+  add_examples(*verb, {{"calibrate --brief --repeats 3 --output brief.toml", "one rank, few sizes"},
+                       {"calibrate --brief --repeats 3 --output brief.toml --journal brief.journal",
+                        "the same, which goes on where it was interrupted"}});
   return {verb, [asked] { return run(*asked); }, nullptr};
 }
 
