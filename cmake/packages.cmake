@@ -6,6 +6,8 @@
 
 # What the tarball's program finds beside itself. Nothing is there of the others.
 set_target_properties(tidemark PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/tidemark")
+# DT_RPATH, which counts for what those libraries need in turn, as DT_RUNPATH does not.
+target_link_options(tidemark PRIVATE LINKER:--disable-new-dtags)
 set(tidemark_libraries_script ${CMAKE_BINARY_DIR}/install_libraries.cmake)
 configure_file(${CMAKE_SOURCE_DIR}/cmake/install_libraries.cmake.in ${tidemark_libraries_script} @ONLY)
 install(SCRIPT ${tidemark_libraries_script} COMPONENT libraries EXCLUDE_FROM_ALL)
