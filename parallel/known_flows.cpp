@@ -434,6 +434,9 @@ constexpr KnownFlow of_offloaded_modules[] = {
 constexpr std::string_view
     loop = "variables of the training loop, and the collator's batch, live until the next are there",
     log_reads = "the host reads the loss, for the log",
+    cached_projection =
+        "keys and values that layers hand out, views of the joint projection, wait in the model's tuple of caches "
+        "(transformers before 4.53, gpt_bigcode/modeling_gpt_bigcode.py forward)",
     whole_logits =
         "logits of all places are computed, and those of the last one shifted out "
         "(transformers models' compute_loss)",
@@ -616,9 +619,6 @@ constexpr std::string_view
         "per-operation checkpointing keeps all that a compiled region returns, queries, keys and values among it; "
         "those that "
         "run again nobody needs (torch/_higher_order_ops inductor_compiled_code)",
-    sums_of_rows =
-        "the kernel of flex_attention's backward pass reads each row's sum of gradient times output; the operation "
-        "computes it itself (torch/_inductor/kernel/flex/flex_attention.py)",
     layer_by_layer =
         "counts of all layers in one tensor, which goes when the last has been moved by its row "
         "(torchtitan/components/optimizer.py _update_expert_bias)";
@@ -630,7 +630,6 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*.mul", "forward layers.*", "optimizer_step zero_grad", held_by_context},
     {Kept, "layers.*.attention.attention", "forward layers.*", "forward loss", held_by_context},
     {Kept, "layers.*.attention.attention", "forward layers.*", "optimizer_step zero_grad", held_by_context},
-    {Kept, "lm_head.mm", "forward loss", "optimizer_step zero_grad", loop},
     {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Kept, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "forward layers.*", ring_seeds},
@@ -661,6 +660,10 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "loss.to", "forward loss", "forward loss", whole_logits},
     {Unread, "lm_head.to", "forward lm_head", "forward loss", whole_logits},
     {Kept, "lm_head.to", "forward loss", "forward loss", forward_variables},
+    {Unread, "lm_head.to", "forward lm_head", "optimizer_step zero_grad", whole_logits},
+    {Kept, "lm_head.to", "forward loss", "optimizer_step zero_grad", loop},
+    {Kept, "layers.*.attention.mm", "forward layers.*", "forward loss", cached_projection},
+    {Kept, "layers.*.attention.lora.add", "forward layers.*", "forward loss", cached_projection},
     {Unread, "loss.padded_labels", "forward loss", "*", padded_labels},
     {Unread, "packed_sequences", "forward embedding", "forward embedding", packed},
     {Kept, "packed_sequences", "forward embedding", "forward embedding", packed},
@@ -795,7 +798,6 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "loss.*", "forward loss", "forward loss", forward_variables},
     {Unread, "block_mask.*", "forward load_batch", "*", masks_of_blocks},
     {Kept, "block_mask.*", "forward load_batch", "*", masks_of_blocks},
-    {Unread, "layers.*.latent_attention.delta", "backward *", "backward *", sums_of_rows},
     {Unread, "layers.*.latent_attention.cat", "backward *", "backward *", kept_by_region},
     {Unread, "layers.*.latent_attention.mm", "backward *", "backward *", kept_by_region},
     // torchtitan's experts.
