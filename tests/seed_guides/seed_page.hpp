@@ -23,6 +23,8 @@ struct Section {
 };
 
 [[nodiscard]] std::vector<Section> training_guide();
+[[nodiscard]] std::vector<Section> training_techniques();  ///< of it
+[[nodiscard]] std::vector<Section> training_advice();      ///< of it
 [[nodiscard]] std::vector<Section> estimation_guide();
 
 /// The whole page.
