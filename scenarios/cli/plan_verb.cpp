@@ -172,9 +172,11 @@ int answered(const Space& space, const Asked& a, const Plan& found) {
 // Axes that could be searched too, in one line; nothing where there are none.
 std::string further_text(const Space& space) {
   std::string names;
-  for (const FurtherAxis& f : further_axes(space)) {
-    const auto is_there = [&](const Axis& axis) { return axis.name == f.axis.name; };
-    if (std::any_of(space.axes.begin(), space.axes.end(), is_there)) continue;
+  const auto is_there = [&](std::string_view name) {
+    return std::ranges::find(space.axes, name, &Axis::name) != space.axes.end();
+  };
+  for (const FurtherAxis& f : further_axes(space, is_there("runtime") ? Runtimes::All : Runtimes::One)) {
+    if (is_there(f.axis.name)) continue;
     std::string values;
     for (const AxisValue& value : f.axis.values) values += (values.empty() ? "" : ", ") + value.text;
     names += fmt::format("{}--with {} ({})", names.empty() ? "" : ", ", f.name, values);

@@ -97,19 +97,62 @@ std::vector<RuntimeId> runtimes_of(const Space& space, Runtimes searched) {
   const auto* const its = asked == nullptr ? nullptr : std::get_if<std::string>(&asked->value);
   std::vector<RuntimeId> ids;
   for (const RuntimeKind& kind : runtimes())
-    if (searched == Runtimes::All ? kind.id != RuntimeId::TorchTitan
-                                  : kind.name == (its != nullptr ? *its : runtimes().front().name))
+    if (searched == Runtimes::All || kind.name == (its != nullptr ? *its : runtimes().front().name))
       ids.push_back(kind.id);
   return ids;
 }
 
-Axis offload_axis(const Space& space, Runtimes searched) {
-  Axis made{"offload", {{"none", {}}}};
+// What any of the runtimes has; values of one name are one value.
+template <class ValuesOf>
+Axis axis_of_runtimes(const char* name, const char* usual, const Space& space, Runtimes searched,
+                      const ValuesOf& values_of) {
+  Axis made{name, {{usual, {}}}};
   for (const RuntimeId id : runtimes_of(space, searched))
-    for (AxisValue& its : offload_values(id, layers_of(space)))
+    for (AxisValue& its : values_of(id))
       if (std::ranges::find(made.values, its.text, &AxisValue::text) == made.values.end())
         made.values.push_back(std::move(its));
   return made;
+}
+
+KeyPath switched(const char* key) { return {"runtime", "switches", key}; }
+
+// Besides what `layout.sharding` says: for how long gathered parameters stay.
+std::vector<AxisValue> reshard_values(RuntimeId runtime, std::int64_t devices_of_node) {
+  switch (runtime) {
+    case RuntimeId::Fsdp2:
+      return {{"within nodes", {{switched("reshard_after_forward"), value(devices_of_node)}}}};
+    case RuntimeId::TorchTitan: {
+      const KeyPath key = switched("fsdp_reshard_after_forward");
+      return {{"always", {{key, value("always")}}}, {"never", {{key, value("never")}}}};
+    }
+    case RuntimeId::Megatron:
+    case RuntimeId::PyTorch:
+    case RuntimeId::Fsdp:
+    case RuntimeId::DeepSpeed:
+      return {};
+  }
+  return {};
+}
+
+// What is gathered ahead of its use.
+std::vector<AxisValue> prefetch_values(RuntimeId runtime) {
+  switch (runtime) {
+    case RuntimeId::Fsdp2:
+      return {{"two layers ahead",
+               {{switched("num_to_forward_prefetch"), value(std::int64_t{2})},
+                {switched("num_to_backward_prefetch"), value(std::int64_t{2})}}}};
+    case RuntimeId::Fsdp: {
+      const KeyPath key = switched("backward_prefetch");
+      return {{"backward_post", {{key, value("backward_post")}}}, {"none", {{key, value("none")}}}};
+    }
+    case RuntimeId::DeepSpeed:
+      return {{"no bucket", {{switched("stage3_prefetch_bucket_size"), value(std::int64_t{0})}}}};
+    case RuntimeId::Megatron:
+    case RuntimeId::PyTorch:
+    case RuntimeId::TorchTitan:
+      return {};
+  }
+  return {};
 }
 
 // PyTorch's modules compute their loss unfused, whatever Megatron is asked for.
@@ -117,7 +160,6 @@ Axis runtime_axis(const TomlTable& base) {
   const KeyPath name{"runtime", "name"}, loss{"train", "cross_entropy"};
   Axis made{"runtime", {}};
   for (const RuntimeKind& kind : runtimes()) {
-    if (kind.id == RuntimeId::TorchTitan) continue;  // has models of its own, few of them
     const std::string its(kind.name);
     made.values.push_back({its, {{name, value(its.c_str())}}});
     const TomlValue* const asked = kind.eager() ? nullptr : value_at(base, loss);
@@ -229,9 +271,18 @@ std::vector<AxisValue> offload_values(RuntimeId runtime, std::int64_t layers) {
 }
 
 std::vector<FurtherAxis> further_axes(const Space& space, Runtimes searched) {
-  return {{"allocator", allocator_axis()},
-          {"runtime", runtime_axis(space.base)},
-          {"offload", offload_axis(space, searched)}};
+  const std::int64_t layers = layers_of(space), devices = space.files.clusters.begin()->second.node.devices;
+  std::vector<FurtherAxis> all{{"allocator", allocator_axis()},
+                               {"runtime", runtime_axis(space.base)},
+                               {"offload", axis_of_runtimes("offload", "none", space, searched,
+                                                            [&](RuntimeId id) { return offload_values(id, layers); })},
+                               {"reshard", axis_of_runtimes("reshard", "default", space, searched,
+                                                            [&](RuntimeId id) { return reshard_values(id, devices); })},
+                               {"prefetch", axis_of_runtimes("prefetch", "default", space, searched,
+                                                             [&](RuntimeId id) { return prefetch_values(id); })}};
+  // Runtimes without any leave nothing to choose.
+  std::erase_if(all, [](const FurtherAxis& its) { return its.axis.values.size() < 2; });
+  return all;
 }
 
 std::vector<Axis> default_axes(const Scenario& base, Runtimes searched) {

@@ -408,6 +408,9 @@ std::vector<Recording> sharded_in(const std::filesystem::path& folder, Scenario 
                      std::move(requested),
                      json.contains("host") ? host_peaks(json["host"]) : HostPeaks{},
                      json.contains("host") ? host_by_step(json["host"]) : std::vector<HostPeaks>{}});
+    if (!json.contains("live_at_peak")) continue;
+    for (const auto& [made_by, bytes] : json["live_at_peak"].items())
+      found.back().live_at_peak[made_by] = Bytes{bytes.get<std::int64_t>()};
   }
   std::ranges::sort(found, {}, &Recording::name);
   return found;
@@ -499,8 +502,6 @@ std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_pla
   return peaks;
 }
 
-namespace {
-
 Program program_of(Scenario scenario, Rank rank) {
   scenario.runtime.eager.fake_tensors = false;
   const Runtime runtime = runtime_of(scenario);
@@ -511,8 +512,6 @@ Program program_of(Scenario scenario, Rank rank) {
       all, [&](const Role& role) { return std::ranges::find(role.ranks, rank) != role.ranks.end(); });
   return lower_role(input, *its);
 }
-
-}  // namespace
 
 std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
   const Program program = program_of(scenario, rank);

@@ -2,11 +2,13 @@
 
 #include <array>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "scenarios/scenario.hpp"
+#include "sim/program/program.hpp"
 #include "tests/namespace.hpp"
 
 // Recordings of real PyTorch on fake tensors (tests/ground_truth): active bytes by category, and what we say of the
@@ -53,6 +55,7 @@ struct Recording {
   std::vector<Bytes> requested;              ///< of a sharded one: by step, the most that tensors took, not rounded
   HostPeaks host = {};                       ///< of one with tensors on the host
   std::vector<HostPeaks> host_by_step = {};  ///< the same, of what tensors ask for; construction first
+  std::map<std::string, Bytes> live_at_peak = {};  ///< of a sharded one: what was live when most was, by what made it
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
@@ -105,6 +108,9 @@ struct DrawnScore {
 
 /// What the program of that training holds, step by step.
 [[nodiscard]] std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place);
+
+/// What the rank runs in that training, with real tensors.
+[[nodiscard]] Program program_of(Scenario scenario, Rank rank);
 
 /// The most that tensors of the rank's program take at once, step by step, not rounded.
 [[nodiscard]] std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank);

@@ -173,8 +173,7 @@ TEST_F(PlanCli, ShowSpaceSaysWhatElseCanBeSearched) {
   EXPECT_EQ(code, 0);
   EXPECT_TRUE(space.starts_with("24 combinations of\n"));
   std::vector<std::string_view> names;
-  for (const RuntimeKind& kind : runtimes())
-    if (kind.id != RuntimeId::TorchTitan) names.push_back(kind.name);
+  for (const RuntimeKind& kind : runtimes()) names.push_back(kind.name);
   const std::string all = fmt::format("{}", fmt::join(names, ", "));
   const std::string offload =
       "--with offload (none, half of the optimizer, optimizer, activations of 2 layers, activations of 3 layers)\n";
@@ -187,7 +186,10 @@ TEST_F(PlanCli, ShowSpaceSaysWhatElseCanBeSearched) {
                 "  runtime.allocator         default, expandable_segments:True\n"
                 "  runtime                   " +
                 all + "\n" + space.substr(space.find("\n  ") + 1, space.find("can be") - space.find("\n  ") - 1) +
-                "can be searched too: " + offload);
+                "can be searched too: --with offload (none, half of the optimizer, optimizer, activations of 2 layers, "
+                "activations of 3 layers, activations, activations, pinned, parameters, parameters, pageable, "
+                "optimizer, pageable), --with reshard (default, within nodes, always, never), --with prefetch "
+                "(default, two layers ahead, backward_post, none, no bucket)\n");
   (void)answer("", "--with alocator", &code);
   EXPECT_EQ(code, 2);
   EXPECT_NE(read(folder_ / "err").find("hint: allocator, runtime or offload would do"), std::string::npos);
@@ -202,8 +204,8 @@ TEST_F(PlanCli, TheDefaultSpaceTakesFurtherAxes) {
   const std::size_t all = combinations("");
   EXPECT_GT(all, 1000);
   EXPECT_EQ(combinations("--with allocator"), 2 * all);
-  // All runtimes but torchtitan, and four stages of sharding instead of two.
-  EXPECT_EQ(combinations("--with runtime --with allocator --with allocator"), 2 * (runtimes().size() - 1) * 2 * all);
+  // All runtimes, and four stages of sharding instead of two.
+  EXPECT_EQ(combinations("--with runtime --with allocator --with allocator"), 2 * runtimes().size() * 2 * all);
 }
 
 TEST_F(PlanCli, ScenarioFilesOfTheBestAreWhatPredictTakes) {
