@@ -188,9 +188,9 @@ Verb calibrate_verb(CLI::App& app) {
   verb->add_option("--from", asked->from,
                    "make the files of points that tidemark_gpu_points measured on GPUs; measure nothing")
       ->type_name("FILE");
-  verb->add_option("--like", asked->like, "with --from: cluster file whose values stay where nothing was measured")
-      ->transform([](const std::string& text) { return shipped_file(text, "clusters"); })
-      ->type_name("FILE");
+  CLI::Option* like =
+      verb->add_option("--like", asked->like, "with --from: cluster file whose values stay where nothing was measured");
+  takes_shipped(*verb, like, clusters_shipped)->type_name("FILE");
   verb->add_flag("--brief", asked->brief, "few sizes, in some seconds: to see that it works");
   add_examples(*verb, {{"calibrate --brief --repeats 3 --output brief.toml", "one rank, few sizes"},
                        {"calibrate --brief --repeats 3 --output brief.toml --journal brief.journal",

@@ -44,9 +44,12 @@ int run(const Asked& a) {
 Verb capacity_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand("capacity", "how far it goes: the largest value of an axis that fits");
-  verb->add_option("STUDY", asked->study,
-                   "scenario file (TOML) with tables [space] and [capacity], or one that comes along")
-      ->transform([](const std::string& text) { return shipped_file(text, "studies"); })
+  takes_shipped(
+      *verb,
+      verb->add_option("STUDY", asked->study,
+                       "scenario file (TOML) with tables [space] and [capacity], or the name of one that comes "
+                       "along (tidemark list studies)"),
+      studies_shipped)
       ->required();
   add_json(*verb, asked->json);
   add_quiet(*verb, asked->loudness);

@@ -57,7 +57,7 @@ std::string bash_text(const CLI::App& app) {
   return fmt::format(R"bash(# Completion of tidemark in bash; zsh takes it after bashcompinit.
 _tidemark() {{
   local program=${{COMP_WORDS[0]}} verb=${{COMP_WORDS[1]}} before=${{COMP_WORDS[COMP_CWORD-1]}} word=${{COMP_WORDS[COMP_CWORD]}}
-  local options="" words=""
+  local options="" words="" kind=examples
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     COMPREPLY=($(compgen -W "{0} --help --version" -- "$word"))
@@ -68,13 +68,15 @@ _tidemark() {{
   case $verb,$before in
     *,--model) words=$("$program" list models 2> /dev/null | cut -d ' ' -f 1) ;;
     *,--cluster) words=$("$program" list clusters 2> /dev/null | cut -d ' ' -f 1) ;;
+    list,list) words=$("$program" list 2> /dev/null | cut -d ' ' -f 3) ;;
 {2}  esac
-  if [[ -n $words ]]; then
-    COMPREPLY=($(compgen -W "$words" -- "$word"))
-  elif [[ $word == -* ]]; then
+  if [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$options" -- "$word"))
+  elif [[ -n $words ]]; then
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
   elif [[ $before != -* && $verb != list ]]; then
-    COMPREPLY=($(compgen -W "$("$program" list examples 2> /dev/null | cut -d ' ' -f 1)" -- "$word") $(compgen -f -- "$word"))
+    [[ $verb != capacity ]] || kind=studies
+    COMPREPLY=($(compgen -W "$("$program" list $kind 2> /dev/null | cut -d ' ' -f 1)" -- "$word") $(compgen -f -- "$word"))
   fi
 }}
 complete -o default -F _tidemark tidemark

@@ -136,13 +136,12 @@ Verb convert_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb =
       app.add_subcommand("convert", "launch arguments and configurations of frameworks to a scenario, and back");
-  verb->add_option(
-          "FILES", asked->files,
-          "a shell script or arguments (Megatron-LM, torchtitan, deepspeed, accelerate), torchtitan's TOML, a "
-          "ds_config.json, accelerate's or Megatron-Bridge's YAML, TrainingArguments, or a scenario; several say "
-          "one training together")
-      ->transform([](const std::string& text) { return shipped_file(text, "examples"); })
-      ->required();
+  CLI::Option* files = verb->add_option(
+      "FILES", asked->files,
+      "a shell script or arguments (Megatron-LM, torchtitan, deepspeed, accelerate), torchtitan's TOML, a "
+      "ds_config.json, accelerate's or Megatron-Bridge's YAML, TrainingArguments, or a scenario; several say "
+      "one training together");
+  takes_shipped(*verb, files, examples_shipped)->required();
   verb->add_option("--to", asked->to, "scenario, megatron, torchtitan, deepspeed, accelerate or training-arguments")
       ->type_name("KIND");
   verb->add_option("--launcher", asked->launcher, "what starts it: torchrun, sbatch or mpirun")->type_name("NAME");

@@ -1,12 +1,14 @@
 #include "scenarios/cli/detail/job_options.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/detail/launch_options.hpp"
+#include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/io/quantity.hpp"
 
 namespace tidemark::cli {
@@ -87,10 +89,14 @@ TomlTable document_of(const JobOptions& o) {
   add(runtime, "name", o.runtime);
   if (!o.headroom.empty()) add(runtime, "headroom", text(asked_size("--headroom", o.headroom)));
 
-  add(document, "cluster", file_asked(o.cluster, "clusters", ".toml"));
+  std::vector<Problem> problems;
+  std::string model = named_in_scenario("--model", o.model, models_shipped, problems);
+  std::string cluster = named_in_scenario("--cluster", o.cluster, clusters_shipped, problems);
+  if (!problems.empty()) throw InputError(std::move(problems));
+  add(document, "cluster", std::move(cluster));
   add(document, "gpus", *o.gpus);
   add_table(document, "layout", std::move(layout));
-  add(document, "model", file_asked(o.model, "models", ".json"));
+  add(document, "model", std::move(model));
   add_table(document, "runtime", std::move(runtime));
   add_table(document, "train", std::move(train));
   return document;

@@ -1,22 +1,19 @@
 #include "scenarios/cli/detail/launch_options.hpp"
 
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::cli {
 
 bool LaunchOptions::any() const {
   return !model.empty() || !cluster.empty() || gpus || sequence || micro_batch || global_batch || !variables.empty();
-}
-
-std::string file_asked(const std::string& text, const char* folder, const char* ending) {
-  if (std::filesystem::exists(text)) return std::filesystem::absolute(text).string();
-  const std::filesystem::path shipped = std::filesystem::path(folder) / (text + ending);
-  if (std::filesystem::exists(data_root() / shipped)) return shipped.string();
-  return text;
 }
 
 ConvertAsked LaunchOptions::asked(std::vector<std::filesystem::path> files) const {
@@ -30,8 +27,10 @@ ConvertAsked LaunchOptions::asked(std::vector<std::filesystem::path> files) cons
                     .micro_batch = micro_batch,
                     .global_batch = global_batch,
                     .data_root = data_root()};
-  if (!model.empty()) made.model = file_asked(model, "models", ".json");
-  if (!cluster.empty()) made.cluster = file_asked(cluster, "clusters", ".toml");
+  std::vector<Problem> problems;
+  if (!model.empty()) made.model = named_in_scenario("--model", model, models_shipped, problems);
+  if (!cluster.empty()) made.cluster = named_in_scenario("--cluster", cluster, clusters_shipped, problems);
+  if (!problems.empty()) throw InputError(std::move(problems));
   for (const std::string& text : variables) {
     const std::size_t sign = text.find('=');
     if (sign == std::string::npos || sign == 0)

@@ -13,6 +13,7 @@
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/io/megatron_switches.hpp"
@@ -21,6 +22,7 @@
 #include "scenarios/io/scenario_keys.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/plan/capacity.hpp"
 
 namespace tidemark::cli {
 namespace {
@@ -37,18 +39,10 @@ struct Listed {
   Json json = Json::array();
 };
 
-std::vector<std::filesystem::path> files_in(const char* folder, const char* ending) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(data_root() / folder))
-    if (entry.path().extension() == ending) files.push_back(entry.path());
-  std::ranges::sort(files);
-  return files;
-}
-
 Listed models() {
   Listed all;
-  for (const std::filesystem::path& file : files_in("models", ".json")) {
-    const Model m = read_model(file);
+  for (const std::string& name : shipped_names(models_shipped)) {
+    const Model m = read_model(shipped_file(name, models_shipped));
     const std::string experts = m.experts ? fmt::format(", {} experts", m.experts->count) : "";
     all.text +=
         fmt::format("{:<20} {:<12} {:>3} layers, hidden {}{}\n", m.name, m.architecture, m.layers, m.hidden, experts);
@@ -63,11 +57,10 @@ Listed models() {
 
 Listed clusters() {
   Listed all;
-  for (const std::filesystem::path& file : files_in("clusters", ".toml")) {
-    const Cluster c = read_cluster(file);
-    all.text += fmt::format("{:<22} {} x {}, {}\n", file.stem().string(), c.node.devices, c.device.name,
-                            text(c.device.capacity));
-    all.json.push_back({{"name", file.stem().string()},
+  for (const std::string& name : shipped_names(clusters_shipped)) {
+    const Cluster c = read_cluster(shipped_file(name, clusters_shipped));
+    all.text += fmt::format("{:<22} {} x {}, {}\n", name, c.node.devices, c.device.name, text(c.device.capacity));
+    all.json.push_back({{"name", name},
                         {"device", c.device.name},
                         {"devices_per_node", c.node.devices},
                         {"capacity_bytes", c.device.capacity.count()}});
@@ -78,18 +71,29 @@ Listed clusters() {
 // Scenarios, as the questions take them by name.
 Listed examples() {
   Listed all;
-  for (const char* folder : {"examples", "examples/seeds"})
-    for (const std::filesystem::path& file : files_in(folder, ".toml")) {
-      const Scenario s = scenarios::read_scenario(file, data_root());
-      const std::string name = file.lexically_relative(data_root() / "examples").replace_extension().string();
-      const std::string runtime = s.runtime.name;
-      all.text += fmt::format("{:<40} {} on {} x {}, {}\n", name, s.model.name, s.gpus, s.cluster.device.name, runtime);
-      all.json.push_back({{"name", name},
-                          {"model", s.model.name},
-                          {"device", s.cluster.device.name},
-                          {"gpus", s.gpus},
-                          {"runtime", runtime}});
-    }
+  for (const std::string& name : shipped_names(examples_shipped)) {
+    const Scenario s = scenarios::read_scenario(shipped_file(name, examples_shipped), data_root());
+    const std::string runtime = s.runtime.name;
+    all.text += fmt::format("{:<40} {} on {} x {}, {}\n", name, s.model.name, s.gpus, s.cluster.device.name, runtime);
+    all.json.push_back({{"name", name},
+                        {"model", s.model.name},
+                        {"device", s.cluster.device.name},
+                        {"gpus", s.gpus},
+                        {"runtime", runtime}});
+  }
+  return all;
+}
+
+// What `capacity` takes by name.
+Listed studies() {
+  Listed all;
+  for (const std::string& name : shipped_names(studies_shipped)) {
+    const scenarios::Study study = scenarios::read_study(shipped_file(name, studies_shipped), data_root());
+    const std::string largest = study.space.axes[study.grows].name;
+    const std::string by = study.by ? study.space.axes[*study.by].name : "";
+    all.text += fmt::format("{:<28} largest {}{}\n", name, largest, by.empty() ? "" : ", by " + by);
+    all.json.push_back({{"name", name}, {"largest", largest}, {"by", by.empty() ? Json(nullptr) : Json(by)}});
+  }
   return all;
 }
 
@@ -122,25 +126,42 @@ Listed keys(bool switches) {
   return all;
 }
 
+struct Kind {
+  const char* name;
+  const char* says;
+  Listed (*list)();
+};
+constexpr std::array kinds{
+    Kind{"models", "names that --model takes, and scenarios", models},
+    Kind{"clusters", "names that --cluster takes, and scenarios", clusters},
+    Kind{"examples", "scenarios that questions take by name", examples},
+    Kind{"studies", "what capacity takes by name", studies},
+    Kind{"keys", "every key of a scenario file", [] { return keys(false); }},
+    Kind{"switches", "what [runtime.switches] takes of each framework", [] { return keys(true); }}};
+
+// The lists themselves.
+Listed lists() {
+  Listed all;
+  for (const Kind& kind : kinds) {
+    all.text += fmt::format("tidemark list {:<10} {}\n", kind.name, kind.says);
+    all.json.push_back({{"name", kind.name}, {"says", kind.says}});
+  }
+  return all;
+}
+
 int run(const Asked& asked) {
   check_outputs({{"--json", asked.json}}, {});
-  static const std::vector<std::string> kinds{"models", "clusters", "examples", "keys", "switches"};
-  Listed all;
-  if (asked.what == "models")
-    all = models();
-  else if (asked.what == "clusters")
-    all = clusters();
-  else if (asked.what == "examples")
-    all = examples();
-  else if (asked.what == "keys" || asked.what == "switches")
-    all = keys(asked.what == "switches");
-  else {
-    const std::string meant = nearest(asked.what, kinds);
+  const auto kind = std::ranges::find_if(kinds, [&](const Kind& its) { return its.name == asked.what; });
+  if (kind == kinds.end() && !asked.what.empty()) {
+    std::vector<std::string> names;
+    for (const Kind& its : kinds) names.emplace_back(its.name);
+    const std::string meant = nearest(asked.what, names);
     refuse("list", fmt::format("there is no list of {}", in_quotes(asked.what)),
-           meant.empty() ? one_of(kinds) + " would do" : fmt::format("did you mean {}?", meant));
+           meant.empty() ? one_of(names) + " would do" : fmt::format("did you mean {}?", meant));
   }
+  const Listed all = asked.what.empty() ? lists() : kind->list();
   answer(all.text, asked.json, [&] {
-    const Json json = {{"schema", "tidemark.list/1"}, {asked.what, all.json}};
+    const Json json = {{"schema", "tidemark.list/1"}, {asked.what.empty() ? "lists" : asked.what, all.json}};
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   });
   return yes;
@@ -151,10 +172,11 @@ int run(const Asked& asked) {
 Verb list_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand(
-      "list", "what there is: models, clusters, examples, keys of a scenario, switches of frameworks");
-  verb->add_option("WHAT", asked->what, "models, clusters, examples, keys or switches")->required();
+      "list", "what there is: models, clusters, examples, studies, keys of a scenario, switches of frameworks");
+  verb->add_option("WHAT", asked->what, "models, clusters, examples, studies, keys or switches");
   add_json(*verb, asked->json);
-  add_examples(*verb, {{"list models", "names that --model takes, and examples use"},
+  add_examples(*verb, {{"list", "the lists that there are"},
+                       {"list models", "names that --model takes, and examples use"},
                        {"list examples", "names that questions take"},
                        {"list keys", "every key of a scenario file"}});
   return {verb, [asked] { return run(*asked); }};

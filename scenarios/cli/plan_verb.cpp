@@ -238,9 +238,10 @@ int run(const Asked& a) {
 Verb plan_verb(CLI::App& app) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
-  verb->add_option("SPACE", asked->scenario,
-                   "scenario file (TOML), perhaps with a table [space], or the name of an example")
-      ->transform([](const std::string& text) { return shipped_file(text, "examples"); });
+  takes_shipped(*verb,
+                verb->add_option("SPACE", asked->scenario,
+                                 "scenario file (TOML), perhaps with a table [space], or the name of an example"),
+                examples_shipped);
   verb->add_option("--model", asked->model, "a config.json, or the name of one that comes along")->type_name("FILE");
   verb->add_option("--cluster", asked->cluster, "a cluster file, or the name of one that comes along")
       ->type_name("FILE");

@@ -104,12 +104,11 @@ int run(Asked& asked, const std::string& command) {
 Verb report_verb(CLI::App& app, const std::string& command) {
   const auto asked = std::make_shared<Asked>();
   CLI::App* verb = app.add_subcommand("report", "a page to look at and pass on: one HTML file that needs nothing else");
-  verb->add_option(
-          "FILE", asked->files,
-          "a scenario (TOML), several to lay them beside each other, or what plan, capacity, compare or validate "
-          "wrote with --json")
-      ->transform([](const std::string& text) { return shipped_file(text, "examples"); })
-      ->required();
+  CLI::Option* files = verb->add_option(
+      "FILE", asked->files,
+      "a scenario (TOML), several to lay them beside each other, or what plan, capacity, compare or validate "
+      "wrote with --json");
+  takes_shipped(*verb, files, examples_shipped)->required();
   verb->add_option("--measured", asked->measured,
                    "lay the scenario's prediction beside this memory snapshot or training log, as compare does")
       ->type_name("FILE");

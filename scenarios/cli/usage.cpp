@@ -1,15 +1,14 @@
 #include "scenarios/cli/detail/usage.hpp"
 
 #include <algorithm>
-#include <filesystem>
-#include <string_view>
-#include <system_error>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "scenarios/cli/output.hpp"
+#include "kernels/execute/mpi_farm.hpp"
+#include "scenarios/cli/other_names.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::cli {
@@ -30,10 +29,15 @@ InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
   const std::string called = &verb == &app ? "tidemark" : "tidemark " + verb.get_name();
   std::string hint = called + " --help says what it takes";
-  for (const std::string& word : app.remaining(true))
-    if (const std::string meant = nearest(word.substr(0, word.find('=')), names);
-        word.starts_with("--") && !meant.empty())
-      hint = fmt::format("did you mean {}?", meant);
+  for (const std::string& word : app.remaining(true)) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    const std::string flag = word.substr(0, word.find('='));
+    const std::string known = hint_of_flag(flag, names);
+    const std::string meant = flag.starts_with("--") ? nearest(flag, names) : "";
+    if (known.empty() && meant.empty()) continue;
+    hint = known.empty() ? fmt::format("did you mean {}?", meant) : known;
+    break;
+  }
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
   return InputError(Problem{.file = called, .message = std::move(message), .hint = std::move(hint)});
@@ -42,12 +46,22 @@ InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string verb = argv[1];
-  const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
-  if (std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* known) { return known->get_name() == verb; })) return;
-  throw InputError(Problem{.file = "tidemark",
-                           .message = fmt::format("there is no verb '{}'", verb),
-                           .hint = "predict, explain, estimate, plan, advise, capacity, compare, replay, validate, "
-                                   "calibrate, report, convert, list and completion are; see tidemark --help"});
+  std::vector<std::string> names;
+  for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(known->get_name());
+  if (std::ranges::find(names, verb) != names.end()) return;
+  const std::string all = fmt::format("{}; tidemark --help says what each answers", one_of(names));
+  std::string hint;
+  if (!verb.empty() && !not_there(verb, examples_shipped))
+    hint = fmt::format("did you mean tidemark predict {}? The question comes first: {}", verb, all);
+  else if (verb == "help" || verb == "version")
+    hint = fmt::format("did you mean tidemark --{}?", verb);
+  else if (const std::string meant = verb_meant(verb, names); !meant.empty())
+    hint = fmt::format("did you mean {}? tidemark {} --help shows examples of it", meant, meant);
+  else
+    hint = all;
+  throw InputError(
+      Problem{.file = "tidemark", .message = fmt::format("there is no question {}", in_quotes(verb)), .hint = hint});
 }
 
 void refuse_empty_texts(const CLI::App& app) {
@@ -64,24 +78,21 @@ void add_json(CLI::App& verb, std::string& file) {
       ->type_name("FILE");
 }
 
-std::string shipped_file(const std::string& text, const char* folder) {
-  std::error_code ignored;
-  if (text.empty() || text.find('.') == 0 || std::filesystem::exists(text, ignored)) return text;
-  const std::filesystem::path shipped = data_root() / folder / (text + ".toml");
-  return std::filesystem::exists(shipped, ignored) ? shipped.string() : text;
-}
-
-std::string as_typed(const std::string& file) {
-  const std::filesystem::path name = std::filesystem::path(file).lexically_relative(data_root() / "examples");
-  if (name.empty() || *name.begin() == "..") return file;
-  return std::filesystem::path(name).replace_extension().string();
+CLI::Option* takes_shipped(CLI::App& verb, CLI::Option* option, const Shipped& kind) {
+  option->transform([kind](const std::string& text) { return shipped_file(text, kind); });
+  verb.final_callback([option, kind] {
+    // Under mpirun ranks of several machines agree on what is missing where, and the first of them says it.
+    if (under_mpirun()) return;
+    for (const std::string& text : option->results())
+      if (const std::optional<Problem> problem = not_there(text, kind)) throw InputError(*problem);
+  });
+  return option;
 }
 
 CLI::Option* add_scenario(CLI::App& verb, std::string& file, const std::string& what) {
-  return verb
-      .add_option("SCENARIO", file, what + ", or the name of an example that comes along (tidemark list examples)")
-      ->transform([](const std::string& text) { return shipped_file(text, "examples"); })
-      ->required();
+  CLI::Option* option =
+      verb.add_option("SCENARIO", file, what + ", or the name of an example that comes along (tidemark list examples)");
+  return takes_shipped(verb, option, examples_shipped)->required();
 }
 
 void add_quiet(CLI::App& verb, Loudness& loudness) {

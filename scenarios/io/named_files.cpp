@@ -41,25 +41,19 @@ std::vector<std::string> files_in(const std::filesystem::path& folder, const std
   return found;
 }
 
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
 // Of the files that come along as `key`s, those that a name without a folder may mean ("h100"), or all.
 std::vector<std::string> shipped_files(std::string_view key, const std::string& name, const ScenarioFolders& folders) {
   const std::filesystem::path kind = std::string(key) + "s";
-  const std::string asked = lower(std::filesystem::path(name).filename().stem().string());
-  std::vector<std::string> all = files_in(folders.data_root / kind, kind), alike, stems;
-  for (const std::string& file : all) {
-    stems.push_back(lower(std::filesystem::path(file).stem().string()));
-    if (!asked.empty() && stems.back().starts_with(asked)) alike.push_back(file);
-  }
-  if (!alike.empty()) return alike;
-  const auto meant = std::find(stems.begin(), stems.end(), nearest(asked, stems));
-  if (meant != stems.end()) return {all[static_cast<std::size_t>(meant - stems.begin())]};
-  return all;
+  std::vector<std::string> all = files_in(folders.data_root / kind, kind), near;
+  std::string asked = std::filesystem::path(name).filename().string();
+  for (const std::string_view ending : {".json", ".toml"})
+    if (asked.ends_with(ending)) asked.resize(asked.size() - ending.size());
+  std::vector<std::string> stems;
+  for (const std::string& file : all) stems.push_back(std::filesystem::path(file).stem().string());
+  const std::vector<std::string> meant = near_names(asked, stems);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (std::ranges::find(meant, stems[i]) != meant.end()) near.push_back(all[i]);
+  return near.empty() ? all : near;
 }
 
 }  // namespace
@@ -96,8 +90,7 @@ std::string hint_for_file(std::string_view key, const std::string& name, const S
   for (const std::string& file : shipped_files(key, name, folders)) shipped.push_back(in_quotes(file));
   constexpr std::size_t most_shown = 12;
   if (shipped.size() <= most_shown) return shipped.empty() ? "" : one_of(shipped) + " would do";
-  return fmt::format("{} files come along in {}", shipped.size(),
-                     (folders.data_root / (std::string(key) + "s")).string());
+  return fmt::format("tidemark list {}s tells the {} that come along", key, shipped.size());
 }
 
 }  // namespace tidemark::scenarios

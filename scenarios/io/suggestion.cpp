@@ -33,6 +33,23 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+/// Letters and digits alone, small.
+std::string letters_and_digits(std::string_view text) {
+  std::string kept;
+  for (const char c : text) {
+    if (c >= 'A' && c <= 'Z') kept += static_cast<char>(c - 'A' + 'a');
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) kept += c;
+  }
+  return kept;
+}
+
+/// "gpt" of "GPT-neo", small.
+std::string first_letters(std::string_view text) {
+  const auto is_letter = [](char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); };
+  const auto end = std::ranges::find_if_not(text, is_letter);
+  return letters_and_digits(text.substr(0, static_cast<std::size_t>(end - text.begin())));
+}
+
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
 
 }  // namespace
@@ -49,6 +66,36 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     found = candidate;
   }
   return found;
+}
+
+std::vector<std::string> near_names(std::string_view word, const std::vector<std::string>& names) {
+  if (word.size() > longest_shown) return {};
+  const std::string asked = letters_and_digits(word);
+  constexpr std::size_t shortest_part = 3;  // letters that two names share by chance
+  if (asked.size() < shortest_part) return {};
+  std::vector<std::string> bare;
+  std::size_t least = std::max<std::size_t>(1, asked.size() / 4);
+  for (const std::string& name : names) {
+    bare.push_back(letters_and_digits(name));
+    least = std::min(least, edit_distance(asked, bare.back()));
+  }
+  const auto where = [&](const auto& is_near) {
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (bare[i].size() >= shortest_part && is_near(bare[i])) found.push_back(names[i]);
+    return found;
+  };
+  const auto has = [](const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; };
+  const std::string letters = first_letters(word);
+  for (const std::vector<std::string>& found : std::vector<std::vector<std::string>>{
+           where([&](const std::string& name) { return name == asked; }),
+           where([&](const std::string& name) { return name.starts_with(asked) || asked.starts_with(name); }),
+           where([&](const std::string& name) { return has(name, asked) || has(asked, name); }),
+           where([&](const std::string& name) { return edit_distance(asked, name) == least; }),
+           where(
+               [&](const std::string& name) { return letters.size() >= shortest_part && name.starts_with(letters); })})
+    if (!found.empty()) return found;
+  return {};
 }
 
 std::string one_of(const std::vector<std::string>& alternatives) {

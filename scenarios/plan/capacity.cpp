@@ -35,7 +35,12 @@ std::int64_t number_in(const Space& whole, const Space& pinned, std::int64_t can
 Study study_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders) {
   Problems problems(file.string());
   TomlReader top(&document, {}, "", problems);
-  TomlReader table = top.table("capacity", Presence::Required);
+  if (!top.has("capacity"))
+    problems.add(
+        {}, "capacity is missing",
+        "a table [capacity] says which axis of [space] grows, as in largest = \"train.sequence_length\"; tidemark "
+        "list studies tells of files to copy");
+  TomlReader table = top.table("capacity");
   const std::optional<std::string> largest =
       table.string("largest", table.present() ? Presence::Required : Presence::Optional);
   const std::optional<std::string> by = table.string("by");

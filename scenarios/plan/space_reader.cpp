@@ -66,7 +66,9 @@ void add_offloaded_layers(Space& space) {
   const KeyPath switched{"runtime", "switches", "cpu-offloading-num-layers"};
   const TomlValue* const asked = value_at(space.base, switched);
   const std::vector<FurtherAxis> further = further_axes(space);
-  const Axis& known = std::ranges::find(further, "offload", &FurtherAxis::name)->axis;
+  const auto offload = std::ranges::find(further, "offload", &FurtherAxis::name);
+  if (offload == further.end()) return;  // the runtime has nothing to offload, or is none
+  const Axis& known = offload->axis;
   const AxisValue& most = known.values.back();
   const bool of_layers = most.text.starts_with("activations of ");
   for (Axis& axis : space.axes)

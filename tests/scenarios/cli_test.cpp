@@ -124,8 +124,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
   EXPECT_EQ(run("foretell").err,
-            "tidemark: error: there is no verb 'foretell'\n  hint: predict, explain, estimate, plan, advise, capacity, "
-            "compare, replay, validate, calibrate, report, convert, list and completion are; see tidemark --help\n");
+            "tidemark: error: there is no question \"foretell\"\n  hint: predict, explain, compare, validate, calibrate, "
+            "replay, plan, advise, capacity, estimate, report, convert, list or completion; tidemark --help says what each "
+            "answers\n");
 }
 
 // A snapshot of one small segment with one block.

@@ -29,6 +29,22 @@ TEST(Suggestion, FindsTheNearestWord) {
   EXPECT_EQ(nearest("", {"a"}), "");
 }
 
+TEST(Suggestion, FindsNamesThatAreGivenInPartOrOtherwise) {
+  using Names = std::vector<std::string>;
+  const Names models{"gpt-oss-20b",   "gpt2",         "gpt2-xl",      "llama-2-70b",
+                     "llama-3.1-70b", "llama-3.1-8b", "mixtral-8x7b", "qwen3-8b"};
+  EXPECT_EQ(near_names("Llama_3.1_8B", models), Names{"llama-3.1-8b"});
+  EXPECT_EQ(near_names("GPT-2", models), Names{"gpt2"}) << "the word itself, and not all that begin with it";
+  EXPECT_EQ(near_names("llama3", models), (Names{"llama-3.1-70b", "llama-3.1-8b"}));
+  EXPECT_EQ(near_names("llama-3.1-8b-instruct", models), Names{"llama-3.1-8b"});
+  EXPECT_EQ(near_names("8x7b", models), Names{"mixtral-8x7b"});
+  EXPECT_EQ(near_names("lama-3.1-70b", models), Names{"llama-3.1-70b"});
+  EXPECT_EQ(near_names("gpt-neo-1t", models), (Names{"gpt-oss-20b", "gpt2", "gpt2-xl"})) << "others of the name";
+  EXPECT_EQ(near_names("banana", models), Names{});
+  EXPECT_EQ(near_names("70", models), Names{}) << "two letters are in many names";
+  EXPECT_EQ(near_names("", models), Names{});
+}
+
 TEST(Suggestion, ListsAlternatives) {
   EXPECT_EQ(one_of({}), "");
   EXPECT_EQ(one_of({"1"}), "1");

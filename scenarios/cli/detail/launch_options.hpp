@@ -25,9 +25,6 @@ struct LaunchOptions {
 
 void add_launch_options(CLI::App& verb, LaunchOptions& options);
 
-/// A name alone is one of the files that come along; anything else is a path from here.
-[[nodiscard]] std::string file_asked(const std::string& text, const char* folder, const char* ending);
-
 /// What became of an input that is not a key of the scenario, as lines.
 [[nodiscard]] std::string remarks_text(const std::vector<Remark>& remarks, bool all);
 

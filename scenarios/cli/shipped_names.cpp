@@ -1,0 +1,95 @@
+#include "scenarios/cli/shipped_names.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/output.hpp"
+#include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/text_file.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+}  // namespace
+
+std::vector<std::string> shipped_names(const Shipped& kind) {
+  std::vector<std::string> names, deeper;
+  std::error_code ignored;
+  const std::filesystem::path folder = data_root() / kind.folder;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, ignored)) {
+    if (entry.path().extension() != kind.ending) continue;
+    std::filesystem::path name = entry.path().lexically_relative(folder);
+    name.replace_extension();
+    (name.has_parent_path() ? deeper : names).push_back(name.string());
+  }
+  std::ranges::sort(names);
+  std::ranges::sort(deeper);
+  names.insert(names.end(), deeper.begin(), deeper.end());
+  return names;
+}
+
+std::string shipped_file(const std::string& text, const Shipped& kind) {
+  if (text.empty() || text.find('.') == 0 || is_there(text)) return text;
+  const std::filesystem::path shipped = data_root() / kind.folder / (text + kind.ending);
+  return is_there(shipped) ? shipped.string() : text;
+}
+
+std::string hint_of_names(const std::string& text, const Shipped& kind) {
+  // "meta-llama/Llama-3.1-8B", "llama-3.1-8b.json", "models/llama-3.1-8b": the name is what is left.
+  std::string asked = std::filesystem::path(text).filename().string();
+  for (const std::string_view ending : {".json", ".toml"})
+    if (asked.ends_with(ending)) asked.resize(asked.size() - ending.size());
+  const std::vector<std::string> near = near_names(asked, shipped_names(kind));
+  const std::string list = fmt::format("tidemark list {}", kind.folder);
+  return near.empty() ? fmt::format("{} tells those that come along", list)
+                      : fmt::format("did you mean {}? {} tells all", one_of(near), list);
+}
+
+std::optional<Problem> not_there(const std::string& text, const Shipped& kind) {
+  if (text.empty() || is_there(shipped_file(text, kind))) return std::nullopt;
+  if (kind.folder == std::string_view(studies_shipped.folder) && is_there(shipped_file(text, examples_shipped)))
+    return Problem{
+        .file = text,
+        .message = "is a scenario that comes along, and no study: it has no tables [space] and [capacity]",
+        .hint = fmt::format("{} is one, and its file can be copied and changed; tidemark list studies tells all",
+                            shipped_names(kind).back())};
+  try {
+    static_cast<void>(read_text(text));
+  } catch (const InputError& error) {
+    Problem problem = error.problems().front();
+    const std::string names = hint_of_names(text, kind);
+    problem.hint = problem.hint.empty() ? names : fmt::format("{} {}", problem.hint, names);
+    return problem;
+  }
+  return std::nullopt;
+}
+
+std::string named_in_scenario(const std::string& option, const std::string& text, const Shipped& kind,
+                              std::vector<Problem>& problems) {
+  if (is_there(text)) return std::filesystem::absolute(text).string();
+  const std::filesystem::path shipped = std::filesystem::path(kind.folder) / (text + kind.ending);
+  if (is_there(data_root() / shipped)) return shipped.string();
+  if (!is_there(data_root() / text))
+    problems.push_back(
+        {.file = option,
+         .message = fmt::format("{} is neither a file nor a {} that comes along", in_quotes(text), kind.what),
+         .hint = hint_of_names(text, kind)});
+  return text;
+}
+
+std::string as_typed(const std::string& file) {
+  const std::filesystem::path name = std::filesystem::path(file).lexically_relative(data_root() / "examples");
+  if (name.empty() || *name.begin() == "..") return file;
+  return std::filesystem::path(name).replace_extension().string();
+}
+
+}  // namespace tidemark::cli
