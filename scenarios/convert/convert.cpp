@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -175,6 +176,11 @@ class Conversion {
                   .message = "starts no training that is known here",
                   .hint = "torchrun … pretrain_gpt.py, deepspeed …, accelerate launch …, or its arguments alone"});
     if (line->gpus && !asked_.gpus) draft_.set("gpus", *line->gpus, line->place);
+    for (const ShellWord& word : line->unread)
+      if (draft_.find("gpus") != nullptr)
+        draft_.remark(RemarkKind::NoMatter, word.unknown, "the launcher's: on how many GPUs is said", word.place);
+      else
+        not_read(word, "; --gpus says on how many GPUs");
     for (const auto& [name, value] : script.exported)
       if (matters(name))
         draft_.set("runtime.environment." + name, value);
@@ -183,8 +189,28 @@ class Conversion {
     read_arguments(*line);
   }
 
+  // What the script gives on and does not say itself.
+  void not_read(const ShellWord& word, std::string_view besides = "") {
+    const std::string& its = word.unknown;
+    std::size_t end = 0;
+    const std::size_t begin = its.starts_with("${") ? 2 : 1;
+    while (begin + end < its.size() &&
+           (std::isalnum(static_cast<unsigned char>(its[begin + end])) != 0 || its[begin + end] == '_'))
+      ++end;
+    const std::string name = its.starts_with('$') ? its.substr(begin, end) : "";
+    draft_.remark(RemarkKind::NotExpressed, its,
+                  name.empty()
+                      ? fmt::format("only running it would tell which arguments these are{}", besides)
+                      : fmt::format("is assigned nowhere, so that its arguments are not read: --set {0}=\"…\" says "
+                                    "them, --set {0}= that there are none{1}",
+                                    name, besides),
+                  word.place);
+  }
+
   void read_arguments(const LaunchLine& line) {
-    std::vector<TomlKey> flags = flags_of(line.arguments);
+    std::vector<ShellWord> unread;
+    std::vector<TomlKey> flags = flags_of(line.arguments, unread);
+    for (const ShellWord& word : unread) not_read(word);
     const auto has = [&](std::initializer_list<std::string_view> any) {
       return std::ranges::any_of(
           flags, [&](const TomlKey& flag) { return std::ranges::find(any, std::string_view(flag.name)) != any.end(); });
@@ -193,17 +219,46 @@ class Conversion {
                        has({"job.config_file", "job.config-file", "model.flavor"}) ||
                        std::ranges::any_of(flags, [](const TomlKey& f) { return f.name.starts_with("training."); });
     if (titan) return read_titan_arguments(std::move(flags));
-    if (has({"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"})) {
+    const bool trains = line.program.starts_with("pretrain_") && !flags.empty();
+    if (trains || has({"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"})) {
       from_ = Dialect::Megatron;
       Given given(std::move(flags), "--", draft_);
       return read_megatron(given, models_, draft_);
     }
+    flags = underscored(std::move(flags));
+    if (!has_training_arguments(flags)) refuse_unknown(line, unread);
     from_ = Dialect::TrainingArguments;
     read_launcher(line);
-    flags = underscored(std::move(flags));
     Given given(std::move(flags), "--", draft_);
     drop_unknown(given);
     read_training_arguments(given, models_, draft_);
+  }
+
+  // Flags that scripts around transformers' Trainer have, one of them at least.
+  static bool has_training_arguments(const std::vector<TomlKey>& flags) {
+    return std::ranges::any_of(flags, [](const TomlKey& flag) {
+      constexpr auto telling =
+          std::to_array<std::string_view>({"model_name_or_path", "output_dir", "per_device_train_batch_size",
+                                           "gradient_accumulation_steps", "deepspeed", "fsdp", "num_train_epochs",
+                                           "max_steps", "gradient_checkpointing", "learning_rate", "dataset_name"});
+      return std::ranges::find(telling, flag.name) != telling.end();
+    });
+  }
+
+  [[noreturn]] void refuse_unknown(const LaunchLine& line, const std::vector<ShellWord>& unread) const {
+    std::string words;
+    for (const ShellWord& word : unread) words += (words.empty() ? "" : ", ") + word.unknown;
+    const Place place = unread.empty() ? line.place : unread.front().place;
+    throw InputError(Problem{
+        .file = draft_.file,
+        .line = place.line,
+        .column = place.column,
+        .message = unread.empty()
+                       ? fmt::format("{} has no argument of a framework that is known here", in_quotes(line.program))
+                       : fmt::format("{} takes its arguments from {}, which the script does not say",
+                                     in_quotes(line.program), words),
+        .hint = unread.empty() ? "Megatron-LM's, torchtitan's and TrainingArguments' are: tidemark convert --help"
+                               : "say them with --set NAME=\"…\""});
   }
 
   // HfArgumentParser gives what only running the script tells no number: it is told, unless it is of no matter.

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/convert/launch_line.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/suggestion.hpp"
 
@@ -180,7 +181,10 @@ void Given::tell(RemarkKind kind, std::string_view name, std::string why) {
   if (key == nullptr) return;
   taken_.emplace(name);
   const bool bare = std::get_if<bool>(&key->value.value) != nullptr && prefix_ == "--";
-  const std::string value = scenarios::text(key->value);
+  // What only running a script would tell stands as the script writes it.
+  const auto* text = std::get_if<std::string>(&key->value.value);
+  const bool unknown = text != nullptr && text->starts_with(unknown_value);
+  const std::string value = unknown ? text->substr(unknown_value.size()) : scenarios::text(key->value);
   draft_->remark(kind, bare ? prefix_ + key->name : fmt::format("{}{} = {}", prefix_, key->name, value), std::move(why),
                  key->value.place);
 }

@@ -71,6 +71,7 @@ class Given {
   [[nodiscard]] bool has(std::string_view name) const;
   /// "auto": transformers and accelerate see to it.
   [[nodiscard]] bool left_to_others(std::string_view name) const;
+  [[nodiscard]] bool is_taken(std::string_view name) const { return taken_.contains(name); }
   [[nodiscard]] Place place(std::string_view name) const;
   [[nodiscard]] const std::vector<TomlKey>& keys() const { return keys_; }
   [[nodiscard]] Draft& draft() const { return *draft_; }

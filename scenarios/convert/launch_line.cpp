@@ -29,6 +29,19 @@ bool is_flag(const ShellWord& word) {
   return std::isdigit(static_cast<unsigned char>(word.text[1])) == 0 && word.text[1] != '.';
 }
 
+/// Whether it stands for arguments, and not for one value: an array, what a file holds, or what its name says.
+bool is_arguments(const ShellWord& word) {
+  if (!word.is_any_words()) return false;
+  const std::string& its = word.unknown;
+  if (its.find("[@]") != std::string::npos || its.find("[*]") != std::string::npos) return true;
+  if (its.starts_with("$(cat ") || its.starts_with("$(<")) return true;
+  std::string name = its;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::any_of(std::array{"arg", "opt", "flag", "param", "extra"}, [&](const char* part) {
+    return !name.starts_with("$(") && name.find(part) != std::string::npos;
+  });
+}
+
 /// Flags of launchers that take no value.
 bool alone(std::string_view flag) {
   constexpr std::array<std::string_view, 20> flags{
@@ -69,13 +82,31 @@ class Line {
         if (name == "accelerate" && i + 1 < words_.size() && words_[i + 1].text == "launch") ++i;
         continue;
       }
-      if (!is_flag(words_[i]) || line_.launcher.empty()) continue;
-      i = launcher_flag(i);
+      if (line_.launcher.empty()) continue;
+      if (words_[i].is_any_words()) {
+        line_.unread.push_back(words_[i]);
+        beginning_ = beginning_.value_or(i);
+      }
+      if (is_flag(words_[i])) i = launcher_flag(i);
     }
-    return std::nullopt;
+    return hidden_program();
   }
 
  private:
+  // The program where only running the script would tell which: torchrun … $SCRIPT --num-layers 32.
+  std::optional<LaunchLine> hidden_program() {
+    std::size_t i = beginning_.value_or(words_.size());
+    while (i < words_.size() && (!words_[i].is_any_words() || is_arguments(words_[i]))) ++i;
+    if (i == words_.size()) return std::nullopt;
+    const auto same = [&](const ShellWord& word) { return word.unknown == words_[i].unknown; };
+    line_.unread.erase(std::ranges::find_if(line_.unread, same), line_.unread.end());
+    line_.program = words_[i].unknown;
+    line_.place = words_[i].place;
+    line_.arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1, words_.end());
+    line_.gpus = devices();
+    return line_;
+  }
+
   std::size_t launcher_flag(std::size_t i) {
     const ShellWord& word = words_[i];
     const std::size_t sign = word.text.find('=');
@@ -88,7 +119,7 @@ class Line {
     };
     if (sign != std::string::npos) {
       add(word, word.text.substr(sign + 1));
-    } else if (!alone(name) && i + 1 < words_.size() && !is_flag(words_[i + 1])) {
+    } else if (!alone(name) && i + 1 < words_.size() && !is_flag(words_[i + 1]) && !is_arguments(words_[i + 1])) {
       // Some take no value; a program is none.
       const std::string next = base(words_[i + 1].text);
       if (next.ends_with(".py") || launches(next) || next.starts_with("python")) return i;
@@ -154,6 +185,7 @@ class Line {
   const ShellScript& script_;
   LaunchLine line_;
   std::vector<TomlKey> unknown_;
+  std::optional<std::size_t> beginning_;  // of what may be the program, or arguments of the launcher
   bool launched_ = false;
 };
 
@@ -173,16 +205,18 @@ std::optional<LaunchLine> launch_line(const ShellScript& script, const std::stri
   return std::nullopt;
 }
 
-std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments) {
+std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments, std::vector<ShellWord>& unread) {
   std::vector<TomlKey> flags;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const ShellWord& word = arguments[i];
+    if (word.is_any_words()) unread.push_back(word);
     if (!word.text.starts_with("--") || word.text.size() < 3) continue;
     const std::size_t sign = word.text.find('=');
     TomlKey flag{word.text.substr(2, sign == std::string::npos ? sign : sign - 2), word.place, {true, word.place}};
     std::vector<ShellWord> values;
     if (sign != std::string::npos) values.push_back({word.text.substr(sign + 1), word.place, word.unknown});
-    while (sign == std::string::npos && i + 1 < arguments.size() && !is_flag(arguments[i + 1]))
+    while (sign == std::string::npos && i + 1 < arguments.size() && !is_flag(arguments[i + 1]) &&
+           !is_arguments(arguments[i + 1]))
       values.push_back(arguments[++i]);
     std::vector<TomlValue> list;
     std::string unknown;

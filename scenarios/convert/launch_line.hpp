@@ -17,6 +17,7 @@ struct LaunchLine {
   std::string launcher;                 ///< "torchrun", "srun", "accelerate", … ; empty: the program itself
   std::string program;                  ///< "pretrain_gpt.py", "torchtitan.train"
   std::vector<TomlKey> launcher_flags;  ///< with '_' as '-'
+  std::vector<ShellWord> unread;        ///< given to the launcher, and known to nobody: "$DISTRIBUTED_ARGS"
   std::vector<ShellWord> arguments;     ///< of the program
   std::optional<std::int64_t> gpus;     ///< as far as the launcher says
   Place place;
@@ -28,7 +29,9 @@ struct LaunchLine {
 /// Begins the text that stands for a value which only running the script would tell.
 inline constexpr std::string_view unknown_value = "\x01";
 
-/// Arguments as a table: a flag without a value is true, one with several a list.
-[[nodiscard]] std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments);
+/// Arguments as a table: a flag without a value is true, one with several a list. What may be any number of flags goes
+/// to `unread`: arrays that are assigned nowhere, variables that no flag takes for its value, or are called so
+/// ("$EXTRA_ARGS").
+[[nodiscard]] std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments, std::vector<ShellWord>& unread);
 
 }  // namespace tidemark::scenarios

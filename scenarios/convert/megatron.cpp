@@ -77,7 +77,10 @@ class Reader {
     read_layout();
     read_context();
     read_optimizer();
-    if (flags_.text("transformer-impl") == "local") set("train.attention", std::string("local"), "transformer-impl");
+    if (flags_.text("transformer-impl") == "local") {
+      set("train.attention", std::string("local"), "transformer-impl");
+      if (on("apply-layernorm-1p")) set("runtime.switches.apply-layernorm-1p", true, "apply-layernorm-1p");
+    }
     read_tokenizer();
     read_experts();
   }
@@ -101,8 +104,10 @@ class Reader {
           flags_.tell(RemarkKind::NoMatter, key.name, "asks for nothing");
         else
           flags_.tell(RemarkKind::NotExpressed, key.name, fmt::format("{} not modelled yet", its->why));
-      } else {
-        (void)flags_.take(key.name);
+      } else if (!flags_.is_taken(key.name)) {
+        // What nothing above asked for repeats what is said of model or layout: the scenario's reader holds it to that.
+        if (const TomlValue* value = flags_.take(key.name))
+          draft_.set("runtime.switches." + key.name, value->value, value->place);
       }
     }
     flags_.refuse_the_rest("is not a flag of Megatron's that is known here");

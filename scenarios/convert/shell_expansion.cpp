@@ -182,12 +182,13 @@ void ShellExpansion::parameter(const ShellCursor& text, ShellFields& fields, con
   }
   if (!rest.empty() && !rest.starts_with(":?") && !rest.starts_with('?'))
     return add_unknown(fields, "${" + inside + "}", place);
-  if (value == nullptr) return add_unknown(fields, "$" + its.name, place);
+  if (value == nullptr) return add_unknown(fields, its.all ? "${" + inside + "}" : "$" + its.name, place);
   if (!its.all && value->array) {
     if (!value->words.empty()) add_value(fields, {{value->words.front()}}, quoted, true, place);
     return;
   }
-  add_value(fields, *value, quoted, each, place);
+  // One text where an array is meant was said from outside: its words.
+  add_value(fields, *value, quoted && !(its.all && !value->array), each, place);
 }
 
 // Between double quotes, the first of which is read.

@@ -16,6 +16,9 @@ struct ShellWord {
   std::string text;
   Place place;
   std::string unknown = {};  ///< "$(hostname)", "$NNODES"; empty where everything is known
+
+  /// Whether only running something would tell how many words it is: "$EXTRA_ARGS" may be some, or none.
+  [[nodiscard]] bool is_any_words() const { return text == "?" && !unknown.empty(); }
 };
 
 struct ShellScript {

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // A word as a shell takes it.
-std::string quoted(const std::string& word) {
+std::string shell_quoted(const std::string& word) {
   constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+./:,@%";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
   std::string made = "'";
@@ -53,50 +55,68 @@ std::string program_of(Dialect dialect) {
   return {};
 }
 
-/// The head of a batch script, and what comes before the program.
+/// The head of a script, and what comes before the program and its arguments, and behind them.
 struct Start {
-  std::string head, line;
+  std::string head, line, end = {};
 };
 
+constexpr std::string_view first_host = "$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)";
+
+// One launcher on each node, whatever starts those: torchrun finds the others by its rendezvous, and tells ranks who
+// they are by the variables that frameworks read, which neither srun nor mpirun sets.
 Start start_of(const Scenario& s, Dialect dialect, Launcher launcher) {
   const auto [nodes, each] = machines_of(s);
+  const bool slurm = launcher == Launcher::Sbatch;
   std::string run = fmt::format("torchrun --nnodes {} --nproc-per-node {}", nodes, each);
-  if (dialect == Dialect::Accelerate) run = "accelerate launch --config_file accelerate.yaml";
-  if (nodes > 1 && launcher != Launcher::Sbatch && dialect != Dialect::Accelerate)
-    run += " --rdzv-backend c10d --rdzv-endpoint HOST:29500";
-  switch (launcher) {
-    case Launcher::Torchrun:
-      return {"#!/bin/bash\n", run};
-    case Launcher::Sbatch:
-      return {fmt::format("#!/bin/bash\n#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node={}\n",
-                          nodes, each),
-              nodes > 1 && dialect != Dialect::Accelerate
-                  ? fmt::format("srun {} --rdzv-backend c10d --rdzv-endpoint \"$(scontrol show hostnames "
-                                "\"$SLURM_JOB_NODELIST\" | head -n 1)\":29500",
-                                run)
-                  : "srun " + run};
-    case Launcher::Mpirun:
-      return {"#!/bin/bash\n", fmt::format("mpirun -np {} --map-by ppr:{}:node python", s.gpus, each)};
+  if (nodes > 1)
+    run += fmt::format(" --rdzv-backend c10d --rdzv-endpoint {}:29500",
+                       slurm ? fmt::format("\"{}\"", first_host) : "HOST");
+  Start made{"#!/bin/bash\n", run};
+  if (dialect == Dialect::Accelerate) {
+    made.line = "accelerate launch --config_file accelerate.yaml";
+    // Its launcher takes a node's number from its file unless it is told.
+    if (nodes > 1)
+      made.line += fmt::format(" --machine_rank {} --main_process_ip {} --main_process_port 29500",
+                               slurm                          ? "\\$SLURM_NODEID"
+                               : launcher == Launcher::Mpirun ? "\\$OMPI_COMM_WORLD_RANK"
+                                                              : "RANK",
+                               slurm ? first_host : "HOST");
+    if (nodes > 1 && s.runtime.name == "deepspeed") made.line += " --deepspeed_multinode_launcher standard";
+    if (nodes > 1 && launcher != Launcher::Torchrun) made.line = "bash -c \"" + made.line, made.end = "\"";
   }
-  return {};
+  if (launcher == Launcher::Mpirun) made.line = fmt::format("mpirun -np {} --map-by ppr:1:node {}", nodes, made.line);
+  if (slurm) made.line = "srun " + made.line;
+  return made;
+}
+
+// What sbatch is told: whole nodes with all their cores, where they are.
+std::vector<std::string> batch_options(const Scenario& s) {
+  const auto [nodes, each] = machines_of(s);
+  std::vector<std::string> options{fmt::format("--nodes={}", nodes), "--ntasks-per-node=1",
+                                   fmt::format("--gpus-per-node={}", each)};
+  if (each == s.cluster.node.devices) options.emplace_back("--exclusive");
+  return options;
 }
 
 std::string exports_of(const Scenario& s) {
   std::string text;
   const Json runtime = Json::parse(scenario_json(s, -1)).at("runtime");
   for (const auto& [name, value] : runtime.at("environment").items())
-    text += fmt::format("export {}={}\n", name, quoted(value.get<std::string>()));
+    text += fmt::format("export {}={}\n", name, shell_quoted(value.get<std::string>()));
   if (!s.runtime.allocator.empty())
-    text += fmt::format("export PYTORCH_CUDA_ALLOC_CONF={}\n", quoted(s.runtime.allocator));
+    text += fmt::format("export PYTORCH_CUDA_ALLOC_CONF={}\n", shell_quoted(s.runtime.allocator));
   return text;
 }
 
 std::string megatron_script(const Scenario& s, Launcher launcher) {
   const Start start = start_of(s, Dialect::Megatron, launcher);
-  std::string text = start.head + exports_of(s) + "\n" + start.line + " " + program_of(Dialect::Megatron);
+  std::string text = start.head;
+  if (launcher == Launcher::Sbatch)
+    for (const std::string& option : batch_options(s)) text += fmt::format("#SBATCH {}\n", option);
+  text += exports_of(s) + "\n" + start.line + " " + program_of(Dialect::Megatron);
   for (const std::vector<std::string>& argument : megatron_arguments(s)) {
     text += " \\\n ";
-    for (const std::string& word : argument) text += ' ' + quoted(word);
+    for (const std::string& word : argument) text += ' ' + shell_quoted(word);
   }
   return text + '\n';
 }
@@ -130,7 +150,11 @@ Written written(const Scenario& scenario, Dialect dialect, Launcher launcher, co
     std::ranges::replace(exports, '\n', ' ');
     for (std::size_t at = exports.find("export "); at != std::string::npos; at = exports.find("export "))
       exports.erase(at, 7);
-    made.launch = exports + start_of(scenario, dialect, launcher).line + ' ' + program_of(dialect);
+    const Start start = start_of(scenario, dialect, launcher);
+    std::string line = start.line + ' ' + program_of(dialect) + start.end;
+    if (launcher == Launcher::Sbatch)
+      line = fmt::format("sbatch {} --wrap {}", fmt::join(batch_options(scenario), " "), shell_quoted(line));
+    made.launch = exports + line;
   }
   made.remarks = differences(scenario, dialect, made.text, {model, cluster, data_root});
   return made;

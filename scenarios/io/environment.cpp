@@ -16,12 +16,31 @@
 namespace tidemark::scenarios {
 namespace {
 
-/// Variables that leave memory as it is, whatever their value.
-constexpr auto harmless = std::to_array<std::string_view>(
-    {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "HF_HOME",
-     "LOGLEVEL", "MASTER_ADDR", "MASTER_PORT", "MKL_NUM_THREADS", "NVTE_DEBUG", "NVTE_DEBUG_LEVEL", "OMP_NUM_THREADS",
-     "PYTHONPATH", "PYTHONUNBUFFERED", "TOKENIZERS_PARALLELISM", "TORCH_DISTRIBUTED_DEBUG",
-     "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_SHOW_CPP_STACKTRACES", "UB_SKIPMC"});
+/// Variables that leave memory as it is, whatever their value. NVTE_…_SM_MARGIN: so many multiprocessors Transformer
+/// Engine's norms leave to others (pytorch/module/layernorm_linear.py, common/normalization/), which are bound by
+/// memory.
+constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_MAX_CONNECTIONS",
+                                                           "CUDA_DEVICE_ORDER",
+                                                           "CUDA_VISIBLE_DEVICES",
+                                                           "GLOO_SOCKET_IFNAME",
+                                                           "HF_HOME",
+                                                           "LOGLEVEL",
+                                                           "MASTER_ADDR",
+                                                           "MASTER_PORT",
+                                                           "MKL_NUM_THREADS",
+                                                           "NVTE_BWD_LAYERNORM_SM_MARGIN",
+                                                           "NVTE_DEBUG",
+                                                           "NVTE_DEBUG_LEVEL",
+                                                           "NVTE_FWD_LAYERNORM_SM_MARGIN",
+                                                           "NVTE_INF_LAYERNORM_SM_MARGIN",
+                                                           "OMP_NUM_THREADS",
+                                                           "PYTHONPATH",
+                                                           "PYTHONUNBUFFERED",
+                                                           "TOKENIZERS_PARALLELISM",
+                                                           "TORCH_DISTRIBUTED_DEBUG",
+                                                           "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+                                                           "TORCH_SHOW_CPP_STACKTRACES",
+                                                           "UB_SKIPMC"});
 
 /// Variables at the value that is their default, or means the same.
 struct Neutral {

@@ -16,6 +16,8 @@ std::span<const Unmodelled> unmodelled_flags() {
       {"fp8-format", "FP8 is", {}},
       {"fp8-recipe", "FP8 is", {}},
       {"fp8-param-gather", "FP8 is", {"false"}},
+      {"reuse-grad-buf-for-mxfp8-param-ag", "FP8 is", {"false"}},
+      {"keep-fp8-transpose-cache", "FP8 is", {"false"}},
       {"fp4-format", "FP4 is", {}},
       {"ddp-bucket-size", "buckets of another size are", {}},
       {"ddp-num-buckets", "buckets of another size are", {}},
@@ -146,6 +148,14 @@ std::span<const std::string_view> harmless_flags() {
        "cuda-graph-warmup-steps",
        // Which streams of NCCL go first, and which layers see all keys: kernels save as much either way.
        "high-priority-stream-groups", "window-attn-skip-freq",
+       // How FP8 scales and where it stops: beside fp8-format, which is told above. By themselves they say nothing
+       // (core/fp8_utils.py get_fp8_context, core/extensions/transformer_engine.py TEDelayedScaling).
+       "fp8-margin", "fp8-interval", "fp8-amax-history-len", "fp8-amax-compute-algo", "no-fp8-wgrad",
+       "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16",
+       "fp8-dot-product-attention", "fp8-multi-head-attention", "tp-only-amax-red",
+       // Transformer Engine's kernels add the one to a norm's scale as they read it. Of the local layers' norms, which
+       // make a tensor of it: megatron_switches.cpp.
+       "apply-layernorm-1p",
        // The angles of rotary positions.
        "rope-scaling-factor", "use-rope-scaling",
        // One look at each bucket's norm, of a few bytes.

@@ -149,6 +149,38 @@ TEST(Convert, WhatOnlyRunningItWouldTellIsAskedFor) {
             "no problem");
 }
 
+TEST(Convert, ArgumentsThatTheScriptDoesNotSayAreNeverDropped) {
+  const std::string script =
+      std::string("torchrun --nproc-per-node 8 pretrain_gpt.py $MORE_ARGS") + small + " \\\n  --lr 1e-4 ${LOGS[@]}\n";
+  EXPECT_EQ(problem_of("job.sh", script),
+            "job.sh:1:45: error: $MORE_ARGS\n  hint: is assigned nowhere, so that its arguments are not read: "
+            "--set MORE_ARGS=\"…\" says them, --set MORE_ARGS= that there are none\n"
+            "job.sh:2:13: error: ${LOGS[@]}\n  hint: is assigned nowhere, so that its arguments are not read: "
+            "--set LOGS=\"…\" says them, --set LOGS= that there are none");
+  EXPECT_EQ(
+      problem_of("job.sh", script, {{"MORE_ARGS", "--log-interval 1 --no-such-flag"}, {"LOGS", ""}}).substr(0, 38),
+      "job.sh:1:45: error: --no-such-flag\n  h");
+  EXPECT_EQ(problem_of("job.sh", script, {{"MORE_ARGS", ""}, {"LOGS", "--save x --log-interval 1"}}), "no problem");
+  // The launcher's are asked for where nothing says on how many GPUs.
+  const std::string launched = std::string("torchrun $DISTRIBUTED pretrain_gpt.py") + small;
+  EXPECT_EQ(problem_of("job.sh", launched),
+            "job.sh:1:10: error: $DISTRIBUTED\n  hint: is assigned nowhere, so that its arguments are not read: "
+            "--set DISTRIBUTED=\"…\" says them, --set DISTRIBUTED= that there are none; --gpus says on how many GPUs\n"
+            "job.sh: error: gpus is missing\n  hint: give a whole number");
+  EXPECT_EQ(problem_of("job.sh", launched, {{"DISTRIBUTED", "--nproc_per_node 8"}}), "no problem");
+}
+
+TEST(Convert, WhatTheScriptDoesNotSayIsOfNoFramework) {
+  EXPECT_EQ(problem_of("job.sh", "torchrun --nproc-per-node 8 train.py --seed 1 $TRAIN_ARGS\n"),
+            "job.sh:1:47: error: \"train.py\" takes its arguments from $TRAIN_ARGS, which the script does not say\n"
+            "  hint: say them with --set NAME=\"…\"");
+  EXPECT_EQ(problem_of("job.sh", "torchrun --nproc-per-node 8 preprocess.py --seed 1\n"),
+            "job.sh:1:29: error: \"preprocess.py\" has no argument of a framework that is known here\n"
+            "  hint: Megatron-LM's, torchtitan's and TrainingArguments' are: tidemark convert --help");
+  // Which program it is does not matter where its arguments are known.
+  EXPECT_EQ(problem_of("job.sh", std::string("torchrun --nproc-per-node 8 $PROGRAM") + small), "no problem");
+}
+
 TEST(Convert, ProblemsOfTheScenarioStandWhereTheScriptSaysIt) {
   EXPECT_EQ(
       problem_of("job.sh",
@@ -166,6 +198,58 @@ TEST(Convert, AFlagThatIsNotModelledOrNotKnownIsNeverDropped) {
   EXPECT_EQ(problem_of("job.sh", script),
             "job.sh:1:58: error: --fp8-format = \"hybrid\"\n  hint: FP8 is not modelled yet\n"
             "job.sh:1:80: error: --no-such-flag = 3\n  hint: is not a flag of Megatron's that is known here");
+}
+
+TEST(Convert, AFlagThatRepeatsTheModelHasToAgreeWithIt) {
+  const std::string script =
+      std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --softmax-type learnable") + small;
+  EXPECT_EQ(problem_of("job.sh", script).substr(0, 86),
+            "job.sh:1:60: error: softmax-type = \"learnable\" disagrees with the model's attention si");
+  EXPECT_EQ(
+      problem_of("job.sh", std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --softmax-type vanilla") + small),
+      "no problem");
+  // Norms that make a tensor of their scale and one are the local layers'.
+  const std::string centered = std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --apply-layernorm-1p") + small;
+  EXPECT_EQ(problem_of("job.sh", centered), "no problem");
+  EXPECT_NE(problem_of("job.sh", centered + " --transformer-impl local").find("not modelled yet of local layers"),
+            std::string::npos);
+}
+
+TEST(Convert, OneLauncherStartsOnEachNode) {
+  const std::string job = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+[layout]
+sharding = "zero3"
+[train]
+sequence_length = 4096
+micro_batch = 1
+[runtime]
+name = "fsdp2"
+)";
+  const auto launch = [](const Scenario& scenario, Dialect dialect, Launcher launcher) {
+    return written(scenario, dialect, launcher, "models/llama-3.1-8b.json", "clusters/h100-sxm-80g.toml",
+                   shipped_data())
+        .launch;
+  };
+  const Scenario fsdp2 = parse_scenario(job, "job.toml", {".", shipped_data()});
+  EXPECT_EQ(launch(fsdp2, Dialect::TrainingArguments, Launcher::Torchrun),
+            "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 train.py "
+            "training_arguments.json");
+  EXPECT_EQ(
+      launch(fsdp2, Dialect::TrainingArguments, Launcher::Mpirun),
+      "mpirun -np 2 --map-by ppr:1:node torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint "
+      "HOST:29500 train.py training_arguments.json");
+  EXPECT_EQ(
+      launch(fsdp2, Dialect::TrainingArguments, Launcher::Sbatch),
+      "sbatch --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 --exclusive --wrap 'srun torchrun --nnodes 2 "
+      "--nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint \"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | "
+      "head -n 1)\":29500 train.py training_arguments.json'");
+  EXPECT_EQ(
+      launch(fsdp2, Dialect::Accelerate, Launcher::Sbatch),
+      "sbatch --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 --exclusive --wrap 'srun bash -c \"accelerate launch "
+      "--config_file accelerate.yaml --machine_rank \\$SLURM_NODEID --main_process_ip $(scontrol show hostnames "
+      "\"$SLURM_JOB_NODELIST\" | head -n 1) --main_process_port 29500 train.py\"'");
 }
 
 TEST(Convert, WhatAnotherDialectCannotSayIsAmongTheRemarks) {

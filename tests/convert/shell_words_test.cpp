@@ -40,6 +40,9 @@ TEST(ShellWords, Arrays) {
 
 TEST(ShellWords, WhatOnlyRunningItTellsIsMarkedWhereItIs) {
   EXPECT_EQ(read("run --d $(date +%s) --n $NODES `pwd`/x"), "run|--d|<$(date +%s)>|--n|<$NODES>|<`pwd`>|\n");
+  EXPECT_EQ(read("A=\"--a $X\"\nrun $A ${B[@]} \"${C[*]}\" ${D}"), "run|--a|<$X>|<${B[@]}>|<${C[*]}>|<$D>|\n");
+  EXPECT_EQ(read("run \"${B[@]}\" \"${C[@]}\"", {{"B", "--x 1"}, {"C", ""}}), "run|--x|1|\n")
+      << "an array from outside";
   EXPECT_EQ(read("D=`pwd`\nO=\"--save $D/c --lr 1\"\nsh -c \"python $D/p.py $O\""),
             "python|<`pwd`>|--save|<`pwd`>|--lr|1|\n");
   EXPECT_EQ(read("T=\"cd x;\n run --a\"\nsrun -l bash -x -c \"$T\" 2>&1 | tee log"),
