@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <functional>
+#include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -191,14 +193,8 @@ class Conversion {
 
   // What the script gives on and does not say itself.
   void not_read(const ShellWord& word, std::string_view besides = "") {
-    const std::string& its = word.unknown;
-    std::size_t end = 0;
-    const std::size_t begin = its.starts_with("${") ? 2 : 1;
-    while (begin + end < its.size() &&
-           (std::isalnum(static_cast<unsigned char>(its[begin + end])) != 0 || its[begin + end] == '_'))
-      ++end;
-    const std::string name = its.starts_with('$') ? its.substr(begin, end) : "";
-    draft_.remark(RemarkKind::NotExpressed, its,
+    const std::string name = variable_of(word.unknown);
+    draft_.remark(RemarkKind::NotExpressed, word.unknown,
                   name.empty()
                       ? fmt::format("only running it would tell which arguments these are{}", besides)
                       : fmt::format("is assigned nowhere, so that its arguments are not read: --set {0}=\"…\" says "
@@ -222,6 +218,7 @@ class Conversion {
     const bool trains = line.program.starts_with("pretrain_") && !flags.empty();
     if (trains || has({"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"})) {
       from_ = Dialect::Megatron;
+      refuse_other_programs(line);
       Given given(std::move(flags), "--", draft_);
       return read_megatron(given, models_, draft_);
     }
@@ -232,6 +229,17 @@ class Conversion {
     Given given(std::move(flags), "--", draft_);
     drop_unknown(given);
     read_training_arguments(given, models_, draft_);
+  }
+
+  // Megatron's flags are those of its other programs, too.
+  void refuse_other_programs(const LaunchLine& line) {
+    const std::string& its = line.program;
+    const auto named = [&](std::string_view part) { return its.find(part) != std::string::npos; };
+    if (its.starts_with("pretrain_") && its != "pretrain_gpt.py")
+      draft_.remark(RemarkKind::NotExpressed, its,
+                    "trains another kind of model than pretrain_gpt.py, which is not modelled", line.place);
+    else if (named("inference") || named("text_generation") || named("generate"))
+      draft_.remark(RemarkKind::NotExpressed, its, "generates text, and trains nothing", line.place);
   }
 
   // Flags that scripts around transformers' Trainer have, one of them at least.
@@ -273,7 +281,7 @@ class Conversion {
                       .line = key.place.line,
                       .column = key.place.column,
                       .message = fmt::format("--{}: {} is not known without running it", key.name, text->substr(1)),
-                      .hint = "say it with --set NAME=VALUE"});
+                      .hint = hint_of_unknown(text->substr(unknown_value.size()))});
   }
 
   // accelerate launch --config_file, and what stands beside it.
@@ -351,14 +359,35 @@ class Conversion {
   Dialect from_ = Dialect::Scenario;
 };
 
+// What is missing may be said beside the files.
+std::optional<std::string> option_saying(const std::string& problem) {
+  static const std::map<std::string, std::string, std::less<>> options{
+      {"cluster is missing", "--cluster NAME says it: tidemark list clusters"},
+      {"model is missing", "--model NAME says it: tidemark list models"},
+      {"gpus is missing", "--gpus N says it"},
+      {"sequence_length is missing in [train]", "--sequence N says it"},
+      {"micro_batch is missing in [train]", "--micro-batch N says it"}};
+  const auto found = options.find(problem);
+  return found == options.end() ? std::nullopt : std::optional(found->second);
+}
+
 // Why the scenario would not be taken: of what comes from a framework, that it is not modelled.
 void add_problems(Converted& converted, const std::filesystem::path& data_root) {
   const auto read =
       scenario_or_problems(converted.document, converted.file, {converted.file.parent_path(), data_root}, {});
-  if (const auto* problems = std::get_if<std::vector<Problem>>(&read))
-    for (const Problem& problem : *problems)
-      converted.remarks.push_back(
-          {RemarkKind::NotExpressed, problem.file, {problem.line, problem.column}, problem.message, problem.hint});
+  const auto* problems = std::get_if<std::vector<Problem>>(&read);
+  if (problems == nullptr) return;
+  const bool model_told = std::ranges::any_of(converted.remarks, [](const Remark& remark) {
+    return remark.kind == RemarkKind::NotExpressed && remark.why.ends_with("--model");
+  });
+  for (const Problem& problem : *problems) {
+    if (model_told && problem.message == "model is missing") continue;
+    converted.remarks.push_back({RemarkKind::NotExpressed,
+                                 problem.file,
+                                 {problem.line, problem.column},
+                                 problem.message,
+                                 option_saying(problem.message).value_or(problem.hint)});
+  }
 }
 
 }  // namespace

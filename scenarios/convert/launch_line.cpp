@@ -136,12 +136,13 @@ class Line {
       if (found == line_.launcher_flags.rend()) {
         const auto hidden = std::ranges::find_if(unknown_, [&](const TomlKey& key) { return key.name == name; });
         if (hidden == unknown_.end()) continue;
-        throw InputError(Problem{.file = file_,
-                                 .line = hidden->place.line,
-                                 .column = hidden->place.column,
-                                 .message = fmt::format("--{}: {} is not known without running it", name,
-                                                        std::get<std::string>(hidden->value.value)),
-                                 .hint = "say it with --set NAME=VALUE, or give --gpus"});
+        throw InputError(
+            Problem{.file = file_,
+                    .line = hidden->place.line,
+                    .column = hidden->place.column,
+                    .message = fmt::format("--{}: {} is not known without running it", name,
+                                           std::get<std::string>(hidden->value.value)),
+                    .hint = hint_of_unknown(std::get<std::string>(hidden->value.value)) + ", or give --gpus"});
       }
       if (const auto* number = std::get_if<std::int64_t>(&found->value.value)) return *number;
       if (const auto* text = std::get_if<std::string>(&found->value.value)) {  // 1:8 is at least one
@@ -203,6 +204,18 @@ std::optional<LaunchLine> launch_line(const ShellScript& script, const std::stri
       return line;
     }
   return std::nullopt;
+}
+
+std::string variable_of(std::string_view unknown) {
+  if (unknown.starts_with("$(") || !unknown.starts_with('$')) return {};
+  unknown.remove_prefix(unknown.starts_with("${") ? 2 : 1);
+  const auto is_of_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  return {unknown.begin(), std::ranges::find_if_not(unknown, is_of_name)};
+}
+
+std::string hint_of_unknown(std::string_view unknown) {
+  const std::string name = variable_of(unknown);
+  return name.empty() ? "put what it is into the script" : fmt::format("say it with --set {}=VALUE", name);
 }
 
 std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments, std::vector<ShellWord>& unread) {

@@ -26,6 +26,11 @@ struct LaunchLine {
 /// The training that the script starts, nothing where it starts none; the first where it starts several.
 [[nodiscard]] std::optional<LaunchLine> launch_line(const ShellScript& script, const std::string& file);
 
+/// How to say outside of a script what it leaves to whoever runs it: "say it with --set NODES=VALUE".
+[[nodiscard]] std::string hint_of_unknown(std::string_view unknown);
+/// "EXTRA_ARGS" of "${EXTRA_ARGS[@]}"; empty of what is no variable.
+[[nodiscard]] std::string variable_of(std::string_view unknown);
+
 /// Begins the text that stands for a value which only running the script would tell.
 inline constexpr std::string_view unknown_value = "\x01";
 

@@ -120,20 +120,24 @@ class Reader {
   }
   bool on(std::string_view flag) { return flags_.flag(flag).value_or(false); }
 
-  // What only running the script would tell: of no matter where the flag is of none.
+  // What only running the script would tell: asked for where a value counts.
   void refuse_unknown_values() {
+    std::vector<Problem> problems;
     for (const TomlKey& key : flags_.keys()) {
       const auto* text = std::get_if<std::string>(&key.value.value);
       if (text == nullptr || !text->starts_with(unknown_value)) continue;
       const std::optional<MegatronFlag> its = megatron_flag(key.name);
-      if (its && (its->kind == MegatronFlag::Kind::NoMatter || key.name == "tokenizer-type")) continue;
-      throw InputError(Problem{.file = draft_.file,
-                               .line = key.place.line,
-                               .column = key.place.column,
-                               .message = fmt::format("--{}: {} is not known without running it", key.name,
-                                                      text->substr(unknown_value.size())),
-                               .hint = "say it with --set NAME=VALUE"});
+      using enum MegatronFlag::Kind;
+      const bool counts = its ? its->kind == Repeats || its->kind == Own : key.name == "sgd-momentum";
+      if (!counts) continue;
+      const std::string unknown = text->substr(unknown_value.size());
+      problems.push_back({.file = draft_.file,
+                          .line = key.place.line,
+                          .column = key.place.column,
+                          .message = fmt::format("--{}: {} is not known without running it", key.name, unknown),
+                          .hint = hint_of_unknown(unknown)});
     }
+    if (!problems.empty()) throw InputError(std::move(problems));
   }
 
   // validate_args: fp32 where neither is said; gradients of bf16 are fp32 unless they are reduced in bf16.

@@ -276,6 +276,8 @@ void describe_model(Given& flags, const std::vector<ShippedModel>& models, Draft
     draft.remark(
         RemarkKind::Assumed, "vocab-size",
         fmt::format("{}, as {} has it: the tokenizer is not read", found->base->model.vocabulary, found->base->file));
+  if (found->base->model.positions == Positions::Rotary)
+    flags.tell(RemarkKind::NoMatter, "max-position-embeddings", "rotary positions have no table");
   draft.set("model", found->base->file, place);
   for (const ConfigOverride& its : found->overrides)
     std::visit([&](const auto& value) { draft.set("model_override." + its.key, value, place); }, its.value);

@@ -137,14 +137,22 @@ TEST(Convert, WhatOnlyRunningItWouldTellIsAskedFor) {
   const std::string script = std::string("torchrun --nproc-per-node 8 --nnodes $NODES pretrain_gpt.py") + small;
   EXPECT_EQ(problem_of("job.sh", script),
             "job.sh:1:29: error: --nnodes: $NODES is not known without running it\n"
-            "  hint: say it with --set NAME=VALUE, or give --gpus");
+            "  hint: say it with --set NODES=VALUE, or give --gpus");
   EXPECT_EQ(problem_of("job.sh", script, {{"NODES", "2"}}), "no problem");
   EXPECT_EQ(
       problem_of(
           "job.sh",
           std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size $(nproc)") + small),
       "job.sh:1:45: error: --tensor-model-parallel-size: $(nproc) is not known without running it\n"
-      "  hint: say it with --set NAME=VALUE");
+      "  hint: put what it is into the script");
+  EXPECT_EQ(
+      problem_of("job.sh", std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --context-parallel-size ${CP} "
+                                       "--pipeline-model-parallel-size $2 --fp8-format $F") +
+                               small),
+      "job.sh:1:45: error: --context-parallel-size: $CP is not known without running it\n"
+      "  hint: say it with --set CP=VALUE\n"
+      "job.sh:1:75: error: --pipeline-model-parallel-size: $2 is not known without running it\n"
+      "  hint: say it with --set 2=VALUE");
   EXPECT_EQ(problem_of("job.sh", std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --save $(mktemp)") + small),
             "no problem");
 }
@@ -166,8 +174,17 @@ TEST(Convert, ArgumentsThatTheScriptDoesNotSayAreNeverDropped) {
   EXPECT_EQ(problem_of("job.sh", launched),
             "job.sh:1:10: error: $DISTRIBUTED\n  hint: is assigned nowhere, so that its arguments are not read: "
             "--set DISTRIBUTED=\"…\" says them, --set DISTRIBUTED= that there are none; --gpus says on how many GPUs\n"
-            "job.sh: error: gpus is missing\n  hint: give a whole number");
+            "job.sh: error: gpus is missing\n  hint: --gpus N says it");
   EXPECT_EQ(problem_of("job.sh", launched, {{"DISTRIBUTED", "--nproc_per_node 8"}}), "no problem");
+}
+
+TEST(Convert, OtherProgramsOfMegatronsAreNoGpt) {
+  EXPECT_EQ(
+      problem_of("job.sh", std::string("torchrun --nproc-per-node 8 pretrain_bert.py") + small),
+      "job.sh:1:29: error: pretrain_bert.py\n  hint: trains another kind of model than pretrain_gpt.py, which is not "
+      "modelled");
+  EXPECT_EQ(problem_of("job.sh", std::string("torchrun --nproc-per-node 8 run_text_generation_server.py") + small),
+            "job.sh:1:29: error: run_text_generation_server.py\n  hint: generates text, and trains nothing");
 }
 
 TEST(Convert, WhatTheScriptDoesNotSayIsOfNoFramework) {
