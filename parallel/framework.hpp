@@ -26,6 +26,9 @@ struct Role {
   /// parameters: their programs are the same but for names and for where in shared buffers their parts lie. Nothing
   /// where the framework does not say.
   std::optional<std::int32_t> sizes{};
+  /// Roles of a pipeline rank with other numbers get other numbers of tokens for their experts, so that their kernels
+  /// take other times.
+  std::int32_t tokens = 0;
 };
 
 /// What the framework itself would stop at, however much memory there is.

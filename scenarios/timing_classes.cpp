@@ -22,8 +22,11 @@ struct Alike {
   std::optional<Program> shortest;  // of the first, where it was lowered
 };
 
+// Whether the framework's word that roles share passes is compared with what they do.
+enum class Word : std::uint8_t { Seen, Taken };
+
 // Of roles that share passes, [begin, end).
-std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t begin, std::size_t end,
+std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t begin, std::size_t end, Word word,
                                    const LowerRole& lower) {
   std::vector<Alike> found;
   found.push_back({begin, {begin}, {}});
@@ -33,20 +36,23 @@ std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t b
   const Coordinates& at = roles[begin].first;
   const auto is_seen = [&](std::size_t r) {
     const Coordinates& other = roles[r].first;
-    return !state || r + 1 == end || other.tensor != at.tensor || other.context != at.context;
+    return !state || (word == Word::Seen && r + 1 == end) || other.tensor != at.tensor || other.context != at.context;
   };
   // What pieces take is all that tells states apart: those of one size are as the first of that size.
   std::vector<std::size_t> like(end - begin);
   std::map<std::int32_t, std::size_t> known;
   if (roles[begin].sizes) known[*roles[begin].sizes] = begin;
-  for (std::size_t r = begin + 1; r < end; ++r)
+  bool any_is_seen = false;
+  for (std::size_t r = begin + 1; r < end; ++r) {
+    any_is_seen |= is_seen(r);
     like[r - begin] = is_seen(r) || !roles[r].sizes ? r : known.try_emplace(*roles[r].sizes, r).first->second;
-  Program shortest = lower.shortest(roles[begin]);
+  }
+  if (any_is_seen) found.front().shortest = lower.shortest(roles[begin]);
   std::vector<char> alike(end - begin, 1);
   oneapi::tbb::parallel_for(begin + 1, end, [&](std::size_t r) {
     if (like[r - begin] != r) return;
     const std::optional<Program> other = is_seen(r) ? lower.shortest(roles[r]) : lower.state(roles[r]);
-    alike[r - begin] = other && timed_like(is_seen(r) ? shortest : *state, *other) ? 1 : 0;
+    alike[r - begin] = other && timed_like(is_seen(r) ? *found.front().shortest : *state, *other) ? 1 : 0;
   });
   for (std::size_t r = begin + 1; r < end; ++r) {
     if (alike[like[r - begin] - begin] == 0)
@@ -54,11 +60,11 @@ std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t b
     else
       found.front().roles.push_back(r);
   }
-  found.front().shortest = std::move(shortest);
   return found;
 }
 
-// Of roles of one pipeline rank, [begin, end).
+// Of roles of one pipeline rank, [begin, end). Those that get other numbers of tokens do otherwise the same: the
+// framework's word is seen in the first of them.
 std::vector<Alike> alike_by_passes_among(const std::vector<Role>& roles, std::size_t begin, std::size_t end,
                                          const LowerRole& lower) {
   std::vector<std::size_t> firsts;
@@ -66,38 +72,51 @@ std::vector<Alike> alike_by_passes_among(const std::vector<Role>& roles, std::si
     if (firsts.empty() || roles[r].passes != roles[firsts.back()].passes) firsts.push_back(r);
   std::vector<std::vector<Alike>> by_passes(firsts.size());
   oneapi::tbb::parallel_for(std::size_t{0}, firsts.size(), [&](std::size_t i) {
-    by_passes[i] = alike_by_passes(roles, firsts[i], i + 1 < firsts.size() ? firsts[i + 1] : end, lower);
+    const Word word = roles[firsts[i]].tokens == roles[begin].tokens ? Word::Seen : Word::Taken;
+    by_passes[i] = alike_by_passes(roles, firsts[i], i + 1 < firsts.size() ? firsts[i + 1] : end, word, lower);
   });
   std::vector<Alike> all;
   for (std::vector<Alike>& its : by_passes) std::ranges::move(its, std::back_inserter(all));
   return all;
 }
 
-// Those that take equally long, by index; the first comes first. Programs are lowered once, some at a time, and kept
-// for as long as others may be like them.
-std::vector<std::vector<std::size_t>> alike_among(std::vector<Alike>& near, const std::vector<Role>& roles,
-                                                  const LowerRole& lower) {
+// Of `among`, which get the same numbers of tokens, those that take equally long, by index into `near`; the first comes
+// first. Programs are lowered once, some at a time, and kept for as long as others may be like them.
+std::vector<std::vector<std::size_t>> alike_among(std::vector<Alike>& near, const std::vector<std::size_t>& among,
+                                                  const std::vector<Role>& roles, const LowerRole& lower) {
   constexpr std::size_t at_a_time = 16;
+  if (among.size() == 1) return {among};
   std::vector<std::vector<std::size_t>> found;
-  if (near.size() == 1) return {{0}};
   std::vector<Program> firsts;  // of those found
-  for (std::size_t begin = 0; begin < near.size(); begin += at_a_time) {
-    std::vector<Program> next(std::min(at_a_time, near.size() - begin));
+  for (std::size_t begin = 0; begin < among.size(); begin += at_a_time) {
+    std::vector<Program> next(std::min(at_a_time, among.size() - begin));
     oneapi::tbb::parallel_for(std::size_t{0}, next.size(), [&](std::size_t i) {
-      Alike& its = near[begin + i];
+      Alike& its = near[among[begin + i]];
       next[i] = its.shortest ? *std::exchange(its.shortest, {}) : lower.shortest(roles[its.first]);
     });
     for (std::size_t i = 0; i < next.size(); ++i) {
       const auto known =
           std::ranges::find_if(firsts, [&](const Program& its) { return timed_like(its, next[i]).has_value(); });
       if (known != firsts.end()) {
-        found[static_cast<std::size_t>(known - firsts.begin())].push_back(begin + i);
+        found[static_cast<std::size_t>(known - firsts.begin())].push_back(among[begin + i]);
         continue;
       }
-      found.push_back({begin + i});
+      found.push_back({among[begin + i]});
       firsts.push_back(std::move(next[i]));
     }
   }
+  return found;
+}
+
+// The same of all of them, in order of the first.
+std::vector<std::vector<std::size_t>> alike_among(std::vector<Alike>& near, const std::vector<Role>& roles,
+                                                  const LowerRole& lower) {
+  std::map<std::int32_t, std::vector<std::size_t>> by_tokens;
+  for (std::size_t i = 0; i < near.size(); ++i) by_tokens[roles[near[i].first].tokens].push_back(i);
+  std::vector<std::vector<std::size_t>> found;
+  for (const auto& [tokens, among] : by_tokens)
+    std::ranges::move(alike_among(near, among, roles, lower), std::back_inserter(found));
+  std::ranges::sort(found, {}, [](const std::vector<std::size_t>& its) { return its.front(); });
   return found;
 }
 

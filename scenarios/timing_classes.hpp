@@ -27,7 +27,8 @@ struct TimingClasses {
 /// Compares the shortest programs of roles of one pipeline rank (`timed_like`); roles of different ones are told apart
 /// unseen. So roles that are alike are lowered once, and those that are not have classes of their own. Of roles that
 /// run the same passes, by their framework's word, which is seen in the first and the last of them, those at the first
-/// one's place in tensor and context parallelism are compared by what they do besides.
+/// one's place in tensor and context parallelism are compared by what they do besides. Roles that get other numbers of
+/// tokens for their experts take other times unseen, and what is seen of one such number's roles is taken for others'.
 [[nodiscard]] TimingClasses timing_classes(const LoweringInput& input, const std::vector<Role>& roles,
                                            const LowerRole& lower);
 

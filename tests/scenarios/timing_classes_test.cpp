@@ -84,6 +84,42 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
   }
 }
 
+// Four layers with experts on four ranks, which all get other numbers of tokens, two replicas of each.
+TEST(TimingClasses, RolesWithOtherNumbersOfTokensAreToldApartUnseen) {
+  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+  const Job drawn(parse_scenario(R"(model = "models/qwen3-30b-a3b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+[model_override]
+num_hidden_layers = 4
+[layout]
+pipeline = 2
+expert = 4
+sharding = "zero1"
+[train]
+sequence_length = 1024
+micro_batch = 1
+global_batch = 32
+[moe]
+imbalance = { dirichlet = 20, seed = 1 }
+)",
+                                 "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+  const LoweringInput input = drawn.lowering();
+  std::atomic<int> shortest = 0;
+  const LowerRole lower{[&](const Role& role) { return lower_repeating(input, role); },
+                        [&](const Role& role) {
+                          ++shortest;
+                          return lower_shortest(input, role);
+                        },
+                        [&](const Role& role) { return lower_state(input, role); }};
+  const TimingClasses found = timing_classes(input, drawn.roles, lower);
+  EXPECT_EQ(found.workload.programs.size(), 8u);
+  // Of each stage, the first and the last replica of one expert rank.
+  EXPECT_EQ(shortest, 4);
+  for (const Role& role : drawn.roles)
+    EXPECT_TRUE(timed_like(drawn.timed.programs[drawn.program_of(role)], lower_role(input, role)));
+}
+
 TEST(TimingClasses, ARolesOpsComeWhenThoseOfItsClassDo) {
   const Trace trace = simulate_time(job());
   for (const Role& role : job().roles) {

@@ -132,7 +132,7 @@ std::vector<Role> roles(const LoweringInput& input) {
           if (added) {
             const auto next = static_cast<std::int32_t>(known_sizes.size());
             const std::int32_t its = known_sizes.try_emplace(sizes_held(input.built, held.pieces), next).first->second;
-            found.push_back({place, {}, passes, its});
+            found.push_back({place, {}, passes, its, held.expert});
           }
           found[entry->second].ranks.push_back(rank);
         }
