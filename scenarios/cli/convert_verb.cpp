@@ -76,7 +76,12 @@ Answer answer_of(const Asked& asked) {
 std::string told(const Answer& answer, bool all) {
   std::string text = answer.whole() ? "all of it is expressed\n" : "not all of it is expressed\n";
   if (!answer.launch.empty()) text += fmt::format("start it with\n  {}\n", answer.launch);
-  return text + remarks_text(answer.remarks, all);
+  text += remarks_text(answer.remarks, all);
+  if (answer.whole()) return text;
+  return text +
+         (answer.to == Dialect::Scenario
+              ? "next: the same with -o job.toml, change there what is not expressed, then tidemark predict job.toml\n"
+              : "next: see to what is not expressed; tidemark convert reads back what was written\n");
 }
 
 const char* list_of(RemarkKind kind) {

@@ -25,11 +25,10 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// mpirun gives ranks a terminal, wherever what they say goes then.
-bool started_by_mpi() {
-  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},
-                             [](const char* name) { return std::getenv(name) != nullptr; });
-}
+// mpirun gives ranks a terminal, wherever what they say goes then. Looked at before the program begins: a process that
+// sets MPI up by itself gets these variables from its library.
+const bool started_by_mpi = std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},
+                                                [](const char* name) { return std::getenv(name) != nullptr; });
 
 std::size_t columns_of(int descriptor, bool is_terminal) {
   const std::string asked = variable("COLUMNS");
@@ -64,7 +63,7 @@ std::string by_line(const std::string& text, Styled&& styled) {
 }  // namespace
 
 Terminal terminal(int descriptor) {
-  const bool is_terminal = isatty(descriptor) != 0 && !started_by_mpi();
+  const bool is_terminal = isatty(descriptor) != 0 && !started_by_mpi;
   return {is_terminal, is_terminal && variable("NO_COLOR").empty() && variable("TERM") != "dumb",
           columns_of(descriptor, is_terminal)};
 }

@@ -88,7 +88,10 @@ std::string advice_text(const Advice& advice) {
   out += now_text(advice);
   out += remedies_text(advice, false, "");
   out += remedies_text(advice, true, "\nand changing what is trained:\n");
-  return out + for_hosts_text(advice);
+  out += for_hosts_text(advice);
+  if (advice.remedies.empty())
+    out += "\nnext: tidemark plan with the same file searches every layout of these GPUs; or more gpus in the file\n";
+  return out;
 }
 
 std::string advice_json(const Advice& advice) {
@@ -133,7 +136,10 @@ std::string capacity_text(const Study& study, const std::vector<Limit>& limits) 
     row.push_back(l.best ? layout_text(study, l.best->candidate) : "");
     rows.push_back(std::move(row));
   }
-  return out + table(rows) + assumed(space_remarks(study.space));
+  out += table(rows) + assumed(space_remarks(study.space));
+  if (!any)
+    out += fmt::format("\nnext: smaller values of {} in [space], or more axes there: tidemark list keys\n", grows);
+  return out;
 }
 
 std::string capacity_json(const Study& study, const std::vector<Limit>& limits) {

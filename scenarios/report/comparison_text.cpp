@@ -36,6 +36,11 @@ std::string verdict(bool agrees, const ComparisonSubject& subject, const std::st
                      100 * subject.tolerance, subject.scenario, subject.file, of_what);
 }
 
+// Most differences are of another setting than the job that was measured.
+constexpr const char* next_step =
+    "\nnext: tidemark explain with the same scenario shows what is held at the peak, --show scenario what was "
+    "assumed\n";
+
 std::string found_by(const StepSummary& step) {
   switch (step.evidence) {
     case StepEvidence::Annotations:
@@ -104,7 +109,7 @@ std::string comparison_text(const SnapshotComparison& c, const ComparisonSubject
          unmatched("in the measurement only", c.only_measured);
   if (c.block_rounding != Bytes{0})
     out += fmt::format("\nblocks of matched tensors: {} more predicted than measured\n", mib(c.block_rounding));
-  return out;
+  return out + (c.agrees(subject.tolerance) ? "" : next_step);
 }
 
 std::string comparison_text(const LogComparison& c, const ComparisonSubject& subject) {
@@ -119,7 +124,7 @@ std::string comparison_text(const LogComparison& c, const ComparisonSubject& sub
     if (rank.allocated) add("allocated", *rank.allocated);
     add("reserved", rank.reserved);
   }
-  return out + table(rows);
+  return out + table(rows) + (c.agrees(subject.tolerance) ? "" : next_step);
 }
 
 }  // namespace tidemark::scenarios

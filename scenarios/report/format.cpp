@@ -86,8 +86,13 @@ std::string folded(const std::string& text, std::size_t columns) {
   std::string out;
   for (std::size_t start = 0; start < text.size();) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
-    const std::string line = text.substr(start, end - start);
-    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size()) + 4;
+    std::string line = text.substr(start, end - start);
+    std::size_t indent = std::min(line.find_first_not_of(' '), line.size()) + 4;
+    // What goes on below a wide column would stand where there is no room.
+    if (const std::size_t most = columns / 2; indent > most && line.size() > columns) {
+      line.erase(0, indent - most);
+      indent = most;
+    }
     for (std::size_t n = 0; const std::string& part : wrapped(line, columns, indent))
       out += n++ == 0 ? part : '\n' + std::string(indent, ' ') + part;
     if (end < text.size()) out += '\n';

@@ -129,6 +129,7 @@ std::string what_if_text(const SnapshotReplay& answer) {
         none->event, mib(none->requested), mib(none->segment), mib(none->available), gib(none->reserved),
         gib(none->allocated));
     if (none->limit) out += fmt::format("  the allocator may take {}\n", gib(*none->limit));
+    out += "  next: another --alloc-conf, such as expandable_segments:True, or a larger --capacity\n";
   } else {
     out += "  yes: every request is served";
     if (asked.likeliest.served_ooms > 0)

@@ -155,6 +155,8 @@ std::string validation_text(const Validation& validation) {
   if (!validation.without_math.empty()) text += "\nwithout real numbers: " + validation.without_math + '\n';
   for (const RankAgreement& rank : validation.ranks)
     for (const std::string& finding : rank.findings.first) text += finding + '\n';
+  if (!validation.agrees())
+    text += "\nnext: the same with --json record.json, then tidemark report record.json shows every rank and moment\n";
   return text;
 }
 
