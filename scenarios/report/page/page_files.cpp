@@ -1,16 +1,24 @@
 #include "scenarios/report/page/page_files.hpp"
 
-// The assembler takes the files as they are.
-#define TIDEMARK_PAGE_FILE(symbol, file)                                                                  \
-  __asm__(".pushsection .rodata\n.global " #symbol "_begin\n.global " #symbol "_end\n" #symbol            \
-          "_begin:\n.incbin \"" TIDEMARK_PAGE_FILES file "\"\n" #symbol "_end:\n.byte 0\n.popsection\n"); \
-  extern "C" const char symbol##_begin[];                                                                 \
+// The assembler takes the files as they are; several become one text.
+#define TIDEMARK_PART(file) ".incbin \"" TIDEMARK_PAGE_FILES file "\"\n"
+#define TIDEMARK_PAGE_FILE(symbol, file) TIDEMARK_PAGE_TEXT(symbol, TIDEMARK_PART(file))
+#define TIDEMARK_PAGE_TEXT(symbol, parts)                                                      \
+  __asm__(".pushsection .rodata\n.global " #symbol "_begin\n.global " #symbol "_end\n" #symbol \
+          "_begin:\n" parts #symbol "_end:\n.byte 0\n.popsection\n");                          \
+  extern "C" const char symbol##_begin[];                                                      \
   extern "C" const char symbol##_end[]
 
 TIDEMARK_PAGE_FILE(tidemark_page_html, "page.html");
 TIDEMARK_PAGE_FILE(tidemark_page_css, "page.css");
 TIDEMARK_PAGE_FILE(tidemark_page_charts, "echarts/echarts.min.js");
-TIDEMARK_PAGE_FILE(tidemark_page_figures, "figures.js");
+// One function: the first opens it, and the last closes it.
+TIDEMARK_PAGE_TEXT(tidemark_page_figures,
+                   TIDEMARK_PART("figures/common.js") TIDEMARK_PART("figures/memory.js")
+                       TIDEMARK_PART("figures/time.js") TIDEMARK_PART("figures/ranks_and_links.js")
+                           TIDEMARK_PART("figures/hosts.js") TIDEMARK_PART("figures/predictions.js")
+                               TIDEMARK_PART("figures/searches.js") TIDEMARK_PART("figures/measurements.js")
+                                   TIDEMARK_PART("figures/documents.js"));
 TIDEMARK_PAGE_FILE(tidemark_page_script, "page.js");
 
 namespace tidemark::scenarios {

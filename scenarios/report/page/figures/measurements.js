@@ -1,0 +1,113 @@
+  // -- what was measured ------------------------------------------------------------------------------------------------
+
+  function pair_figure(id, title, caption, x_name, x, predicted, measured) {
+    return {
+      id: id, title: title, caption: caption, height: 340,
+      option: function (theme) {
+        function line(name, colour, values, type) {
+          return {name: name, type: 'line', step: 'end', symbol: 'none', color: colour, animation: false,
+                  lineStyle: {width: 1.5, type: type},
+                  data: values.map(function (bytes, i) { return [x[i], bytes / 1073741824]; })};
+        }
+        return {
+          animation: false, grid: {left: 56, right: 14, top: 40, bottom: 64},
+          legend: legend(theme, ['predicted', 'measured'], {icon: 'roundRect', itemHeight: 3}),
+          xAxis: axis(theme, {type: 'value', name: x_name, nameLocation: 'middle', nameGap: 26, min: 'dataMin', max: 'dataMax'}),
+          yAxis: axis(theme, {type: 'value', scale: true}),
+          dataZoom: zoom(theme, 0, 'none'),
+          tooltip: tooltip(theme, {trigger: 'axis', valueFormatter: function (v) { return v.toFixed(4) + ' GiB'; }}),
+          series: [line('measured', '#d68d46', measured, 'solid'), line('predicted', '#2f5d8a', predicted, 'dashed')]
+        };
+      },
+      table: function () {
+        return {head: [x_name, 'predicted (B)', 'measured (B)'],
+                rows: x.map(function (at, i) { return [at, predicted[i], measured[i]]; })};
+      }
+    };
+  }
+  function ranks_figure(id, title, ranks, predicted, measured) {
+    return {
+      id: id, title: title, caption: '', height: 300,
+      option: function (theme) {
+        function bars(name, colour, values) {
+          return {name: name, type: 'bar', color: colour, barMaxWidth: 22, animation: false,
+                  data: values.map(function (bytes) { return bytes / 1073741824; })};
+        }
+        return {
+          animation: false, grid: {left: 56, right: 14, top: 40, bottom: 44},
+          legend: legend(theme, ['predicted', 'measured']),
+          xAxis: axis(theme, {type: 'category', data: ranks.map(String), name: 'rank', nameLocation: 'middle', nameGap: 26}),
+          yAxis: axis(theme, {type: 'value', name: 'GiB', nameLocation: 'middle', nameGap: 40}),
+          tooltip: tooltip(theme, {trigger: 'axis', valueFormatter: function (v) { return v.toFixed(4) + ' GiB'; }}),
+          series: [bars('predicted', '#2f5d8a', predicted), bars('measured', '#d68d46', measured)]
+        };
+      },
+      table: function () {
+        return {head: ['rank', 'predicted (B)', 'measured (B)'],
+                rows: ranks.map(function (rank, i) { return [rank, predicted[i], measured[i]]; })};
+      }
+    };
+  }
+  function error_text(pair) { return pair.error === null ? '' : (100 * pair.error).toFixed(3) + ' %'; }
+  function pair_row(name, pair) {
+    return [name, mib(pair.predicted_bytes), mib(pair.measured_bytes), error_text(pair)];
+  }
+
+  function comparison_document(data) {
+    var c = data.record, head = ['what', 'predicted', 'measured', 'off by'];
+    if (c.kind === 'log')
+      return {figures_of_merit: [], sections: [{
+        title: 'Reserved memory of ranks',
+        figures: [ranks_figure('reserved', 'Reserved, predicted and logged', c.ranks.map(function (r) { return r.rank; }),
+                               c.ranks.map(function (r) { return r.reserved.predicted_bytes; }),
+                               c.ranks.map(function (r) { return r.reserved.measured_bytes; }))],
+        tables: [{id: 'ranks', title: 'Rank by rank', head: head, rows: c.ranks.reduce(function (rows, r) {
+          if (r.allocated) rows.push(pair_row('rank ' + r.rank + ', allocated', r.allocated));
+          return rows.concat([pair_row('rank ' + r.rank + ', reserved', r.reserved)]);
+        }, [])}]
+      }]};
+    function unmatched(id, title, list) {
+      return {id: id, title: title, head: ['what', 'tensors', 'requested', 'in blocks'], rows: list.slice(0, 40).map(function (u) {
+        return [u.what, u.count, mib(u.requested_bytes), mib(u.block_bytes)];
+      })};
+    }
+    var tables = [{id: 'peaks', title: 'Peaks of rank ' + c.rank, head: head, rows: [
+      pair_row('allocated', c.allocated), pair_row('allocated as the step begins', c.allocated_at_begin), pair_row('reserved', c.reserved)
+    ]}];
+    if (c.only_predicted.length) tables.push(unmatched('only-predicted', 'At the peak in the prediction alone', c.only_predicted));
+    if (c.only_measured.length) tables.push(unmatched('only-measured', 'At the peak in the measurement alone', c.only_measured));
+    return {
+      figures_of_merit: [[gib(c.allocated.predicted_bytes), 'allocated, predicted'],
+                         [gib(c.allocated.measured_bytes), 'allocated, measured'],
+                         [gib(c.reserved.predicted_bytes), 'reserved, predicted'],
+                         [gib(c.reserved.measured_bytes), 'reserved, measured']],
+      sections: [{title: 'Allocated over the step', figures: [pair_figure(
+        'curve', 'Predicted and measured', 'GiB allocated on rank ' + c.rank + ', at equal parts of the step’s events.', 'part of the step',
+        c.curve.map(function (p, i) { return i; }), c.curve.map(function (p) { return p[0]; }), c.curve.map(function (p) { return p[1]; }))]},
+                 {title: 'The peak', tables: tables}]
+    };
+  }
+
+  function validation_document(data) {
+    var v = data.record, ranks = v.ranks, worst = ranks.reduce(function (a, b) {
+      return b.largest_difference_bytes > a.largest_difference_bytes ? b : a;
+    });
+    var sections = [{
+      title: 'Peaks of all ranks', text: 'On ' + v.machine + ', back end ' + v.back_end + ', sizes divided by ' + v.scale + '.',
+      figures: [ranks_figure('peaks', 'Resident memory at the peak', ranks.map(function (r) { return r.rank; }),
+                             ranks.map(function (r) { return r.predicted_peak_bytes; }),
+                             ranks.map(function (r) { return r.measured_peak_bytes; }))],
+      tables: [{id: 'ranks', title: 'Rank by rank', head: ['rank', 'host', 'agrees', 'predicted', 'measured', 'largest difference', 'of the peak'],
+                rows: ranks.map(function (r) {
+                  return [r.rank, r.host, r.agrees ? 'yes' : 'no', mib(r.predicted_peak_bytes), mib(r.measured_peak_bytes),
+                          mib(r.largest_difference_bytes), percent(r.difference_over_peak)];
+                })}]
+    }];
+    if (worst.samples.length)
+      sections.push({title: 'The rank that is furthest off', figures: [pair_figure(
+        'samples', 'Resident memory of rank ' + worst.rank, 'GiB at the ops at which it was read.', 'op of its program',
+        worst.samples.map(function (s) { return s.op; }), worst.samples.map(function (s) { return s.predicted_bytes; }),
+        worst.samples.map(function (s) { return s.measured_bytes; }))]});
+    return {figures_of_merit: [], sections: sections};
+  }
+
