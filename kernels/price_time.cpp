@@ -114,6 +114,7 @@ class Pricer {
     OpTimes times;
     times.launch = cluster_.host.launch;
     times.kernels = kernel_times(program, cluster_);
+    times.second_waves = second_waves(program, cluster_.device, times.kernels);
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
     std::vector<MemorySpace> spaces(sizes.size());
     for (const Op& op : program.ops)

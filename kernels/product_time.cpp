@@ -54,4 +54,13 @@ Duration product_time(const Product& p, const Device& device) {
   return start_of_large(device) + std::max(arithmetic + written, time_of(traffic, device));
 }
 
+// Blocks of NCCL's kernels share their multiprocessor with none of compute (NVIDIA/nccl, issue 689). On an H100,
+// cuBLAS's products have a block for each multiprocessor and take twice as long beside them, as the blocks that find no
+// room run after the others (pytorch/pytorch, issue 143988 and pull request 147966); one that reached 80 % of the peak
+// reaches 47 % beside an all-gather of 24 blocks (NVIDIA's forum, 337991). Static tiles on Blackwell: the same
+// (CUTLASS, "Blackwell cluster launch control"); what cuBLAS does there is not published.
+Duration second_wave(Duration product, const Device& device) {
+  return device.compute_capability >= 90 && device.compute_capability < 120 ? product : Duration{};
+}
+
 }  // namespace tidemark::kernels

@@ -25,4 +25,10 @@ struct Product {
 /// of writing the result comes on top. Not less than its memory traffic.
 [[nodiscard]] Duration product_time(const Product& product, const Device& device);
 
+/// What a product that takes so long by itself takes for blocks whose multiprocessors are taken when it begins (Beside,
+/// sim/clock/timed_program.hpp). On Hopper and later, libraries' kernels have a block for each multiprocessor, which
+/// goes from tile to tile; earlier ones have a block for each tile, and go on with the multiprocessors that are left:
+/// nothing.
+[[nodiscard]] Duration second_wave(Duration product, const Device& device);
+
 }  // namespace tidemark::kernels

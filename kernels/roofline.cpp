@@ -80,4 +80,16 @@ std::vector<Duration> kernel_times(const Program& program, const Cluster& cluste
   return times;
 }
 
+std::vector<Duration> second_waves(const Program& program, const Device& device, const std::vector<Duration>& times) {
+  std::vector<Duration> waves(times.size());
+  bool any = false;
+  for (std::size_t k = 0; k < times.size(); ++k) {
+    const Kernel& kernel = program.kernels[k];
+    if (kernel.operation != Operation::Matmul || kernel.processor == Processor::Host) continue;
+    waves[k] = second_wave(times[k], device);
+    any |= waves[k] > Duration{};
+  }
+  return any ? waves : std::vector<Duration>{};
+}
+
 }  // namespace tidemark::kernels

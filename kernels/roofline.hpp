@@ -25,4 +25,9 @@ namespace tidemark::kernels {
 /// The same, and where each comes from.
 [[nodiscard]] std::vector<TimeByPoints> sourced_kernel_times(const Program& program, const Cluster& cluster);
 
+/// By kernel, of such times: what each takes for blocks that find no multiprocessor free (second_wave). Empty: no
+/// kernel takes anything.
+[[nodiscard]] std::vector<Duration> second_waves(const Program& program, const Device& device,
+                                                 const std::vector<Duration>& times);
+
 }  // namespace tidemark::kernels

@@ -228,6 +228,16 @@ double training_operations(const Scenario& s) {
          2 * static_cast<double>(trained) * static_cast<double>(s.train.sequence_length);
 }
 
+/// What all devices could do in a step of that length.
+double peak_operations(const Scenario& s, Duration step) {
+  const PeakRates& peak = s.cluster.device.peak;
+  const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
+                             : s.train.precision == DType::FP16 ? peak.fp16
+                                                                : peak.fp32;
+  const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);
+  return seconds * s.gpus * static_cast<double>(rate.count());
+}
+
 StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions& options) {
   const Scenario& s = job.scenario;
   StepPrediction found;
@@ -247,13 +257,9 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
       found.bubble += share(classes[c].waiting[slot]);
     }
   }
-  const double seconds = static_cast<double>(found.step.count()) / static_cast<double>(picoseconds_per_second);
-  const double sequences = static_cast<double>(s.train.global_batch);
-  const PeakRates& peak = s.cluster.device.peak;
-  const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
-                             : s.train.precision == DType::FP16 ? peak.fp16
-                                                                : peak.fp32;
-  found.mfu = training_operations(s) * sequences / seconds / s.gpus / static_cast<double>(rate.count());
+  found.causes = cause_times(job.timed, job.folding, classes);
+  found.mfu = training_operations(s) * static_cast<double>(s.train.global_batch) / peak_operations(s, found.step);
+  found.hfu = hardware_utilization(job, found.step);
   return found;
 }
 
@@ -296,6 +302,15 @@ Bytes Prediction::resident(const MemoryRecord& memory, Bytes rest) const { retur
 double tokens_per_s_per_device(const Scenario& s, Duration step) {
   const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);
   return static_cast<double>(s.train.global_batch) * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+}
+
+double hardware_utilization(const Job& job, Duration step) {
+  double carried_out = 0;
+  for (const RankClass& its : job.folding.classes)
+    carried_out +=
+        static_cast<double>(its.size) *
+        operations_of_step(job.timed.programs[static_cast<std::size_t>(its.program)], job.scenario.train.steps);
+  return carried_out / peak_operations(job.scenario, step);
 }
 
 Trace simulate_ends(const JobOutline& job) { return simulate(job.outline, job.folding, job.times); }

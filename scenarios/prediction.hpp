@@ -8,6 +8,7 @@
 
 #include "scenarios/job.hpp"
 #include "scenarios/report/deadlock.hpp"
+#include "scenarios/step_causes.hpp"
 #include "sim/base/time.hpp"
 #include "sim/clock/summary.hpp"
 #include "sim/clock/trace.hpp"
@@ -77,6 +78,8 @@ struct StepPrediction {
   double bubble = 0;   ///< share: it waits for other ranks to come to a transfer
   double idle = 0;     ///< share: it waits for its host thread
   std::vector<double> exposed;  ///< share by CommSlot: it waits while bytes move
+  double hfu = 0;               ///< as `mfu`, of all products and attention that ranks carry out
+  CauseTimes causes{};          ///< the same step once more, by what it is for
 };
 
 /// The answer of `predict`.
@@ -121,6 +124,10 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 [[nodiscard]] Trace simulate_time(const Job& job, const PredictOptions& options = {});
 /// The same, without a timeline.
 [[nodiscard]] Trace simulate_ends(const JobOutline& job);
+
+/// What share of the devices' peak the products and attention of a step of that length come to (HFU): recomputed ones
+/// and rows of padding too.
+[[nodiscard]] double hardware_utilization(const Job& job, Duration step);
 
 /// What a step of that length makes.
 [[nodiscard]] double tokens_per_s_per_device(const Scenario& scenario, Duration step);

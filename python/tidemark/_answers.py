@@ -49,6 +49,8 @@ class Prediction:
     step_time_s: Optional[float]
     tokens_per_s_per_device: Optional[float]
     mfu: Optional[float]
+    hfu: Optional[float]  # with what is computed twice
+    step_causes_s: Optional[Dict[str, float]]  # where the mean rank's step goes; adds up to it
     groups: List[Group]
     assumptions: List[str]
     not_modelled: List[str]

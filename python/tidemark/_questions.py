@@ -58,7 +58,8 @@ def predict(scenario: Scenario, *, model: Optional[str] = None, cluster: Optiona
                             for key in ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes",
                                         "peak_device_upper_bytes")}
     return Prediction(**{key: json[key] for key in ("fits", "outcome", "world_size", "capacity_bytes", "step_time_s",
-                                                    "tokens_per_s_per_device", "mfu", "assumptions", "not_modelled")},
+                                                    "tokens_per_s_per_device", "mfu", "hfu", "step_causes_s",
+                                                    "assumptions", "not_modelled")},
                       **most, groups=groups, text=text, json=json)
 
 

@@ -75,7 +75,7 @@ Duration clock(const std::vector<TimedOp>& ops, bool host_is_late, Duration laun
       case TimedOp::Kind::Transfer:
       case TimedOp::Kind::Message:
         host += launch;
-        stream = std::max(stream, host) + (op.kind == TimedOp::Kind::Compute ? op.duration : price(op));
+        stream = std::max(stream, host) + price(op);
         break;
       case TimedOp::Kind::Signal:
         events[op.event] = std::max(stream, host);
@@ -108,8 +108,12 @@ DurationBounds price_of(const TimedOp& op, const GroupPrices& groups) {
 /// `prices_of(op)`: those of the groups that a transfer is among.
 template <class PricesOf>
 DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, PricesOf prices_of) {
-  const auto low = [&](const TimedOp& op) { return price_of(op, prices_of(op)).low; };
-  const auto high = [&](const TimedOp& op) { return price_of(op, prices_of(op)).high; };
+  const auto low = [&](const TimedOp& op) {
+    return op.kind == TimedOp::Kind::Compute ? op.duration : price_of(op, prices_of(op)).low;
+  };
+  const auto high = [&](const TimedOp& op) {
+    return op.kind == TimedOp::Kind::Compute ? op.duration + op.longer : price_of(op, prices_of(op)).high;
+  };
   // The host thread runs ahead: what it takes counts over a whole step.
   return {clock(ops, false, launch, low), clock(ops, true, launch, high)};
 }

@@ -273,7 +273,8 @@ Effect effect_of(const Program& program, std::size_t from, std::size_t to) {
 }
 
 TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot hand_overs) {
-  TimedBy by{kernel_times(program, cluster), {}, hand_overs};
+  TimedBy by{kernel_times(program, cluster), {}, {}, hand_overs};
+  by.second_waves = second_waves(program, cluster.device, by.kernels);
   by.buffers.resize(static_cast<std::size_t>(program.buffers));
   for (const Op& op : program.ops)
     if (const auto* alloc = std::get_if<Alloc>(&op)) by.buffers[alloc->buffer.index()] = alloc->size;
@@ -292,6 +293,7 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     TimedOp timed;
     if (const auto* o = std::get_if<Launch>(&op)) {
       timed.duration = by.kernels[o->kernel.index()];
+      if (!by.second_waves.empty()) timed.longer = by.second_waves[o->kernel.index()];
       timed.stream = o->stream;
     } else if (const auto* c = std::get_if<Collective>(&op)) {
       timed = {TimedOp::Kind::Transfer, c->kind, c->row.valid(), c->stream, 0, c->comm, c->size, {}};

@@ -75,6 +75,7 @@ struct TimedOp {
   CommSlot comm{};
   Bytes size{};         ///< of a message: the largest
   Duration duration{};  ///< of a kernel
+  Duration longer{};    ///< that it may take beside collectives
   bool operator==(const TimedOp&) const = default;
 };
 
@@ -82,9 +83,10 @@ struct TimedOp {
 [[nodiscard]] Effect effect_of(const Program& program, std::size_t from, std::size_t to);
 /// What of a program's ops takes how long.
 struct TimedBy {
-  std::vector<Duration> kernels;  ///< by kernel
-  std::vector<Bytes> buffers;     ///< how large they are
-  CommSlot hand_overs;            ///< whose messages are left out
+  std::vector<Duration> kernels;       ///< by kernel
+  std::vector<Duration> second_waves;  ///< by kernel; or nothing
+  std::vector<Bytes> buffers;          ///< how large they are
+  CommSlot hand_overs;                 ///< whose messages are left out
 };
 [[nodiscard]] TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot hand_overs);
 [[nodiscard]] std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to,

@@ -461,6 +461,10 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
   list.push_back("times do not compare with those of clusters whose efficiencies have another source");
+  const bool held_up =
+      std::ranges::any_of(job.times.classes, [](const OpTimes& times) { return !times.second_waves.empty(); });
+  if (held_up)
+    list.push_back("products that begin beside a collective wait for its multiprocessors; messages take none");
   list.push_back(
       options.links == LinkModel::MaxMin
           ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"

@@ -119,6 +119,13 @@ Json deadlock_json(const DeadlockReport& report) {
   return {{"stalls", std::move(stalls)}, {"cycle", std::move(cycle)}};
 }
 
+Json causes(const Prediction& p) {
+  Json out = Json::object();
+  for (std::size_t cause = 0; cause < step_cause_count; ++cause)
+    out[std::string(name(static_cast<StepCause>(cause)))] = seconds(p.step.causes[cause]);
+  return out;
+}
+
 std::string_view outcome(const Prediction& p) {
   if (p.deadlock) return "deadlock";
   return p.completed ? "completed" : "out_of_memory";
@@ -177,7 +184,9 @@ std::string prediction_json(const Prediction& p) {
               {"step_time_high_s", of_step(seconds(range.high))},
               {"tokens_per_s_per_device", of_step(p.step.tokens_per_s_per_device)},
               {"mfu", of_step(p.step.mfu)},
+              {"hfu", of_step(p.step.hfu)},
               {"step_shares", p.deadlock ? Json(nullptr) : shares(p)},
+              {"step_causes_s", of_step(causes(p))},
               {"assumptions", p.assumptions},
               {"not_modelled", p.not_modelled},
               {"groups", std::move(groups)}};

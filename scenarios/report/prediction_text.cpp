@@ -247,13 +247,16 @@ std::string step_line(const Prediction& p) {
 
 std::string step(const Prediction& p) {
   if (p.deadlock) return {};
-  std::string out = '\n' + step_line(p);
-  out += fmt::format("  kernels {:.1f} %, waiting for other ranks {:.1f} %, host late {:.1f} %", 100 * p.step.kernels,
-                     100 * p.step.bubble, 100 * p.step.idle);
-  for (std::size_t slot = 0; slot < p.communicators.size(); ++slot)
-    if (p.step.exposed[slot] >= 0.0005)
-      out += fmt::format(", exposed {} {:.1f} %", p.communicators[slot].name, 100 * p.step.exposed[slot]);
-  return out + '\n';
+  std::vector<std::vector<std::string>> rows;
+  const double step = static_cast<double>(p.step.step.count());
+  for (std::size_t cause = 0; cause < step_cause_count; ++cause) {
+    const auto part = static_cast<double>(p.step.causes[cause].count());
+    if (part > 0)
+      rows.push_back({std::string(name(static_cast<StepCause>(cause))), fmt::format("{:.3f} ms", part / 1e9),
+                      fmt::format("{:.1f} %", 100 * part / step)});
+  }
+  return '\n' + step_line(p) + table(rows) +
+         fmt::format("  HFU {:.1f} %, with what is computed twice; by stage: explain --show time\n", 100 * p.step.hfu);
 }
 
 // The command that most people go on with.

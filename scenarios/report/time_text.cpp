@@ -5,31 +5,12 @@
 
 #include <fmt/format.h>
 
-#include "parallel/flops.hpp"
 #include "parallel/mesh.hpp"
+#include "scenarios/prediction.hpp"
 #include "scenarios/report/format.hpp"
 #include "scenarios/step_causes.hpp"
 
 namespace tidemark::scenarios {
-namespace {
-
-// Recomputed ones and rows of padding too.
-double hardware_utilization(const Job& job, const std::vector<StepTimes>& classes) {
-  const Scenario& s = job.scenario;
-  double carried_out = 0;
-  for (const RankClass& its : job.folding.classes)
-    carried_out += static_cast<double>(its.size) *
-                   operations_of_step(job.timed.programs[static_cast<std::size_t>(its.program)], s.train.steps);
-  const PeakRates& peak = s.cluster.device.peak;
-  const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
-                             : s.train.precision == DType::FP16 ? peak.fp16
-                                                                : peak.fp32;
-  const double seconds =
-      static_cast<double>(classes.front().step.count()) / static_cast<double>(picoseconds_per_second);
-  return carried_out / (seconds * s.gpus * static_cast<double>(rate.count()));
-}
-
-}  // namespace
 
 std::string time_text(const Job& job, const Trace& trace) {
   const std::vector<StepTimes> classes = step_times(job.timed, job.folding, trace);
@@ -63,7 +44,7 @@ std::string time_text(const Job& job, const Trace& trace) {
   rows.push_back(std::move(sums));
   return "where the mean rank's compute stream spends the last step, by pipeline stage\n" + table(rows) +
          fmt::format("HFU {:.1f} %: all products and attention, what is recomputed too, over dense peak\n",
-                     100 * hardware_utilization(job, classes));
+                     100 * hardware_utilization(job, classes.front().step));
 }
 
 }  // namespace tidemark::scenarios

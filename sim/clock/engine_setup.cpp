@@ -36,6 +36,7 @@ class SetUp {
   void time_programs(const Programs& programs, const TimePrices& prices) {
     const Kernels how = options_.keep == Keep::Timeline ? Kernels::Each : Kernels::Together;
     std::vector<std::vector<std::size_t>> seen(programs.size());  // classes that do not share, by program
+    std::vector<Beside> beside(state_.folding.classes.size());
     state_.classes.resize(state_.folding.classes.size());
     for (std::size_t c = 0; c < state_.classes.size(); ++c) {
       const OpTimes& times = prices.classes[c];
@@ -43,17 +44,32 @@ class SetUp {
       ClassState& its = state_.classes[c];
       if constexpr (std::is_same_v<Programs, std::vector<Program>>) its.program = &programs[which];
       its.launch = times.launch;
+      beside[c] = beside_of(static_cast<std::int32_t>(c), prices);
       const auto same = std::find_if(seen[which].begin(), seen[which].end(), [&](std::size_t other) {
-        return prices.classes[other].launch == times.launch && prices.classes[other].kernels == times.kernels;
+        return prices.classes[other].launch == times.launch && prices.classes[other].kernels == times.kernels &&
+               beside[other] == beside[c];
       });
       if (same != seen[which].end()) {
         its.timed = state_.classes[*same].timed;
         continue;
       }
       seen[which].push_back(c);
-      state_.timed.push_back(std::make_unique<TimedProgram>(timed(programs[which], times.launch, times.kernels, how)));
+      state_.timed.push_back(
+          std::make_unique<TimedProgram>(timed(programs[which], times.launch, times.kernels, how, beside[c])));
       its.timed = state_.timed.back().get();
     }
+  }
+
+  Beside beside_of(std::int32_t c, const TimePrices& prices) {
+    Beside beside{prices.classes[static_cast<std::size_t>(c)].second_waves, {}};
+    if (beside.second_waves.empty()) return beside;
+    for (std::size_t comm = 0; comm < state_.communicators.size(); ++comm) {
+      const auto group = static_cast<std::size_t>(state_.group_of(c, {static_cast<std::int32_t>(comm)}));
+      if (group >= prices.collectives.size()) continue;
+      for (const auto& [key, price] : prices.collectives[group])
+        if (key.comm.index() == comm) beside.collectives[key] = price.latency + network_.alone(price);
+    }
+    return beside;
   }
 
   void prepare(std::int32_t c, const TimePrices& prices) {

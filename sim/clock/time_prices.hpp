@@ -44,6 +44,9 @@ struct CopyKey {
 struct OpTimes {
   Duration launch;                ///< of the host thread, for each op that it hands to the device
   std::vector<Duration> kernels;  ///< by KernelId
+  /// By KernelId: what a kernel that has one block for each multiprocessor takes for those that find theirs taken.
+  /// Empty: there is no such kernel.
+  std::vector<Duration> second_waves;
   std::map<MessageKey, TransferPrice> messages;
   std::map<CopyKey, TransferPrice> copies;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/overloaded.hpp"
+#include "sim/clock/detail/rank_alone.hpp"
 
 namespace tidemark::sim {
 namespace {
@@ -49,7 +50,7 @@ constexpr std::size_t ahead = 32;
 class Timing {
  public:
   Timing(const Program& program, std::span<const Repeat> repeats, Duration launch, const std::vector<Duration>& kernels,
-         Kernels how)
+         Kernels how, const Beside& beside)
       : program_(program),
         repeats_(repeats),
         launch_(launch),
@@ -57,7 +58,9 @@ class Timing {
         how_(how),
         sizes_(static_cast<std::size_t>(program.buffers)),
         spaces_(sizes_.size(), MemorySpace::Device),
-        events_(static_cast<std::size_t>(program.events)) {
+        events_(static_cast<std::size_t>(program.events)),
+        alone_(beside, events_.size()),
+        is_beside_(alone_.any()) {
     for (std::size_t e = 0; e < events_.size(); ++e) events_[e].number = static_cast<std::uint32_t>(e);
     timed_.events = events_.size();
   }
@@ -99,7 +102,9 @@ class Timing {
     std::visit(Overloaded{
                    [&](const Collective& o) {
                      now_ += launch_;
-                     push(o.stream, TimedOp::Kind::Collective, collectives_.of(key_of(program_, o)));
+                     const CollectiveKey key = key_of(program_, o);
+                     if (is_beside_) alone_.collective(o.stream, key);
+                     push(o.stream, TimedOp::Kind::Collective, collectives_.of(key));
                    },
                    [&](const Exchange& o) {
                      now_ += launch_;
@@ -110,8 +115,14 @@ class Timing {
                      push(o.stream, TimedOp::Kind::Copy,
                           copies_.of({spaces_[o.from.buffer.index()], spaces_[o.to.buffer.index()], o.size}));
                    },
-                   [&](const Record& o) { push(o.stream, TimedOp::Kind::Record, record(o.event)); },
-                   [&](const Wait& o) { push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number); },
+                   [&](const Record& o) {
+                     if (is_beside_) alone_.record(o.stream, o.event);
+                     push(o.stream, TimedOp::Kind::Record, record(o.event));
+                   },
+                   [&](const Wait& o) {
+                     if (is_beside_) alone_.wait(o.stream, o.event);
+                     push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number);
+                   },
                    [&](const Sync& o) { end_stretch(static_cast<std::int32_t>(events_[o.event.index()].number)); },
                    Ignored<Alloc, Free, Borrow, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
                },
@@ -124,12 +135,13 @@ class Timing {
   }
 
   void launch(const Launch& o) {
-    const Duration duration = kernels_[o.kernel.index()];
+    Duration duration = kernels_[o.kernel.index()];
     if (!o.stream.valid()) {
       now_ += duration;
       return;
     }
     now_ += launch_;
+    if (is_beside_) duration = alone_.kernel(o.stream, o.kernel, duration);
     std::vector<TimedOp>& its = stream(o.stream);
     if (how_ == Kernels::Each || its.size() <= fence(o.stream) || its.back().kind != TimedOp::Kind::Kernels ||
         its.back().stretch != stretch()) {
@@ -182,6 +194,7 @@ class Timing {
     std::vector<std::size_t> streams;
     std::size_t host = 0;
     Duration now;
+    std::vector<Duration> tails;  // of streams on their own clock
   };
 
   bool come_to(std::size_t op) {
@@ -196,7 +209,7 @@ class Timing {
 
   // Kernels on both sides of it stay apart.
   Place place() {
-    Place here{{}, timed_.host.size(), now_};
+    Place here{{}, timed_.host.size(), now_, alone_.tails()};
     for (const std::vector<TimedOp>& ops : timed_.streams) here.streams.push_back(ops.size());
     fences_ = here.streams;
     return here;
@@ -215,6 +228,7 @@ class Timing {
     if (before_.streams.size() != here.streams.size()) return false;
     for (std::size_t s = 0; s < here.streams.size(); ++s)
       if (here.streams[s] - first_body_.streams[s] != first_body_.streams[s] - before_.streams[s]) return false;
+    if (is_beside_ && !repeat_beside(here, repeat.more)) return false;
 
     for (std::size_t s = 0; s < here.streams.size(); ++s)
       go_on(timed_.streams[s], here.streams[s] - first_body_.streams[s], repeat.more);
@@ -230,6 +244,26 @@ class Timing {
     for (auto e = static_cast<std::size_t>(repeat.later_events); e < events_.size(); ++e) events_[e].number += later;
     timed_.events += later;
     fences_ = place().streams;
+    return true;
+  }
+
+  // The last two bodies take as long, and leave streams as far from each other. Streams that only send or receive stand
+  // still on the rank's own clock.
+  bool repeat_beside(const Place& here, std::int64_t more) {
+    const auto tail = [](const Place& place, std::size_t s) {
+      return s < place.tails.size() ? place.tails[s] : Duration{};
+    };
+    Duration body;
+    for (std::size_t s = 0; s < here.streams.size(); ++s) {
+      const std::vector<TimedOp>& its = timed_.streams[s];
+      const std::size_t length = here.streams[s] - first_body_.streams[s];
+      for (std::size_t i = first_body_.streams[s]; i < here.streams[s]; ++i)
+        if (its[i].duration != its[i - length].duration) return false;
+      const Duration took = tail(here, s) - tail(first_body_, s);
+      if (took != Duration{} && body != Duration{} && took != body) return false;
+      if (took != Duration{}) body = took;
+    }
+    alone_.shift(more * body);
     return true;
   }
 
@@ -274,6 +308,8 @@ class Timing {
   std::vector<Bytes> sizes_;         // by buffer
   std::vector<MemorySpace> spaces_;  // by buffer
   std::vector<Event> events_;        // by EventId
+  RankAlone alone_;
+  bool is_beside_;
   Numbers<CollectiveKey> collectives_;
   Numbers<TimedExchange> exchanges_;
   Numbers<CopyKey> copies_;
@@ -287,14 +323,15 @@ class Timing {
 
 }  // namespace
 
-TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels, Kernels how) {
-  return *Timing(program, {}, launch, kernels, how).program();
+TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels, Kernels how,
+                   const Beside& beside) {
+  return *Timing(program, {}, launch, kernels, how, beside).program();
 }
 
-TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
-                   Kernels how) {
-  auto found = Timing(program.rolled, program.repeats, launch, kernels, how).program();
-  return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how);
+TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels, Kernels how,
+                   const Beside& beside) {
+  auto found = Timing(program.rolled, program.repeats, launch, kernels, how, beside).program();
+  return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how, beside);
 }
 
 }  // namespace tidemark::sim

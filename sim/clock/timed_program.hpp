@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "sim/base/time.hpp"
@@ -78,12 +79,23 @@ struct TimedProgram {
 /// max(t + Σdᵢ, start + maxᵢ(hᵢ + dᵢ + … + dₙ)), which is what one after another they would.
 enum class Kernels : std::uint8_t { Together, Each };
 
+/// What multiprocessors that collectives take cost the kernels beside them. A collective's kernel keeps a
+/// multiprocessor for each of its channels until it ends. Of a kernel that comes to them later with one block for each
+/// multiprocessor, the last blocks begin when the collective is over, or the first ones: it takes longer by the lesser
+/// of its second wave and what is left of the collective. Which of them meet is told by the rank's streams alone, as if
+/// its host thread were never late and no rank waited for another, so that it is the same for all ranks of a class.
+struct Beside {
+  std::vector<Duration> second_waves;             ///< as in OpTimes
+  std::map<CollectiveKey, Duration> collectives;  ///< of each, alone on its links
+  bool operator==(const Beside&) const = default;
+};
+
 /// `launch` and `kernels` as in OpTimes.
 [[nodiscard]] TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels,
-                                 Kernels how);
+                                 Kernels how, const Beside& beside = {});
 
 /// Of all that the program stands for, without unrolling it.
 [[nodiscard]] TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
-                                 Kernels how);
+                                 Kernels how, const Beside& beside = {});
 
 }  // namespace tidemark::sim

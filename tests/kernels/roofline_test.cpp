@@ -88,6 +88,16 @@ TEST(Roofline, PowerLowersTheClockInTheMiddleOfAStep) {
   EXPECT_EQ(under_load(under_load(d)), under_load(d));
 }
 
+TEST(Roofline, ProductsHaveASecondWaveWhereTheirBlocksStay) {
+  const Program program =
+      parse_program("launch s0 matmul(scale=1) b0:bf16[8x8] b1:bf16[8x8] - - -> b2:bf16[8x8]\nlaunch s0 copy ->\n");
+  const std::vector<Duration> times{30_ns, 20_ns};
+  Device d = device();
+  EXPECT_EQ(second_waves(program, d, times), (std::vector{30_ns, Duration{}}));
+  d.compute_capability = 80;
+  EXPECT_TRUE(second_waves(program, d, times).empty()) << "Ampere's blocks take a tile each";
+}
+
 TEST(Roofline, BatchesOfMatricesAreRows) {
   EXPECT_EQ(time_of("matmul(scale=1) b0:bf16[10x256x1000] b1:bf16[10x1000x128] - - -> b2:bf16[10x256x128]", device()),
             65'536_ns);

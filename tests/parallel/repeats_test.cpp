@@ -114,6 +114,12 @@ void expect_what_every_pass_gives(const Lowered& lowered, const Role& role, Tabl
   for (const Duration launch : {Duration{1}, Duration{4'000'000}}) {
     const std::vector<Duration> kernels(program.rolled.kernels.size(), Duration{2'000'000});
     EXPECT_EQ(timed(program, launch, kernels, Kernels::Each), timed(unrolled(program), launch, kernels, Kernels::Each));
+    Beside beside{kernels, {}};
+    for (const Op& op : program.rolled.ops)
+      if (const auto* call = std::get_if<Collective>(&op))
+        beside.collectives[key_of(program.rolled, *call)] = Duration{3'100'000};
+    EXPECT_EQ(timed(program, launch, kernels, Kernels::Each, beside),
+              timed(unrolled(program), launch, kernels, Kernels::Each, beside));
   }
   const TestJob& job = lowered.job;
   const bool many = micro_batches_of(job.train, job.layout) >= 48 && job.layout.schedule != ScheduleKind::GPipe;

@@ -131,10 +131,11 @@ TEST(Families, AGateWithoutItsFusedKernelTakesMore) {
 
 TEST(PredictionJson, HasEveryKeyOfTheContract) {
   const json j = predicted(scenario());
-  EXPECT_EQ(keys(j), (std::vector<std::string>{"assumptions", "capacity_bytes", "failure", "fits", "groups",
-                                               "headroom_bytes", "mfu", "not_modelled", "outcome", "scenario", "schema",
-                                               "step_shares", "step_time_high_s", "step_time_low_s", "step_time_s",
-                                               "tokens_per_s_per_device", "world_size"}));
+  EXPECT_EQ(keys(j),
+            (std::vector<std::string>{"assumptions", "capacity_bytes", "failure", "fits", "groups", "headroom_bytes",
+                                      "hfu", "mfu", "not_modelled", "outcome", "scenario", "schema", "step_causes_s",
+                                      "step_shares", "step_time_high_s", "step_time_low_s", "step_time_s",
+                                      "tokens_per_s_per_device", "world_size"}));
   EXPECT_EQ(j["schema"], "tidemark.prediction/1");
   EXPECT_EQ(j["world_size"], 8);
   EXPECT_EQ(j["outcome"], "completed");
@@ -189,6 +190,14 @@ TEST(PredictionJson, TimesAreOfOneClock) {
   for (const char* part : {"kernels", "bubble", "idle"}) shares += j["step_shares"][part].get<double>();
   for (const json& part : j["step_shares"]["exposed_communication"]) shares += part.get<double>();
   EXPECT_NEAR(shares, 1, 1e-9);
+  EXPECT_EQ(keys(j["step_causes_s"]),
+            (std::vector<std::string>{"bubble", "compute", "context", "copies", "data", "expert", "host", "other_ranks",
+                                      "pipeline", "statistics", "tensor"}));
+  double causes = 0;
+  for (const json& part : j["step_causes_s"]) causes += part.get<double>();
+  EXPECT_NEAR(causes, step, 1e-12) << "picoseconds add up";
+  EXPECT_NEAR(j["step_causes_s"]["compute"].get<double>() / step, j["step_shares"]["kernels"].get<double>(), 1e-9);
+  EXPECT_GE(j["hfu"].get<double>(), j["mfu"].get<double>()) << "nothing of the model is left out";
   for (const json& group : j["groups"]) {
     EXPECT_GT(group["allocated_peak_at"]["time_s"], 0);
     EXPECT_LT(group["allocated_peak_at"]["time_s"], 10 * step);

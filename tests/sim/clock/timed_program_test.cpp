@@ -199,6 +199,27 @@ TEST(TimedProgram, KernelsInARowAreOneEntry) {
   EXPECT_EQ(timed(program, 10_ps, {4_ps, 25_ps}, Kernels::Each).streams[0].size(), 6U);
 }
 
+// Two kernels beside a collective, one after it.
+std::vector<Duration> beside_a_collective(Duration collective, Duration second_wave) {
+  const Program program = parse_program(
+      "alloc b0 512 temporaries s0 x\nlaunch s0 copy ->\nrecord e0 s0\nwait s1 e0\n"
+      "collective s1 g0 all_reduce sum bool 512 b0 -> b0\nlaunch s0 copy ->\nlaunch s0 copy ->\n"
+      "record e1 s1\nwait s0 e1\nlaunch s0 copy ->\n");
+  const Beside beside{{second_wave}, {{{{0}, CollectiveKind::AllReduce, 512_B}, collective}}};
+  const TimedProgram found = timed(program, 1_ps, {10_ps}, Kernels::Each, beside);
+  std::vector<Duration> durations;
+  for (const TimedOp& op : found.streams[0])
+    if (op.kind == TimedOp::Kind::Kernels) durations.push_back(op.duration);
+  return durations;
+}
+
+TEST(TimedProgram, KernelsThatComeToTakenMultiprocessorsHaveASecondWave) {
+  EXPECT_EQ(beside_a_collective(4_ps, 10_ps), (std::vector{10_ps, 14_ps, 10_ps, 10_ps})) << "until it is over";
+  EXPECT_EQ(beside_a_collective(15_ps, 10_ps), (std::vector{10_ps, 20_ps, 10_ps, 10_ps})) << "after the first";
+  EXPECT_EQ(beside_a_collective(23_ps, 10_ps), (std::vector{10_ps, 20_ps, 13_ps, 10_ps})) << "and that one too";
+  EXPECT_EQ(beside_a_collective(23_ps, 0_ps), (std::vector{10_ps, 10_ps, 10_ps, 10_ps})) << "of others, nothing";
+}
+
 TEST(TimedProgram, EqualCallsAreOne) {
   const Program program = parse_program(
       "alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x\nalloc b2 513 temporaries s0 x\n"
