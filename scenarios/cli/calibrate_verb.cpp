@@ -1,10 +1,7 @@
 #include <array>
-#include <chrono>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <memory>
-#include <new>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -27,6 +24,7 @@
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
+#include "scenarios/cli/ranks.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_reader.hpp"
@@ -147,17 +145,7 @@ int run_from_points(const Asked& a) {
 
 int run(const Asked& a) {
   if (!a.from.empty()) return run_from_points(a);
-  const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(a.time_limit), [](const RunFailure& failure) {
-    complain(fmt::format("tidemark: the run ended early: {}", failure.what()));
-  });
-  try {
-    return run_on(*world, a);
-  } catch (const std::bad_alloc&) {
-    world->report_failure("out of memory");
-  } catch (const std::exception& error) {
-    world->report_failure(error.what());
-  }
-  return machine_failed;
+  return on_ranks(a.time_limit, [&](World& world) { return run_on(world, a); });
 }
 
 }  // namespace

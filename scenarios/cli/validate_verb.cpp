@@ -1,12 +1,9 @@
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <memory>
-#include <new>
 #include <ostream>
 #include <stdexcept>
 #include <string>
@@ -26,6 +23,7 @@
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/ranks.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_reader.hpp"
@@ -185,7 +183,6 @@ int run_on(World& world, const Asked& asked) {
   return world.broadcast(agrees) == "yes" ? yes : no;
 }
 
-// Whatever goes wrong on one rank ends all of them.
 int run(const Asked& asked) {
   if (!asked.job.empty()) {
     const Scenario scenario = read_scenario(asked.scenario, data_root());
@@ -194,17 +191,7 @@ int run(const Asked& asked) {
     return yes;
   }
   if (asked.back_end == "cuda") return run_on_devices(asked);
-  const std::unique_ptr<World> world = mpi_world(std::chrono::seconds(asked.time_limit), [](const RunFailure& failure) {
-    complain(fmt::format("tidemark: the run ended early: {}", failure.what()));
-  });
-  try {
-    return run_on(*world, asked);
-  } catch (const std::bad_alloc&) {
-    world->report_failure("out of memory");
-  } catch (const std::exception& error) {
-    world->report_failure(error.what());
-  }
-  return machine_failed;
+  return on_ranks(asked.time_limit, [&](World& world) { return run_on(world, asked); });
 }
 
 }  // namespace
