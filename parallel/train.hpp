@@ -95,9 +95,16 @@ struct Train {
   std::optional<Rollout> rollout{};            ///< before the passes of each step
   std::optional<Adapter> adapter{};            ///< none: the whole model is trained
   std::optional<Quantization> quantization{};  ///< of what is not trained
+  std::int64_t packed = 0;  ///< sequences in sequence_length tokens, micro-batches being one row; 0: a row for each
 
   /// Tokens of one micro-batch, of all context-parallel ranks together.
   [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }
+  /// Tokens that can see each other.
+  [[nodiscard]] std::int64_t tokens_of_sequence() const {
+    return packed > 0 ? sequence_length / packed : sequence_length;
+  }
+  /// Sequences of one micro-batch.
+  [[nodiscard]] std::int64_t sequences() const { return micro_batch * (packed > 0 ? packed : 1); }
   bool operator==(const Train&) const = default;
 };
 

@@ -221,7 +221,9 @@ void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, co
 
 /// Of one sequence. Backward takes twice the forward pass, and once where weights are frozen: those have no gradients.
 double training_operations(const Scenario& s) {
-  const parallel::ForwardOperations forward = forward_operations(s.model, s.train.sequence_length);
+  parallel::ForwardOperations forward = forward_operations(s.model, s.train.tokens_of_sequence());
+  const double packed = static_cast<double>(s.train.sequence_length / s.train.tokens_of_sequence());
+  forward.linears *= packed, forward.attention *= packed;
   if (!s.train.adapter) return 3 * forward.all();
   const auto trained = parallel::transformers::counts_of_adapted(s.model, *s.train.adapter).trained;
   return 2 * forward.linears + 3 * forward.attention +

@@ -88,6 +88,10 @@ struct FlashWindow {
 [[nodiscard]] Gradients flash_backward_kernel(Session& s, const Tensor& gradient, const Tensor& q, const Tensor& k,
                                               const Tensor& v, const std::array<Tensor, 4>& made, FlashWindow seen,
                                               double dropout);
+/// flash_attn_varlen_func of packed sequences, all of one length: tokens, heads, width of a head. `ends` says where
+/// each begins, and the last one ends.
+[[nodiscard]] Tensor flash_attention_of_packed(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                                               const Tensor& ends, double dropout, std::int64_t window = 0);
 /// The memory-efficient kernel: the same; `bias` is added to the scores where it is defined.
 [[nodiscard]] Tensor efficient_attention(Session& s, const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& bias, double dropout);

@@ -6,6 +6,7 @@
 
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/stage_3_linear.hpp"
 
 // Matrix products: CUDABlas.cpp, Blas.cpp and LinearAlgebra.cpp of aten/src/ATen/native.
 
@@ -43,8 +44,10 @@ void gemm(Session& s, Tensor a, Tensor b, const Tensor& bias, const Tensor& out,
 // [rows, inputs] times a weight, in which outputs are the first dimension or the second. Where they are the first, the
 // weight is transposed on its way in, and so its gradient is a view.
 enum class WeightLayout : std::uint8_t { OutputsFirst, InputsFirst };
+enum class SavedInput : std::uint8_t { ForTheWeight, Always };
 
-Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout,
+               SavedInput kept = SavedInput::ForTheWeight) {
   const bool outputs_first = layout == WeightLayout::OutputsFirst, added = bias.defined();
   const std::int64_t outputs = weight.sizes[outputs_first ? 0 : 1], inputs = weight.sizes[outputs_first ? 1 : 0];
   const std::int64_t rows = x.sizes.front();
@@ -55,7 +58,8 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   // last element goes first.
   const std::size_t of_x = added ? 1 : 0, of_weight = 1 - of_x;
   std::array<Saved, 2> saved;
-  if (node && node->needs(1)) saved[of_x] = s.save(x);
+  const bool to_the_weight = node && node->needs(1);
+  if (to_the_weight || (node && kept == SavedInput::Always)) saved[of_x] = s.save(x);
   if (node && node->needs(0)) saved[of_weight] = s.save(weight);
   Tensor out;
   const Dispatched op = added ? Dispatched::AddedProduct : Dispatched::MatrixProduct;
@@ -66,7 +70,7 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   }
   if (node)
     node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
-                   bias_sizes = bias.sizes, added, transposed = outputs_first,
+                   bias_sizes = bias.sizes, added, transposed = outputs_first, to_the_weight,
                    of_bias = added && node->needs(2)](const Gradients& g) {
       Gradients made(of_bias ? 3 : 2);
       // What a node unpacks, and so what is recomputed for it, lives until its backward pass is over
@@ -74,7 +78,7 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
       const Tensor its = saved[of_weight] ? s.unpack(saved[of_weight]) : Tensor{};
       const Tensor in = saved[of_x] ? s.unpack(saved[of_x]) : Tensor{};
       const auto to_weight = [&] {
-        if (!saved[of_x]) return;
+        if (!to_the_weight) return;
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         const Tensor &left = transposed ? g.front() : in, &right = transposed ? in : g.front();
         gemm(s, swapped(left, 0, 1), right, {}, made[1], HostThread::Autograd);
@@ -96,7 +100,8 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   return with(std::move(out), std::move(node));
 }
 
-Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout,
+                    SavedInput kept = SavedInput::ForTheWeight) {
   // linear(input, weight, bias), addmm(bias, input, weight).
   const bool addmm = layout == WeightLayout::InputsFirst;
   Tensor added = bias.defined() && !addmm ? operand(s, bias) : Tensor{};
@@ -107,13 +112,17 @@ Tensor flat_product(Session& s, const Tensor& x, const Tensor& weight, const Ten
   sizes.back() = weight.sizes[layout == WeightLayout::OutputsFirst ? 0 : 1];
   const std::int64_t width = in.size(-1);
   const Tensor rows = reshape(s, in, {in.elements() / width, width});
-  return view(s, product(s, rows, its, added, layout), std::move(sizes));
+  return view(s, product(s, rows, its, added, layout, kept), std::move(sizes));
 }
 
 }  // namespace
 
 Tensor linear(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return flat_product(s, x, weight, bias, WeightLayout::OutputsFirst);
+}
+
+Tensor linear_of_stage_3(Session& s, const Tensor& x, const Tensor& weight) {
+  return flat_product(s, x, weight, {}, WeightLayout::OutputsFirst, SavedInput::Always);
 }
 
 Tensor conv1d(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias) {

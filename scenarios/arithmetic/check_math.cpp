@@ -107,6 +107,11 @@ std::string beyond_arithmetic(const Scenario& scenario) {
     return "torchtitan's tensor parallelism: which parts of parameters a rank has is not told yet\ntensor = 1";
   if (scenario.train.quantization)
     return "quantized weights: what their codes stand for is not carried out\nno table [quantization]";
+  if (scenario.train.adapter && runtime_kind(scenario.runtime.name).id == RuntimeId::DeepSpeed &&
+      scenario.layout.sharding == Sharding::Zero3)
+    return "adapters under DeepSpeed's stage 3: parts of what is not trained are not told yet\nsharding = \"zero2\"";
+  if (scenario.train.packed > 0)
+    return "packed sequences: where they begin is read from places that are not carried out\npacked_sequences left out";
   const OptimizerHabits& optimizer = scenario.runtime.optimizer;
   if (optimizer.mean == DType::E4M3 || optimizer.squares == DType::E4M3)
     return "moments in fp8: no room is left to carry them out in float64\nexp-avg-dtype and exp-avg-sq-dtype = "

@@ -52,6 +52,22 @@ void check_modules(const Adapter& adapter, const Model& model, TomlReader& table
                   "leave it out of one of them");
 }
 
+// Of a model that zero.Init partitioned before PEFT adapts it, what is trained lies in one buffer of one type
+// (defragment in deepspeed/runtime/zero/utils.py).
+void refuse_under_stage_3(const Scenario& asked, bool partitioned, const auto& refuse) {
+  if (!partitioned) return;
+  const ZeroHabits& zero = asked.runtime.eager.zero;
+  refuse(zero.offload_optimizer || zero.offload_parameters, "under DeepSpeed's stage 3 on the host is not modelled yet",
+         "leave [offload] out");
+  refuse(zero.secondary_ranks > 1, "secondary parts of what is adapted are not modelled yet",
+         "leave zero_hpz_partition_size out");
+  refuse(!zero.contiguous_gradients && asked.train.adapter->dtype == DType::FP32,
+         "gradients in fp32 that are not contiguous are not modelled yet", "leave contiguous_gradients out");
+  refuse(!asked.train.adapter->saved.empty(),
+         "modules_to_save under DeepSpeed's stage 3, which lays all that is trained into one buffer of one type",
+         "leave modules_to_save out");
+}
+
 }  // namespace
 
 DType base_dtype(const Scenario& scenario) {
@@ -113,12 +129,11 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
          "leave [offload] out");
   refuse(flat && !adapter.saved.empty(), "modules_to_save under FullyShardedDataParallel are not modelled yet",
          "leave modules_to_save out");
-  refuse(zero && asked.layout.sharding == Sharding::Zero3,
-         "under DeepSpeed's stage 3 is not modelled yet: zero.Init has partitioned the model before PEFT adapts it",
-         "sharding = \"zero1\" or \"zero2\" would do");
-  // The engine casts all of a module.
+  const bool partitioned = zero && asked.layout.sharding == Sharding::Zero3;
+  refuse_under_stage_3(asked, partitioned, refuse);
+  // The engine casts all of a module, unless zero.Init has partitioned it before PEFT adapts it.
   const DType base = base_dtype(asked);
-  if (zero && adapter.dtype && *adapter.dtype != base) {
+  if (zero && !partitioned && adapter.dtype && *adapter.dtype != base) {
     if (table.has("dtype") && table.sound("dtype"))
       table.problem(
           "dtype",

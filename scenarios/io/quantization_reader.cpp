@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -61,6 +62,22 @@ void check_int8(const Scenario& asked, ScenarioTables& tables, bool flat) {
                                 "bitsandbytes = \"0.45\" or later in [runtime.versions] would do");
 }
 
+// Stages 1 and 2 leave parameters where they are. The engine makes all that has a point the type that is computed in
+// (_cast_module_mixed_precision), what was prepared in fp32 too; codes have none.
+void settle_under_zero(Scenario& asked, ScenarioTables& tables) {
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
+    if (wrong)
+      tables.top.problem("quantization", fmt::format("quantization: a quantized base under DeepSpeed's {}", what),
+                         std::string(hint));
+  };
+  const ZeroHabits& zero = asked.runtime.eager.zero;
+  refuse(asked.layout.sharding == Sharding::Zero3, "stage 3 is not modelled yet",
+         "sharding = \"zero1\" or \"zero2\" would do");
+  refuse(zero.offload_optimizer || zero.offload_parameters, "ZeRO with [offload] is not modelled yet",
+         "leave [offload] out");
+  asked.train.quantization->prepared = Prepared::Nothing;
+}
+
 }  // namespace
 
 std::optional<Quantization> read_quantization(TomlReader& table) {
@@ -88,12 +105,14 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
   TomlReader& table = tables.quantization;
   const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
   const bool flat = runtime.id == RuntimeId::Fsdp, by_rows = runtime.id == RuntimeId::Fsdp2;
-  if (runtime.id != RuntimeId::PyTorch && !flat && !by_rows) {
+  const bool zero = runtime.id == RuntimeId::DeepSpeed;
+  if (runtime.id != RuntimeId::PyTorch && !flat && !by_rows && !zero) {
     tables.top.problem("quantization",
                        fmt::format("quantization: a quantized base under {} is not modelled yet", runtime.name),
                        "[runtime] name = \"pytorch\" would do");
     return;
   }
+  if (zero) settle_under_zero(asked, tables);
   const bool bytes = its.format == QuantizedFormat::Int8;
   if (bytes) check_int8(asked, tables, flat || by_rows);
   // _fsdp_param.py init_dtype_attrs: a param_dtype would make other numbers of codes.

@@ -252,6 +252,7 @@ Json as_json(const Train& train) {
                {"hidden_dropout", train.hidden_dropout},
                {"attention_dropout", train.attention_dropout},
                {"steps", train.steps}};
+  if (train.packed > 0) json["packed_sequences"] = train.packed;
   add_recomputation(json, train.recompute);
   return json;
 }

@@ -26,6 +26,7 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/offload_reader.hpp"
 #include "scenarios/io/optimizer_switches.hpp"
+#include "scenarios/io/packed_sequences.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/quantization_reader.hpp"
 #include "scenarios/io/recompute_reader.hpp"
@@ -47,6 +48,7 @@ namespace {
 constexpr IntegerRange rank_count{1, 1 << 20};
 constexpr IntegerRange token_count{1, 1 << 24};
 constexpr IntegerRange micro_batch_size{1, 1 << 12};
+constexpr IntegerRange packed_count{1, 1 << 20};
 constexpr IntegerRange global_batch_size{1, 1 << 24};
 constexpr IntegerRange step_count{2, 64};  // the second step differs from the first, later ones repeat it
 constexpr IntegerRange extra_tokens{0, 1 << 20};
@@ -197,6 +199,7 @@ void read_train(TomlReader& table, Train& train) {
   train.optimizer = read_optimizer(table).value_or(Optimizer::AdamW);
   train.attention = read_name(table, "attention", attention_names).value_or(AttentionKernel::Auto);
   train.cross_entropy = read_name(table, "cross_entropy", cross_entropy_names).value_or(CrossEntropy::Unfused);
+  train.packed = table.integer("packed_sequences", packed_count).value_or(0);
   train.steps = narrow(table.integer("steps", step_count).value_or(step_count.low));
   train.recompute = read_recomputation(table);
   train.hidden_dropout = read_dropout(table, "hidden_dropout");
@@ -365,6 +368,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   check_small_optimizer(scenario, tables);
   settle_adapter(scenario, tables);
   settle_quantization(scenario, tables);
+  check_packed_sequences(scenario, tables);
   settle(scenario, tables);
   if (!eager) settle_muon(scenario, tables);
   settle_rollout(rollout, scenario, tables);

@@ -122,11 +122,11 @@ bool known(const ExpertRouting& routing) {
 bool known(const Train& train) {
   const auto& [sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                attention, cross_entropy, recompute, routing, hidden_dropout, attention_dropout, steps, rollout, adapter,
-               quantization] = train;
+               quantization, packed] = train;
   return known(recompute) && known(routing) && !rollout &&  // what is there before the passes is in no sample
          lowered(sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                  attention, cross_entropy, hidden_dropout, attention_dropout, steps) &&
-         of_no_matter(adapter, quantization);  // Megatron's jobs have neither
+         of_no_matter(adapter, quantization, packed);  // Megatron's jobs have none
 }
 
 // Layers are alike, whatever is in them, but for those with experts and those without (LayerKind). Modules that predict

@@ -35,6 +35,11 @@ std::string attention_assumption(AttentionKernel kernel) {
   return {};
 }
 
+// transformers, which does so in training too unless layers are checkpointed.
+bool caches_keys(const Scenario& s, const EagerHabits& habits) {
+  return habits.caches_keys && s.train.recompute.kind == Recompute::None;
+}
+
 void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vector<std::string>& list) {
   if (s.train.attention == AttentionKernel::Unfused) {
     list.push_back("attention: transformers' own (\"eager\"), which stores its scores");
@@ -47,6 +52,12 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
     return;
   }
   const bool dispatched = s.train.attention == AttentionKernel::Fused;
+  if (dispatched && s.train.packed > 0 && !caches_keys(s, habits)) {
+    list.push_back(
+        "attention: the memory-efficient kernel, with a bias of all tokens by all tokens in each layer: "
+        "scaled_dot_product_attention is told of packed sequences by a mask");
+    return;
+  }
   if (dispatched && s.train.precision == DType::FP32) {
     list.push_back("attention: the memory-efficient kernel, which scaled_dot_product_attention takes in fp32");
     return;
@@ -156,6 +167,13 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
     list.push_back(fmt::format("PEFT's LoRA, as of 0.21: adapters of rank {} in {}, {}", adapter.rank,
                                name(adapter.dtype.value_or(base_dtype(s))), "nothing else of the model is trained"));
   }
+  if (s.train.packed > 0)
+    list.push_back(fmt::format(
+        "a pass: {} sequences of {} tokens in one row{}", s.train.sequences(), s.train.tokens_of_sequence(),
+        s.train.attention == AttentionKernel::Flash ? ", which FlashAttention tells apart by where they begin"
+        : caches_keys(s, habits)
+            ? ", which are not told apart: transformers looks for them where keys are not cached (use_cache)"
+            : ", told apart by a mask"));
   if (s.train.quantization) {
     const Quantization& its = *s.train.quantization;
     const bool bytes = its.format == QuantizedFormat::Int8;

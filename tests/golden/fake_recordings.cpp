@@ -109,7 +109,8 @@ void read_sharding(const Json& settings, Scenario& s) {
 // Of DeepSpeed's ZeRO, the same.
 void read_zero(const Json& settings, Scenario& s) {
   s.runtime.name = "deepspeed";
-  if (s.train.adapter) s.train.adapter->dtype = std::nullopt;  // cast with the rest
+  if (s.train.quantization) s.train.quantization->prepared = Prepared::Nothing;  // the same
+  if (s.train.adapter && settings.at("stage") != 3) s.train.adapter->dtype = std::nullopt;  // cast with the rest
   s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
   constexpr Sharding stages[] = {Sharding::None, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3};
   s.layout.sharding = stages[settings.at("stage").get<std::size_t>()];
@@ -243,7 +244,11 @@ Scenario scenario_of(const Json& recording) {
     s.train.recompute.kind = Recompute::Full;
     s.runtime.eager.reentrant_checkpoint = checkpointing == "reentrant";
   }
-  s.train.attention = text_of(settings, "attention") == "eager" ? AttentionKernel::Unfused : AttentionKernel::Fused;
+  const std::string attention = text_of(settings, "attention");
+  s.train.attention = attention == "eager"               ? AttentionKernel::Unfused
+                      : attention == "flash_attention_2" ? AttentionKernel::Flash
+                                                         : AttentionKernel::Fused;
+  s.train.packed = settings.value("packed", std::int64_t{0});
   s.runtime.eager.caches_keys = config.value("use_cache", true);
   for (const char* key : {"resid_pdrop", "hidden_dropout"})
     if (config.contains(key)) s.train.hidden_dropout = config[key].get<double>();
@@ -445,6 +450,7 @@ std::vector<Recording> fake_recordings() { return recordings_in("recordings"); }
 std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 std::vector<Recording> optimizer_recordings() { return recordings_in("optimizers"); }
 std::vector<Recording> fused_recordings() { return recordings_in("fused"); }
+std::vector<Recording> packed_recordings() { return recordings_in("packed"); }
 std::vector<Recording> adapted_recordings() { return recordings_in("adapted"); }
 
 std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }

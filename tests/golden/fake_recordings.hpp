@@ -66,6 +66,8 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> optimizer_recordings();
 /// Those under tests/golden/fake_tensor/fused: with Liger's kernels (tests/ground_truth/fused.py).
 [[nodiscard]] std::vector<Recording> fused_recordings();
+/// Those under tests/golden/fake_tensor/packed: several sequences in one row (tests/ground_truth/packed.py).
+[[nodiscard]] std::vector<Recording> packed_recordings();
 /// Of models that PEFT adapts.
 [[nodiscard]] std::vector<Recording> adapted_recordings();
 

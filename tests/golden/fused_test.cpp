@@ -32,6 +32,27 @@ TEST_P(FusedKernels, PlainRunsAllocateAsMuch) {
   }
 }
 
+class PackedSequences : public testing::TestWithParam<Recording> {};
+
+TEST_P(PackedSequences, TensorsAtThePeakAreThoseOfTransformers) {
+  const Recording& recorded = GetParam();
+  const std::vector<StepPeak> predicted = predicted_peaks(recorded.scenario, true);
+  ASSERT_EQ(predicted.size(), recorded.steps.size());
+  for (std::size_t i = 0; i < predicted.size(); ++i) {
+    EXPECT_EQ(predicted[i].total(), recorded.steps[i].total())
+        << fmt::format("step {}: ours {}, theirs {}", i + 1, predicted[i].where, recorded.steps[i].where);
+    EXPECT_EQ(predicted[i].after, recorded.steps[i].after) << "after step " << i + 1;
+  }
+}
+
+TEST_P(PackedSequences, PlainRunsAllocateAsMuch) {
+  const Recording& recorded = GetParam();
+  EXPECT_EQ(predicted_plain_run(recorded.scenario).allocated, recorded.plain.allocated);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings, PackedSequences, testing::ValuesIn(packed_recordings()),
+                         [](const auto& test) { return test.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(Recordings, FusedKernels, testing::ValuesIn(fused_recordings()),
                          [](const auto& test) { return test.param.name; });
 

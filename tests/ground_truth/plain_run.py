@@ -22,8 +22,8 @@ def counters(which):
 
 def main(name, steps, snapshot):
     gc.disable()
-    training.one_sequence_per_row()
     config, settings = settings_of(name)
+    training.answer_of_rows(settings)
     if snapshot:
         torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
     model, optimizer, scaler, batches = training.prepare(config, settings)

@@ -4,6 +4,7 @@ python tests/ground_truth/record_fake.py --all
 python tests/ground_truth/record_fake.py --drawn
 python tests/ground_truth/record_fake.py --optimizers
 python tests/ground_truth/record_fake.py --fused
+python tests/ground_truth/record_fake.py --packed
 python tests/ground_truth/record_fake.py --adapted
 python tests/ground_truth/record_fake.py --list
 python tests/ground_truth/record_fake.py NAME... [--out DIRECTORY]
@@ -27,6 +28,7 @@ STEPS = 3
 DRAWN_OUT = HERE.parent / "golden" / "fake_tensor" / "drawn"
 FUSED_OUT = HERE.parent / "golden" / "fake_tensor" / "fused"
 OPTIMIZERS_OUT = HERE.parent / "golden" / "fake_tensor" / "optimizers"
+PACKED_OUT = HERE.parent / "golden" / "fake_tensor" / "packed"
 ADAPTED_OUT = HERE.parent / "golden" / "fake_tensor" / "adapted"
 LISTED = 150  # lines of live storages at a peak
 LISTED_OF_DRAWN = 40
@@ -288,8 +290,8 @@ def make_drawn(name, snapshot):
     from recordings import settings_of
 
     gc.disable()
-    training.one_sequence_per_row()
     config, settings = settings_of(name)
+    training.answer_of_rows(settings)
     run = record(config, settings, fake=False, in_place_accumulation=True)
     plain = plain_run(name, snapshot)
     compare(run["steps"], run["steps"], plain)
@@ -375,6 +377,7 @@ def main():
     parser.add_argument("--drawn", action="store_true", help="the recordings that drawn.py draws")
     parser.add_argument("--optimizers", action="store_true", help="those of optimizers.py")
     parser.add_argument("--fused", action="store_true", help="those of fused.py")
+    parser.add_argument("--packed", action="store_true", help="those of packed.py")
     parser.add_argument("--adapted", action="store_true", help="the recordings of models that PEFT adapts")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="print the recordings' table in Markdown")
@@ -384,13 +387,15 @@ def main():
     sys.path.insert(0, str(HERE))
     from fused import FUSED
     from optimizers import OPTIMIZERS
+    from packed import PACKED
     from recordings import ADAPTED, DRAWN, RECORDINGS, settings_of
 
     chosen = [(arguments.drawn, DRAWN), (arguments.adapted, ADAPTED), (arguments.optimizers, OPTIMIZERS), (arguments.fused, FUSED)]
+    chosen.append((arguments.packed, PACKED))
     group = next((group for asked, group in chosen if asked), RECORDINGS)
     names = list(group) if arguments.all or group is not RECORDINGS else arguments.names
-    in_two_runs = {**DRAWN, **ADAPTED, **OPTIMIZERS, **FUSED}
-    folders = ((DRAWN, DRAWN_OUT), (ADAPTED, ADAPTED_OUT), (OPTIMIZERS, OPTIMIZERS_OUT), (FUSED, FUSED_OUT), (RECORDINGS, OUT))
+    in_two_runs = {**DRAWN, **ADAPTED, **OPTIMIZERS, **FUSED, **PACKED}
+    folders = ((DRAWN, DRAWN_OUT), (ADAPTED, ADAPTED_OUT), (OPTIMIZERS, OPTIMIZERS_OUT), (FUSED, FUSED_OUT), (PACKED, PACKED_OUT), (RECORDINGS, OUT))
 
     def folder_of(name):
         return arguments.out or next(folder for group, folder in folders if name in group)

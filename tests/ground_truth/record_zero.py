@@ -184,6 +184,7 @@ def operations_that_do_nothing():
 
 def prepare(config, settings):
     import deepspeed
+    import torch
     import torch.distributed as dist
     import transformers
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -200,16 +201,18 @@ def prepare(config, settings):
     model_class = getattr(transformers, config["architectures"][0])
     config = transformers.AutoConfig.for_model(**{k: v for k, v in config.items() if k != "architectures"})
     config._attn_implementation = settings["attention"]
-    if settings["stage"] == 3:
+    if settings.get("quantization"):
+        model = training.build_quantized(model_class, config, torch.bfloat16, settings)
+    elif settings["stage"] == 3:
         with deepspeed.zero.Init(config_dict_or_path=said):
             model = model_class(config)
     else:
         model = made_on_host(model_class, config)
     model.train()
-    if settings["checkpointing"]:
+    if settings["checkpointing"] and not settings.get("quantization"):
         reentrant = settings["checkpointing"] == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-    if settings.get("adapter"):
+    if settings.get("adapter") and not settings.get("quantization"):
         model = training.adapt(model, settings["adapter"])
     if settings["optimizer"] == "cpu_adam":
         from deepspeed.ops.adam import DeepSpeedCPUAdam

@@ -247,6 +247,7 @@ ADAPTED = {**adapted.adapted(sys.modules[__name__]), **QUANTIZED}
 def settings_of(name):
     import fused
     import optimizers
+    import packed
 
     known = SETTINGS
     if name in DRAWN:
@@ -258,6 +259,9 @@ def settings_of(name):
     elif name in ADAPTED:
         config, chosen = ADAPTED[name]
         known = {**SETTINGS, **(adapted.QUANTIZED_SETTINGS if name in QUANTIZED else adapted.MORE_SETTINGS)}
+    elif name in packed.PACKED:
+        config, chosen = packed.PACKED[name]
+        known = {**SETTINGS, **packed.MORE_SETTINGS}
     elif name in fused.FUSED:
         config, chosen = fused.FUSED[name]
         known = {**SETTINGS, **fused.MORE_SETTINGS}

@@ -159,6 +159,11 @@ class Batches:
 
     def __init__(self, config, settings, named=lambda tensors: None):
         self.shape = (settings["batch"], settings["sequence"])
+        self.packed = settings.get("packed", 0)
+        if self.packed:
+            self.shape = (1, settings["batch"] * settings["sequence"])
+            length = settings["sequence"] // self.packed
+            self.places = torch.arange(length).repeat(settings["batch"] * self.packed).unsqueeze(0)
         self.vocabulary = config["vocab_size"]
         self.collated = settings.get("batches") == "collated"
         self.named = named
@@ -166,15 +171,26 @@ class Batches:
 
     def made(self):
         ids = torch.randint(0, self.vocabulary, self.shape, device="cuda")
-        tensors = (ids, ids.clone(), torch.ones_like(ids)) if self.collated else (ids, ids, None)
+        last = self.places.cuda() if self.packed else torch.ones_like(ids) if self.collated else None
+        tensors = (ids, ids.clone(), last) if self.collated else (ids, ids, None)
         self.named(tensors)
         return tensors
 
     def __call__(self):
         if self.collated:
             self.tensors = self.made()
-        ids, labels, _ = self.tensors  # a mask of ones is dropped by transformers, which reads it from the device
-        return {"input_ids": ids, "labels": labels}
+        ids, labels, last = self.tensors  # a mask of ones is dropped by transformers, which reads it from the device
+        places = {"position_ids": last} if self.packed else {}
+        return {"input_ids": ids, "labels": labels, **places}
+
+
+def answer_of_rows(settings):
+    """Of questions that are asked of tensors' values."""
+    if not settings.get("packed"):
+        return one_sequence_per_row()
+    import packed
+
+    return packed.install(settings)
 
 
 def one_sequence_per_row():

@@ -83,6 +83,21 @@ RECORDINGS = {
         llama(**DEEP),
         {"stage": 1, "world": 4, "rank": 3, "batch": 4, "checkpointing": "non_reentrant", "adapter": LORA},
     ),
+    "zero2_qlora_4": (
+        llama(**DEEP),
+        {"world": 4, "batch": 4, "checkpointing": "reentrant", "adapter": LORA, "ds": SMALL_BUCKETS,
+         "quantization": {"format": "nf4", "double_quant": True, "prepare": "all"}},
+    ),
+    "zero3_lora_8": (llama(**DEEP), {"stage": 3, "batch": 2, "adapter": LORA, "ds": {**SMALL_BUCKETS, **RELEASING}}),
+    "zero3_lora_narrow_4": (
+        llama(**DEEP),
+        {"stage": 3, "world": 4, "rank": 3, "batch": 4, "micro_batches": 2, "clip_grad_norm": 1.0,
+         "adapter": {**LORA, "r": 64, "autocast_adapter_dtype": False}, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
+    "zero3_lora_checkpointed_8": (
+        llama(**DEEP),
+        {"stage": 3, "batch": 4, "checkpointing": "reentrant", "adapter": LORA, "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
     "zero3_llama_8": (llama(**DEEP), {"stage": 3, "batch": 2}),
     "zero3_released_8": (llama(**DEEP), {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING}}),
     "zero3_not_prefetched_8": (
@@ -155,7 +170,7 @@ RECORDINGS = {
 
 def settings_of(name):
     config, chosen = RECORDINGS[name]
-    defaults = {**DEFAULTS, "adapter": None} if "adapter" in chosen else DEFAULTS
+    defaults = {**DEFAULTS, **{key: None for key in ("adapter", "quantization") if key in chosen}}
     unknown = set(chosen) - set(defaults)
     assert not unknown, f"{name}: unknown settings {unknown}"
     return dict(config), {**defaults, **chosen}

@@ -160,8 +160,8 @@ inline auto fields(Quantization& v) {
   return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Train& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
 }
 inline auto fields(NvmeHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;

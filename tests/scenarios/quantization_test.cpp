@@ -209,8 +209,8 @@ TEST(Quantization, WhatItDoesNotGoWith) {
   says({.runtime = "fsdp2", .gpus = 2}, "fully_shard gathers parameters in precision = \"bf16\"");
   says({.quantization = "format = \"nf4\"\nstorage_dtype = \"bf16\"", .runtime = "fsdp2", .gpus = 2},
        "prepare = \"all\" under fully_shard is not modelled yet");
-  says({.train = "[layout]\nsharding = \"zero2\"", .runtime = "deepspeed", .gpus = 2},
-       "a quantized base under deepspeed is not modelled yet");
+  says({.train = "[layout]\nsharding = \"zero3\"", .runtime = "deepspeed", .gpus = 2},
+       "a quantized base under DeepSpeed's stage 3 is not modelled yet");
   EXPECT_NE(beyond_arithmetic(parsed({})).find("quantized weights"), std::string::npos);
 }
 

@@ -40,8 +40,8 @@ void ParameterCoordinator::gather(std::vector<std::size_t> parameters) {
   for (std::vector<std::size_t> together :
        {std::vector(parameters.begin(), others), std::vector(others, parameters.end())}) {
     if (together.empty()) continue;
-    const std::shared_ptr<Gathering> gathering = parameters_.gather(together);
-    for (const std::size_t p : together) in_flight_[p] = gathering;
+    for (const std::shared_ptr<Gathering>& gathering : parameters_.gather(together))
+      for (const std::size_t p : gathering->parameters) in_flight_[p] = gathering;
   }
   parameters_.release_persistent(parameters);
 }
@@ -61,8 +61,20 @@ void ParameterCoordinator::fetch(std::size_t module, Direction direction) {
   if (direction == Direction::Backward && std::ranges::find(running_backward_, module) == running_backward_.end())
     running_backward_.push_back(module);
   gather(owned_[module]);
+  // A region that runs again with reentrance has a backward pass of its own, and hooks of adapters queue an epilogue
+  // that comes when that is over (queue_post_backward_callback).
+  const bool again = direction == Direction::Forward && s_.engine != nullptr;
+  if (again && checkpoints_ == Checkpoints::SaveParameters && !run_again_.empty() && ran_backward_) release_leftovers();
+  ran_backward_ = direction == Direction::Backward;
+  // update_recompute_parameters: of what runs again, what is frozen goes with the module whose backward pass began
+  // last.
+  const bool runs_again = again && !running_backward_.empty();
   for (const std::size_t p : owned_[module]) {
     parameters_[p].active.insert(module);
+    if (runs_again && !parameters_[p].trained) {
+      parameters_[p].active.insert(running_backward_.back());
+      run_again_[running_backward_.back()].insert(p);
+    }
     wait(p);
   }
   if (parameters_.stream() != Process::compute_stream) s_.process.join(s_.process.record(parameters_.stream()));
@@ -138,6 +150,7 @@ void ParameterCoordinator::release(std::size_t module, Direction direction) {
     parameters_[p].active.erase(module);
     if (going == nullptr || going->contains(p)) give_up(p);
   }
+  if (direction == Direction::Backward) release_run_again(module);
   running_forward_ = false;
 }
 
@@ -153,6 +166,16 @@ void ParameterCoordinator::give_up(std::size_t parameter) {
   available_ -= its.elements;
 }
 
+// ds_recompute_parameters.
+void ParameterCoordinator::release_run_again(std::size_t module) {
+  const auto its = run_again_.extract(module);
+  if (its.empty()) return;
+  for (const std::size_t p : its.mapped()) {
+    parameters_[p].active.erase(module);
+    if (!parameters_[p].persists) give_up(p);
+  }
+}
+
 void ParameterCoordinator::release_leftovers() {
   while (!running_backward_.empty()) {
     const std::size_t module = running_backward_.back();
@@ -161,10 +184,12 @@ void ParameterCoordinator::release_leftovers() {
       parameters_[p].active.erase(module);
       if (!parameters_[p].persists) give_up(p);
     }
+    release_run_again(module);
   }
 }
 
 void ParameterCoordinator::release_all() {
+  run_again_.clear();
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     wait(p);
     parameters_[p].active.clear();

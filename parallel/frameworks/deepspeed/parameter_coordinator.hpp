@@ -55,6 +55,7 @@ class ParameterCoordinator {
   void prefetch(std::size_t module);
   void read_ahead();
   void give_up(std::size_t parameter);
+  void release_run_again(std::size_t module);
   [[nodiscard]] const std::set<std::size_t>& to_release(std::size_t module);
   [[nodiscard]] std::int64_t last_fetched(std::size_t parameter) const;
 
@@ -69,11 +70,13 @@ class ParameterCoordinator {
   std::deque<Use> queue_;                            ///< of those to come
   std::map<std::size_t, std::int64_t> fetched_for_;  ///< __most_recent_step_id_param_fetched_for
   bool running_forward_ = false;                     ///< what is given up has just run
+  bool ran_backward_ = false;                        ///< what was fetched last was for a backward pass
   std::int64_t step_ = 0;                            ///< modules met in this pass
   std::int64_t available_ = 0;                       ///< elements
   std::map<std::size_t, std::shared_ptr<Gathering>> in_flight_;
   std::map<std::size_t, Tensor> saved_;        ///< memory of parameters that were given up, until nodes are over
   std::vector<std::size_t> running_backward_;  ///< __active_backward_submodules
+  std::map<std::size_t, std::set<std::size_t>> run_again_;  ///< frozen ones, by the module that they are given up with
   /// What a module gives up after so many steps is decided once (lru_cache).
   std::map<std::pair<std::size_t, std::int64_t>, std::set<std::size_t>> decided_;
 };

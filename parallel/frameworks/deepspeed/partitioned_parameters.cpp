@@ -1,6 +1,7 @@
 #include "parallel/frameworks/deepspeed/partitioned_parameters.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
@@ -37,10 +38,19 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
     made.each = (made.elements + group.ranks - 1) / group.ranks;
     made.name = std::move(p.name);
     made.leaf = std::move(p.leaf);
+    made.trained = made.leaf->trained();
     all_.push_back(std::move(made));
-    elements += all_.back().each;
+    if (all_.back().trained) elements += all_.back().each;
   }
-  const DType dtype = dtype_ = all_.front().leaf->value.dtype;
+  // What is not trained stays where it was put (_create_fp16_partitions_with_defragmentation).
+  for (PartitionedParameter& p : all_) {
+    if (p.trained) continue;
+    p.partition = s_.empty({p.each}, p.leaf->value.dtype, s_.process.label(p.name + ".part"), Category::Parameters);
+    s_.launch(Operation::Initialize, {}, {p.partition});
+    stand_alone(p);
+  }
+  const auto first = std::ranges::find_if(all_, &PartitionedParameter::trained);
+  const DType dtype = dtype_ = first->leaf->value.dtype;
   if (host.nvme != nullptr) {
     swapper_.emplace(s_, *host.nvme, dtype);
     make_parts(host);
@@ -72,18 +82,24 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
   before = {};
   parts.clear();
   for (std::int64_t at = 0; PartitionedParameter & p : all_) {
+    if (!p.trained) continue;
     p.partition = narrowed(buffer_, 0, at, p.each);
     at += p.each;
-    if (!stays()) continue;
-    Tensor whole = sized(p.partition, p.leaf->value.sizes);
-    whole.gradient = p.leaf->value.gradient;
-    p.leaf->value = std::move(whole);
+    stand_alone(p);
   }
   // Each was whole for a moment; here it is put together again.
   for (std::size_t p = 0; neighbours_.ranks > 1 && p < all_.size(); ++p) {
     gather_now(std::span(&p, 1));
     (void)free(p);
   }
+}
+
+// The only rank's part is what modules read.
+void PartitionedParameters::stand_alone(PartitionedParameter& its) {
+  if (!stays()) return;
+  Tensor whole = sized(its.partition, its.leaf->value.sizes);
+  whole.gradient = its.leaf->value.gradient;
+  its.leaf->value = std::move(whole);
 }
 
 // Each is made on the device: what is worth a file goes there, the rest to the host.
@@ -269,7 +285,7 @@ void PartitionedParameters::keep_secondary(std::size_t p) {
   if (neighbours_.ranks == 1 || its.secondary.defined()) return;
   const NoGrad no_grad(s_);
   const std::int64_t size = each(p, true), begin = size * neighbours_.rank;
-  its.secondary = s_.empty({size}, dtype_, s_.process.label(its.name + ".secondary"), Category::Parameters);
+  its.secondary = s_.empty({size}, dtype(p), s_.process.label(its.name + ".secondary"), Category::Parameters);
   s_.launch({Operation::Fill, {0}}, {}, {its.secondary});
   if (const std::int64_t held = std::clamp<std::int64_t>(its.elements - begin, 0, size); held > 0) {
     const Tensor flat = sized(its.leaf->value.detached(), {its.elements});
@@ -283,7 +299,15 @@ void PartitionedParameters::forget_secondary() {
   for (PartitionedParameter& p : all_) p.secondary = {};
 }
 
-std::shared_ptr<Gathering> PartitionedParameters::gather(std::vector<std::size_t> parameters) {
+std::vector<std::shared_ptr<Gathering>> PartitionedParameters::gather(const std::vector<std::size_t>& parameters) {
+  std::map<std::int64_t, std::vector<std::size_t>> by_width;  // as sort_dtypes has them: there are two at most
+  for (const std::size_t p : parameters) by_width[size_of(dtype(p)).count()].push_back(p);
+  std::vector<std::shared_ptr<Gathering>> made;
+  for (auto& [width, of_type] : by_width) made.push_back(gather_together(std::move(of_type)));
+  return made;
+}
+
+std::shared_ptr<Gathering> PartitionedParameters::gather_together(std::vector<std::size_t> parameters) {
   auto made = std::make_shared<Gathering>();
   made->parameters = std::move(parameters);
   ensure_read(made->parameters);
@@ -302,7 +326,7 @@ std::shared_ptr<Gathering> PartitionedParameters::gather(std::vector<std::size_t
   const DataGroup& among = secondary ? neighbours_ : group_;
   std::int64_t of_rank = 0;
   for (const std::size_t p : made->parameters) of_rank += each(p, secondary);
-  made->flat = s_.empty({of_rank * among.ranks}, dtype_, "all_gather", Category::CommDp);
+  made->flat = s_.empty({of_rank * among.ranks}, dtype(made->parameters.front()), "all_gather", Category::CommDp);
   std::vector<Tensor> parts, places;
   for (std::int64_t at = of_rank * among.rank; const std::size_t p : made->parameters) {
     parts.push_back(secondary ? all_[p].secondary : on_device(p));

@@ -30,12 +30,13 @@ struct PartitionedParameter {
   Tensor secondary;                     ///< ds_secondary_tensor: of what neighbours hold together, where they do
   std::optional<SwappedPart> swapped;   ///< final_location is NVMe
   std::int64_t elements = 0, each = 0;  ///< of the whole; of every rank's part, the last of which may be padded
+  bool trained = true;
   Availability status = Availability::NotAvailable;
   bool persists = false;         ///< ds_persist: stays gathered between steps
   std::set<std::size_t> active;  ///< modules that are running
 };
 
-/// Parameters that are gathered by one call, and wait in one buffer until the last of them is asked for.
+/// Parameters of one type that are gathered by one call, and wait in one buffer until the last of them is asked for.
 struct Gathering {
   std::vector<std::size_t> parameters;
   Tensor flat;             ///< rank by rank; none where the only one was gathered to where it stays
@@ -68,15 +69,16 @@ class PartitionedParameters {
   /// The rank's parts of some, which are updated together, one after another; undefined where some are in files. They
   /// begin at so many elements.
   [[nodiscard]] Tensor flat(std::int64_t begin, std::int64_t elements) const;
-  [[nodiscard]] DType dtype() const { return dtype_; }
+  /// Of a parameter, wherever it is.
+  [[nodiscard]] DType dtype(std::size_t p) const { return all_[p].leaf->value.dtype; }
   /// How many of a parameter's elements are in the rank's part of it.
   [[nodiscard]] std::int64_t held(std::size_t p) const;
   [[nodiscard]] const DataGroup& group() const { return group_; }
   [[nodiscard]] StreamId stream() const { return stream_; }
 
   /// all_gather_coalesced, of parameters in their order, none of which is available, and all or none of which have
-  /// secondary parts.
-  [[nodiscard]] std::shared_ptr<Gathering> gather(std::vector<std::size_t> parameters);
+  /// secondary parts: a call for each type that they have.
+  [[nodiscard]] std::vector<std::shared_ptr<Gathering>> gather(const std::vector<std::size_t>& parameters);
   /// AllGatherCoalescedHandle.wait.
   void wait(Gathering& gathering);
   /// _all_gather, on the compute stream, each to where it stays.
@@ -108,6 +110,7 @@ class PartitionedParameters {
   [[nodiscard]] bool stays() const { return alone() && !offload_; }
   /// A rank's part, on the device.
   [[nodiscard]] Tensor on_device(std::size_t p);
+  void stand_alone(PartitionedParameter& its);
   void make_parts(const PartsOnHost& host);
   void lay_out(const PartsOnHost& host);
   /// _ensure_availability_of_partitioned_params.
@@ -115,6 +118,7 @@ class PartitionedParameters {
   void release_part(PartitionedParameter& its);
   enum class From : std::uint8_t { Parts, Secondary };
   void gather_to_place(std::size_t p, From from);
+  [[nodiscard]] std::shared_ptr<Gathering> gather_together(std::vector<std::size_t> parameters);
   void keep_secondary(std::size_t p);
   /// Of a rank's part, or secondary part.
   [[nodiscard]] std::int64_t each(std::size_t p, bool secondary) const {

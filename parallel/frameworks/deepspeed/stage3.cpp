@@ -38,6 +38,7 @@ Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighb
   hook(model, train, eager);
   make_state(train, eager);
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (!parameters_[p].trained) continue;
     // create_reduce_and_remove_grad_hooks gathers each, and gives it up.
     parameters_.gather_now(std::span(&p, 1));
     (void)parameters_.free(p);
@@ -53,7 +54,9 @@ void Stage3::make_state(const Train& train, const EagerHabits& eager) {
   std::int64_t all = 0;
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     begins_.push_back(all);
+    if (!parameters_[p].trained) continue;
     all += parameters_[p].each;
+    trained_.push_back(p);
   }
   make_groups();
   if (habits_.offload_optimizer && habits_.cpu_adam) host_habits_.optimizer = OptimizerKernels::Fused;
@@ -102,7 +105,10 @@ void Stage3::make_masters(const Train& train, const EagerHabits& eager) {
       read();
       master = unpinned;
     } else {
-      const bool is_there = dtype_ == DType::FP32 && is_on_host(s_, partition) && its.space != MemorySpace::Device;
+      // Adapters in fp32 are as they are to be: they are copied alone.
+      const bool adapters = dtype_ != DType::FP32 && partition.dtype == DType::FP32;
+      const bool is_there =
+          adapters || (dtype_ == DType::FP32 && is_on_host(s_, partition) && its.space != MemorySpace::Device);
       converted = is_there ? partition
                            : moved(s_, partition, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
       master = moved(s_, converted, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
@@ -125,15 +131,15 @@ void Stage3::make_masters(const Train& train, const EagerHabits& eager) {
 // Of a part of them that is offloaded, the first stay on the device.
 void Stage3::make_groups() {
   std::vector<std::int64_t> parts;
-  for (std::size_t p = 0; p < parameters_.size(); ++p) parts.push_back(parameters_[p].each);
-  std::size_t p = 0;
+  for (const std::size_t p : trained_) parts.push_back(parameters_[p].each);
+  std::size_t next = 0;
   std::int64_t begin = 0;
   for (const std::size_t count : sub_groups(parts, habits_.sub_group_size)) {
     SubGroup& group = groups_.emplace_back();
     group.begin = begin;
-    for (std::size_t i = 0; i < count; ++i, ++p) {
-      group.parameters.push_back(p);
-      group.elements += parts[p];
+    for (std::size_t i = 0; i < count; ++i, ++next) {
+      group.parameters.push_back(trained_[next]);
+      group.elements += parts[next];
     }
     begin += group.elements;
   }
@@ -436,7 +442,7 @@ void Stage3::step(const std::function<void()>& gradients_are_there) {
   }
   if (dtype_ == DType::FP16) agree_on_overflow(s_, group_, gradients_);
   std::vector<Tensor> all;
-  for (std::size_t p = 0; p < parameters_.size(); ++p) all.push_back(gradient_of(p));
+  for (const std::size_t p : trained_) all.push_back(gradient_of(p));
   const Tensor scaled_norm = global_norm(s_, group_, all, NormType::Wide);
   all.clear();
   const Tensor last_norm = std::exchange(norm_, unscaled(s_, scaled_norm, scaling_.loss_scale, NormType::Wide));
@@ -523,7 +529,7 @@ std::vector<StateTensor> Stage3::gradients() const {
 
 std::vector<StateTensor> Stage3::parameters() const {
   std::vector<StateTensor> made;
-  for (std::size_t p = 0; p < parameters_.size(); ++p)
+  for (const std::size_t p : trained_)
     if (parameters_.held(p) > 0)
       made.push_back(state_tensor(parameters_[p].name, narrowed(parameters_[p].partition, 0, 0, parameters_.held(p)),
                                   parameters_[p].each * group_.rank));

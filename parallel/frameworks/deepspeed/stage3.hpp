@@ -81,7 +81,7 @@ class Stage3 {
   const Scaling scaling_;
   DType dtype_, accumulation_;
   PartitionedParameters parameters_;
-  std::vector<std::size_t> persistent_;
+  std::vector<std::size_t> persistent_, trained_;
   std::unique_ptr<ParameterCoordinator> coordinator_;
   std::vector<std::int64_t> begins_;  ///< in the rank's parts of all; by parameter
   std::vector<SubGroup> groups_;

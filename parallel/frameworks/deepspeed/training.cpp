@@ -164,7 +164,7 @@ class Training {
   Tensor forward() {
     // The last loss, and its graph, go once this one is there.
     const auto last_graph = std::exchange(s_.outlives_backward, {});
-    CausalLM::Outputs outputs = (*model_)(batch_[0], batch_[1]);
+    CausalLM::Outputs outputs = (*model_)(batch_[0], batch_[1], pytorch::given_positions(batch_, input_.train));
     Tensor loss = outputs.loss;
     if (habits_.keeps_outputs) outputs_ = std::move(outputs);
     return loss;

@@ -34,7 +34,7 @@ class Training {
     s_.process.at(1, 0);
     batch_ = collated_batch(s_, input_.train);
     s_.recorder->begin_pass();
-    (void)forward(batch_[0], batch_[1]);
+    (void)forward(batch_);
   }
 
   void run(const StepSizes& micro_batches) {
@@ -123,7 +123,7 @@ class Training {
     engine_->generate();
     const NoGrad no_grad(s_);
     const std::vector<Tensor> batch = collated_batch(s_, input_.train);
-    (void)forward(batch[0], batch[1]);
+    (void)forward(batch);
     outputs_ = {};
   }
 
@@ -144,13 +144,9 @@ class Training {
 
   void pass(bool last) {
     batch_ = collated_batch(s_, input_.train);
-    run(batch_[0], batch_[1], last);
-  }
-
-  void run(const Tensor& ids, const Tensor& labels, bool last) {
     if (replicas_) replicas_->prepare_for_backward(last);
     if (shards_) shards_->set_requires_gradient_sync(last || reduces_each_backward());
-    loss_ = forward(ids, labels);
+    loss_ = forward(batch_);
     const Tensor loss = scale_.defined() ? mul(s_, loss_, scale_) : loss_;
     const Tensor one = s_.empty({}, loss.dtype, "loss_gradient");
     s_.launch({Operation::Fill, {1}}, {}, {one});
@@ -159,14 +155,14 @@ class Training {
     if (shards_) shards_->finish_backward();
   }
 
-  Tensor forward(const Tensor& ids, const Tensor& labels) {
+  Tensor forward(const std::vector<Tensor>& batch) {
     const Autocast autocast(s_, autocasts() ? std::optional(input_.train.precision) : std::nullopt);
     // The last loss, and its graph, go once this one is there.
     const auto last_graph = std::exchange(s_.outlives_backward, {});
     if (shards_) shards_->root_pre_forward();
     std::optional<SavedTensorsHooks> on_cpu;
     if (habits_.saved_on_host) on_cpu.emplace(s_, save_on_cpu(s_, *habits_.saved_on_host));
-    CausalLM::Outputs outputs = (*model_)(ids, labels);
+    CausalLM::Outputs outputs = (*model_)(batch[0], batch[1], given_positions(batch, input_.train));
     if (shards_) shards_->root_post_forward(outputs);
     Tensor loss = outputs.loss;
     if (habits_.keeps_outputs) outputs_ = std::move(outputs);

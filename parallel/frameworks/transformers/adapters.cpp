@@ -118,7 +118,7 @@ ParameterCounts counts_of_adapted(const Model& model, const Adapter& adapter) {
 // lora/bnb.py Linear4bit.forward and Linear8bitLt.forward: of what autocast takes in hand nothing is converted, and
 // else what the adapter gives before it is added; of 4 bits, to a copy of the result.
 Tensor Linear::adapted(Session& s, const Tensor& x) const {
-  Tensor result = product(s, x);
+  Tensor result = hooked(lora->of_base, x, [&](const Tensor& given) { return product(s, given); });
   const DType its = result.dtype;
   const Session::Scope scope(s, "lora");
   const bool narrow = quantized != nullptr;
@@ -215,6 +215,7 @@ void CausalLM::adapt() {
     const DType dtype = asked.dtype.value_or(type_of(its));
     const auto [down, up] = sizes_of(*its.linear);
     Lora lora{adapter(its.name + std::string(of_lora_a), down, dtype),
+              {},
               {},
               {},
               {},

@@ -187,6 +187,7 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
   if (family_of(model) == Family::BigCode) make_causal_table();
   if (model.positions == Positions::Rotary) make_frequencies();
   head_.name = "lm_head";
+  head_.adds_apart = habits_.zero_init;
   if (model.tied_embeddings) {
     // modeling_utils.py tie_weights: the head has a weight of its own first.
     if (!make_) (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Temporaries);
@@ -207,7 +208,12 @@ std::vector<ModuleSite> CausalLM::modules() {
       if (its) sites.back().own.push_back(its);
   };
   const auto add_linear = [&](Linear& its) {
-    if (its.weight) add(its.hooks, {its.weight, its.bias});
+    if (!its.weight) return;
+    if (!its.lora) return add(its.hooks, {its.weight, its.bias});
+    add(its.hooks);
+    add(its.lora->of_base, {its.weight, its.bias});
+    add(its.lora->of_down, {its.lora->down});
+    add(its.lora->of_up, {its.lora->up});
   };
   const auto add_norm = [&](Norm& its) {
     if (its.weight) add(its.hooks, {its.weight, its.bias});

@@ -19,8 +19,8 @@ Tensor CausalLM::position_ids(std::int64_t sequence) {
 }
 
 // masking_utils.py find_packed_sequence_indices: whether a row holds several sequences, that is, whether places go on
-// by one. Nobody asks where keys are cached.
-void CausalLM::find_packed_sequences(const Tensor& positions, std::int64_t batch) {
+// by one. Nobody asks where keys are cached. Gives to which of them each token belongs; nothing where rows have one.
+Tensor CausalLM::find_packed_sequences(const Tensor& positions, std::int64_t batch) {
   const std::int64_t sequence = positions.size(-1);
   const Tensor places = expanded(positions, {batch, sequence});
   const auto numbers = [&](std::int64_t columns) {
@@ -54,6 +54,7 @@ void CausalLM::find_packed_sequences(const Tensor& positions, std::int64_t batch
     s_.launch(Operation::Largest, {packed}, {narrowed(any, 0, 0, 1)});
   }
   s_.process.synchronize();
+  return train_.sequences() > batch ? sums : Tensor{};
 }
 
 namespace {
@@ -67,7 +68,7 @@ double lowest(DType dtype) {
 
 }  // namespace
 
-Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden) {
+Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden, const Tensor& positions, const Tensor& packed) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
   const auto numbers = [&](std::int64_t count) { return s_.empty({count}, DType::INT64, "mask_places"); };
   const auto counted = [&](std::int64_t count) {
@@ -95,26 +96,56 @@ Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden) {
       return plus(range, 0);  // … + offset
     };
     const Tensor queries = places(), keys = places();
-    const auto not_later = [&](std::string_view what) {
-      return pairs(what, Operation::LessEqual, keys, as_rows(queries));
+    // Of tokens, at places.
+    const auto at = [&](const Tensor& numbers_of_tokens, const Tensor& of) {
+      Tensor made = numbers(sequence);
+      s_.launch(Operation::Gather, {sized(numbers_of_tokens, {sequence}), of}, {made});
+      return made;
     };
-    if (windowed) {  // and_masks: what is near, and not later
+    const auto all = [&] {
+      Tensor made = s_.empty({1}, DType::BOOL, "mask_all");
+      s_.launch({Operation::Fill, {1}}, {}, {made});
+      return made;
+    };
+    const auto not_later = [&](std::string_view what, const Tensor& q, const Tensor& k) {
+      return pairs(what, Operation::LessEqual, k, as_rows(q));
+    };
+    // What is not later, and near where there is a window: and_masks.
+    const auto causal = [&](std::string_view what, const Tensor& q, const Tensor& k) {
+      if (!windowed) return not_later(what, q, k);
       Tensor near;
       {
-        const Tensor all = s_.empty({1}, DType::BOOL, "mask_all");
-        s_.launch({Operation::Fill, {1}}, {}, {all});
+        const Tensor every = all();
         const auto within = [&] {
           // keys > queries - window, of whole numbers
-          const Tensor ends = plus(queries, static_cast<double>(1 - model_.sliding_window));
-          return pairs("mask_window", Operation::LessEqual, as_rows(ends), keys);
+          const Tensor ends = plus(q, static_cast<double>(1 - model_.sliding_window));
+          return pairs("mask_window", Operation::LessEqual, as_rows(ends), k);
         };
         const Tensor window = within();
-        near = pairs("mask_near", Operation::And, all, window);
+        near = pairs("mask_near", Operation::And, every, window);
       }
-      const Tensor causal = not_later("mask_causal");
-      seen = pairs("mask", Operation::And, near, causal);
+      const Tensor earlier = not_later("mask_causal", q, k);
+      return pairs(what, Operation::And, near, earlier);
+    };
+    if (packed.defined()) {  // and of the same sequence: packed_sequence_compatibility_function
+      Tensor same;
+      {
+        const Tensor every = all();
+        const auto of_one = [&] {
+          const Tensor of_queries = at(packed, queries), of_keys = at(packed, keys);
+          return pairs("mask_same", Operation::LessEqual, of_keys, as_rows(of_queries));  // equal, among earlier ones
+        };
+        const Tensor one = of_one();
+        same = pairs("mask_sequences", Operation::And, every, one);
+      }
+      const auto remapped = [&] {
+        const Tensor of_queries = at(positions, queries), of_keys = at(positions, keys);
+        return causal("mask_causal", of_queries, of_keys);
+      };
+      const Tensor within = remapped();
+      seen = pairs("mask", Operation::And, same, within);
     } else {
-      seen = not_later("mask");
+      seen = causal("mask", queries, keys);
     }
   }
   const Shape sizes{batch, 1, sequence, sequence};
@@ -138,17 +169,16 @@ void CausalLM::make_masks(Context& context, const Tensor& positions, const Tenso
   // FlashAttention's own functions take windows as numbers.
   const bool scores = train_.attention == AttentionKernel::Unfused;
   if (train_.attention == AttentionKernel::Flash) return;
-  const auto prepare = [&] {
-    if (!caching) find_packed_sequences(positions, hidden.sizes[0]);
-  };
+  const auto prepare = [&] { return caching ? Tensor{} : find_packed_sequences(positions, hidden.sizes[0]); };
   if (!one_for_all) {
-    prepare();
-    if (scores) context.whole.mask = mask_of(false, hidden);
+    const Tensor packed = prepare();
+    if (scores || packed.defined()) context.whole.mask = mask_of(false, hidden, positions, packed);
   }
   if (!has_layers(true) && !(gemma && model_.sliding_window > 0)) return;
-  prepare();
+  const Tensor packed = prepare();
   // _ignore_causal_mask_sdpa: where nothing lies beyond the window, the kernel's own causal mask will do.
-  if (scores || hidden.sizes[1] >= model_.sliding_window) context.window.mask = mask_of(true, hidden);
+  if (scores || packed.defined() || hidden.sizes[1] >= model_.sliding_window)
+    context.window.mask = mask_of(true, hidden, positions, packed);
 }
 
 void CausalLM::rotary_tables(Context::View& view, const Tensor& positions, const Tensor& hidden) {

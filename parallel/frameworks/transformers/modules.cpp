@@ -7,6 +7,7 @@
 #include "parallel/frameworks/transformers/fused.hpp"
 #include "parallel/torch/checkpoint.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/stage_3_linear.hpp"
 
 // A call's arguments live until it returns, in Python; here a temporary lives until its statement ends. So no call is
 // nested in a call that is nested in another.
@@ -60,7 +61,10 @@ Tensor Linear::product(Session& s, const Tensor& x) const {
   if (quantized) return quantized_product(s, x);
   const Tensor none;
   const Tensor& its_bias = bias ? bias->value : none;
-  if (adds_apart && bias && !inputs_first) return add_in_place(s, linear(s, x, weight->value, none), its_bias);
+  if (adds_apart && !inputs_first) {
+    const Tensor made = linear_of_stage_3(s, x, weight->value);
+    return bias ? add_in_place(s, made, its_bias) : made;
+  }
   return inputs_first ? conv1d(s, x, weight->value, its_bias) : linear(s, x, weight->value, its_bias);
 }
 
@@ -275,7 +279,8 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
   return output;
 }
 
-Tensor CausalLM::fused(const Layer& layer, const States& states, const Tensor& mask) {
+Tensor CausalLM::fused(const Layer& layer, const States& states, const Context& context) {
+  const Tensor& mask = (layer.windowed ? context.window : context.whole).mask;
   // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
   const bool flash = train_.attention == AttentionKernel::Flash;
   const bool repeats = !litgpt() && (flash ? habits_.repeats_keys_for_flash : habits_.repeats_keys || mask.defined());
@@ -288,6 +293,8 @@ Tensor CausalLM::fused(const Layer& layer, const States& states, const Tensor& m
     keys = to(s_, keys, narrow);
     values = to(s_, values, narrow);
   }
+  if (flash && train_.packed > 0)
+    return attend_packed(query, keys, values, context.position_ids, layer.windowed ? model_.sliding_window : 0);
   const Tensor output =
       flash ? flash_attention(s_, query, keys, values, train_.attention_dropout,
                               layer.windowed ? model_.sliding_window : 0)
@@ -322,8 +329,8 @@ Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Conte
     for (const Tensor& its : states.pair.defined() ? std::vector{states.pair} : std::vector{states.key, states.value})
       cache->push_back(its);
   }
-  Tensor output = train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights)
-                                                               : fused(layer, states, view.mask);
+  Tensor output =
+      train_.attention == AttentionKernel::Unfused ? scored(states, view.mask, weights) : fused(layer, states, context);
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
   if (gpt_style(model_)) output = dropped("resid_dropout", layer.of_attention_dropout, output);
@@ -515,7 +522,7 @@ Tensor CausalLM::run_layer(const Layer& layer, const Tensor& hidden, const Conte
 
 // ---- the whole model -----------------------------------------------------------------------------------------------
 
-Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
+Tensor CausalLM::decoder(const Tensor& ids, const Tensor& given_positions, std::vector<Tensor>& cache) {
   s_.mark(Phase::Forward, "embedding");
   Context context;
   Tensor positions;
@@ -527,13 +534,18 @@ Tensor CausalLM::decoder(const Tensor& ids, std::vector<Tensor>& cache) {
     s_.mark(Phase::Forward, "norm");
     return last_normed(hidden);
   }
-  Tensor embedded_tokens = hooked(of_tokens_, {}, [&](const Tensor&) { return embedding(s_, ids, tokens_->value); });
+  const bool as_it_is = habits_.neftune == 0 && !model_.scaled_embedding;
+  Tensor embedded_tokens = hooked(of_tokens_, {}, [&](const Tensor&) {
+    Tensor made = embedding(s_, ids, tokens_->value);
+    if (as_it_is) ask_for_gradient(made);  // by a hook, which is there before others are
+    return made;
+  });
   if (habits_.neftune > 0) embedded_tokens = with_noise(s_, embedded_tokens);
   if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
-  ask_for_gradient(embedded_tokens);
+  if (!as_it_is) ask_for_gradient(embedded_tokens);
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;
-  const Tensor places = position_ids(ids.sizes[1]);
+  const Tensor places = given_positions.defined() ? given_positions : position_ids(ids.sizes[1]);
   if (family_of(model_) != Family::BigCode) context.position_ids = places;
   const bool of_checkpointed = family_of(model_) == Family::BigCode && habits_.caches_checkpointed;
   const bool caching = habits_.caches_keys && (train_.recompute.kind == Recompute::None || of_checkpointed);
@@ -617,7 +629,7 @@ Tensor CausalLM::compiled_logits(const Tensor& ids) {
     };
     exchange();
     std::vector<Tensor> none;
-    Tensor logits = logits_of(decoder(given.front(), none));
+    Tensor logits = logits_of(decoder(given.front(), {}, none));
     exchange();
     return logits;
   };
@@ -650,14 +662,14 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
   return rows_loss(logits, view(s_, shifted, {shifted.elements()}));
 }
 
-CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels) {
+CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels, const Tensor& positions) {
   if (hooks_.before) (void)hooks_.before({});
-  Outputs outputs = run(ids, labels);
+  Outputs outputs = run(ids, labels, positions);
   if (hooks_.after) outputs.loss = hooks_.after(outputs.loss);
   return outputs;
 }
 
-CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels) {
+CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels, const Tensor& positions) {
   Outputs outputs;
   // Hooks, and loops around them, leave layers by themselves.
   if (habits_.compiled == CompiledParts::Model && litgpt() && !layers_.front().hooks.before) {
@@ -665,7 +677,7 @@ CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels) {
     outputs.loss = loss_of(outputs.logits, labels);
     return outputs;
   }
-  const Tensor hidden = hooked(of_decoder_, {}, [&](const Tensor&) { return decoder(ids, outputs.cache); });
+  const Tensor hidden = hooked(of_decoder_, {}, [&](const Tensor&) { return decoder(ids, positions, outputs.cache); });
   if (fuses_head()) {
     outputs.loss = fused_loss_of(hidden, labels);
     return outputs;

@@ -44,6 +44,7 @@ Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& for
 struct Lora {
   std::shared_ptr<Leaf> down, up;  ///< lora_A, lora_B
   ForwardHooks of_down, of_up;
+  ForwardHooks of_base;  ///< of the linear by itself; the linear's own are around all of it
   std::optional<DType> shown;  ///< while it is sharded, as what x is cast to; none: its own
   double dropout = 0, scale = 1;
 };
@@ -146,8 +147,9 @@ class CausalLM {
     Tensor loss, logits;
     std::vector<Tensor> cache;  ///< keys and values of each layer
   };
-  /// A forward pass over a batch of sequences; both are [batch, sequence].
-  Outputs operator()(const Tensor& ids, const Tensor& labels);
+  /// A forward pass over a batch of sequences, all [batch, sequence]; `positions` within sequences that are packed,
+  /// else undefined.
+  Outputs operator()(const Tensor& ids, const Tensor& labels, const Tensor& positions = {});
 
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
   /// Of those, what requires gradients.
@@ -213,13 +215,13 @@ class CausalLM {
   void make_causal_table();
   void make_layer_norms(const std::string& at, Layer& layer);
 
-  Outputs run(const Tensor& ids, const Tensor& labels);
+  Outputs run(const Tensor& ids, const Tensor& labels, const Tensor& positions);
   Tensor compiled_logits(const Tensor& ids);
   [[nodiscard]] bool has_own_loss() const;
   Tensor logits_of(const Tensor& hidden);
   Tensor last_normed(const Tensor& hidden);
   Tensor compiled_layer(const Layer& layer, const Tensor& hidden, const Context& context, bool checkpointed);
-  Tensor decoder(const Tensor& ids, std::vector<Tensor>& cache);
+  Tensor decoder(const Tensor& ids, const Tensor& given_positions, std::vector<Tensor>& cache);
   Tensor run_layer(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   static Context handed_to(const Layer& layer, const Context& context);
   Context cast(Context context, DType dtype);
@@ -265,12 +267,19 @@ class CausalLM {
   Tensor litgpt_forward(const Layer& layer, const Tensor& hidden, const Context& context);
   void turn(States& states, const Context::View& view);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
-  Tensor fused(const Layer& layer, const States& states, const Tensor& mask);
+  Tensor fused(const Layer& layer, const States& states, const Context& context);
   void rotary_tables(Context::View& view, const Tensor& positions, const Tensor& hidden);
   Tensor position_ids(std::int64_t sequence);
-  void find_packed_sequences(const Tensor& positions, std::int64_t batch);
+  Tensor find_packed_sequences(const Tensor& positions, std::int64_t batch);
   void make_masks(Context& context, const Tensor& positions, const Tensor& hidden, bool caching);
-  Tensor mask_of(bool windowed, const Tensor& hidden);
+  /// `packed` numbers the sequences that tokens belong to; undefined where rows have one.
+  Tensor mask_of(bool windowed, const Tensor& hidden, const Tensor& positions, const Tensor& packed);
+
+  // Packed sequences: packed.cpp.
+  void ask_whether_packed(const Tensor& positions);
+  Tensor ends_of_sequences(const Tensor& positions);
+  Tensor attend_packed(const Tensor& query, const Tensor& keys, const Tensor& values, const Tensor& positions,
+                       std::int64_t window);
   Tensor loss_of(const Tensor& logits, const Tensor& labels);
   Tensor rows_loss(const Tensor& logits, const Tensor& labels);
 
