@@ -109,7 +109,7 @@ void read_sharding(const Json& settings, Scenario& s) {
 // Of DeepSpeed's ZeRO, the same.
 void read_zero(const Json& settings, Scenario& s) {
   s.runtime.name = "deepspeed";
-  if (s.train.quantization) s.train.quantization->prepared = Prepared::Nothing;  // the same
+  if (s.train.quantization) s.train.quantization->prepared = Prepared::Nothing;             // the same
   if (s.train.adapter && settings.at("stage") != 3) s.train.adapter->dtype = std::nullopt;  // cast with the rest
   s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
   constexpr Sharding stages[] = {Sharding::None, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3};

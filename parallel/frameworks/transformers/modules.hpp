@@ -44,7 +44,7 @@ Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& for
 struct Lora {
   std::shared_ptr<Leaf> down, up;  ///< lora_A, lora_B
   ForwardHooks of_down, of_up;
-  ForwardHooks of_base;  ///< of the linear by itself; the linear's own are around all of it
+  ForwardHooks of_base;        ///< of the linear by itself; the linear's own are around all of it
   std::optional<DType> shown;  ///< while it is sharded, as what x is cast to; none: its own
   double dropout = 0, scale = 1;
 };
