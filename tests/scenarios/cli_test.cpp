@@ -123,10 +123,11 @@ TEST_F(Cli, WrongUsageIsTwo) {
     EXPECT_NE(r.err, "") << arguments;
   }
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
-  EXPECT_EQ(run("foretell").err,
-            "tidemark: error: there is no question \"foretell\"\n  hint: predict, explain, compare, validate, calibrate, "
-            "replay, plan, advise, capacity, estimate, report, convert, list or completion; tidemark --help says what each "
-            "answers\n");
+  EXPECT_EQ(
+      run("foretell").err,
+      "tidemark: error: there is no question \"foretell\"\n  hint: predict, explain, compare, validate, calibrate, "
+      "replay, plan, advise, capacity, estimate, report, convert, list or completion; tidemark --help says what each "
+      "answers\n");
 }
 
 // A snapshot of one small segment with one block.
