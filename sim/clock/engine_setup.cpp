@@ -60,6 +60,14 @@ class SetUp {
     }
   }
 
+  // As if nobody used its links too, whom a price of classes counts among its sharers: every rank of a class is held up
+  // as it would be for itself.
+  static Duration by_itself(const TransferPrice& price, const std::vector<Bandwidth>& links) {
+    Duration longest;
+    for (const LinkLoad& load : price.loads) longest = std::max(longest, load.bytes / links[load.link.index()]);
+    return price.latency + longest;
+  }
+
   Beside beside_of(std::int32_t c, const TimePrices& prices) {
     Beside beside{prices.classes[static_cast<std::size_t>(c)].second_waves, {}};
     if (beside.second_waves.empty()) return beside;
@@ -67,7 +75,7 @@ class SetUp {
       const auto group = static_cast<std::size_t>(state_.group_of(c, {static_cast<std::int32_t>(comm)}));
       if (group >= prices.collectives.size()) continue;
       for (const auto& [key, price] : prices.collectives[group])
-        if (key.comm.index() == comm) beside.collectives[key] = price.latency + network_.alone(price);
+        if (key.comm.index() == comm) beside.collectives[key] = by_itself(price, prices.links);
     }
     return beside;
   }
