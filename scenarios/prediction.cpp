@@ -251,13 +251,8 @@ StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions&
   for (std::size_t c = 0; c < classes.size(); ++c) {
     const double weight =
         static_cast<double>(job.folding.classes[c].size) / s.gpus / static_cast<double>(found.step.count());
-    const auto share = [&](Duration part) { return weight * static_cast<double>(part.count()); };
-    found.kernels += share(classes[c].kernels);
-    found.idle += share(classes[c].idle);
-    for (std::size_t slot = 0; slot < found.exposed.size(); ++slot) {
-      found.exposed[slot] += share(classes[c].transferring[slot]);
-      found.bubble += share(classes[c].waiting[slot]);
-    }
+    for (std::size_t slot = 0; slot < found.exposed.size(); ++slot)
+      found.exposed[slot] += weight * static_cast<double>(classes[c].transferring[slot].count());
   }
   found.causes = cause_times(job.timed, job.folding, classes);
   found.mfu = training_operations(s) * static_cast<double>(s.train.global_batch) / peak_operations(s, found.step);

@@ -69,17 +69,21 @@ struct NodeMemory {
   Bytes nvme;   ///< the most that any node's ranks have in files
 };
 
-/// How long a step takes, and where its time goes: each share is of the mean rank's step.
+/// How long a step takes, and where the time of the mean rank's goes.
 struct StepPrediction {
   Duration step;
   double tokens_per_s_per_device = 0;
-  double mfu = 0;      ///< model operations, causal attention counted once and nothing recomputed, over the peak rate
-  double kernels = 0;  ///< share: the compute stream runs kernels
-  double bubble = 0;   ///< share: it waits for other ranks to come to a transfer
-  double idle = 0;     ///< share: it waits for its host thread
-  std::vector<double> exposed;  ///< share by CommSlot: it waits while bytes move
-  double hfu = 0;               ///< as `mfu`, of all products and attention that ranks carry out
-  CauseTimes causes{};          ///< the same step once more, by what it is for
+  double mfu = 0;  ///< model operations, causal attention counted once and nothing recomputed, over the peak rate
+  double hfu = 0;  ///< as `mfu`, of all products and attention that ranks carry out
+  CauseTimes causes{};
+  std::vector<double> exposed;  ///< share by CommSlot: the compute stream waits while bytes move
+
+  [[nodiscard]] double share(StepCause cause) const {
+    const auto part = causes[static_cast<std::size_t>(cause)];
+    return step > Duration{} ? static_cast<double>(part.count()) / static_cast<double>(step.count()) : 0;
+  }
+  /// That it waits for other ranks to come to a transfer.
+  [[nodiscard]] double waiting() const { return share(StepCause::Bubble) + share(StepCause::OtherRanks); }
 };
 
 /// The answer of `predict`.

@@ -134,7 +134,8 @@ std::vector<AxisValue> reshard_values(RuntimeId runtime, std::int64_t devices_of
   return {};
 }
 
-// What is gathered ahead of its use.
+// What is gathered ahead of its use; of fully_shard's, as far as PyTorch's own example does it
+// (pytorch/examples, distributed/FSDP2/example.py).
 std::vector<AxisValue> prefetch_values(RuntimeId runtime) {
   switch (runtime) {
     case RuntimeId::Fsdp2:

@@ -43,9 +43,9 @@ std::string memory(const Prediction& a, const std::string& name_a, const Predict
 std::map<std::string, double> terms(const Prediction& p) {
   if (p.deadlock) return {};
   const double step = static_cast<double>(p.step.step.count()) / static_cast<double>(picoseconds_per_second);
-  std::map<std::string, double> seconds{{"kernels", p.step.kernels * step},
-                                        {"waiting for other ranks", p.step.bubble * step},
-                                        {"host late", p.step.idle * step}};
+  std::map<std::string, double> seconds{{"kernels", p.step.share(StepCause::Compute) * step},
+                                        {"waiting for other ranks", p.step.waiting() * step},
+                                        {"host late", p.step.share(StepCause::Host) * step}};
   for (std::size_t slot = 0; slot < p.communicators.size(); ++slot)
     seconds["exposed " + p.communicators[slot].name] += p.step.exposed[slot] * step;
   return seconds;

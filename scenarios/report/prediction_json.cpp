@@ -100,9 +100,9 @@ Json shares(const Prediction& p) {
   Json exposed = Json::object();
   for (std::size_t slot = 0; slot < p.communicators.size(); ++slot)
     exposed[p.communicators[slot].name] = p.step.exposed[slot];
-  return {{"kernels", p.step.kernels},
-          {"bubble", p.step.bubble},
-          {"idle", p.step.idle},
+  return {{"kernels", p.step.share(StepCause::Compute)},
+          {"bubble", p.step.waiting()},
+          {"idle", p.step.share(StepCause::Host)},
           {"exposed_communication", std::move(exposed)}};
 }
 

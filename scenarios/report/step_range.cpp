@@ -19,10 +19,9 @@ Duration scaled_by(Duration duration, double factor) {
 
 StepRange step_range(const StepPrediction& step, const Efficiency& efficiency) {
   const double exposed = std::accumulate(step.exposed.begin(), step.exposed.end(), 0.0);
-  const double own = step.kernels + exposed;
-  const double error =
-      step.kernels * number(efficiency.kernel_error) + exposed * number(efficiency.communication_error);
-  const double all = error + step.idle * host_error + (own > 0 ? step.bubble * error / own : 0);
+  const double kernels = step.share(StepCause::Compute), own = kernels + exposed;
+  const double error = kernels * number(efficiency.kernel_error) + exposed * number(efficiency.communication_error);
+  const double all = error + step.share(StepCause::Host) * host_error + (own > 0 ? step.waiting() * error / own : 0);
   return {scaled_by(step.step, 1 / (1 + all)), scaled_by(step.step, 1 + all)};
 }
 

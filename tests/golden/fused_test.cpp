@@ -4,16 +4,12 @@
 #include "tests/golden/fake_recordings.hpp"
 
 // Fused kernels in the place of transformers' modules, over tensors on a device that does nothing
-// (tests/ground_truth/fused.py).
+// (tests/ground_truth/fused.py), and several sequences in one row (packed.py).
 
 namespace tidemark::tests::golden {
 namespace {
 
-class FusedKernels : public testing::TestWithParam<Recording> {};
-
-// docs/pytorch.md claims this.
-TEST_P(FusedKernels, TensorsAtThePeakAreEqual) {
-  const Recording& recorded = GetParam();
+void expect_equal_peaks(const Recording& recorded) {
   const std::vector<StepPeak> predicted = predicted_peaks(recorded.scenario, true);
   ASSERT_EQ(predicted.size(), recorded.steps.size());
   for (std::size_t i = 0; i < predicted.size(); ++i) {
@@ -22,6 +18,11 @@ TEST_P(FusedKernels, TensorsAtThePeakAreEqual) {
     EXPECT_EQ(predicted[i].after, recorded.steps[i].after) << "after step " << i + 1;
   }
 }
+
+// docs/pytorch.md claims this.
+class FusedKernels : public testing::TestWithParam<Recording> {};
+
+TEST_P(FusedKernels, TensorsAtThePeakAreEqual) { expect_equal_peaks(GetParam()); }
 
 TEST_P(FusedKernels, PlainRunsAllocateAsMuch) {
   const Recording& recorded = GetParam();
@@ -34,16 +35,7 @@ TEST_P(FusedKernels, PlainRunsAllocateAsMuch) {
 
 class PackedSequences : public testing::TestWithParam<Recording> {};
 
-TEST_P(PackedSequences, TensorsAtThePeakAreThoseOfTransformers) {
-  const Recording& recorded = GetParam();
-  const std::vector<StepPeak> predicted = predicted_peaks(recorded.scenario, true);
-  ASSERT_EQ(predicted.size(), recorded.steps.size());
-  for (std::size_t i = 0; i < predicted.size(); ++i) {
-    EXPECT_EQ(predicted[i].total(), recorded.steps[i].total())
-        << fmt::format("step {}: ours {}, theirs {}", i + 1, predicted[i].where, recorded.steps[i].where);
-    EXPECT_EQ(predicted[i].after, recorded.steps[i].after) << "after step " << i + 1;
-  }
-}
+TEST_P(PackedSequences, TensorsAtThePeakAreThoseOfTransformers) { expect_equal_peaks(GetParam()); }
 
 TEST_P(PackedSequences, PlainRunsAllocateAsMuch) {
   const Recording& recorded = GetParam();

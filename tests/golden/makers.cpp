@@ -10,7 +10,8 @@ namespace {
 
 using Labels = std::vector<std::string_view>;
 
-// Tensors by the end of what they are called.
+// Tensors by the end of what they are called. "other": buffers, what DeepSpeed moves and does not train, and its third
+// stage's bucket, which is made in no function that recordings know.
 const std::map<std::string_view, Labels> by_label{
     {"all_gather_input", {"all_gather_input"}},
     {"all_gather_output", {"all_gather_output"}},

@@ -253,7 +253,7 @@ Section parallelism() {
             [=](Lab& lab) {
               const auto of = [&](int passes) {
                 const std::string batch = fmt::format("train.micro_batch = 1\ntrain.global_batch = {}", passes);
-                return percent(lab(megatron, with(stages_of_4, batch)).step.bubble);
+                return percent(lab(megatron, with(stages_of_4, batch)).step.waiting());
               };
               return fmt::format("{} of a step with 4 micro-batches, {} with 8, {} with 32", of(4), of(8), of(32));
             },

@@ -207,7 +207,7 @@ Section diagnosing() {
         [](Lab& lab) {
           const StepPrediction& step = lab(bf16).step;
           return fmt::format("a step of {:.2f} s, {} of it kernels", static_cast<double>(step.step.count()) / 1e12,
-                             percent(step.kernels));
+                             percent(step.share(StepCause::Compute)));
         },
         "`predict --trace` writes the same kind of file, of a run that has not been"},
        {"fixes: .item(), .detach().cpu()",
