@@ -168,6 +168,33 @@ constexpr std::string_view
     reshard_hook =
         "the hook that reshards a frozen unit refers to the unit's input and that one's gradient until the backward "
         "pass is over (fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook)",
+    dtensor_variables =
+        "variables of DTensor's operations, and what hooks of its parallel styles are handed, live until they return "
+        "(torch/distributed/tensor/parallel/style.py, _ops/_embedding_ops.py)",
+    whole_embedding =
+        "an embedding's gradient is whole on every rank, of which each keeps its rows (torch/distributed/tensor)",
+    weight_of_all =
+        "how much all targets weigh is kept for a backward pass that does not ask (torch/distributed/tensor/parallel/"
+        "loss.py)",
+    gathered_again =
+        "what products that are kept were given is gathered once more in the second run (torch/utils/checkpoint.py)",
+    merged =
+        "outputs of all micro-batches are put together for whoever asked (torch/distributed/pipelining/microbatch.py)",
+    probed =
+        "before the first step a micro-batch goes through each stage for the sizes of what it hands over "
+        "(torch/distributed/pipelining/stage.py _forward_metadata_inference)",
+    every_stage =
+        "every stage is handed the batch, of which the first one reads inputs and the last one labels (torchtitan "
+        "train.py Trainer.train_step)",
+    being_sent =
+        "what is sent is referred to until that is waited for, or the next is sent "
+        "(torch/distributed/pipelining/schedules.py _step_microbatches)",
+    received =
+        "variables of a schedule refer to what came last, and the graph of the step's loss to all that the last stage "
+        "was handed (torch/distributed/pipelining/schedules.py, stage.py stage_backward)",
+    last_output =
+        "the last stage refers to what it made until its backward pass is over "
+        "(torch/distributed/pipelining/stage.py backward_one_chunk)",
     loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
 
 constexpr std::string_view random_numbers =
@@ -356,6 +383,26 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layer_norm", "forward lm_head", "forward loss", forward_variables},
     {Kept, "rms_norm", "forward lm_head", "forward loss", forward_variables},
     {Kept, "embedding", "backward layers.*", "optimizer_step zero_grad", input_asked},
+    // DTensor's tensor parallelism.
+    {Kept, "mask", "forward tok_embeddings", "forward tok_embeddings", dtensor_variables},
+    {Kept, "masked_ids", "forward tok_embeddings", "forward tok_embeddings", dtensor_variables},
+    {Kept, "embedding", "forward tok_embeddings", "forward tok_embeddings", dtensor_variables},
+    {Kept, "rms_norm", "forward output", "forward output", dtensor_variables},
+    {Kept, "output.input_gradient", "backward output", "backward output", dtensor_variables},
+    {Unread, "model.to", "backward model", "backward model", whole_embedding},
+    {Unread, "loss.nll_loss_weight", "forward loss", "backward loss", weight_of_all},
+    {Kept, "loss.nll_loss_weight", "forward loss", "backward loss", weight_of_all},
+    {Unread, "layers.*.attention.cat", "backward layers.*", "backward layers.*", gathered_again},
+    {Unread, "layers.*.feed_forward.cat", "backward layers.*", "backward layers.*", gathered_again},
+    // Pipelines.
+    {Unread, "output.merged", "communication *", "communication *", merged},
+    {Unread, "*", "forward probe", "forward probe", probed},
+    {Kept, "*", "forward probe", "*", probed},
+    {Unread, "batch.*", "forward load_batch", "optimizer_step *", every_stage},
+    {Kept, "*", "communication send_*", "*", being_sent},
+    {Kept, "received_*", "backward *", "*", received},
+    {Kept, "output.mm", "forward loss", "backward *", last_output},
+    {Kept, "loss.*", "optimizer_step *", "optimizer_step *", titan_step},
     // Modules and functions.
     {Kept, "embedding", "forward embedding", "forward norm", forward_variables},
     {Kept, "rotary_emb.*", "forward embedding", "forward embedding", forward_variables},

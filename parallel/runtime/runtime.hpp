@@ -142,6 +142,17 @@ struct FlatParameterHabits {
 /// torchtitan's fsdp_reshard_after_forward. The default keeps what the backward pass begins with.
 enum class ReshardPolicy : std::uint8_t { Default, Always, Never };
 
+/// How torch.distributed.pipelining runs stages, by version.
+struct PipelineHabits {
+  bool receives_late = true;         ///< room for what comes is made when it comes; else for all micro-batches, to stay
+  bool releases_sent = true;         ///< outputs that have been sent are not kept for the backward pass
+  bool probes_backward = true;       ///< the first micro-batch goes through with a graph before the first step
+  bool reduces_last_first = true;    ///< gradients of the last units of a stage are reduced first
+  bool waits_for_reductions = true;  ///< of several stages of a rank, by an action of its own
+  bool keeps_outputs = false;        ///< what the last stage makes is kept until the next step begins
+  bool operator==(const PipelineHabits&) const = default;
+};
+
 /// What users of torchtitan set.
 struct TitanSettings {
   ReshardPolicy reshard = ReshardPolicy::Default;
@@ -151,6 +162,10 @@ struct TitanSettings {
   bool loss_parallel = true;  ///< logits stay cut over tensor-parallel ranks
   bool compile_layers = false, compile_loss = false;  ///< torch.compile, of every layer by itself
   bool balances_context = true;  ///< a context-parallel rank's part of a sequence is of its beginning and of its end
+  bool pipelined = false;        ///< stages of the model are on ranks of their own
+  /// Layers that the first and the last stage have less than others, and how many a stage has; 0: what follows from the
+  /// number of stages.
+  std::int32_t first_stage_less = 1, last_stage_less = 1, layers_per_stage = 0;
   bool operator==(const TitanSettings&) const = default;
 };
 
@@ -164,6 +179,7 @@ struct TitanHabits {
   bool counts_tokens = true;   ///< losses are sums over the tokens of all ranks; gradients are then summed too
   bool holds_batches = true;   ///< inputs of all micro-batches are held until the step is over
   bool fused_norms = true;     ///< PyTorch has a kernel for nn.RMSNorm
+  PipelineHabits pipeline{};
 };
 
 /// What torch.compile is called on: nothing, each layer by itself (accelerate's use_regional_compilation), or the

@@ -28,6 +28,13 @@ Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& sett
   titan.fused_norms = versions.torch >= Version{2, 9};  // layer_norm.cpp _fused_rms_norm
   // _fsdp_state.py _lazy_init: since 2.8 a root's reshard_after_forward, which was asked for up to 0.1.0, counts.
   titan.reshards_root = !titan.ends_are_units && versions.torch >= Version{2, 8};
+  // torch/distributed/pipelining/stage.py and schedules.py of each release.
+  titan.pipeline.receives_late = versions.torch >= Version{2, 15};
+  titan.pipeline.releases_sent = versions.torch >= Version{2, 15};
+  titan.pipeline.probes_backward = versions.torch >= Version{2, 12};
+  titan.pipeline.waits_for_reductions = versions.torch >= Version{2, 15};
+  titan.pipeline.reduces_last_first = versions.torch >= Version{2, 15};
+  titan.pipeline.keeps_outputs = versions.torchtitan < Version{0, 2, 1};  // train.py hands return_outputs=False
   FullyShardHabits shards = settings.eager.fully_shard;
   shards.sums_gradients = titan.counts_tokens;
   runtime.eager->fully_shard = shards;

@@ -217,11 +217,25 @@ class Session {
   };
 
   void mark(Phase phase, std::string_view text) {
-    if (tracer == nullptr) process.mark(phase, text);
+    if (tracer == nullptr && !under_one_mark_) process.mark(phase, text);
   }
   void mark(Phase phase, LabelId label) {
-    if (tracer == nullptr) process.mark(phase, label);
+    if (tracer == nullptr && !under_one_mark_) process.mark(phase, label);
   }
+  /// Whatever runs is of that mark while it lives.
+  class UnderOneMark {
+   public:
+    UnderOneMark(Session& session, Phase phase, std::string_view text) : session_(session) {
+      session_.mark(phase, text);
+      session_.under_one_mark_ = true;
+    }
+    ~UnderOneMark() { session_.under_one_mark_ = false; }
+    UnderOneMark(const UnderOneMark&) = delete;
+    UnderOneMark& operator=(const UnderOneMark&) = delete;
+
+   private:
+    Session& session_;
+  };
 
   [[nodiscard]] bool recalled(Dispatched what, std::span<Tensor> results) {
     return dispatch_mode != nullptr && dispatch_mode->recalls(what, results);
@@ -278,7 +292,8 @@ class Session {
   Labels labels_;
   LabelId scope_;
   std::optional<Category> category_;
-  bool backward_ = false;  ///< a node is running
+  bool backward_ = false;        ///< a node is running
+  bool under_one_mark_ = false;  ///< what runs is not told apart
   const PackHook* pack_ = nullptr;
   StreamId stream_ = Process::compute_stream;
   MemorySpace space_ = MemorySpace::Device;

@@ -149,7 +149,9 @@ double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int6
   const Train& train = job_.scenario.train;
   const BatchPart its = draws_.batch(std::max(at.micro_batch, 0));
   const std::int64_t of_step = train.global_batch * train.sequence_length, tokens = train.tokens();
-  const std::int64_t token = at.step * of_step + (its.micro_batch * its.parts + its.part) * tokens + element;
+  // A batch may be of several micro-batches, one after the other.
+  const std::int64_t micro_batch = its.micro_batch + element / tokens;
+  const std::int64_t token = at.step * of_step + (micro_batch * its.parts + its.part) * tokens + element % tokens;
   if (tensor == "batch.tokens" || tensor == "batch.input_ids" || tensor == "batch.labels")
     return std::floor(uniform(tensor, token) * static_cast<double>(job_.scenario.model.vocabulary));
   if (tensor == "batch.position_ids") return static_cast<double>(element % train.sequence_length);
@@ -188,7 +190,7 @@ void RankTraining::note(const ArithmeticRank& run, const StateMoment& moment) {
 void RankTraining::note_loss(const ArithmeticRank& run, const Launch& launch) {
   const Kernel& kernel = run.program()[launch.kernel];
   const std::optional<std::size_t> losses = losses_of(kernel.operation);
-  if (!losses || place_.tensor > 0) return;
+  if (!losses || place_.tensor > 0 || run.at().micro_batch < 0) return;  // a pipeline tries itself out
   append(found_, {Found::Loss, run.at().step, "loss", 0, static_cast<std::int64_t>(run.op()),
                   run.values(run.program()[launch.outputs][*losses], run.program()[kernel.outputs[*losses]])});
 }

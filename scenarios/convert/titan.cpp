@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/titan_pipeline.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/suggestion.hpp"
 
@@ -170,15 +172,7 @@ class Reader {
     table.refuse("enable_async_tensor_parallel", "asynchronous tensor parallelism is", {"false"});
     table.refuse("enable_compiled_autograd", "compiled autograd is", {"false"});
     table.refuse("expert_parallel_comm_backend", "DeepEP is", {"\"standard\""});
-    const bool pipeline = draft_.integer("layout.pipeline").value_or(1) > 1;
-    for (const std::string_view key :
-         {"pipeline_parallel_schedule", "pipeline_parallel_microbatch_size", "pipeline_parallel_split_points",
-          "pipeline_parallel_layers_per_stage", "pipeline_parallel_schedule_csv", "module_fqns_per_model_part",
-          "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers",
-          "pipeline_parallel_expert_parallel_overlap"})
-      if (table.has(key))
-        table.tell(pipeline ? RemarkKind::NotExpressed : RemarkKind::NoMatter, key,
-                   pipeline ? "pipelines of torchtitan's are not modelled yet" : "there is no pipeline");
+    read_titan_pipeline(table, draft_);
     table.no_matter(std::array<std::string_view, 2>{"context_parallel_rotate_method", "context_parallel_load_balancer"},
                     "there is no context parallelism");
     table.refuse_the_rest(unknown);
@@ -293,13 +287,14 @@ TomlTable titan_config(const Scenario& s) {
   if (titan.compile_loss) parts.push_back({std::string("loss"), {}});
   std::vector<TomlKey> compile{key("enable", !parts.empty())};
   if (parts.size() == 1) compile.push_back(key("components", parts));
-  std::vector<TomlKey> training{key("local_batch_size", s.train.micro_batch),
+  const std::int64_t passes = s.layout.pipeline > 1 ? s.train.global_batch / (s.train.micro_batch * s.layout.data) : 1;
+  std::vector<TomlKey> training{key("local_batch_size", s.train.micro_batch * passes),
                                 key("seq_len", s.train.sequence_length),
                                 key("dtype", long_name(s.train.master_dtype)),
                                 key("mixed_precision_param", long_name(s.train.precision)),
                                 key("mixed_precision_reduce", long_name(s.runtime.eager.fully_shard.reduce_dtype)),
                                 key("enable_cpu_offload", s.runtime.eager.fully_shard.offload.has_value())};
-  if (s.train.global_batch != s.train.micro_batch * s.layout.data)
+  if (s.train.global_batch != s.train.micro_batch * s.layout.data * passes)
     training.push_back(key("global_batch_size", s.train.global_batch));
   std::vector<TomlKey> parallelism{
       key("data_parallel_replicate_degree", std::int64_t{s.layout.data / std::max<std::int64_t>(group, 1)}),
@@ -309,6 +304,7 @@ TomlTable titan_config(const Scenario& s) {
       key("disable_loss_parallel", !titan.loss_parallel),
       key("pipeline_parallel_degree", std::int64_t{s.layout.pipeline}),
       key("context_parallel_degree", std::int64_t{s.layout.context})};
+  std::ranges::move(titan_pipeline_keys(s), std::back_inserter(parallelism));
   if (s.layout.expert > 1) parallelism.push_back(key("expert_parallel_degree", std::int64_t{s.layout.expert}));
   return table_of(
       {key("model", table_of(std::move(model))), key("training", table_of(std::move(training))),

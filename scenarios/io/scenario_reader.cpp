@@ -37,6 +37,7 @@
 #include "scenarios/io/small_optimizers.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
+#include "scenarios/io/titan_pipeline.hpp"
 #include "scenarios/io/titan_switches.hpp"
 #include "scenarios/io/version_text.hpp"
 #include "scenarios/io/zero_checks.hpp"
@@ -354,6 +355,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
   tables.top.refuse_unknown_keys();
   if (how == Judged::KeyByKey) return std::move(problems).sorted();
+  if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan) settle_titan_pipeline(scenario, tables);
   check_schedule(tables.layout, scenario.layout);
   check_recomputation(tables.train, scenario.train.recompute);
 

@@ -7,6 +7,7 @@
 
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/titan_pipeline.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -172,6 +173,7 @@ EagerSettings read_titan_switches(TomlReader& switches, const OffloadAsked& offl
   settings.titan.balances_context = read_load_balancer(switches);
   check_rotation(switches);
   settings.titan.checkpointed_layers = read_checkpointed_layers(switches);
+  read_titan_pipeline(switches, settings.titan);
   switches.refuse_unknown_keys();
   return settings;
 }
@@ -182,13 +184,10 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
                          std::string_view hint = "leave it out") {
     if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
   };
-  constexpr std::string_view later = "not modelled with torchtitan yet";
   refuse(layout, "context", asked.layout.context > 1 && asked.runtime.versions.torchtitan < Version{0, 2, 2},
          "context parallelism of torchtitan before 0.2.2 is not modelled", "versions = { torchtitan = \"0.2.2\" }");
-  refuse(layout, "pipeline", asked.layout.pipeline > 1, later);
-  for (const std::string_view key : {"context_kind", "context_inner", "count_embedding", "count_loss", "stage_layers",
-                                     "first_stage_layers", "last_stage_layers", "schedule"})
-    refuse(layout, key, layout.has(key), "torchtitan's data-parallel ranks hold whole layers and sequences");
+  for (const std::string_view key : {"context_kind", "context_inner"})
+    refuse(layout, key, layout.has(key), "torchtitan gathers keys and values");
   // apply_tp: the sequence is cut between linears, whichever way the loss is computed.
   refuse(layout, "sequence_parallel",
          layout.has("sequence_parallel") && !asked.layout.sequence_parallel && asked.layout.tensor > 1,

@@ -11,6 +11,7 @@
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/titan_pipeline.hpp"
 #include "scenarios/io/version_text.hpp"
 
 namespace tidemark::tests::golden {
@@ -299,6 +300,21 @@ Scenario compiled_model_scenario(const Json& recording) {
   return s;
 }
 
+void read_pipeline(const Json& settings, Scenario& s) {
+  s.layout.pipeline = settings.at("pipeline").get<std::int32_t>();
+  if (s.layout.pipeline == 1) return;
+  TitanSettings& titan = s.runtime.eager.titan;
+  titan.pipelined = true;
+  titan.first_stage_less = settings.at("first_less").get<std::int32_t>();
+  titan.last_stage_less = settings.at("last_less").get<std::int32_t>();
+  const std::string schedule = settings.at("schedule").get<std::string>();
+  s.layout.schedule = schedule == "Interleaved1F1B" ? ScheduleKind::Interleaved
+                      : schedule == "GPipe"         ? ScheduleKind::GPipe
+                                                    : ScheduleKind::OneFOneB;
+  s.layout.chunks = s.layout.schedule == ScheduleKind::Interleaved ? 2 : 1;
+  s.layout.stage_layers = scenarios::titan_stage_layers(s.model.layers, s.layout.stages(), titan);
+}
+
 // Of torchtitan.
 Scenario titan_scenario(const Json& recording) {
   const Json& settings = recording.at("settings");
@@ -316,7 +332,8 @@ Scenario titan_scenario(const Json& recording) {
   s.layout.sequence_parallel = s.layout.tensor > 1;
   s.layout.context = settings.value("context", 1);
   s.layout.expert = settings.value("expert", 1);
-  s.layout.data = s.gpus / (s.layout.tensor * s.layout.context);
+  if (settings.contains("pipeline")) read_pipeline(settings, s);
+  s.layout.data = s.gpus / (s.layout.tensor * s.layout.context * s.layout.pipeline);
   const std::int32_t replicas = settings.at("replicate").get<std::int32_t>();
   s.layout.shard_group = replicas > 1 ? s.layout.data / replicas : 0;
   s.layout.sharding = Sharding::Zero3;

@@ -17,6 +17,7 @@ const std::map<std::string_view, Labels> by_label{
     {"all_gather_output", {"all_gather_output"}},
     {"reduce_scatter", {"reduce_scatter_input", "reduce_scatter_output"}},
     {"reduced_gradients", {".gradient", "padded_gradient", "sharded_gradient"}},
+    {"receive_buffer", {"received_input", "received_gradient", "probed_input"}},
     {"reduce_bucket", {"ipg_buffer", "allreduce_bucket", ".reduce_scatter"}},
     {"gradients", {"grads_in_partition", ".grad_partition", "grad_partitions"}},
     {"master", {"fp32_partition"}},

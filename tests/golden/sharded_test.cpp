@@ -106,6 +106,16 @@ TEST(Titan, TensorsOfExpertsTakeAsMuchToTheByteInLaterSteps) {
   EXPECT_GE(with_experts, 16);
 }
 
+TEST(Titan, TensorsOfPipelinesTakeAsMuchToTheByte) {
+  int pipelined = 0;
+  for (const Recording& recording : titan_recordings()) {
+    if (recording.scenario.layout.pipeline == 1) continue;
+    ++pipelined;
+    EXPECT_EQ(requested_by_step(recording.scenario, recording.rank), recording.requested) << recording.name;
+  }
+  EXPECT_GE(pipelined, 13);
+}
+
 // Some 0.2 MiB a layer more is predicted than is held, of tensors as large as adapters in 16 bits; why is not known.
 TEST(Flat, TensorsOfAdaptersTakeAboutAsMuch) {
   constexpr double most = 0.4;  // percent

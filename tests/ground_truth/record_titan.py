@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ import record_sharded
 from titan import RECORDINGS, settings_of
 
 HERE = Path(__file__).resolve().parent
-MADE_BY = record_sharded.MADE_BY
+MADE_BY = {**record_sharded.MADE_BY, "allocate_buffer": "receive_buffer"}
 HOST_MADE_BY = {"batches": "batch", "batch_generator": "batch", "forward_backward_step": "batch"}
 OUT = HERE.parent / "golden" / "titan" / "recordings"
 COMPILED = HERE.parent / "golden" / "compiled" / "recordings"
@@ -34,8 +35,9 @@ def parallel_dims(settings):
     from torchtitan.distributed import ParallelDims
 
     said = {
-        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": settings["context"], "tp": settings["tensor"], "pp": 1,
-        "ep": settings["expert"], "etp": 1, "world_size": settings["world"], "enable_loss_parallel": settings["loss_parallel"],
+        "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": settings["context"], "tp": settings["tensor"],
+        "pp": settings["pipeline"], "ep": settings["expert"], "etp": 1, "world_size": settings["world"],
+        "enable_loss_parallel": settings["loss_parallel"],
     }  # fmt: skip
     known = {field.name for field in dataclasses.fields(ParallelDims)}
     made = ParallelDims(**{name: value for name, value in said.items() if name in known})
@@ -58,6 +60,14 @@ def job_config(settings):
     made.parallelism.context_parallel_degree = settings["context"]
     if settings["expert"] > 1:
         made.parallelism.expert_parallel_degree = settings["expert"]
+    if settings["pipeline"] > 1:
+        made.training.local_batch_size = settings["batch"] * settings["micro_batches"]
+        made.parallelism.pipeline_parallel_degree = settings["pipeline"]
+        made.parallelism.pipeline_parallel_microbatch_size = settings["batch"]
+        made.parallelism.pipeline_parallel_schedule = settings["schedule"]
+        made.parallelism.pipeline_parallel_layers_per_stage = settings["layers_per_stage"]
+        made.parallelism.pipeline_parallel_first_stage_less_layers = settings["first_less"]
+        made.parallelism.pipeline_parallel_last_stage_less_layers = settings["last_less"]
     if settings["context"] > 1:
         made.parallelism.context_parallel_load_balancer = settings["load_balancer"]
     made.parallelism.disable_loss_parallel = not settings["loss_parallel"]
@@ -116,11 +126,11 @@ def model_of(config, settings, job):
         import torchtitan.models.attention as attention
     except ImportError:
         import torchtitan.models.attention
-    # cuDNN's attention cannot be asked on a device that does nothing; FlashAttention comes next.
+    # cuDNN's attention cannot be asked on a device that does nothing; these come next.
     for kind in ("ScaledDotProductAttentionWrapper", "ScaledDotProductAttention"):
         if hasattr(attention, kind):
             name = "sdpa_backends" if hasattr(getattr(attention, kind), "sdpa_backends") else "backends"
-            setattr(getattr(attention, kind), name, [SDPBackend.FLASH_ATTENTION])
+            setattr(getattr(attention, kind), name, [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
     with torch.device("meta"):
         return Model(args), parallelize
 
@@ -184,21 +194,21 @@ def prepare(config, settings):
         answer_splits(config, settings)
     model, parallelize = model_of(config, settings, job)
     releases_before_meshes = settings["torchtitan"] == "0.1.0"
-    model = parallelize(model, mesh, dims, job) if releases_before_meshes else parallelize(model, dims, job)
-    offload = settings.get("offload")
-    model.to_empty(device="cpu" if offload else "cuda")
-    # It draws until all values lie within bounds, which those of a device that does nothing never do.
-    torch.nn.init.trunc_normal_ = lambda tensor, *args, **kwargs: tensor.zero_()
-    with torch.no_grad():
-        model.init_weights(buffer_device=torch.device("cuda") if offload else None)
-    model.train()
-
     trainer = Trainer.__new__(Trainer)
-    trainer.job_config, trainer.parallel_dims, trainer.model_parts = job, dims, [model]
+    trainer.job_config, trainer.parallel_dims = job, dims
     trainer.world_mesh, trainer.device = mesh, torch.device("cuda")
     trainer.model_args = getattr(model, "model_args", SimpleNamespace())
     trainer.tokenizer = SimpleNamespace(eos_id=1)
-    trainer.optimizers = optimizers_of(model, job, dims)
+    set_loss(trainer, settings)
+    if settings["pipeline"] > 1:
+        pipelined(trainer, model, parallelize, settings)
+    else:
+        trainer.model_parts = [
+            parallelize(model, mesh, dims, job) if releases_before_meshes else parallelize(model, dims, job)
+        ]
+    del model
+    make_parameters(trainer.model_parts, settings.get("offload"))
+    trainer.optimizers = optimizers_of(trainer.model_parts, job, dims)
     trainer.lr_schedulers = SimpleNamespace(
         step=lambda: None, schedulers=[SimpleNamespace(get_last_lr=lambda: [1e-4])]
     )
@@ -207,12 +217,7 @@ def prepare(config, settings):
         should_log=lambda step: False, ntokens_since_last_log=0, data_loading_times=[]
     )
     trainer.ntokens_seen = trainer.step = 0
-    trainer.gradient_accumulation_steps = settings["micro_batches"]
-    from torchtitan.components import loss
-
-    trainer.loss_fn = torch.compile(loss.cross_entropy_loss) if settings["compile"] else loss.cross_entropy_loss
-    if hasattr(loss, "rescale_accumulated_loss"):
-        trainer.loss_fn = loss.rescale_accumulated_loss(trainer.loss_fn, settings["micro_batches"])
+    trainer.gradient_accumulation_steps = 1 if settings["pipeline"] > 1 else settings["micro_batches"]
     loss_parallel = settings["tensor"] > 1 and settings["loss_parallel"]
     trainer.train_context = (
         utils.get_train_context(loss_parallel, False)
@@ -226,12 +231,83 @@ def prepare(config, settings):
     return trainer, trainer.batch_generator(iterator) if hasattr(trainer, "batch_generator") else iterator
 
 
+def set_loss(trainer, settings):
+    import torch
+    from torchtitan.components import loss
+
+    trainer.loss_fn = torch.compile(loss.cross_entropy_loss) if settings["compile"] else loss.cross_entropy_loss
+    if hasattr(loss, "rescale_accumulated_loss"):
+        trainer.loss_fn = loss.rescale_accumulated_loss(trainer.loss_fn, settings["micro_batches"])
+
+
+def make_parameters(parts, offload):
+    import torch
+
+    # It draws until all values lie within bounds, which those of a device that does nothing never do.
+    torch.nn.init.trunc_normal_ = lambda tensor, *args, **kwargs: tensor.zero_()
+    for part in parts:
+        part.to_empty(device="cpu" if offload else "cuda")
+        with torch.no_grad():
+            part.init_weights(buffer_device=torch.device("cuda") if offload else None)
+        part.train()
+
+
+def pipelined(trainer, model, parallelize, settings):
+    """The rank's stages, and the schedule by which they run."""
+    from torchtitan.distributed.pipeline_parallel import pipeline_llm
+
+    answer_stages(handed_over(trainer, settings))
+    trainer.pp_schedule, trainer.model_parts, trainer.pp_has_first_stage, trainer.pp_has_last_stage = pipeline_llm(
+        model, trainer.parallel_dims, trainer.job_config, trainer.device, trainer.model_args, parallelize, trainer.loss_fn
+    )
+
+
+def handed_over(trainer, settings):
+    """What stages hand each other: a rank's part of the sequences. Only FSDP2 lowers the precision."""
+    import torch
+    from torch.distributed.pipelining._utils import _TensorMeta
+
+    sequence = settings["sequence"] // settings["context"] // settings["tensor"]
+    shape = torch.Size((settings["batch"], sequence, trainer.model_args.dim))
+    lowered = settings["precision"] == "bf16" and trainer.parallel_dims.fsdp_enabled
+    strides = (shape[1] * shape[2], shape[2], 1)
+    return _TensorMeta(shape, strides, torch.bfloat16 if lowered else torch.float32, requires_grad=True)
+
+
+def answer_stages(activation):
+    """On a fake process group PyTorch refuses what it does on others where no shapes are given: one micro-batch goes
+    through all stages before the first step, each telling the next one what it gets. What the others would tell is
+    answered, and what this rank tells is what it would have been told."""
+    from dataclasses import replace
+
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining._utils import InferenceMode, _StageBackwardMeta, _StageForwardMeta
+    from torch.distributed.pipelining.schedules import _PipelineSchedule
+
+    told = {1: _StageForwardMeta((activation,)), -1: _StageBackwardMeta((replace(activation, requires_grad=False),))}
+
+    def infer(schedule, stages, has_backward, initialize_p2p):
+        for stage in stages:
+            stage._inference_mode = InferenceMode.DYNAMIC
+
+    def send(stage, meta, to):
+        assert meta == told[to - stage.stage_index], meta
+        time.sleep(0.2)  # as sending takes: autograd's threads let go of what they held meanwhile
+
+    _PipelineSchedule._initialize_pipeline_distributed_state = infer
+    PipelineStage._send_meta = send
+    PipelineStage._recv_meta = lambda stage, source: told[stage.stage_index - source]
+
+
 def train_step(trainer, iterator, settings):
     trainer.train_step(iterator)
 
 
 def streams(trainer):
-    return record_sharded.streams(trainer.model_parts[0])
+    """Those of all stages. Without data parallelism there is no FSDP2."""
+    if not trainer.parallel_dims.fsdp_enabled:
+        return {}
+    return {stream: name for part in trainer.model_parts for stream, name in record_sharded.streams(part).items()}
 
 
 def versions():
@@ -240,27 +316,28 @@ def versions():
     return {"torchtitan": importlib.metadata.version("torchtitan")}
 
 
-def optimizers_of(model, job, dims):
+def optimizers_of(parts, job, dims):
     """As build_optimizers makes them of torchtitan's defaults."""
     import torch
     from torchtitan.components.optimizer import OptimizersContainer
 
-    if any(hasattr(layer, "moe") for layer in model.layers.values()):
+    if any(hasattr(layer, "moe") for part in parts for layer in part.layers.values()):
         from torchtitan.components.optimizer import build_optimizers_with_moe_load_balancing
 
-        return build_optimizers_with_moe_load_balancing([model], job.optimizer, dims)
+        return build_optimizers_with_moe_load_balancing(parts, job.optimizer, dims)
 
     how = job.optimizer.implementation
     arguments = {"lr": 8e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "fused": how == "fused",
                  "foreach": how == "foreach"}  # fmt: skip
-    return OptimizersContainer([model], torch.optim.AdamW, arguments)
+    return OptimizersContainer(parts, torch.optim.AdamW, arguments)
 
 
 def batches(config, settings):
     """What a data loader hands out: on the host."""
     import torch
 
-    shape = (settings["batch"], settings["sequence"])
+    passes = settings["micro_batches"] if settings["pipeline"] > 1 else 1
+    shape = (settings["batch"] * passes, settings["sequence"])
     while True:
         yield {"input": torch.zeros(shape, dtype=torch.int64)}, torch.zeros(shape, dtype=torch.int64)
 
@@ -275,7 +352,7 @@ def run(name):
     return {
         **record_fake.head_of(name, config, settings, "real tensors on a device that does nothing"),
         **record_sharded.recorded_steps(
-            lambda: train_step(trainer, iterator, settings), lambda: streams(trainer)
+            lambda: train_step(trainer, iterator, settings), lambda: streams(trainer), MADE_BY
         ),
     }
 

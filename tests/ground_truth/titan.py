@@ -4,7 +4,7 @@ from recordings import deepseek_v2, deepseek_v3, llama, qwen3, qwen3_moe
 
 SETTINGS = {
     "torchtitan": "0.2.2",
-    "batch": 1,
+    "batch": 1,  # with a pipeline: pipeline_parallel_microbatch_size
     "sequence": 1024,
     "world": 8,
     "rank": 0,
@@ -12,6 +12,11 @@ SETTINGS = {
     "tensor": 1,  # tensor_parallel_degree
     "context": 1,  # context_parallel_degree
     "expert": 1,  # expert_parallel_degree
+    "pipeline": 1,  # pipeline_parallel_degree
+    "schedule": "1F1B",  # pipeline_parallel_schedule: 1F1B | GPipe | Interleaved1F1B
+    "layers_per_stage": None,  # pipeline_parallel_layers_per_stage
+    "first_less": 1,  # pipeline_parallel_first_stage_less_layers
+    "last_less": 1,  # pipeline_parallel_last_stage_less_layers
     "load_balancer": "headtail",  # context_parallel_load_balancer: headtail | None
     "loss_parallel": True,
     "reshard": "default",  # fsdp_reshard_after_forward: default | always | never
@@ -19,7 +24,7 @@ SETTINGS = {
     "precision": "bf16",
     "reduce_dtype": "fp32",
     "implementation": "fused",  # of the optimizer: fused | foreach | for-loop
-    "micro_batches": 1,
+    "micro_batches": 1,  # gradient_accumulation_steps; with a pipeline: how many of them a step's one batch has
     "compile": False,  # torch.compile of each layer and of the loss
     "capability": "80",
     "triton": False,  # its kernels, of which torchtitan's experts have one
@@ -30,6 +35,7 @@ UNTIED = {"vocab_size": 8192, "tie_word_embeddings": False}
 UNTIED_DEEP = {**DEEP, "tie_word_embeddings": False}
 # torch._grouped_mm by its own kernels: an H100's.
 GROUPED = {"capability": "90", "triton": True}
+INTERLEAVED = {"pipeline": 2, "schedule": "Interleaved1F1B", "micro_batches": 4}
 
 RECORDINGS = {
     "llama_8": (llama(), {}),
@@ -132,6 +138,32 @@ RECORDINGS = {
     "deepseek_groups_parallel_8_32_second": (
         deepseek_v3(num_hidden_layers=6, qk_rope_head_dim=32, v_head_dim=96, moe_intermediate_size=768),
         {"expert": 8, "world": 32, "rank": 17, "batch": 3, "sequence": 2048, "checkpointing": "2", **GROUPED},
+    ),
+    "pipeline_2_8": (llama(**DEEP), {"pipeline": 2, "micro_batches": 4}),
+    "pipeline_2_8_last": (llama(**DEEP), {"pipeline": 2, "micro_batches": 4, "rank": 4}),
+    "pipeline_4_8_full": (
+        llama(**DEEP), {"pipeline": 4, "batch": 2, "micro_batches": 8, "rank": 2, "checkpointing": "full"},
+    ),
+    "pipeline_2_8_op_always": (
+        llama(**DEEP), {"pipeline": 2, "micro_batches": 3, "rank": 5, "checkpointing": "op", "reshard": "always"},
+    ),
+    "pipeline_2_8_tensor_2": (llama(**DEEP), {"pipeline": 2, "tensor": 2, "micro_batches": 4, "rank": 1}),
+    "pipeline_2_8_tensor_2_last": (llama(**DEEP), {"pipeline": 2, "tensor": 2, "micro_batches": 4, "rank": 6}),
+    "pipeline_2_16_hsdp": (
+        llama(**DEEP), {"pipeline": 2, "world": 16, "replicate": 2, "micro_batches": 2, "rank": 3},
+    ),
+    "pipeline_2_8_gpipe": (llama(**DEEP), {"pipeline": 2, "schedule": "GPipe", "micro_batches": 4, "rank": 1}),
+    "pipeline_4_16_context_2": (
+        llama(**DEEP), {"pipeline": 4, "context": 2, "world": 16, "micro_batches": 4, "rank": 13},
+    ),
+    "pipeline_interleaved_2_8": (llama(**DEEP), INTERLEAVED),
+    "pipeline_interleaved_2_8_last": (llama(**DEEP), {**INTERLEAVED, "rank": 4}),
+    "pipeline_interleaved_4_8_full": (
+        llama(**{**DEEP, "num_hidden_layers": 14}),
+        {**INTERLEAVED, "pipeline": 4, "micro_batches": 8, "rank": 3, "checkpointing": "full"},
+    ),
+    "pipeline_qwen3_2_8_full": (
+        qwen3(**UNTIED_DEEP), {"pipeline": 2, "micro_batches": 4, "rank": 4, "checkpointing": "full"},
     ),
 }  # fmt: skip
 

@@ -166,6 +166,58 @@ TEST(ShardedReader, WhatTorchtitanTrains) {
   EXPECT_EQ(of_torchtitan("", "", "tensor = 4", "qwen3-32b").model.architecture, "qwen3");
 }
 
+// 32 layers and the ends.
+TEST(ShardedReader, HowTorchtitanDealsOutLayers) {
+  const auto stages = [](const std::string& layout, const std::string& switches = "") {
+    return of_torchtitan("global_batch = 64", switches, layout).layout.stage_layers;
+  };
+  using Layers = std::vector<std::int32_t>;
+  EXPECT_EQ(stages("pipeline = 2"), (Layers{16, 16}));
+  EXPECT_EQ(stages("pipeline = 4"), (Layers{8, 9, 8, 7}));
+  EXPECT_EQ(stages("pipeline = 4", "pipeline_parallel_last_stage_less_layers = 3"), (Layers{8, 9, 9, 6}));
+  EXPECT_EQ(stages("pipeline = 2\nschedule = \"interleaved\""), (Layers{8, 9, 8, 7}));
+  EXPECT_EQ(stages("pipeline = 2\nschedule = \"interleaved\"", "pipeline_parallel_layers_per_stage = 6"),
+            (Layers{5, 6, 6, 6, 5, 4}));
+  EXPECT_EQ(stages("pipeline = 2\nstage_layers = [20, 12]"), (Layers{20, 12}));
+  const Scenario interleaved = of_torchtitan("global_batch = 80", "", "pipeline = 4\nschedule = \"interleaved\"");
+  EXPECT_EQ(interleaved.layout.chunks, 2);
+  EXPECT_EQ(interleaved.layout.chunk_group, 4);  // 20 micro-batches in 5 rounds
+  EXPECT_TRUE(interleaved.runtime.eager.titan.pipelined);
+}
+
+TEST(ShardedReader, PipelinesThatTorchtitanDoesNotRun) {
+  const auto problem = [](const std::string& layout, const std::string& train = "global_batch = 64",
+                          const std::string& switches = "", const std::string& model = "llama-3.1-8b") -> std::string {
+    try {
+      (void)of_torchtitan(train, switches, layout, model);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(problem("pipeline = 4", "global_batch = 8"),
+            "job.toml:5:12: error: PyTorch's 1F1B refuses fewer micro-batches (2) than stages (4)\n"
+            "  hint: global_batch = 16 would do");
+  EXPECT_EQ(problem("pipeline = 4\nschedule = \"zb-h1\""),
+            "job.toml:6:12: error: PyTorch has no ZB-H1\n  hint: \"1f1b\", \"gpipe\" or \"interleaved\"");
+  EXPECT_EQ(problem("pipeline = 2\nschedule = \"interleaved\"", "global_batch = 40"),
+            "job.toml:6:12: error: PyTorch's Interleaved1F1B takes 5 micro-batches in 2 rounds of as many\n"
+            "  hint: a multiple of 2 micro-batches would do");
+  EXPECT_NE(problem("pipeline = 2", "global_batch = 64", "pipeline_parallel_layers_per_stage = 12")
+                .find("pipeline_parallel_layers_per_stage = 12 makes 3 stages of 34 layers"),
+            std::string::npos);
+  EXPECT_NE(problem("pipeline = 2\nfirst_stage_layers = 3").find("first_stage_layers: torchtitan says how many layers"),
+            std::string::npos);
+  EXPECT_NE(problem("schedule = \"gpipe\"").find("schedule without a pipeline"), std::string::npos);
+  EXPECT_NE(problem("pipeline = 16", "global_batch = 64").find("trains a pipeline without data-parallel ranks in fp32"),
+            std::string::npos);
+  EXPECT_NE(problem("pipeline = 2", "global_batch = 64", "", "qwen3-30b-a3b")
+                .find("torchtitan's experts in a pipeline are not modelled yet"),
+            std::string::npos);
+  EXPECT_NE(problem("pipeline = 8\nchunks = 8\nschedule = \"interleaved\"").find("leave an end no place"),
+            std::string::npos);
+}
+
 TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
   const auto problem = [](const std::string& train, const std::string& switches = "", const std::string& layout = "",
                           const std::string& model = "llama-3.1-8b") -> std::string {
@@ -198,8 +250,6 @@ TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
   EXPECT_EQ(problem("", "context_parallel_rotate_method = \"alltoall\"", "context = 2"),
             "job.toml:14:34: error: context_parallel_rotate_method = \"alltoall\" is not modelled\n  hint: "
             "\"allgather\": torchtitan 0.2.2 trains with nothing else");
-  EXPECT_EQ(problem("", "", "pipeline = 2"),
-            "job.toml:5:12: error: pipeline: not modelled with torchtitan yet\n  hint: leave it out");
   EXPECT_EQ(problem("", "", "tensor = 2\nsequence_parallel = false"),
             "job.toml:6:21: error: sequence_parallel: torchtitan's tensor parallelism always cuts the sequence too\n"
             "  hint: leave it out");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <span>
 #include <utility>
 
@@ -36,6 +37,7 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   made.name = meta.name + ".unsharded";
   made.unsharded = meta.leaf;
   made.partial = meta.partial;
+  made.part_of_gradient = meta.part_of_gradient;
   made.trained = meta.leaf->trained();
   made.begin = meta.first + its.begin * columns;
   std::optional<OnHost> host;
@@ -100,21 +102,51 @@ void FullyShard::finish_backward() {
     group->be_idle();
   }
   if (!comms_.reduces_gradients) return comms_.release_all_gather_output(s_);
-  for (const StreamId stream : {CommContext::reduce_scatter, CommContext::all_reduce})
-    if (stream == CommContext::reduce_scatter || mesh_.replicas > 1) s_.process.join(s_.process.record(stream));
+  end_iteration();
+}
+
+// _end_backward_iteration.
+void FullyShard::end_iteration() {
+  for (const StreamId stream : {comms_.reduce_scatter, comms_.all_reduce})
+    if (stream == comms_.reduce_scatter || mesh_.replicas > 1) s_.process.join(s_.process.record(stream));
   for (const auto& group : groups_) group->finalize_backward();
   comms_.release_all_gather_output(s_);
   comms_.post_forward_order.clear();
   comms_.release_reduce_scatter_inputs(s_);
 }
 
+// FSDPState.finalize_backward.
+void FullyShard::start_gradient_reduction(bool root_last) {
+  comms_.reduces_gradients = comms_.reshards_after_backward = true;
+  const auto finalize = [](UnitParameters& group) {
+    group.post_backward();
+    group.be_idle();
+  };
+  if (root_last)
+    for (const auto& group : std::views::reverse(groups_)) finalize(*group);
+  else
+    for (const auto& group : groups_) finalize(*group);
+}
+
+void FullyShard::begin_unshard() {
+  for (const auto& group : groups_) group->begin_unshard();
+}
+
+void FullyShard::end_unshard() {
+  for (const auto& group : groups_) group->end_unshard();
+}
+
+void FullyShard::reshard() {
+  for (const auto& group : groups_) group->reshard();
+}
+
 // The next reduction's stream waits for what the compute stream was given until then; said here, where the memory
 // goes.
 void FullyShard::before_zero_grad() {
   if (habits_.offload) return;
-  const StreamId made_on = mesh_.replicas > 1 ? CommContext::all_reduce : CommContext::reduce_scatter;
+  const StreamId made_on = mesh_.replicas > 1 ? comms_.all_reduce : comms_.reduce_scatter;
   s_.process.wait(made_on, s_.process.record(Process::compute_stream));
-  if (made_on != CommContext::reduce_scatter) s_.process.wait(CommContext::reduce_scatter, s_.process.record(made_on));
+  if (made_on != comms_.reduce_scatter) s_.process.wait(comms_.reduce_scatter, s_.process.record(made_on));
 }
 
 Parameters FullyShard::parameters() const {

@@ -29,14 +29,24 @@ struct ShardedParameter {
   std::string name;
   std::int64_t begin = 0;  ///< the first of the parameter's elements that are here
   bool trained = true;
-  CommSlot partial;         ///< ranks over which its gradient is still to be summed
+  CommSlot partial;  ///< ranks over which its gradient is still to be summed
+  /// Its gradient is that of a larger parameter, in which the first of its elements is that one; none: its own.
+  std::optional<std::int64_t> part_of_gradient{};
   EventId gradient_copied;  ///< grad_offload_event: its gradient has come to the host
 };
 
 /// _fsdp_param_group.py FSDPCommContext, and what the states of one root share.
 struct CommContext {
-  static constexpr StreamId copy_in{2}, all_gather{3}, reduce_scatter{4}, all_reduce{5};
+  /// Each root of a process has streams of its own.
+  explicit CommContext(std::int32_t root)
+      : copy_in(streams_of(root)),
+        all_gather(streams_of(root) + 1),
+        reduce_scatter(streams_of(root) + 2),
+        all_reduce(streams_of(root) + 3) {}
+  /// The first of a root's.
+  [[nodiscard]] static constexpr std::int32_t streams_of(std::int32_t root) { return 2 + 4 * root; }
 
+  const StreamId copy_in, all_gather, reduce_scatter, all_reduce;
   Tensor all_gather_output;  ///< all_gather_state: of the last unit in forward, until the next one is copied out
   EventId copied_out;
   struct ReduceScatterState {
@@ -47,7 +57,8 @@ struct CommContext {
   std::vector<class UnitParameters*> post_forward_order;
   /// iter_forward_root: whose forward pass the others run in; a layer that is run again by itself is its own.
   const class UnitParameters* forward_root = nullptr;
-  bool reduces_gradients = true;  ///< set_requires_gradient_sync
+  bool reduces_gradients = true;        ///< set_requires_gradient_sync
+  bool reshards_after_backward = true;  ///< set_reshard_after_backward
 
   void all_gather_streams_wait(Session& s, EventId event) const;
   void release_all_gather_output(Session& s);
@@ -68,6 +79,7 @@ class UnitParameters {
   [[nodiscard]] Tensor pre_forward(const Tensor& input);
   [[nodiscard]] Tensor post_forward(const Tensor& output);
   void post_backward();
+  void reshard();
   void finalize_backward();
   /// set_modules_to_forward_prefetch, set_modules_to_backward_prefetch: units that are gathered next; without the
   /// latter it is the one that ran before.
@@ -79,6 +91,9 @@ class UnitParameters {
   [[nodiscard]] const std::vector<ShardedParameter>& parameters() const { return parameters_; }
   /// What the unit computes in; adapters may in a type of their own.
   [[nodiscard]] DType computed() const { return parameters_.front().unsharded->value.dtype; }
+  /// UnshardHandle of FSDPModule.unshard(async_op=True): begins to gather, and waits for it.
+  void begin_unshard() { unshard(Gathers::Asynchronously); }
+  void end_unshard() { wait_for_unshard(); }
   /// Whether its gradients wait for a post_backward that no input's gradient has called.
   [[nodiscard]] bool misses_backward() const { return state_ != TrainingState::PostBackward && !parameters_.empty(); }
   void be_idle() { state_ = TrainingState::Idle; }
@@ -86,10 +101,11 @@ class UnitParameters {
  private:
   enum class TrainingState : std::uint8_t { Idle, Forward, PreBackward, PostBackward };
 
-  void unshard();
+  /// FSDPModule.unshard(async_op=True) copies on the current stream.
+  enum class Gathers : std::uint8_t { OnStreams, Asynchronously };
+  void unshard(Gathers how = Gathers::OnStreams);
   void wait_for_unshard();
   void cast_own();
-  void reshard();
   void reshard_to_fewer();
   void pre_backward();
   void backward_prefetch();
@@ -97,7 +113,7 @@ class UnitParameters {
   void set_gradient_dtypes();
   void wait_for_post_backward();
   void release_all_reduced();
-  [[nodiscard]] Tensor summed(Tensor gradient, CommSlot ranks);
+  [[nodiscard]] Tensor placed(const ShardedParameter& parameter, Tensor gradient);
   void reduce(const std::vector<ShardedParameter*>& reduced, std::vector<Tensor> gradients);
   void keep_reduced(const std::vector<ShardedParameter*>& reduced, const Tensor& output);
   void keep_on_host(ShardedParameter& parameter, const Tensor& gradient);
@@ -146,8 +162,9 @@ struct ShardUnit {
 /// A model whose modules, and itself as their root, are units.
 class FullyShard {
  public:
-  FullyShard(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept)
-      : s_(session), mesh_(mesh), habits_(habits), kept_(kept) {}
+  /// `root` counts the models of a process.
+  FullyShard(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept, std::int32_t root = 0)
+      : s_(session), mesh_(mesh), habits_(habits), kept_(kept), comms_(root) {}
 
   /// A parameter on the meta device, which has no memory.
   [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) {
@@ -159,6 +176,9 @@ class FullyShard {
   }
   /// A DTensor whose gradient is a part of a sum over these ranks; to be said before it is sharded.
   void sum_over(CommSlot ranks, std::size_t parameter) { on_meta_[parameter].partial = ranks; }
+  /// A DTensor of which the gradient comes whole, and this part of it from that element on is kept; to be said before
+  /// it is sharded.
+  void cut_gradient(std::int64_t first, std::size_t parameter) { on_meta_[parameter].part_of_gradient = first; }
   /// A DTensor that ranks of another mesh have parts of, of which the first element here is that one of the whole; to
   /// be said before it is sharded. The mesh outlives this.
   void cut_over(const ShardMesh& mesh, std::int64_t first, std::size_t parameter) {
@@ -176,6 +196,15 @@ class FullyShard {
   /// _root_post_backward_final_callback.
   void finish_backward();
   void set_requires_gradient_sync(bool reduces) { comms_.reduces_gradients = reduces; }
+  void set_reshard_after_backward(bool reshards) { comms_.reshards_after_backward = reshards; }
+  /// What backward passes left for later begins to be reduced: of all units, the root's first or last.
+  void start_gradient_reduction(bool root_last);
+  void wait_for_gradient_reduction() { end_iteration(); }
+  /// FSDPModule.unshard(async_op=True) of each module; end_unshard waits for all.
+  void begin_unshard();
+  void end_unshard();
+  /// FSDPModule.reshard of each module.
+  void reshard();
   /// To be called before gradients of shards are given up.
   void before_zero_grad();
 
@@ -193,12 +222,14 @@ class FullyShard {
     std::shared_ptr<Leaf> leaf;
     Kept kept;
     CommSlot partial{};
+    std::optional<std::int64_t> part_of_gradient{};
     const ShardMesh* mesh = nullptr;  ///< none: the model's
     std::int64_t first = 0;
   };
   [[nodiscard]] std::shared_ptr<Leaf> made_on_meta(const std::string& name, const Shape& sizes, DType computed,
                                                    Kept kept);
   [[nodiscard]] ShardedParameter sharded(const OnMeta& parameter);
+  void end_iteration();
   void pin(ShardedParameter& parameter);
 
   Session& s_;

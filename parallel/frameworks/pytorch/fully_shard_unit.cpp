@@ -63,7 +63,7 @@ UnitParameters::GatherGroup UnitParameters::gather_group() const {
 
 // _fsdp_collectives.py foreach_all_gather: shards are cast, and copied to the rank's place in what is gathered into, as
 // bytes where they are of several types.
-void UnitParameters::unshard() {
+void UnitParameters::unshard(Gathers how) {
   if (gathered_.defined() || called_alone_ || unsharded_ || parameters_.empty()) return;
   if (mesh_.ranks == 1) {
     called_alone_ = true;
@@ -79,7 +79,8 @@ void UnitParameters::unshard() {
       parameters_, [this](const ShardedParameter& p) { return p.unsharded->value.dtype == computed(); });
   const DType type = alike ? computed() : DType::BOOL;
   const std::int64_t elements = of_rank.count() / size_of(type).count();
-  const OnStream copying(s_, CommContext::copy_in);
+  const StreamId copies = how == Gathers::Asynchronously ? s_.stream() : comms_.copy_in;
+  const OnStream copying(s_, copies);
   const std::vector<Tensor> inputs = all_gather_inputs();
   gathered_ = s_.empty({elements * group.ranks}, type, "all_gather_output", Category::CommDp);
   std::vector<Tensor> places;
@@ -88,12 +89,12 @@ void UnitParameters::unshard() {
     places.push_back(
         elements_at(gathered_, std::exchange(begin, begin + input.bytes().count()), input.elements(), input.dtype));
   s_.launch(Operation::Copy, inputs, places);
-  s_.process.wait(CommContext::all_gather, s_.process.record(CommContext::copy_in));
+  s_.process.wait(comms_.all_gather, s_.process.record(copies));
   {
-    const OnStream gathering(s_, CommContext::all_gather);
+    const OnStream gathering(s_, comms_.all_gather);
     s_.collective(group.comm, CollectiveKind::AllGather, gathered_, gathered_);  // in place
   }
-  gathered_event_ = s_.process.record(CommContext::all_gather);
+  gathered_event_ = s_.process.record(comms_.all_gather);
 }
 
 Tensor UnitParameters::from_host(const ShardedParameter& p) {
@@ -304,16 +305,18 @@ void UnitParameters::backward_prefetch() {
 
 void UnitParameters::post_backward() {
   state_ = TrainingState::PostBackward;
-  if (!comms_.reduces_gradients) return reshard();
+  if (!comms_.reduces_gradients) {
+    if (comms_.reshards_after_backward) reshard();
+    return;
+  }
   std::vector<ShardedParameter*> reduced;
   std::vector<Tensor> gradients;
   for (ShardedParameter& p : parameters_) {
     if (!p.trained) continue;
-    Tensor gradient = std::exchange(p.unsharded->gradient, {});
-    gradients.push_back(p.partial.valid() ? summed(std::move(gradient), p.partial) : std::move(gradient));
+    gradients.push_back(placed(p, std::exchange(p.unsharded->gradient, {})));
     reduced.push_back(&p);
   }
-  reshard();
+  if (comms_.reshards_after_backward) reshard();
   if (reduced.empty()) return;
   comms_.release_reduce_scatter_inputs(s_);
   wait_for_post_backward();
@@ -321,12 +324,20 @@ void UnitParameters::post_backward() {
 }
 
 // _get_grad_inner_tensor: placed as the parameter is.
-Tensor UnitParameters::summed(Tensor gradient, CommSlot ranks) {
+Tensor UnitParameters::placed(const ShardedParameter& p, Tensor gradient) {
   const NoGrad no_grad(s_);
+  if (p.part_of_gradient) {
+    const Shape& sizes = p.unsharded->value.sizes;
+    const Tensor own = s_.empty(sizes, gradient.dtype, "weight_gradient", Category::Gradients);
+    const std::int64_t columns = gradient.elements() / gradient.sizes.front();
+    s_.launch(Operation::Copy, {narrowed(gradient, 0, *p.part_of_gradient / columns, sizes.front())}, {own});
+    return own;
+  }
+  if (!p.partial.valid()) return gradient;
   const Tensor whole = s_.empty(gradient.sizes, gradient.dtype, "all_reduce", Category::Gradients);
   s_.launch(Operation::Copy, {gradient}, {whole});
   gradient = {};
-  s_.collective(ranks, CollectiveKind::AllReduce, whole, whole);
+  s_.collective(p.partial, CollectiveKind::AllReduce, whole, whole);
   return whole;
 }
 
@@ -339,7 +350,7 @@ void UnitParameters::wait_for_post_backward() {
 // What was all-reduced lies in memory of the stream that scattered it. That stream waits for the compute stream before
 // it makes anything again; here it waits where the memory goes.
 void UnitParameters::release_all_reduced() {
-  if (all_reduced_.defined()) s_.process.wait(CommContext::reduce_scatter, s_.process.record(CommContext::all_reduce));
+  if (all_reduced_.defined()) s_.process.wait(comms_.reduce_scatter, s_.process.record(comms_.all_reduce));
   all_reduced_event_ = {};
   all_reduced_ = {};
 }
@@ -381,9 +392,9 @@ void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::
   s_.launch(Operation::Copy, from, to);
   if (!padding.empty()) s_.launch({Operation::Fill, {0}}, {}, padding);  // by the kernel that copies
   from.clear(), gradients.clear();
-  s_.process.wait(CommContext::reduce_scatter, s_.process.record(Process::compute_stream));
+  s_.process.wait(comms_.reduce_scatter, s_.process.record(Process::compute_stream));
 
-  StreamId after = CommContext::reduce_scatter;
+  StreamId after = comms_.reduce_scatter;
   Tensor output;
   {
     const OnStream reducing(s_, after);
@@ -395,8 +406,8 @@ void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::
   }
   comms_.reduce_scatter_states.push_back({input, s_.process.record(after)});
   if (mesh_.replicas > 1) {
-    after = CommContext::all_reduce;
-    s_.process.wait(after, s_.process.record(CommContext::reduce_scatter));
+    after = comms_.all_reduce;
+    s_.process.wait(after, s_.process.record(comms_.reduce_scatter));
     const OnStream reducing(s_, after);
     s_.collective(mesh_.replicate, CollectiveKind::AllReduce, output, output, reduction());
     all_reduced_ = output;

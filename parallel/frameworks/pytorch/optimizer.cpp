@@ -74,45 +74,47 @@ TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const Eager
   }
 }
 
-void TorchOptimizer::clip() {
-  if (!habits_.clips_gradients) return;
-  const NoGrad no_grad(s_);
-  const Session::Scope scope(s_, "clip_grad_norm");
-  s_.mark(Phase::OptimizerStep, "clip_grad_norm");
+void clip_grad_norm(Session& s, const Parameters& parameters, const std::vector<CommSlot>& all_shards) {
+  const NoGrad no_grad(s);
+  const Session::Scope scope(s, "clip_grad_norm");
+  s.mark(Phase::OptimizerStep, "clip_grad_norm");
   List norms, gradients;
-  for (const std::shared_ptr<Leaf>& p : parameters_) {
+  for (const std::shared_ptr<Leaf>& p : parameters) {
     if (!p->gradient.defined()) continue;
     gradients.push_back(p->gradient);
-    norms.push_back(s_.empty({}, gradients.back().dtype, "norm"));
-    s_.launch(Operation::Norm, {gradients.back()}, {norms.back()});
+    norms.push_back(s.empty({}, gradients.back().dtype, "norm"));
+    s.launch(Operation::Norm, {gradients.back()}, {norms.back()});
   }
   if (norms.empty()) return;
-  const Tensor stacked = s_.empty({static_cast<std::int64_t>(norms.size())}, norms.front().dtype, "norms");
+  const Tensor stacked = s.empty({static_cast<std::int64_t>(norms.size())}, norms.front().dtype, "norms");
   List places;
   for (std::size_t i = 0; i < norms.size(); ++i)
     places.push_back(narrowed(stacked, 0, static_cast<std::int64_t>(i), 1));
-  s_.launch(Operation::Copy, norms, places);
-  const Tensor total = s_.empty({}, stacked.dtype, "total_norm");
-  s_.launch(Operation::Norm, {stacked}, {total});
-  for (const CommSlot shards : shards_) {
+  s.launch(Operation::Copy, norms, places);
+  const Tensor total = s.empty({}, stacked.dtype, "total_norm");
+  s.launch(Operation::Norm, {stacked}, {total});
+  for (const CommSlot shards : all_shards) {
     if (!shards.valid()) continue;
     // torch/distributed/tensor/_ops/_math_ops.py _NormPartial: squares are summed, and the root is taken of the sum.
-    s_.launch({Operation::Power, {2}}, {total}, {total});
-    s_.sum_over(shards, total);
-    s_.launch({Operation::Power, {0.5}}, {total}, {total});
+    s.launch({Operation::Power, {2}}, {total}, {total});
+    s.sum_over(shards, total);
+    s.launch({Operation::Power, {0.5}}, {total}, {total});
   }
   // torch.clamp(max_norm / (total_norm + 1e-6), max=1.0)
   constexpr double largest_norm = 1, apart_from_zero = 1e-6;
   const Tensor coefficient =
-      elementwise(s_, "mul_number", {Operation::AddNumber, {apart_from_zero}}, {&total}, total.dtype);
-  s_.launch({Operation::Power, {-1}}, {coefficient}, {coefficient});
-  s_.launch({Operation::Scale, {largest_norm}}, {coefficient}, {coefficient});
-  const Tensor clamped =
-      elementwise(s_, "mul_number", {Operation::Clamp, {-std::numeric_limits<double>::infinity(), 1}}, {&coefficient},
-                  coefficient.dtype);
+      elementwise(s, "mul_number", {Operation::AddNumber, {apart_from_zero}}, {&total}, total.dtype);
+  s.launch({Operation::Power, {-1}}, {coefficient}, {coefficient});
+  s.launch({Operation::Scale, {largest_norm}}, {coefficient}, {coefficient});
+  const Tensor clamped = elementwise(s, "mul_number", {Operation::Clamp, {-std::numeric_limits<double>::infinity(), 1}},
+                                     {&coefficient}, coefficient.dtype);
   const List factors(gradients.size(), clamped);
-  foreach (s_, Operation::Multiply, {&gradients, &factors}, gradients)
+  foreach (s, Operation::Multiply, {&gradients, &factors}, gradients)
     ;
+}
+
+void TorchOptimizer::clip() {
+  if (habits_.clips_gradients) clip_grad_norm(s_, parameters_, shards_);
 }
 
 void TorchOptimizer::step() {

@@ -49,8 +49,8 @@ Norm Decoder::make_norm(const std::string& name, std::int64_t width) {
   return {name, parameter(name + ".weight", {width}), nullptr};
 }
 
-void Decoder::end_part(std::string name) {
-  parts_.push_back({std::move(name), parts_.empty() ? 0 : parts_.back().end, parameters_.size()});
+void Decoder::end_part(std::string name, bool is_end) {
+  parts_.push_back({std::move(name), parts_.empty() ? 0 : parts_.back().end, parameters_.size(), is_end});
 }
 
 void Decoder::make_attention(const std::string& at, Layer& layer) {
@@ -108,7 +108,7 @@ void Decoder::make_layer(std::int32_t index) {
     layer.mlp = make_feed_forward(at + ".feed_forward", model_.ffn / tensor_.ranks);
   }
   if (!model_.latent) make_norms(at, layer);
-  end_part(at);
+  end_part(at, false);
   if (layer.moe) {
     Part& part = parts_.back();
     part.moe = layer.moe.get();
@@ -163,11 +163,13 @@ void Decoder::make_halves() {
   s_.launch(Operation::Sine, {twice}, {narrowed(frequencies_, -1, width, width)});
 }
 
-Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
+// pipeline_parallel.py pipeline_module_split: what a stage has not is deleted, but for the rotary tables.
+Decoder::Decoder(Session& session, const Model& model, const Stage& stage, std::int64_t vocabulary, const Train& train,
                  const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context,
                  const ExpertGroup& experts, DType dtype, MakeParameter make)
     : s_(session),
       model_(model),
+      stage_(stage),
       train_(train),
       habits_(*habits.titan),
       tensor_(tensor),
@@ -175,13 +177,17 @@ Decoder::Decoder(Session& session, const Model& model, std::int64_t vocabulary, 
       experts_(experts),
       dtype_(dtype),
       make_(std::move(make)) {
-  tokens_ = parameter("tok_embeddings.weight", {vocabulary / tensor.ranks, model.hidden});
-  end_part("tok_embeddings");
+  if (stage.embedding) {
+    tokens_ = parameter("tok_embeddings.weight", {vocabulary / tensor.ranks, model.hidden});
+    end_part("tok_embeddings", true);
+  }
   qwen3(model) ? make_halves() : make_frequencies();
-  for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
-  norm_ = make_norm("norm", model_.hidden);
-  head_ = make_linear("output", vocabulary / tensor.ranks, model.hidden);
-  end_part("output");
+  for (std::int32_t i = stage.first; i < stage.last; ++i) make_layer(i);
+  if (stage.head) {
+    norm_ = make_norm("norm", model_.hidden);
+    head_ = make_linear("output", vocabulary / tensor.ranks, model.hidden);
+    end_part("output", true);
+  }
 }
 
 // ---- a layer -------------------------------------------------------------------------------------------------------
@@ -300,7 +306,7 @@ Tensor Decoder::block(const Layer& layer, const Tensor& x, const Tensor& table) 
 // A layer reads its parameters wherever it is told they are.
 Tensor Decoder::run_compiled(std::size_t index, const Tensor& x, const Tensor& table,
                              const CheckpointOptions* checkpointed) {
-  const Part& part = parts_[index + 1];
+  const Part& part = part_of(index);
   const auto exchange = [&](std::vector<Tensor>& others) {
     for (std::size_t p = part.begin; p < part.end; ++p) std::swap(parameters_[p]->value, others[1 + p - part.begin]);
   };
@@ -327,14 +333,14 @@ bool Decoder::checkpoints(std::size_t layer) const {
     case Recompute::Full:
       return true;
     case Recompute::Selective:
-      return every == 0 || (static_cast<std::int32_t>(layer) + 1) % every == 0;
+      return every == 0 || (static_cast<std::int32_t>(layers_before_ + layer) + 1) % every == 0;
   }
   return false;
 }
 
 // ptd_checkpoint_wrapper around a block, torch.compile around that, and fully_shard around both.
 Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
-  const Part& part = parts_[index + 1];
+  const Part& part = part_of(index);
   const Session::Scope scope(s_, part.name);
   s_.mark(Phase::Forward, part.name);
   const ForwardHooks& hooks = part.hooks;
@@ -344,9 +350,11 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   const Tensor x = hooks.before ? hooks.before(hidden) : hidden;
   const Region region = [this, &layer = layers_[index], table](const Tensor& in) { return block(layer, in, table); };
   CheckpointOptions options{.early_stop = habits_.asked.early_stop};
-  const auto plain = [&] { return habits_.asked.compile_layers ? run_compiled(index, x, table, nullptr) : region(x); };
+  // Without a graph there is nothing to partition: a pipeline's first look at what stages make.
+  const bool compiles = habits_.asked.compile_layers && s_.grad_enabled;
+  const auto plain = [&] { return compiles ? run_compiled(index, x, table, nullptr) : region(x); };
   const auto checkpointed = [&] {
-    return habits_.asked.compile_layers ? run_compiled(index, x, table, &options) : checkpoint(s_, x, region, options);
+    return compiles ? run_compiled(index, x, table, &options) : checkpoint(s_, x, region, options);
   };
   const auto run = [&] {
     if (!checkpoints(index)) return plain();
@@ -370,17 +378,15 @@ void Decoder::update_expert_biases(CommSlot ranks) {
 
 // ---- the whole model -----------------------------------------------------------------------------------------------
 
-Tensor Decoder::operator()(const Tensor& tokens, const Tensor& positions) {
-  positions_ = positions;
+Tensor Decoder::run_embedding(const Tensor& tokens) {
   s_.mark(Phase::Forward, "tok_embeddings");
-  const auto embedded = [&] {
-    const ForwardHooks& hooks = parts_.front().hooks;
-    if (hooks.before) (void)hooks.before({});
-    const Tensor out = scattered(s_, tensor_, embedding(s_, tensor_, tokens, tokens_->value));
-    return hooks.after ? hooks.after(out) : out;
-  };
-  Tensor hidden = embedded();
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) hidden = run_layer(layer, hidden);
+  const ForwardHooks& hooks = parts_.front().hooks;
+  if (hooks.before) (void)hooks.before({});
+  const Tensor out = scattered(s_, tensor_, embedding(s_, tensor_, tokens, tokens_->value, !make_));
+  return hooks.after ? hooks.after(out) : out;
+}
+
+Tensor Decoder::run_head(Tensor hidden) {
   const ForwardHooks& hooks = parts_.back().hooks;
   s_.mark(Phase::Forward, "norm");
   {
@@ -396,6 +402,13 @@ Tensor Decoder::operator()(const Tensor& tokens, const Tensor& positions) {
   Tensor logits = whole();
   if (!habits_.asked.loss_parallel) logits = whole_last(s_, tensor_, logits);
   return hooks.after ? hooks.after(logits) : logits;
+}
+
+Tensor Decoder::operator()(const Tensor& input, const Tensor& positions) {
+  positions_ = positions;
+  Tensor hidden = stage_.embedding ? run_embedding(input) : input;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) hidden = run_layer(layer, hidden);
+  return stage_.head ? run_head(std::move(hidden)) : hidden;
 }
 
 }  // namespace tidemark::parallel::torchtitan

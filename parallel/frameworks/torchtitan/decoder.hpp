@@ -11,6 +11,7 @@
 #include "parallel/frameworks/torchtitan/latent_attention.hpp"
 #include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
+#include "parallel/stages.hpp"
 #include "parallel/torch/compiled.hpp"
 
 // torchtitan's Llama 3, Qwen3 and DeepSeek-V3, module by module as their forward functions run
@@ -21,21 +22,26 @@ namespace tidemark::parallel::torchtitan {
 
 class Decoder {
  public:
-  /// Parameters are of type `dtype`, and made by `make`, or else at once.
-  Decoder(Session& session, const Model& model, std::int64_t vocabulary, const Train& train, const EagerHabits& habits,
-          const TensorGroup& tensor, const ContextGroup& context, const ExpertGroup& experts, DType dtype,
-          MakeParameter make = {});
+  /// What of the model is there is that stage. Parameters are of type `dtype`, and made by `make`, or else at once.
+  Decoder(Session& session, const Model& model, const Stage& stage, std::int64_t vocabulary, const Train& train,
+          const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context, const ExpertGroup& experts,
+          DType dtype, MakeParameter make = {});
 
   /// Logits of a batch of sequences, [batch, sequence]; of ranks with parts of layers each has its columns, where the
-  /// loss is computed of these. Ranks with parts of sequences are told which places their tokens have.
-  Tensor operator()(const Tensor& tokens, const Tensor& positions = {});
+  /// loss is computed of these. Ranks with parts of sequences are told which places their tokens have. Stages but the
+  /// first are handed a hidden state, and all but the last make one.
+  Tensor operator()(const Tensor& input, const Tensor& positions = {});
+
+  /// So many layers of other stages are here, too, and were wrapped before these.
+  void come_after(std::size_t layers) { layers_before_ = layers; }
 
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
 
-  /// What is wrapped by itself: the embedding, each layer, and the last norm with the head.
+  /// What is wrapped by itself: the embedding, each layer, and the last norm with the head; those that are there.
   struct Part {
     std::string name;
     std::size_t begin = 0, end = 0;  ///< of its parameters, by when they were registered
+    bool is_end = false;             ///< no layer
     ForwardHooks hooks = {};
     std::size_t experts_begin = 0, experts_end = 0;  ///< of these, routed experts'
     MixtureOfExperts* moe = nullptr;
@@ -69,12 +75,16 @@ class Decoder {
   FeedForward make_feed_forward(const std::string& at, std::int64_t width);
   /// Up to where its experts' parameters go.
   std::size_t make_experts(const std::string& at, std::int32_t index, Layer& layer);
+  /// A layer, by its place here.
   [[nodiscard]] bool checkpoints(std::size_t layer) const;
   void make_frequencies();
   void make_halves();
-  void end_part(std::string name);
+  void end_part(std::string name, bool is_end);
 
+  [[nodiscard]] const Part& part_of(std::size_t layer) const { return parts_[layer + (stage_.embedding ? 1 : 0)]; }
+  Tensor run_embedding(const Tensor& tokens);
   Tensor run_layer(std::size_t layer, const Tensor& hidden);
+  Tensor run_head(Tensor hidden);
   [[nodiscard]] Tensor rows_of_table(const Tensor& table, std::int64_t width);
   [[nodiscard]] Tensor pairs_of(const Tensor& table, std::int64_t sequence);
   Tensor run_compiled(std::size_t layer, const Tensor& x, const Tensor& table, const CheckpointOptions* checkpointed);
@@ -88,6 +98,7 @@ class Decoder {
 
   Session& s_;
   const Model& model_;
+  const Stage stage_;
   const Train& train_;
   const TitanHabits& habits_;
   const TensorGroup tensor_;
@@ -104,6 +115,7 @@ class Decoder {
   Tensor frequencies_;
   Tensor positions_;  ///< of the tokens of this pass, where they are told
   std::vector<Layer> layers_;
+  std::size_t layers_before_ = 0;
   CompiledRegion compiled_, compiled_checkpointed_;  ///< layers are alike
   Norm norm_;
   Linear head_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -9,10 +10,9 @@
 #include <utility>
 
 #include "parallel/expert_routing.hpp"
-#include "parallel/frameworks/pytorch/fully_shard.hpp"
-#include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/pytorch/pipeline_schedule.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
-#include "parallel/frameworks/torchtitan/decoder.hpp"
+#include "parallel/frameworks/torchtitan/model_part.hpp"
 #include "parallel/sizes.hpp"
 #include "parallel/torch/flex_attention.hpp"
 
@@ -21,154 +21,139 @@
 namespace tidemark::parallel::torchtitan {
 namespace {
 
+// What the rank has of inputs and labels, and the places of its tokens where these do not follow from it.
+struct Batch {
+  Tensor inputs, labels, positions;
+
+  /// Rows of it.
+  [[nodiscard]] Batch rows(std::int64_t begin, std::int64_t count) const {
+    const auto its = [&](const Tensor& x) { return x.defined() ? narrowed(x, 0, begin, count) : x; };
+    return {its(inputs), its(labels), its(positions)};
+  }
+};
+
 class Trainer {
  public:
-  Trainer(Session& session, const Communicators& groups, const LoweringInput& input, std::optional<ShardMesh> mesh = {},
-          const TensorGroup& tensor = {}, const ContextGroup& context = {}, const ExpertGroup& experts = {},
-          const ShardMesh& expert_mesh = {}, TrainingState* state = nullptr)
+  Trainer(Session& session, const Communicators& groups, const LoweringInput& input, RankOfModel rank = {},
+          std::int32_t pipeline = 0, TrainingState* state = nullptr)
       : s_(session),
         groups_(groups),
         input_(input),
         habits_(*input.runtime.eager),
         titan_(*habits_.titan),
-        mesh_(mesh),
-        tensor_(tensor),
-        context_(context),
-        experts_(experts),
-        expert_mesh_(expert_mesh),
+        rank_(std::move(rank)),
+        pipeline_(pipeline),
         state_(state) {}
 
-  /// Its first forward pass.
+  /// Its first forward pass, of the whole model.
   void record() {
-    construct();
+    construct({{0, static_cast<std::int32_t>(input_.built.model.layers), true, true}});
     s_.process.at(1, 0);
-    load_batch();
+    load_batch(1);
     s_.recorder->begin_pass();
-    const Part its = part();
-    (void)loss_of(forward(its), its.labels, 1);
+    const Batch its = part();
+    (void)loss_of(parts_.front()->forward(its.inputs, its.positions), its.labels, 1);
   }
 
   void run(const StepSizes& micro_batches) {
-    construct();
+    construct(chunks_of_rank(static_cast<std::int32_t>(input_.built.model.layers), input_.layout, pipeline_));
+    if (titan_.asked.pipelined) make_schedule();
     const std::int64_t passes = std::accumulate(micro_batches.begin(), micro_batches.end(), std::int64_t{0});
     std::int32_t step = 0;
     for (const std::int64_t its : micro_batches) train_step(++step, its, passes);
   }
 
  private:
-  void construct() {
+  void construct(const std::vector<Stage>& stages) {
     start_up(s_, groups_);
     s_.mark(Phase::Construction, "build_model");
+    std::size_t layers = 0;
+    for (const Stage& stage : stages) {
+      const ModelPart::Place place{stage, static_cast<std::int32_t>(parts_.size()), layers};
+      parts_.push_back(std::make_unique<ModelPart>(s_, input_, rank_, place));
+      layers += static_cast<std::size_t>(stage.layers());
+    }
+    for (const auto& its : parts_) its->make_optimizer();
+  }
+
+  // pipeline_parallel.py pipeline_llm.
+  void make_schedule() {
     const Train& train = input_.train;
-    const Model& model = input_.built.model;
-    const std::int64_t vocabulary = sizes_of(model, input_.layout, train, input_.runtime).vocabulary;
-    if (mesh_) {
-      shards_.emplace(s_, *mesh_, *habits_.fully_shard, train.master_dtype);
-      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, context_, experts_, train.precision,
-                     [this](const std::string& name, const Shape& sizes, DType type) {
-                       return shards_->parameter(name, sizes, type);
-                     });
-      shard_model();
-    } else {
-      model_.emplace(s_, model, vocabulary, train, habits_, tensor_, context_, experts_, train.master_dtype);
+    const std::int64_t tokens =
+        train.sequence_length / (std::int64_t{input_.layout.context} * rank_.tensor.ranks);  // cut between layers
+    const pytorch::HandedOver handed{{train.micro_batch, tokens, input_.built.model.hidden}, train.precision};
+    std::vector<std::unique_ptr<pytorch::PipelineStage>> stages;
+    for (const auto& its : parts_) {
+      ModelPart* const part = its.get();
+      pytorch::StageModule module;
+      module.forward = [this, part](std::int32_t m, const Tensor& input) {
+        const Batch rows = rows_of(m);
+        return part->forward(part->stage().embedding ? rows.inputs : input, rows.positions);
+      };
+      module.loss = [this](std::int32_t m, const Tensor& output) {
+        return loss_of(output, rows_of(m).labels, all_micro_batches()).scaled;
+      };
+      // train.py forward_backward_step of 0.2.2: nobody divides the sum over tokens that goes backward.
+      if (titan_.counts_tokens) module.loss_gradient = static_cast<double>(train.tokens() / input_.layout.context);
+      module.shards = part->shards();
+      stages.push_back(std::make_unique<pytorch::PipelineStage>(s_, titan_.pipeline, handed, std::move(module),
+                                                                part->stage().embedding, part->stage().head));
     }
-    optimizer_.emplace(s_, train, habits_, shards_ ? shards_->parameters() : model_->parameters(),
-                       mesh_ ? std::vector{mesh_->shard, tensor_.comm} : std::vector<CommSlot>());
-  }
-
-  // apply_fsdp. Up to 0.1.0 the root has both ends, and the last layer is what the backward pass begins with.
-  void shard_model() {
-    std::vector<Decoder::Part>& parts = model_->parts();
-    const bool never = titan_.asked.reshard == ReshardPolicy::Never,
-               by_default = titan_.asked.reshard == ReshardPolicy::Default;
-    const auto after = [](bool reshards) { return reshards ? AfterForward::Reshards : AfterForward::Keeps; };
-    std::vector<ShardUnit> units{{"root", after(titan_.reshards_root), {}}};
-    std::vector<Decoder::Part*> hooked;
-    const std::size_t last_unit = parts.size() - (titan_.ends_are_units ? 1 : 2);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      const bool is_end = i == 0 || i + 1 == parts.size();
-      const bool own = titan_.ends_are_units || !is_end;
-      if (own) {
-        units.push_back({parts[i].name, after(!never && !(by_default && i == last_unit)), {}});
-        hooked.push_back(&parts[i]);
-      }
-      std::vector<std::size_t>& its = (own ? units.back() : units.front()).parameters;
-      const bool apart = experts_.ranks > 1 && parts[i].moe != nullptr;
-      for (std::size_t p = parts[i].begin; p < parts[i].end; ++p)
-        if (!apart || p < parts[i].experts_begin || p >= parts[i].experts_end) its.push_back(p);
-      if (apart) units.push_back(experts_of(parts[i], after(!never)));
-    }
-    for (const std::size_t parameter : model_->partial()) shards_->sum_over(tensor_.comm, parameter);
-    const std::vector<UnitParameters*> made = shards_->shard(units);
-    const auto hooks_of = [](UnitParameters* its) {
-      return ForwardHooks{[its](const Tensor& input) { return its->pre_forward(input); },
-                          [its](const Tensor& output) { return its->post_forward(output); }};
-    };
-    std::vector<std::vector<UnitParameters*>> of_parts;
-    std::size_t next = 1;
-    for (Decoder::Part* const part : hooked) {
-      of_parts.push_back({made[next++]});
-      part->hooks = hooks_of(of_parts.back().front());
-      if (experts_.ranks == 1 || part->moe == nullptr) continue;
-      of_parts.back().push_back(made[next++]);
-      part->moe->hook(hooks_of(of_parts.back().back()));
-    }
-    if (experts_.ranks > 1) prefetch(of_parts);
-  }
-
-  // llama4/infra/parallelize.py apply_fsdp: experts are cut over the ranks that hold the same ones.
-  ShardUnit experts_of(const Decoder::Part& part, AfterForward after_forward) {
-    ShardUnit unit{part.name + ".moe.experts", after_forward, {}};
-    for (std::size_t p = part.experts_begin; p < part.experts_end; ++p) {
-      shards_->cut_over(expert_mesh_, experts_.rank * model_->parameters()[p]->value.elements(), p);
-      unit.parameters.push_back(p);
-    }
-    return unit;
-  }
-
-  // The same: what comes next is told, since the host waits for counts; at the ends without its experts.
-  static void prefetch(const std::vector<std::vector<UnitParameters*>>& parts) {
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      std::vector<UnitParameters*> in_forward, in_backward;
-      if (i + 1 < parts.size()) in_forward = i == 0 ? std::vector{parts[1].front()} : parts[i + 1];
-      if (i > 0) in_backward = i + 1 == parts.size() ? std::vector{parts[i - 1].front()} : parts[i - 1];
-      parts[i].front()->prefetch(std::move(in_forward), std::move(in_backward));
-    }
+    schedule_.emplace(s_, input_, titan_.pipeline, groups_.pipeline, pipeline_, std::move(stages));
   }
 
   void train_step(std::int32_t step, std::int64_t micro_batches, std::int64_t passes) {
     s_.process.at(step, -1);
-    if (step > 1) {
-      if (shards_) shards_->before_zero_grad();
-      optimizer_->zero_grad();
-    }
+    if (step > 1)
+      for (const auto& its : parts_) its->zero_grad();
     const Tensor counted = titan_.counts_tokens ? count_tokens() : Tensor{};
     std::vector<Tensor> losses;
     Tensor loss;
-    for (std::int32_t m = 0; m < micro_batches; ++m) {
-      s_.process.at(step, m);
-      load_batch();
-      loss = forward_backward(micro_batches);
+    if (schedule_) {
+      loss = run_pipeline(step, micro_batches);
       losses.push_back(loss);
-      if (step == 1 && m == 0) s_.process.expect(passes);
+    } else {
+      for (std::int32_t m = 0; m < micro_batches; ++m) {
+        s_.process.at(step, m);
+        load_batch(1);
+        loss = forward_backward(micro_batches);
+        losses.push_back(loss);
+        if (step == 1 && m == 0) s_.process.expect(passes);
+      }
     }
     s_.process.at(step, -1);
     tell(StateMoment::What::Gradients, step);
-    {
-      std::optional<OnHost> host;
-      if (shards_ && habits_.fully_shard->offload) host.emplace(s_);
-      optimizer_->clip();
-      {
-        const OnDevice device(s_);
-        model_->update_expert_biases(context_.ranks > 1 ? groups_.batch : groups_.data);
-      }
-      optimizer_->step();
-    }
+    update();
     tell(StateMoment::What::Parameters, step);
     sum(losses);
+    leaves_.clear();  // with the graph of the variable `loss`
     batches_.clear();
     if (titan_.holds_batches) labels_ = {};
     s_.process.synchronize();
+  }
+
+  void update() {
+    std::optional<OnHost> host;
+    if (parts_.front()->shards() != nullptr && habits_.fully_shard->offload) host.emplace(s_);
+    if (schedule_)
+      clip_pipeline();
+    else
+      parts_.front()->optimizer().clip();
+    {
+      const OnDevice device(s_);
+      for (const auto& its : parts_)
+        its->model().update_expert_biases(rank_.context.ranks > 1 ? groups_.batch : groups_.data);
+    }
+    for (const auto& its : parts_) its->optimizer().step();
+  }
+
+  // utils.py clip_grad_norm_: of all parts, and over the stages too.
+  void clip_pipeline() {
+    Parameters all;
+    for (const auto& its : parts_) std::ranges::copy(its->parameters(), std::back_inserter(all));
+    std::vector<CommSlot> ranks{groups_.pipeline};
+    if (rank_.mesh) ranks = {rank_.mesh->shard, rank_.tensor.comm, groups_.pipeline};
+    if (habits_.clips_gradients) pytorch::clip_grad_norm(s_, all, ranks);
   }
 
   // Of all micro-batches, on the host; summed over ranks, and read there.
@@ -179,19 +164,20 @@ class Trainer {
     s_.launch(Operation::Initialize, {}, {local});
     const Tensor global = s_.empty({}, DType::INT64, "global");
     s_.launch(Operation::Copy, {local}, {global});
-    const CommSlot batch = context_.ranks > 1 ? groups_.batch : groups_.data;
+    const CommSlot batch = rank_.context.ranks > 1 ? groups_.batch : groups_.data;
     if (batch.valid()) s_.collective(batch, CollectiveKind::AllReduce, global, global);
     s_.process.synchronize();
     return local;
   }
 
   // Made on the host. Where inputs are not held, the generator that moves them holds the last ones.
-  void load_batch() {
+  void load_batch(std::int64_t micro_batches) {
     s_.mark(Phase::Forward, "load_batch");
     const Session::Scope scope(s_, "batch");
     if (!titan_.holds_batches) batches_.clear();
     const auto moved = [&](std::string_view what) {
-      Tensor made = s_.empty({input_.train.micro_batch, input_.train.sequence_length}, DType::INT64, what);
+      Tensor made =
+          s_.empty({input_.train.micro_batch * micro_batches, input_.train.sequence_length}, DType::INT64, what);
       s_.launch(Operation::Initialize, {}, {made});
       return made;
     };
@@ -199,43 +185,52 @@ class Trainer {
     labels_ = moved("labels");
   }
 
-  // What the rank has of a micro-batch, and the places of its tokens where these do not follow from it.
-  struct Part {
-    Tensor inputs, labels, positions;
-    std::vector<Tensor> mask;  ///< of flex_attention
-  };
   // Trainer.post_dataloading_process, context_parallel.py prepare_context_parallel_input.
-  Part part() {
-    if (input_.built.model.latent)
-      return {batches_.back(), labels_, {}, block_mask(s_, input_.train.micro_batch, input_.train.sequence_length)};
-    if (context_.ranks == 1) return {batches_.back(), labels_, {}, {}};
+  Batch part() {
+    if (input_.built.model.latent) mask_ = block_mask(s_, input_.train.micro_batch, input_.train.sequence_length);
+    if (rank_.context.ranks == 1 || input_.built.model.latent) return {batches_.back(), labels_, {}};
     const Session::Scope scope(s_, "part_of_batch");
     const std::int64_t sequence = input_.train.sequence_length;
     const Tensor counted = s_.empty({sequence}, DType::INT32, "positions");
     s_.launch({Operation::Arange, {0}}, {}, {counted});
-    const auto its = [this](const Tensor& whole) { return part_of_sequence(s_, context_, whole); };
+    const auto its = [this](const Tensor& whole) { return part_of_sequence(s_, rank_.context, whole); };
     const Tensor inputs = its(batches_.back()), labels = its(labels_);
-    return {inputs, labels, its(expanded(sized(counted, {1, sequence}), labels_.sizes)), {}};
+    return {inputs, labels, its(expanded(sized(counted, {1, sequence}), labels_.sizes))};
   }
 
   Tensor forward_backward(std::int64_t micro_batches) {
-    const Part its = part();
-    Loss loss = loss_of(forward(its), its.labels, micro_batches);
+    const Batch its = part();
+    const auto forward = [&] { return parts_.front()->forward(its.inputs, its.positions); };
+    Loss loss = loss_of(forward(), its.labels, micro_batches);
     if (!titan_.counts_tokens) loss.sum = {};
     const Tensor one = s_.empty({}, loss.scaled.dtype, "loss_gradient");
     s_.launch({Operation::Fill, {1}}, {}, {one});
     backward(s_, loss.scaled, one);
-    if (shards_) shards_->finish_backward();
+    if (FullyShard* const shards = parts_.front()->shards()) shards->finish_backward();
+    mask_.clear();
     return loss.scaled;
   }
 
-  Tensor forward(const Part& its) {
-    // Sharded parameters are gathered in the type that is computed in.
-    const bool mixed = !shards_ && input_.train.precision != input_.train.master_dtype;
-    const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
-    if (shards_) shards_->root_pre_forward();
-    const Tensor predicted = (*model_)(its.inputs, its.positions);
-    return shards_ ? shards_->root_post_forward(predicted) : predicted;
+  // ---- a pipeline: one batch of all micro-batches
+
+  [[nodiscard]] std::int64_t all_micro_batches() const { return micro_batches_of(input_.train, input_.layout); }
+  [[nodiscard]] Batch rows_of(std::int32_t micro_batch) const {
+    return whole_.rows(micro_batch * input_.train.micro_batch, input_.train.micro_batch);
+  }
+
+  Tensor run_pipeline(std::int32_t step, std::int64_t micro_batches) {
+    s_.process.at(step, -1);
+    load_batch(all_micro_batches());
+    whole_ = part();
+    pytorch::PipelineStage::Losses losses = schedule_->step(step, static_cast<std::int32_t>(micro_batches));
+    leaves_ = std::move(losses.leaves);
+    whole_ = {};
+    s_.process.at(step, -1);
+    const Session::Scope scope(s_, "loss", Category::LogitsLoss);
+    if (!losses.all.empty()) return stacked_sum(losses.all);
+    const Tensor none = s_.empty({1}, DType::FP32, "none");  // torch.tensor([-1.0])
+    s_.launch({Operation::Fill, {-1}}, {}, {none});
+    return none;
   }
 
   struct Loss {
@@ -251,41 +246,52 @@ class Trainer {
     Loss made;
     const auto of = [&](const Tensor& wide) {
       const Tensor labels = sized(its_labels, {tokens});
-      const bool cut = tensor_.ranks > 1 && titan_.asked.loss_parallel;
-      return cut ? cross_entropy(s_, tensor_, wide, labels) : torch::cross_entropy(s_, wide, labels);
+      const bool cut = rank_.tensor.ranks > 1 && titan_.asked.loss_parallel;
+      return cut ? cross_entropy(s_, rank_.tensor, wide, labels) : torch::cross_entropy(s_, wide, labels);
     };
     const auto compiled = [&](const std::vector<Tensor>& given) {
       return torch::cross_entropy(s_, to(s_, given[0], DType::FP32), given[1]);
     };
     made.sum = titan_.asked.compile_loss ? compiled_loss_(s_, {rows, sized(its_labels, {tokens})}, compiled, {})
                                          : of(to(s_, rows, DType::FP32));
+    if (titan_.asked.pipelined && titan_.counts_tokens) {
+      made.scaled = made.sum;
+      return made;
+    }
     const std::int64_t parts = micro_batches * (titan_.counts_tokens ? input_.layout.replicas() : 1);
     made.scaled = mul_number(s_, made.sum, 1 / static_cast<double>(parts));
     return made;
   }
 
-  // What is logged, made whether it is or not.
-  void sum(const std::vector<Tensor>& losses) {
-    const Session::Scope scope(s_, "logged_loss");
+  Tensor stacked_sum(const std::vector<Tensor>& losses) {
     const Tensor stacked = s_.empty({static_cast<std::int64_t>(losses.size())}, DType::FP32, "stacked");
     std::vector<Tensor> places;
     for (std::size_t i = 0; i < losses.size(); ++i)
       places.push_back(narrowed(stacked, 0, static_cast<std::int64_t>(i), 1));
     s_.launch(Operation::Copy, losses, places);
-    const Tensor total = s_.empty({}, DType::FP32, "sum");
+    Tensor total = s_.empty({}, DType::FP32, "sum");
     s_.launch(Operation::Sum, {stacked}, {total});
+    return total;
+  }
+
+  // What is logged, made whether it is or not.
+  void sum(const std::vector<Tensor>& losses) {
+    const Session::Scope scope(s_, "logged_loss");
+    (void)stacked_sum(losses);
   }
 
   void tell(StateMoment::What what, std::int32_t step) {
     if (state_ == nullptr) return;
     StateMoment moment{what, step, s_.process.marks(), {}};
     const auto of = [&](const Leaf& p) { return what == StateMoment::What::Gradients ? p.gradient : p.value; };
-    if (shards_)
-      for (const ShardedParameter* p : shards_->shards())
-        moment.tensors.push_back(state_tensor(s_.parameter_name(p->padded), of(*p->sharded), p->begin));
-    else
-      for (const std::shared_ptr<Leaf>& p : model_->parameters())
-        moment.tensors.push_back(state_tensor(s_.parameter_name(p->value), of(*p)));
+    for (const auto& part : parts_) {
+      if (part->shards() != nullptr)
+        for (const ShardedParameter* p : part->shards()->shards())
+          moment.tensors.push_back(state_tensor(s_.parameter_name(p->padded), of(*p->sharded), p->begin));
+      else
+        for (const std::shared_ptr<Leaf>& p : part->model().parameters())
+          moment.tensors.push_back(state_tensor(s_.parameter_name(p->value), of(*p)));
+    }
     state_->push_back(std::move(moment));
   }
 
@@ -294,18 +300,17 @@ class Trainer {
   const LoweringInput& input_;
   const EagerHabits& habits_;
   const TitanHabits& titan_;
-  std::optional<ShardMesh> mesh_;  ///< none where one rank has all
-  const TensorGroup tensor_;
-  const ContextGroup context_;
-  const ExpertGroup experts_;
-  const ShardMesh expert_mesh_;
+  const RankOfModel rank_;
+  const std::int32_t pipeline_;
   TrainingState* state_;
-  std::optional<FullyShard> shards_;
-  std::optional<Decoder> model_;
+  std::vector<std::unique_ptr<ModelPart>> parts_;  ///< of the model: its stages that are here
+  std::optional<pytorch::PipelineSchedule> schedule_;
   CompiledRegion compiled_loss_;
-  std::optional<TorchOptimizer> optimizer_;
   std::vector<Tensor> batches_;  ///< inputs of micro-batches that are held
   Tensor labels_;
+  Batch whole_;                                ///< of a pipeline's step
+  std::vector<std::shared_ptr<Leaf>> leaves_;  ///< that the graph of its loss refers to
+  std::vector<Tensor> mask_;                   ///< of flex_attention
 };
 
 // How many rows there are of the parameters, each number once.
@@ -313,7 +318,8 @@ std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
   const std::vector<Shape> shapes = parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
-    const Decoder made(session, model, vocabulary, input.train, *input.runtime.eager,
+    const Stage all{0, static_cast<std::int32_t>(model.layers), true, true};
+    const Decoder made(session, model, all, vocabulary, input.train, *input.runtime.eager,
                        TensorGroup{{}, input.layout.tensor, 0}, {}, {}, input.train.precision, make);
   });
   std::set<std::int64_t> rows;
@@ -361,6 +367,7 @@ std::vector<Role> roles(const LoweringInput& input) {
   return roles_by(input.layout, [&, rows = rows_of_parameters(input)](const Coordinates& place) {
     std::vector<std::int64_t> held;
     for (const std::int64_t all : rows) held.push_back(rows_of_shard(all, ranks, shard_of(input.layout, place)).rows);
+    held.push_back(place.pipeline);
     if (input.layout.context > 1) held.push_back(place.context);  // whose attention sees other keys
     if (input.layout.expert > 1) std::ranges::copy(held_of_experts(input, place), std::back_inserter(held));
     return held;
@@ -374,11 +381,14 @@ Program lower_training(const LoweringInput& input, const Coordinates& place, con
     const ContextGroup context{groups.context, input.layout.context, place.context,
                                input.runtime.eager->titan->asked.balances_context};
     const PlaceOfExperts experts = experts_at(input.layout, place);
-    return Trainer(session, groups, input, shard_mesh(input, groups, place), tensor, context,
-                   {groups.expert, input.layout.expert, experts.group},
-                   {input.layout.instances() > 1 ? groups.expert_shard : groups.expert_data, groups.replicate,
-                    experts.shards, experts.shard, input.layout.instances()},
-                   state);
+    return Trainer(session, groups, input,
+                   {shard_mesh(input, groups, place),
+                    tensor,
+                    context,
+                    {groups.expert, input.layout.expert, experts.group},
+                    {input.layout.instances() > 1 ? groups.expert_shard : groups.expert_data, groups.replicate,
+                     experts.shards, experts.shard, input.layout.instances()}},
+                   place.pipeline, state);
   });
 }
 

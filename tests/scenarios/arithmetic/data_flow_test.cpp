@@ -117,6 +117,23 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
   }
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitansPipelines) {
+  for (const char* versions : {"torch = \"2.15\", torchtitan = \"0.2.2\"", "torch = \"2.11\", torchtitan = \"0.2.1\"",
+                               "torch = \"2.10\", torchtitan = \"0.2\""})
+    for (const char* layout : {"", "schedule = \"gpipe\"", "schedule = \"interleaved\"", "tensor = 2"})
+      for (const char* recompute : {"none", "full", "selective"}) {
+        const std::string text = fmt::format(
+            "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+            "[model_override]\nnum_hidden_layers = 4\n[layout]\npipeline = 2\n{}\n[train]\nsequence_length = 64\n"
+            "micro_batch = 1\nglobal_batch = 16\nrecompute = \"{}\"\n[runtime]\nname = \"torchtitan\"\n"
+            "versions = {{ {} }}\n",
+            layout, recompute, versions);
+        const Scenario scenario =
+            parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+        EXPECT_EQ(unexplained(scenario), "") << layout << ", " << recompute << ", " << versions;
+      }
+}
+
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansDeepSeek) {
   struct Kind {
     const char *name, *sizes;

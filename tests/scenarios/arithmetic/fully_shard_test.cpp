@@ -106,6 +106,24 @@ MathCase shared_out(MathCase its, std::string layout) {
   return its;
 }
 
+MathCase pipelined(MathCase its, const std::string& layout, std::string torch = "2.15", int micro_batches = 4) {
+  its.layout = "pipeline = 2\n" + layout;
+  its.global_batch = its.gpus / 2 * micro_batches;
+  const std::size_t at = its.runtime.find("2.15");
+  its.runtime.replace(at, 4, torch);
+  return in_bf16(std::move(its));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    TorchtitansPipelines, ArithmeticOfShards,
+    testing::Values(pipelined(titan("in_turns", 4, "0.2.2"), ""),
+                    pipelined(titan("whole_passes", 4, "0.2.2", "recompute = \"full\""), "schedule = \"gpipe\""),
+                    pipelined(titan("of_means", 4, "0.2", "recompute = \"selective\""), "", "2.7"),
+                    pipelined(titan("gathered_again", 6, "0.2.1", "", "fsdp_reshard_after_forward = \"always\""), "",
+                              "2.12"),
+                    pipelined(titan("interleaved", 4, "0.2.2"), "schedule = \"interleaved\"")),
+    [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(
     Torchtitan, ArithmeticOfShards,
     testing::Values(

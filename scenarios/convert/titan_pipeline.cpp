@@ -1,0 +1,144 @@
+#include "scenarios/convert/titan_pipeline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "scenarios/io/titan_pipeline.hpp"
+
+// torchtitan 0.2.2, torchtitan/config/job_config.py and distributed/pipeline_parallel.py.
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr std::array<std::string_view, 9> keys{
+    "pipeline_parallel_schedule",
+    "pipeline_parallel_microbatch_size",
+    "pipeline_parallel_split_points",
+    "pipeline_parallel_layers_per_stage",
+    "pipeline_parallel_schedule_csv",
+    "module_fqns_per_model_part",
+    "pipeline_parallel_first_stage_less_layers",
+    "pipeline_parallel_last_stage_less_layers",
+    "pipeline_parallel_expert_parallel_overlap",
+};
+
+struct NamedSchedule {
+  std::string_view name, here;
+  ScheduleKind kind;
+};
+constexpr std::array schedules{
+    NamedSchedule{"1F1B", "1f1b", ScheduleKind::OneFOneB},
+    NamedSchedule{"GPipe", "gpipe", ScheduleKind::GPipe},
+    NamedSchedule{"Interleaved1F1B", "interleaved", ScheduleKind::Interleaved},
+};
+
+// A local batch goes through the pipeline in parts; a scenario's micro-batch is one of them.
+void read_batches(Given& parallelism, Draft& draft) {
+  constexpr std::string_view key = "pipeline_parallel_microbatch_size";
+  const std::int64_t each = parallelism.integer(key).value_or(1),
+                     local = draft.integer("train.micro_batch").value_or(1);
+  const std::int64_t gpus = draft.integer("gpus").value_or(0);
+  std::int64_t model_ranks = 1;
+  for (const char* axis : {"layout.tensor", "layout.pipeline", "layout.context"})
+    model_ranks *= draft.integer(axis).value_or(1);
+  draft.set("train.micro_batch", each, parallelism.place(key));
+  const auto global = draft.integer("train.global_batch");
+  if (gpus == 0 || gpus % model_ranks != 0) {
+    if (!global)
+      draft.remark(RemarkKind::NotExpressed, "training.local_batch_size",
+                   "the batch of all ranks takes the number of GPUs, which is not said", {});
+    return;
+  }
+  const std::int64_t of_all = local * (gpus / model_ranks);
+  if (global && *global != of_all)
+    draft.remark(RemarkKind::NotExpressed, "training.global_batch_size",
+                 "several local batches, one after the other through the pipeline, are not modelled yet", {});
+  if (!global) draft.set("train.global_batch", of_all, parallelism.place("pipeline_parallel_degree"));
+}
+
+// Names of modules of each stage: of layers, "layers.0".
+void read_parts(Given& parallelism, Draft& draft) {
+  constexpr std::string_view key = "module_fqns_per_model_part";
+  const TomlValue* const given = parallelism.take(key);
+  if (given == nullptr) return;
+  std::vector<TomlValue> layers;
+  const auto* const parts = std::get_if<std::vector<TomlValue>>(&given->value);
+  for (std::size_t i = 0; parts != nullptr && i < parts->size(); ++i) {
+    const auto* const names = std::get_if<std::vector<TomlValue>>(&(*parts)[i].value);
+    if (names == nullptr) continue;
+    const auto is_layer = [](const TomlValue& name) {
+      const auto* const text = std::get_if<std::string>(&name.value);
+      return text != nullptr && text->starts_with("layers.");
+    };
+    layers.push_back({std::int64_t{std::ranges::count_if(*names, is_layer)}, given->place});
+  }
+  const std::int64_t stages = std::ssize(layers), ranks = draft.integer("layout.pipeline").value_or(1);
+  draft.set("layout.stage_layers", layers, given->place);
+  if (stages > ranks && stages % ranks == 0) draft.set("layout.chunks", stages / ranks, given->place);
+}
+
+}  // namespace
+
+void read_titan_pipeline(Given& parallelism, Draft& draft) {
+  if (draft.integer("layout.pipeline").value_or(1) == 1) {
+    for (const std::string_view key : keys)
+      if (parallelism.has(key)) parallelism.tell(RemarkKind::NoMatter, key, "there is no pipeline");
+    return;
+  }
+  constexpr std::string_view schedule_key = "pipeline_parallel_schedule";
+  const std::string schedule = parallelism.text(schedule_key).value_or("1F1B");
+  const auto* const known = std::ranges::find(schedules, schedule, &NamedSchedule::name);
+  if (known != schedules.end())
+    draft.set("layout.schedule", std::string(known->here), parallelism.place(schedule_key));
+  else
+    parallelism.tell(
+        RemarkKind::NotExpressed, schedule_key,
+        fmt::format("of PyTorch's schedules 1F1B, GPipe and Interleaved1F1B are modelled, not {}", schedule));
+  read_batches(parallelism, draft);
+  read_parts(parallelism, draft);
+  for (const std::string_view key : {"pipeline_parallel_layers_per_stage", "pipeline_parallel_first_stage_less_layers",
+                                     "pipeline_parallel_last_stage_less_layers"})
+    if (const auto count = parallelism.integer(key))
+      draft.set(fmt::format("runtime.switches.{}", key), *count, parallelism.place(key));
+  for (const std::string_view key : {"pipeline_parallel_schedule_csv", "pipeline_parallel_split_points"})
+    parallelism.refuse(key, "stages and schedules of one's own are", {"\"\"", "[]"});
+  parallelism.no_matter(std::array<std::string_view, 1>{"pipeline_parallel_expert_parallel_overlap"},
+                        "is for DualPipeV");
+}
+
+std::vector<TomlKey> titan_pipeline_keys(const Scenario& s) {
+  if (s.layout.pipeline == 1) return {};
+  const TitanSettings& titan = s.runtime.eager.titan;
+  const auto key = [](std::string_view name, Content content) {
+    return TomlKey{std::string(name), {}, {std::move(content), {}}};
+  };
+  const auto* const schedule = std::ranges::find(schedules, s.layout.schedule, &NamedSchedule::kind);
+  std::vector<TomlKey> made{key("pipeline_parallel_schedule", std::string(schedule->name)),
+                            key("pipeline_parallel_microbatch_size", s.train.micro_batch)};
+  const auto integer = [&](std::string_view name, std::int64_t value, std::int64_t usual) {
+    if (value != usual) made.push_back(key(name, value));
+  };
+  integer("pipeline_parallel_first_stage_less_layers", titan.first_stage_less, 1);
+  integer("pipeline_parallel_last_stage_less_layers", titan.last_stage_less, 1);
+  const std::int64_t stages = s.layout.stages();
+  if (s.layout.stage_layers == titan_stage_layers(s.model.layers, stages, titan) && s.layout.chunks <= 2) return made;
+  std::vector<TomlValue> parts;
+  std::int64_t layer = 0;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    std::vector<TomlValue> names;
+    if (stage == 0) names.push_back({std::string("tok_embeddings"), {}});
+    for (std::int32_t i = 0; i < s.layout.stage_layers[static_cast<std::size_t>(stage)]; ++i)
+      names.push_back({fmt::format("layers.{}", layer++), {}});
+    if (stage + 1 == stages) names.push_back({std::string("norm"), {}}), names.push_back({std::string("output"), {}});
+    parts.push_back({std::move(names), {}});
+  }
+  made.push_back(key("module_fqns_per_model_part", parts));
+  return made;
+}
+
+}  // namespace tidemark::scenarios
