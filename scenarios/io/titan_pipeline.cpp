@@ -137,7 +137,8 @@ void settle_titan_pipeline(Scenario& asked, ScenarioTables& tables) {
                             fmt::format("{} and {} in [runtime.switches], or stage_layers", first_less, last_less));
   if (layout.pipeline == 1) {
     for (const std::string_view key : {"stage_layers", "schedule"})
-      if (tables.layout.has(key) && tables.layout.sound(key))
+      if (tables.layout.has(key) && tables.layout.sound(key) &&
+          (key != "schedule" || layout.schedule != ScheduleKind::OneFOneB))
         tables.layout.problem(key, fmt::format("{} without a pipeline", key),
                               "set pipeline to 2 or more, or leave it out");
     return;

@@ -216,35 +216,8 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
   return axes;
 }
 
-// What torchtitan's configuration may change.
-std::vector<Axis> changes_of_titan(const TomlTable& document, const Scenario& s) {
-  std::vector<Axis> axes;
-  Change recompute =
-      one_key(document, {"train", "recompute"}, std::string(word(recompute_names, s.train.recompute.kind)));
-  if (s.train.recompute.kind == Recompute::None) recompute.to("selective", {value("selective")});
-  if (s.train.recompute.kind != Recompute::Full) recompute.to("full", {value("full")});
-  recompute.add_to(axes);
-  const ReshardPolicy now = s.runtime.eager.titan.reshard;
-  if (now != ReshardPolicy::Always)
-    Change(document, "fsdp_reshard_after_forward",
-           {{"runtime", "switches", "fsdp_reshard_after_forward"}, {"layout", "sharding"}},
-           std::string(word(reshard_policy_names, now)))
-        .to("always", {value("always"), value("zero3")})
-        .add_to(axes);
-  add_offload(document, s, axes);
-  if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
-  return axes;
-}
-
-// Of jobs that are cut: how, and what the framework keeps.
-std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s) {
-  std::vector<Axis> axes;
-  const auto yes_no = [](bool b) { return std::string(b ? "true" : "false"); };
-  add_recompute(document, s, axes);
-  if (s.layout.tensor > 1 && !s.layout.sequence_parallel)
-    one_key(document, {"layout", "sequence_parallel"}, yes_no(false)).to(yes_no(true), {value(true)}).add_to(axes);
-  if (s.layout.sharding == Sharding::None)
-    one_key(document, {"layout", "sharding"}, "none").to("zero1", {value("zero1")}).add_to(axes);
+// More ranks along each axis of a layout.
+void add_degrees(const TomlTable& document, const Scenario& s, std::vector<Axis>& axes) {
   Change tensor = one_key(document, {"layout", "tensor"}, std::to_string(s.layout.tensor));
   for (std::int64_t more = std::int64_t{2} * s.layout.tensor; more <= s.cluster.node.devices; more *= 2)
     tensor.to(std::to_string(more), {value(more)});
@@ -264,6 +237,40 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
   for (const std::int64_t degree : context_degrees(s.train.sequence_length))
     if (degree > s.layout.context) context.to(std::to_string(degree), {value(degree)});
   context.add_to(axes);
+}
+
+// What torchtitan's configuration may change.
+std::vector<Axis> changes_of_titan(const TomlTable& document, const Scenario& s) {
+  std::vector<Axis> axes;
+  Change recompute =
+      one_key(document, {"train", "recompute"}, std::string(word(recompute_names, s.train.recompute.kind)));
+  if (s.train.recompute.kind == Recompute::None) recompute.to("selective", {value("selective")});
+  if (s.train.recompute.kind != Recompute::Full) recompute.to("full", {value("full")});
+  recompute.add_to(axes);
+  const ReshardPolicy now = s.runtime.eager.titan.reshard;
+  if (now != ReshardPolicy::Always)
+    Change(document, "fsdp_reshard_after_forward",
+           {{"runtime", "switches", "fsdp_reshard_after_forward"}, {"layout", "sharding"}},
+           std::string(word(reshard_policy_names, now)))
+        .to("always", {value("always"), value("zero3")})
+        .add_to(axes);
+  add_degrees(document, s, axes);
+  add_offload(document, s, axes);
+  if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
+  add_chunks(document, s, axes);
+  return axes;
+}
+
+// Of jobs that are cut: how, and what the framework keeps.
+std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s) {
+  std::vector<Axis> axes;
+  const auto yes_no = [](bool b) { return std::string(b ? "true" : "false"); };
+  add_recompute(document, s, axes);
+  if (s.layout.tensor > 1 && !s.layout.sequence_parallel)
+    one_key(document, {"layout", "sequence_parallel"}, yes_no(false)).to(yes_no(true), {value(true)}).add_to(axes);
+  if (s.layout.sharding == Sharding::None)
+    one_key(document, {"layout", "sharding"}, "none").to("zero1", {value("zero1")}).add_to(axes);
+  add_degrees(document, s, axes);
   add_stages(document, s, axes);
   add_offload(document, s, axes);
   if (s.train.gradient_dtype == DType::FP32 && s.train.precision != DType::FP32)

@@ -42,9 +42,9 @@ std::vector<std::int64_t> up_to(std::int64_t most, std::initializer_list<std::in
   return found;
 }
 
-Axis chunks_axis(std::int64_t layers) {
+Axis chunks_axis(const std::vector<std::int64_t>& chunks) {
   Axis made{"chunks", {}};
-  for (const std::int64_t c : up_to(layers, {1, 2, 4, 5, 8})) {
+  for (const std::int64_t c : chunks) {
     const char* schedule = c == 1 ? "1f1b" : "interleaved";
     made.values.push_back({c == 1 ? schedule : fmt::format("{} x {}", schedule, c),
                            {{{"layout", "schedule"}, value(schedule)}, {{"layout", "chunks"}, value(c)}}});
@@ -286,18 +286,75 @@ std::vector<FurtherAxis> further_axes(const Space& space, Runtimes searched) {
   return all;
 }
 
+namespace {
+
+std::vector<std::int64_t> pipeline_degrees(const Scenario& base, std::int64_t most) {
+  std::vector<std::int64_t> degrees;
+  for (std::int64_t p = 1; p <= std::min<std::int64_t>({base.gpus, base.model.layers, most}); ++p)
+    if (base.gpus % p == 0) degrees.push_back(p);
+  return degrees;
+}
+
+// Whole layers, or by operations, or every second one.
+Axis titan_recompute_axis() {
+  const KeyPath kind{"train", "recompute"}, option = switched("selective_ac_option");
+  return {"recompute",
+          {{"none", {{kind, value("none")}}},
+           {"selective op", {{kind, value("selective")}, {option, value("op")}}},
+           {"selective 2", {{kind, value("selective")}, {option, value(std::int64_t{2})}}},
+           {"full", {{kind, value("full")}}}}};
+}
+
+// Shards of all data-parallel ranks, or of those of a node, which replicas of nodes hold too.
+Axis shard_group_axis(std::int64_t devices_of_node) {
+  return {"shard_group",
+          {{"all", {}}, {fmt::format("{}", devices_of_node), {{{"layout", "shard_group"}, value(devices_of_node)}}}}};
+}
+
+Axis stages_of_zero(RuntimeId runtime) {
+  if (runtime == RuntimeId::DeepSpeed)
+    return axis("layout", "sharding", std::vector<const char*>{"zero1", "zero2", "zero3"});
+  return axis("layout", "sharding", std::vector<const char*>{"zero2", "zero3"});
+}
+
+// Of one runtime of PyTorch's, what it has of these.
+std::vector<Axis> axes_of_eager(const Scenario& base, RuntimeId runtime) {
+  std::vector<Axis> axes;
+  const bool titan = runtime == RuntimeId::TorchTitan;
+  const std::int64_t node = base.cluster.node.devices;
+  if (titan) {
+    axes.push_back(axis("layout", "tensor", up_to(node, {1, 2, 4, 8})));
+    axes.push_back(axis("layout", "pipeline", pipeline_degrees(base, 16)));
+    axes.push_back(chunks_axis({1, 2}));  // as many stages on a rank as torchtitan has by itself
+    if (const auto contexts = context_degrees(base.train.sequence_length); !contexts.empty()) {
+      std::vector<std::int64_t> degrees{1};
+      degrees.insert(degrees.end(), contexts.begin(), contexts.end());
+      axes.push_back(axis("layout", "context", degrees));
+    }
+    if (base.model.experts) axes.push_back(axis("layout", "expert", divisors(base.model.experts->count, base.gpus)));
+  }
+  axes.push_back(axis("train", "micro_batch", up_to(base.train.global_batch, {1, 2, 4, 8})));
+  axes.push_back(titan ? titan_recompute_axis() : axis("train", "recompute", std::vector<const char*>{"none", "full"}));
+  if (runtime != RuntimeId::PyTorch && !titan) axes.push_back(stages_of_zero(runtime));
+  const bool shards_in_groups = titan || runtime == RuntimeId::Fsdp2 || runtime == RuntimeId::Fsdp;
+  if (shards_in_groups && base.gpus > node) axes.push_back(shard_group_axis(node));
+  return axes;
+}
+
+}  // namespace
+
 std::vector<Axis> default_axes(const Scenario& base, Runtimes searched) {
+  const RuntimeKind& runtime = runtime_kind(base.runtime.name);
+  if (searched == Runtimes::One && runtime.eager()) return axes_of_eager(base, runtime.id);
   const std::vector<const char*> stages = searched == Runtimes::One
                                               ? std::vector<const char*>{"none", "zero1"}
                                               : std::vector<const char*>{"none", "zero1", "zero2", "zero3"};
-  std::vector<std::int64_t> pipelines;
-  for (std::int64_t p = 1; p <= std::min<std::int64_t>({base.gpus, base.model.layers, 64}); ++p)
-    if (base.gpus % p == 0) pipelines.push_back(p);
+  const std::vector<std::int64_t> pipelines = pipeline_degrees(base, 64);
   std::vector<Axis> axes{
       axis("layout", "tensor", up_to(base.cluster.node.devices, {1, 2, 4, 8})),
       axis("layout", "sequence_parallel", std::vector<bool>{false, true}),
       axis("layout", "pipeline", pipelines),
-      chunks_axis(base.model.layers),
+      chunks_axis(up_to(base.model.layers, {1, 2, 4, 5, 8})),
       stages_axis(base.model.layers, pipelines),
       axis("train", "micro_batch", up_to(base.train.global_batch, {1, 2, 4, 8})),
       recompute_axis(),

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/document_parts.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/problems.hpp"
@@ -312,6 +313,10 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   base.train.sequence_length = train.integer("sequence_length", any).value_or(1);
   TomlReader overrides = top.table("model_override");
   if (const auto layers = overrides.integer("num_hidden_layers", any)) base.model.layers = *layers;
+  // A name that is none is told with the other values.
+  const TomlValue* const runtime = value_at(space.base, {"runtime", "name"});
+  if (const auto* name = runtime == nullptr ? nullptr : std::get_if<std::string>(&runtime->value))
+    if (std::ranges::find(runtimes(), *name, &RuntimeKind::name) != runtimes().end()) base.runtime.name = *name;
   problems.raise_if_any();
   const bool all = std::ranges::find(with, "runtime") != with.end();
   space.axes = default_axes(base, all ? Runtimes::All : Runtimes::One);

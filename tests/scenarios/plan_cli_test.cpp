@@ -208,6 +208,21 @@ TEST_F(PlanCli, TheDefaultSpaceTakesFurtherAxes) {
   EXPECT_EQ(combinations("--with runtime --with allocator --with allocator"), 2 * runtimes().size() * 2 * all);
 }
 
+// … and whatever the file's runtime, what that has.
+TEST_F(PlanCli, EachRuntimeHasADefaultSpace) {
+  for (const RuntimeKind& kind : runtimes()) {
+    std::ofstream(folder_ / "small.toml")
+        << "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n"
+           "[model_override]\nnum_hidden_layers = 2\n[train]\nsequence_length = 1024\nglobal_batch = 32\n"
+           "cross_entropy = \"unfused\"\n[runtime]\nname = \""
+        << kind.name << "\"\n";
+    int code = -1;
+    const std::string answered = answer("", kind.eager() ? "" : "--show-space", &code);
+    EXPECT_EQ(code, 0) << kind.name << '\n' << answered;
+    EXPECT_EQ(answered.find("yes: the best of ") != std::string::npos, kind.eager()) << kind.name;
+  }
+}
+
 TEST_F(PlanCli, ScenarioFilesOfTheBestAreWhatPredictTakes) {
   const std::string best = (folder_ / "best").string();
   (void)answer("", "--top 2 --write-scenarios " + best);
