@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <queue>
 #include <set>
@@ -14,9 +15,17 @@ namespace {
 
 constexpr std::int64_t never = 1'000'000'000;  // as far from the backward pass as what it does not need
 
+// MinCutOptions: what may not be computed twice.
+struct Bans {
+  bool used_far_apart = true, long_chains = true, materialized_backward = true;
+  bool unlisted = true;                   ///< else what is intensive or random only
+  std::vector<std::size_t> but_not = {};  ///< dont_ban
+};
+
 class Partitioner {
  public:
-  explicit Partitioner(const JointGraph& graph) : graph_(graph), users_(graph.nodes.size()), banned_(users_.size()) {
+  explicit Partitioner(const JointGraph& graph, Bans bans = {})
+      : graph_(graph), bans_(std::move(bans)), users_(graph.nodes.size()), banned_(users_.size()) {
     for (std::size_t n = 0; n < graph.nodes.size(); ++n)
       for (const std::size_t input : graph.nodes[n].inputs) users_[input].push_back(n);
     classify();
@@ -25,13 +34,21 @@ class Partitioner {
 
   std::vector<std::size_t> saved() {
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n) place(n);
-    ban_what_is_used_far_apart();
-    ban_long_chains();
+    if (bans_.used_far_apart) ban_what_is_used_far_apart();
+    if (bans_.long_chains) ban_long_chains();
     const std::size_t count = graph_.nodes.size();
     const std::vector<bool> backward = sink_side(2 * count + 2, edges_, source(), sink());
     std::vector<std::size_t> found;
     for (std::size_t n = 0; n < count; ++n)
       if (!backward[in(n)] && backward[out(n)]) found.push_back(n);
+    return found;
+  }
+
+  /// What was banned, the backward pass needs, and is not there anyway: after `saved`.
+  [[nodiscard]] std::vector<std::size_t> banned_and_needed() const {
+    std::vector<std::size_t> found;
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
+      if (banned_[n] && !at(n).input && distance_[n] < never && at(n).policy != Policy::Save) found.push_back(n);
     return found;
   }
 
@@ -104,11 +121,13 @@ class Partitioner {
   [[nodiscard]] bool should_not_run_twice(std::size_t n) const {
     const GraphNode& its = at(n);
     if (its.input || its.tangent || its.part) return false;
-    return its.policy == Policy::Save || !its.recomputable || materialized_backward(n) || reduces(n);
+    if (its.policy == Policy::Save || (bans_.materialized_backward && materialized_backward(n)) || reduces(n))
+      return true;
+    return bans_.unlisted ? !its.recomputable : its.intensive || its.random;
   }
 
   void ban(std::size_t n) {
-    if (at(n).view || recomputed(n)) return;
+    if (at(n).view || recomputed(n) || std::ranges::find(bans_.but_not, n) != bans_.but_not.end()) return;
     banned_[n] = true;
     edges_.push_back({source(), in(n)});
   }
@@ -190,6 +209,7 @@ class Partitioner {
   }
 
   const JointGraph& graph_;
+  const Bans bans_;
   std::vector<std::vector<std::size_t>> users_;
   std::vector<bool> banned_;    // from being computed twice
   std::vector<bool> forward_;   // outputs need it
@@ -201,6 +221,80 @@ class Partitioner {
 
 }  // namespace
 
-std::vector<std::size_t> saved_values(const JointGraph& graph) { return Partitioner(graph).saved(); }
+namespace {
+
+struct Item {
+  std::size_t node = 0;
+  std::int64_t memory = 0;  ///< in ten-thousandths of all that may be kept
+  float flops = 0;
+};
+
+// knapsack.py dp_knapsack: what is kept is what costs most to compute again, as far as there is room for it. Of equal
+// sums the later items are computed again.
+std::vector<std::size_t> computed_again(const std::vector<Item>& items, std::int64_t room) {
+  const auto wide = static_cast<std::size_t>(room) + 1;
+  std::vector<std::vector<float>> best(items.size() + 1, std::vector<float>(wide));
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto memory = static_cast<std::size_t>(items[i].memory);
+    best[i + 1] = best[i];
+    for (std::size_t j = memory; j < wide; ++j) {
+      const float with = best[i][j - memory] + items[i].flops;
+      best[i + 1][j] = memory == 0 ? with : std::max(best[i][j], with);
+    }
+  }
+  std::vector<std::size_t> again;
+  std::size_t left = wide - 1;
+  for (std::size_t i = items.size(); i-- > 0;) {
+    if (best[i + 1][left] != best[i][left])
+      left -= static_cast<std::size_t>(items[i].memory);
+    else
+      again.push_back(items[i].node);
+  }
+  return again;
+}
+
+// choose_saved_values_set.
+std::vector<std::size_t> saved_within(const JointGraph& graph, double budget) {
+  std::vector<std::size_t> given;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (graph.nodes[n].input) given.push_back(n);
+  if (budget == 0) return given;
+  // Of one tensor seen in several ways, once.
+  const auto size = [&](const std::vector<std::size_t>& nodes) {
+    std::set<std::size_t> tensors;
+    std::int64_t bytes = 0;
+    for (const std::size_t n : nodes) {
+      std::size_t tensor = n;
+      while (graph.nodes[tensor].view) tensor = graph.nodes[tensor].inputs.front();
+      if (tensors.insert(tensor).second) bytes += graph.nodes[n].bytes.count();
+    }
+    return static_cast<double>(bytes);
+  };
+  std::vector<std::size_t> saved = Partitioner(graph).saved();
+  const double least = size(given), room = size(saved) - least;
+  if (room <= 0) return saved;
+  const auto within = [&](const std::vector<std::size_t>& nodes) { return (size(nodes) - least) / room < budget; };
+  Bans bans{.used_far_apart = false, .long_chains = false, .materialized_backward = false};
+  if (saved = Partitioner(graph, bans).saved(); within(saved)) return saved;
+  bans.unlisted = false;
+  Partitioner aggressive(graph, bans);
+  if (saved = aggressive.saved(); within(saved)) return saved;
+  std::vector<std::size_t> dear = aggressive.banned_and_needed();
+  if (dear.empty()) return saved;
+  std::ranges::stable_sort(dear, std::greater{}, [&](std::size_t n) { return graph.nodes[n].bytes; });
+  constexpr double parts = 10'000;
+  std::vector<Item> items;
+  for (const std::size_t n : dear)
+    items.push_back({n, std::lrint(static_cast<double>(graph.nodes[n].bytes.count()) / room * parts),
+                     static_cast<float>(graph.nodes[n].flops)});
+  bans.but_not = computed_again(items, std::lrint(budget * parts));
+  return Partitioner(graph, bans).saved();
+}
+
+}  // namespace
+
+std::vector<std::size_t> saved_values(const JointGraph& graph, double budget) {
+  return budget >= 1 ? Partitioner(graph).saved() : saved_within(graph, budget);
+}
 
 }  // namespace tidemark::parallel::compile

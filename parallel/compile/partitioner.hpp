@@ -27,9 +27,12 @@ struct GraphNode {
   bool view = false;          ///< of the same memory
   bool fusible = false;       ///< a kernel can hold it together with what it reads
   bool recomputable = false;  ///< cheap enough to be computed twice
+  bool intensive = false;     ///< a product or attention
+  bool random = false;        ///< would come out otherwise
   bool joins = false;         ///< torch.cat, into which all that it reads can be fused
   bool several = false;       ///< results of which others take one: it cannot be kept itself
   bool part = false;          ///< such a result
+  std::int64_t flops = 1;     ///< what it takes to compute it twice
 };
 
 struct JointGraph {
@@ -38,7 +41,9 @@ struct JointGraph {
   std::vector<std::size_t> gradients;  ///< what the backward pass makes
 };
 
-/// The nodes whose results are kept, in the graph's order.
-[[nodiscard]] std::vector<std::size_t> saved_values(const JointGraph& graph);
+/// The nodes whose results are kept, in the graph's order. `budget` is torch._functorch.config's
+/// activation_memory_budget: of what is kept where it is 1, beyond what is given anyway, so much may be; what costs the
+/// fewest FLOPs is computed again.
+[[nodiscard]] std::vector<std::size_t> saved_values(const JointGraph& graph, double budget = 1);
 
 }  // namespace tidemark::parallel::compile

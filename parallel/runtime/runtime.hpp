@@ -166,6 +166,7 @@ struct TitanSettings {
   /// Layers that the first and the last stage have less than others, and how many a stage has; 0: what follows from the
   /// number of stages.
   std::int32_t first_stage_less = 1, last_stage_less = 1, layers_per_stage = 0;
+  double memory_budget = 1;  ///< activation_checkpoint.mode = "memory_budget": of what compiled regions would keep
   bool operator==(const TitanSettings&) const = default;
 };
 
@@ -246,6 +247,8 @@ struct TorchHabits {
   std::int64_t device_threads = 0;   ///< that it runs at once
   bool large_blocks = true;          ///< a multiprocessor's shared memory holds attention's largest blocks
   bool drops_empty_parts = true;     ///< torch.compile leaves parts without elements out of torch.cat
+  /// torch._functorch.config's: of what a compiled region would keep for its backward pass, so much may be kept.
+  double activation_memory_budget = 1;
 };
 
 /// Habits of bitsandbytes, by version.

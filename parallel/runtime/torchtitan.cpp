@@ -39,6 +39,7 @@ Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& sett
   shards.sums_gradients = titan.counts_tokens;
   runtime.eager->fully_shard = shards;
   runtime.eager->titan = titan;
+  runtime.eager->torch.activation_memory_budget = titan.asked.memory_budget;
   return runtime;
 }
 

@@ -28,6 +28,18 @@ bool is_elementwise(const TracedStep& step) {
   return step.in_one_piece() && is_fusible(operation) && operation >= Operation::Copy && operation < Operation::Sum;
 }
 
+// torch.utils.flop_counter: mm_flop, bmm_flop, sdpa_flop; of all else there is nothing to count.
+std::int64_t flops_of(const TracedStep& step) {
+  constexpr std::int64_t nothing = 1;
+  if (step.operation() == Operation::Matmul)
+    return 2 * elements_of(step.outputs.front().sizes) * step.inputs.front().sizes.back();
+  if (step.operation() == Operation::Attention) {
+    const Shape &query = step.inputs[0].sizes, &key = step.inputs[1].sizes;
+    return 4 * elements_of(query) * key[1];  // batch, sequence, heads, width
+  }
+  return nothing;
+}
+
 // ---- what is kept ---------------------------------------------------------------------------------------------------
 
 /// The joint graph of a trace, with a node for each way in which a tensor is seen other than it was made.
@@ -43,9 +55,9 @@ class JointGraphOf {
   }
 
   /// Values, each once, in the trace's order.
-  [[nodiscard]] std::vector<std::size_t> saved() const {
+  [[nodiscard]] std::vector<std::size_t> saved(double budget) const {
     std::set<std::size_t> found;
-    for (const std::size_t node : saved_values(graph_)) found.insert(value_of_[node]);
+    for (const std::size_t node : saved_values(graph_, budget)) found.insert(value_of_[node]);
     return {found.begin(), found.end()};
   }
 
@@ -98,6 +110,8 @@ class JointGraphOf {
     }
     its.fusible = its.recomputable = is_fusible(step.operation());
     its.joins = step.joins;
+    its.intensive = step.operation() == Operation::Matmul || step.operation() == Operation::Attention;
+    its.flops = flops_of(step);
     if (step.joins) its.fusible = its.recomputable = false;  // of default_recomputable_ops torch.cat is none
     const auto of_output = [&](std::size_t output) {
       const std::size_t value = step.outputs[output].value;
@@ -123,6 +137,8 @@ class JointGraphOf {
     }
     its.several = true;
     its.policy = trace_.values[step.outputs.front().value].policy;
+    for (const TracedOperand& output : step.outputs)
+      if (output.value != no_value) its.bytes += bytes(output.value);
     const std::size_t all = push(its, no_value);
     its = {};
     its.inputs = {all};
@@ -450,7 +466,7 @@ class Scheduler {
 
 }  // namespace
 
-CompilePlan plan_of(Trace trace) {
+CompilePlan plan_of(Trace trace, double budget) {
   CompilePlan plan;
   plan.trace = std::move(trace);
   const Trace& its = plan.trace;
@@ -460,7 +476,7 @@ CompilePlan plan_of(Trace trace) {
   for (const TracedOperand& gradient : its.gradients)
     if (gradient.value != no_value) gradients.push_back(gradient.value);
 
-  const std::vector<std::size_t> cut = JointGraphOf(its).saved();
+  const std::vector<std::size_t> cut = JointGraphOf(its).saved(budget);
   std::vector<std::size_t> there = given;
   there.insert(there.end(), cut.begin(), cut.end());
   const Needed needed(its, there);

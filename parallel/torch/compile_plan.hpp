@@ -33,6 +33,7 @@ struct CompilePlan {
   CompiledPass forward, backward;
 };
 
-[[nodiscard]] CompilePlan plan_of(Trace trace);
+/// `budget`: activation_memory_budget.
+[[nodiscard]] CompilePlan plan_of(Trace trace, double budget = 1);
 
 }  // namespace tidemark::parallel::torch

@@ -179,11 +179,15 @@ class Reader {
   }
 
   void read_checkpointing(Given table) {
+    constexpr double usual_budget = 0.5;
     const std::string mode = table.text("mode").value_or(table.has("mode") ? "none" : "selective");
     if (mode == "full" || mode == "selective")
       draft_.set("train.recompute", mode, table.place("mode"));
+    else if (mode == "memory_budget")
+      draft_.set("runtime.switches.memory_budget", table.number("memory_budget").value_or(usual_budget),
+                 table.place("mode"));
     else if (mode != "none")
-      table.tell(RemarkKind::NotExpressed, "mode", "a memory budget is not modelled yet");
+      table.tell(RemarkKind::NotExpressed, "mode", "is no way to checkpoint that is known here");
     const TomlValue* option = table.take("selective_ac_option");
     if (mode == "selective") {
       const auto* text = option == nullptr ? nullptr : std::get_if<std::string>(&option->value);
@@ -281,6 +285,8 @@ TomlTable titan_config(const Scenario& s) {
     checkpoint.push_back(key("selective_ac_option", titan.checkpointed_layers == 0
                                                         ? std::string("op")
                                                         : std::to_string(titan.checkpointed_layers)));
+  if (titan.memory_budget < 1)
+    checkpoint = {key("mode", std::string("memory_budget")), key("memory_budget", titan.memory_budget)};
   if (titan.early_stop) checkpoint.push_back(key("early_stop", true));
   std::vector<TomlValue> parts;
   if (titan.compile_layers) parts.push_back({std::string("model"), {}});

@@ -376,6 +376,7 @@ Json titan_switches(const EagerSettings& eager) {
     json["compile"] = true;
   else if (titan.compile_layers || titan.compile_loss)
     json["compile"] = titan.compile_layers ? "model" : "loss";
+  if (titan.memory_budget < 1) json["memory_budget"] = titan.memory_budget;
   if (!titan.balances_context) json["context_parallel_load_balancer"] = "None";
   return json;
 }

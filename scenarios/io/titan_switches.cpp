@@ -174,6 +174,8 @@ EagerSettings read_titan_switches(TomlReader& switches, const OffloadAsked& offl
   check_rotation(switches);
   settings.titan.checkpointed_layers = read_checkpointed_layers(switches);
   read_titan_pipeline(switches, settings.titan);
+  if (const std::optional<Ratio> budget = switches.ratio("memory_budget", Ratio{}, one))
+    settings.titan.memory_budget = static_cast<double>(budget->count()) / static_cast<double>(one.count());
   switches.refuse_unknown_keys();
   return settings;
 }
@@ -205,6 +207,11 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "context", compiles && asked.layout.context > 1,
          "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
 
+  const bool budgeted = asked.runtime.eager.titan.memory_budget < 1;
+  refuse(tables.runtime, "switches", budgeted && !compiles, "memory_budget is of what torch.compile keeps",
+         "compile = true");
+  refuse(train, "recompute", budgeted && asked.train.recompute.kind != Recompute::None,
+         "a memory_budget takes the place of checkpointing");
   Train& settings = asked.train;
   settings.recompute.modules = {};
   refuse(train, "recompute_modules", train.has("recompute_modules"),

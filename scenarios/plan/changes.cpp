@@ -245,9 +245,17 @@ std::vector<Axis> changes_of_titan(const TomlTable& document, const Scenario& s)
   Change recompute =
       one_key(document, {"train", "recompute"}, std::string(word(recompute_names, s.train.recompute.kind)));
   if (s.train.recompute.kind == Recompute::None) recompute.to("selective", {value("selective")});
+  const TitanSettings& titan = s.runtime.eager.titan;
   if (s.train.recompute.kind != Recompute::Full) recompute.to("full", {value("full")});
-  recompute.add_to(axes);
-  const ReshardPolicy now = s.runtime.eager.titan.reshard;
+  if (titan.memory_budget == 1) recompute.add_to(axes);
+  if (titan.compile_layers && s.train.recompute.kind == Recompute::None) {
+    Change budget =
+        one_key(document, {"runtime", "switches", "memory_budget"}, fmt::format("{:g}", titan.memory_budget));
+    for (const double less : {0.5, 0.2})
+      if (less < titan.memory_budget) budget.to(fmt::format("{:g}", less), {TomlValue{less, {}}});
+    budget.add_to(axes);
+  }
+  const ReshardPolicy now = titan.reshard;
   if (now != ReshardPolicy::Always)
     Change(document, "fsdp_reshard_after_forward",
            {{"runtime", "switches", "fsdp_reshard_after_forward"}, {"layout", "sharding"}},

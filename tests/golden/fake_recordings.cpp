@@ -346,9 +346,12 @@ Scenario titan_scenario(const Json& recording) {
   titan.balances_context = !settings.contains("load_balancer") || !settings["load_balancer"].is_null();
   titan.compile_layers = titan.compile_loss = settings.value("compile", false);
   const std::string checkpointing = settings.at("checkpointing").get<std::string>();
-  s.train.recompute.kind = checkpointing == "none"   ? Recompute::None
-                           : checkpointing == "full" ? Recompute::Full
-                                                     : Recompute::Selective;
+  constexpr std::string_view budget = "budget ";
+  const bool budgeted = checkpointing.starts_with(budget);
+  if (budgeted) titan.memory_budget = std::stod(checkpointing.substr(budget.size()));
+  s.train.recompute.kind = checkpointing == "none" || budgeted ? Recompute::None
+                           : checkpointing == "full"           ? Recompute::Full
+                                                               : Recompute::Selective;
   if (s.train.recompute.kind == Recompute::Selective && checkpointing != "op")
     titan.checkpointed_layers = std::stoi(checkpointing);
   s.train.sequence_length = settings.at("sequence").get<std::int64_t>();

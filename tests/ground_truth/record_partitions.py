@@ -19,13 +19,14 @@ OUT = record_fake.HERE.parent / "golden" / "partitions" / "recordings"
 # By the recording of torchtitan that is compiled.
 SUBJECTS = [
     "compiled_8", "compiled_8_op", "compiled_8_full", "compiled_0.1.0_8_op", "compiled_tensor_2_8", "compiled_tensor_2_8_op",
-    "qwen3_compiled_8_full", "qwen3_compiled_8_op",
+    "qwen3_compiled_8_full", "qwen3_compiled_8_op", "compiled_8_budget_20", "compiled_8_budget_50", "compiled_8_budget_80",
+    "qwen3_compiled_8_budget_40", "qwen3_compiled_8_budget_70",
 ]  # fmt: skip
 # What PyTorch's own tables say of an operation.
 CLASSES = ("view", "fusible", "recomputable", "random", "compute_intensive")
 
 
-def described(node, partitioners, types, inputs):
+def described(node, partitioners, types, inputs, costs):
     import operator
 
     from torch.utils.checkpoint import CheckpointPolicy
@@ -43,6 +44,8 @@ def described(node, partitioners, types, inputs):
     policy = node.meta.get("recompute")
     if policy is not None and node.op == "call_function":
         made["policy"] = {CheckpointPolicy.MUST_SAVE: "save"}.get(policy, "recompute")
+    if costs and "compute_intensive" in classes:
+        made["flops"] = int(partitioners.estimate_runtime(node))
     if made["operation"] == "aten.cat":
         classes.append("joins")
     if node.target is operator.getitem:
@@ -72,7 +75,7 @@ def hook(graphs):
     def chosen(joint_graph, node_info, memory_budget=1):
         saved = choose(joint_graph, node_info, memory_budget)
         types = partitioners.get_default_op_list()
-        nodes = [described(n, partitioners, types, node_info) for n in joint_graph.nodes if n.op != "output"]
+        nodes = [described(n, partitioners, types, node_info, memory_budget != 1) for n in joint_graph.nodes if n.op != "output"]
         (end,) = joint_graph.find_nodes(op="output")
         import torch.utils._pytree as pytree
 
@@ -82,6 +85,7 @@ def hook(graphs):
             "outputs": [n.name for n in forward if n is not None],
             "gradients": [n.name for n in backward if n is not None],
             "saved": [n.name for n in saved],
+            "budget": memory_budget,
             "nodes": nodes,
         })  # fmt: skip
         return saved
@@ -93,7 +97,8 @@ def write(name, graphs, out):
     """A node a line."""
     for number, graph in enumerate(graphs):
         what = "loss" if number + 1 == len(graphs) else f"layer_{number}" if number else "layer"
-        lines = [f" {json.dumps(key)}: {json.dumps(graph[key])}," for key in ("outputs", "gradients", "saved")]
+        keys = ("outputs", "gradients", "saved") + (("budget",) if graph["budget"] != 1 else ())
+        lines = [f" {json.dumps(key)}: {json.dumps(graph[key])}," for key in keys]
         nodes = ",\n".join(f"  {json.dumps(node)}" for node in graph["nodes"])
         text = "{\n" + "\n".join(lines) + '\n "nodes": [\n' + nodes + "\n ]\n}\n"
         (out / f"{name}_{what}.json").write_text(text)

@@ -73,8 +73,12 @@ def job_config(settings):
     made.parallelism.disable_loss_parallel = not settings["loss_parallel"]
     made.parallelism.fsdp_reshard_after_forward = settings["reshard"]
     checkpointing = settings["checkpointing"]
-    made.activation_checkpoint.mode = checkpointing if checkpointing in ("none", "full") else "selective"
-    made.activation_checkpoint.selective_ac_option = checkpointing
+    if checkpointing.startswith("budget "):
+        made.activation_checkpoint.mode = "memory_budget"
+        made.activation_checkpoint.memory_budget = float(checkpointing.split()[1])
+    else:
+        made.activation_checkpoint.mode = checkpointing if checkpointing in ("none", "full") else "selective"
+        made.activation_checkpoint.selective_ac_option = checkpointing
     made.optimizer.implementation = settings["implementation"]
     made.training.enable_cpu_offload = bool(settings.get("offload"))
     if hasattr(made, "compile"):

@@ -20,7 +20,7 @@ SETTINGS = {
     "load_balancer": "headtail",  # context_parallel_load_balancer: headtail | None
     "loss_parallel": True,
     "reshard": "default",  # fsdp_reshard_after_forward: default | always | never
-    "checkpointing": "none",  # none | full | op | every how many layers
+    "checkpointing": "none",  # none | full | op | every how many layers | budget 0.5: memory_budget, with compile
     "precision": "bf16",
     "reduce_dtype": "fp32",
     "implementation": "fused",  # of the optimizer: fused | foreach | for-loop
@@ -105,6 +105,15 @@ RECORDINGS = {
     "qwen3_compiled_8_full": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "full"}),
     "qwen3_compiled_8_vocabulary": (
         qwen3(num_hidden_layers=2, tie_word_embeddings=False), {"compile": True, "batch": 4, "checkpointing": "full"},
+    ),
+    "compiled_8_budget_20": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "budget 0.2"}),
+    "compiled_8_budget_50": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "budget 0.5"}),
+    "compiled_8_budget_80": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "budget 0.8"}),
+    "qwen3_compiled_8_budget_40": (
+        qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "budget 0.4"},
+    ),
+    "qwen3_compiled_8_budget_70": (
+        qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "budget 0.7"},
     ),
     "qwen3_compiled_8_op": (qwen3(**UNTIED_DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),
     "experts_8": (qwen3_moe(), {"batch": 4, **GROUPED}),

@@ -140,8 +140,8 @@ inline auto fields(FullyShardHabits& v) {
   return std::tie(a, b, c, d, e, f, g, h, i);
 }
 inline auto fields(TitanSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
 }
 inline auto fields(FlatParameterHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;

@@ -158,6 +158,7 @@ TEST(ShardedReader, WhatTorchtitanTrains) {
   EXPECT_TRUE(of_torchtitan("", "compile = true").runtime.eager.titan.compile_loss);
   EXPECT_TRUE(of_torchtitan("", "compile = \"model\"").runtime.eager.titan.compile_layers);
   EXPECT_FALSE(of_torchtitan("", "compile = \"model\"").runtime.eager.titan.compile_loss);
+  EXPECT_EQ(of_torchtitan("", "compile = true\nmemory_budget = 0.25").runtime.eager.titan.memory_budget, 0.25);
   EXPECT_EQ(of_torchtitan("", "fsdp_reshard_after_forward = \"never\"").layout.sharding, Sharding::Zero2);
   EXPECT_EQ(of_torchtitan("", "", "sharding = \"zero2\"").runtime.eager.titan.reshard, ReshardPolicy::Never);
   EXPECT_EQ(of_torchtitan("", "", "context = 8").layout.data, 2);
@@ -234,6 +235,10 @@ TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
   EXPECT_EQ(problem("", "compile = \"head\""),
             "job.toml:14:11: error: compile = \"head\" is no part of a training that is compiled\n  hint: true, false, "
             "or one of its components: \"model\", \"loss\"");
+  EXPECT_EQ(problem("", "memory_budget = 0.5"),
+            "job.toml:13:1: error: switches: memory_budget is of what torch.compile keeps\n  hint: compile = true");
+  EXPECT_EQ(problem("recompute = \"full\"", "compile = true\nmemory_budget = 0.5"),
+            "job.toml:8:13: error: recompute: a memory_budget takes the place of checkpointing\n  hint: leave it out");
   EXPECT_EQ(problem("", "compile = true", "tensor = 2"),
             "job.toml:5:10: error: tensor: torch.compile of what is cut over ranks is not modelled yet\n  hint: 1, or "
             "without the switch compile");

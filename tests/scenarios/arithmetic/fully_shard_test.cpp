@@ -134,6 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
         titan("every_second", 2, "0.2", "recompute = \"selective\"", "selective_ac_option = 2"),
         titan("compiled", 2, "0.2.1", "", "compile = true"),
         titan("compiled_full", 2, "0.2.1", "recompute = \"full\"", "compile = true"),
+        in_bf16(titan("budgeted", 2, "0.2.2", "", "compile = true\nmemory_budget = 0.3")),
+        titan("of_inputs_alone", 2, "0.2.1", "", "compile = true\nmemory_budget = 0"),
         twice(titan("compiled_per_operation", 2, "0.2", "recompute = \"selective\"", "compile = \"model\"")),
         in_bf16(twice(titan("counted_tokens", 2, "0.2.2", "recompute = \"selective\""))),
         in_context(titan("context", 2, "0.2.2"), "context = 2"),
