@@ -219,9 +219,7 @@ class Partitioner {
   std::vector<CapacityEdge> edges_;
 };
 
-}  // namespace
-
-namespace {
+// ---- what is kept within a budget -----------------------------------------------------------------------------------
 
 struct Item {
   std::size_t node = 0;

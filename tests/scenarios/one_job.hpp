@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -53,13 +54,19 @@ inline Scenario scenario(const std::vector<Edit>& edits = {}) {
   return parse_scenario(edited(edits), "job.toml", folders);
 }
 
-inline std::string problems_of(std::string_view text) {
+/// What the error says that a reader throws, or "no problem".
+template <std::invocable Read>
+std::string problem_of(Read read) {
   try {
-    parse_scenario(text, "job.toml", folders);
+    (void)read();
     return "no problem";
   } catch (const InputError& error) {
     return error.what();
   }
+}
+
+inline std::string problems_of(std::string_view text) {
+  return problem_of([&] { return parse_scenario(text, "job.toml", folders); });
 }
 inline std::string problems(const std::vector<Edit>& edits) { return problems_of(edited(edits)); }
 

@@ -30,13 +30,8 @@ TEST(ShardedReader, WhatIsFullySharded) {
   EXPECT_EQ(fully_sharded("", "reshard_after_forward = false").layout.sharding, Sharding::Zero2);
   EXPECT_FALSE(fully_sharded("sharding = \"zero2\"").runtime.eager.fully_shard.reshards_after_forward);
   EXPECT_EQ(fully_sharded("shard_group = 8").layout.shards(), 8);
-  const auto problem = [](const std::string& layout, const std::string& switches = "") -> std::string {
-    try {
-      (void)fully_sharded(layout, switches);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return {};
+  const auto problem = [](const std::string& layout, const std::string& switches = "") {
+    return problem_of([&] { return fully_sharded(layout, switches); });
   };
   EXPECT_EQ(problem("shard_group = 3"),
             "job.toml:5:15: error: shard_group = 3 does not divide data = 16\n  hint: 1, 2, 4, 8 or "
@@ -62,13 +57,8 @@ TEST(ShardedReader, WhatIsReshardedToFewerRanks) {
   EXPECT_FALSE(habits("", "reshard_after_forward = true").keeps_root);
   EXPECT_EQ(habits("", "num_to_forward_prefetch = 2").forward_prefetch, 2);
   EXPECT_EQ(habits("", "num_to_backward_prefetch = 1").backward_prefetch, 1);
-  const auto problem = [](const std::string& layout, const std::string& switches) -> std::string {
-    try {
-      (void)fully_sharded(layout, switches);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return {};
+  const auto problem = [](const std::string& layout, const std::string& switches) {
+    return problem_of([&] { return fully_sharded(layout, switches); });
   };
   EXPECT_NE(problem("", "reshard_after_forward = 3").find("reshard_after_forward = 3 divides no 16 ranks"),
             std::string::npos);
@@ -106,14 +96,8 @@ TEST(ShardedReader, WhatAreFlatParameters) {
   EXPECT_FALSE(flat("sharding = \"zero2\"").runtime.eager.flat.reshards_after_forward);
   EXPECT_EQ(flat("", "reduce_dtype = \"fp32\"").runtime.eager.flat.reduce_dtype, DType::FP32);
   EXPECT_EQ(flat("", "autocast = true\nparam_dtype = \"fp32\"").runtime.eager.flat.reduce_dtype, DType::FP32);
-  const auto problem = [](const std::string& layout, const std::string& switches = "",
-                          const std::string& train = "") -> std::string {
-    try {
-      (void)flat(layout, switches, train);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return {};
+  const auto problem = [](const std::string& layout, const std::string& switches = "", const std::string& train = "") {
+    return problem_of([&] { return flat(layout, switches, train); });
   };
   EXPECT_EQ(
       problem("sharding = \"zero1\""),
@@ -188,13 +172,8 @@ TEST(ShardedReader, HowTorchtitanDealsOutLayers) {
 
 TEST(ShardedReader, PipelinesThatTorchtitanDoesNotRun) {
   const auto problem = [](const std::string& layout, const std::string& train = "global_batch = 64",
-                          const std::string& switches = "", const std::string& model = "llama-3.1-8b") -> std::string {
-    try {
-      (void)of_torchtitan(train, switches, layout, model);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return {};
+                          const std::string& switches = "", const std::string& model = "llama-3.1-8b") {
+    return problem_of([&] { return of_torchtitan(train, switches, layout, model); });
   };
   EXPECT_EQ(problem("pipeline = 4", "global_batch = 8"),
             "job.toml:5:12: error: PyTorch's 1F1B refuses fewer micro-batches (2) than stages (4)\n"
@@ -221,13 +200,8 @@ TEST(ShardedReader, PipelinesThatTorchtitanDoesNotRun) {
 
 TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
   const auto problem = [](const std::string& train, const std::string& switches = "", const std::string& layout = "",
-                          const std::string& model = "llama-3.1-8b") -> std::string {
-    try {
-      (void)of_torchtitan(train, switches, layout, model);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return {};
+                          const std::string& model = "llama-3.1-8b") {
+    return problem_of([&] { return of_torchtitan(train, switches, layout, model); });
   };
   EXPECT_EQ(problem("", "selective_ac_option = \"ops\""),
             "job.toml:14:23: error: selective_ac_option = \"ops\" is no way to checkpoint\n  hint: \"op\", or every "
