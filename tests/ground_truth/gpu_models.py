@@ -80,8 +80,15 @@ class Layer(nn.Module):
         self.attention = Attention(shape)
         self.mlp_norm = RMSNorm(shape["hidden"])
         self.mlp = FeedForward(shape)
+        self.checkpoint = False
 
     def forward(self, x, cosine, sine):
+        if not self.checkpoint:
+            return self.run(x, cosine, sine)
+        # Within fully_shard's hooks: what they gather is there, and keeps its sizes, while this runs again.
+        return torch.utils.checkpoint.checkpoint(self.run, x, cosine, sine, use_reentrant=False)
+
+    def run(self, x, cosine, sine):
         x = x + self.attention(self.attention_norm(x), cosine, sine)
         return x + self.mlp(self.mlp_norm(x))
 
@@ -93,7 +100,6 @@ class Llama(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape["layers"]))
         self.norm = RMSNorm(shape["hidden"])
         self.head = nn.Linear(shape["hidden"], shape["vocabulary"], bias=False)
-        self.checkpoint = False
         self.sequence, self.head_dim = sequence, shape["hidden"] // shape["heads"]
         self.set_angles("cpu")
 
@@ -107,10 +113,7 @@ class Llama(nn.Module):
     def forward(self, ids):
         x = self.embedding(ids)
         for layer in self.layers:
-            if self.checkpoint:
-                x = torch.utils.checkpoint.checkpoint(layer, x, self.cosine, self.sine, use_reentrant=False)
-            else:
-                x = layer(x, self.cosine, self.sine)
+            x = layer(x, self.cosine, self.sine)
         return self.head(self.norm(x))
 
 
@@ -169,7 +172,8 @@ class Training:
         self.autocast = job["fsdp"] == 1
         with torch.device("meta"):
             self.model = Llama(shape, job["sequence"])
-        self.model.checkpoint = job["checkpoint"]
+        for layer in self.model.layers:
+            layer.checkpoint = job["checkpoint"]
         parallelize(self.model, job, self.mesh)
         self.model.to_empty(device=device)
         self.model.set_angles(device)
