@@ -110,6 +110,8 @@ class UnitParameters {
   void pre_backward();
   void backward_prefetch();
   void copy_out(const Tensor& gathered);
+  /// The memory of a parameter of which so many elements are gathered, or of this rank's own.
+  void make_whole(ShardedParameter& parameter, std::int64_t elements);
   void set_gradient_dtypes();
   void wait_for_post_backward();
   void release_all_reduced();

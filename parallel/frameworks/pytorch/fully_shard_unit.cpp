@@ -132,6 +132,17 @@ std::vector<Tensor> UnitParameters::all_gather_inputs() {
   return inputs;
 }
 
+// init_all_gather_outputs, alloc_all_gather_outputs.
+void UnitParameters::make_whole(ShardedParameter& p, std::int64_t elements) {
+  Tensor& value = p.unsharded->value;
+  Tensor made = s_.empty({elements}, value.dtype, s_.process.label(p.name), Category::Temporaries);
+  s_.reclassify(made, Category::Parameters);
+  if (value.defined())
+    s_.replace(value, std::move(made));
+  else
+    value.storage = made.storage;
+}
+
 // foreach_all_gather_copy_out: from one piece of each rank to one of each parameter, whose memory is made here.
 void UnitParameters::copy_out(const Tensor& gathered) {
   s_.process.join(gathered_event_);
@@ -141,12 +152,7 @@ void UnitParameters::copy_out(const Tensor& gathered) {
   for (ShardedParameter& p : parameters_) {
     Tensor& value = p.unsharded->value;
     const std::int64_t its = given_of(p);
-    Tensor made = s_.empty({its * ranks}, value.dtype, s_.process.label(p.name), Category::Temporaries);
-    s_.reclassify(made, Category::Parameters);
-    if (value.defined())
-      s_.replace(value, std::move(made));
-    else
-      value.storage = made.storage;
+    make_whole(p, its * ranks);
     const Tensor from = elements_at(gathered, begin, its, value.dtype);
     pieces.push_back(rows_of(from, 0, ranks, its, of_rank / size_of(value.dtype).count()));
     whole.push_back(rows_of(value, 0, ranks, its, its));
@@ -169,12 +175,7 @@ void UnitParameters::cast_own() {
       cast = s_.empty(p.padded.sizes, value.dtype, "all_gather_input", Category::CommDp);
       s_.launch(Operation::Copy, {p.padded}, {cast});
     }
-    Tensor made = s_.empty({p.padded.elements()}, value.dtype, s_.process.label(p.name), Category::Temporaries);
-    s_.reclassify(made, Category::Parameters);
-    if (value.defined())
-      s_.replace(value, std::move(made));
-    else
-      value.storage = made.storage;
+    make_whole(p, p.padded.elements());
     s_.launch(Operation::Copy, {cast}, {rows_of(value, 0, 1, p.padded.elements(), p.padded.elements())});
   }
 }
@@ -426,7 +427,6 @@ void UnitParameters::keep_reduced(const std::vector<ShardedParameter*>& reduced,
     all = s_.empty(output.sizes, kept, "sharded_gradients", Category::Gradients);
     s_.launch(Operation::Copy, {output}, {all});
   }
-  std::vector<Tensor> before, added;
   std::int64_t begin = 0;
   for (ShardedParameter* const each : reduced) {
     ShardedParameter& p = *each;
