@@ -135,10 +135,7 @@ class Trainer {
   void update() {
     std::optional<OnHost> host;
     if (parts_.front()->shards() != nullptr && habits_.fully_shard->offload) host.emplace(s_);
-    if (schedule_)
-      clip_pipeline();
-    else
-      parts_.front()->optimizer().clip();
+    clip();
     {
       const OnDevice device(s_);
       for (const auto& its : parts_)
@@ -148,12 +145,14 @@ class Trainer {
   }
 
   // utils.py clip_grad_norm_: of all parts, and over the stages too.
-  void clip_pipeline() {
+  void clip() {
+    if (!habits_.clips_gradients) return;
     Parameters all;
     for (const auto& its : parts_) std::ranges::copy(its->parameters(), std::back_inserter(all));
-    std::vector<CommSlot> ranks{groups_.pipeline};
-    if (rank_.mesh) ranks = {rank_.mesh->shard, rank_.tensor.comm, groups_.pipeline};
-    if (habits_.clips_gradients) pytorch::clip_grad_norm(s_, all, ranks);
+    std::vector<CommSlot> ranks;
+    if (rank_.mesh) ranks = {rank_.mesh->shard, rank_.tensor.comm};
+    ranks.push_back(groups_.pipeline);
+    pytorch::clip_grad_norm(s_, all, ranks);
   }
 
   // Of all micro-batches, on the host; summed over ranks, and read there.
