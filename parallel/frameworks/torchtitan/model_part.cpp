@@ -51,10 +51,7 @@ ModelPart::ModelPart(Session& session, const LoweringInput& input, const RankOfM
   shard_model();
 }
 
-void ModelPart::make_optimizer() {
-  optimizer_.emplace(s_, input_.train, habits_, parameters(),
-                     rank_.mesh ? std::vector{rank_.mesh->shard, rank_.tensor.comm} : std::vector<CommSlot>());
-}
+void ModelPart::make_optimizer() { optimizer_.emplace(s_, input_.train, habits_, parameters()); }
 
 // apply_fsdp. Up to 0.1.0 the root has both ends, and the last layer is what the backward pass begins with.
 void ModelPart::shard_model() {
