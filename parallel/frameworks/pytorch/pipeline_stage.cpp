@@ -124,9 +124,16 @@ void PipelineStage::backward_one_chunk(std::int32_t micro_batch) {
   if (is_last_) losses_.leaves.push_back(std::move(chunk.input));
 }
 
+void PipelineStage::start_gradient_reduction() {
+  if (module_.shards == nullptr) return;
+  s_.mark(Phase::Backward, "reduce_gradients");
+  module_.shards->start_gradient_reduction(habits_.reduces_last_first);
+}
+
 // _merge_outputs
 void PipelineStage::merge_outputs() {
   if (outputs_.empty()) return;
+  s_.mark(Phase::Forward, "merge_outputs");
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "output", Category::LogitsLoss);
   const Tensor merged =

@@ -72,9 +72,7 @@ class PipelineStage {
   /// The output has been sent, and is not needed any more.
   void release_sent_output(std::int32_t micro_batch);
 
-  void start_gradient_reduction() {
-    if (module_.shards != nullptr) module_.shards->start_gradient_reduction(habits_.reduces_last_first);
-  }
+  void start_gradient_reduction();
   void wait_for_gradient_reduction() {
     if (module_.shards != nullptr) module_.shards->wait_for_gradient_reduction();
   }

@@ -225,6 +225,7 @@ class Trainer {
     leaves_ = std::move(losses.leaves);
     whole_ = {};
     s_.process.at(step, -1);
+    s_.mark(Phase::Forward, "loss");
     const Session::Scope scope(s_, "loss", Category::LogitsLoss);
     if (!losses.all.empty()) return stacked_sum(losses.all);
     const Tensor none = s_.empty({1}, DType::FP32, "none");  // torch.tensor([-1.0])
