@@ -2,6 +2,7 @@
 
     python tests/ground_truth/record_gpu.py models [NAME...] [--steps N] [--out DIRECTORY]
     python tests/ground_truth/record_gpu.py ladder [--out DIRECTORY]
+    python tests/ground_truth/record_gpu.py plain_runs [NAME...] [--at-once N] [--out DIRECTORY]
     python tests/ground_truth/record_gpu.py list
 
 With --dry-run everything runs on the CPU, on tiny models: no memory is measured, every number of bytes is null.
@@ -17,6 +18,7 @@ import platform
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -233,13 +235,54 @@ def ladder(arguments):
         print(f"{rung['rung']:28} {rung['overhead_added']}")
 
 
+def plain_runs(arguments):
+    """Trainings of record_fake.py, which there run on a device that does nothing, on this one: what the allocator counts
+    step by step. Several at once: each process has an allocator of its own, and what it counts does not depend on the
+    others as long as the device has room for all."""
+    import transformers
+    from record_fake import STEPS
+    from recordings import DRAWN, RECORDINGS, settings_of
+
+    names = arguments.names or [*RECORDINGS, *DRAWN]
+    unknown = [name for name in names if name not in RECORDINGS and name not in DRAWN]
+    if unknown:
+        sys.exit(f"no such training: {', '.join(unknown)}; record_fake.py --list names them")
+    facts = device_facts()
+    capability = facts["compute_capability"].replace(".", "")
+
+    def run(name):
+        config, settings = settings_of(name)
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTORCH_ALLOC_CONF": settings.get("allocator") or ""}
+        command = [sys.executable, str(HERE / "plain_run.py"), name, str(STEPS), ""]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{name} failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+            return None
+        steps = json.loads(done.stdout.splitlines()[-1])
+        settings["capability"] = capability
+        return {"name": name, "config": config, "settings": settings, "steps": [{"peak": s["peak"]} for s in steps]}
+
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        recorded = [its for its in pool.map(run, names) if its is not None]
+    about = provenance(" ".join(["python tests/ground_truth/record_gpu.py plain_runs", *arguments.names]))
+    about["versions"]["transformers"] = transformers.__version__
+    runs = ",\n".join(json.dumps(its) for its in recorded)
+    schema = '"schema": "tidemark.gpu_plain_runs/1"'
+    text = f'{{{schema},\n"provenance": {json.dumps(about)},\n"runs": [\n{runs}\n]}}\n'
+    (arguments.out / "plain_runs.json").write_text(text)
+    print(f"{len(recorded)} of {len(names)} recorded")
+    if len(recorded) < len(names):
+        sys.exit(1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("models", "ladder", "list"))
+    parser.add_argument("what", choices=("models", "ladder", "plain_runs", "list"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--dry-run", action="store_true", help="on the CPU: measures nothing")
+    parser.add_argument("--at-once", type=int, default=8, help="of plain_runs: so many processes")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
@@ -252,7 +295,7 @@ def main():
 
     if not arguments.dry_run and not torch.cuda.is_available():
         sys.exit("there is no GPU here; --dry-run goes through the motions on the CPU")
-    {"models": models, "ladder": ladder}[arguments.what](arguments)
+    {"models": models, "ladder": ladder, "plain_runs": plain_runs}[arguments.what](arguments)
 
 
 if __name__ == "__main__":
