@@ -96,7 +96,20 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   // can_accumulate_inplace), and its kernels only make their outputs.
   habits.torch.sums_in_place = habits.torch.kernel_workspaces = !asked.fake_tensors;
   habits.torch.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
-  habits.torch.drops_empty_parts = versions.torch >= Version{2, 5};     // _inductor/decomposition.py cat
+  // pytorch#156495 kept it, #173002 joined the two (merged after 2.11 was branched); not so in 2.15.
+  const bool joined = versions.torch >= Version{2, 12} && versions.torch < Version{2, 15};
+  const bool kept = versions.torch >= Version{2, 9} && versions.torch < Version{2, 12};
+  habits.torch.lt_workspace = joined ? BlasLtWorkspace::Shared : kept ? BlasLtWorkspace::Kept : BlasLtWorkspace::Anew;
+  // sdp_utils.cpp check_prefer_cudnn_attention (up to 2.9 for those who set TORCH_CUDNN_SDPA_PREFERRED),
+  // check_cudnn_tensor_shapes; pytorch#170800 for compute capability 10.3, #191085 for shared keys.
+  const std::int32_t capability = target.compute_capability;
+  const bool preferred =
+      capability == 90 || capability == 100 || (capability == 103 && versions.torch >= Version{2, 11});
+  habits.torch.cudnn_attention = asked.cudnn_attention && preferred && versions.torch >= Version{2, 10};
+  habits.torch.widest_cudnn_head = capability == 90 && versions.torch >= Version{2, 8} ? 256 : 128;
+  habits.torch.efficient_shares_keys = versions.torch >= Version{2, 14};
+  habits.torch.efficient_random_state = versions.torch >= Version{2, 15};  // recorded so; not in 2.11
+  habits.torch.drops_empty_parts = versions.torch >= Version{2, 5};        // _inductor/decomposition.py cat
   habits.torch.multiprocessors = target.multiprocessors;
   habits.torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
   habits.torch.large_blocks = has_large_shared_memory(target.compute_capability);

@@ -218,6 +218,7 @@ struct EagerSettings {
   bool amsgrad = false;                       ///< Adam keeps the largest second moments too
   bool keeps_outputs = false;                 ///< a variable holds the model's outputs until the step ends
   bool fake_tensors = false;                  ///< runs under FakeTensorMode, as memory trackers do
+  bool cudnn_attention = true;                ///< torch.backends.cuda.enable_cudnn_sdp
   FullyShardHabits fully_shard{};             ///< of fsdp2
   ZeroHabits zero{};                          ///< of deepspeed
   FlatParameterHabits flat{};                 ///< of fsdp
@@ -237,16 +238,28 @@ struct EagerSettings {
   bool operator==(const EagerSettings&) const = default;
 };
 
+/// Where cuBLASLt works, which multiplies where a bias is added.
+enum class BlasLtWorkspace : std::uint8_t {
+  Anew,    ///< in memory of its own for each product
+  Kept,    ///< in memory of its own that each thread keeps
+  Shared,  ///< in cuBLAS's
+};
+
 /// Habits of PyTorch itself, and what its kernels ask of the device.
 struct TorchHabits {
   bool sums_in_place = true;         ///< autograd adds to a gradient that nobody else holds
   bool kernel_workspaces = true;     ///< kernels take memory of their own while they run
   bool keeps_blas_workspace = true;  ///< … but for cuBLAS's, which stays for the next product
-  bool deterministic = false;        ///< torch.use_deterministic_algorithms
-  std::int64_t multiprocessors = 0;  ///< of the device
-  std::int64_t device_threads = 0;   ///< that it runs at once
-  bool large_blocks = true;          ///< a multiprocessor's shared memory holds attention's largest blocks
-  bool drops_empty_parts = true;     ///< torch.compile leaves parts without elements out of torch.cat
+  BlasLtWorkspace lt_workspace = BlasLtWorkspace::Shared;
+  bool cudnn_attention = false;  ///< scaled_dot_product_attention asks cuDNN first
+  std::int64_t widest_cudnn_head = 128;
+  bool efficient_shares_keys = true;   ///< the memory-efficient kernel takes fewer heads of keys than of queries
+  bool efficient_random_state = true;  ///< … and gives tensors for what it draws also where it draws nothing
+  bool deterministic = false;          ///< torch.use_deterministic_algorithms
+  std::int64_t multiprocessors = 0;    ///< of the device
+  std::int64_t device_threads = 0;     ///< that it runs at once
+  bool large_blocks = true;            ///< a multiprocessor's shared memory holds attention's largest blocks
+  bool drops_empty_parts = true;       ///< torch.compile leaves parts without elements out of torch.cat
   /// torch._functorch.config's: of what a compiled region would keep for its backward pass, so much may be kept.
   double activation_memory_budget = 1;
 };

@@ -241,12 +241,13 @@ Tensor mean_last(Session& s, const Tensor& x) {
   return with(std::move(out), std::move(node));
 }
 
-Tensor softmax_last(Session& s, const Tensor& x, DType dtype) {
-  // SoftMax.cpp softmax: other types are converted first; of fp16 the kernel itself makes fp32.
-  if (x.dtype != dtype && x.dtype != DType::FP16) return softmax_last(s, to(s, x, dtype), dtype);
+namespace {
+
+template <typename Kernel>
+Tensor softmax_of_rows(Session& s, const Tensor& x, DType dtype, Kernel kernel) {
   auto node = s.node({&x});
   Tensor out = s.empty(x.sizes, dtype, "softmax");
-  s.launch({Operation::Softmax, {1}}, {x}, {out});
+  kernel(out);
   Saved saved;
   if (node) saved = s.save(out);
   if (node)
@@ -260,6 +261,23 @@ Tensor softmax_last(Session& s, const Tensor& x, DType dtype) {
       return Gradients{made};
     };
   return with(std::move(out), std::move(node));
+}
+
+}  // namespace
+
+Tensor softmax_last(Session& s, const Tensor& x, DType dtype) {
+  // SoftMax.cpp softmax: other types are converted first; of fp16 the kernel itself makes fp32.
+  if (x.dtype != dtype && x.dtype != DType::FP16) return softmax_last(s, to(s, x, dtype), dtype);
+  return softmax_of_rows(s, x, dtype, [&](const Tensor& out) { s.launch({Operation::Softmax, {1}}, {x}, {out}); });
+}
+
+Tensor safe_softmax_last(Session& s, const Tensor& x) {
+  return softmax_of_rows(s, x, x.dtype, [&](const Tensor& out) {
+    const Tensor masked = s.empty(x.sizes, DType::BOOL, "softmax_masked");
+    const Tensor rows = s.empty(with_size(x.sizes, -1, 1), DType::BOOL, "softmax_masked_rows");
+    const Tensor zero = s.empty({}, x.dtype, "softmax_zero");
+    s.launch({Operation::Softmax, {1}}, {x}, {out}, std::vector<Tensor>{masked, rows, zero});
+  });
 }
 
 Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const Tensor& bias) {

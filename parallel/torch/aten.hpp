@@ -57,6 +57,8 @@ enum class Approximate : std::uint8_t { None, Tanh };
 // Over the last dimension.
 [[nodiscard]] Tensor mean_last(Session& s, const Tensor& x);
 [[nodiscard]] Tensor softmax_last(Session& s, const Tensor& x, DType dtype);
+/// Zeros in rows that are all minus infinity: _safe_softmax of scaled_dot_product_attention.
+[[nodiscard]] Tensor safe_softmax_last(Session& s, const Tensor& x);
 [[nodiscard]] Tensor layer_norm(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
 /// The kernel of torch.nn.functional.rms_norm, which PyTorch has from 2.9 on.
 [[nodiscard]] Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight);

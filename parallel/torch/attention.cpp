@@ -7,9 +7,9 @@
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/operation.hpp"
 
-// Fused attention as PyTorch 2.15 chooses and calls it: aten/src/ATen/native/transformers/attention.cpp,
-// cuda/attention.cu, cuda/attention_backward.cu, cuda/flash_attn/flash_api.cpp,
-// cuda/mem_eff_attention/kernel_forward.h, kernel_backward.h.
+// Attention as PyTorch chooses and calls it: aten/src/ATen/native/transformers/attention.cpp, cuda/attention.cu,
+// cuda/attention_backward.cu, cuda/flash_attn/flash_api.cpp, cuda/mem_eff_attention/kernel_forward.h,
+// kernel_backward.h, ../cudnn/MHA.cpp.
 
 namespace tidemark::parallel::torch {
 namespace {
@@ -139,31 +139,95 @@ Gradients flash_backward_kernel(Session& s, const Tensor& gradient, const Tensor
   return {dq, dk, dv};
 }
 
-Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability,
-                       std::int64_t window) {
-  const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
+namespace {
+
+struct States {
+  Tensor q, k, v, bias;
+};
+
+// Both kernels of an attention that makes what flash_kernel does, within the graph.
+template <typename Forward, typename Backward>
+Tensor fused_attention(Session& s, const States& states, Forward forward, Backward backward) {
+  const auto& [q, k, v, bias] = states;
   auto node = s.node({&q, &k, &v});
-  Saved saved_q, saved_k, saved_v;
+  Saved saved_q, saved_k, saved_v, saved_bias;
+  if (node && bias.defined()) saved_bias = s.save(bias);
   if (node) saved_q = s.save(q), saved_k = s.save(k), saved_v = s.save(v);
-  const FlashWindow seen{std::max(window, own_and_before)};
   std::array<Tensor, 4> made;
   if (!s.recalled(Dispatched::FusedAttention, made)) {
-    made = flash_kernel(s, q, k, v, seen, probability);
+    made = forward(states);
     s.made(Dispatched::FusedAttention, made);
   }
   auto& [out, lse, seed, offset] = made;
   if (node)
     node->apply = [&s, saved_offset = s.save(offset), saved_seed = s.save(seed), saved_out = s.save(out),
-                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, seen, probability](const Gradients& g) {
-      const Tensor in_q = s.unpack(saved_q), in_k = s.unpack(saved_k), in_v = s.unpack(saved_v);
+                   saved_lse = s.save(lse), saved_v, saved_q, saved_k, saved_bias, backward](const Gradients& g) {
+      const States in{s.unpack(saved_q), s.unpack(saved_k), s.unpack(saved_v),
+                      saved_bias ? s.unpack(saved_bias) : Tensor{}};
       const Tensor result = s.unpack(saved_out), sums = s.unpack(saved_lse), random = s.unpack(saved_seed),
                    place = s.unpack(saved_offset);
-      return flash_backward_kernel(s, g.front(), in_q, in_k, in_v, {result, sums, random, place}, seen, probability);
+      return backward(g.front(), in, {result, sums, random, place});
     };
   return with(std::move(out), std::move(node));
 }
 
+}  // namespace
+
+Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability,
+                       std::int64_t window) {
+  const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
+  const FlashWindow seen{std::max(window, own_and_before)};
+  return fused_attention(
+      s, {q, k, v, {}}, [&](const States& in) { return flash_kernel(s, in.q, in.k, in.v, seen, probability); },
+      [&s, seen, probability](const Tensor& gradient, const States& in, const std::array<Tensor, 4>& made) {
+        return flash_backward_kernel(s, gradient, in.q, in.k, in.v, made, seen, probability);
+      });
+}
+
 namespace {
+
+// cuDNN works in memory that PyTorch allocates for each call: what the plan itself asks for, on an H100 with cuDNN 9.19
+// (tests/golden/gpu_recordings), and what cudnn-frontend's node/scaled_dot_product_flash_attention.h adds backward:
+// each row's sum of gradient times output, and gradients of queries in fp32. Where heads share keys, the plan also has
+// gradients of keys and values for each head.
+constexpr std::int64_t cudnn_plan = 256;
+
+std::int64_t cudnn_workspace(const AttentionShape& shape) {
+  const std::int64_t rows = shape.batch * shape.heads * shape.sequence;
+  std::int64_t bytes = cudnn_plan + rows * (1 + shape.head_dim) * size_of(DType::FP32).count();
+  if (shape.heads != shape.kv_heads)
+    bytes += 2 * shape.batch * shape.heads * shape.keys * shape.head_dim * size_of(shape.dtype).count();
+  return bytes;
+}
+
+Tensor cudnn_attention(Session& s, const States& states, double dropout) {
+  const AttentionShape shape = shape_of(states.q, states.k);
+  const Attributes attributes = attributes_of(shape, states.bias.defined() ? all_keys : own_and_before, dropout);
+  const auto works_in = [&s](std::int64_t bytes) {
+    return s.habits().kernel_workspaces ? s.empty({bytes}, DType::BOOL, "attention_workspace") : Tensor{};
+  };
+  return fused_attention(
+      s, states,
+      [&](const States& in) -> std::array<Tensor, 4> {
+        const Tensor seed = s.empty({1}, DType::INT64, "attention_rng_state");
+        const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
+        const Tensor out = like(s, in.q, "attention");
+        const Tensor lse = s.empty({shape.batch, shape.heads, shape.sequence}, DType::FP32, "attention_lse");
+        s.launch({Operation::Attention, attributes}, {by_sequence(in.q), by_sequence(in.k), by_sequence(in.v), in.bias},
+                 {by_sequence(out), lse, seed, offset}, works_in(cudnn_plan));
+        return {out, lse, seed, offset};
+      },
+      [&s, shape, attributes, works_in](const Tensor& gradient, const States& in, const std::array<Tensor, 4>& made) {
+        const auto& [result, sums, seed, offset] = made;
+        const Tensor dq = like(s, in.q, "query_gradient");
+        const Tensor dk = like(s, in.k, "key_gradient"), dv = like(s, in.v, "value_gradient");
+        s.launch({Operation::AttentionBackward, attributes},
+                 {by_sequence(gradient), by_sequence(in.q), by_sequence(in.k), by_sequence(in.v), by_sequence(result),
+                  sums, seed, offset, in.bias},
+                 {by_sequence(dq), by_sequence(dk), by_sequence(dv)}, works_in(cudnn_workspace(shape)));
+        return Gradients{dq, dk, dv};
+      });
+}
 
 // The memory-efficient kernel's backward pass: blocks of queries and keys, and whether gradients of keys and values are
 // summed in registers.
@@ -233,7 +297,7 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
   const Attributes attributes = attributes_of(shape, bias.defined() ? all_keys : own_and_before, probability);
   // attention.cu: with dropout, seed and offset lie in the host's memory; without, they are tensors that nobody reads.
   std::vector<Tensor> random(2);
-  if (probability == 0)
+  if (probability == 0 && s.habits().efficient_random_state)
     random = {s.empty({1}, DType::INT64, "attention_rng_state"), s.empty({1}, DType::INT64, "attention_rng_offset")};
   Tensor out = with_heads_last(s, q, "attention");
   constexpr std::int64_t aligned = 32;  // kernel_forward.h kAlignLSE
@@ -285,10 +349,8 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
 
 namespace {
 
-// attention.cpp convert_boolean_attn_mask and preprocess_mask: what is added to the scores, with rows of whole 16 bytes
-// of halves, for all heads at once.
+// attention.cpp convert_boolean_attn_mask: what is added to the scores, for all heads at once.
 Tensor bias_of(Session& s, const Tensor& mask, DType dtype) {
-  constexpr std::int64_t aligned = 8;
   const NoGrad no_grad(s);
   Tensor bias;
   {
@@ -302,6 +364,14 @@ Tensor bias_of(Session& s, const Tensor& mask, DType dtype) {
     bias = s.empty(mask.sizes, dtype, "attention_bias");
     s.launch(Operation::Where, {mask, zero, low}, {bias});
   }
+  return bias;
+}
+
+// preprocess_mask: rows of whole 16 bytes of halves.
+Tensor aligned_bias(Session& s, const Tensor& mask, DType dtype) {
+  constexpr std::int64_t aligned = 8;
+  Tensor bias = bias_of(s, mask, dtype);
+  const NoGrad no_grad(s);
   const std::int64_t width = bias.size(-1);
   if (width % aligned == 0) return bias;
   Shape padded = bias.sizes;
@@ -312,15 +382,55 @@ Tensor bias_of(Session& s, const Tensor& mask, DType dtype) {
   return wide;
 }
 
+// at::ones(...).tril(), of booleans, as a bias.
+Tensor causal_bias(Session& s, const Tensor& query, std::int64_t keys) {
+  const NoGrad no_grad(s);
+  const auto table = [&](std::string_view what) { return s.empty({query.size(-2), keys}, DType::BOOL, what); };
+  Tensor seen;
+  {
+    const Tensor ones = table("attention_ones");
+    s.launch({Operation::Fill, {1}}, {}, {ones});
+    seen = table("attention_seen");
+    s.launch({Operation::CausalMask, {0}}, {ones}, {seen});
+  }
+  return bias_of(s, seen, query.dtype);
+}
+
+// attention.cpp _scaled_dot_product_attention_math: products, and all scores.
+Tensor attention_by_products(Session& s, const States& states, double probability) {
+  const double scale = std::sqrt(1 / std::sqrt(static_cast<double>(states.q.size(-1))));
+  const Tensor query = mul_number(s, states.q, scale);
+  const Tensor bias = states.bias.defined() ? states.bias : causal_bias(s, states.q, states.k.size(-2));
+  const auto for_all_heads = [&](const Tensor& x) {  // repeat_interleave, which copies in any case
+    const Shape& z = x.sizes;
+    const std::int64_t times = query.size(1) / z[1];
+    if (times == 1) return x;
+    const Tensor wide = expand(s, unsqueeze(s, x, 2), {z[0], z[1], times, z[2], z[3]});
+    return view(s, clone(s, wide, contiguous_strides(wide.sizes)), {z[0], z[1] * times, z[2], z[3]});
+  };
+  const Tensor keys = for_all_heads(states.k), values = for_all_heads(states.v);
+  Tensor weights = matmul(s, query, mul_number(s, transpose(s, keys, 2, 3), scale));
+  weights = add_in_place(s, weights, bias);
+  weights = safe_softmax_last(s, weights);
+  return matmul(s, dropout(s, weights, probability), values);
+}
+
 }  // namespace
 
 Tensor scaled_dot_product_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& mask, double dropout) {
-  // sdp_utils.cpp: FlashAttention takes neither masks nor fp32.
+  // sdp_utils.cpp select_sdp_backend.
   const DType dtype = s.autocast.value_or(query.dtype);
-  if (!mask.defined() && dtype != DType::FP32) return flash_attention(s, query, key, value, dropout);
+  const bool half = dtype != DType::FP32;
+  const TorchHabits& habits = s.habits();
+  const bool cudnn =
+      half && habits.cudnn_attention && !habits.deterministic && query.size(-1) <= habits.widest_cudnn_head;
+  if (half && !cudnn && !mask.defined()) return flash_attention(s, query, key, value, dropout);
   const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
-  const Tensor bias = mask.defined() ? bias_of(s, mask, dtype) : Tensor{};
+  if (cudnn) return cudnn_attention(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
+  if (q.size(1) != k.size(1) && !habits.efficient_shares_keys)
+    return attention_by_products(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
+  const Tensor bias = mask.defined() ? aligned_bias(s, mask, dtype) : Tensor{};
   return efficient_attention(s, q, k, v, bias, dropout);
 }
 

@@ -191,4 +191,14 @@ BufferId Process::blas_workspace(HostThread thread) {
   return workspace;
 }
 
+BufferId Process::blas_lt_workspace(HostThread thread, Bytes size) {
+  BufferId& workspace = blas_lt_workspace_[static_cast<int>(thread)];
+  if (workspace.valid()) return workspace;
+  workspace =
+      alloc(size, Category::Workspaces,
+            thread == HostThread::Main ? "workspace.cublas_lt.forward_thread" : "workspace.cublas_lt.autograd_thread");
+  keep(workspace);
+  return workspace;
+}
+
 }  // namespace tidemark::parallel::torch

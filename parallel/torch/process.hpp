@@ -111,6 +111,8 @@ class Process {
   void create(DriverResource resource) { program.push(CreateDriver{resource}); }
   void blas_handle(HostThread thread);         ///< PyTorch has one for each thread, made when it is needed
   BufferId blas_workspace(HostThread thread);  ///< of the framework's own GEMMs
+  /// … of those to which a bias is added, where they keep one of their own.
+  BufferId blas_lt_workspace(HostThread thread, Bytes size);
   [[nodiscard]] Bytes blas_workspace_size() const { return blas_workspace_size_; }
 
   /// So many times what was written so far will be written in all.
@@ -153,7 +155,7 @@ class Process {
   std::size_t marks_ = 0;  // written so far
   Bytes blas_workspace_size_;
   bool has_blas_handle_[2] = {};
-  BufferId blas_workspace_[2];
+  BufferId blas_workspace_[2], blas_lt_workspace_[2];
 };
 
 }  // namespace tidemark::parallel::torch

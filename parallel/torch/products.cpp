@@ -29,16 +29,25 @@ namespace {
 constexpr Bytes blas_lt_workspace{std::int64_t{1} << 20};
 
 // out = scale a b, + bias and `added` where there are any.
-void gemm(Session& s, Tensor a, Tensor b, const Tensor& bias, const Tensor& out, HostThread thread, double scale = 1,
+void gemm(Session& s, Tensor a, Tensor b, const Tensor& bias, const Tensor& out, double scale = 1,
           const Tensor& added = {}) {
   const auto launch = [&](const Scratch& workspace) {
     s.launch({Operation::Matmul, {scale}}, {std::move(a), std::move(b), bias, added}, {out}, workspace);
   };
+  const auto launch_in_own = [&](Bytes size) {
+    launch(s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces));
+  };
   if (!s.habits().kernel_workspaces) return launch({});
-  if (s.habits().keeps_blas_workspace) return launch(s.process.blas_workspace(thread));
-  s.process.blas_handle(thread);
-  const Bytes size = bias.defined() ? blas_lt_workspace : s.process.blas_workspace_size();
-  launch(s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces));
+  // The device's thread runs graphs backward, and what is computed again for them.
+  const HostThread thread = s.engine ? HostThread::Autograd : HostThread::Main;
+  if (!s.habits().keeps_blas_workspace) {
+    s.process.blas_handle(thread);
+    return launch_in_own(bias.defined() ? blas_lt_workspace : s.process.blas_workspace_size());
+  }
+  const BufferId shared = s.process.blas_workspace(thread);  // comes with the handle
+  if (!bias.defined() || s.habits().lt_workspace == BlasLtWorkspace::Shared) return launch(shared);
+  if (s.habits().lt_workspace == BlasLtWorkspace::Anew) return launch_in_own(blas_lt_workspace);
+  launch(s.process.blas_lt_workspace(thread, blas_lt_workspace));
 }
 
 // [rows, inputs] times a weight, in which outputs are the first dimension or the second. Where they are the first, the
@@ -65,7 +74,7 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   const Dispatched op = added ? Dispatched::AddedProduct : Dispatched::MatrixProduct;
   if (!s.recalled(op, {&out, 1})) {
     out = s.empty({rows, outputs}, x.dtype, "mm");
-    gemm(s, x, outputs_first ? swapped(weight, 0, 1) : weight, bias, out, HostThread::Main);
+    gemm(s, x, outputs_first ? swapped(weight, 0, 1) : weight, bias, out);
     s.made(op, {&out, 1});
   }
   if (node)
@@ -81,13 +90,13 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
         if (!to_the_weight) return;
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         const Tensor &left = transposed ? g.front() : in, &right = transposed ? in : g.front();
-        gemm(s, swapped(left, 0, 1), right, {}, made[1], HostThread::Autograd);
+        gemm(s, swapped(left, 0, 1), right, {}, made[1]);
         made[1].view = transposed;
       };
       const auto to_input = [&] {
         if (!saved[of_weight]) return;
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
-        gemm(s, g.front(), transposed ? its : swapped(its, 0, 1), {}, made[0], HostThread::Autograd);
+        gemm(s, g.front(), transposed ? its : swapped(its, 0, 1), {}, made[0]);
       };
       if (!added) to_weight();
       to_input();
@@ -139,7 +148,7 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
   if (node && node->needs(0)) saved_b = s.save(b);
   const std::int64_t batch = a.sizes[0], m = a.sizes[1], k = a.sizes[2], n = b.sizes[2];
   Tensor out = s.empty({batch, m, n}, a.dtype, "bmm");
-  gemm(s, a, b, {}, out, HostThread::Main);
+  gemm(s, a, b, {}, out);
   if (node)
     node->apply = [&s, saved_a, saved_b, batch, m, n, k, dtype = a.dtype](const Gradients& g) {
       const Tensor left = saved_a ? s.unpack(saved_a) : Tensor{}, right = saved_b ? s.unpack(saved_b) : Tensor{};
@@ -150,11 +159,11 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
         if (m == 1 && !s.habits().keeps_blas_workspace)
           s.launch({Operation::Matmul, {1}}, {swapped(left, 1, 2), g.front(), Tensor{}, Tensor{}}, {made[1]});
         else
-          gemm(s, swapped(left, 1, 2), g.front(), {}, made[1], HostThread::Autograd);
+          gemm(s, swapped(left, 1, 2), g.front(), {}, made[1]);
       }
       if (saved_b) {
         made[0] = s.empty({batch, m, k}, dtype, "bmm_gradient");
-        gemm(s, g.front(), swapped(right, 1, 2), {}, made[0], HostThread::Autograd);
+        gemm(s, g.front(), swapped(right, 1, 2), {}, made[0]);
       }
       return made;
     };
@@ -163,20 +172,16 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-void mm_into(Session& s, const Tensor& a, const Tensor& b, const Tensor& out) {
-  gemm(s, a, b, {}, out, HostThread::Main);
-}
+void mm_into(Session& s, const Tensor& a, const Tensor& b, const Tensor& out) { gemm(s, a, b, {}, out); }
 
-void add_mm_into(Session& s, const Tensor& a, const Tensor& b, const Tensor& out) {
-  gemm(s, a, b, {}, out, HostThread::Main, 1, out);
-}
+void add_mm_into(Session& s, const Tensor& a, const Tensor& b, const Tensor& out) { gemm(s, a, b, {}, out, 1, out); }
 
 Tensor addmm(Session& s, const Tensor& x, const Tensor& a, const Tensor& b, double beta, double alpha) {
   const Tensor out = s.empty({a.size(0), b.size(1)}, x.dtype, "addmm");
   // The product's kernel multiplies x, too.
   const Tensor scaled = s.in_registers(x.sizes, x.strides, x.dtype, "scaled");
   s.launch({Operation::Scale, {beta}}, {x}, {scaled});
-  gemm(s, a, b, {}, out, HostThread::Main, alpha, scaled);
+  gemm(s, a, b, {}, out, alpha, scaled);
   return out;
 }
 

@@ -134,6 +134,7 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
     settings.optimizer = OptimizerKernels::ForLoop;
   if (runtime.id != RuntimeId::DeepSpeed) read_fused_modules(switches, settings);
   settings.fake_tensors = switches.boolean("fake_tensor_mode").value_or(false);
+  settings.cudnn_attention = switches.boolean("enable_cudnn_sdp").value_or(true);
   return settings;
 }
 

@@ -420,6 +420,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
                {"amsgrad", eager.amsgrad},
                {"keep_outputs", eager.keeps_outputs},
                {"fake_tensor_mode", eager.fake_tensors}};
+  if (!eager.cudnn_attention) json["enable_cudnn_sdp"] = false;
   const SmallOptimizerSettings& small = eager.small_optimizer;
   if (small.torch_adafactor) json["adafactor"] = word(adafactor_names, true);
   if (small.first_moment) json["beta1"] = 0.9;  // what it is changes nothing

@@ -45,21 +45,36 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
     list.push_back("attention: transformers' own (\"eager\"), which stores its scores");
     return;
   }
-  if (habits.titan && s.train.attention == AttentionKernel::Fused) {
-    list.push_back(
-        "attention: cuDNN's, which torchtitan asks for first; its scratch space is not known: FlashAttention's stands "
-        "for it");
-    return;
-  }
   const bool dispatched = s.train.attention == AttentionKernel::Fused;
-  if (dispatched && s.train.packed > 0 && !caches_keys(s, habits)) {
+  if (habits.titan && dispatched && s.layout.context > 1) {
     list.push_back(
-        "attention: the memory-efficient kernel, with a bias of all tokens by all tokens in each layer: "
-        "scaled_dot_product_attention is told of packed sequences by a mask");
+        "attention: cuDNN's, which torchtitan asks for first; what it works in between context-parallel ranks is not "
+        "known: FlashAttention's stands for it");
     return;
   }
-  if (dispatched && s.train.precision == DType::FP32) {
-    list.push_back("attention: the memory-efficient kernel, which scaled_dot_product_attention takes in fp32");
+  const bool half = s.train.precision != DType::FP32;
+  const bool cudnn =
+      dispatched && half && habits.torch.cudnn_attention && s.model.head_dim <= habits.torch.widest_cudnn_head;
+  const std::string kernel = cudnn ? "cuDNN's kernel" : "the memory-efficient kernel";
+  if (dispatched && s.train.packed > 0 && !caches_keys(s, habits)) {
+    list.push_back("attention: " + kernel +
+                   ", with a bias of all tokens by all tokens in each layer: scaled_dot_product_attention is told of "
+                   "packed sequences by a mask");
+    return;
+  }
+  if (cudnn) {
+    list.push_back(fmt::format(
+        "attention: cuDNN's kernel, which {} first{}; what it works in was measured on an H100 with cuDNN 9.19",
+        habits.titan ? "torchtitan asks for" : "scaled_dot_product_attention asks for on this device",
+        habits.titan ? "" : " (torch.backends.cuda.enable_cudnn_sdp)"));
+    return;
+  }
+  if (dispatched && !half) {
+    const bool shared =
+        s.model.heads != s.model.kv_heads && !habits.repeats_keys && !habits.torch.efficient_shares_keys;
+    list.push_back(shared ? "attention: products, and all scores, which scaled_dot_product_attention is left with in "
+                            "fp32 where heads share keys (PyTorch before 2.14)"
+                          : "attention: the memory-efficient kernel, which scaled_dot_product_attention takes in fp32");
     return;
   }
   list.push_back(
@@ -67,12 +82,6 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
       "query gradients in fp32");
   if (dispatched && s.model.sliding_window > 0 && s.train.sequence_length >= s.model.sliding_window)
     list.push_back("layers with a sliding window within the sequence: a mask, and the memory-efficient kernel");
-  // sdp_utils.cpp check_prefer_cudnn_attention.
-  const std::int32_t capability = s.cluster.device.compute_capability;
-  if (dispatched && (capability == 90 || capability == 100))
-    list.push_back(
-        "cuDNN's attention, which recent PyTorch prefers on this device, is not known: FlashAttention's scratch space "
-        "stands for its own");
 }
 
 // Whose an optimizer is, where it is not torch.optim's AdamW or SGD, and what it keeps.

@@ -254,6 +254,7 @@ Scenario scenario_of(const Json& recording) {
     if (config.contains(key)) s.train.attention_dropout = config[key].get<double>();
   s.runtime.eager.keeps_outputs = text_of(settings, "outputs") == "kept";
   s.runtime.eager.fake_tensors = true;
+  s.runtime.eager.cudnn_attention = false;  // which a device that does nothing has not
   if (const std::string ddp = text_of(settings, "ddp"); !ddp.empty()) {
     s.layout.data = 2;  // the recorder's process group is a fake of any size
     s.runtime.eager.gradients_view_buckets = ddp == "views";
@@ -450,6 +451,32 @@ std::vector<Recording> optimizer_recordings() { return recordings_in("optimizers
 std::vector<Recording> fused_recordings() { return recordings_in("fused"); }
 std::vector<Recording> packed_recordings() { return recordings_in("packed"); }
 std::vector<Recording> adapted_recordings() { return recordings_in("adapted"); }
+
+std::vector<Recording> gpu_plain_runs() {
+  const Json all = Json::parse(std::ifstream(root / "tests/golden/gpu_recordings/plain_runs.json"));
+  const Json& versions = all.at("provenance").at("versions");
+  const auto version = [&](const char* of) {  // "2.11.0+cu130"
+    const std::string text = versions.at(of).get<std::string>();
+    return *parse_version(text.substr(0, text.find('+')));
+  };
+  std::vector<Recording> found;
+  for (const Json& run : all.at("runs")) {
+    Recording& its = found.emplace_back();
+    its.name = run.at("name").get<std::string>();
+    its.scenario = scenario_of(run);
+    its.scenario.cluster = read_cluster(root / "scenarios/clusters/h200-sxm-141g.toml");
+    its.scenario.runtime.versions.torch = version("torch");
+    its.scenario.runtime.eager.cudnn_attention = true;
+    its.scenario.runtime.versions.transformers = version("transformers");
+    its.plain = plain_run(run.at("steps"));
+    for (const Json& step : run.at("steps"))
+      its.requested.emplace_back(step.at("peak").at("requested").get<std::int64_t>());
+    // Ids, labels and a mask come from a collator; where there is none, labels are the ids, and there is no mask.
+    if (text_of(run.at("settings"), "batches") != "collated")
+      its.not_made = 2 * its.scenario.train.micro_batch * its.scenario.train.sequence_length * size_of(DType::INT64);
+  }
+  return found;
+}
 
 std::vector<Recording> sharded_recordings() { return sharded_in("sharded/recordings", scenario_of); }
 std::vector<Recording> flat_recordings() { return sharded_in("flat/recordings", scenario_of); }

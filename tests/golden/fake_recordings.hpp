@@ -51,11 +51,12 @@ struct Recording {
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
   std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
   PlainRun plain;
-  Rank rank{0};                              ///< that was recorded
-  std::vector<Bytes> requested;              ///< of a sharded one: by step, the most that tensors took, not rounded
-  HostPeaks host = {};                       ///< of one with tensors on the host
-  std::vector<HostPeaks> host_by_step = {};  ///< the same, of what tensors ask for; construction first
+  Rank rank{0};                                    ///< that was recorded
+  std::vector<Bytes> requested;                    ///< by step, the most that tensors took, not rounded; of few
+  HostPeaks host = {};                             ///< of one with tensors on the host
+  std::vector<HostPeaks> host_by_step = {};        ///< the same, of what tensors ask for; construction first
   std::map<std::string, Bytes> live_at_peak = {};  ///< of a sharded one: what was live when most was, by what made it
+  Bytes not_made = {};                             ///< tensors of a batch that the recorder went without
 };
 
 /// Every recording under tests/golden/fake_tensor/recordings, by name.
@@ -68,6 +69,8 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> fused_recordings();
 /// Those under tests/golden/fake_tensor/packed: several sequences in one row (tests/ground_truth/packed.py).
 [[nodiscard]] std::vector<Recording> packed_recordings();
+/// tests/golden/gpu_recordings/plain_runs.json: plain runs of the first two on a GPU (record_gpu.py plain_runs).
+[[nodiscard]] std::vector<Recording> gpu_plain_runs();
 /// Of models that PEFT adapts.
 [[nodiscard]] std::vector<Recording> adapted_recordings();
 

@@ -50,17 +50,19 @@ const std::vector<Switch> of_pytorch{{"foreach"},
                                      {"decoupled_weight_decay"},
                                      {"amsgrad"},
                                      {"keep_outputs"},
-                                     {"fake_tensor_mode"}};
+                                     {"fake_tensor_mode"},
+                                     {"enable_cudnn_sdp"}};
 
-constexpr std::uint32_t spaces_of_each = 6, switches_in_each = 2;
+constexpr std::uint32_t switches_in_each = 2, spaces_of_megatron = 6, spaces_of_pytorch = 7;
 
 // Seeds from 0: those of Megatron first.
-bool is_megatron(std::uint32_t seed) { return seed < spaces_of_each; }
+bool is_megatron(std::uint32_t seed) { return seed < spaces_of_megatron; }
 
 std::vector<Switch> switches_of(std::uint32_t seed) {
   const std::vector<Switch>& all = is_megatron(seed) ? of_megatron : of_pytorch;
   std::vector<Switch> its;
-  for (std::size_t i = seed % spaces_of_each * switches_in_each; i < all.size() && its.size() < switches_in_each; ++i)
+  const std::uint32_t space = is_megatron(seed) ? seed : seed - spaces_of_megatron;
+  for (std::size_t i = space * switches_in_each; i < all.size() && its.size() < switches_in_each; ++i)
     its.push_back(all[i]);
   return its;
 }
@@ -72,16 +74,16 @@ SmallSpace switch_space(std::uint32_t seed) {
       "model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 2\n"
       "model_override.num_hidden_layers = {}\nruntime.name = \"{}\"\n",
       gelu ? "gpt2-xl" : "qwen2.5-7b",
-      gelu                         ? 6
-      : seed + 1 == spaces_of_each ? 4
-                                   : 2,
+      gelu                             ? 6
+      : seed + 1 == spaces_of_megatron ? 4
+                                       : 2,
       is_megatron(seed) ? "megatron" : "pytorch");
   space.train = "sequence_length = 512\nglobal_batch = 8\nhidden_dropout = 0.1\n";
   for (const Switch& each : switches_of(seed)) space.axes.push_back({"runtime.switches." + each.key, each.values});
   space.axes.push_back({"train.micro_batch", {"1", "2"}});
   space.axes.push_back({"train.recompute", {"\"none\"", "\"full\""}});
   if (!is_megatron(seed)) return space;
-  if (seed + 1 == spaces_of_each) {
+  if (seed + 1 == spaces_of_megatron) {
     space.axes.push_back({"layout.pipeline", {"2"}});
     space.axes.push_back({"layout.chunks", {"2"}});
   } else {
@@ -112,7 +114,7 @@ TEST_P(SwitchSpaces, FindTheWinnerAndTheFrontThatBruteForceFinds) {
     for (const std::string& value : each.values)
       EXPECT_TRUE(seen.contains({"runtime.switches." + each.key, value})) << each.key << " = " << value;
 }
-INSTANTIATE_TEST_SUITE_P(Plan, SwitchSpaces, testing::Range(0U, 2 * spaces_of_each, seed_step));
+INSTANTIATE_TEST_SUITE_P(Plan, SwitchSpaces, testing::Range(0U, spaces_of_megatron + spaces_of_pytorch, seed_step));
 
 TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
   const auto asked = [](auto read) {
@@ -136,18 +138,18 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     for (const std::string_view flag : module_offload_switches) names.erase(std::string(flag));
     return names;
   };
-  const auto searched = [](std::uint32_t first) {
+  const auto searched = [](std::uint32_t first, std::uint32_t count) {
     std::set<std::string, std::less<>> names;
-    for (std::uint32_t seed = first; seed < first + spaces_of_each; ++seed)
+    for (std::uint32_t seed = first; seed < first + count; ++seed)
       for (const Switch& each : switches_of(seed)) names.insert(each.key);
     return names;
   };
-  EXPECT_EQ(searched(0), asked([](TomlReader& reader) {
+  EXPECT_EQ(searched(0, spaces_of_megatron), asked([](TomlReader& reader) {
               RuntimeChoice choice;
               read_own_switches(reader, choice);
               (void)read_chunk_group(reader);
             }));
-  EXPECT_EQ(searched(spaces_of_each),
+  EXPECT_EQ(searched(spaces_of_megatron, spaces_of_pytorch),
             asked([](TomlReader& reader) { (void)read_pytorch_switches(reader, runtime_kind("pytorch"), {}); }));
 }
 

@@ -25,14 +25,16 @@ struct Asked {
   std::string model = "llama-2-7b", override_keys = "num_hidden_layers = 2\nvocab_size = 4096";
   std::string train{}, switches{};
   int gpus = 1, global_batch = 2, micro_batch = 2, sequence = 512;
+  std::string cluster = "a100-sxm-80g", torch{};
 };
 
 std::string text_of(const Asked& a) {
   return fmt::format(
-      "model = \"models/{}.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = {}\n[model_override]\n{}\n"
-      "[train]\nsequence_length = {}\nmicro_batch = {}\nglobal_batch = {}\n{}\n[runtime]\nname = \"pytorch\"\n"
+      "model = \"models/{}.json\"\ncluster = \"clusters/{}.toml\"\ngpus = {}\n[model_override]\n{}\n"
+      "[train]\nsequence_length = {}\nmicro_batch = {}\nglobal_batch = {}\n{}\n[runtime]\nname = \"pytorch\"\n{}"
       "[runtime.switches]\n{}\n",
-      a.model, a.gpus, a.override_keys, a.sequence, a.micro_batch, a.global_batch, a.train, a.switches);
+      a.model, a.cluster, a.gpus, a.override_keys, a.sequence, a.micro_batch, a.global_batch, a.train,
+      a.torch.empty() ? "" : fmt::format("versions = {{ torch = \"{}\" }}\n", a.torch), a.switches);
 }
 
 Scenario parsed(const Asked& a) {
@@ -262,6 +264,62 @@ TEST(PyTorch, AttentionInFp32TakesTheMemoryEfficientKernelsOwnSpace) {
   EXPECT_EQ(of("attention_workspace", 1), 2622720);
   EXPECT_EQ(of("attention_lse", 1), 17408);
   EXPECT_EQ(of("delta_product", 1), 515 * 8 * 128 * 4);
+}
+
+// The one layer of tests/golden/gpu_recordings/plain.pickle.gz, whose attention has 16 heads of 128 that share 4 keys.
+Asked attention_of_recording(const std::string& cluster, const std::string& torch, const std::string& switches = {}) {
+  return {.override_keys =
+              "num_hidden_layers = 1\nvocab_size = 1024\nhidden_size = 2048\n"
+              "num_attention_heads = 16\nnum_key_value_heads = 4\nintermediate_size = 5632",
+          .train = pure,
+          .switches = no_cache + "\n" + switches,
+          .sequence = 2048,
+          .cluster = cluster,
+          .torch = torch};
+}
+
+TEST(PyTorch, HopperTakesCudnnsAttentionAndWhatItWorksIn) {
+  const auto works_in = [](const Asked& asked) {
+    return allocated(program_of(asked), 1,
+                     [](const std::string& label, Category) { return label.ends_with("attention_workspace"); });
+  };
+  // As the H100 was asked for: 256 bytes forward, 67371264 backward.
+  EXPECT_EQ(works_in(attention_of_recording("h100-sxm-80g", "2.11")), 256 + 67371264);
+  EXPECT_EQ(works_in(attention_of_recording("h100-sxm-80g", "2.9")), 0);
+  EXPECT_EQ(works_in(attention_of_recording("h100-sxm-80g", "2.11", "enable_cudnn_sdp = false")), 0);
+  EXPECT_EQ(works_in(attention_of_recording("a100-sxm-80g", "2.11")), 0);
+}
+
+TEST(PyTorch, SharedKeysInFp32LeaveProductsBefore2_14) {
+  const auto scores = [](const std::string& torch) {
+    Asked asked = attention_of_recording("h100-sxm-80g", torch);
+    asked.train = "precision = \"fp32\"";
+    return allocated(program_of(asked), 1,
+                     [](const std::string& label, Category) { return label.ends_with("softmax_masked"); });
+  };
+  EXPECT_EQ(scores("2.11"), 2 * 16 * 2048 * 2048);
+  EXPECT_EQ(scores("2.14"), 0);
+}
+
+TEST(PyTorch, ProductsWithABiasAreCublasLts) {
+  const auto works_in = [](const std::string& torch, const std::string& recompute) {
+    const Program program = program_of({.model = "qwen2.5-7b",
+                                        .override_keys = "num_hidden_layers = 1\nvocab_size = 1024\nhidden_size = 512\n"
+                                                         "num_attention_heads = 4\nnum_key_value_heads = 4\n"
+                                                         "intermediate_size = 1024",
+                                        .train = pure + recompute,
+                                        .switches = no_cache,
+                                        .torch = torch});
+    return allocated(program, 1, [](const std::string& label, Category) {
+      return label.ends_with("workspace.cublas") || label.starts_with("workspace.cublas_lt");
+    });
+  };
+  constexpr std::int64_t mib = 1 << 20;
+  const std::string full = "\nrecompute = \"full\"";
+  EXPECT_EQ(works_in("2.8", ""), 3 * mib);     // anew: queries, keys, values
+  EXPECT_EQ(works_in("2.11", ""), mib);        // kept, by the thread that runs them
+  EXPECT_EQ(works_in("2.11", full), 2 * mib);  // and by the one that runs them again
+  EXPECT_EQ(works_in("2.12", full), 0);        // cuBLAS's own
 }
 
 TEST(PyTorch, FlashAttentionSplitsKeysWhereTheDeviceIsNotFull) {

@@ -280,7 +280,9 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& part, const Tensor& 
   } else {
     query = heads_first(query), key = heads_first(key), value = heads_first(value);
   }
+  const bool flash = train_.attention == AttentionKernel::Flash && query.dtype != DType::FP32;
   Tensor output = context_.ranks > 1 ? ring_attention(s_, context_, query, key, value)
+                  : flash            ? flash_attention(s_, query, key, value, 0)
                                      : scaled_dot_product_attention(s_, query, key, value, {}, 0);
   output = contiguous(s_, transpose(s_, output, 1, 2));
   output = view(s_, output, {batch, sequence, output.elements() / (batch * sequence)});

@@ -103,6 +103,23 @@ TEST(DataFlowOfJobs, IsExplainedUnderEachOptimizer) {
     }
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfEachKernelOfAttention) {
+  for (const char* cluster : {"a100-sxm-80g", "h100-sxm-80g"})
+    for (const char* torch : {"2.9", "2.11", "2.14", "2.15"})
+      for (const char* precision : {"fp32", "bf16"})
+        for (const char* dropout : {"0.0", "0.1"}) {
+          const std::string text = fmt::format(
+              "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/{}.toml\"\ngpus = 1\n"
+              "[model_override]\nnum_hidden_layers = 2\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
+              "precision = \"{}\"\nattention_dropout = {}\n[runtime]\nname = \"pytorch\"\n"
+              "versions = {{ torch = \"{}\" }}\n",
+              cluster, precision, dropout, torch);
+          const Scenario scenario =
+              parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+          EXPECT_EQ(unexplained(scenario), "") << text;
+        }
+}
+
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
   for (const char* keys : {"recompute = \"none\"", "recompute = \"full\"", "recompute = \"selective\"",
                            "[layout]\nexpert = 2", "recompute = \"full\"\n[layout]\nexpert = 4"}) {

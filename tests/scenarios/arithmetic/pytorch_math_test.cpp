@@ -83,7 +83,8 @@ INSTANTIATE_TEST_SUITE_P(Passes, PyTorchArithmetic,
                                          TorchCase{"fake_tensors", 2, "", "fake_tensor_mode = true"},
                                          TorchCase{.name = "versions",
                                                    .gpus = 2,
-                                                   .versions = "{ torch = \"2.4\", transformers = \"4.48\" }"}),
+                                                   .versions = "{ torch = \"2.4\", transformers = \"4.48\" }"},
+                                         TorchCase{.name = "latest", .gpus = 2, .versions = "{ torch = \"2.15\" }"}),
                          [](const auto& test) { return test.param.name; });
 
 const std::string pure = "master_dtype = \"bf16\"";
@@ -97,6 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
                     TorchCase{"pure", 2, pure, "", "llama-3.1-8b", grouped, "bf16"},
                     TorchCase{"pure_flash", 2, pure + "\n" + flash, "", "llama-3.1-8b", grouped, "bf16"},
                     TorchCase{"pure_sgd", 2, pure + "\noptimizer = \"sgd\"", "", "llama-3.1-8b", grouped, "bf16"},
+                    TorchCase{"pure_masked", 2, pure, "", "mistral-7b-v0.1", grouped + "\nsliding_window = 5", "bf16"},
                     TorchCase{"autocast_gpt2", 2, scores, "", "gpt2", gpt2, "bf16"},
                     TorchCase{"autocast_gemma3", 2, "", "", "gemma-3-1b", grouped + "\nsliding_window = 5", "bf16"}),
     [](const auto& test) { return test.param.name; });
