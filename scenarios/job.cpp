@@ -88,6 +88,10 @@ AllocatorOptions without_limit(AllocatorOptions options) {
 AllocatorOptions allocator_options_of(const Scenario& scenario) {
   AllocatorOptions options = parse_allocator_conf(scenario.runtime.allocator).options;
   options.device_memory = scenario.cluster.device.capacity;
+  // Of free blocks of one size the lowest is taken, since 2.13 that of the oldest segment (CUDACachingAllocator.cpp
+  // BlockComparatorSizeCounterAddress, pytorch#183591), as if addresses rose.
+  options.address_order =
+      scenario.runtime.versions.torch < Version{2, 12} ? AddressOrder::Falling : AddressOrder::Rising;
   return options;
 }
 

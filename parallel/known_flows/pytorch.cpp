@@ -198,9 +198,15 @@ constexpr std::string_view
     loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
 
 constexpr std::string_view random_numbers =
-    "without dropout, too, the memory-efficient kernel gives tensors that would say where its random numbers begin, "
-    "and "
-    "saves them (aten/src/ATen/native/transformers/cuda/attention.cu, derivatives.yaml)";
+    "without dropout, too, the memory-efficient kernel and cuDNN's give tensors that would say where their random "
+    "numbers begin, and save them (aten/src/ATen/native/transformers/cuda/attention.cu, derivatives.yaml)";
+
+constexpr std::string_view
+    made_for_masks =
+        "numbers of sequences, heads, queries and keys are made for any mask, and live until it is there "
+        "(transformers masking_utils.py)",
+    mask_of_all = "a variable of the model's forward function (transformers modeling_*.py causal_mask_mapping)",
+    cached_window = "the cache that layers hand on lives until the loss is there (transformers cache_utils.py)";
 
 constexpr std::string_view
     beyond_groups =
@@ -235,6 +241,10 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*.attention.attention", "forward layers.*", "optimizer_step zero_grad", held_by_context},
     {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Kept, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
+    {Unread, "mask_places", "forward *", "forward *", made_for_masks},
+    {Kept, "mask_places", "forward *", "forward *", made_for_masks},
+    {Kept, "mask", "forward layers.*", "forward norm", mask_of_all},
+    {Kept, "layers.*.attention.cache_window", "forward layers.*", "forward loss", cached_window},
     {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "forward layers.*", ring_seeds},
     {Unread, "layers.*.attention.all_gather", "*", "*", ring_gathers},
     {Unread, "layers.*.attention.keys_and_values", "*", "*", ring_gathers},

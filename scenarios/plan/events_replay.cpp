@@ -55,7 +55,7 @@ class EventsReplayer {
  public:
   EventsReplayer(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, MayStop may_stop,
                  BorrowedFrees borrowed)
-      : allocator_(DeviceMemory(capacity), options, {}, Counted::Memory),
+      : allocator_(DeviceMemory(capacity, options.address_order), options, {}, Counted::Memory),
         defers_(borrowed == BorrowedFrees::AtNextSync),
         repeats_(!defers_ && !options.collects_garbage()),
         prices_(prices),

@@ -19,6 +19,9 @@ enum class PoolKind : std::uint8_t { Small, Large };
 /// (0, 0) for the default pools; CUDA graphs and torch.cuda.MemPool have others.
 using MempoolId = std::pair<std::int64_t, std::int64_t>;
 
+/// Whether a segment lies above or below those that came before.
+enum class AddressOrder : std::uint8_t { Rising, Falling };
+
 /// What PYTORCH_CUDA_ALLOC_CONF can change, and the constants it cannot.
 /// Names and values: c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h, PyTorch 2.1 to 2.11.
 struct AllocatorOptions {
@@ -45,6 +48,10 @@ struct AllocatorOptions {
   /// What cudaMemGetInfo calls total. Matters for a fraction of it, and for the address space that an expandable
   /// segment reserves. The default is more than any device has.
   Bytes device_memory{1LL << 40};
+
+  /// Of segments: where the lowest of free blocks of one size is taken, CUDA's driver decides, which goes down. Rising
+  /// addresses stand for a choice by age.
+  AddressOrder address_order = AddressOrder::Rising;
 
   static constexpr Bytes min_block{512};             ///< kMinBlockSize: every block is a multiple of it
   static constexpr Bytes small_limit{1 << 20};       ///< kSmallSize: largest block of the small pool

@@ -4,14 +4,16 @@
 #include <optional>
 
 #include "sim/base/units.hpp"
+#include "sim/memory/driver_addresses.hpp"
 #include "sim/memory/segment_source.hpp"
 
 namespace tidemark::sim {
 
-/// A device's memory as the allocator sees it: invented addresses, as many as drivers leave over.
+/// A device's memory as the allocator sees it: what drivers leave over, where they would have it.
 class DeviceMemory {
  public:
-  explicit DeviceMemory(Bytes capacity) : free_(capacity) {}
+  explicit DeviceMemory(Bytes capacity, AddressOrder order = AddressOrder::Rising)
+      : free_(capacity), addresses_(order) {}
 
   std::optional<Address> allocate(Bytes size, StreamId stream) {
     if (!take(size)) return std::nullopt;
@@ -27,11 +29,8 @@ class DeviceMemory {
     return addresses_.reserve(size, page, stream);
   }
   void unreserve(Address address, Bytes size) { addresses_.unreserve(address, size); }
-  bool map(Address address, Bytes size) { return take(size) && addresses_.map(address, size); }
-  void unmap(Address address, Bytes size) {
-    give_back(size);
-    addresses_.unmap(address, size);
-  }
+  bool map(Address, Bytes size) { return take(size); }
+  void unmap(Address, Bytes size) { give_back(size); }
 
   /// For good. False: there is not so much.
   [[nodiscard]] bool take_for_driver(Bytes size) { return take(size); }
@@ -52,7 +51,7 @@ class DeviceMemory {
 
   Bytes free_;
   std::int64_t changes_ = 0;
-  InventedAddresses addresses_;
+  DriverAddresses addresses_;
 };
 
 static_assert(ExpandableSegmentSource<DeviceMemory>);

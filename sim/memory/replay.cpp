@@ -23,7 +23,8 @@ class Replayer {
       : prices_(prices),
         defers_(options.borrowed != ReplayOptions{}.borrowed),
         defers_pinned_(options.borrowed == BorrowedReturn{BorrowedFrees::AtNextSync}),
-        allocator_(LoggedSegments(DeviceMemory(options.capacity)), options.allocator, {}, Counted::Memory),
+        allocator_(LoggedSegments(DeviceMemory(options.capacity, options.allocator.address_order)), options.allocator,
+                   {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
     if (const auto* by_clock = std::get_if<ByClock>(&options.borrowed)) clock_.emplace(*by_clock->times);
     record_.peak_allocated_by_step.push_back({});

@@ -68,13 +68,14 @@ TEST_F(PlainRunsOnAGpu, AskForAsMuchToTheByte) {
   for (const std::int64_t off : all().tensors) EXPECT_TRUE(off == 0 || off == 4) << off << '\n' << all().rows;
 }
 
-// Which of several free blocks of one size is taken depends on their addresses, and those on the driver.
+// Which of several free blocks of one size is taken depends on their addresses, and those on all that the driver has
+// there.
 TEST_F(PlainRunsOnAGpu, AllocateAndReserveAsMuch) {
   const auto blocks = errors(all().allocated), segments = errors(all().reserved);
   EXPECT_EQ(blocks.median, 0) << all().rows;
-  EXPECT_LE(blocks.worst, 0.0042) << all().rows;
+  EXPECT_LE(blocks.worst, 0.0080) << all().rows;
   EXPECT_EQ(segments.median, 0) << all().rows;
-  EXPECT_LE(segments.worst, 0.0686) << all().rows;
+  EXPECT_LE(segments.worst, 0.0569) << all().rows;
 }
 
 }  // namespace

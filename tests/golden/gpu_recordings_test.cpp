@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/recordings/snapshot_replay.hpp"
 #include "tests/namespace.hpp"
+#include "topology/nccl_memory.hpp"
 
 // What PyTorch's caching allocator did on a GPU (tests/ground_truth/record_gpu.py): ours does the same.
 
@@ -46,8 +48,34 @@ TEST_P(TrainingOnAGpu, AsksAnAllocatorThatDoesTheSame) {
   EXPECT_EQ(replayed.report.reserved.count(), phases.back().at("reserved").get<std::int64_t>());
 }
 
+// The context, and what code was loaded: all that the device held besides the allocator's segments.
+TEST_P(TrainingOnAGpu, LeavesToTheDriverWhatTheClusterSays) {
+  const Device device = read_cluster(TIDEMARK_SOURCE_DIR "/scenarios/clusters/h100-sxm-80g.toml").device;
+  const nlohmann::json phases = nlohmann::json::parse(std::ifstream(recordings / (GetParam() + ".json"))).at("phases");
+  const nlohmann::json& last = phases.back();
+  const std::int64_t driver = last.at("device_taken").get<std::int64_t>() - last.at("reserved").get<std::int64_t>();
+  EXPECT_GE(driver, (device.context.low + device.modules.low).count());
+  EXPECT_LE(driver, (device.context.high + device.modules.high).count());
+  // Sharding takes kernels of its own.
+  EXPECT_NEAR(static_cast<double>(driver), static_cast<double>((device.context.bytes + device.modules.bytes).count()),
+              0.1 * static_cast<double>(driver));
+}
+
 INSTANTIATE_TEST_SUITE_P(H100, TrainingOnAGpu, testing::ValuesIn(trainings()),
                          [](const auto& instance) { return instance.param; });
+
+// A second communicator of one rank: structures only. The formula's 388 MiB, and a granule of 2 MiB.
+TEST(LadderOfAnH100, HasACommunicatorAsLargeAsItsFormula) {
+  const nlohmann::json rungs = nlohmann::json::parse(std::ifstream(recordings / "ladder.json")).at("rungs");
+  const auto second =
+      std::ranges::find_if(rungs, [](const nlohmann::json& rung) { return rung.at("rung") == "second_communicator"; });
+  ASSERT_NE(second, rungs.end());
+  const Cluster h100 = read_cluster(TIDEMARK_SOURCE_DIR "/scenarios/clusters/h100-sxm-80g.toml");
+  const CommunicatorUse alone{.ranks = 1, .local = 1, .nodes = 1};
+  const Bytes off =
+      Bytes{second->at("overhead_added").get<std::int64_t>()} - communicator_memory(h100, {}, alone).bytes;
+  EXPECT_EQ(off, Bytes{2 << 20});
+}
 
 }  // namespace
 }  // namespace tidemark::tests

@@ -168,7 +168,7 @@ TEST(ClusterReader, TheShippedHopperAndBlackwell) {
   const Cluster h100 = read_cluster(TIDEMARK_SOURCE_DIR "/scenarios/clusters/h100-sxm-80g.toml");
   EXPECT_EQ(h100.device.compute_capability, 90);
   EXPECT_EQ(h100.device.capacity, 84929347584_B);
-  EXPECT_EQ(h100.device.context.bytes, 532_MiB);
+  EXPECT_EQ(h100.device.context.bytes, 523_MiB);
   EXPECT_EQ(h100.node, (Node{8, NodeLink::NvSwitch, 8, true, 450_GBps, 600_ns, 2, 50_GBps, 8'400_ns, 2'800_ns}));
 
   const Cluster b200 = read_cluster(TIDEMARK_SOURCE_DIR "/scenarios/clusters/b200-sxm-180g.toml");

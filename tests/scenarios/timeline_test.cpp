@@ -138,7 +138,8 @@ TEST(Timeline, MemoryIsThatOfTheRanksOwnReplayAtEveryEvent) {
   for (const Rank rank : {Rank{0}, Rank{2}, last_rank}) {
     const Program program = lower_role(job().lowering(), job().role_of(rank));
     std::map<std::size_t, MemorySample> samples;  // by op
-    for (const MemorySample& s : memory_timeline(program, job().prices.of(rank))) samples.emplace(s.at.op, s);
+    for (const MemorySample& s : memory_timeline(program, job().prices.of(rank), allocator_options_of(job().scenario)))
+      samples.emplace(s.at.op, s);
     MemorySample now;
     std::size_t expected = 0, next = 0;
     for (const Op& op : program.ops)

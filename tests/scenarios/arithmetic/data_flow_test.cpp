@@ -107,17 +107,18 @@ TEST(DataFlowOfJobs, IsExplainedOfEachKernelOfAttention) {
   for (const char* cluster : {"a100-sxm-80g", "h100-sxm-80g"})
     for (const char* torch : {"2.9", "2.11", "2.14", "2.15"})
       for (const char* precision : {"fp32", "bf16"})
-        for (const char* dropout : {"0.0", "0.1"}) {
-          const std::string text = fmt::format(
-              "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/{}.toml\"\ngpus = 1\n"
-              "[model_override]\nnum_hidden_layers = 2\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
-              "precision = \"{}\"\nattention_dropout = {}\n[runtime]\nname = \"pytorch\"\n"
-              "versions = {{ torch = \"{}\" }}\n",
-              cluster, precision, dropout, torch);
-          const Scenario scenario =
-              parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
-          EXPECT_EQ(unexplained(scenario), "") << text;
-        }
+        for (const char* dropout : {"0.0", "0.1"})
+          for (const char* window : {"8", "4096"}) {
+            const std::string text = fmt::format(
+                "model = \"models/mistral-7b-v0.1.json\"\ncluster = \"clusters/{}.toml\"\ngpus = 1\n"
+                "[model_override]\nnum_hidden_layers = 2\nsliding_window = {}\n[train]\nsequence_length = 64\n"
+                "micro_batch = 1\nprecision = \"{}\"\nattention_dropout = {}\n[runtime]\nname = \"pytorch\"\n"
+                "versions = {{ torch = \"{}\" }}\n",
+                cluster, window, precision, dropout, torch);
+            const Scenario scenario =
+                parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+            EXPECT_EQ(unexplained(scenario), "") << text;
+          }
 }
 
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
