@@ -252,6 +252,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "part_of_batch.gather", "forward load_batch", "forward load_batch", cut_sequences},
     {Kept, "part_of_batch.*", "*", "*", cut_sequences},
     {Kept, "valid_tokens.local", "forward count_tokens", "*", titan_step},
+    {Unread, "valid_tokens.global", "forward count_tokens", "optimizer_step *", titan_step},
+    {Kept, "valid_tokens.global", "forward count_tokens", "optimizer_step *", titan_step},
     {Unread, "valid_tokens.global", "forward count_tokens", "forward count_tokens", tokens_counted},
     {Kept, "loss.mul_number", "optimizer_step *", "optimizer_step *", titan_step},
     {Unread, "logged_loss.sum", "optimizer_step *", "optimizer_step *", loss_logged},

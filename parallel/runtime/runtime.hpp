@@ -253,6 +253,7 @@ struct TorchHabits {
   BlasLtWorkspace lt_workspace = BlasLtWorkspace::Shared;
   bool cudnn_attention = false;  ///< scaled_dot_product_attention asks cuDNN first
   std::int64_t widest_cudnn_head = 128;
+  bool efficient_attention = true;     ///< … and the memory-efficient kernel, before products
   bool efficient_shares_keys = true;   ///< the memory-efficient kernel takes fewer heads of keys than of queries
   bool efficient_random_state = true;  ///< … and gives tensors for what it draws also where it draws nothing
   bool deterministic = false;          ///< torch.use_deterministic_algorithms

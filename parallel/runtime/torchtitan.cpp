@@ -39,8 +39,9 @@ Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& sett
   shards.sums_gradients = titan.counts_tokens;
   runtime.eager->fully_shard = shards;
   runtime.eager->titan = titan;
-  // models/attention.py: an order of its own, which begins with cuDNN's on any device.
+  // models/attention.py: an order of its own, which begins with cuDNN's on any device, and in 0.2.2 ends with products.
   runtime.eager->torch.cudnn_attention = settings.eager.cudnn_attention;
+  runtime.eager->torch.efficient_attention = versions.torchtitan < Version{0, 2, 2};
   runtime.eager->torch.activation_memory_budget = titan.asked.memory_budget;
   return runtime;
 }

@@ -428,7 +428,8 @@ Tensor scaled_dot_product_attention(Session& s, const Tensor& query, const Tenso
   if (half && !cudnn && !mask.defined()) return flash_attention(s, query, key, value, dropout);
   const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
   if (cudnn) return cudnn_attention(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
-  if (q.size(1) != k.size(1) && !habits.efficient_shares_keys)
+  const bool shared = q.size(1) != k.size(1);
+  if (!habits.efficient_attention || (shared && !habits.efficient_shares_keys))
     return attention_by_products(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
   const Tensor bias = mask.defined() ? aligned_bias(s, mask, dtype) : Tensor{};
   return efficient_attention(s, q, k, v, bias, dropout);

@@ -64,12 +64,6 @@ void settle_rounds(Scenario& asked, ScenarioTables& tables) {
   const std::int64_t model_ranks = std::int64_t{layout.tensor} * layout.context * layout.pipeline;
   const std::int64_t data = tables.layout.has("data") ? layout.data : asked.gpus / model_ranks;
   if (data == 0 || !tables.train.sound("global_batch") || !tables.train.sound("micro_batch")) return;
-  if (data == 1)
-    tables.layout.problem(
-        "pipeline",
-        "torchtitan trains a pipeline without data-parallel ranks in fp32 (maybe_enable_amp), with an "
-        "attention that is not modelled",
-        "more gpus, for two replicas or more");
   const std::int64_t micro_batches =
       tables.train.has("global_batch") ? asked.train.global_batch / (asked.train.micro_batch * data) : 1;
   if (micro_batches == 0) return;
@@ -102,6 +96,8 @@ void refuse_unmodelled(Scenario& asked, ScenarioTables& tables) {
          "\"1f1b\", \"gpipe\" or \"interleaved\"");
   refuse("pipeline", tables.model_sound && asked.model.experts.has_value(),
          "torchtitan's experts in a pipeline are not modelled yet", "1");
+  refuse("pipeline", layout.tensor > 1 && asked.gpus == layout.tensor * layout.pipeline,
+         "a pipeline of tensors in parts without data-parallel ranks is not modelled yet", "more gpus, or tensor = 1");
   refuse("pipeline", asked.runtime.eager.fully_shard.offload.has_value(),
          "CPUOffloadPolicy in a pipeline is not modelled yet", "1, or no [offload]");
 }

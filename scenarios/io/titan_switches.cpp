@@ -235,15 +235,14 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
     settings.attention = asked.runtime.versions.torchtitan >= Version{0, 2} || blackwell ? AttentionKernel::Fused
                                                                                          : AttentionKernel::Flash;
   refuse(train, "precision", settings.precision == DType::FP16, "torchtitan scales no loss, as fp16 asks", "\"bf16\"");
-  // models/attention.py: the memory-efficient kernel is no longer asked for.
-  if (settings.precision == DType::FP32 && asked.runtime.versions.torchtitan >= Version{0, 2, 2})
-    refuse(train, "precision", true,
-           "attention by matrix products, as torchtitan 0.2.2 has it in fp32, is not modelled", "\"bf16\"");
   refuse(train, "master_dtype", settings.master_dtype != DType::FP32 && settings.master_dtype != settings.precision,
          "shards are fp32, or of the precision");
   refuse(train, "gradient_dtype", train.has("gradient_dtype") && settings.gradient_dtype != settings.master_dtype,
          "gradients of shards are kept in the shards' own precision");
   settings.gradient_dtype = settings.master_dtype;
+  // distributed/utils.py maybe_enable_amp: mixed precision of models in parts comes with fully_shard.
+  const std::int64_t parts = std::int64_t{asked.layout.tensor} * asked.layout.pipeline;
+  if (parts > 1 && asked.gpus == parts) settings.precision = settings.master_dtype;
 
   if (tables.model_sound && !is_titans(asked.model))
     tables.runtime.problem("name",

@@ -52,6 +52,11 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
         "known: FlashAttention's stands for it");
     return;
   }
+  const std::int32_t parts = s.layout.tensor * s.layout.pipeline;
+  if (habits.titan && parts > 1 && s.gpus == parts)
+    list.push_back(
+        "computed in the type of parameters: torchtitan's mixed precision of a model in parts comes with FSDP "
+        "(maybe_enable_amp)");
   const bool half = s.train.precision != DType::FP32;
   const bool cudnn =
       dispatched && half && habits.torch.cudnn_attention && s.model.head_dim <= habits.torch.widest_cudnn_head;
@@ -67,6 +72,10 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
         "attention: cuDNN's kernel, which {} first{}; what it works in was measured on an H100 with cuDNN 9.19",
         habits.titan ? "torchtitan asks for" : "scaled_dot_product_attention asks for on this device",
         habits.titan ? "" : " (torch.backends.cuda.enable_cudnn_sdp)"));
+    return;
+  }
+  if (!half && !habits.torch.efficient_attention) {
+    list.push_back("attention: products, and all scores, which torchtitan is left with in fp32");
     return;
   }
   if (dispatched && !half) {
@@ -499,8 +508,11 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   list.push_back(
       fmt::format("MFU: three forward passes{} without recomputation, causal attention counted once, over dense peak",
                   s.train.adapter ? ", two of frozen weights' products," : ""));
-  list.push_back(fmt::format("native caching allocator with {}, on increasing invented addresses",
-                             s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator));
+  const AllocatorOptions allocator = allocator_options_of(s);
+  list.push_back(fmt::format(
+      "native caching allocator with {}; segments {}",
+      s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator,
+      allocator.address_order == AddressOrder::Falling ? "lie where an H100's driver put them" : "go by age"));
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
   add_host_assumptions(job, list);
   add_rollout(s, list);

@@ -63,6 +63,11 @@ RECORDINGS = {
     "llama_tensor_2_32_full": (llama(**DEEP), {"tensor": 2, "world": 32, "batch": 4, "checkpointing": "full"}),
     "llama_tensor_4_8_whole_loss": (llama(**DEEP), {"tensor": 4, "batch": 2, "loss_parallel": False}),
     "llama_tensor_8_64": (llama(num_key_value_heads=8), {"tensor": 8, "world": 64, "checkpointing": "full"}),
+    "llama_tensor_4_4": (llama(**DEEP), {"tensor": 4, "world": 4, "batch": 2}),  # without FSDP: fp32
+    "llama_tensor_2_2_op": (llama(**DEEP), {"tensor": 2, "world": 2, "batch": 2, "checkpointing": "op"}),
+    "llama_tensor_2_2_accumulating": (llama(**DEEP), {"tensor": 2, "world": 2, "micro_batches": 3}),
+    "llama_8_fp32": (llama(**DEEP), {"precision": "fp32", "batch": 2}),
+    "llama_8_fp32_full": (llama(**DEEP), {"precision": "fp32", "batch": 2, "checkpointing": "full"}),
     "compiled_8": (llama(**DEEP), {"compile": True, "batch": 4}),
     "compiled_8_full": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "full"}),
     "compiled_8_op": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),
@@ -148,6 +153,8 @@ RECORDINGS = {
         deepseek_v3(num_hidden_layers=6, qk_rope_head_dim=32, v_head_dim=96, moe_intermediate_size=768),
         {"expert": 8, "world": 32, "rank": 17, "batch": 3, "sequence": 2048, "checkpointing": "2", **GROUPED},
     ),
+    "pipeline_2_2": (llama(**DEEP), {"pipeline": 2, "world": 2, "micro_batches": 4}),  # without FSDP: fp32
+    "pipeline_2_2_last": (llama(**DEEP), {"pipeline": 2, "world": 2, "micro_batches": 4, "rank": 1}),
     "pipeline_2_8": (llama(**DEEP), {"pipeline": 2, "micro_batches": 4}),
     "pipeline_2_8_last": (llama(**DEEP), {"pipeline": 2, "micro_batches": 4, "rank": 4}),
     "pipeline_4_8_full": (

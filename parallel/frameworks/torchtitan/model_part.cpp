@@ -106,7 +106,7 @@ ShardUnit ModelPart::experts_of(const Decoder::Part& part, AfterForward after_fo
 }
 
 Tensor ModelPart::forward(const Tensor& tokens, const Tensor& positions) {
-  // Sharded parameters are gathered in the type that is computed in.
+  // Sharded parameters are gathered in the type that is computed in; what is in parts otherwise is computed as it is.
   const bool mixed = !shards_ && input_.train.precision != input_.train.master_dtype;
   const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
   if (shards_) shards_->root_pre_forward();

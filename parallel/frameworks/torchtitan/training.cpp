@@ -1,6 +1,7 @@
 #include "parallel/frameworks/torchtitan/training.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -106,7 +107,7 @@ class Trainer {
     s_.process.at(step, -1);
     if (step > 1)
       for (const auto& its : parts_) its->zero_grad();
-    const Tensor counted = titan_.counts_tokens ? count_tokens() : Tensor{};
+    const std::array<Tensor, 2> counted = titan_.counts_tokens ? count_tokens() : std::array<Tensor, 2>{};
     std::vector<Tensor> losses;
     Tensor loss;
     if (schedule_) {
@@ -155,18 +156,20 @@ class Trainer {
     pytorch::clip_grad_norm(s_, all, ranks);
   }
 
-  // Of all micro-batches, on the host; summed over ranks, and read there.
-  Tensor count_tokens() {
+  // Of all micro-batches, on the host; summed over ranks, and read there. Where there are no others, as a float.
+  std::array<Tensor, 2> count_tokens() {
     const Session::Scope scope(s_, "valid_tokens");
     s_.mark(Phase::Forward, "count_tokens");
-    const Tensor local = s_.empty({}, DType::INT64, "local");
+    Tensor local = s_.empty({}, DType::INT64, "local");
     s_.launch(Operation::Initialize, {}, {local});
-    const Tensor global = s_.empty({}, DType::INT64, "global");
+    const bool alone = input_.layout.data * input_.layout.context == 1;
+    Tensor global = s_.empty({}, alone ? DType::FP32 : DType::INT64, "global");
     s_.launch(Operation::Copy, {local}, {global});
+    if (alone) return {std::move(local), std::move(global)};
     const CommSlot batch = rank_.context.ranks > 1 ? groups_.batch : groups_.data;
     if (batch.valid()) s_.collective(batch, CollectiveKind::AllReduce, global, global);
     s_.process.synchronize();
-    return local;
+    return {std::move(local), Tensor{}};
   }
 
   // Made on the host. Where inputs are not held, the generator that moves them holds the last ones.

@@ -135,6 +135,20 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
   }
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitanInFp32) {
+  for (const char* layout : {"tensor = 4", "pipeline = 4", "data = 4"})
+    for (const char* recompute : {"none", "full", "selective"}) {
+      const std::string text = fmt::format(
+          "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 4\n"
+          "[model_override]\nnum_hidden_layers = 4\n[layout]\n{}\n[train]\nsequence_length = 64\n"
+          "micro_batch = 1\nglobal_batch = 16\nrecompute = \"{}\"\nprecision = \"fp32\"\n[runtime]\n"
+          "name = \"torchtitan\"\nversions = {{ torch = \"2.15\", torchtitan = \"0.2.2\" }}\n",
+          layout, recompute);
+      const Scenario scenario = parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+      EXPECT_EQ(unexplained(scenario), "") << layout << ", " << recompute;
+    }
+}
+
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansPipelines) {
   for (const char* versions : {"torch = \"2.15\", torchtitan = \"0.2.2\"", "torch = \"2.11\", torchtitan = \"0.2.1\"",
                                "torch = \"2.10\", torchtitan = \"0.2\""})
