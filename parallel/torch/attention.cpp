@@ -396,8 +396,8 @@ Tensor causal_bias(Session& s, const Tensor& query, std::int64_t keys) {
   return bias_of(s, seen, query.dtype);
 }
 
-// attention.cpp _scaled_dot_product_attention_math: products, and all scores.
-Tensor attention_by_products(Session& s, const States& states, double probability) {
+// attention.cpp _scaled_dot_product_attention_math (SDPBackend.MATH): products, and all scores.
+Tensor math_attention(Session& s, const States& states, double probability) {
   const double scale = std::sqrt(1 / std::sqrt(static_cast<double>(states.q.size(-1))));
   const Tensor query = mul_number(s, states.q, scale);
   const Tensor bias = states.bias.defined() ? states.bias : causal_bias(s, states.q, states.k.size(-2));
@@ -430,7 +430,7 @@ Tensor scaled_dot_product_attention(Session& s, const Tensor& query, const Tenso
   if (cudnn) return cudnn_attention(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
   const bool shared = q.size(1) != k.size(1);
   if (!habits.efficient_attention || (shared && !habits.efficient_shares_keys))
-    return attention_by_products(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
+    return math_attention(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
   const Tensor bias = mask.defined() ? aligned_bias(s, mask, dtype) : Tensor{};
   return efficient_attention(s, q, k, v, bias, dropout);
 }

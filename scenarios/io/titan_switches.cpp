@@ -91,7 +91,15 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
   Layout& layout = asked.layout;
   ReshardPolicy& policy = asked.runtime.eager.titan.reshard;
   const bool keeps = policy == ReshardPolicy::Never;
-  if (!tables.layout.has("sharding")) {
+  const bool alone = asked.gpus == layout.tensor * layout.pipeline;  // a rank that shards over nobody
+  if (alone && layout.sharding != Sharding::None && tables.layout.has("sharding")) {
+    tables.layout.problem("sharding",
+                          fmt::format("sharding = \"{}\": torchtitan shards nothing without data-parallel ranks",
+                                      word(sharding_names, layout.sharding)),
+                          "\"none\", or more gpus");
+  } else if (alone) {
+    layout.sharding = Sharding::None;
+  } else if (!tables.layout.has("sharding")) {
     layout.sharding = keeps ? Sharding::Zero2 : Sharding::Zero3;
   } else if (layout.sharding == Sharding::Zero2 && policy == ReshardPolicy::Default) {
     policy = ReshardPolicy::Never;
@@ -241,8 +249,7 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
          "gradients of shards are kept in the shards' own precision");
   settings.gradient_dtype = settings.master_dtype;
   // distributed/utils.py maybe_enable_amp: mixed precision of models in parts comes with fully_shard.
-  const std::int64_t parts = std::int64_t{asked.layout.tensor} * asked.layout.pipeline;
-  if (parts > 1 && asked.gpus == parts) settings.precision = settings.master_dtype;
+  if (asked.layout.sharding == Sharding::None) settings.precision = settings.master_dtype;
 
   if (tables.model_sound && !is_titans(asked.model))
     tables.runtime.problem("name",

@@ -23,8 +23,8 @@ constexpr Bytes boundless{1LL << 62};
 /// Invented addresses, or their mirror image.
 class DirectedAddresses {
  public:
-  DirectedAddresses(Bytes capacity, RerunReading::Addresses direction)
-      : rising_({.capacity = capacity, .first = {lowest}}), falls_(direction == RerunReading::Addresses::Fall) {}
+  DirectedAddresses(Bytes capacity, AddressOrder direction)
+      : rising_({.capacity = capacity, .first = {lowest}}), falls_(direction == AddressOrder::Falling) {}
 
   std::optional<Address> allocate(Bytes size, StreamId stream) { return placed(rising_.allocate(size, stream), size); }
   void release(Address address, Bytes size) { rising_.release(address, size); }
@@ -188,7 +188,7 @@ class Rerun {
 };
 
 // Segments of fixed size, each beside the one before it in time.
-RerunReading::Addresses prevailing_direction(const RecordedTrace& trace) {
+AddressOrder prevailing_direction(const RecordedTrace& trace) {
   std::int64_t rises = 0;
   std::optional<Address> last;
   for (const RecordedEvent& event : trace.events) {
@@ -196,7 +196,7 @@ RerunReading::Addresses prevailing_direction(const RecordedTrace& trace) {
     if (last) rises += *last < event.address ? 1 : -1;
     last = event.address;
   }
-  return rises < 0 ? RerunReading::Addresses::Fall : RerunReading::Addresses::Rise;
+  return rises < 0 ? AddressOrder::Falling : AddressOrder::Rising;
 }
 
 std::vector<std::size_t> merged(const std::vector<std::size_t>& a, const std::vector<std::size_t>& b) {
@@ -293,13 +293,12 @@ std::vector<Fork> forks(const RerunReading& likeliest, const RecordedTrace& trac
   // Within an expandable segment, which is one for each pool and stream, blocks lie as they did.
   if (report.ties == ReplayReport::Ties::ByAddress && !conditions.options.expandable_segments)
     found.push_back({[&likeliest](RerunReading& reading) {
-                       reading.addresses = likeliest.addresses == RerunReading::Addresses::Rise
-                                               ? RerunReading::Addresses::Fall
-                                               : RerunReading::Addresses::Rise;
+                       reading.addresses =
+                           likeliest.addresses == AddressOrder::Rising ? AddressOrder::Falling : AddressOrder::Rising;
                      },
                      fmt::format("where the device puts new segments, which decides between free blocks of equal size: "
                                  "taken to {}, as most did",
-                                 likeliest.addresses == RerunReading::Addresses::Rise ? "rise" : "fall")});
+                                 likeliest.addresses == AddressOrder::Rising ? "rise" : "fall")});
   if (!report.emptied_at.empty())
     found.push_back({[&trace](RerunReading& reading) { reading.emptied_unseen = nothing_to_give_back(trace); },
                      "calls of empty_cache() that had nothing to give back, and left no trace: taken to be none",

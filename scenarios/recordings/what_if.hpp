@@ -67,7 +67,7 @@ struct RerunReading {
   /// back left no trace in the recording. Empty: nowhere.
   std::vector<bool> emptied_unseen = {};
   /// Where new segments lie. Of free blocks of equal size the lowest goes first, up to PyTorch 2.11.
-  enum class Addresses : std::uint8_t { Rise, Fall } addresses = Addresses::Rise;
+  AddressOrder addresses = AddressOrder::Rising;
   /// What becomes of a request that ran out in the recording and is served now.
   enum class LateService : std::uint8_t { FreedAtOnce, KeptToTheEnd } late_service = LateService::FreedAtOnce;
 

@@ -52,8 +52,7 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
         "known: FlashAttention's stands for it");
     return;
   }
-  const std::int32_t parts = s.layout.tensor * s.layout.pipeline;
-  if (habits.titan && parts > 1 && s.gpus == parts)
+  if (habits.titan && s.layout.replicas() == 1)
     list.push_back(
         "computed in the type of parameters: torchtitan's mixed precision of a model in parts comes with FSDP "
         "(maybe_enable_amp)");
@@ -75,13 +74,14 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
     return;
   }
   if (!half && !habits.torch.efficient_attention) {
-    list.push_back("attention: products, and all scores, which torchtitan is left with in fp32");
+    list.push_back("attention: the math kernel (products, and all scores), which torchtitan is left with in fp32");
     return;
   }
   if (dispatched && !half) {
     const bool shared =
         s.model.heads != s.model.kv_heads && !habits.repeats_keys && !habits.torch.efficient_shares_keys;
-    list.push_back(shared ? "attention: products, and all scores, which scaled_dot_product_attention is left with in "
+    list.push_back(shared ? "attention: the math kernel (products, and all scores), which scaled_dot_product_attention "
+                            "is left with in "
                             "fp32 where heads share keys (PyTorch before 2.14)"
                           : "attention: the memory-efficient kernel, which scaled_dot_product_attention takes in fp32");
     return;

@@ -162,7 +162,7 @@ class Trainer {
     s_.mark(Phase::Forward, "count_tokens");
     Tensor local = s_.empty({}, DType::INT64, "local");
     s_.launch(Operation::Initialize, {}, {local});
-    const bool alone = input_.layout.data * input_.layout.context == 1;
+    const bool alone = input_.layout.replicas() == 1;
     Tensor global = s_.empty({}, alone ? DType::FP32 : DType::INT64, "global");
     s_.launch(Operation::Copy, {local}, {global});
     if (alone) return {std::move(local), std::move(global)};
