@@ -17,8 +17,8 @@ namespace tidemark::sim {
 ///
 /// CUDA's driver goes down: a segment gets the lowest gap that has room for it, and where there is none whole units of
 /// 32 MiB below all others, whose rest is a gap. Read off seven histories of an H100 with driver 580.159.04, of whose
-/// pairs of segments of one size 98 to 99.9 % lie so (tests/golden/gpu_recordings). What the driver keeps among them
-/// for itself is not known. Rising addresses are those of InventedAddresses.
+/// pairs of segments of one size 97.9 to 99.9 % lie so (tests/golden/gpu_recordings_test.cpp). What the driver keeps
+/// among them for itself is not known. Rising addresses are those of InventedAddresses.
 class DriverAddresses {
  public:
   explicit DriverAddresses(AddressOrder order) : order_(order) {}

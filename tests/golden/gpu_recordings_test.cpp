@@ -1,14 +1,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/recordings/snapshot_replay.hpp"
+#include "sim/memory/driver_addresses.hpp"
 #include "tests/namespace.hpp"
 #include "topology/nccl_memory.hpp"
 
@@ -25,6 +28,34 @@ std::vector<std::string> trainings() {
     if (entry.path().extension() == ".gz") names.push_back(entry.path().stem().stem().string());
   std::ranges::sort(names);
   return names;
+}
+
+// Of pairs of segments of one size that were there together, the share of which the lower one is the same.
+double pairs_in_order(const RecordedTrace& trace, AddressOrder order) {
+  struct Segment {
+    Address recorded, ours;
+    Bytes size;
+  };
+  DriverAddresses driver(order);
+  std::vector<Segment> live;
+  std::int64_t pairs = 0, alike = 0;
+  for (const RecordedEvent& event : trace.events) {
+    if (event.action == TraceEvent::Action::SegmentAlloc) {
+      const Segment its{event.address, *driver.allocate(event.size, event.stream), event.size};
+      for (const Segment& other : live) {
+        if (other.size != its.size) continue;
+        ++pairs;
+        alike += (its.recorded < other.recorded) == (its.ours < other.ours) ? 1 : 0;
+      }
+      live.push_back(its);
+    } else if (event.action == TraceEvent::Action::SegmentFree) {
+      const auto gone = std::ranges::find(live, event.address, &Segment::recorded);
+      if (gone == live.end()) continue;
+      driver.release(gone->ours, gone->size);
+      live.erase(gone);
+    }
+  }
+  return static_cast<double>(alike) / static_cast<double>(pairs);
 }
 
 class TrainingOnAGpu : public testing::TestWithParam<std::string> {};
@@ -46,6 +77,15 @@ TEST_P(TrainingOnAGpu, AsksAnAllocatorThatDoesTheSame) {
   EXPECT_EQ(replayed.report.peak_reserved.count(), highest("reserved_peak"));
   EXPECT_EQ(replayed.report.peak_allocated.count(), highest("active_peak"));
   EXPECT_EQ(replayed.report.reserved.count(), phases.back().at("reserved").get<std::int64_t>());
+
+  const double falling = pairs_in_order(replayed.trace, AddressOrder::Falling),
+               rising = pairs_in_order(replayed.trace, AddressOrder::Rising);
+  std::cout << fmt::format(
+      "segments of one size: {:.1f} % of pairs lie as falling addresses have them, {:.1f} % as "
+      "rising ones\n",
+      100 * falling, 100 * rising);
+  EXPECT_GE(falling, 0.978);
+  EXPECT_LE(rising, 0.137);
 }
 
 // The context, and what code was loaded: all that the device held besides the allocator's segments.
