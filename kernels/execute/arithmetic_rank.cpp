@@ -137,6 +137,13 @@ void ArithmeticRank::must_be_numbers(const Launch& o) {
   }
 }
 
+// What runs under one mark for all layers says by what it makes which one it is of.
+std::int32_t ArithmeticRank::layer_of(const Launch& o) const {
+  const std::int32_t marked = program_.layer_of(at_.label);
+  if (marked >= 0 || program_[o.outputs].empty()) return marked;
+  return program_.layer_of(held_[program_[o.outputs].front().buffer.index()].label);
+}
+
 void ArithmeticRank::launch(const Launch& o) {
   must_be_numbers(o);
   math::Setting setting{.storage = storage_, .step = at_.step};
@@ -149,7 +156,9 @@ void ArithmeticRank::launch(const Launch& o) {
       program_, o, [&](BufferId b) { return memory(b); }, storage_);
   const Kernel& kernel = program_[o.kernel];
   if (hooks_.route)
-    setting.route = [&](std::int64_t token, std::int64_t choice) { return hooks_.route(at_, token, choice); };
+    setting.route = [&, layer = layer_of(o)](std::int64_t token, std::int64_t choice) {
+      return hooks_.route(layer, token, choice);
+    };
   try {
     calculator_.compute(kernel.operation, kernel.attributes, operands.in, operands.out, setting);
   } catch (const math::WrongIndex& error) {

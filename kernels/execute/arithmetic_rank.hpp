@@ -20,8 +20,8 @@ class ArithmeticRank;
 struct ArithmeticHooks {
   /// What `initialize` writes to an element of a tensor, here and now.
   std::function<double(const Mark& at, std::string_view tensor, std::int64_t element)> initial;
-  /// Which expert a token of this rank takes with one of its choices, here and now; none: that of the largest scores.
-  std::function<std::int64_t(const Mark& at, std::int64_t token, std::int64_t choice)> route = {};
+  /// Which expert of a layer a token of this rank takes with one of its choices; none: that of the largest scores.
+  std::function<std::int64_t(std::int32_t layer, std::int64_t token, std::int64_t choice)> route = {};
   /// Says by what key, and as which part of which whole, a launch draws what it draws at random.
   std::function<void(const ArithmeticRank& rank, const Launch& launch, math::Setting& setting)> draws;
   /// Called before each mark and, with none, at the end.
@@ -46,6 +46,7 @@ class ArithmeticRank {
   [[nodiscard]] const Program& program() const { return program_; }
   /// The label of the last allocation of a buffer.
   [[nodiscard]] std::string_view label(BufferId buffer) const;
+  [[nodiscard]] std::int32_t layer_of(const Launch& o) const;
   [[nodiscard]] const Mark& at() const { return at_; }
   /// What shows that the program cannot mean what it was written for: the first read of what nobody wrote, or of what
   /// is freed; what comes of it is none either. Empty: there was none.

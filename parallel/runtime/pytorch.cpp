@@ -109,6 +109,7 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.torch.widest_cudnn_head = capability == 90 && versions.torch >= Version{2, 8} ? 256 : 128;
   habits.torch.efficient_shares_keys = versions.torch >= Version{2, 14};
   habits.torch.efficient_random_state = versions.torch >= Version{2, 15};  // recorded so; not in 2.11
+  habits.torch.widens_rms_norm = versions.torch >= Version{2, 12};         // autocast_mode.h, pytorch#174824
   habits.torch.drops_empty_parts = versions.torch >= Version{2, 5};        // _inductor/decomposition.py cat
   habits.torch.multiprocessors = target.multiprocessors;
   habits.torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);

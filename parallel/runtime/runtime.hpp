@@ -180,6 +180,7 @@ struct TitanHabits {
   bool counts_tokens = true;   ///< losses are sums over the tokens of all ranks; gradients are then summed too
   bool holds_batches = true;   ///< inputs of all micro-batches are held until the step is over
   bool fused_norms = true;     ///< PyTorch has a kernel for nn.RMSNorm
+  bool holds_norm = true;      ///< a variable holds the norm of all gradients until the step is over
   PipelineHabits pipeline{};
 };
 
@@ -260,6 +261,7 @@ struct TorchHabits {
   std::int64_t multiprocessors = 0;    ///< of the device
   std::int64_t device_threads = 0;     ///< that it runs at once
   bool large_blocks = true;            ///< a multiprocessor's shared memory holds attention's largest blocks
+  bool widens_rms_norm = true;         ///< rms_norm is on autocast's list of what runs in fp32
   bool drops_empty_parts = true;       ///< torch.compile leaves parts without elements out of torch.cat
   /// torch._functorch.config's: of what a compiled region would keep for its backward pass, so much may be kept.
   double activation_memory_budget = 1;

@@ -25,7 +25,8 @@ Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& sett
   titan.repeats_keys = versions.torchtitan < Version{0, 2, 2};    // model.py Attention.forward, torchtitan#2259
   titan.counts_tokens = versions.torchtitan >= Version{0, 2, 2};  // train.py train_step, torchtitan#2206
   titan.holds_batches = titan.counts_tokens;
-  titan.fused_norms = versions.torch >= Version{2, 9};  // layer_norm.cpp _fused_rms_norm
+  titan.holds_norm = versions.torchtitan >= Version{0, 2};  // train.py train_step logs grad_norm
+  titan.fused_norms = versions.torch >= Version{2, 9};      // layer_norm.cpp _fused_rms_norm
   // _fsdp_state.py _lazy_init: since 2.8 a root's reshard_after_forward, which was asked for up to 0.1.0, counts.
   titan.reshards_root = !titan.ends_are_units && versions.torch >= Version{2, 8};
   // torch/distributed/pipelining/stage.py and schedules.py of each release.

@@ -307,8 +307,28 @@ Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const T
   return with(std::move(out), std::move(node));
 }
 
+namespace {
+
+// layer_norm.cpp rms_norm_composite.
+Tensor rms_norm_by_parts(Session& s, const Tensor& x, const Tensor& weight) {
+  const Tensor wide = to(s, x, DType::FP32);
+  const auto scale = [&] {
+    const auto variance = [&] { return mean_last(s, pow_number(s, wide, 2)); };
+    return rsqrt(s, add_number(s, variance(), usual_epsilon));
+  };
+  const Tensor scales = scale();
+  Tensor result = mul(s, wide, scales);
+  result = mul(s, result, weight);
+  return to(s, result, x.dtype);
+}
+
+}  // namespace
+
 // layer_norm_kernel.cu rms_norm_cuda, _fused_rms_norm_backward.
-Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight) {
+Tensor rms_norm(Session& s, const Tensor& given, const Tensor& given_weight) {
+  const auto listed = [&](const Tensor& t) { return s.habits().widens_rms_norm ? in_fp32(s, t) : t; };
+  const Tensor x = listed(given), weight = listed(given_weight);
+  if (x.dtype != weight.dtype) return rms_norm_by_parts(s, x, weight);
   auto node = s.node({&x, &weight});
   Saved saved_x, saved_weight;
   if (node) saved_x = s.save(x), saved_weight = s.save(weight);

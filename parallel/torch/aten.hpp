@@ -60,7 +60,7 @@ enum class Approximate : std::uint8_t { None, Tanh };
 /// Zeros in rows that are all minus infinity: _safe_softmax of scaled_dot_product_attention.
 [[nodiscard]] Tensor safe_softmax_last(Session& s, const Tensor& x);
 [[nodiscard]] Tensor layer_norm(Session& s, const Tensor& x, const Tensor& weight, const Tensor& bias);
-/// The kernel of torch.nn.functional.rms_norm, which PyTorch has from 2.9 on.
+/// torch.nn.functional.rms_norm, which is a kernel from PyTorch 2.9 on; operation by operation where types differ.
 [[nodiscard]] Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight);
 /// Summed over the dimensions in which `sizes` are smaller.
 [[nodiscard]] Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes);

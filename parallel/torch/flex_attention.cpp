@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "parallel/torch/aten.hpp"
@@ -40,18 +41,36 @@ Tensor row_sums(Session& s, const Tensor& gradient, const Tensor& out) {
   return sums;
 }
 
-}  // namespace
-
-std::vector<Tensor> block_mask(Session& s, std::int64_t batch, std::int64_t sequence) {
+// Which blocks are seen in part and whole, and how many.
+std::vector<Tensor> seen_blocks(Session& s, std::int64_t batch, std::int64_t sequence) {
   constexpr std::int64_t block = 128;  // _DEFAULT_SPARSE_BLOCK_SIZE
-  const NoGrad no_grad(s);
-  const Session::Scope scope(s, "block_mask");
   const std::int64_t blocks = (sequence + block - 1) / block;
-  std::vector<Tensor> made{s.empty({batch, sequence}, DType::INT32, "documents")};
-  for (int of = 0; of < 4; ++of) {  // seen in part and whole, by queries and by keys
+  std::vector<Tensor> made;
+  for (int of = 0; of < 2; ++of) {
     made.push_back(s.empty({batch, 1, blocks}, DType::INT32, "counts"));
     made.push_back(s.empty({batch, 1, blocks, blocks}, DType::INT32, "blocks"));
   }
+  return made;
+}
+
+}  // namespace
+
+std::vector<Tensor> block_mask(Session& s, std::int64_t batch, std::int64_t sequence) {
+  const NoGrad no_grad(s);
+  const Session::Scope scope(s, "block_mask");
+  std::vector<Tensor> made{s.empty({batch, sequence}, DType::INT32, "documents")};
+  for (int by = 0; by < 2; ++by)  // queries and keys
+    std::ranges::move(seen_blocks(s, batch, sequence), std::back_inserter(made));
+  for (const Tensor& its : made) s.launch({Operation::Fill, {0}}, {}, {its});
+  return made;
+}
+
+std::vector<Tensor> block_mask_parts(Session& s, std::int64_t parts, std::int64_t batch, std::int64_t sequence) {
+  const NoGrad no_grad(s);
+  const Session::Scope scope(s, "block_mask");
+  std::vector<Tensor> made;
+  for (std::int64_t part = 0; part < parts; ++part)
+    std::ranges::move(seen_blocks(s, batch, sequence), std::back_inserter(made));
   for (const Tensor& its : made) s.launch({Operation::Fill, {0}}, {}, {its});
   return made;
 }

@@ -70,16 +70,15 @@ RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& a
 // Tokens of a rank, and of a rank alone those of as many. Rows of the sequence are cut into parts that follow each
 // other; for context-parallel ranks into chunks first, of which each has one from the beginning and the one that is as
 // far from the end.
-std::int64_t RankTraining::expert_of(const Mark& at, std::int64_t token, std::int64_t choice) const {
+std::int64_t RankTraining::expert_of(std::int32_t layer, std::int64_t token, std::int64_t choice) const {
   if (const std::int64_t ranks = context_ / job_.scenario.layout.context; ranks > 1) {
     const std::int64_t sequences = job_.scenario.train.micro_batch;
     const std::int64_t chunk = job_.scenario.train.sequence_length / (2 * ranks);
     const std::int64_t row = token / sequences, second = row / chunk < ranks ? 0 : chunk;
     token = (second + row % chunk) * sequences + token % sequences;
   }
-  const auto layer = static_cast<std::size_t>(program_.layer_of(at.label));
   const std::int64_t each = job_.scenario.model.experts->chosen;
-  return chosen_[layer][static_cast<std::size_t>(token % tokens_ * each + choice)];
+  return chosen_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(token % tokens_ * each + choice)];
 }
 
 std::string RankTraining::spoil(Mutation mutation) {
@@ -104,8 +103,8 @@ std::string RankTraining::run(World& world, math::Calculator& calculator, math::
       program_, groups_, world, calculator, storage,
       {.initial = [this](const Mark& at, std::string_view tensor,
                          std::int64_t element) { return initial(at, tensor, element); },
-       .route = [this](const Mark& at, std::int64_t token,
-                       std::int64_t choice) { return expert_of(at, token, choice); },
+       .route = [this](std::int32_t layer, std::int64_t token,
+                       std::int64_t choice) { return expert_of(layer, token, choice); },
        .draws = [this](const ArithmeticRank& run, const Launch& launch,
                        math::Setting& setting) { describe_draws(run, launch, setting); },
        .before_mark = [this](const ArithmeticRank& run, const Mark*) { look(run); },
@@ -120,8 +119,8 @@ std::vector<Duration> RankTraining::op_times(World& world, math::Calculator& cal
   ArithmeticRank its(program_, groups_, world, calculator, storage,
                      {.initial = [this](const Mark& at, std::string_view tensor,
                                         std::int64_t element) { return initial(at, tensor, element); },
-                      .route = [this](const Mark& at, std::int64_t token,
-                                      std::int64_t choice) { return expert_of(at, token, choice); },
+                      .route = [this](std::int32_t layer, std::int64_t token,
+                                      std::int64_t choice) { return expert_of(layer, token, choice); },
                       .draws = [this](const ArithmeticRank& run, const Launch& launch,
                                       math::Setting& setting) { describe_draws(run, launch, setting); },
                       .before_mark = {},

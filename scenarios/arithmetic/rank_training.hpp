@@ -34,7 +34,7 @@ class RankTraining {
 
  private:
   [[nodiscard]] double initial(const Mark& at, std::string_view tensor, std::int64_t element) const;
-  [[nodiscard]] std::int64_t expert_of(const Mark& at, std::int64_t token, std::int64_t choice) const;
+  [[nodiscard]] std::int64_t expert_of(std::int32_t layer, std::int64_t token, std::int64_t choice) const;
   [[nodiscard]] double counted(std::int64_t token) const;
   [[nodiscard]] double of_batch(const Mark& at, std::string_view tensor, std::int64_t element) const;
   void describe_draws(const ArithmeticRank& run, const Launch& launch, math::Setting& setting) const;

@@ -183,10 +183,6 @@ class Checks {
                              fmt::format("sharding = \"{}\": {} shards no parameters here",
                                          word(sharding_names, layout_.sharding), runtime.name),
                              R"([runtime] name = "fsdp2", "fsdp" or "deepspeed" does)");
-    if (runtime.id == RuntimeId::TorchTitan && data_known_ && layout_.replicas() == 1 &&
-        layout_.tensor * layout_.pipeline == 1)
-      tables_.top.problem("gpus", "gpus: torchtitan shards nothing over one data-parallel rank, which is not modelled",
-                          "at least twice as many; [runtime] name = \"pytorch\" trains on one");
     if (!tables_.layout.sound("shard_group") || layout_.shard_group == 0) return;
     const bool in_instances = runtime.id == RuntimeId::Megatron && layout_.sharding == Sharding::Zero1;
     if (!runtime.shards_units() && !in_instances)

@@ -94,8 +94,6 @@ void refuse_unmodelled(Scenario& asked, ScenarioTables& tables) {
          "Interleaved1F1B of PyTorch before 2.10 is not modelled", "versions = { torch = \"2.10\" }, or \"1f1b\"");
   refuse("schedule", layout.schedule == ScheduleKind::ZeroBubbleH1, "PyTorch has no ZB-H1",
          "\"1f1b\", \"gpipe\" or \"interleaved\"");
-  refuse("pipeline", tables.model_sound && asked.model.experts.has_value(),
-         "torchtitan's experts in a pipeline are not modelled yet", "1");
   refuse("pipeline", layout.tensor > 1 && asked.gpus == layout.tensor * layout.pipeline,
          "a pipeline of tensors in parts without data-parallel ranks is not modelled yet", "more gpus, or tensor = 1");
   refuse("pipeline", asked.runtime.eager.fully_shard.offload.has_value(),

@@ -215,6 +215,13 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "context", compiles && asked.layout.context > 1,
          "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
 
+  refuse(tables.runtime, "switches", compiles && asked.gpus == 1,
+         "torch.compile under autocast, which one device has, is not modelled yet",
+         "without the switch compile, or more gpus");
+  refuse(tables.top, "gpus",
+         asked.layout.sharding == Sharding::None && asked.runtime.eager.fully_shard.offload.has_value(),
+         "CPUOffloadPolicy is of what data-parallel ranks shard", "more gpus, or no [offload]");
+
   const bool budgeted = asked.runtime.eager.titan.memory_budget < 1;
   refuse(tables.runtime, "switches", budgeted && !compiles, "memory_budget is of what torch.compile keeps",
          "compile = true");
@@ -249,7 +256,7 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
          "gradients of shards are kept in the shards' own precision");
   settings.gradient_dtype = settings.master_dtype;
   // distributed/utils.py maybe_enable_amp: mixed precision of models in parts comes with fully_shard.
-  if (asked.layout.sharding == Sharding::None) settings.precision = settings.master_dtype;
+  if (asked.layout.sharding == Sharding::None && asked.gpus > 1) settings.precision = settings.master_dtype;
 
   if (tables.model_sound && !is_titans(asked.model))
     tables.runtime.problem("name",

@@ -52,7 +52,7 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
         "known: FlashAttention's stands for it");
     return;
   }
-  if (habits.titan && s.layout.replicas() == 1)
+  if (habits.titan && s.layout.replicas() == 1 && s.gpus > 1)
     list.push_back(
         "computed in the type of parameters: torchtitan's mixed precision of a model in parts comes with FSDP "
         "(maybe_enable_amp)");
@@ -174,7 +174,7 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
         : habits.flat ? fmt::format("shards in {}, gathered in {}, computed with in {}, gradients reduced in {}",
                                     name(s.train.master_dtype), name(habits.flat->param_dtype), name(s.train.precision),
                                     name(habits.flat->reduce_dtype))
-        : habits.fully_shard
+        : habits.fully_shard && s.layout.sharding != Sharding::None
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
                           name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));

@@ -359,8 +359,9 @@ Scenario titan_scenario(const Json& recording) {
   s.train.micro_batch = settings.at("batch").get<std::int64_t>();
   s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
   s.train.precision = type_of(settings, "precision");
+  if (s.layout.replicas() == 1) s.layout.sharding = Sharding::None;
   // Mixed precision of a model in parts comes with FSDP.
-  if (s.layout.replicas() == 1) s.layout.sharding = Sharding::None, s.train.precision = DType::FP32;
+  if (s.layout.replicas() == 1 && s.gpus > 1) s.train.precision = DType::FP32;
   s.train.attention = AttentionKernel::Flash;
   s.runtime.eager.fully_shard.reduce_dtype = type_of(settings, "reduce_dtype");
   if (settings.contains("offload")) s.runtime.eager.fully_shard.offload = MemorySpace::Pinned;

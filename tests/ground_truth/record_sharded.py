@@ -25,6 +25,7 @@ STEPS = 3
 MADE_BY = {
     "_get_param_all_gather_inputs": "all_gather_input",
     "foreach_all_gather_copy_out": "unsharded_parameters",
+    "wait_for_unshard": "unsharded_parameters",  # of one rank, which gathers nothing
     "foreach_all_gather": "all_gather_output",
     "foreach_reduce": "reduce_scatter",
     "to_sharded_post_forward": "parameters",

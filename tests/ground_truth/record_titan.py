@@ -228,9 +228,7 @@ def prepare(config, settings):
         if releases_before_meshes or settings["torchtitan"] == "0.2.0"
         else utils.get_train_context(loss_parallel)
     )
-    from contextlib import nullcontext
-
-    trainer.maybe_enable_amp = nullcontext()
+    trainer.maybe_enable_amp = utils.maybe_enable_amp(dims, TYPES[settings["precision"]], "cuda")
     iterator = batches(config, settings)
     return trainer, trainer.batch_generator(iterator) if hasattr(trainer, "batch_generator") else iterator
 

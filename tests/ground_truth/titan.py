@@ -35,6 +35,7 @@ UNTIED = {"vocab_size": 8192, "tie_word_embeddings": False}
 UNTIED_DEEP = {**DEEP, "tie_word_embeddings": False}
 # torch._grouped_mm by its own kernels: an H100's.
 GROUPED = {"capability": "90", "triton": True}
+ALONE = {"world": 1}
 INTERLEAVED = {"pipeline": 2, "schedule": "Interleaved1F1B", "micro_batches": 4}
 
 RECORDINGS = {
@@ -68,6 +69,15 @@ RECORDINGS = {
     "llama_tensor_2_2_accumulating": (llama(**DEEP), {"tensor": 2, "world": 2, "micro_batches": 3}),
     "llama_8_fp32": (llama(**DEEP), {"precision": "fp32", "batch": 2}),
     "llama_8_fp32_full": (llama(**DEEP), {"precision": "fp32", "batch": 2, "checkpointing": "full"}),
+    "llama_1": (llama(**DEEP), {**ALONE, "batch": 2}),
+    "llama_1_full": (llama(**DEEP), {**ALONE, "batch": 4, "checkpointing": "full"}),
+    "llama_1_op": (llama(**DEEP), {**ALONE, "batch": 4, "checkpointing": "op"}),
+    "llama_1_accumulating": (llama(**DEEP), {**ALONE, "micro_batches": 3, "checkpointing": "2"}),
+    "llama_1_foreach_fp32": (llama(**DEEP), {**ALONE, "precision": "fp32", "implementation": "foreach"}),
+    "llama_0.1.0_1_op": (llama(**DEEP), {**ALONE, "torchtitan": "0.1.0", "batch": 2, "checkpointing": "op"}),
+    "llama_0.2.0_1": (llama(**DEEP), {**ALONE, "torchtitan": "0.2.0", "batch": 2}),
+    "qwen3_1": (qwen3(**UNTIED_DEEP), {**ALONE, "batch": 2}),
+    "qwen3_1_op_accumulating": (qwen3(**UNTIED), {**ALONE, "micro_batches": 2, "checkpointing": "op"}),
     "compiled_8": (llama(**DEEP), {"compile": True, "batch": 4}),
     "compiled_8_full": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "full"}),
     "compiled_8_op": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),
@@ -134,6 +144,8 @@ RECORDINGS = {
         {"world": 32, "replicate": 2, "rank": 5, "batch": 2, "sequence": 1000, "micro_batches": 2,
          "checkpointing": "2", **GROUPED},
     ),
+    "experts_1": (qwen3_moe(), {**ALONE, "batch": 2, **GROUPED}),
+    "deepseek_1_full": (deepseek_v2(), {**ALONE, "batch": 2, "checkpointing": "full", **GROUPED}),
     "deepseek_8": (deepseek_v2(), {"batch": 4, **GROUPED}),
     "deepseek_8_full": (deepseek_v2(), {"batch": 4, "checkpointing": "full", **GROUPED}),
     "deepseek_8_op": (deepseek_v2(), {"batch": 2, "checkpointing": "op", **GROUPED}),
@@ -177,6 +189,26 @@ RECORDINGS = {
     "pipeline_interleaved_4_8_full": (
         llama(**{**DEEP, "num_hidden_layers": 14}),
         {**INTERLEAVED, "pipeline": 4, "micro_batches": 8, "rank": 3, "checkpointing": "full"},
+    ),
+    "pipeline_experts_2_8": (qwen3_moe(num_hidden_layers=4), {"pipeline": 2, "micro_batches": 4, **GROUPED}),
+    "pipeline_experts_2_8_last_full": (
+        qwen3_moe(num_hidden_layers=4),
+        {"pipeline": 2, "micro_batches": 4, "rank": 5, "checkpointing": "full", **GROUPED},
+    ),
+    "pipeline_experts_parallel_2_8_full": (
+        qwen3_moe(num_hidden_layers=4),
+        {"pipeline": 2, "expert": 4, "micro_batches": 4, "rank": 2, "checkpointing": "full", **GROUPED},
+    ),
+    "pipeline_experts_interleaved_2_4_last": (
+        qwen3_moe(num_hidden_layers=6), {**INTERLEAVED, "world": 4, "rank": 3, **GROUPED},
+    ),
+    "pipeline_deepseek_2_8": (deepseek_v2(num_hidden_layers=4), {"pipeline": 2, "micro_batches": 4, **GROUPED}),
+    "pipeline_deepseek_parallel_2_8_last": (
+        deepseek_v2(num_hidden_layers=4), {"pipeline": 2, "expert": 2, "micro_batches": 3, "rank": 6, **GROUPED},
+    ),
+    "pipeline_deepseek_groups_4_16_full": (
+        deepseek_v3(num_hidden_layers=10),
+        {"pipeline": 4, "world": 16, "expert": 4, "micro_batches": 5, "rank": 6, "checkpointing": "full", **GROUPED},
     ),
     "pipeline_qwen3_2_8_full": (
         qwen3(**UNTIED_DEEP), {"pipeline": 2, "micro_batches": 4, "rank": 4, "checkpointing": "full"},

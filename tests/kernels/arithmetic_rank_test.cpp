@@ -161,8 +161,8 @@ launch s0 top_k(count=1,routed=1,of_group=0) b0:fp32[4x6] -> b1:fp32[4x1] b2:int
     const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
       ArithmeticHooks hooks;
       hooks.initial = [](const Mark&, std::string_view, std::int64_t i) { return held(0, i); };
-      hooks.route = [&](const Mark& at, std::int64_t token, std::int64_t choice) {
-        EXPECT_EQ(program[at.label], "layers.0.router");
+      hooks.route = [&](std::int32_t layer, std::int64_t token, std::int64_t choice) {
+        EXPECT_EQ(layer, 0);
         return first + token + choice;
       };
       hooks.before_mark = [&](const ArithmeticRank& run, const Mark* next) {

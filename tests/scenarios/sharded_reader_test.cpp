@@ -152,6 +152,30 @@ TEST(ShardedReader, WhatTorchtitanTrains) {
 }
 
 // 32 layers and the ends.
+// Autocast, which one device has, and what FSDP2 would do.
+TEST(ShardedReader, WhatTorchtitanTrainsOnOneDevice) {
+  const auto alone = [](const std::string& keys) {
+    return parse_scenario(
+        "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n"
+        "[train]\nsequence_length = 4096\nmicro_batch = 1\n[runtime]\nname = \"torchtitan\"\n" +
+            keys,
+        "job.toml", folders);
+  };
+  EXPECT_EQ(alone("").train.precision, DType::BF16);
+  EXPECT_EQ(alone("").layout.sharding, Sharding::None);
+  EXPECT_NE(
+      problem_of([&] { return alone("[runtime.switches]\ncompile = true"); }).find("torch.compile under autocast"),
+      std::string::npos);
+  EXPECT_NE(problem_of([&] { return alone("[offload]\nparameters = \"cpu\""); }).find("CPUOffloadPolicy is of what"),
+            std::string::npos);
+}
+
+TEST(ShardedReader, ExpertsInTorchtitansPipelines) {
+  const Scenario read = of_torchtitan("global_batch = 64", "", "pipeline = 2\nexpert = 8", "qwen3-30b-a3b");
+  EXPECT_EQ(read.layout.expert, 8);
+  EXPECT_EQ(read.layout.stage_layers, (std::vector<std::int32_t>{24, 24}));
+}
+
 TEST(ShardedReader, HowTorchtitanDealsOutLayers) {
   const auto stages = [](const std::string& layout, const std::string& switches = "") {
     return of_torchtitan("global_batch = 64", switches, layout).layout.stage_layers;
@@ -192,9 +216,6 @@ TEST(ShardedReader, PipelinesThatTorchtitanDoesNotRun) {
   EXPECT_EQ(problem("pipeline = 16", "global_batch = 64"), "no problem");
   EXPECT_NE(problem("pipeline = 8\ntensor = 2", "global_batch = 64")
                 .find("a pipeline of tensors in parts without data-parallel ranks is not modelled yet"),
-            std::string::npos);
-  EXPECT_NE(problem("pipeline = 2", "global_batch = 64", "", "qwen3-30b-a3b")
-                .find("torchtitan's experts in a pipeline are not modelled yet"),
             std::string::npos);
   EXPECT_NE(problem("pipeline = 8\nchunks = 8\nschedule = \"interleaved\"").find("leave an end no place"),
             std::string::npos);

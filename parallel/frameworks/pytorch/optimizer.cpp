@@ -74,7 +74,7 @@ TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const Eager
   }
 }
 
-void clip_grad_norm(Session& s, const Parameters& parameters, const std::vector<CommSlot>& all_shards) {
+Tensor clip_grad_norm(Session& s, const Parameters& parameters, const std::vector<CommSlot>& all_shards) {
   const NoGrad no_grad(s);
   const Session::Scope scope(s, "clip_grad_norm");
   s.mark(Phase::OptimizerStep, "clip_grad_norm");
@@ -85,7 +85,7 @@ void clip_grad_norm(Session& s, const Parameters& parameters, const std::vector<
     norms.push_back(s.empty({}, gradients.back().dtype, "norm"));
     s.launch(Operation::Norm, {gradients.back()}, {norms.back()});
   }
-  if (norms.empty()) return;
+  if (norms.empty()) return {};
   const Tensor stacked = s.empty({static_cast<std::int64_t>(norms.size())}, norms.front().dtype, "norms");
   List places;
   for (std::size_t i = 0; i < norms.size(); ++i)
@@ -111,10 +111,11 @@ void clip_grad_norm(Session& s, const Parameters& parameters, const std::vector<
   const List factors(gradients.size(), clamped);
   foreach (s, Operation::Multiply, {&gradients, &factors}, gradients)
     ;
+  return total;
 }
 
 void TorchOptimizer::clip() {
-  if (habits_.clips_gradients) clip_grad_norm(s_, parameters_, shards_);
+  if (habits_.clips_gradients) (void)clip_grad_norm(s_, parameters_, shards_);
 }
 
 void TorchOptimizer::step() {

@@ -7,8 +7,8 @@
 
 namespace tidemark::parallel::pytorch {
 
-/// torch.nn.utils.clip_grad_norm_ of all of them; over `shards` norms are summed.
-void clip_grad_norm(Session& session, const Parameters& parameters, const std::vector<CommSlot>& shards);
+/// torch.nn.utils.clip_grad_norm_ of all of them; over `shards` norms are summed. Gives the norm, where there is one.
+Tensor clip_grad_norm(Session& session, const Parameters& parameters, const std::vector<CommSlot>& shards);
 
 /// An optimizer as a training loop calls it.
 class TorchOptimizer {

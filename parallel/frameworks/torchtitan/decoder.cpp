@@ -280,7 +280,8 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& part, const Tensor& 
   } else {
     query = heads_first(query), key = heads_first(key), value = heads_first(value);
   }
-  const bool flash = train_.attention == AttentionKernel::Flash && query.dtype != DType::FP32;
+  const DType attended = s_.autocast.value_or(query.dtype);
+  const bool flash = train_.attention == AttentionKernel::Flash && attended != DType::FP32;
   Tensor output = context_.ranks > 1 ? ring_attention(s_, context_, query, key, value)
                   : flash            ? flash_attention(s_, query, key, value, 0)
                                      : scaled_dot_product_attention(s_, query, key, value, {}, 0);
@@ -370,12 +371,11 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   return hooks.after ? hooks.after(out) : out;
 }
 
-void Decoder::update_expert_biases(CommSlot ranks) {
-  std::vector<const MixtureOfExperts*> all;
-  std::vector<bool> twice;
+std::vector<CountedExperts> Decoder::counted_experts() const {
+  std::vector<CountedExperts> all;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-    if (layers_[layer].moe) all.push_back(layers_[layer].moe.get()), twice.push_back(checkpoints(layer));
-  if (!all.empty()) torchtitan::update_expert_biases(s_, all, twice, ranks);
+    if (layers_[layer].moe) all.push_back({layers_[layer].moe.get(), checkpoints(layer)});
+  return all;
 }
 
 // ---- the whole model -----------------------------------------------------------------------------------------------

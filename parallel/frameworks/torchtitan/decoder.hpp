@@ -49,8 +49,7 @@ class Decoder {
   [[nodiscard]] std::vector<Part>& parts() { return parts_; }
   /// Parameters that all ranks have whole, and whose gradients each has of its part of the sequence: by registration.
   [[nodiscard]] const std::vector<std::size_t>& partial() const { return partial_; }
-  /// What the optimizer does before its step, where there are experts; `ranks` have other tokens.
-  void update_expert_biases(CommSlot ranks);
+  [[nodiscard]] std::vector<CountedExperts> counted_experts() const;
 
  private:
   struct Layer {

@@ -207,16 +207,18 @@ MixtureOfExperts::Permuted MixtureOfExperts::permuted(const Tensor& x, const Ten
   return made;
 }
 
-// moe.py _run_experts_grouped_mm.
+// moe.py _run_experts_grouped_mm, which multiplies in bf16 whatever it is given.
 Tensor MixtureOfExperts::products(const Permuted& input) {
   const auto times = [&](const Tensor& x, const std::shared_ptr<Leaf>& weights) {
-    return grouped_linear(s_, x, weights->value, input.ends, padded_);
+    const Tensor narrow = to(s_, x, DType::BF16);
+    return grouped_linear(s_, narrow, to(s_, weights->value, DType::BF16), input.ends, padded_);
   };
   const auto gated = [&] {
     const Tensor h = silu(s_, times(input.rows, weights_.gate));
     return mul(s_, h, times(input.rows, weights_.up));
   };
-  return times(gated(), weights_.down);
+  const Tensor out = times(gated(), weights_.down);
+  return to(s_, out, input.rows.dtype);
 }
 
 // utils.py _unpermute.
@@ -293,19 +295,19 @@ Tensor MixtureOfExperts::experts(const Tensor& routed, const Tensor& counts) {
   });
 }
 
-void update_expert_biases(Session& s, const std::vector<const MixtureOfExperts*>& all, const std::vector<bool>& twice,
-                          CommSlot ranks) {
+void update_expert_biases(Session& s, const std::vector<CountedExperts>& all, CommSlot ranks) {
+  if (all.empty()) return;
   const NoGrad no_grad(s);
   const Session::Scope scope(s, "expert_bias");
-  const std::int64_t experts = all.front()->expert_bias().elements();
+  const std::int64_t experts = all.front().its->expert_bias().elements();
   const Tensor tokens = s.empty({static_cast<std::int64_t>(all.size()), experts}, DType::FP32, "tokens_per_expert");
   {
     std::vector<Tensor> rows, places;
     for (std::size_t i = 0; i < all.size(); ++i) {
       constexpr double half = 0.5;  // counted in both passes, and so even
-      const Tensor& counted = all[i]->tokens_per_expert();
-      rows.push_back(twice[i] ? elementwise(s, "counted", {Operation::Scale, {half}}, {&counted}, DType::FP32)
-                              : counted);
+      const Tensor& counted = all[i].its->tokens_per_expert();
+      rows.push_back(all[i].twice ? elementwise(s, "counted", {Operation::Scale, {half}}, {&counted}, DType::FP32)
+                                  : counted);
       places.push_back(sized(narrowed(tokens, 0, static_cast<std::int64_t>(i), 1), {experts}));
     }
     s.launch(Operation::Copy, rows, places);
@@ -325,9 +327,9 @@ void update_expert_biases(Session& s, const std::vector<const MixtureOfExperts*>
     };
     Tensor moved = delta();
     moved = less(moved, mean_to(s, moved, {1}));
-    const Tensor& bias = all[i]->expert_bias();
+    const Tensor& bias = all[i].its->expert_bias();
     s.launch(Operation::Add, {bias, moved}, {bias});
-    s.launch({Operation::Fill, {0}}, {}, {all[i]->tokens_per_expert()});
+    s.launch({Operation::Fill, {0}}, {}, {all[i].its->tokens_per_expert()});
   }
 }
 

@@ -77,8 +77,11 @@ class MixtureOfExperts {
   Tensor expert_bias_, tokens_per_expert_;
 };
 
-/// optimizer.py _update_expert_bias: before the optimizer's step. `twice`: of which layers forward passes ran again.
-void update_expert_biases(Session& s, const std::vector<const MixtureOfExperts*>& all, const std::vector<bool>& twice,
-                          CommSlot ranks);
+struct CountedExperts {
+  const MixtureOfExperts* its = nullptr;
+  bool twice = false;  ///< its layer's forward passes ran again
+};
+/// optimizer.py _update_expert_bias: before the optimizer's step, of all layers here; `ranks` have other tokens.
+void update_expert_biases(Session& s, const std::vector<CountedExperts>& all, CommSlot ranks);
 
 }  // namespace tidemark::parallel::torchtitan

@@ -14,12 +14,19 @@ using pytorch::UnitParameters;
 
 // llama4/infra/parallelize.py apply_fsdp: what comes next is told, since the host waits for counts; at the ends without
 // its experts.
-void prefetch(const std::vector<std::vector<UnitParameters*>>& parts) {
+struct Units {
+  bool is_end = false;
+  std::vector<UnitParameters*> all;
+};
+void prefetch(const std::vector<Units>& parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto seen_from_here = [&](const Units& next) {
+      return parts[i].is_end ? std::vector{next.all.front()} : next.all;
+    };
     std::vector<UnitParameters*> in_forward, in_backward;
-    if (i + 1 < parts.size()) in_forward = i == 0 ? std::vector{parts[1].front()} : parts[i + 1];
-    if (i > 0) in_backward = i + 1 == parts.size() ? std::vector{parts[i - 1].front()} : parts[i - 1];
-    parts[i].front()->prefetch(std::move(in_forward), std::move(in_backward));
+    if (i + 1 < parts.size()) in_forward = seen_from_here(parts[i + 1]);
+    if (i > 0) in_backward = seen_from_here(parts[i - 1]);
+    parts[i].all.front()->prefetch(std::move(in_forward), std::move(in_backward));
   }
 }
 
@@ -83,14 +90,15 @@ void ModelPart::shard_model() {
     return ForwardHooks{[its](const Tensor& input) { return its->pre_forward(input); },
                         [its](const Tensor& output) { return its->post_forward(output); }};
   };
-  std::vector<std::vector<UnitParameters*>> of_parts;
+  std::vector<Units> of_parts;
   std::size_t next = 1;
   for (Decoder::Part* const part : hooked) {
-    of_parts.push_back({made[next++]});
-    part->hooks = hooks_of(of_parts.back().front());
+    of_parts.push_back({part->is_end, {made[next++]}});
+    std::vector<UnitParameters*>& its = of_parts.back().all;
+    part->hooks = hooks_of(its.front());
     if (rank_.experts.ranks == 1 || part->moe == nullptr) continue;
-    of_parts.back().push_back(made[next++]);
-    part->moe->hook(hooks_of(of_parts.back().back()));
+    its.push_back(made[next++]);
+    part->moe->hook(hooks_of(its.back()));
   }
   if (rank_.experts.ranks > 1) prefetch(of_parts);
 }
@@ -106,9 +114,6 @@ ShardUnit ModelPart::experts_of(const Decoder::Part& part, AfterForward after_fo
 }
 
 Tensor ModelPart::forward(const Tensor& tokens, const Tensor& positions) {
-  // Sharded parameters are gathered in the type that is computed in; what is in parts otherwise is computed as it is.
-  const bool mixed = !shards_ && input_.train.precision != input_.train.master_dtype;
-  const Autocast autocast(s_, mixed ? std::optional(input_.train.precision) : std::nullopt);
   if (shards_) shards_->root_pre_forward();
   const Tensor made = (*model_)(tokens, positions);
   return shards_ ? shards_->root_post_forward(made) : made;

@@ -52,8 +52,7 @@ class Trainer {
     s_.process.at(1, 0);
     load_batch(1);
     s_.recorder->begin_pass();
-    const Batch its = part();
-    (void)loss_of(parts_.front()->forward(its.inputs, its.positions), its.labels, 1);
+    (void)forward(part(), 1);
   }
 
   void run(const StepSizes& micro_batches) {
@@ -65,6 +64,10 @@ class Trainer {
   }
 
  private:
+  struct Loss {
+    Tensor sum, scaled;
+  };
+
   void construct(const std::vector<Stage>& stages) {
     start_up(s_, groups_);
     s_.mark(Phase::Construction, "build_model");
@@ -89,6 +92,7 @@ class Trainer {
       pytorch::StageModule module;
       module.forward = [this, part](std::int32_t m, const Tensor& input) {
         const Batch rows = rows_of(m);
+        const Autocast within(s_, autocast());  // of one rank with all stages, which others are compared with
         return part->forward(part->stage().embedding ? rows.inputs : input, rows.positions);
       };
       module.loss = [this](std::int32_t m, const Tensor& output) {
@@ -124,7 +128,7 @@ class Trainer {
     }
     s_.process.at(step, -1);
     tell(StateMoment::What::Gradients, step);
-    update();
+    const Tensor norm = update();
     tell(StateMoment::What::Parameters, step);
     sum(losses);
     leaves_.clear();  // with the graph of the variable `loss`
@@ -133,27 +137,35 @@ class Trainer {
     s_.process.synchronize();
   }
 
-  void update() {
+  /// The norm of gradients, where a variable of the step holds it.
+  Tensor update() {
     std::optional<OnHost> host;
     if (parts_.front()->shards() != nullptr && habits_.fully_shard->offload) host.emplace(s_);
-    clip();
+    Tensor norm = clip();
+    if (!titan_.holds_norm) norm = {};
     {
       const OnDevice device(s_);
-      for (const auto& its : parts_)
-        its->model().update_expert_biases(rank_.context.ranks > 1 ? groups_.batch : groups_.data);
+      update_expert_biases(s_, counted_experts(), rank_.context.ranks > 1 ? groups_.batch : groups_.data);
     }
     for (const auto& its : parts_) its->optimizer().step();
+    return norm;
+  }
+
+  [[nodiscard]] std::vector<CountedExperts> counted_experts() const {
+    std::vector<CountedExperts> all;
+    for (const auto& its : parts_) std::ranges::copy(its->model().counted_experts(), std::back_inserter(all));
+    return all;
   }
 
   // utils.py clip_grad_norm_: of all parts, and over the stages too.
-  void clip() {
-    if (!habits_.clips_gradients) return;
+  Tensor clip() {
+    if (!habits_.clips_gradients) return {};
     Parameters all;
     for (const auto& its : parts_) std::ranges::copy(its->parameters(), std::back_inserter(all));
     std::vector<CommSlot> ranks;
     if (rank_.mesh) ranks = {rank_.mesh->shard, rank_.tensor.comm};
     ranks.push_back(groups_.pipeline);
-    pytorch::clip_grad_norm(s_, all, ranks);
+    return pytorch::clip_grad_norm(s_, all, ranks);
   }
 
   // Of all micro-batches, on the host; summed over ranks, and read there. Where there are no others, as a float.
@@ -172,6 +184,8 @@ class Trainer {
     return {std::move(local), Tensor{}};
   }
 
+  [[nodiscard]] std::int64_t sequence() const { return input_.train.sequence_length; }
+
   // Made on the host. Where inputs are not held, the generator that moves them holds the last ones.
   void load_batch(std::int64_t micro_batches) {
     s_.mark(Phase::Forward, "load_batch");
@@ -189,21 +203,33 @@ class Trainer {
 
   // Trainer.post_dataloading_process, context_parallel.py prepare_context_parallel_input.
   Batch part() {
-    if (input_.built.model.latent) mask_ = block_mask(s_, input_.train.micro_batch, input_.train.sequence_length);
+    if (input_.built.model.latent) mask_ = block_mask(s_, batches_.back().sizes.front(), sequence());
     if (rank_.context.ranks == 1 || input_.built.model.latent) return {batches_.back(), labels_, {}};
     const Session::Scope scope(s_, "part_of_batch");
-    const std::int64_t sequence = input_.train.sequence_length;
-    const Tensor counted = s_.empty({sequence}, DType::INT32, "positions");
+    const Tensor counted = s_.empty({sequence()}, DType::INT32, "positions");
     s_.launch({Operation::Arange, {0}}, {}, {counted});
     const auto its = [this](const Tensor& whole) { return part_of_sequence(s_, rank_.context, whole); };
     const Tensor inputs = its(batches_.back()), labels = its(labels_);
-    return {inputs, labels, its(expanded(sized(counted, {1, sequence}), labels_.sizes))};
+    return {inputs, labels, its(expanded(sized(counted, {1, sequence()}), labels_.sizes))};
+  }
+
+  // utils.py maybe_enable_amp: sharded parameters are gathered in what is computed in, one device's are converted, and
+  // what is in parts otherwise is computed as it is.
+  [[nodiscard]] std::optional<DType> autocast() const {
+    const bool in_parts = rank_.tensor.ranks > 1 || input_.layout.pipeline > 1,
+               narrow = input_.train.precision != DType::FP32;
+    return !rank_.mesh && !in_parts && narrow ? std::optional(input_.train.precision) : std::nullopt;
+  }
+
+  Loss forward(const Batch& its, std::int64_t micro_batches) {
+    const Autocast within(s_, autocast());
+    const auto predicted = [&] { return parts_.front()->forward(its.inputs, its.positions); };
+    return loss_of(predicted(), its.labels, micro_batches);
   }
 
   Tensor forward_backward(std::int64_t micro_batches) {
     const Batch its = part();
-    const auto forward = [&] { return parts_.front()->forward(its.inputs, its.positions); };
-    Loss loss = loss_of(forward(), its.labels, micro_batches);
+    Loss loss = forward(its, micro_batches);
     if (!titan_.counts_tokens) loss.sum = {};
     const Tensor one = s_.empty({}, loss.scaled.dtype, "loss_gradient");
     s_.launch({Operation::Fill, {1}}, {}, {one});
@@ -224,9 +250,14 @@ class Trainer {
     s_.process.at(step, -1);
     load_batch(all_micro_batches());
     whole_ = part();
+    if (input_.built.model.latent) {  // microbatch.py _split_block_mask
+      const auto parts = block_mask_parts(s_, all_micro_batches(), input_.train.micro_batch, sequence());
+      std::ranges::copy(parts, std::back_inserter(mask_));
+    }
     pytorch::PipelineStage::Losses losses = schedule_->step(step, static_cast<std::int32_t>(micro_batches));
     leaves_ = std::move(losses.leaves);
     whole_ = {};
+    mask_.clear();
     s_.process.at(step, -1);
     s_.mark(Phase::Forward, "loss");
     const Session::Scope scope(s_, "loss", Category::LogitsLoss);
@@ -236,9 +267,6 @@ class Trainer {
     return none;
   }
 
-  struct Loss {
-    Tensor sum, scaled;
-  };
   // The logits go with the call. A sum over the tokens of this micro-batch by the number of all ranks' and
   // micro-batches' is their mean by the number of these; where ranks' gradients are averaged, by that of micro-batches.
   Loss loss_of(const Tensor& predicted, const Tensor& its_labels, std::int64_t micro_batches) {

@@ -148,6 +148,34 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitanInFp32) {
     }
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitanOnOneDevice) {
+  for (const char* model : {"llama-3.1-8b", "qwen3-8b"})
+    for (const char* recompute : {"none", "full", "selective"})
+      for (const char* release : {"0.1", "0.2", "0.2.2"}) {
+        if (std::string_view(model) == "qwen3-8b" && std::string_view(release) == "0.1") continue;
+        const std::string text = fmt::format(
+            "model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n"
+            "[model_override]\nnum_hidden_layers = 3\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
+            "global_batch = 2\nrecompute = \"{}\"\n[runtime]\nname = \"torchtitan\"\n"
+            "versions = {{ torch = \"2.15\", torchtitan = \"{}\" }}\n",
+            model, recompute, release);
+        EXPECT_EQ(unexplained(text), "") << model << ", " << recompute << ", " << release;
+      }
+}
+
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExpertsInPipelines) {
+  for (const char* model : {"qwen3-30b-a3b", "deepseek-v2-lite"})
+    for (const char* layout : {"", "schedule = \"interleaved\"", "expert = 2"}) {
+      const std::string text = fmt::format(
+          "model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 4\n"
+          "[model_override]\nnum_hidden_layers = 4\n{}\n[layout]\npipeline = 2\n{}\n"
+          "[train]\nsequence_length = 64\nmicro_batch = 1\nglobal_batch = 8\nrecompute = \"full\"\n"
+          "[runtime]\nname = \"torchtitan\"\nversions = {{ torch = \"2.15\", torchtitan = \"0.2.2\" }}\n",
+          model, std::string_view(model).starts_with("qwen3") ? "num_experts = 8" : "n_routed_experts = 8", layout);
+      EXPECT_EQ(unexplained(text), "") << model << ", " << layout;
+    }
+}
+
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansPipelines) {
   for (const char* versions : {"torch = \"2.15\", torchtitan = \"0.2.2\"", "torch = \"2.11\", torchtitan = \"0.2.1\"",
                                "torch = \"2.10\", torchtitan = \"0.2\""})

@@ -121,13 +121,19 @@ INSTANTIATE_TEST_SUITE_P(
                     pipelined(titan("of_means", 4, "0.2", "recompute = \"selective\""), "", "2.7"),
                     pipelined(titan("gathered_again", 6, "0.2.1", "", "fsdp_reshard_after_forward = \"always\""), "",
                               "2.12"),
-                    pipelined(titan("interleaved", 4, "0.2.2"), "schedule = \"interleaved\"")),
+                    pipelined(titan("interleaved", 4, "0.2.2"), "schedule = \"interleaved\""),
+                    pipelined(with_experts(titan("experts_in_turns", 4, "0.2.2", "recompute = \"full\"")), ""),
+                    pipelined(with_experts(titan("experts_of_stages", 4, "0.2.2"), "imbalance = 1.5"),
+                              "schedule = \"interleaved\"\nexpert = 2"),
+                    pipelined(deepseek_v3(titan("latents_in_turns", 4, "0.2.2")), "expert = 2")),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Torchtitan, ArithmeticOfShards,
     testing::Values(
-        titan("titan_0_1", 2, "0.1"), titan("titan_0_2", 2, "0.2"), twice(titan("accumulating", 2, "0.2")),
+        titan("one_device", 1, "0.2.2", "recompute = \"selective\""), twice(titan("one_device_0_1", 1, "0.1")),
+        in_bf16(qwen3(titan("one_device_in_bf16", 1, "0.2.2"))), titan("titan_0_1", 2, "0.1"),
+        titan("titan_0_2", 2, "0.2"), twice(titan("accumulating", 2, "0.2")),
         titan("never", 2, "0.2", "", "fsdp_reshard_after_forward = \"never\""),
         titan("always", 3, "0.1", "", "fsdp_reshard_after_forward = \"always\""),
         titan("full", 2, "0.2", "recompute = \"full\""), titan("per_operation", 2, "0.2", "recompute = \"selective\""),
