@@ -6,6 +6,8 @@
 
 namespace tidemark::parallel {
 
+using namespace literals;
+
 std::span<const KnownReleases> torchtitan_releases() {
   static constexpr std::array<KnownReleases, 3> known{{
       {"torch", {2, 6}, {2, 15}},
@@ -40,6 +42,7 @@ Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& sett
   shards.sums_gradients = titan.counts_tokens;
   runtime.eager->fully_shard = shards;
   runtime.eager->titan = titan;
+  runtime.eager->first_bucket = runtime.eager->bucket = 100_MiB;  // parallelize.py apply_ddp
   // models/attention.py: an order of its own, which begins with cuDNN's on any device, and in 0.2.2 ends with products.
   runtime.eager->torch.cudnn_attention = settings.eager.cudnn_attention;
   runtime.eager->torch.efficient_attention = versions.torchtitan < Version{0, 2, 2};

@@ -105,6 +105,10 @@ std::string_view beyond_replicas(const Scenario& scenario) {
 std::string beyond_arithmetic(const Scenario& scenario) {
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan && scenario.layout.tensor > 1)
     return "torchtitan's tensor parallelism: which parts of parameters a rank has is not told yet\ntensor = 1";
+  if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan && scenario.layout.sharding == Sharding::None &&
+      scenario.layout.data > 1 && scenario.runtime.versions.torchtitan >= Version{0, 2, 2})
+    return "torchtitan 0.2.2 divides by all replicas' tokens, and DistributedDataParallel by their number once more\n"
+           "torchtitan = \"0.2.1\"";
   if (scenario.train.quantization)
     return "quantized weights: what their codes stand for is not carried out\nno table [quantization]";
   if (scenario.train.adapter && runtime_kind(scenario.runtime.name).id == RuntimeId::DeepSpeed &&

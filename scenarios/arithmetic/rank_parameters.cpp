@@ -62,7 +62,7 @@ RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) 
       const std::int64_t elements = elements_of(state.sizes);
       std::int64_t first = 0;
       const std::string label = fmt::format("{}.{}", state.name, torch::trained_parameter);
-      if (job.runtime.eager->fully_shard) {
+      if (job.runtime.eager->fully_shard && job.scenario.layout.sharding != Sharding::None) {
         const Layout& layout = job.scenario.layout;
         const std::int64_t shards = std::int64_t{layout.shards()} * layout.context;
         const bool routed = layout.expert > 1 && state.name.find(".moe.experts.") != std::string::npos;

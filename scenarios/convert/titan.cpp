@@ -156,9 +156,11 @@ class Reader {
       draft_.set("gpus", replicas * shards * cut, table.place("data_parallel_shard_degree"));
     if (replicas > 1) {
       const std::int64_t gpus = draft_.integer("gpus").value_or(0);
-      if (shards == 1)
+      if (shards == 1 && cut == 1)
+        draft_.set("layout.sharding", std::string("none"), table.place("data_parallel_replicate_degree"));
+      else if (shards == 1)
         table.tell(RemarkKind::NotExpressed, "data_parallel_replicate_degree",
-                   "replicas alone (DistributedDataParallel) are not modelled with torchtitan");
+                   "torchtitan has replicas alone (DistributedDataParallel) along one axis only");
       else if (gpus > 0 && gpus % (replicas * cut) == 0)
         draft_.set("layout.shard_group", gpus / (replicas * cut), table.place("data_parallel_replicate_degree"));
       else
@@ -279,7 +281,8 @@ TomlTable titan_config(const Scenario& s) {
   std::vector<TomlKey> model;
   if (known != flavors.end())
     model = {key("name", std::string(known->name)), key("flavor", std::string(known->flavor))};
-  const std::int64_t group = s.layout.shard_group > 0 ? s.layout.shard_group : s.layout.data;
+  const std::int64_t sharded = s.layout.sharding == Sharding::None ? 1 : s.layout.data;
+  const std::int64_t group = s.layout.shard_group > 0 ? s.layout.shard_group : sharded;
   std::vector<TomlKey> checkpoint{key("mode", std::string(word(recompute_names, s.train.recompute.kind)))};
   if (s.train.recompute.kind == Recompute::Selective)
     checkpoint.push_back(key("selective_ac_option", titan.checkpointed_layers == 0

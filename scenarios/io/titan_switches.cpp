@@ -92,6 +92,8 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
   ReshardPolicy& policy = asked.runtime.eager.titan.reshard;
   const bool keeps = policy == ReshardPolicy::Never;
   const bool alone = asked.gpus == layout.tensor * layout.pipeline;  // a rank that shards over nobody
+  const bool one_axis = layout.tensor * layout.pipeline * layout.context * layout.expert == 1;
+  const bool replicated = layout.sharding == Sharding::None && tables.layout.has("sharding");
   if (alone && layout.sharding != Sharding::None && tables.layout.has("sharding")) {
     tables.layout.problem("sharding",
                           fmt::format("sharding = \"{}\": torchtitan shards nothing without data-parallel ranks",
@@ -99,6 +101,13 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
                           "\"none\", or more gpus");
   } else if (alone) {
     layout.sharding = Sharding::None;
+  } else if (replicated) {  // parallelize.py apply_ddp
+    if (!one_axis)
+      tables.layout.problem("sharding", "sharding = \"none\": torchtitan has replicas alone along one axis only",
+                            "leave it out, or no other axis than data");
+    if (tables.layout.has("shard_group"))
+      tables.layout.problem("shard_group", "shard_group: sharding = \"none\" shards nothing within groups",
+                            "leave it out, or leave out sharding");
   } else if (!tables.layout.has("sharding")) {
     layout.sharding = keeps ? Sharding::Zero2 : Sharding::Zero3;
   } else if (layout.sharding == Sharding::Zero2 && policy == ReshardPolicy::Default) {
@@ -215,11 +224,12 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
   refuse(layout, "context", compiles && asked.layout.context > 1,
          "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
 
-  refuse(tables.runtime, "switches", compiles && asked.gpus == 1,
-         "torch.compile under autocast, which one device has, is not modelled yet",
-         "without the switch compile, or more gpus");
-  refuse(tables.top, "gpus",
-         asked.layout.sharding == Sharding::None && asked.runtime.eager.fully_shard.offload.has_value(),
+  const bool whole = asked.layout.sharding == Sharding::None;
+  const bool autocasts = whole && asked.layout.tensor * asked.layout.pipeline == 1;
+  refuse(tables.runtime, "switches", compiles && autocasts,
+         "torch.compile under autocast, which models have that are not sharded, is not modelled yet",
+         "without the switch compile, or sharded over more gpus");
+  refuse(tables.top, "gpus", whole && asked.runtime.eager.fully_shard.offload.has_value(),
          "CPUOffloadPolicy is of what data-parallel ranks shard", "more gpus, or no [offload]");
 
   const bool budgeted = asked.runtime.eager.titan.memory_budget < 1;
@@ -256,7 +266,7 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
          "gradients of shards are kept in the shards' own precision");
   settings.gradient_dtype = settings.master_dtype;
   // distributed/utils.py maybe_enable_amp: mixed precision of models in parts comes with fully_shard.
-  if (asked.layout.sharding == Sharding::None && asked.gpus > 1) settings.precision = settings.master_dtype;
+  if (whole && !autocasts) settings.precision = settings.master_dtype;
 
   if (tables.model_sound && !is_titans(asked.model))
     tables.runtime.problem("name",

@@ -52,7 +52,7 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
         "known: FlashAttention's stands for it");
     return;
   }
-  if (habits.titan && s.layout.replicas() == 1 && s.gpus > 1)
+  if (habits.titan && s.layout.sharding == Sharding::None && s.layout.tensor * s.layout.pipeline > 1)
     list.push_back(
         "computed in the type of parameters: torchtitan's mixed precision of a model in parts comes with FSDP "
         "(maybe_enable_amp)");

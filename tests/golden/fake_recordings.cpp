@@ -359,7 +359,8 @@ Scenario titan_scenario(const Json& recording) {
   s.train.micro_batch = settings.at("batch").get<std::int64_t>();
   s.train.global_batch = s.train.micro_batch * s.layout.data * settings.at("micro_batches").get<std::int64_t>();
   s.train.precision = type_of(settings, "precision");
-  if (s.layout.replicas() == 1) s.layout.sharding = Sharding::None;
+  const bool replicated = replicas > 1 && replicas == s.gpus;
+  if (s.layout.replicas() == 1 || replicated) s.layout.sharding = Sharding::None, s.layout.shard_group = 0;
   // Mixed precision of a model in parts comes with FSDP.
   if (s.layout.replicas() == 1 && s.gpus > 1) s.train.precision = DType::FP32;
   s.train.attention = AttentionKernel::Flash;

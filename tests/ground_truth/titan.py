@@ -36,6 +36,7 @@ UNTIED_DEEP = {**DEEP, "tie_word_embeddings": False}
 # torch._grouped_mm by its own kernels: an H100's.
 GROUPED = {"capability": "90", "triton": True}
 ALONE = {"world": 1}
+REPLICATED = {"world": 4, "replicate": 4}  # DistributedDataParallel
 INTERLEAVED = {"pipeline": 2, "schedule": "Interleaved1F1B", "micro_batches": 4}
 
 RECORDINGS = {
@@ -78,6 +79,11 @@ RECORDINGS = {
     "llama_0.2.0_1": (llama(**DEEP), {**ALONE, "torchtitan": "0.2.0", "batch": 2}),
     "qwen3_1": (qwen3(**UNTIED_DEEP), {**ALONE, "batch": 2}),
     "qwen3_1_op_accumulating": (qwen3(**UNTIED), {**ALONE, "micro_batches": 2, "checkpointing": "op"}),
+    "replicated_4": (llama(**DEEP), {**REPLICATED, "batch": 2}),
+    "replicated_4_op": (llama(**DEEP), {**REPLICATED, "batch": 4, "checkpointing": "op"}),
+    "replicated_4_accumulating": (llama(**DEEP), {**REPLICATED, "micro_batches": 3, "checkpointing": "full"}),
+    "replicated_0.1.0_4": (llama(**DEEP), {**REPLICATED, "torchtitan": "0.1.0", "batch": 2}),
+    "qwen3_replicated_4_full": (qwen3(**UNTIED_DEEP), {**REPLICATED, "batch": 2, "checkpointing": "full"}),
     "compiled_8": (llama(**DEEP), {"compile": True, "batch": 4}),
     "compiled_8_full": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "full"}),
     "compiled_8_op": (llama(**DEEP), {"compile": True, "batch": 4, "checkpointing": "op"}),

@@ -61,9 +61,16 @@ def build_scaler(settings):
     return torch.amp.GradScaler("cuda", enabled=settings["precision"] == "autocast_fp16")
 
 
+def reduced(state, bucket):
+    """Stands for DistributedDataParallel's all-reduce: the fake process group's work carries no result, which its own
+    hook would ask for."""
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
 def distribute(model, settings):
-    """DistributedDataParallel as it is, in a world of two ranks whose collectives do nothing. The hook stands for the
-    all-reduce: the fake process group's work carries no result, which DDP's own hook would ask for."""
+    """DistributedDataParallel as it is, in a world of two ranks whose collectives do nothing."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -75,12 +82,6 @@ def distribute(model, settings):
     model = torch.nn.parallel.DistributedDataParallel(
         model, device_ids=[0], gradient_as_bucket_view=views, init_sync=False, **said
     )
-
-    def reduced(state, bucket):
-        future = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
     model.register_comm_hook(None, reduced)
     return model
 

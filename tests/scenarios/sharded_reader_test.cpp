@@ -170,6 +170,19 @@ TEST(ShardedReader, WhatTorchtitanTrainsOnOneDevice) {
             std::string::npos);
 }
 
+// DistributedDataParallel.
+TEST(ShardedReader, WhatTorchtitanReplicates) {
+  const Scenario read = of_torchtitan("", "", "sharding = \"none\"");
+  EXPECT_EQ(read.layout.sharding, Sharding::None);
+  EXPECT_EQ(read.train.precision, DType::BF16);
+  const auto problem = [](const std::string& layout, const std::string& switches = "") {
+    return problem_of([&] { return of_torchtitan("", switches, "sharding = \"none\"\n" + layout); });
+  };
+  EXPECT_NE(problem("tensor = 2").find("torchtitan has replicas alone along one axis only"), std::string::npos);
+  EXPECT_NE(problem("shard_group = 4").find("shards nothing within groups"), std::string::npos);
+  EXPECT_NE(problem("", "compile = true").find("torch.compile under autocast"), std::string::npos);
+}
+
 TEST(ShardedReader, ExpertsInTorchtitansPipelines) {
   const Scenario read = of_torchtitan("global_batch = 64", "", "pipeline = 2\nexpert = 8", "qwen3-30b-a3b");
   EXPECT_EQ(read.layout.expert, 8);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "parallel/expert_routing.hpp"
+#include "parallel/frameworks/pytorch/data_parallel.hpp"
 #include "parallel/frameworks/pytorch/pipeline_schedule.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/torchtitan/model_part.hpp"
@@ -229,12 +230,18 @@ class Trainer {
 
   Tensor forward_backward(std::int64_t micro_batches) {
     const Batch its = part();
+    // parallelize.py apply_ddp: replicate() hooks the model, and makes buckets when it is first called.
+    if (input_.layout.sharding == Sharding::None && input_.layout.data > 1) {
+      if (!replicas_) replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, parts_.front()->parameters());
+      replicas_->prepare_for_backward(true);
+    }
     Loss loss = forward(its, micro_batches);
     if (!titan_.counts_tokens) loss.sum = {};
     const Tensor one = s_.empty({}, loss.scaled.dtype, "loss_gradient");
     s_.launch({Operation::Fill, {1}}, {}, {one});
     backward(s_, loss.scaled, one);
     if (FullyShard* const shards = parts_.front()->shards()) shards->finish_backward();
+    if (replicas_) replicas_->finish_backward();
     mask_.clear();
     return loss.scaled;
   }
@@ -336,6 +343,7 @@ class Trainer {
   TrainingState* state_;
   std::vector<std::unique_ptr<ModelPart>> parts_;  ///< of the model: its stages that are here
   std::optional<pytorch::PipelineSchedule> schedule_;
+  std::optional<pytorch::DistributedDataParallel> replicas_;
   CompiledRegion compiled_loss_;
   std::vector<Tensor> batches_;  ///< inputs of micro-batches that are held
   Tensor labels_;
@@ -383,10 +391,10 @@ std::vector<std::int64_t> held_of_experts(const LoweringInput& input, const Coor
   return held;
 }
 
-// One rank wraps nothing.
+// Without shards there is nothing that fully_shard wraps.
 std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicators& groups, const Coordinates& place) {
   const Layout& layout = input.layout;
-  if (layout.replicas() == 1) return std::nullopt;
+  if (layout.sharding == Sharding::None) return std::nullopt;
   return ShardMesh{groups.shard, groups.replicate, layout.shards() * layout.context, shard_of(layout, place),
                    layout.instances()};
 }
@@ -394,10 +402,10 @@ std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicat
 }  // namespace
 
 std::vector<Role> roles(const LoweringInput& input) {
-  const std::int64_t ranks = std::int64_t{input.layout.shards()} * input.layout.context;
   return roles_by(input.layout, [&, rows = rows_of_parameters(input)](const Coordinates& place) {
     std::vector<std::int64_t> held;
-    for (const std::int64_t all : rows) held.push_back(rows_of_shard(all, ranks, shard_of(input.layout, place)).rows);
+    const std::optional<ShardMesh> mesh = shard_mesh(input, {}, place);
+    for (const std::int64_t all : rows) held.push_back(mesh ? rows_of_shard(all, mesh->ranks, mesh->rank).rows : all);
     held.push_back(place.pipeline);
     if (input.layout.context > 1) held.push_back(place.context);  // whose attention sees other keys
     if (input.layout.expert > 1) std::ranges::copy(held_of_experts(input, place), std::back_inserter(held));

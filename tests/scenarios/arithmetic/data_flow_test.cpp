@@ -148,6 +148,19 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitanInFp32) {
     }
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitansReplicas) {
+  for (const char* recompute : {"none", "full", "selective"})
+    for (const char* release : {"0.1", "0.2", "0.2.2"}) {
+      const std::string text = fmt::format(
+          "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 2\n"
+          "[model_override]\nnum_hidden_layers = 3\n[layout]\nsharding = \"none\"\n[train]\n"
+          "sequence_length = 64\nmicro_batch = 1\nglobal_batch = 4\nrecompute = \"{}\"\n[runtime]\n"
+          "name = \"torchtitan\"\nversions = {{ torch = \"2.15\", torchtitan = \"{}\" }}\n",
+          recompute, release);
+      EXPECT_EQ(unexplained(text), "") << recompute << ", " << release;
+    }
+}
+
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitanOnOneDevice) {
   for (const char* model : {"llama-3.1-8b", "qwen3-8b"})
     for (const char* recompute : {"none", "full", "selective"})

@@ -131,6 +131,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Torchtitan, ArithmeticOfShards,
     testing::Values(
+        in_bf16(shared_out(titan("replicas", 2, "0.2", "recompute = \"full\""), "sharding = \"none\"")),
+        twice(shared_out(titan("accumulating_replicas", 3, "0.2.1"), "sharding = \"none\"")),
         titan("one_device", 1, "0.2.2", "recompute = \"selective\""), twice(titan("one_device_0_1", 1, "0.1")),
         in_bf16(qwen3(titan("one_device_in_bf16", 1, "0.2.2"))), titan("titan_0_1", 2, "0.1"),
         titan("titan_0_2", 2, "0.2"), twice(titan("accumulating", 2, "0.2")),
