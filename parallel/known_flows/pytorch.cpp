@@ -218,6 +218,9 @@ constexpr std::string_view
     given_besides =
         "functions give more than is asked for: values of top-k, sorted numbers, scores in the order of experts "
         "(torchtitan/models/moe/moe.py)",
+    own_chunk =
+        "all tensor-parallel ranks have a router's whole gradient, of which each takes its part of the sequence "
+        "(torch/distributed/tensor/placement_types.py Shard._replicate_to_shard)",
     ends_of_groups = "kernels read where groups end, and so their node saves it; programs say it in sizes",
     until_next_pass =
         "an attribute of ExpertParallel until the layer runs again (torchtitan/distributed/expert_parallel.py)",
@@ -450,6 +453,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.moe.experts.silu_gradient", "backward *", "backward *", beyond_groups},
     {Unread, "layers.*.moe.experts.indices.permuted_indices", "*", "*", filled_first},
     {Unread, "layers.*.moe.zeros", "*", "*", filled_first},
+    {Unread, "layers.*.moe.index_gradient", "backward *", "backward *", own_chunk},
     {Unread, "layers.*.moe.router.topk", "*", "*", given_besides},
     {Unread, "layers.*.moe.router.topk_ids", "*", "*", given_besides},
     {Unread, "layers.*.moe.sorted", "*", "*", given_besides},

@@ -148,7 +148,11 @@ void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
            "elsewhere is not modelled",
            "a cluster of H100, H200 or B200");
   }
-  refuse(tables.layout, "tensor", asked.layout.tensor > 1, later);
+  const bool in_parts = asked.layout.tensor > 1;
+  refuse(tables.layout, "tensor", in_parts && (deepseek(asked.model) || asked.layout.expert > 1),
+         "of DeepSeek-V3, and of experts that are shared out, it is not modelled yet");
+  refuse(tables.layout, "tensor", in_parts && experts.ffn % asked.layout.tensor != 0,
+         fmt::format("it does not divide experts' width of {}", experts.ffn));
   refuse(tables.layout, "context", asked.layout.context > 1, later);
   const TitanSettings& titan = asked.runtime.eager.titan;
   // torch/utils/checkpoint.py: gathering in the second run was not there in the first, where it came ahead.
@@ -267,6 +271,11 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
   settings.gradient_dtype = settings.master_dtype;
   // distributed/utils.py maybe_enable_amp: mixed precision of models in parts comes with fully_shard.
   if (whole && !autocasts) settings.precision = settings.master_dtype;
+  refuse(layout, "tensor",
+         asked.layout.tensor > 1 && settings.precision == DType::FP32 &&
+             asked.model.architecture.starts_with("qwen3") && asked.runtime.versions.torchtitan >= Version{0, 2, 2},
+         "in fp32 PyTorch's attention by products stops at DTensors, which torchtitan's Qwen3 hands it",
+         "1, or bf16 and more gpus than model ranks");
 
   if (tables.model_sound && !is_titans(asked.model))
     tables.runtime.problem("name",

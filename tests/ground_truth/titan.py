@@ -150,6 +150,15 @@ RECORDINGS = {
         {"world": 32, "replicate": 2, "rank": 5, "batch": 2, "sequence": 1000, "micro_batches": 2,
          "checkpointing": "2", **GROUPED},
     ),
+    "experts_tensor_2_8": (qwen3_moe(), {"tensor": 2, "batch": 4, **GROUPED}),
+    "experts_tensor_2_8_full": (qwen3_moe(), {"tensor": 2, "batch": 4, "checkpointing": "full", **GROUPED}),
+    "experts_tensor_4_16_op": (
+        qwen3_moe(), {"tensor": 4, "world": 16, "rank": 6, "batch": 4, "checkpointing": "op", **GROUPED},
+    ),
+    "experts_tensor_2_16_hsdp": (
+        qwen3_moe(num_hidden_layers=3, num_experts=48, num_experts_per_tok=6),
+        {"tensor": 2, "world": 16, "replicate": 2, "batch": 2, "micro_batches": 2, "loss_parallel": False, **GROUPED},
+    ),
     "experts_1": (qwen3_moe(), {**ALONE, "batch": 2, **GROUPED}),
     "deepseek_1_full": (deepseek_v2(), {**ALONE, "batch": 2, "checkpointing": "full", **GROUPED}),
     "deepseek_8": (deepseek_v2(), {"batch": 4, **GROUPED}),
@@ -207,6 +216,9 @@ RECORDINGS = {
     ),
     "pipeline_experts_interleaved_2_4_last": (
         qwen3_moe(num_hidden_layers=6), {**INTERLEAVED, "world": 4, "rank": 3, **GROUPED},
+    ),
+    "pipeline_experts_tensor_2_8_last": (
+        qwen3_moe(num_hidden_layers=4), {"pipeline": 2, "tensor": 2, "micro_batches": 4, "rank": 7, **GROUPED},
     ),
     "pipeline_deepseek_2_8": (deepseek_v2(num_hidden_layers=4), {"pipeline": 2, "micro_batches": 4, **GROUPED}),
     "pipeline_deepseek_parallel_2_8_last": (

@@ -126,7 +126,7 @@ FeedForward Decoder::make_feed_forward(const std::string& at, std::int64_t width
 }
 
 std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Layer& layer) {
-  const std::int64_t count = model_.experts->count / experts_.ranks, ffn = model_.experts->ffn;
+  const std::int64_t count = model_.experts->count / experts_.ranks, ffn = model_.experts->ffn / tensor_.ranks;
   MixtureOfExperts::Weights made;
   made.gate = parameter(at + ".experts.w1", {count, ffn, model_.hidden});
   made.down = parameter(at + ".experts.w2", {count, model_.hidden, ffn});
@@ -135,7 +135,7 @@ std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Lay
   made.router = make_linear(at + ".router.gate", model_.experts->count, model_.hidden);
   if (const std::int64_t shared = model_.experts->shared_ffn; shared > 0)
     made.shared = make_feed_forward(at + ".shared_experts", shared);
-  layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index, experts_);
+  layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index, experts_, tensor_);
   layer.moe->set(std::move(made));
   layer.moe->make_buffers(at);
   return end;

@@ -35,11 +35,12 @@ std::int64_t aligned(std::int64_t rows) { return (rows + alignment - 1) / alignm
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(Session& session, const Model& model, const Train& train, std::int32_t layer,
-                                   const ExpertGroup& group)
+                                   const ExpertGroup& group, const TensorGroup& tensor)
     : s_(session),
       experts_(*model.experts),
       layer_(layer),
       group_(group),
+      tensor_(tensor),
       chosen_rows_(train.tokens() * experts_.chosen) {
   const LayerRouting routing(experts_, train.routing, layer, train.tokens(), group.ranks);
   const std::int64_t held = experts_.count / group.ranks;
@@ -105,8 +106,13 @@ MixtureOfExperts::Choice MixtureOfExperts::route(const Tensor& x) {
 }
 
 // MoE.forward, with score_before_experts off.
-Tensor MixtureOfExperts::operator()(const Tensor& hidden) {
+Tensor MixtureOfExperts::operator()(const Tensor& part) {
   const Session::Scope scope(s_, "moe");
+  const Tensor hidden = gathered_alike(s_, tensor_, part);
+  return scattered(s_, tensor_, of_whole(hidden));
+}
+
+Tensor MixtureOfExperts::of_whole(const Tensor& hidden) {
   const std::int64_t width = hidden.size(-1), each = experts_.chosen, tokens = hidden.elements() / width;
   const Tensor x = view(s_, hidden, {tokens, width});
   Choice choice = route(x);
@@ -291,7 +297,7 @@ Tensor MixtureOfExperts::of_all_ranks(const Tensor& routed, const Tensor& counts
 Tensor MixtureOfExperts::experts(const Tensor& routed, const Tensor& counts) {
   const Session::Scope scope(s_, "experts");
   return transformers::hooked(hooks_, routed, [&](const Tensor& rows) {
-    return group_.ranks > 1 ? of_all_ranks(rows, counts) : in_groups(rows, counts);
+    return group_.ranks > 1 ? of_all_ranks(rows, counts) : in_groups(read_in_parts(s_, tensor_, rows), counts);
   });
 }
 

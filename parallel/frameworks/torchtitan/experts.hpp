@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/frameworks/torchtitan/feed_forward.hpp"
+#include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 
 // torchtitan's mixture of experts (torchtitan/models/moe, distributed/expert_parallel.py, 0.2.2).
@@ -23,7 +24,7 @@ class MixtureOfExperts {
  public:
   /// Of a layer of the model. Weights are [experts of this rank, outputs, inputs].
   MixtureOfExperts(Session& session, const Model& model, const Train& train, std::int32_t layer,
-                   const ExpertGroup& group);
+                   const ExpertGroup& group, const TensorGroup& tensor);
 
   struct Weights {
     std::shared_ptr<Leaf> gate, down, up;  ///< w1, w2, w3
@@ -49,6 +50,7 @@ class MixtureOfExperts {
   struct Permuted {
     Tensor rows, places, ends;
   };
+  Tensor of_whole(const Tensor& hidden);
   Choice route(const Tensor& x);
   Tensor of_best_groups(const Tensor& scores);
   Tensor experts(const Tensor& routed, const Tensor& counts);
@@ -65,6 +67,7 @@ class MixtureOfExperts {
   const Experts& experts_;
   const std::int32_t layer_;
   const ExpertGroup group_;
+  const TensorGroup tensor_;        ///< ranks with a part of every expert
   std::vector<std::int64_t> sent_;  ///< rows to each rank of the group
   /// From each rank of the group, one after the other, those of each expert here.
   std::vector<std::int64_t> arriving_;

@@ -89,6 +89,32 @@ Tensor gathered(Session& s, const TensorGroup& group, const Tensor& x) {
   return with(gather(s, group, x.detached(), sequence), std::move(node));
 }
 
+Tensor gathered_alike(Session& s, const TensorGroup& group, const Tensor& x) {
+  if (group.ranks == 1) return x;
+  auto node = s.node({&x});
+  if (node)
+    node->apply = [&s, group, sizes = x.sizes](const Gradients& g) {  // _replicate_to_shard
+      const std::int64_t each = sizes[sequence];
+      const Tensor own = s.empty(sizes, g.front().dtype, "chunk");
+      s.launch(Operation::Copy, {narrowed(g.front(), sequence, group.rank * each, each)}, {own});
+      return Gradients{own};
+    };
+  return with(gather(s, group, x.detached(), sequence), std::move(node));
+}
+
+Tensor read_in_parts(Session& s, const TensorGroup& group, const Tensor& x) {
+  if (group.ranks == 1) return x;
+  auto node = s.node({&x});
+  if (node)
+    node->apply = [&s, group](const Gradients& g) {
+      const Tensor whole = s.empty(g.front().sizes, g.front().dtype, "all_reduce");
+      s.launch(Operation::Copy, {g.front()}, {whole});
+      s.collective(group.comm, CollectiveKind::AllReduce, whole, whole);
+      return Gradients{whole};
+    };
+  return with(x.detached(), std::move(node));
+}
+
 Tensor scattered(Session& s, const TensorGroup& group, const Tensor& x) {
   if (group.ranks == 1) return x;
   auto node = s.node({&x});

@@ -20,6 +20,10 @@ struct TensorGroup {
 
 /// Shard(1) to Replicate; the gradient is summed and cut again.
 [[nodiscard]] Tensor gathered(Session& s, const TensorGroup& group, const Tensor& x);
+/// The same where gradients are whole on every rank: each keeps its part (PrepareModuleInput with use_local_output).
+[[nodiscard]] Tensor gathered_alike(Session& s, const TensorGroup& group, const Tensor& x);
+/// Replicate, read by what makes Partial of it: the gradient is summed over the ranks.
+[[nodiscard]] Tensor read_in_parts(Session& s, const TensorGroup& group, const Tensor& x);
 /// Partial to Shard(1); the gradient is gathered.
 [[nodiscard]] Tensor scattered(Session& s, const TensorGroup& group, const Tensor& x);
 

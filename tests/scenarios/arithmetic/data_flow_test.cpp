@@ -124,7 +124,8 @@ TEST(DataFlowOfJobs, IsExplainedOfEachKernelOfAttention) {
 
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
   for (const char* keys : {"recompute = \"none\"", "recompute = \"full\"", "recompute = \"selective\"",
-                           "[layout]\nexpert = 2", "recompute = \"full\"\n[layout]\nexpert = 4"}) {
+                           "[layout]\nexpert = 2", "recompute = \"full\"\n[layout]\nexpert = 4", "[layout]\ntensor = 2",
+                           "recompute = \"full\"\n[layout]\ntensor = 2"}) {
     const std::string text = fmt::format(
         "model = \"models/qwen3-30b-a3b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 4\n"
         "[model_override]\nnum_hidden_layers = 2\nnum_experts = 8\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
