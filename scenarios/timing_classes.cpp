@@ -139,9 +139,10 @@ TimingClasses timing_classes(const LoweringInput& input, const std::vector<Role>
     }
   }
   found.workload.programs.resize(found.role_of_program.size());
-  oneapi::tbb::parallel_for(std::size_t{0}, found.workload.programs.size(), [&](std::size_t p) {
-    found.workload.programs[p] = lower.whole(roles[found.role_of_program[p]]);
-  });
+  const auto make = [&](std::size_t p) { found.workload.programs[p] = lower.whole(roles[found.role_of_program[p]]); };
+  make(0);
+  if (lower.before_all) lower.before_all(found.workload.programs.size(), found.workload.programs.front());
+  oneapi::tbb::parallel_for(std::size_t{1}, found.workload.programs.size(), make);
   return found;
 }
 

@@ -16,6 +16,8 @@ struct LowerRole {
   std::function<RepeatingProgram(const Role&)> whole;
   std::function<Program(const Role&)> shortest;              ///< with as few micro-batches as there can be
   std::function<std::optional<Program>(const Role&)> state;  ///< without passes; nothing where these are not apart
+  /// Hears how many programs there will be, and the first of them, before the others are made. It may throw.
+  std::function<void(std::size_t programs, const RepeatingProgram& first)> before_all = {};
 };
 
 /// Roles that take equally long, whatever their memory: time is simulated with one program for all of a class.

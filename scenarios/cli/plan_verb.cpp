@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <oneapi/tbb/info.h>
+#include <unistd.h>
 
 #include "kernels/execute/mpi_farm.hpp"
 #include "scenarios/cli/arguments.hpp"
@@ -19,6 +20,7 @@
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
+#include "scenarios/cli/terminal.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/quantity.hpp"
@@ -164,8 +166,10 @@ int answered(const Space& space, const Asked& a, const Plan& found) {
   if (found.candidates == 0) refuse_no_candidates(space, a.scenario.empty() ? "plan" : a.scenario);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << plan_csv(space, found); });
   if (!a.write_scenarios.empty()) write_scenarios(a.write_scenarios, space, found);
-  answer(a.verbose ? plan_text(space, found) : brief_text(space, found), a.json,
-         [&] { return plan_json(space, found); });
+  const std::size_t columns = terminal(STDOUT_FILENO).columns;
+  answer(a.verbose ? plan_text(space, found)
+                   : brief_text(space, found, columns == 0 ? usual_columns : std::min(columns, usual_columns)),
+         a.json, [&] { return plan_json(space, found); });
   return found.best.empty() ? no : yes;
 }
 

@@ -29,6 +29,9 @@ class ProgressLine {
  public:
   void show(const std::string& what, std::int64_t done, std::int64_t all, const std::string& rest) {
     if (seconds_since(start_) < 1) return;
+    // Threads report in any order.
+    if (what == what_ && done < done_) return;
+    what_ = what, done_ = done;
     if (done >= all) {
       fmt::print(stderr, "\r\033[K");
       return;
@@ -48,6 +51,8 @@ class ProgressLine {
 
  private:
   Clock::time_point start_ = Clock::now(), shown_ = start_;
+  std::string what_;
+  std::int64_t done_ = 0;
 };
 
 bool is_shown(Loudness loudness) { return !loudness.quiet && terminal(STDERR_FILENO).is_one; }

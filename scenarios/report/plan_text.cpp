@@ -103,16 +103,13 @@ Differences differences(const Space& space, const Candidates& listed) {
   return made;
 }
 
-constexpr std::size_t brief_columns = 100;
-
 // A table, and beside each of its rows what its candidate is, on as many lines as that takes.
 template <class Candidates>
 std::string brief_table(const Space& space, const std::string& title, const Candidates& listed,
-                        const std::vector<std::vector<std::string>>& rows) {
+                        const std::vector<std::vector<std::string>>& rows, std::size_t columns) {
   const Differences axes = differences(space, listed);
   const std::string common = words(space, axes.common, listed.front().candidate);
-  std::string out =
-      folded(fmt::format("\n{}{}{}\n", title, common.empty() ? "" : ", all with ", common), brief_columns);
+  std::string out = folded(fmt::format("\n{}{}{}\n", title, common.empty() ? "" : ", all with ", common), columns);
   std::istringstream left(table(rows));
   std::size_t width = 0;
   std::vector<std::string> lines;
@@ -122,7 +119,7 @@ std::string brief_table(const Space& space, const std::string& title, const Cand
     std::size_t used = lines[i].size();
     if (i > 0)
       for (const std::string& part :
-           wrapped(words(space, axes.differing, listed[i - 1].candidate), brief_columns - width - 2)) {
+           wrapped(words(space, axes.differing, listed[i - 1].candidate), columns - std::min(columns, width + 2))) {
         if (part.empty()) continue;
         out += std::string(width + 2 - used, ' ') + part + '\n';
         used = 0;
@@ -147,7 +144,7 @@ std::string order_mark(const Plan& plan, const Found& found) {
 }
 
 // Which measurement would settle it, cause by cause, those that settle most first.
-std::string open_orders_text(const Plan& plan) {
+std::string open_orders_text(const Plan& plan, std::size_t columns) {
   if (!any_open(plan)) return {};
   std::vector<std::pair<std::string, std::vector<const Contest*>>> by_cause;
   for (const Contest& c : plan.contests) {
@@ -171,7 +168,7 @@ std::string open_orders_text(const Plan& plan) {
     out += cause.empty() ? fmt::format("  takes as long by the model: {}\n", which)
                          : fmt::format("  measuring {} would settle {}\n", cause, which);
   }
-  return folded(out, brief_columns);
+  return folded(out, columns);
 }
 
 std::string found_table(const Space& space, const Plan& plan, const std::vector<Found>& found) {
@@ -298,7 +295,7 @@ std::string space_text(const Space& space) {
   return out;
 }
 
-std::string brief_text(const Space& space, const Plan& plan) {
+std::string brief_text(const Space& space, const Plan& plan, std::size_t columns) {
   std::string out = verdict(space, plan);
   if (plan.best.empty()) {
     constexpr std::size_t shown = 3;
@@ -309,7 +306,7 @@ std::string brief_text(const Space& space, const Plan& plan) {
     for (const Miss& m : nearest)
       rows.push_back({fmt::format("#{}", m.candidate),
                       fmt::format("{}{}", m.exact ? "" : "at least ", gib(std::max(m.lacks, m.host_lacks)))});
-    if (!nearest.empty()) out += brief_table(space, "near misses", nearest, rows);
+    if (!nearest.empty()) out += brief_table(space, "near misses", nearest, rows, columns);
     return out + "\nnext: more --gpus, or --show-space: what else can be searched (--with AXIS)\nall of it: -v\n";
   }
   std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "device up to"}};
@@ -322,7 +319,7 @@ std::string brief_text(const Space& space, const Plan& plan) {
     if (spare) rows.back().push_back(*to_spare(space, f));
     if (open) rows.back().push_back(order_mark(plan, f));
   }
-  out += brief_table(space, "best", plan.best, rows) + open_orders_text(plan);
+  out += brief_table(space, "best", plan.best, rows, columns) + open_orders_text(plan, columns);
   const Found& lowest =
       *std::ranges::min_element(plan.front, {}, [](const Found& f) { return f.figures.device_upper; });
   if (plan.front.size() > 1)
@@ -337,7 +334,7 @@ std::string brief_text(const Space& space, const Plan& plan) {
 std::string plan_text(const Space& space, const Plan& plan) {
   std::string out = verdict(space, plan);
   if (!plan.best.empty()) {
-    out += "\nbest\n" + found_table(space, plan, plan.best) + open_orders_text(plan);
+    out += "\nbest\n" + found_table(space, plan, plan.best) + open_orders_text(plan, usual_columns);
     out += "\nfront: less memory only for less throughput\n" + found_table(space, plan, plan.front);
   }
   if (!plan.near_misses.empty()) out += "\nnear misses\n" + miss_table(space, plan.near_misses);

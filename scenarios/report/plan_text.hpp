@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "scenarios/plan/plan.hpp"
@@ -7,8 +8,11 @@
 
 namespace tidemark::scenarios {
 
-/// The answer of `plan` in 100 columns: yes or no, the best by what they differ in, and what to ask next.
-[[nodiscard]] std::string brief_text(const Space& space, const Plan& plan);
+/// Where nobody says how wide lines may be.
+inline constexpr std::size_t usual_columns = 100;
+
+/// The answer of `plan` in so many columns: yes or no, the best by what they differ in, and what to ask next.
+[[nodiscard]] std::string brief_text(const Space& space, const Plan& plan, std::size_t columns = usual_columns);
 /// All of it, however wide: yes or no, the best, the front, near misses, what was dropped and why.
 [[nodiscard]] std::string plan_text(const Space& space, const Plan& plan);
 /// The same as JSON, "tidemark.plan/1".

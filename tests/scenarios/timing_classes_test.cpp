@@ -63,6 +63,7 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
   const auto last = std::find_if(roles.begin(), roles.end(), [](const Role& r) { return r.first.pipeline == 1; }) - 1;
   const auto is_slow = [&](const Role& role) { return &role == &*last; };
   std::atomic<int> lowered_whole = 0;
+  std::size_t announced = 0;
   const LowerRole lower{
       [&](const Role& role) {
         ++lowered_whole;
@@ -72,9 +73,15 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
         Program its = lower_shortest(input, role);
         return is_slow(role) ? slower(std::move(its)) : its;
       },
-      [&](const Role& role) { return lower_state(input, role); }};
+      [&](const Role& role) { return lower_state(input, role); },
+      [&](std::size_t programs, const RepeatingProgram& first) {
+        EXPECT_EQ(lowered_whole, 1) << "who says that they are too many has waited for one";
+        EXPECT_FALSE(first.rolled.ops.empty());
+        announced = programs;
+      }};
   const TimingClasses found = timing_classes(input, roles, lower);
   ASSERT_EQ(found.workload.programs.size(), 3u);
+  EXPECT_EQ(announced, 3u);
   EXPECT_EQ(lowered_whole, 3);
   for (std::size_t r = 0; r < roles.size(); ++r) {
     const auto program = static_cast<std::size_t>(found.workload.program_of_rank[roles[r].ranks.front().index()]);
