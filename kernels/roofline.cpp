@@ -23,6 +23,7 @@ TensorInstructions instructions_of(const Program& program, ViewId seed) {
 Duration kernel_time(const Program& program, const Kernel& kernel, const Device& device) {
   const auto view = [&](std::size_t input) -> const View& { return program[kernel.inputs[input]]; };
   const bool causal = kernel.attributes[1] != 0;
+  if (kernel.follows()) return {};
   switch (kernel.operation) {
     case Operation::Matmul:
       return product_time(product_of(program, kernel), device);
@@ -66,7 +67,7 @@ std::vector<TimeByPoints> sourced_kernel_times(const Program& program, const Clu
   for (const Kernel& kernel : program.kernels) {
     const bool on_host = kernel.processor == Processor::Host;
     std::optional<TimeByPoints> time;
-    if (calibrated && !on_host) time = calibrated->time(program, kernel);
+    if (calibrated && !on_host && !kernel.follows()) time = calibrated->time(program, kernel);
     if (!time) time = {on_host ? host_time(program, kernel, cluster) : kernel_time(program, kernel, loaded)};
     times.push_back(*time);
   }

@@ -382,12 +382,56 @@ class Scheduler {
     const std::vector<std::size_t>& its = members_[group];
     for (const std::size_t k : its)
       for (const std::size_t before : kernels_[k].after) visit(group_[before], visited);
+    const std::size_t first = pass_.runs.size();
     for (const std::size_t k : its) {
       place_in_place(k);
       run(kernels_[k].at);
     }
+    if (fusible(kernels_[its.front()].at)) mark_fused(first, traffic(its));
     for (const std::size_t k : its) kernels_[k].done = true;
   }
+
+  // What ran from there on is one kernel.
+  void mark_fused(std::size_t first, Bytes traffic) {
+    const std::size_t runs = pass_.runs.size() - first;
+    if (runs == 0 || (runs == 1 && trace_.steps[pass_.runs[first].step].launches.size() == 1)) return;
+    for (std::size_t r = first; r < pass_.runs.size(); ++r)
+      pass_.runs[r].fused =
+          r == first ? FusedStep{.follows = false, .traffic = traffic} : FusedStep{.follows = true, .traffic = {}};
+  }
+
+  // What a group's kernel reads of what was there before it, each once, and writes to memory.
+  [[nodiscard]] Bytes traffic(const std::vector<std::size_t>& group) const {
+    std::map<std::size_t, Bytes> read;  // by value
+    Bytes written;
+    for (const std::size_t k : group) {
+      reads(kernels_[k].at, read);
+      for (const TracedOperand& o : step(kernels_[k].at).outputs)
+        if (o.value != no_value && !in_registers(o.value)) written += stored(o);
+    }
+    Bytes sum = written;
+    for (const auto& [value, bytes] : read)
+      if (maker_[value] == no_value || kernel_of_[maker_[value]] == no_value ||
+          group_[kernel_of_[maker_[value]]] != group_[group.front()])
+        sum += bytes;
+    return sum;
+  }
+  void reads(std::size_t at, std::map<std::size_t, Bytes>& found) const {
+    const TracedStep& its = step(at);
+    for (std::size_t i = 0; i < its.inputs.size(); ++i) {
+      const TracedOperand& o = its.inputs[i];
+      if (o.value == no_value) continue;
+      if (in_registers(o.value)) {
+        reads(maker_[o.value], found);
+        continue;
+      }
+      // Of a table that is looked up in, what comes out of it.
+      const bool looked_up = i == 0 && (its.operation() == Operation::Gather || its.operation() == Operation::NllLoss);
+      Bytes& bytes = found[o.value];
+      bytes = std::max(bytes, looked_up ? std::min(stored(o), stored(its.outputs.front())) : stored(o));
+    }
+  }
+  static Bytes stored(const TracedOperand& o) { return View{o.dtype, o.sizes, o.strides}.bytes(); }
 
   // SchedulerNode.decide_inplace_update: a result of an elementwise kernel takes the place of what nobody else reads.
   void place_in_place(std::size_t k) {
@@ -425,7 +469,7 @@ class Scheduler {
     for (const TracedOperand& i : step(at).inputs)
       if (i.value != no_value && in_registers(i.value)) run(maker_[i.value]);
     if (!ran_.insert(at).second) return;
-    pass_.runs.push_back({steps_[at], {}});
+    pass_.runs.push_back({.step = steps_[at], .fused = {}, .dropped = {}});
   }
 
   // What is in registers needs what it is made of as long as it is needed itself.

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "parallel/torch/trace.hpp"
+#include "sim/program/kernel.hpp"
 
 // What torch.compile makes of a traced region: what it keeps, what runs in which pass and in which order, and where
 // results lie.
@@ -21,6 +23,7 @@ struct Placement {
 struct CompiledPass {
   struct Run {
     std::size_t step = 0;
+    std::optional<FusedStep> fused;    ///< with its neighbours
     std::vector<std::size_t> dropped;  ///< values that nobody needs afterwards
   };
   std::vector<Run> runs;

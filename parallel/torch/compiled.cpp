@@ -86,14 +86,18 @@ void run(Session& s, const CompilePlan& plan, const CompiledPass& pass, std::vec
     for (const TracedOperand& o : step.outputs)
       if (o.value != no_value && !tensors[o.value].defined()) tensors[o.value] = made(o.value);
     for (const std::size_t v : step.scratch) scratch.push_back(made(v));
+    std::optional<FusedStep> fused = run.fused;
     for (const TracedLaunch& launch : step.launches) {
+      Computation what = launch.what;
+      what.fused = fused;
+      if (fused) fused = FusedStep{.follows = true, .traffic = {}};
       std::vector<Tensor> inputs, outputs;
       for (const TracedOperand& o : launch.inputs) inputs.push_back(seen_as(o, tensors));
       for (const TracedOperand& o : launch.outputs) outputs.push_back(seen_as(o, tensors));
       if (step.workspaces.empty())
-        s.launch(launch.what, inputs, outputs, scratch);
+        s.launch(what, inputs, outputs, scratch);
       else
-        s.launch(launch.what, inputs, outputs, step.workspaces.front());
+        s.launch(what, inputs, outputs, step.workspaces.front());
     }
     while (!scratch.empty()) scratch.pop_back();
     for (const std::size_t v : run.dropped) tensors[v] = {};

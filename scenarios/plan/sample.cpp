@@ -292,6 +292,7 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     const Op& op = program.ops[i];
     TimedOp timed;
     if (const auto* o = std::get_if<Launch>(&op)) {
+      if (program[o->kernel].follows()) continue;
       timed.duration = by.kernels[o->kernel.index()];
       if (!by.second_waves.empty()) timed.longer = by.second_waves[o->kernel.index()];
       timed.stream = o->stream;

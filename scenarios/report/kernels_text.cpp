@@ -28,7 +28,7 @@ std::map<std::int32_t, std::int64_t> launches_of_last_step(const Program& progra
     std::visit(Overloaded{
                    [&](const Mark& o) { step = o.step; },
                    [&](const Launch& o) {
-                     if (step == last) ++found[o.kernel.value];
+                     if (step == last && !program[o.kernel].follows()) ++found[o.kernel.value];
                    },
                    Ignored<Alloc, Free, Borrow, Collective, Exchange, Memcpy, Record, Wait, Sync, CreateDriver,
                            CreateCommunicator, Bind, Unbind>{},

@@ -98,7 +98,7 @@ class Engine {
     for (std::uint32_t i = stretch.first; i < stretch.last; ++i) {
       its.trace.host[i] = at;
       const Op& op = its.program->ops[i];
-      if (is_handed_over(op))
+      if (is_handed_over(*its.program, op))
         at = at + its.launch;
       else if (const auto* computed = std::get_if<Launch>(&op))
         at = at + kernels[computed->kernel.index()];

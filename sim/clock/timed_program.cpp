@@ -140,7 +140,7 @@ class Timing {
       now_ += duration;
       return;
     }
-    now_ += launch_;
+    if (!program_[o.kernel].follows()) now_ += launch_;
     if (is_beside_) duration = alone_.kernel(o.stream, o.kernel, duration);
     std::vector<TimedOp>& its = stream(o.stream);
     if (how_ == Kernels::Each || its.size() <= fence(o.stream) || its.back().kind != TimedOp::Kind::Kernels ||

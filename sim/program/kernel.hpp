@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/base/dtype.hpp"
@@ -34,6 +35,14 @@ struct View {
 /// Who computes. The host thread runs what it computes itself, to its end, and on its own memory only.
 enum class Processor : std::uint8_t { Device, Host };
 
+/// A kernel that a compiler made of several operations is launched as these, one after another, so that each can be
+/// carried out. The first of them takes the time of all, the others none.
+struct FusedStep {
+  bool follows = false;  ///< another step, which is the first or follows it itself
+  Bytes traffic;         ///< of the first: what the whole kernel reads from memory and writes there
+  bool operator==(const FusedStep&) const = default;
+};
+
 /// What is launched, but for the buffers: an operation on operands of given types and sizes. Views are in the order of
 /// the operation's operands, group after group; one that is absent is invalid.
 struct Kernel {
@@ -41,6 +50,10 @@ struct Kernel {
   Attributes attributes{};
   std::vector<ViewId> inputs, outputs;
   Processor processor = Processor::Device;
+  std::optional<FusedStep> fused{};
+
+  /// It is a part of what was launched before: neither the host thread nor the device takes longer for it.
+  [[nodiscard]] bool follows() const { return fused && fused->follows; }
   bool operator==(const Kernel&) const = default;
 };
 

@@ -8,6 +8,7 @@ namespace tidemark::sim {
 const View* view_of(const Program& program, ViewId view) { return view.valid() ? &program[view] : nullptr; }
 
 Bytes traffic_of(const Program& program, const Kernel& kernel) {
+  if (kernel.fused) return kernel.fused->traffic;
   Bytes sum;
   const auto add = [&](const std::vector<ViewId>& views, std::size_t from = 0) {
     for (std::size_t i = from; i < views.size(); ++i)
@@ -37,16 +38,17 @@ bool equal(const Program& a, KernelId of_a, const Program& b, KernelId of_b) {
     const View *of_s = view_of(a, s), *of_t = view_of(b, t);
     return of_s == nullptr || of_t == nullptr ? of_s == of_t : *of_s == *of_t;
   };
-  return x.operation == y.operation && x.processor == y.processor && x.attributes == y.attributes &&
-         std::ranges::equal(x.inputs, y.inputs, same) && std::ranges::equal(x.outputs, y.outputs, same);
+  return x.operation == y.operation && x.processor == y.processor && x.fused == y.fused &&
+         x.attributes == y.attributes && std::ranges::equal(x.inputs, y.inputs, same) &&
+         std::ranges::equal(x.outputs, y.outputs, same);
 }
 
-bool is_handed_over(const Op& op) {
+bool is_handed_over(const Program& program, const Op& op) {
   return std::visit(Overloaded{
                         [](const Alloc&) { return false; },
                         [](const Free&) { return false; },
                         [](const Borrow&) { return false; },
-                        [](const Launch& o) { return o.stream.valid(); },
+                        [&](const Launch& o) { return o.stream.valid() && !program[o.kernel].follows(); },
                         [](const Collective&) { return true; },
                         [](const Exchange&) { return true; },
                         [](const Memcpy&) { return true; },

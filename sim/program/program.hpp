@@ -306,11 +306,11 @@ void for_each_operand(const Program& program, const Op& op, Use&& use) {
 /// What a kernel sees of memory, by operand; nothing of one that is absent.
 [[nodiscard]] const View* view_of(const Program& program, ViewId view);
 /// The bytes that a kernel reads and writes, each operand once. A table of which rows are looked up counts with the
-/// rows that are read.
+/// rows that are read. The first step of a fused kernel has all that the kernel moves.
 [[nodiscard]] Bytes traffic_of(const Program& program, const Kernel& kernel);
 
-/// Whether the host thread hands the op to a device: what it spends a launch on.
-[[nodiscard]] bool is_handed_over(const Op& op);
+/// Whether the host thread hands the op to a device: what it spends a launch on. Of a fused kernel the first step is.
+[[nodiscard]] bool is_handed_over(const Program& program, const Op& op);
 
 /// What the larger side of an uneven collective holds on the rank whose row this is.
 [[nodiscard]] Bytes larger_side(CollectiveKind kind, const MatrixRow& row);

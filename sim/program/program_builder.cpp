@@ -46,14 +46,14 @@ struct ProgramBuilder::AskedKernel {
     return views;
   }
   explicit operator Kernel() const {
-    return {what.operation, what.attributes, views(inputs), views(outputs), processor};
+    return {what.operation, what.attributes, views(inputs), views(outputs), processor, what.fused};
   }
   friend bool operator==(const Kernel& known, const AskedKernel& asked) {
     const auto same = [](const std::vector<ViewId>& views, std::span<const ViewedOperand> operands) {
       return std::ranges::equal(views, operands, {}, {}, &ViewedOperand::view);
     };
     return known.operation == asked.what.operation && known.processor == asked.processor &&
-           same(known.inputs, asked.inputs) && same(known.outputs, asked.outputs) &&
+           known.fused == asked.what.fused && same(known.inputs, asked.inputs) && same(known.outputs, asked.outputs) &&
            known.attributes == asked.what.attributes;
   }
 };
@@ -67,6 +67,7 @@ std::size_t ProgramBuilder::ViewHash::operator()(const AskedView& view) const {
 
 std::size_t ProgramBuilder::KernelHash::operator()(const AskedKernel& kernel) const {
   std::size_t hash = static_cast<std::size_t>(kernel.what.operation);
+  if (kernel.what.fused) hash = mix(hash, kernel.what.fused->traffic.count());
   for (const ViewedOperand& o : kernel.inputs) hash = mix(hash, o.view.value);
   for (const ViewedOperand& o : kernel.outputs) hash = mix(hash, o.view.value);
   return hash;

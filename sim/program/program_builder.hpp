@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ struct Computation {
 
   Operation operation;
   Attributes attributes;
+  std::optional<FusedStep> fused{};
 };
 
 /// An operand of a kernel, and how the kernel sees it. No buffer: the operand is absent.

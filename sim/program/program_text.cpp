@@ -46,6 +46,8 @@ void write(Out out, const View& view) {
 
 void write(Out out, const Kernel& kernel) {
   const OperationFacts& facts = facts_of(kernel.operation);
+  if (kernel.fused)
+    fmt::format_to(out, "fused={} ", kernel.follows() ? "-" : fmt::to_string(kernel.fused->traffic.count()));
   fmt::format_to(out, "{}", facts.name);
   for (std::size_t i = 0; i < facts.attributes.size(); ++i)
     fmt::format_to(out, "{}{}={}", i == 0 ? "(" : ",", facts.attributes[i], kernel.attributes[i]);
@@ -238,14 +240,26 @@ class LineReader {
     return sizes;
   }
 
-  /// "scale(factor=0.5)".
+  /// "scale(factor=0.5)"; "fused=4096 add" begins a fused kernel that moves so many bytes, "fused=- silu" goes on in
+  /// it.
   Computation computation() {
-    const std::string_view found = word("operation");
+    std::optional<FusedStep> fused;
+    std::string_view found = word("operation");
+    constexpr std::string_view says_fused = "fused=";
+    if (found.starts_with(says_fused)) {
+      found.remove_prefix(says_fused.size());
+      const bool follows = found == "-";
+      fused = FusedStep{follows, follows ? Bytes{} : Bytes{number<std::int64_t>(found, "bytes")}};
+      if (fused->traffic < Bytes{} || fused->traffic > most_bytes)
+        fail(fmt::format("no kernel moves {} bytes", fused->traffic.count()));
+      found = word("operation");
+    }
     const std::string_view called = found.substr(0, found.find('('));
     const auto all = all_operations();
     const auto its = std::ranges::find(all, called, &OperationFacts::name);
     if (its == all.end()) fail(fmt::format("'{}' is no operation", called));
     Computation made(static_cast<Operation>(its - all.begin()));
+    made.fused = fused;
     std::string_view rest = found.substr(called.size());
     for (std::size_t i = 0; i < its->attributes.size(); ++i) {
       const std::string expected = fmt::format("{}{}=", i == 0 ? "(" : ",", its->attributes[i]);

@@ -68,6 +68,13 @@ TEST(Roofline, WhatIsBoundByItsTrafficHasWrittenItsResultWithIt) {
   EXPECT_EQ(gemm(1000, 1000, 1, d), (2 * 1000_B + 1'000'000_B) * 2 / 1_GBps);
 }
 
+TEST(Roofline, AFusedKernelTakesItsTrafficAtItsFirstStep) {
+  Device d = device();
+  d.kernel_latency = 30_us;
+  EXPECT_EQ(time_of("fused=5000 silu b0:bf16[1000] -> b1:bf16[1000]", d), 30'005_ns);
+  EXPECT_EQ(time_of("fused=- multiply b0:bf16[1000] b1:bf16[1000] -> b2:bf16[1000]", d), 0_ns);
+}
+
 TEST(Roofline, EfficienciesScaleThePeaks) {
   Device half = device();
   half.efficiency.gemm = Ratio{500'000};

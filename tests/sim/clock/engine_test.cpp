@@ -60,6 +60,16 @@ TEST(Engine, ASlowHostSetsThePace) {
   EXPECT_EQ(bed.run().end, at(70_ns));
 }
 
+TEST(Engine, AFusedKernelIsHandedOverOnce) {
+  Bed bed({"launch s0 fused=8 copy ->\nlaunch s0 fused=- norm ->\nlaunch s0 copy ->\n"}, {});
+  bed.prices.classes[0].launch = 30_ns;
+  bed.prices.classes[0].kernels = {10_ns, {}, 10_ns};
+  const Trace trace = bed.run();
+  EXPECT_EQ(trace.end, at(70_ns));
+  EXPECT_EQ(trace.classes[0].host[2], at(30_ns));
+  EXPECT_EQ(trace.classes[0].spans[1], (Span{1, {0}, at(40_ns), at(40_ns), at(40_ns)}));
+}
+
 TEST(Engine, StreamsRunSideBySideAndWaitForEvents) {
   const Trace trace = Bed({"launch s0 copy ->\nlaunch s1 copy ->\nrecord e0 s1\nwait s0 e0\n"
                            "launch s0 copy ->\n"},

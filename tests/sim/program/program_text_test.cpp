@@ -34,6 +34,8 @@ TEST(ProgramText, EveryOpHasALine) {
            "b4:fp16[1x8x2x4] - - -\n",
            "launch s0 fill(value=-1.5) -> b1:fp32[]\n",
            "launch s0 norm b1:bool[1] ->\n",
+           "launch s0 fused=4096 silu b1:bf16[2x8] -> b2:bf16[2x8]\n",
+           "launch s0 fused=- multiply b1:bf16[2x8] b2:bf16[2x8] -> b3:bf16[2x8]\n",
            "launch s0 copy b1:int64[3/0] -> b2:fp32[3]\n",
            "collective s0 g1 all_reduce average fp32 64 b7+128 -> b7+128\n",
            "collective s0 g1 all_reduce sum bool 64 b7 -> b7\n",
@@ -132,6 +134,9 @@ TEST(ProgramText, ErrorsNameTheLineAndWhatIsWrong) {
   EXPECT_EQ(error_of("alloc b0 12 lunch s0 x"), "line 1: 'lunch' is no category");
   EXPECT_EQ(error_of("alloc b0 12.5 context s0 x"), "line 1: '12.5' is no number of bytes");
   EXPECT_EQ(error_of("alloc b0 12 context s0"), "line 1: label is missing");
+  EXPECT_EQ(error_of("launch s0 fused=-8 copy b0:bool[1] -> b1:bool[1]"), "line 1: no kernel moves -8 bytes");
+  EXPECT_EQ(error_of("launch s0 fused=all copy b0:bool[1] -> b1:bool[1]"), "line 1: 'all' is no bytes");
+  EXPECT_EQ(error_of("launch s0 fused=8"), "line 1: operation is missing");
   EXPECT_EQ(error_of("launch s0 dance b0:bf16[1] -> b1:bf16[1]"), "line 1: 'dance' is no operation");
   EXPECT_EQ(error_of("launch s0 scale b0:bf16[1] -> b1:bf16[1]"), "line 1: scale takes factor, not 'scale'");
   EXPECT_EQ(error_of("launch s0 scale(factor=much) b0:bf16[1] -> b1:bf16[1]"), "line 1: 'much' is no number");
