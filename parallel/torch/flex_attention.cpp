@@ -36,8 +36,11 @@ Tensor row_sums(Session& s, const Tensor& gradient, const Tensor& out) {
   const Shape& z = out.sizes;
   const Tensor sums = s.empty({z[0], z[1], z[2]}, DType::FP32, "delta");
   const Tensor product = s.in_registers(z, contiguous_strides(z), DType::FP32, "delta_product");
-  s.launch(Operation::Multiply, {gradient, out}, {product});
-  s.launch(Operation::Sum, {product}, {sized(sums, {z[0], z[1], z[2], 1})});
+  Computation multiply(Operation::Multiply), sum(Operation::Sum);
+  multiply.fused = FusedStep{.follows = false, .traffic = gradient.bytes() + out.bytes() + sums.bytes()};
+  sum.fused = FusedStep{.follows = true, .traffic = {}};
+  s.launch(multiply, {gradient, out}, {product});
+  s.launch(sum, {product}, {sized(sums, {z[0], z[1], z[2], 1})});
   return sums;
 }
 
