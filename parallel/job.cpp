@@ -53,6 +53,14 @@ Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t m
       return interleaved(pipeline, layout.pipeline, micro_batches, layout.chunks, layout.group());
     case ScheduleKind::ZeroBubbleH1:
       return zb_h1(pipeline, layout.pipeline, micro_batches);
+    case ScheduleKind::LoopedBreadthFirst:
+      return looped_breadth_first(micro_batches, layout.chunks);
+    case ScheduleKind::InterleavedZeroBubble:
+      return interleaved_zero_bubble(pipeline, layout.pipeline, micro_batches, layout.chunks, layout.group());
+    case ScheduleKind::ZeroBubbleV:
+      return zero_bubble_v(pipeline, layout.pipeline, micro_batches);
+    case ScheduleKind::DualPipeV:
+      return dual_pipe_v(pipeline, layout.pipeline, micro_batches);
   }
   return {};
 }
@@ -63,6 +71,9 @@ std::vector<Schedule> schedules_of(const Layout& layout, std::int32_t micro_batc
   return all;
 }
 
-std::int64_t shortest_step(const Layout& layout) { return std::max(2, layout.period()); }
+std::int64_t shortest_step(const Layout& layout) {
+  const std::int32_t filling = layout.schedule == ScheduleKind::DualPipeV ? layout.stages() : 2;
+  return std::max(filling, layout.period());
+}
 
 }  // namespace tidemark::parallel

@@ -163,8 +163,9 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   if (instances > 1) add(made.replicate, "replicate", {{instances, data.stride * layout.shards(), 1}});
   add(made.model, "model_parallel", mesh.along({axis::tp, axis::pp}));
   add(made.pipeline, "pipeline", {pipeline});
-  // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm).
-  if (made.pipeline.valid() && traits_of(layout.schedule).hand_over == HandOverHabit::InStep)
+  // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm); and so do
+  // all schedules of several stages that are PyTorch's own.
+  if (made.pipeline.valid() && traits_of(layout.schedule).hand_over != HandOverHabit::Paired)
     made.table[made.pipeline.index()].messages = MessageRoute::Pairs;
   // Next to each other along the axis are the ranks that each have a part of the heads (core/parallel_state.py
   // create_hierarchical_groups).

@@ -195,7 +195,13 @@ constexpr std::string_view
     last_output =
         "the last stage refers to what it made until its backward pass is over "
         "(torch/distributed/pipelining/stage.py backward_one_chunk)",
-    loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)";
+    loss_logged = "the sum of a step's losses is for the log (torchtitan train.py Trainer.train_step)",
+    until_last_weight =
+        "where weights get their gradients later, their operations hold those before them, and what these saved, until "
+        "the last weight has its own (torch/distributed/pipelining/_backward.py stage_backward_weight)",
+    weight_by_weight =
+        "where weights get their gradients later, those of one live until the next one's are there "
+        "(torch/distributed/pipelining/_backward.py stage_backward_weight)";
 
 constexpr std::string_view random_numbers =
     "without dropout, too, the memory-efficient kernel and cuDNN's give tensors that would say where their random "
@@ -423,6 +429,18 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "received_*", "backward *", "*", received},
     {Kept, "output.mm", "forward loss", "backward *", last_output},
     {Kept, "loss.*", "optimizer_step *", "optimizer_step *", titan_step},
+    {Kept, "loss.*", "backward loss", "backward layers.*", until_last_weight},
+    {Kept, "loss.*", "backward loss", "backward model", until_last_weight},
+    {Kept, "output.reduce_scatter", "backward model", "backward model", until_last_weight},
+    {Unread, "loss.nll_loss_weight", "forward loss", "backward model", weight_of_all},
+    {Kept, "loss.nll_loss_weight", "forward loss", "backward model", weight_of_all},
+    {Kept, "loss.to", "backward output", "backward output", until_last_weight},
+    {Kept, "layers.*", "backward layers.*", "backward output", until_last_weight},
+    {Kept, "add", "backward layers.*", "backward model", until_last_weight},
+    {Kept, "to", "backward layers.*", "backward layers.*", weight_by_weight},
+    {Kept, "to", "backward layers.*", "backward model", weight_by_weight},
+    {Kept, "to", "backward model", "backward output", weight_by_weight},
+    {Kept, "*.reduce_scatter_input", "backward *", "communication *", being_reduced},
     // Modules and functions.
     {Kept, "embedding", "forward embedding", "forward norm", forward_variables},
     {Kept, "rotary_emb.*", "forward embedding", "forward embedding", forward_variables},

@@ -37,4 +37,23 @@ Schedule interleaved(std::int32_t stage, std::int32_t stages, std::int32_t micro
   return actions;
 }
 
+Schedule interleaved_zero_bubble(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches,
+                                 std::int32_t chunks, std::int32_t group) {
+  const Schedule forward = in_groups(ActionKind::Forward, micro_batches, chunks, group);
+  const Schedule backward = in_groups(ActionKind::InputGradient, micro_batches, chunks, group);
+  const Schedule weights = in_groups(ActionKind::WeightGradient, micro_batches, chunks, group);
+  const auto warmup =
+                 static_cast<std::size_t>(std::min(stages - stage - 1 + (chunks - 1) * group, micro_batches * chunks)),
+             behind = static_cast<std::size_t>(stage);
+  Schedule actions(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(warmup));
+  std::size_t made = 0;  // weight gradients
+  for (std::size_t k = 0; k < backward.size(); ++k) {
+    if (warmup + k < forward.size()) actions.push_back(forward[warmup + k]);
+    actions.push_back(backward[k]);
+    if (k >= behind) actions.push_back(weights[made++]);
+  }
+  actions.insert(actions.end(), weights.begin() + static_cast<std::ptrdiff_t>(made), weights.end());
+  return actions;
+}
+
 }  // namespace tidemark::parallel

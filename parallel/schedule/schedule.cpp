@@ -62,9 +62,12 @@ std::string text(const Schedule& schedule) {
   const bool several = std::any_of(schedule.begin(), schedule.end(), [](const Action& a) { return a.chunk > 0; });
   const bool parted = has_weight_gradients(schedule);
   std::string out;
+  bool joined = false;
   for (const Action& action : schedule) {
-    out += fmt::format("{}{}{}", out.empty() ? "" : " ", letters(action.kind, parted), action.micro_batch);
+    if (!out.empty()) out += joined ? '+' : ' ';
+    out += fmt::format("{}{}", letters(action.kind, parted), action.micro_batch);
     if (several) out += fmt::format(".{}", action.chunk);
+    joined = action.joined;
   }
   return out;
 }
@@ -72,9 +75,10 @@ std::string text(const Schedule& schedule) {
 Schedule parse_schedule(std::string_view text) {
   Schedule schedule;
   for (std::size_t at = 0; (at = text.find_first_not_of(" \n", at)) != std::string_view::npos;) {
-    const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    const std::size_t end = std::min(text.find_first_of(" +\n", at), text.size());
     schedule.push_back(parse_action(text.substr(at, end - at)));
-    at = end;
+    schedule.back().joined = end < text.size() && text[end] == '+';
+    at = end + (schedule.back().joined ? 1 : 0);
   }
   if (has_weight_gradients(schedule)) return schedule;
   for (Action& action : schedule)

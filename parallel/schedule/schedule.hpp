@@ -21,6 +21,7 @@ struct Action {
   ActionKind kind = ActionKind::Forward;
   std::int32_t micro_batch = 0;
   std::int32_t chunk = 0;
+  bool joined = false;  ///< with the action after it, which computes beside it where a framework can
   bool operator==(const Action&) const = default;
 };
 
@@ -53,7 +54,8 @@ struct Action {
 using Schedule = std::vector<Action>;
 
 /// Micro-batch after kind, "F0 F1 B0 F2 B1 B2"; of several chunks also the chunk, "F0.0 F1.0 F0.1". B is all of
-/// backward; in a schedule that has weight gradients apart, "F0 B0 W0", it is the input's, and BW is all.
+/// backward; in a schedule that has weight gradients apart, "F0 B0 W0", it is the input's, and BW is all. Joined ones
+/// are "F3.1+B0.0".
 [[nodiscard]] std::string text(const Schedule& schedule);
 /// Reads what `text` writes. Throws std::invalid_argument, which names what is no action.
 [[nodiscard]] Schedule parse_schedule(std::string_view text);
@@ -79,6 +81,27 @@ using Schedule = std::vector<Action>;
 /// waits for this rank, as many at a time as there are stages before it. Backward passes in between are whole, so that
 /// what they send goes with what the next forward pass needs (docs/decisions/0006-zb-h1.md).
 [[nodiscard]] Schedule zb_h1(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches);
+
+/// ZB1P (Qi et al., 2023) over several chunks of each rank, torch.distributed.pipelining's
+/// ScheduleInterleavedZeroBubble: `interleaved` with half as many passes ahead; the weight gradients of a backward pass
+/// come as many passes later as there are ranks before this one.
+[[nodiscard]] Schedule interleaved_zero_bubble(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches,
+                                               std::int32_t chunks, std::int32_t group);
+
+/// ZB-V (Qi et al., 2023, section 6), torch.distributed.pipelining's ScheduleZBVZeroBubble: two chunks on each rank,
+/// the second ones from the last rank to the first. As many micro-batches as fill the pipeline are put in, and those
+/// left out that there are not.
+[[nodiscard]] Schedule zero_bubble_v(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches);
+
+/// DualPipeV (DeepSeek-AI, DualPipe, 2025), torch.distributed.pipelining's ScheduleDualPipeV: of two chunks placed as
+/// in ZB-V, a forward pass of one is joined with a backward pass of the other. Of at least as many micro-batches as
+/// stages.
+[[nodiscard]] Schedule dual_pipe_v(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches);
+
+/// Breadth-first (Lamy-Poirier, Breadth-First Pipeline Parallelism, 2022), torch.distributed.pipelining's
+/// ScheduleLoopedBFS: all micro-batches go through a rank's first chunk, then through its next; backward passes run in
+/// reverse. The same on every rank.
+[[nodiscard]] Schedule looped_breadth_first(std::int32_t micro_batches, std::int32_t chunks);
 
 /// All forward passes, then all backward passes; the same on every stage.
 [[nodiscard]] Schedule gpipe(std::int32_t micro_batches);

@@ -10,7 +10,16 @@
 namespace tidemark::parallel {
 
 /// In which order a stage runs its passes.
-enum class ScheduleKind : std::uint8_t { OneFOneB, GPipe, Interleaved, ZeroBubbleH1 };
+enum class ScheduleKind : std::uint8_t {
+  OneFOneB,
+  GPipe,
+  Interleaved,
+  ZeroBubbleH1,
+  LoopedBreadthFirst,
+  InterleavedZeroBubble,
+  ZeroBubbleV,
+  DualPipeV
+};
 
 /// When a framework sends and receives.
 enum class HandOverHabit : std::uint8_t {
@@ -35,6 +44,8 @@ struct ScheduleTraits {
   PlacementShape placement = PlacementShape::Loop;
   HandOverHabit hand_over = HandOverHabit::Paired;  ///< Megatron's
   bool in_groups = false;         ///< micro-batches go through a rank's chunks in groups, one group after the other
+  bool several_chunks = false;    ///< a rank has two or more, of a V two; else one
+  bool of_pytorch_alone = false;  ///< torch.distributed.pipelining has it, and no other framework
   std::string_view assumed = {};  ///< what answers say about it; nothing where the framework has the schedule itself
 };
 
@@ -45,12 +56,32 @@ struct ScheduleTraits {
     case ScheduleKind::GPipe:
       return {.name = "gpipe", .assumed = "GPipe: Megatron has no such schedule; its hand-over is that of 1F1B"};
     case ScheduleKind::Interleaved:
-      return {.name = "interleaved", .hand_over = HandOverHabit::InStep, .in_groups = true};
+      return {.name = "interleaved", .hand_over = HandOverHabit::InStep, .in_groups = true, .several_chunks = true};
     case ScheduleKind::ZeroBubbleH1:
       return {.name = "zb-h1",
               .assumed =
                   "ZB-H1: Megatron has no such schedule; passes and hand-overs are those of its authors' patch, and "
                   "weight gradients of the layers' linears wait as Transformer Engine's delay_wgrad_compute lets them"};
+    case ScheduleKind::LoopedBreadthFirst:
+      return {.name = "looped-bfs", .hand_over = HandOverHabit::Free, .several_chunks = true, .of_pytorch_alone = true};
+    case ScheduleKind::InterleavedZeroBubble:
+      return {.name = "interleaved-zb",
+              .hand_over = HandOverHabit::Free,
+              .in_groups = true,
+              .several_chunks = true,
+              .of_pytorch_alone = true};
+    case ScheduleKind::ZeroBubbleV:
+      return {.name = "zb-v",
+              .placement = PlacementShape::V,
+              .hand_over = HandOverHabit::Free,
+              .several_chunks = true,
+              .of_pytorch_alone = true};
+    case ScheduleKind::DualPipeV:
+      return {.name = "dualpipe-v",
+              .placement = PlacementShape::V,
+              .hand_over = HandOverHabit::Free,
+              .several_chunks = true,
+              .of_pytorch_alone = true};
   }
   return {};  // no kind
 }

@@ -340,8 +340,8 @@ Tensor rms_norm(Session& s, const Tensor& given, const Tensor& given_weight) {
                    trains = weight.requires_grad()](const Gradients& g) {
       const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight), rows = s.unpack(saved_deviation);
       Gradients made(2);
-      made[0] = s.empty(in.sizes, in.dtype, "rms_norm_gradient");
-      if (trains) made[1] = s.empty(scale.sizes, scale.dtype, "weight_gradient");
+      if (s.asks_for(0)) made[0] = s.empty(in.sizes, in.dtype, "rms_norm_gradient");
+      if (trains && s.asks_for(1)) made[1] = s.empty(scale.sizes, scale.dtype, "weight_gradient");
       s.launch(Operation::RmsNormBackward, {g.front(), in, rows, scale, Tensor{}}, made);
       return made;
     };

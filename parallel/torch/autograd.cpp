@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,13 +16,20 @@ namespace tidemark::parallel::torch {
 namespace {
 
 constexpr std::int64_t at_once = std::numeric_limits<std::int64_t>::max();
+constexpr std::size_t most_told = std::numeric_limits<std::uint32_t>::digits;  // inputs of a node: Session::unasked
 
 }  // namespace
 
 class Engine {
  public:
-  explicit Engine(Session& session) : session_(session), caller_(std::exchange(session.engine, this)) {}
-  ~Engine() { session_.engine = caller_; }
+  explicit Engine(Session& session)
+      : session_(session),
+        caller_(std::exchange(session.engine, this)),
+        unasked_of_caller_(std::exchange(session.unasked, 0)) {}
+  ~Engine() {
+    session_.engine = caller_;
+    session_.unasked = unasked_of_caller_;
+  }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -44,6 +53,26 @@ class Engine {
     }
   }
 
+  // GraphTask.exec_info_: nodes that lead to the leaves are run, for the gradients of inputs that lead there.
+  std::vector<Tensor> run_towards(std::span<const std::shared_ptr<Leaf>> leaves, std::span<WaitingGradient> roots,
+                                  GraphAfterwards afterwards, std::span<WatchedNode> watched) {
+    Partial partial{afterwards, {}, {}, {}, {}, {}};
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      partial.leaves.emplace(leaves[i]->value.gradient.node.get(), i);
+      partial.types.push_back(leaves[i]->gradient_dtype);
+    }
+    for (WatchedNode& its : watched) partial.watched.emplace(its.node.get(), &its);
+    partial.gradients.resize(leaves.size());
+    partial_ = &partial;
+    for (const WaitingGradient& root : roots) (void)leads_to_leaves(*root.edge.node);
+    std::vector<WaitingGradient> running;
+    for (WaitingGradient& root : roots)
+      if (partial.leading.at(root.edge.node.get())) running.push_back(std::move(root));
+    run(running, {});
+    partial_ = nullptr;
+    return std::move(partial.gradients);
+  }
+
   Tensor take_waiting(const Edge& edge) {
     const Node& node = *edge.node;
     if (node.engine_ != this || node.gathered_ < 0) return {};
@@ -64,12 +93,54 @@ class Engine {
       return sequence != other.sequence ? sequence < other.sequence : order < other.order;
     }
   };
+  /// What is asked for where not all gradients are.
+  struct Partial {
+    GraphAfterwards afterwards;
+    std::unordered_map<const Node*, std::size_t> leaves;
+    std::unordered_map<const Node*, WatchedNode*> watched;
+    std::unordered_map<const Node*, bool> leading;  // of all that roots lead to: whether it leads to a leaf
+    std::vector<std::optional<DType>> types;        // of leaves
+    std::vector<Tensor> gradients;                  // of them
+  };
   /// What a node is to the engine in whose backward pass this one runs.
   struct Outer {
     Node* node;
     Engine* engine;
     std::int32_t missing, gathered;
   };
+
+  bool leads_to_leaves(Node& root) {
+    struct Visit {
+      Node* node;
+      std::size_t next;  // input
+    };
+    std::unordered_map<const Node*, bool>& leading = partial_->leading;
+    std::vector<Visit> open;
+    const auto enter = [&](Node* node) {
+      if (!leading.emplace(node, partial_->leaves.contains(node)).second) return;
+      open.push_back({node, 0});
+    };
+    enter(&root);
+    while (!open.empty()) {
+      Visit& visit = open.back();
+      if (visit.next > 0) {  // what the input before leads to is known
+        const Node* const before = visit.node->inputs[visit.next - 1].edge.node.get();
+        if (before != nullptr && leading.at(before)) leading.at(visit.node) = true;
+      }
+      if (visit.next == visit.node->inputs.size()) {
+        open.pop_back();
+        continue;
+      }
+      if (Node* const next = visit.node->inputs[visit.next++].edge.node.get(); next != nullptr) enter(next);
+    }
+    return leading.at(&root);
+  }
+
+  // Whether the gradient of that input is asked for.
+  [[nodiscard]] bool asks_for(const Node::Input& input) const {
+    if (!input.edge.node) return false;
+    return partial_ == nullptr || partial_->leading.at(input.edge.node.get());
+  }
 
   void find_graph(Node& root) {
     const bool found = root.engine_ == this;
@@ -81,8 +152,8 @@ class Engine {
       Node* const node = open.back();
       open.pop_back();
       for (const Node::Input& input : node->inputs) {
+        if (!asks_for(input)) continue;
         Node* const next = input.edge.node.get();
-        if (next == nullptr) continue;
         if (next->engine_ != this) {
           enter(*next);
           open.push_back(next);
@@ -128,6 +199,7 @@ class Engine {
   void run(Gathered next) {
     const Ref<Node> node = std::move(next.node);
     leave(*node);
+    if (partial_ != nullptr) return run_partly(*node, std::move(next.gradients));
     if (session_.tracer != nullptr && node->leaf) return session_.tracer->gathered(*node, next.gradients.front());
     const OnStream as_before(session_, node->stream);
     Gradients made;
@@ -149,6 +221,40 @@ class Engine {
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].edge.node) pass_on(inputs[i].edge, i < made.size() ? std::move(made[i]) : Tensor{}, *node);
     node->frame.clear();
+  }
+
+  void run_partly(Node& node, Gradients gradients) {
+    if (const auto leaf = partial_->leaves.find(&node); leaf != partial_->leaves.end()) {
+      // A product's weight is transposed by a node of its own, behind which the gradient is converted: what the product
+      // saved is gone by then.
+      Tensor& its = partial_->gradients[leaf->second] = std::move(gradients.front());
+      its = to(session_, its, partial_->types[leaf->second].value_or(its.dtype));
+      return;
+    }
+    if (const auto its = partial_->watched.find(&node); its != partial_->watched.end())
+      its->second->gradients = gradients;
+    const OnStream as_before(session_, node.stream);
+    Gradients made;
+    {
+      const Session::BackwardScope scope(session_, node);
+      if (node.before) std::exchange(node.before, nullptr)();
+      if (node.scope.valid()) session_.mark(Phase::Backward, node.scope);
+      std::uint32_t unasked = 0;
+      for (std::size_t i = 0; i < std::min(node.inputs.size(), most_told); ++i)
+        if (!asks_for(node.inputs[i])) unasked |= 1U << i;
+      session_.unasked = unasked;
+      made = node.apply(gradients);
+      session_.unasked = 0;
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        if (!asks_for(node.inputs[i])) made[i] = {};
+        if (made[i].defined()) made[i] = fitted(std::move(made[i]), node.inputs[i]);
+      }
+      gradients.clear();
+      if (partial_->afterwards == GraphAfterwards::Goes) node.apply = nullptr;
+    }
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (asks_for(node.inputs[i])) pass_on(node.inputs[i].edge, i < made.size() ? std::move(made[i]) : Tensor{}, node);
+    node.frame.clear();
   }
 
   // engine.cpp validate_outputs: a gradient is summed over repeated dimensions and gets its tensor's type.
@@ -200,10 +306,12 @@ class Engine {
 
   Session& session_;
   Engine* caller_;  // whose node runs this one
+  std::uint32_t unasked_of_caller_;
   std::vector<Gathered> gathered_;
   std::vector<std::size_t> spare_;  // places in `gathered_`
   std::vector<Ready> ready_;        // a heap: what was made last goes first, and of leaves what came last
   std::vector<Outer> outer_;
+  Partial* partial_ = nullptr;  // where not all gradients are asked for
   std::int64_t order_ = 0;
 };
 
@@ -265,6 +373,13 @@ void backward(Session& session, const Tensor& root, Tensor gradient, std::vector
 void backward(Session& session, std::vector<WaitingGradient> roots) {
   const NoGrad no_grad(session);
   Engine(session).run(roots, {});
+}
+
+std::vector<Tensor> gradients_of(Session& session, std::vector<WaitingGradient> roots,
+                                 std::span<const std::shared_ptr<Leaf>> leaves, GraphAfterwards afterwards,
+                                 std::span<WatchedNode> watched) {
+  const NoGrad no_grad(session);
+  return Engine(session).run_towards(leaves, roots, afterwards, watched);
 }
 
 void register_hook(const Tensor& tensor, std::function<void()> run) {

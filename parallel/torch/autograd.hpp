@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "parallel/torch/tensor.hpp"
@@ -95,6 +96,18 @@ struct WaitingGradient {
 void backward(Session& session, const Tensor& root, Tensor gradient, std::vector<WaitingGradient> waiting = {});
 /// The same from several roots at once.
 void backward(Session& session, std::vector<WaitingGradient> roots);
+/// Gradients of a node's outputs, once they are there: Node.register_prehook.
+struct WatchedNode {
+  Ref<Node> node;
+  Gradients gradients;  ///< empty until then
+};
+enum class GraphAfterwards : std::uint8_t { Stays, Goes };
+/// torch.autograd.grad: the gradients of these leaves, which do not get them, in the types that they would have there;
+/// nothing else is made that does not lead to them. Undefined where the roots do not. With GraphAfterwards::Stays nodes
+/// keep what they saved and can be run again; else those that ran give it up, but hold the nodes that they lead to.
+[[nodiscard]] std::vector<Tensor> gradients_of(Session& session, std::vector<WaitingGradient> roots,
+                                               std::span<const std::shared_ptr<Leaf>> leaves,
+                                               GraphAfterwards afterwards, std::span<WatchedNode> watched = {});
 /// Tensor.register_hook of a tensor that an operation made: `run` is called when its gradient is there, after those
 /// that were registered before.
 void register_hook(const Tensor& tensor, std::function<void()> run);

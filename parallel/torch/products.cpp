@@ -87,14 +87,14 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
       const Tensor its = saved[of_weight] ? s.unpack(saved[of_weight]) : Tensor{};
       const Tensor in = saved[of_x] ? s.unpack(saved[of_x]) : Tensor{};
       const auto to_weight = [&] {
-        if (!to_the_weight) return;
+        if (!to_the_weight || !s.asks_for(1)) return;
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
         const Tensor &left = transposed ? g.front() : in, &right = transposed ? in : g.front();
         gemm(s, swapped(left, 0, 1), right, {}, made[1]);
         made[1].view = transposed;
       };
       const auto to_input = [&] {
-        if (!saved[of_weight]) return;
+        if (!saved[of_weight] || !s.asks_for(0)) return;
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
         gemm(s, g.front(), transposed ? its : swapped(its, 0, 1), {}, made[0]);
       };

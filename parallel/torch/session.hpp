@@ -268,7 +268,11 @@ class Session {
   /// Of the running module, only its input was saved.
   void checkpointed(const Tensor& input, const Tensor& output);
 
-  Engine* engine = nullptr;      ///< that runs a graph backward now
+  Engine* engine = nullptr;  ///< that runs a graph backward now
+  /// Of the node that it runs, a bit for each input: its gradient is not asked for. Where all of a graph is run
+  /// backward none is set.
+  std::uint32_t unasked = 0;
+  [[nodiscard]] bool asks_for(std::size_t input) const { return (unasked >> input & 1U) == 0; }
   Recorder* recorder = nullptr;  ///< is told what happens, where there is one
   Tracer* tracer = nullptr;      ///< what happens is written there, where there is one, and not in the program
 

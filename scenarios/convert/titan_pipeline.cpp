@@ -35,6 +35,10 @@ constexpr std::array schedules{
     NamedSchedule{"1F1B", "1f1b", ScheduleKind::OneFOneB},
     NamedSchedule{"GPipe", "gpipe", ScheduleKind::GPipe},
     NamedSchedule{"Interleaved1F1B", "interleaved", ScheduleKind::Interleaved},
+    NamedSchedule{"LoopedBFS", "looped-bfs", ScheduleKind::LoopedBreadthFirst},
+    NamedSchedule{"InterleavedZeroBubble", "interleaved-zb", ScheduleKind::InterleavedZeroBubble},
+    NamedSchedule{"ZBVZeroBubble", "zb-v", ScheduleKind::ZeroBubbleV},
+    NamedSchedule{"DualPipeV", "dualpipe-v", ScheduleKind::DualPipeV},
 };
 
 // A local batch goes through the pipeline in parts; a scenario's micro-batch is one of them.
@@ -96,9 +100,8 @@ void read_titan_pipeline(Given& parallelism, Draft& draft) {
   if (known != schedules.end())
     draft.set("layout.schedule", std::string(known->here), parallelism.place(schedule_key));
   else
-    parallelism.tell(
-        RemarkKind::NotExpressed, schedule_key,
-        fmt::format("of PyTorch's schedules 1F1B, GPipe and Interleaved1F1B are modelled, not {}", schedule));
+    parallelism.tell(RemarkKind::NotExpressed, schedule_key,
+                     fmt::format("PyTorch's schedule {} is not modelled yet", schedule));
   read_batches(parallelism, draft);
   read_parts(parallelism, draft);
   for (const std::string_view key : {"pipeline_parallel_layers_per_stage", "pipeline_parallel_first_stage_less_layers",
@@ -107,8 +110,14 @@ void read_titan_pipeline(Given& parallelism, Draft& draft) {
       draft.set(fmt::format("runtime.switches.{}", key), *count, parallelism.place(key));
   for (const std::string_view key : {"pipeline_parallel_schedule_csv", "pipeline_parallel_split_points"})
     parallelism.refuse(key, "stages and schedules of one's own are", {"\"\"", "[]"});
-  parallelism.no_matter(std::array<std::string_view, 1>{"pipeline_parallel_expert_parallel_overlap"},
-                        "is for DualPipeV");
+  constexpr std::string_view overlap = "pipeline_parallel_expert_parallel_overlap";
+  if (schedule != "DualPipeV")
+    parallelism.no_matter(std::array{overlap}, "is for DualPipeV");
+  else if (const Place place = parallelism.place(overlap); parallelism.flag(overlap).value_or(true))
+    parallelism.tell(RemarkKind::NotExpressed, schedule_key,
+                     fmt::format("DualPipeV with {} runs passes in two threads, which is not modelled", overlap));
+  else
+    draft.set(fmt::format("runtime.switches.{}", overlap), false, place);
 }
 
 std::vector<TomlKey> titan_pipeline_keys(const Scenario& s) {
@@ -125,6 +134,8 @@ std::vector<TomlKey> titan_pipeline_keys(const Scenario& s) {
   };
   integer("pipeline_parallel_first_stage_less_layers", titan.first_stage_less, 1);
   integer("pipeline_parallel_last_stage_less_layers", titan.last_stage_less, 1);
+  if (s.layout.schedule == ScheduleKind::DualPipeV)
+    made.push_back(key("pipeline_parallel_expert_parallel_overlap", false));
   const std::int64_t stages = s.layout.stages();
   if (s.layout.stage_layers == titan_stage_layers(s.model.layers, stages, titan) && s.layout.chunks <= 2) return made;
   std::vector<TomlValue> parts;

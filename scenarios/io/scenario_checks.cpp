@@ -70,6 +70,7 @@ class Checks {
     check_latent_contexts();
     check_next_tokens();
     check_recomputed_modules(scenario_, tables_);
+    check_schedule_of_megatron();
     check_weight_gradients();
     check_batch();
     check_precision();
@@ -411,6 +412,15 @@ class Checks {
                                          "positions of {} tokens, not of {}",
                                          layout_.context, original, train_.sequence_length),
                              "precision = \"bf16\", or the switch no-rope-fusion");
+  }
+
+  void check_schedule_of_megatron() {
+    if (!tables_.layout.sound("schedule") || runtime_kind(scenario_.runtime.name).eager()) return;
+    if (traits_of(layout_.schedule).of_pytorch_alone)
+      tables_.layout.problem("schedule",
+                             fmt::format("schedule = \"{}\" is PyTorch's, and Megatron has no such",
+                                         word(schedule_names, layout_.schedule)),
+                             "name = \"torchtitan\" in [runtime], or \"interleaved\"");
   }
 
   // Of linears that are Transformer Engine's (delay_wgrad_compute came with 2.3).

@@ -35,7 +35,7 @@ void read_stage_layers(TomlReader& table, Layout& layout) {
 
 void read_schedule(TomlReader& table, Layout& layout) {
   layout.chunks = static_cast<std::int32_t>(table.integer("chunks", chunk_count).value_or(1));
-  const std::optional<ScheduleKind> kind = read_name(table, "schedule", schedule_names, {"zb-v", "dualpipe-v"});
+  const std::optional<ScheduleKind> kind = read_name(table, "schedule", schedule_names);
   layout.schedule = kind.value_or(layout.chunks > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneFOneB);
   read_stage_layers(table, layout);
   layout.first_layers = static_cast<std::int32_t>(table.integer("first_stage_layers", layer_count).value_or(0));
@@ -44,15 +44,21 @@ void read_schedule(TomlReader& table, Layout& layout) {
 
 void check_schedule(TomlReader& table, const Layout& layout) {
   if (!table.sound("schedule") || !table.sound("chunks")) return;
-  const bool several = traits_of(layout.schedule).in_groups;
+  const bool several = traits_of(layout.schedule).several_chunks;
   if (several && layout.chunks == 1)
-    table.problem("schedule", "schedule = \"interleaved\" with one chunk on each rank",
+    table.problem("schedule",
+                  fmt::format("schedule = \"{}\" with one chunk on each rank", word(schedule_names, layout.schedule)),
                   "set chunks to 2 or more, or schedule = \"1f1b\"");
   if (!several && layout.chunks > 1)
     table.problem("schedule",
                   fmt::format("schedule = \"{}\" runs one chunk on each rank, and chunks = {}",
                               word(schedule_names, layout.schedule), layout.chunks),
                   "set schedule = \"interleaved\", or leave chunks out");
+  if (traits_of(layout.schedule).placement == PlacementShape::V && layout.chunks > 2)
+    table.problem("chunks",
+                  fmt::format("schedule = \"{}\" runs two chunks on each rank, and chunks = {}",
+                              word(schedule_names, layout.schedule), layout.chunks),
+                  "2 would do");
   if (layout.chunks > 1 && layout.pipeline == 1)
     table.problem("chunks", fmt::format("chunks = {} without a pipeline", layout.chunks),
                   "set pipeline to 2 or more, or leave chunks out");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -15,14 +16,15 @@ namespace {
 
 constexpr std::string_view first_less = "pipeline_parallel_first_stage_less_layers",
                            last_less = "pipeline_parallel_last_stage_less_layers",
-                           layers_of_each = "pipeline_parallel_layers_per_stage";
+                           layers_of_each = "pipeline_parallel_layers_per_stage",
+                           overlaps_experts = "pipeline_parallel_expert_parallel_overlap";
 constexpr IntegerRange fewer_layers{0, 1 << 10}, some_layers{1, 1 << 16};
 
 // pipeline_llm: how many stages a rank has.
 void settle_chunks(Scenario& asked, ScenarioTables& tables) {
   Layout& layout = asked.layout;
   const TitanSettings& titan = asked.runtime.eager.titan;
-  const bool several = layout.schedule == ScheduleKind::Interleaved;
+  const bool several = traits_of(layout.schedule).several_chunks;
   if (titan.layers_per_stage == 0) {
     if (several && !tables.layout.has("chunks")) layout.chunks = 2;
     return;
@@ -58,7 +60,8 @@ void settle_stage_layers(Scenario& asked, ScenarioTables& tables) {
                         "fewer stages, or stage_layers");
 }
 
-// ScheduleInterleaved1F1B: rounds of as many micro-batches as there are ranks, or somewhat more.
+// ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble: rounds of as many micro-batches as there are ranks, or
+// somewhat more.
 void settle_rounds(Scenario& asked, ScenarioTables& tables) {
   Layout& layout = asked.layout;
   const std::int64_t model_ranks = std::int64_t{layout.tensor} * layout.context * layout.pipeline;
@@ -72,12 +75,19 @@ void settle_rounds(Scenario& asked, ScenarioTables& tables) {
         "pipeline",
         fmt::format("PyTorch's 1F1B refuses fewer micro-batches ({}) than stages ({})", micro_batches, layout.pipeline),
         fmt::format("global_batch = {} would do", asked.train.micro_batch * data * layout.pipeline));
-  if (layout.schedule != ScheduleKind::Interleaved) return;
+  if (layout.schedule == ScheduleKind::DualPipeV && micro_batches < layout.stages())
+    tables.layout.problem("pipeline",
+                          fmt::format("PyTorch's DualPipeV refuses fewer micro-batches ({}) than stages ({})",
+                                      micro_batches, layout.stages()),
+                          fmt::format("global_batch = {} would do", asked.train.micro_batch * data * layout.stages()));
+  if (!traits_of(layout.schedule).in_groups) return;
   const std::int64_t rounds = std::max<std::int64_t>(1, micro_batches / layout.pipeline);
   if (micro_batches % rounds != 0)
     tables.layout.problem(
         "schedule",
-        fmt::format("PyTorch's Interleaved1F1B takes {} micro-batches in {} rounds of as many", micro_batches, rounds),
+        fmt::format("PyTorch's {} takes {} micro-batches in {} rounds of as many",
+                    layout.schedule == ScheduleKind::Interleaved ? "Interleaved1F1B" : "InterleavedZeroBubble",
+                    micro_batches, rounds),
         fmt::format("a multiple of {} micro-batches would do", layout.pipeline));
   layout.chunk_group = static_cast<std::int32_t>(micro_batches / rounds);
 }
@@ -90,14 +100,71 @@ void refuse_unmodelled(Scenario& asked, ScenarioTables& tables) {
   };
   refuse("pipeline", versions.torchtitan < Version{0, 2}, "pipelines of torchtitan before 0.2 are not modelled",
          "versions = { torchtitan = \"0.2.2\" }");
-  refuse("schedule", layout.schedule == ScheduleKind::Interleaved && versions.torch < Version{2, 10},
-         "Interleaved1F1B of PyTorch before 2.10 is not modelled", "versions = { torch = \"2.10\" }, or \"1f1b\"");
+  refuse("schedule", traits_of(layout.schedule).several_chunks && versions.torch < Version{2, 10},
+         "several stages on a rank, of PyTorch before 2.10, are not modelled",
+         "versions = { torch = \"2.10\" }, or \"1f1b\"");
   refuse("schedule", layout.schedule == ScheduleKind::ZeroBubbleH1, "PyTorch has no ZB-H1",
-         "\"1f1b\", \"gpipe\" or \"interleaved\"");
+         "\"1f1b\", \"interleaved-zb\" or \"zb-v\"");
   refuse("pipeline", layout.tensor > 1 && asked.gpus == layout.tensor * layout.pipeline,
          "a pipeline of tensors in parts without data-parallel ranks is not modelled yet", "more gpus, or tensor = 1");
   refuse("pipeline", asked.runtime.eager.fully_shard.offload.has_value(),
          "CPUOffloadPolicy in a pipeline is not modelled yet", "1, or no [offload]");
+}
+
+// Backward passes in two parts (torch/distributed/pipelining/_backward.py): weights get their gradients later.
+bool parts_backward(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::OneFOneB:
+    case ScheduleKind::GPipe:
+    case ScheduleKind::Interleaved:
+    case ScheduleKind::LoopedBreadthFirst:
+    case ScheduleKind::ZeroBubbleH1:  // refused: PyTorch has none
+      return false;
+    case ScheduleKind::InterleavedZeroBubble:
+    case ScheduleKind::ZeroBubbleV:
+    case ScheduleKind::DualPipeV:
+      return true;
+  }
+  return false;
+}
+
+// dual_pipe_v.py overlap_callback, from 0.2.1 on.
+bool overlaps(const Scenario& asked, ScenarioTables& tables) {
+  if (asked.layout.schedule != ScheduleKind::DualPipeV || asked.runtime.versions.torchtitan < Version{0, 2, 1})
+    return false;
+  const TomlValue* const given = tables.runtime.table("switches").raw(overlaps_experts);
+  const bool* const said = given == nullptr ? nullptr : std::get_if<bool>(&given->value);
+  return said == nullptr || *said;
+}
+
+void check_parts(const Scenario& asked, ScenarioTables& tables) {
+  if (!parts_backward(asked.layout.schedule)) return;
+  const TitanSettings& titan = asked.runtime.eager.titan;
+  const Recompute recompute = asked.train.recompute.kind;
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
+    if (wrong)
+      tables.layout.problem("schedule",
+                            fmt::format("schedule = \"{}\": {}", word(schedule_names, asked.layout.schedule), what),
+                            std::string(hint));
+  };
+  refuse(overlaps(asked, tables),
+         "torchtitan runs what is joined in two threads, which wait for each other at experts only",
+         fmt::format("{} = false in [runtime.switches]", overlaps_experts));
+  refuse(asked.runtime.versions.torch < Version{2, 15},
+         "backward passes in two parts, of PyTorch before 2.15, are not modelled", "versions = { torch = \"2.15\" }");
+  refuse(titan.compile_layers, "PyTorch does not part the backward passes of compiled layers",
+         "compile = \"loss\", or \"interleaved\"");
+  refuse(recompute == Recompute::Selective && titan.checkpointed_layers == 0,
+         "what is checkpointed by operations goes backward once, and PyTorch stops at the second part",
+         "recompute = \"none\", or \"interleaved\"");
+  refuse(recompute == Recompute::Full || titan.checkpointed_layers > 0,
+         "layers that run again for each of their weights are not modelled yet",
+         "recompute = \"none\", or \"interleaved\"");
+  refuse(tables.model_sound && asked.model.experts.has_value(),
+         "weight gradients of experts that come later are not modelled yet", "\"interleaved\"");
+  refuse(titan.reshard == ReshardPolicy::Always,
+         "PyTorch finds no weights where parameters are gathered again, and makes no gradients of them",
+         "leave fsdp_reshard_after_forward out");
 }
 
 }  // namespace
@@ -120,6 +187,7 @@ void read_titan_pipeline(TomlReader& switches, TitanSettings& titan) {
   titan.first_stage_less = integer(first_less, fewer_layers, 1);
   titan.last_stage_less = integer(last_less, fewer_layers, 1);
   titan.layers_per_stage = integer(layers_of_each, some_layers, 0);
+  (void)switches.boolean(overlaps_experts);  // of one schedule, which is not run with it
 }
 
 void settle_titan_pipeline(Scenario& asked, ScenarioTables& tables) {
@@ -139,6 +207,7 @@ void settle_titan_pipeline(Scenario& asked, ScenarioTables& tables) {
   }
   if (!tables.layout.sound("pipeline") || !tables.layout.sound("schedule") || !tables.layout.sound("chunks")) return;
   refuse_unmodelled(asked, tables);
+  check_parts(asked, tables);
   settle_chunks(asked, tables);
   settle_stage_layers(asked, tables);
   if (tables.top.sound("gpus")) settle_rounds(asked, tables);

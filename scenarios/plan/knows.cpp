@@ -44,7 +44,11 @@ bool known(ScheduleKind schedule) {
     case ScheduleKind::GPipe:
     case ScheduleKind::Interleaved:
       return true;
-    case ScheduleKind::ZeroBubbleH1:  // what waits for its weight gradients is in no sample
+    case ScheduleKind::ZeroBubbleH1:        // what waits for its weight gradients is in no sample
+    case ScheduleKind::LoopedBreadthFirst:  // nor does a runtime whose bounds are known run these
+    case ScheduleKind::InterleavedZeroBubble:
+    case ScheduleKind::ZeroBubbleV:
+    case ScheduleKind::DualPipeV:
       return false;
   }
   return false;

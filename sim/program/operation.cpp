@@ -95,7 +95,7 @@ constexpr Line lines[] = {
     {Operation::LayerNormBackward, "layer_norm_backward", "dy x mean rstd weight -> dx [dweight] [dbias]",
      "weight_offset", Free},
     {Operation::RmsNorm, "rms_norm", "x weight [squares] -> y rstd", "epsilon weight_offset", Free},
-    {Operation::RmsNormBackward, "rms_norm_backward", "dy x rstd weight [products] -> dx [dweight]", "weight_offset",
+    {Operation::RmsNormBackward, "rms_norm_backward", "dy x rstd weight [products] -> [dx] [dweight]", "weight_offset",
      Free},
 
     {Operation::Embedding, "embedding", "ids table -> y", "", Free},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <stdexcept>
 
 #include <nlohmann/json.hpp>
@@ -309,10 +310,15 @@ void read_pipeline(const Json& settings, Scenario& s) {
   titan.first_stage_less = settings.at("first_less").get<std::int32_t>();
   titan.last_stage_less = settings.at("last_less").get<std::int32_t>();
   const std::string schedule = settings.at("schedule").get<std::string>();
-  s.layout.schedule = schedule == "Interleaved1F1B" ? ScheduleKind::Interleaved
-                      : schedule == "GPipe"         ? ScheduleKind::GPipe
-                                                    : ScheduleKind::OneFOneB;
-  s.layout.chunks = s.layout.schedule == ScheduleKind::Interleaved ? 2 : 1;
+  const std::map<std::string, ScheduleKind> schedules{{"1F1B", ScheduleKind::OneFOneB},
+                                                      {"GPipe", ScheduleKind::GPipe},
+                                                      {"Interleaved1F1B", ScheduleKind::Interleaved},
+                                                      {"LoopedBFS", ScheduleKind::LoopedBreadthFirst},
+                                                      {"InterleavedZeroBubble", ScheduleKind::InterleavedZeroBubble},
+                                                      {"ZBVZeroBubble", ScheduleKind::ZeroBubbleV},
+                                                      {"DualPipeV", ScheduleKind::DualPipeV}};
+  s.layout.schedule = schedules.at(schedule);
+  s.layout.chunks = traits_of(s.layout.schedule).several_chunks ? 2 : 1;
   s.layout.stage_layers = scenarios::titan_stage_layers(s.model.layers, s.layout.stages(), titan);
 }
 

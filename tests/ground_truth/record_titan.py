@@ -65,6 +65,8 @@ def job_config(settings):
         made.parallelism.pipeline_parallel_degree = settings["pipeline"]
         made.parallelism.pipeline_parallel_microbatch_size = settings["batch"]
         made.parallelism.pipeline_parallel_schedule = settings["schedule"]
+        # With it two threads run what is to overlap, one step of neither before or after one of the other.
+        made.parallelism.pipeline_parallel_expert_parallel_overlap = False
         made.parallelism.pipeline_parallel_layers_per_stage = settings["layers_per_stage"]
         made.parallelism.pipeline_parallel_first_stage_less_layers = settings["first_less"]
         made.parallelism.pipeline_parallel_last_stage_less_layers = settings["last_less"]

@@ -13,7 +13,9 @@ SETTINGS = {
     "context": 1,  # context_parallel_degree
     "expert": 1,  # expert_parallel_degree
     "pipeline": 1,  # pipeline_parallel_degree
-    "schedule": "1F1B",  # pipeline_parallel_schedule: 1F1B | GPipe | Interleaved1F1B
+    # pipeline_parallel_schedule: 1F1B | GPipe | Interleaved1F1B | LoopedBFS | InterleavedZeroBubble | ZBVZeroBubble |
+    # DualPipeV, without expert_parallel_overlap
+    "schedule": "1F1B",
     "layers_per_stage": None,  # pipeline_parallel_layers_per_stage
     "first_less": 1,  # pipeline_parallel_first_stage_less_layers
     "last_less": 1,  # pipeline_parallel_last_stage_less_layers
@@ -38,6 +40,11 @@ GROUPED = {"capability": "90", "triton": True}
 ALONE = {"world": 1}
 REPLICATED = {"world": 4, "replicate": 4}  # DistributedDataParallel
 INTERLEAVED = {"pipeline": 2, "schedule": "Interleaved1F1B", "micro_batches": 4}
+BREADTH_FIRST = {**INTERLEAVED, "schedule": "LoopedBFS"}
+ZERO_BUBBLE = {**INTERLEAVED, "schedule": "InterleavedZeroBubble"}
+ZERO_BUBBLE_V = {**INTERLEAVED, "schedule": "ZBVZeroBubble"}
+DUAL_PIPE_V = {**INTERLEAVED, "schedule": "DualPipeV"}
+DEEPER = {**DEEP, "num_hidden_layers": 14}
 
 RECORDINGS = {
     "llama_8": (llama(), {}),
@@ -228,6 +235,23 @@ RECORDINGS = {
         deepseek_v3(num_hidden_layers=10),
         {"pipeline": 4, "world": 16, "expert": 4, "micro_batches": 5, "rank": 6, "checkpointing": "full", **GROUPED},
     ),
+    "pipeline_bfs_2_8": (llama(**DEEP), BREADTH_FIRST),
+    "pipeline_bfs_2_8_last": (llama(**DEEP), {**BREADTH_FIRST, "rank": 4}),
+    "pipeline_bfs_4_8_full": (
+        llama(**DEEPER), {**BREADTH_FIRST, "pipeline": 4, "micro_batches": 6, "rank": 3, "checkpointing": "full"},
+    ),
+    "pipeline_zb_2_8": (llama(**DEEP), ZERO_BUBBLE),
+    "pipeline_zb_2_8_last": (llama(**DEEP), {**ZERO_BUBBLE, "rank": 4}),
+    "pipeline_zb_2_2_last": (llama(**DEEP), {**ZERO_BUBBLE, "world": 2, "rank": 1}),
+    "pipeline_zb_2_8_tensor_2": (llama(**DEEP), {**ZERO_BUBBLE, "tensor": 2, "rank": 6}),
+    "pipeline_zb_4_8": (llama(**DEEPER), {**ZERO_BUBBLE, "pipeline": 4, "micro_batches": 8, "rank": 5}),
+    "pipeline_zbv_2_8": (llama(**DEEP), ZERO_BUBBLE_V),
+    "pipeline_zbv_2_8_turn": (llama(**DEEP), {**ZERO_BUBBLE_V, "rank": 4}),
+    "pipeline_zbv_4_8": (llama(**DEEPER), {**ZERO_BUBBLE_V, "pipeline": 4, "micro_batches": 8, "rank": 2}),
+    "pipeline_zbv_qwen3_2_8": (qwen3(**UNTIED_DEEP), {**ZERO_BUBBLE_V, "rank": 4}),
+    "pipeline_dual_2_8": (llama(**DEEP), DUAL_PIPE_V),
+    "pipeline_dual_2_8_turn": (llama(**DEEP), {**DUAL_PIPE_V, "rank": 4}),
+    "pipeline_dual_4_8": (llama(**DEEPER), {**DUAL_PIPE_V, "pipeline": 4, "micro_batches": 8, "rank": 2}),
     "pipeline_qwen3_2_8_full": (
         qwen3(**UNTIED_DEEP), {"pipeline": 2, "micro_batches": 4, "rank": 4, "checkpointing": "full"},
     ),

@@ -160,9 +160,54 @@ TEST(Interleaved, TheBubbleIsTheClosedForm) {
         EXPECT_EQ(step_time(p, groups * p, v), 3 * (groups * p * v + p - 1)) << p << " stages, " << v << " chunks";
 }
 
+TEST(LoopedBreadthFirst, ChunksOneAfterTheOtherAndBackInReverse) {
+  EXPECT_EQ(text(looped_breadth_first(2, 2)), "F0.0 F1.0 F0.1 F1.1 B1.1 B0.1 B1.0 B0.0");
+}
+
+TEST(InterleavedZeroBubble, WeightGradientsComeAsMuchLaterAsThereAreRanksBefore) {
+  EXPECT_EQ(text(interleaved_zero_bubble(0, 2, 2, 2, 2)),
+            "F0.0 F1.0 F0.1 F1.1 B0.1 W0.1 B1.1 W1.1 B0.0 W0.0 B1.0 W1.0");
+  EXPECT_EQ(text(interleaved_zero_bubble(1, 2, 2, 2, 2)),
+            "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 W0.1 B0.0 W1.1 B1.0 W0.0 W1.0");
+}
+
+TEST(ZeroBubbleV, TheFirstRankHasBothEnds) {
+  EXPECT_EQ(text(zero_bubble_v(0, 1, 2)), "F0.0 F0.1 B0.1 W0.1 F1.0 B0.0 W0.0 F1.1 B1.1 W1.1 B1.0 W1.0");
+  EXPECT_EQ(text(zero_bubble_v(1, 2, 3)),
+            "F0.0 F0.1 F1.0 F1.1 B0.1 W0.1 F2.0 B0.0 W0.0 F2.1 B1.1 W1.1 B1.0 B2.1 B2.0 W1.0 W2.1 W2.0");
+}
+
+TEST(DualPipeV, ForwardPassesAreJoinedWithBackwardOnes) {
+  EXPECT_EQ(text(dual_pipe_v(1, 2, 4)),
+            "F0.0 F0.1 F1.0 F1.1 F2.0 BW0.1 F2.1+BW0.0 F3.0+BW1.1 F3.1+BW1.0 BW2.1 BW2.0 B3.1 B3.0 W3.1 W3.0");
+}
+
+// Of all ranks: every pass once, weights after the input's gradient, and nobody waits for ever.
+TEST(PartedBackward, EveryPassRunsOnceInOrder) {
+  for (std::int32_t p = 1; p <= 5; ++p)
+    for (std::int32_t m = 1; m <= 13; ++m)
+      for (std::int32_t stage = 0; stage < p; ++stage) {
+        std::vector<Schedule> all{zero_bubble_v(stage, p, m)};
+        if (m % p == 0) all.push_back(interleaved_zero_bubble(stage, p, m, 2, p));
+        if (m >= 2 * p) all.push_back(dual_pipe_v(stage, p, m));
+        for (const Schedule& schedule : all) {
+          std::vector<std::int32_t> passes(static_cast<std::size_t>(2 * m));  // F, then B, then W: 1, 3, 7
+          for (const Action& action : schedule) {
+            std::int32_t& its = passes[static_cast<std::size_t>(action.chunk * m + action.micro_batch)];
+            const bool forward = is_forward(action.kind), weights = action.kind == ActionKind::WeightGradient;
+            EXPECT_EQ(its, forward ? 0 : weights ? 3 : 1) << text(schedule);
+            its = forward ? 1 : action.kind == ActionKind::InputGradient ? 3 : 7;
+          }
+          EXPECT_TRUE(std::all_of(passes.begin(), passes.end(), [](std::int32_t its) { return its == 7; }))
+              << text(schedule);
+        }
+      }
+}
+
 TEST(ScheduleText, ReadsBackWhatItWrites) {
-  for (const Schedule& schedule : {one_f_one_b(1, 4, 12), gpipe(3), interleaved(1, 2, 4, 3, 2), Schedule{},
-                                   parse_schedule("F0 B0 F1 W0 BW1"), parse_schedule("F0.0 F0.1 B0.1 B0.0 W0.1 W0.0")})
+  for (const Schedule& schedule :
+       {one_f_one_b(1, 4, 12), gpipe(3), interleaved(1, 2, 4, 3, 2), Schedule{}, parse_schedule("F0 B0 F1 W0 BW1"),
+        parse_schedule("F0.0 F0.1 B0.1 B0.0 W0.1 W0.0"), dual_pipe_v(0, 2, 5)})
     EXPECT_EQ(parse_schedule(text(schedule)), schedule) << text(schedule);
 }
 

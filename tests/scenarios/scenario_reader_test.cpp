@@ -107,12 +107,14 @@ environment = {CUBLAS_WORKSPACE_CONFIG = ":4096:8", CUDA_DEVICE_MAX_CONNECTIONS 
 TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   const std::string layout = "job.toml:6:";
   EXPECT_EQ(with("[layout]", "expert = 8"), layout + "10: error: the model has no experts\n  hint: leave it out");
-  EXPECT_EQ(with("[layout]", "schedule = \"zb-v\""), layout +
-                                                         "12: error: schedule = \"zb-v\" is not modelled yet\n  hint: "
-                                                         "\"1f1b\", \"gpipe\", \"interleaved\" or \"zb-h1\" would do");
-  EXPECT_EQ(with("[layout]", "schedule = \"zb-x\""), layout +
-                                                         "12: error: schedule = \"zb-x\" is not known\n  hint: "
-                                                         "\"1f1b\", \"gpipe\", \"interleaved\" or \"zb-h1\" would do");
+  EXPECT_EQ(with("[layout]", "schedule = \"zb-x\""),
+            layout +
+                "12: error: schedule = \"zb-x\" is not known\n  hint: \"1f1b\", \"gpipe\", \"interleaved\", "
+                "\"zb-h1\", \"looped-bfs\", \"interleaved-zb\", \"zb-v\" or \"dualpipe-v\" would do");
+  EXPECT_EQ(with("[layout]", "schedule = \"zb-v\"\nchunks = 2"),
+            layout +
+                "12: error: schedule = \"zb-v\" is PyTorch's, and Megatron has no such\n  hint: name = "
+                "\"torchtitan\" in [runtime], or \"interleaved\"");
   for (const char* line :
        {"precision = \"fp8-hybrid\"", "master_dtype = \"fp16\"", "moment_dtypes = [\"bf16\", \"bf16\"]"}) {
     EXPECT_NE(with("[train]", line).find("not modelled yet"), std::string::npos) << line;

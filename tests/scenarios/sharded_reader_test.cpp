@@ -120,13 +120,14 @@ TEST(ShardedReader, WhatAreFlatParameters) {
 
 Scenario of_torchtitan(const std::string& train, const std::string& switches = "", const std::string& layout = "",
                        const std::string& model = "llama-3.1-8b") {
-  return parse_scenario(
-      "model = \"models/" + model + ".json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n[layout]\n" +
-          layout + "\n[train]\nsequence_length = 4096\n" + train +
-          "\nmicro_batch = 1\n[runtime]\nname = \"torchtitan\"\nversions = { torchtitan = \"0.2.2\" }\n"
-          "[runtime.switches]\n" +
-          switches,
-      "job.toml", folders);
+  return parse_scenario("model = \"models/" + model +
+                            ".json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 16\n[layout]\n" + layout +
+                            "\n[train]\nsequence_length = 4096\n" + train +
+                            "\nmicro_batch = 1\n[runtime]\nname = \"torchtitan\"\nversions = { torch = \"2.15\", "
+                            "torchtitan = \"0.2.2\" }\n"
+                            "[runtime.switches]\n" +
+                            switches,
+                        "job.toml", folders);
 }
 
 TEST(ShardedReader, WhatTorchtitanTrains) {
@@ -200,6 +201,7 @@ TEST(ShardedReader, HowTorchtitanDealsOutLayers) {
   EXPECT_EQ(stages("pipeline = 2\nschedule = \"interleaved\""), (Layers{8, 9, 8, 7}));
   EXPECT_EQ(stages("pipeline = 2\nschedule = \"interleaved\"", "pipeline_parallel_layers_per_stage = 6"),
             (Layers{5, 6, 6, 6, 5, 4}));
+  EXPECT_EQ(stages("pipeline = 2\nschedule = \"looped-bfs\""), (Layers{8, 9, 8, 7}));
   EXPECT_EQ(stages("pipeline = 2\nstage_layers = [20, 12]"), (Layers{20, 12}));
   const Scenario interleaved = of_torchtitan("global_batch = 80", "", "pipeline = 4\nschedule = \"interleaved\"");
   EXPECT_EQ(interleaved.layout.chunks, 2);
@@ -216,10 +218,39 @@ TEST(ShardedReader, PipelinesThatTorchtitanDoesNotRun) {
             "job.toml:5:12: error: PyTorch's 1F1B refuses fewer micro-batches (2) than stages (4)\n"
             "  hint: global_batch = 16 would do");
   EXPECT_EQ(problem("pipeline = 4\nschedule = \"zb-h1\""),
-            "job.toml:6:12: error: PyTorch has no ZB-H1\n  hint: \"1f1b\", \"gpipe\" or \"interleaved\"");
+            "job.toml:6:12: error: PyTorch has no ZB-H1\n  hint: \"1f1b\", \"interleaved-zb\" or \"zb-v\"");
   EXPECT_EQ(problem("pipeline = 2\nschedule = \"interleaved\"", "global_batch = 40"),
             "job.toml:6:12: error: PyTorch's Interleaved1F1B takes 5 micro-batches in 2 rounds of as many\n"
             "  hint: a multiple of 2 micro-batches would do");
+  EXPECT_EQ(problem("pipeline = 2\nschedule = \"looped-bfs\"", "global_batch = 40"), "no problem");
+  EXPECT_EQ(problem("pipeline = 2\nschedule = \"zb-v\"", "global_batch = 40"), "no problem");
+  EXPECT_NE(problem("pipeline = 2\nschedule = \"interleaved-zb\"", "global_batch = 40")
+                .find("PyTorch's InterleavedZeroBubble takes 5 micro-batches in 2 rounds"),
+            std::string::npos);
+  EXPECT_NE(
+      problem("pipeline = 2\nschedule = \"zb-v\"\nchunks = 4").find("runs two chunks on each rank, and chunks = 4"),
+      std::string::npos);
+  const auto parted = [&](const std::string& train, const std::string& switches = "") {
+    return problem("pipeline = 2\nschedule = \"zb-v\"", "global_batch = 64\n" + train, switches);
+  };
+  EXPECT_NE(parted("", "compile = true").find("does not part the backward passes of compiled layers"),
+            std::string::npos);
+  EXPECT_EQ(parted("", "compile = \"loss\""), "no problem");
+  EXPECT_NE(parted("recompute = \"selective\"").find("PyTorch stops at the second part"), std::string::npos);
+  EXPECT_NE(
+      problem("pipeline = 2\nschedule = \"dualpipe-v\"").find("pipeline_parallel_expert_parallel_overlap = false"),
+      std::string::npos);
+  EXPECT_EQ(problem("pipeline = 2\nschedule = \"dualpipe-v\"", "global_batch = 64",
+                    "pipeline_parallel_expert_parallel_overlap = false"),
+            "no problem");
+  EXPECT_NE(problem("pipeline = 2\nschedule = \"dualpipe-v\"", "global_batch = 24",
+                    "pipeline_parallel_expert_parallel_overlap = false")
+                .find("DualPipeV refuses fewer micro-batches (3) than stages (4)"),
+            std::string::npos);
+  EXPECT_NE(parted("recompute = \"full\"").find("not modelled yet"), std::string::npos);
+  EXPECT_NE(parted("recompute = \"selective\"", "selective_ac_option = 2").find("not modelled yet"), std::string::npos);
+  EXPECT_NE(parted("", "fsdp_reshard_after_forward = \"always\"").find("makes no gradients of them"),
+            std::string::npos);
   EXPECT_NE(problem("pipeline = 2", "global_batch = 64", "pipeline_parallel_layers_per_stage = 12")
                 .find("pipeline_parallel_layers_per_stage = 12 makes 3 stages of 34 layers"),
             std::string::npos);

@@ -307,6 +307,7 @@ void UnitParameters::backward_prefetch() {
 void UnitParameters::post_backward() {
   state_ = TrainingState::PostBackward;
   if (!comms_.reduces_gradients) {
+    for (ShardedParameter& p : parameters_) p.unsharded->gradient_dtype = habits_.reduce_dtype;
     if (comms_.reshards_after_backward) reshard();
     return;
   }

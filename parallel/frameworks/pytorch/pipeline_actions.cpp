@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -16,24 +17,66 @@ using Kind = PipelineActionKind;
 
 constexpr std::size_t most_active_stages = 3;  // max_active_stages
 
-bool is_pass(const PipelineAction& action) { return action.kind == Kind::Forward || action.kind == Kind::Backward; }
+std::optional<ActionKind> pass_kind(Kind kind) {
+  switch (kind) {
+    case Kind::Forward:
+      return ActionKind::Forward;
+    case Kind::Backward:
+      return ActionKind::Backward;
+    case Kind::BackwardInput:
+      return ActionKind::InputGradient;
+    case Kind::BackwardWeight:
+      return ActionKind::WeightGradient;
+    case Kind::Unshard:
+    case Kind::Reshard:
+    case Kind::ReduceGrad:
+    case Kind::WaitReduceGrad:
+    case Kind::SendForward:
+    case Kind::SendBackward:
+    case Kind::ReceiveForward:
+    case Kind::ReceiveBackward:
+    case Kind::WaitSendForward:
+    case Kind::WaitSendBackward:
+      break;
+  }
+  return std::nullopt;
+}
 
-Action pass_of(const PipelineAction& action) {
-  return {action.kind == Kind::Forward ? ActionKind::Forward : ActionKind::Backward, action.micro_batch, action.chunk};
+Kind kind_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Forward:
+      return Kind::Forward;
+    case ActionKind::InputGradient:
+      return Kind::BackwardInput;
+    case ActionKind::WeightGradient:
+      return Kind::BackwardWeight;
+    case ActionKind::Backward:
+      break;
+  }
+  return Kind::Backward;
+}
+
+// An action, or two that are joined.
+std::span<const PipelineAction> unit_at(const PipelineActions& actions, std::size_t at) {
+  return std::span(actions).subspan(at, actions[at].joined ? 2 : 1);
 }
 
 PipelineActions passes_of(const Schedule& schedule) {
   PipelineActions passes;
   for (const Action& action : schedule)
-    passes.push_back({is_forward(action.kind) ? Kind::Forward : Kind::Backward, action.chunk, action.micro_batch});
+    passes.push_back({kind_of(action.kind), action.chunk, action.micro_batch, action.joined});
   return passes;
 }
 
-// The next stages that compute from there on.
+// The next stages that compute from there on; of joined passes both.
 std::vector<std::int32_t> next_stages(const PipelineActions& passes, std::size_t from) {
   std::vector<std::int32_t> found;
-  for (std::size_t i = from; i < passes.size() && found.size() < most_active_stages; ++i)
-    if (std::ranges::find(found, passes[i].chunk) == found.end()) found.push_back(passes[i].chunk);
+  for (std::size_t i = from; i < passes.size() && found.size() < most_active_stages;) {
+    const std::span<const PipelineAction> unit = unit_at(passes, i);
+    for (const PipelineAction& pass : unit)
+      if (std::ranges::find(found, pass.chunk) == found.end()) found.push_back(pass.chunk);
+    i += unit.size();
+  }
   return found;
 }
 
@@ -41,7 +84,8 @@ std::vector<std::int32_t> next_stages(const PipelineActions& passes, std::size_t
 PipelineActions with_unshards(const PipelineActions& passes) {
   PipelineActions actions;
   std::vector<std::int32_t> active;
-  for (std::size_t i = 0; i < passes.size(); ++i) {
+  for (std::size_t i = 0; i < passes.size();) {
+    const std::span<const PipelineAction> unit = unit_at(passes, i);
     const std::vector<std::int32_t> next = next_stages(passes, i);
     std::erase_if(active, [&](std::int32_t stage) {
       const bool evicted = std::ranges::find(next, stage) == next.end();
@@ -53,24 +97,32 @@ PipelineActions with_unshards(const PipelineActions& passes) {
         active.push_back(stage);
         actions.push_back({Kind::Unshard, stage});
       }
-    actions.push_back(passes[i]);
+    actions.insert(actions.end(), unit.begin(), unit.end());
+    i += unit.size();
   }
   for (const std::int32_t stage : active) actions.push_back({Kind::Reshard, stage});
   return actions;
 }
 
-// _add_reduce_grad: after a stage's last backward pass.
+// _add_reduce_grad: after the last pass that makes gradients of a stage's weights.
 PipelineActions with_reductions(const PipelineActions& given, bool waits) {
+  const auto makes_gradients = [](const PipelineAction& action) {
+    return action.kind == Kind::Backward || action.kind == Kind::BackwardWeight;
+  };
   PipelineActions actions;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    actions.push_back(given[i]);
-    if (given[i].kind != Kind::Backward) continue;
-    const bool again = std::any_of(
-        given.begin() + static_cast<std::ptrdiff_t>(i) + 1, given.end(),
-        [&](const PipelineAction& later) { return later.kind == Kind::Backward && later.chunk == given[i].chunk; });
-    if (again) continue;
-    actions.push_back({Kind::ReduceGrad, given[i].chunk});
-    if (waits) actions.push_back({Kind::WaitReduceGrad, given[i].chunk});
+  for (std::size_t i = 0; i < given.size();) {
+    const std::span<const PipelineAction> unit = unit_at(given, i);
+    actions.insert(actions.end(), unit.begin(), unit.end());
+    i += unit.size();
+    for (const PipelineAction& its : unit) {
+      if (!makes_gradients(its)) continue;
+      const bool again =
+          std::any_of(given.begin() + static_cast<std::ptrdiff_t>(i), given.end(),
+                      [&](const PipelineAction& later) { return makes_gradients(later) && later.chunk == its.chunk; });
+      if (again) continue;
+      actions.push_back({Kind::ReduceGrad, its.chunk});
+      if (waits) actions.push_back({Kind::WaitReduceGrad, its.chunk});
+    }
   }
   return actions;
 }
@@ -83,14 +135,21 @@ std::vector<PipelineActions> with_messages_in_turns(const std::vector<PipelineAc
   std::vector<PipelineActions> all(ranks);
   std::vector<std::size_t> next(ranks);
   std::set<std::tuple<std::size_t, std::int32_t, std::int32_t, bool>> here;  // what has been received, or is made here
+  const auto pass_of = [](const PipelineAction& action) -> std::optional<Action> {
+    const std::optional<ActionKind> kind = pass_kind(action.kind);
+    if (!kind) return std::nullopt;
+    return Action{*kind, action.micro_batch, action.chunk};
+  };
   const auto ready = [&](std::size_t rank, const PipelineAction& action) {
-    if (!is_pass(action)) return true;
-    const std::optional<Message> needed = neighbours.needed(static_cast<std::int32_t>(rank), pass_of(action));
+    const std::optional<Action> pass = pass_of(action);
+    if (!pass) return true;
+    const std::optional<Message> needed = neighbours.needed(static_cast<std::int32_t>(rank), *pass);
     return !needed || here.contains({rank, action.chunk, action.micro_batch, action.kind == Kind::Forward});
   };
   const auto hand_over = [&](std::size_t rank, const PipelineAction& action) {
-    if (!is_pass(action)) return;
-    const std::optional<Message> made = neighbours.made(static_cast<std::int32_t>(rank), pass_of(action));
+    const std::optional<Action> pass = pass_of(action);
+    if (!pass) return;
+    const std::optional<Message> made = neighbours.made(static_cast<std::int32_t>(rank), *pass);
     if (!made) return;
     const bool forward = action.kind == Kind::Forward;
     const auto to = static_cast<std::size_t>(made->to.rank);
@@ -102,10 +161,12 @@ std::vector<PipelineActions> with_messages_in_turns(const std::vector<PipelineAc
   for (bool goes_on = true; goes_on;) {
     goes_on = false;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      if (next[rank] == given[rank].size() || !ready(rank, given[rank][next[rank]])) continue;
-      const PipelineAction action = given[rank][next[rank]++];
-      all[rank].push_back(action);
-      hand_over(rank, action);
+      if (next[rank] == given[rank].size()) continue;
+      const std::span<const PipelineAction> unit = unit_at(given[rank], next[rank]);
+      if (!std::ranges::all_of(unit, [&](const PipelineAction& its) { return ready(rank, its); })) continue;
+      next[rank] += unit.size();
+      all[rank].insert(all[rank].end(), unit.begin(), unit.end());
+      for (const PipelineAction& its : unit) hand_over(rank, its);
       goes_on = true;
     }
   }
@@ -117,14 +178,19 @@ std::vector<PipelineActions> with_messages_in_turns(const std::vector<PipelineAc
 // _add_wait_send: for outputs after the backward pass that shows that they have come; for all else at the end.
 PipelineActions with_waits(const PipelineActions& given, bool after_backward) {
   PipelineActions actions, pending;
-  for (const PipelineAction& action : given) {
-    actions.push_back(action);
-    if (action.kind == Kind::SendForward) pending.push_back({Kind::WaitSendForward, action.chunk, action.micro_batch});
-    if (action.kind == Kind::SendBackward)
-      pending.push_back({Kind::WaitSendBackward, action.chunk, action.micro_batch});
-    if (action.kind != Kind::Backward || !after_backward) continue;
-    const PipelineAction waits{Kind::WaitSendForward, action.chunk, action.micro_batch};
-    if (std::erase(pending, waits) > 0) actions.push_back(waits);
+  for (std::size_t i = 0; i < given.size();) {
+    const std::span<const PipelineAction> unit = unit_at(given, i);
+    actions.insert(actions.end(), unit.begin(), unit.end());
+    i += unit.size();
+    for (const PipelineAction& action : unit) {
+      if (action.kind == Kind::SendForward)
+        pending.push_back({Kind::WaitSendForward, action.chunk, action.micro_batch});
+      if (action.kind == Kind::SendBackward)
+        pending.push_back({Kind::WaitSendBackward, action.chunk, action.micro_batch});
+      if ((action.kind != Kind::Backward && action.kind != Kind::BackwardInput) || !after_backward) continue;
+      const PipelineAction waits{Kind::WaitSendForward, action.chunk, action.micro_batch};
+      if (std::erase(pending, waits) > 0) actions.push_back(waits);
+    }
   }
   actions.insert(actions.end(), pending.begin(), pending.end());
   return actions;

@@ -16,7 +16,9 @@ namespace tidemark::parallel::pytorch {
 enum class PipelineActionKind : std::uint8_t {
   Forward,
   Backward,
-  Unshard,  ///< parameters of a stage begin to be gathered
+  BackwardInput,   ///< the part of it that makes the input's gradient
+  BackwardWeight,  ///< the rest of it
+  Unshard,         ///< parameters of a stage begin to be gathered
   Reshard,
   ReduceGrad,
   WaitReduceGrad,
@@ -32,6 +34,7 @@ struct PipelineAction {
   PipelineActionKind kind = PipelineActionKind::Forward;
   std::int32_t chunk = 0;
   std::int32_t micro_batch = -1;  ///< none: of the whole stage
+  bool joined = false;            ///< OVERLAP_F_B, with the action after it: one begins when both can
   bool operator==(const PipelineAction&) const = default;
 };
 using PipelineActions = std::vector<PipelineAction>;

@@ -11,13 +11,9 @@
 namespace tidemark::parallel::pytorch {
 namespace {
 
-Transfer sends(const Tensor& tensor, bool forward) {
-  return {sim::Direction::Send, forward ? +1 : -1, tensor.buffer()};
-}
+Transfer sends(const Tensor& tensor, std::int32_t step) { return {sim::Direction::Send, step, tensor.buffer()}; }
 
-Transfer receives(const Tensor& buffer, bool forward) {
-  return {sim::Direction::Receive, forward ? -1 : +1, buffer.buffer()};
-}
+Transfer receives(const Tensor& buffer, std::int32_t step) { return {sim::Direction::Receive, step, buffer.buffer()}; }
 
 std::string_view name_of(const HandOver& its) {
   const bool forward = (its.send ? its.send : its.receive)->payload == Payload::Output;
@@ -94,14 +90,14 @@ void PipelineSchedule::hand_over(const HandOver& its, Variables& v) {
     output = its.send->payload == Payload::Output;
     goes.tensor = output ? stage(0).sent_forward(its.send->micro_batch) : v.sent_gradient;
     if (output) goes.micro_batch = its.send->micro_batch;
-    transfers.push_back(sends(goes.tensor, output));
+    transfers.push_back(sends(goes.tensor, output ? +1 : -1));
   }
   if (its.receive) {
     const bool forward = its.receive->payload == Payload::Output;
     Tensor& variable = forward ? v.received_input : v.received_gradient;
     variable =
         forward ? stage(0).input_buffer(its.receive->micro_batch) : stage(0).gradient_buffer(its.receive->micro_batch);
-    transfers.push_back(receives(variable, forward));
+    transfers.push_back(receives(variable, forward ? -1 : +1));
   }
   goes.sent = exchange(transfers, Process::communication_stream);
   std::vector<PendingSend>& pending = output ? v.outputs : v.gradients;
@@ -143,6 +139,17 @@ void PipelineSchedule::run_single(std::int32_t micro_batches) {
 
 // ---- several stages on each rank -----------------------------------------------------------------------------------
 
+std::optional<Place> PipelineSchedule::neighbour(std::int32_t chunk, bool next) const {
+  const StagePlacement placement = layout_.placement();
+  return next ? placement.next({rank_, chunk}) : placement.previous({rank_, chunk});
+}
+
+// To the next stage's rank, or to that of the one before: the second chunks of a V run back.
+std::int32_t PipelineSchedule::step_towards(std::int32_t chunk, bool next) const {
+  const bool back = layout_.placement().shape == PlacementShape::V && chunk % 2 == 1;
+  return next != back ? +1 : -1;
+}
+
 // Messages of each pair of ranks have a communicator of their own, and a stream.
 StreamId PipelineSchedule::stream_towards(std::int32_t step) const {
   const std::int32_t first = CommContext::streams_of(layout_.chunks);
@@ -151,7 +158,7 @@ StreamId PipelineSchedule::stream_towards(std::int32_t step) const {
 
 void PipelineSchedule::send(const PipelineAction& action, Tensor tensor, bool forward) {
   s_.mark(Phase::Communication, forward ? "send_forward" : "send_backward");
-  const Transfer transfer = sends(tensor, forward);
+  const Transfer transfer = sends(tensor, step_towards(action.chunk, forward));
   const EventId sent = exchange(std::span(&transfer, 1), stream_towards(transfer.step));
   (forward ? forward_sends_ : backward_sends_)[{action.chunk, action.micro_batch}] = {
       sent, std::move(tensor), forward ? action.micro_batch : -1};
@@ -159,7 +166,7 @@ void PipelineSchedule::send(const PipelineAction& action, Tensor tensor, bool fo
 
 void PipelineSchedule::receive(const PipelineAction& action, const Tensor& buffer, bool forward) {
   s_.mark(Phase::Communication, forward ? "receive_forward" : "receive_backward");
-  const Transfer transfer = receives(buffer, forward);
+  const Transfer transfer = receives(buffer, step_towards(action.chunk, !forward));
   (forward ? forward_receives_ : backward_receives_)[{action.chunk, action.micro_batch}] =
       exchange(std::span(&transfer, 1), stream_towards(transfer.step));
 }
@@ -185,10 +192,22 @@ void PipelineSchedule::perform(const PipelineAction& action) {
       begin_pass(forward_receives_, action);
       its.forward_one_chunk(action.micro_batch);
       its.compute_loss(action.micro_batch);
+      if (const auto next = neighbour(action.chunk, true); next && next->rank == rank_)
+        stage(next->chunk).set_local_forward_input(action.micro_batch, its.sent_forward(action.micro_batch));
       return;
     case PipelineActionKind::Backward:
+    case PipelineActionKind::BackwardInput:
       begin_pass(backward_receives_, action);
-      its.backward_one_chunk(action.micro_batch);
+      if (action.kind == PipelineActionKind::Backward)
+        its.backward_one_chunk(action.micro_batch);
+      else
+        its.backward_input_one_chunk(action.micro_batch);
+      if (const auto previous = neighbour(action.chunk, false); previous && previous->rank == rank_)
+        stage(previous->chunk).set_local_backward_input(action.micro_batch, its.sent_backward(action.micro_batch));
+      return;
+    case PipelineActionKind::BackwardWeight:
+      at(action.micro_batch);
+      its.backward_weight_one_chunk(action.micro_batch);
       return;
     case PipelineActionKind::Unshard:
       if (its.shards() == nullptr) return;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -52,6 +53,9 @@ class PipelineSchedule {
   void receive(const PipelineAction& action, const Tensor& buffer, bool forward);
   void wait_for(std::map<Key, PendingSend>& sends, const PipelineAction& action);
   [[nodiscard]] StreamId stream_towards(std::int32_t step) const;
+  [[nodiscard]] std::int32_t step_towards(std::int32_t chunk, bool next) const;
+  /// Where the stage after that of a chunk is, or the one before.
+  [[nodiscard]] std::optional<Place> neighbour(std::int32_t chunk, bool next) const;
 
   Session& s_;
   const Layout& layout_;

@@ -96,32 +96,69 @@ void PipelineStage::compute_loss(std::int32_t micro_batch) {
   if (is_last_) losses_.all.push_back(module_.loss(micro_batch, chunks_.at(micro_batch).output));
 }
 
-// stage_backward, backward_maybe_with_nosync.
-void PipelineStage::backward_one_chunk(std::int32_t micro_batch) {
-  Chunk chunk = std::move(chunks_.extract(micro_batch).mapped());
-  WaitingGradient root{chunk.of_output, {}};
-  if (is_last_) {
-    const Tensor& loss = losses_.all.at(static_cast<std::size_t>(micro_batch));
-    root.edge = loss.gradient;
-    root.gradient = s_.empty({}, loss.dtype, "loss_gradient");
-    s_.launch({Operation::Fill, {module_.loss_gradient}}, {}, {root.gradient});
-  } else {
-    root.gradient =
+PipelineStage::BackwardState PipelineStage::begin_backward(std::int32_t micro_batch) {
+  BackwardState state{std::move(chunks_.extract(micro_batch).mapped()), {}, {}};
+  if (!is_last_)
+    state.gradient =
         habits_.receives_late ? std::move(gradients_.extract(micro_batch).mapped()) : gradients_.at(micro_batch);
-  }
-  if (module_.shards != nullptr) {
-    module_.shards->set_reshard_after_backward(false);
-    module_.shards->set_requires_gradient_sync(false);
-  }
+  return state;
+}
+
+WaitingGradient PipelineStage::root_of(std::int32_t micro_batch, const BackwardState& state) {
+  if (!is_last_) return {state.chunk.of_output, state.gradient};
+  const Tensor& loss = losses_.all.at(static_cast<std::size_t>(micro_batch));
+  WaitingGradient root{loss.gradient, s_.empty({}, loss.dtype, "loss_gradient")};
+  s_.launch({Operation::Fill, {module_.loss_gradient}}, {}, {root.gradient});
+  return root;
+}
+
+// backward_maybe_with_nosync
+void PipelineStage::leave_gradients_unreduced() {
+  if (module_.shards == nullptr) return;
+  module_.shards->set_reshard_after_backward(false);
+  module_.shards->set_requires_gradient_sync(false);
+}
+
+// stage_backward
+void PipelineStage::backward_whole(std::int32_t micro_batch, BackwardState state) {
+  WaitingGradient root = root_of(micro_batch, state);
+  leave_gradients_unreduced();
   // Variables of functions refer to what the pass begins with until it is over.
   const Tensor gradient = root.gradient;
   std::vector<WaitingGradient> roots;
   roots.push_back(std::move(root));
   backward(s_, std::move(roots));
   if (module_.shards != nullptr) module_.shards->finish_backward();
-  if (!chunk.input) return;
-  input_gradients_[micro_batch] = std::exchange(chunk.input->gradient, {});
-  if (is_last_) losses_.leaves.push_back(std::move(chunk.input));
+  if (!state.chunk.input) return;
+  input_gradients_[micro_batch] = std::exchange(state.chunk.input->gradient, {});
+  if (is_last_) losses_.leaves.push_back(std::move(state.chunk.input));
+}
+
+void PipelineStage::backward_one_chunk(std::int32_t micro_batch) {
+  backward_whole(micro_batch, begin_backward(micro_batch));
+}
+
+// backward_one_chunk with full_backward = False. The output and the loss are detached: of the graph those nodes stay
+// that weights still need. The input holds its gradient, and all of this stays until these have theirs.
+void PipelineStage::backward_input_one_chunk(std::int32_t micro_batch) {
+  BackwardState state = begin_backward(micro_batch);
+  if (!is_first_) {
+    leave_gradients_unreduced();
+    state.groups = stage_backward_input(s_, root_of(micro_batch, state), state.chunk.input, *module_.weights);
+    if (module_.shards != nullptr) module_.shards->finish_backward();
+    input_gradients_[micro_batch] = state.chunk.input->gradient;
+    state.chunk.of_output = {};
+    state.chunk.output = is_last_ ? Tensor{} : state.chunk.output.detached();
+    if (is_last_) losses_.all.at(static_cast<std::size_t>(micro_batch)).gradient = {};
+  }
+  parted_[micro_batch] = std::move(state);
+}
+
+void PipelineStage::backward_weight_one_chunk(std::int32_t micro_batch) {
+  BackwardState state = std::move(parted_.extract(micro_batch).mapped());
+  if (is_first_) return backward_whole(micro_batch, std::move(state));
+  leave_gradients_unreduced();
+  stage_backward_weight(s_, std::move(state.groups));
 }
 
 void PipelineStage::start_gradient_reduction() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parallel/frameworks/pytorch/fully_shard.hpp"
+#include "parallel/frameworks/pytorch/pipeline_backward.hpp"
 #include "parallel/runtime/runtime.hpp"
 
 // torch.distributed.pipelining's PipelineStage (stage.py, PyTorch 2.6 to 2.15): what functions are called there,
@@ -25,6 +26,8 @@ struct StageModule {
   std::function<Tensor(std::int32_t micro_batch, const Tensor& output)> loss;
   double loss_gradient = 1;      ///< more where what is called a loss is its mean, and goes backward as a sum
   FullyShard* shards = nullptr;  ///< none where a rank holds all of the stage
+  /// In the order in which the module registers them; they outlive the stage.
+  const Parameters* weights = nullptr;
 };
 
 /// What stages hand over: a hidden state of a micro-batch.
@@ -65,6 +68,15 @@ class PipelineStage {
   /// Of the last stage; kept until the step is over.
   void compute_loss(std::int32_t micro_batch);
   void backward_one_chunk(std::int32_t micro_batch);
+  /// The same in two parts. Of the first stage, whose input has no gradient, the second does all of it.
+  void backward_input_one_chunk(std::int32_t micro_batch);
+  void backward_weight_one_chunk(std::int32_t micro_batch);
+
+  /// What a stage on the same rank hands over.
+  void set_local_forward_input(std::int32_t micro_batch, Tensor output) { inputs_[micro_batch] = std::move(output); }
+  void set_local_backward_input(std::int32_t micro_batch, Tensor gradient) {
+    gradients_[micro_batch] = std::move(gradient);
+  }
 
   /// What is sent: undefined where nothing is.
   [[nodiscard]] Tensor sent_forward(std::int32_t micro_batch) const;
@@ -97,6 +109,16 @@ class PipelineStage {
     Tensor output;
     Edge of_output;
   };
+  /// What a micro-batch's backward pass begins with; and backward_state, between its two parts.
+  struct BackwardState {
+    Chunk chunk;
+    Tensor gradient;  ///< of the output; none of the last stage
+    std::vector<ParameterGroup> groups;
+  };
+  [[nodiscard]] BackwardState begin_backward(std::int32_t micro_batch);
+  [[nodiscard]] WaitingGradient root_of(std::int32_t micro_batch, const BackwardState& state);
+  void backward_whole(std::int32_t micro_batch, BackwardState state);
+  void leave_gradients_unreduced();
   [[nodiscard]] Tensor buffer(std::string_view what);
   [[nodiscard]] Chunk run(std::int32_t micro_batch, const Tensor& handed);
 
@@ -108,6 +130,7 @@ class PipelineStage {
   std::map<std::int32_t, Tensor> inputs_, gradients_;  ///< buffers of micro-batches, to be received into or received
   std::map<std::int32_t, Chunk> chunks_;               ///< of micro-batches between forward and backward pass
   std::map<std::int32_t, Tensor> input_gradients_;     ///< bwd_cache
+  std::map<std::int32_t, BackwardState> parted_;       ///< whose weights still wait for their gradients
   Losses losses_;
   std::vector<Tensor> outputs_;
   std::optional<Chunk> probe_;

@@ -102,6 +102,7 @@ class Trainer {
       // train.py forward_backward_step of 0.2.2: nobody divides the sum over tokens that goes backward.
       if (titan_.counts_tokens) module.loss_gradient = static_cast<double>(train.tokens() / input_.layout.context);
       module.shards = part->shards();
+      module.weights = &part->model().parameters();
       stages.push_back(std::make_unique<pytorch::PipelineStage>(s_, titan_.pipeline, handed, std::move(module),
                                                                 part->stage().embedding, part->stage().head));
     }

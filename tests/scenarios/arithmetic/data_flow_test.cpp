@@ -193,7 +193,8 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExpertsInPipelines) {
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansPipelines) {
   for (const char* versions : {"torch = \"2.15\", torchtitan = \"0.2.2\"", "torch = \"2.11\", torchtitan = \"0.2.1\"",
                                "torch = \"2.10\", torchtitan = \"0.2\""})
-    for (const char* layout : {"", "schedule = \"gpipe\"", "schedule = \"interleaved\"", "tensor = 2"})
+    for (const char* layout :
+         {"", "schedule = \"gpipe\"", "schedule = \"interleaved\"", "schedule = \"looped-bfs\"", "tensor = 2"})
       for (const char* recompute : {"none", "full", "selective"}) {
         const std::string text = fmt::format(
             "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
@@ -203,6 +204,20 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitansPipelines) {
             layout, recompute, versions);
         EXPECT_EQ(unexplained(text), "") << layout << ", " << recompute << ", " << versions;
       }
+}
+
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitansPartedPasses) {
+  for (const char* schedule : {"interleaved-zb", "zb-v", "dualpipe-v"})
+    for (const char* ranks : {"", "tensor = 2"}) {
+      const std::string text = fmt::format(
+          "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+          "[model_override]\nnum_hidden_layers = 4\n[layout]\npipeline = 2\nschedule = \"{}\"\n{}\n[train]\n"
+          "sequence_length = 64\nmicro_batch = 1\nglobal_batch = 16\n[runtime]\nname = \"torchtitan\"\n"
+          "versions = {{ torch = \"2.15\", torchtitan = \"0.2.2\" }}\n[runtime.switches]\n"
+          "pipeline_parallel_expert_parallel_overlap = false\n",
+          schedule, ranks);
+      EXPECT_EQ(unexplained(text), "") << schedule << ", " << ranks;
+    }
 }
 
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansDeepSeek) {

@@ -125,7 +125,12 @@ INSTANTIATE_TEST_SUITE_P(
                     pipelined(with_experts(titan("experts_in_turns", 4, "0.2.2", "recompute = \"full\"")), ""),
                     pipelined(with_experts(titan("experts_of_stages", 4, "0.2.2"), "imbalance = 1.5"),
                               "schedule = \"interleaved\"\nexpert = 2"),
-                    pipelined(deepseek_v3(titan("latents_in_turns", 4, "0.2.2")), "expert = 2")),
+                    pipelined(deepseek_v3(titan("latents_in_turns", 4, "0.2.2")), "expert = 2"),
+                    pipelined(titan("breadth_first", 4, "0.2.2"), "schedule = \"looped-bfs\""),
+                    pipelined(titan("zero_bubble", 4, "0.2.2"), "schedule = \"interleaved-zb\""),
+                    pipelined(qwen3(titan("zero_bubble_v", 4, "0.2.2")), "schedule = \"zb-v\""),
+                    pipelined(titan("dual_pipe_v", 4, "0.2.2", "", "pipeline_parallel_expert_parallel_overlap = false"),
+                              "schedule = \"dualpipe-v\"")),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
