@@ -172,10 +172,11 @@ void refuse_more_than_memory(const Scenario& scenario, std::size_t programs, con
       .file = scenario.name,
       .message = fmt::format("{} programs of {} thousand ops take some {} GB, and {} GB are free here", programs,
                              ops / 1000, needed / 1'000'000'000, execute::available_memory().count() / 1'000'000'000),
-      .hint = scenario.model.experts
-                  ? "loads that differ from rank to rank make a program for each: a factor for the fullest rank "
-                    "(imbalance = 1.2 in [moe]) makes two for each stage; fewer micro-batches make short ones"
-                  : "fewer micro-batches (global_batch) make shorter programs"});
+      .hint =
+          scenario.model.experts
+              ? "loads that differ from rank to rank make a program for each: a factor for the fullest rank "
+                "(imbalance = 1.2 in [moe]) makes far fewer; with fewer micro-batches (global_batch) they are shorter"
+              : "fewer micro-batches (global_batch) make shorter programs"});
 }
 
 // What the framework stops at, the scenario asks for.

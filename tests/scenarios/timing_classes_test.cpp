@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,7 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/role_program.hpp"
 #include "sim/program/timing.hpp"
-#include "tests/namespace.hpp"
+#include "tests/scenarios/one_job.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -141,6 +143,19 @@ TEST(TimingClasses, ARolesOpsComeWhenThoseOfItsClassDo) {
         return a.before != b.before ? a.before < b.before : a.end < b.end;
       }));
   }
+}
+
+// Of each rank of an expert group in each of 16 stages: more than any memory has room for.
+TEST(TimingClasses, AreRefusedWhereProgramsWouldTakeAllMemory) {
+  std::ifstream file(one_job::source / "scenarios/examples/deepseek-v3-2048xh800.toml");
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string batch = "global_batch = 3072";
+  text.replace(text.find(batch), batch.size(), "global_batch = 307200");
+  text += "[moe]\nimbalance = { dirichlet = 20, seed = 1 }\n";
+  const Scenario scenario = parse_scenario(text, "job.toml", one_job::folders);
+  const std::string problem = one_job::problem_of([&] { return JobOutline(scenario); });
+  EXPECT_NE(problem.find("job: error: 1024 programs of "), std::string::npos) << problem;
+  EXPECT_NE(problem.find("GB are free here"), std::string::npos) << problem;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "parallel/frameworks/pytorch/pipeline_actions.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,43 +18,18 @@ using Kind = PipelineActionKind;
 
 constexpr std::size_t most_active_stages = 3;  // max_active_stages
 
+constexpr std::array pass_kinds{std::pair{Kind::Forward, ActionKind::Forward},
+                                std::pair{Kind::Backward, ActionKind::Backward},
+                                std::pair{Kind::BackwardInput, ActionKind::InputGradient},
+                                std::pair{Kind::BackwardWeight, ActionKind::WeightGradient}};
+
 std::optional<ActionKind> pass_kind(Kind kind) {
-  switch (kind) {
-    case Kind::Forward:
-      return ActionKind::Forward;
-    case Kind::Backward:
-      return ActionKind::Backward;
-    case Kind::BackwardInput:
-      return ActionKind::InputGradient;
-    case Kind::BackwardWeight:
-      return ActionKind::WeightGradient;
-    case Kind::Unshard:
-    case Kind::Reshard:
-    case Kind::ReduceGrad:
-    case Kind::WaitReduceGrad:
-    case Kind::SendForward:
-    case Kind::SendBackward:
-    case Kind::ReceiveForward:
-    case Kind::ReceiveBackward:
-    case Kind::WaitSendForward:
-    case Kind::WaitSendBackward:
-      break;
-  }
-  return std::nullopt;
+  const auto its = std::ranges::find(pass_kinds, kind, [](const auto& pass) { return pass.first; });
+  return its == pass_kinds.end() ? std::nullopt : std::optional(its->second);
 }
 
 Kind kind_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-      return Kind::Forward;
-    case ActionKind::InputGradient:
-      return Kind::BackwardInput;
-    case ActionKind::WeightGradient:
-      return Kind::BackwardWeight;
-    case ActionKind::Backward:
-      break;
-  }
-  return Kind::Backward;
+  return std::ranges::find(pass_kinds, kind, [](const auto& pass) { return pass.second; })->first;
 }
 
 // An action, or two that are joined.
