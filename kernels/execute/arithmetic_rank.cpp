@@ -84,8 +84,9 @@ std::vector<double> ArithmeticRank::values(BufferId buffer, Bytes offset, const 
 
 void ArithmeticRank::note(const std::string& what) {
   if (wrong_.empty())
-    wrong_ = fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {}", world_.rank().value, program_[at_.label],
-                         at_.step, name(at_.phase), at_.micro_batch, what);
+    wrong_ = fmt::format("rank {}, {} (step {}, {}, micro-batch {}): {}", world_.rank().value,
+                         at_.label.valid() ? program_[at_.label] : "start", at_.step, name(at_.phase), at_.micro_batch,
+                         what);
 }
 
 // `verify` holds programs to that, but not those that were spoiled on purpose.
@@ -139,7 +140,7 @@ void ArithmeticRank::must_be_numbers(const Launch& o) {
 
 // What runs under one mark for all layers says by what it makes which one it is of.
 std::int32_t ArithmeticRank::layer_of(const Launch& o) const {
-  const std::int32_t marked = program_.layer_of(at_.label);
+  const std::int32_t marked = at_.label.valid() ? program_.layer_of(at_.label) : -1;
   if (marked >= 0 || program_[o.outputs].empty()) return marked;
   return program_.layer_of(held_[program_[o.outputs].front().buffer.index()].label);
 }
@@ -156,9 +157,7 @@ void ArithmeticRank::launch(const Launch& o) {
       program_, o, [&](BufferId b) { return memory(b); }, storage_);
   const Kernel& kernel = program_[o.kernel];
   if (hooks_.route)
-    setting.route = [&, layer = layer_of(o)](std::int64_t token, std::int64_t choice) {
-      return hooks_.route(layer, token, choice);
-    };
+    setting.route = [&](std::int64_t token, std::int64_t choice) { return hooks_.route(layer_of(o), token, choice); };
   try {
     calculator_.compute(kernel.operation, kernel.attributes, operands.in, operands.out, setting);
   } catch (const math::WrongIndex& error) {

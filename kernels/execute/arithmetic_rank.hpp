@@ -46,7 +46,9 @@ class ArithmeticRank {
   [[nodiscard]] const Program& program() const { return program_; }
   /// The label of the last allocation of a buffer.
   [[nodiscard]] std::string_view label(BufferId buffer) const;
+  /// The layer that a launch is of, by its mark or else by what it makes first; -1: none.
   [[nodiscard]] std::int32_t layer_of(const Launch& o) const;
+  /// The last mark; before the first one, without a label.
   [[nodiscard]] const Mark& at() const { return at_; }
   /// What shows that the program cannot mean what it was written for: the first read of what nobody wrote, or of what
   /// is freed; what comes of it is none either. Empty: there was none.

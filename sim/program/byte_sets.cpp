@@ -52,12 +52,19 @@ ByteSets::ByteSets() { (void)known({}); }
 
 ByteSets::Id ByteSets::known(std::vector<Stretch> set) {
   std::uint64_t hash = mixed(set.size());
-  for (const Stretch& s : set) hash = hash_of(hash, s.begin.count(), s.end.count());
+  Bytes size;
+  for (const Stretch& s : set) {
+    const Bytes length = s.end - s.begin;
+    // Both ends in one number; sets that it takes for one are compared.
+    hash =
+        mixed(hash ^ static_cast<std::uint64_t>(s.begin.count()) ^ static_cast<std::uint64_t>(length.count()) << 32U);
+    size += length;
+  }
   const auto [from, to] = by_hash_.equal_range(hash);
   for (auto at = from; at != to; ++at)
-    if (sets_[static_cast<std::size_t>(at->second)] == set) return at->second;
+    if (sets_[static_cast<std::size_t>(at->second)].stretches == set) return at->second;
   const auto id = static_cast<Id>(sets_.size());
-  sets_.push_back(std::move(set));
+  sets_.push_back({std::move(set), size});
   by_hash_.emplace(hash, id);
   return id;
 }
@@ -115,12 +122,6 @@ ByteSets::Id ByteSets::without(Id a, Id b) {
     if (s.begin < s.end) rest.push_back(s);
   }
   return found->second = known(std::move(rest));
-}
-
-Bytes ByteSets::size(Id set) const {
-  Bytes all;
-  for (const Stretch& s : (*this)[set]) all += s.end - s.begin;
-  return all;
 }
 
 }  // namespace tidemark::sim

@@ -35,14 +35,21 @@ class ByteSets {
   [[nodiscard]] Id without(Id a, Id b);
   [[nodiscard]] Id common(Id a, Id b) { return without(a, without(a, b)); }
 
-  [[nodiscard]] Bytes size(Id set) const;
+  [[nodiscard]] Bytes size(Id set) const { return sets_[static_cast<std::size_t>(set)].size; }
   /// In order; none touches another.
-  [[nodiscard]] std::span<const Stretch> operator[](Id set) const { return sets_[static_cast<std::size_t>(set)]; }
+  [[nodiscard]] std::span<const Stretch> operator[](Id set) const {
+    return sets_[static_cast<std::size_t>(set)].stretches;
+  }
 
  private:
+  struct Set {
+    std::vector<Stretch> stretches;
+    Bytes size;
+  };
+
   [[nodiscard]] Id known(std::vector<Stretch> set);
 
-  std::vector<std::vector<Stretch>> sets_;
+  std::vector<Set> sets_;
   std::unordered_multimap<std::uint64_t, Id> by_hash_;
   std::unordered_map<std::uint64_t, Id> unions_, differences_;  // by both operands
 };

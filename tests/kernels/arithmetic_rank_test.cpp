@@ -147,6 +147,28 @@ TEST(ArithmeticRank, ACountThatIsNotTheOthersIsFound) {
   }
 }
 
+TEST(ArithmeticRank, WhatIsWrongBeforeTheFirstMarkIsToldToo) {
+  const Program program = parse_program(R"(alloc b0 16 parameters s0 weight
+alloc b1 16 parameters s0 copy
+launch s0 copy b0:fp32[4] -> b1:fp32[4]
+)");
+  std::string wrong;
+  const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
+    ArithmeticHooks hooks;
+    hooks.initial = [](const Mark&, std::string_view, std::int64_t) { return 0.; };
+    hooks.route = [](std::int32_t layer, std::int64_t, std::int64_t) { return layer; };
+    hooks.after_launch = [](const ArithmeticRank& run, const Launch& launch) { EXPECT_EQ(run.layer_of(launch), -1); };
+    math::HostCalculator host;
+    const std::vector<Group> alone;
+    ArithmeticRank rank(program, alone, world, host, math::Storage::Native, hooks);
+    rank.run();
+    wrong = rank.wrong();
+  });
+  EXPECT_EQ(ends, all_well(1));
+  EXPECT_EQ(wrong,
+            "rank 0, start (step 0, construction, micro-batch -1): copy reads element 0 of weight, which nobody wrote");
+}
+
 TEST(ArithmeticRank, ToldRoutesAreTakenAndWhatIsNotThereIsTold) {
   const Program program = parse_program(R"(alloc b0 96 temporaries s0 scores
 alloc b1 16 temporaries s0 values
