@@ -64,6 +64,8 @@ constexpr std::string_view
         "what is reduced from stays until the next unit's backward pass is over (fsdp/_fully_shard/ "
         "ReduceScatterState)",
     engine_variables = "variables of DeepSpeedEngine.backward live until it returns (deepspeed/runtime/engine.py)",
+    saved_for_frozen =
+        "DeepSpeed's linear saves its input, whether or not its weight is trained (runtime/zero/linear.py)",
     zeroed_first = "gradients' partitions are zeroed, and the first pass writes over them (zero/stage3.py)",
     gathered_to_hook =
         "each parameter is gathered once while it is hooked (zero/stage3.py create_reduce_and_remove_grad_hooks)",
@@ -327,6 +329,9 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "*.reduce_scatter_output", "backward *", "optimizer_step zero_grad", padded_shards},
     {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
     // DeepSpeed.
+    {Kept, "mul", "forward lm_head", "backward lm_head", saved_for_frozen},
+    {Kept, "layers.*mul", "forward layers.*", "backward layers.*", saved_for_frozen},
+    {Kept, "embedding", "backward layers.*", "optimizer_step *", input_asked},
     {Unread, "mul_number", "forward loss", "backward *", engine_variables},
     {Kept, "mul_number", "forward loss", "backward *", engine_variables},
     {Kept, "loss_gradient", "backward model", "backward *", engine_variables},

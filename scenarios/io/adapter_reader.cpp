@@ -57,8 +57,8 @@ void check_modules(const Adapter& adapter, const Model& model, TomlReader& table
 void refuse_under_stage_3(const Scenario& asked, bool partitioned, const auto& refuse) {
   if (!partitioned) return;
   const ZeroHabits& zero = asked.runtime.eager.zero;
-  refuse(zero.offload_optimizer || zero.offload_parameters, "under DeepSpeed's stage 3 on the host is not modelled yet",
-         "leave [offload] out");
+  refuse(zero.nvme.optimizer || zero.nvme.parameters, "under DeepSpeed's stage 3 on NVMe is not modelled yet",
+         "\"cpu\" would do, or leave [offload] out");
   refuse(zero.secondary_ranks > 1, "secondary parts of what is adapted are not modelled yet",
          "leave zero_hpz_partition_size out");
   refuse(!zero.contiguous_gradients && asked.train.adapter->dtype == DType::FP32,

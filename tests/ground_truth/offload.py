@@ -123,6 +123,17 @@ RECORDINGS = {
         3, {**STAGE_3, **OPTIMIZER, **PARAMETERS}, gpt2(n_layer=4, vocab_size=8192), world=4, sequence=512,
     ),
     "zero3_phi3_6_last": zero_of(3, {**STAGE_3, **OPTIMIZER, **PARAMETERS}, phi3(vocab_size=8192), world=6, rank=5),
+    "zero3_lora_8": zero_of(3, {**STAGE_3, **OPTIMIZER, **PARAMETERS}, batch=2, adapter=zero.LORA, clip_grad_norm=1.0),
+    "zero3_lora_optimizer_8_pageable": zero_of(
+        3, {**STAGE_3, **OPTIMIZER_PAGEABLE}, batch=4, checkpointing="reentrant", adapter={**zero.LORA, "r": 64},
+    ),
+    "zero3_lora_parameters_8": zero_of(
+        3, {**STAGE_3, **PARAMETERS_PAGEABLE}, batch=2, optimizer="adamw foreach", adapter=zero.LORA,
+    ),
+    "zero3_lora_narrow_4": zero_of(
+        3, {**STAGE_3, **OPTIMIZER, **PARAMETERS}, world=4, rank=3, micro_batches=2, checkpointing="non_reentrant",
+        adapter={**zero.LORA, "r": 64, "autocast_adapter_dtype": False},
+    ),
     "zero3_nvme_optimizer_8": zero_of(3, {**STAGE_3, **OPTIMIZER_NVME, "sub_group_size": 2_000_000}),
     "zero3_nvme_optimizer_pipelined_8": zero_of(
         3,

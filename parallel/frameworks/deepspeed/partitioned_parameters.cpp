@@ -44,7 +44,7 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
   }
   // What is not trained stays where it was put (_create_fp16_partitions_with_defragmentation).
   for (PartitionedParameter& p : all_) {
-    if (p.trained) continue;
+    if (p.trained || offload_) continue;
     p.partition = s_.empty({p.each}, p.leaf->value.dtype, s_.process.label(p.name + ".part"), Category::Parameters);
     s_.launch(Operation::Initialize, {}, {p.partition});
     stand_alone(p);
@@ -58,20 +58,29 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
     return;
   }
   flat_ = elements;
-  const auto made_on_host = [&](std::int64_t size, MemorySpace space) {
+  const auto made_on_host = [&](std::int64_t size, DType its, MemorySpace space) {
     const OnHost on_host(s_, space);
-    return s_.empty({size}, dtype, "zero.part", Category::OffloadStaging);
+    return s_.empty({size}, its, "zero.part", Category::OffloadStaging);
   };
   std::vector<Tensor> parts;
   Tensor before;
-  const auto part = [&](std::int64_t each) {
-    before = made_on_host(each, MemorySpace::Pageable);
-    parts.push_back(*offload_ == MemorySpace::Pinned ? made_on_host(each, MemorySpace::Pinned) : before);
+  const auto part = [&](std::int64_t each, DType its) {
+    before = made_on_host(each, its, MemorySpace::Pageable);
+    parts.push_back(*offload_ == MemorySpace::Pinned ? made_on_host(each, its, MemorySpace::Pinned) : before);
   };
   if (offload_) {
-    for (const PartitionedParameter& p : all_) part(p.each);
-    if (host.untied > 0) part((host.untied + group.ranks - 1) / group.ranks);
-    before = made_on_host(elements, MemorySpace::Pageable);  // the buffer is pinned, whatever is asked for
+    for (PartitionedParameter& p : all_) {
+      if (p.trained) {
+        part(p.each, dtype);
+        continue;
+      }
+      before = {};
+      p.partition = made_part(p);
+      const OnHost there(s_, *offload_);
+      s_.launch(Operation::Initialize, {}, {p.partition});
+    }
+    if (host.untied > 0) part((host.untied + group.ranks - 1) / group.ranks, dtype);
+    before = made_on_host(elements, dtype, MemorySpace::Pageable);  // the buffer is pinned, whatever is asked for
   }
   {
     OnPlace place;
@@ -92,6 +101,17 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
     gather_now(std::span(&p, 1));
     (void)free(p);
   }
+}
+
+// Of what is partitioned to the host, and stays where it was put.
+Tensor PartitionedParameters::made_part(const PartitionedParameter& its) {
+  const auto made = [&](MemorySpace space, const std::string& label) {
+    const OnHost there(s_, space);
+    return s_.empty({its.each}, its.leaf->value.dtype, s_.process.label(label), Category::Parameters);
+  };
+  const bool pins = *offload_ == MemorySpace::Pinned;
+  const Tensor pageable = made(MemorySpace::Pageable, pins ? "zero.part" : its.name + ".part");
+  return pins ? made(MemorySpace::Pinned, its.name + ".part") : pageable;
 }
 
 // The only rank's part is what modules read.
@@ -116,13 +136,7 @@ void PartitionedParameters::make_parts(const PartsOnHost& host) {
       p.swapped = swapper_->kept(p.name, part);
       p.partition = narrowed(p.swapped->file, 0, 0, p.each);
     } else {
-      const auto on_host = [&](MemorySpace space, const std::string& label) {
-        const OnHost its(s_, space);
-        return s_.empty({p.each}, dtype_, s_.process.label(label), Category::Parameters);
-      };
-      const bool pins = *offload_ == MemorySpace::Pinned;
-      const Tensor pageable = on_host(MemorySpace::Pageable, pins ? "zero.part" : p.name + ".part");
-      p.partition = pins ? on_host(MemorySpace::Pinned, p.name + ".part") : pageable;
+      p.partition = made_part(p);
       copy_over(s_, part, p.partition);
     }
   }
@@ -296,7 +310,8 @@ void PartitionedParameters::keep_secondary(std::size_t p) {
 }
 
 void PartitionedParameters::forget_secondary() {
-  for (PartitionedParameter& p : all_) p.secondary = {};
+  for (PartitionedParameter& p : all_)
+    if (p.trained) p.secondary = {};
 }
 
 std::vector<std::shared_ptr<Gathering>> PartitionedParameters::gather(const std::vector<std::size_t>& parameters) {

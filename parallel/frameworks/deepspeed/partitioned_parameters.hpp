@@ -86,7 +86,7 @@ class PartitionedParameters {
   /// free_param. Where tensors that were saved share its memory, that is handed back.
   enum class Saved : std::uint8_t { AsItIs, ItsMemory };
   Tensor free(std::size_t p, Saved saved = Saved::AsItIs);
-  /// invalidate_secondary_tensor: parameters were updated.
+  /// invalidate_secondary_tensor: parameters that are trained were updated.
   void forget_secondary();
 
   /// Whether the rank's part of a parameter is in a file, and nobody has asked for it.
@@ -111,6 +111,7 @@ class PartitionedParameters {
   /// A rank's part, on the device.
   [[nodiscard]] Tensor on_device(std::size_t p);
   void stand_alone(PartitionedParameter& its);
+  [[nodiscard]] Tensor made_part(const PartitionedParameter& its);
   void make_parts(const PartsOnHost& host);
   void lay_out(const PartsOnHost& host);
   /// _ensure_availability_of_partitioned_params.

@@ -105,10 +105,9 @@ void Stage3::make_masters(const Train& train, const EagerHabits& eager) {
       read();
       master = unpinned;
     } else {
-      // Adapters in fp32 are as they are to be: they are copied alone.
-      const bool adapters = dtype_ != DType::FP32 && partition.dtype == DType::FP32;
+      // What is as it is to be, and where, is copied alone.
       const bool is_there =
-          adapters || (dtype_ == DType::FP32 && is_on_host(s_, partition) && its.space != MemorySpace::Device);
+          partition.dtype == DType::FP32 && is_on_host(s_, partition) == (its.space != MemorySpace::Device);
       converted = is_there ? partition
                            : moved(s_, partition, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
       master = moved(s_, converted, its.space, DType::FP32, "fp32_partition", Category::OptimizerMaster);
@@ -438,6 +437,7 @@ void Stage3::step(const std::function<void()>& gradients_are_there) {
     }
     for (SubGroup& group : groups_) update_offloaded(group, scaled_norm, gradients_are_there);
     parameters_.gather_now(persistent_);  // _post_step
+    parameters_.forget_secondary();
     return;
   }
   if (dtype_ == DType::FP16) agree_on_overflow(s_, group_, gradients_);
