@@ -59,8 +59,6 @@ void refuse_under_stage_3(const Scenario& asked, bool partitioned, const auto& r
   const ZeroHabits& zero = asked.runtime.eager.zero;
   refuse(zero.nvme.optimizer || zero.nvme.parameters, "under DeepSpeed's stage 3 on NVMe is not modelled yet",
          "\"cpu\" would do, or leave [offload] out");
-  refuse(zero.secondary_ranks > 1, "secondary parts of what is adapted are not modelled yet",
-         "leave zero_hpz_partition_size out");
   refuse(!zero.contiguous_gradients && asked.train.adapter->dtype == DType::FP32,
          "gradients in fp32 that are not contiguous are not modelled yet", "leave contiguous_gradients out");
   refuse(!asked.train.adapter->saved.empty(),

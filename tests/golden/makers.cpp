@@ -22,7 +22,7 @@ const std::map<std::string_view, Labels> by_label{
     {"gradients", {"grads_in_partition", ".grad_partition", "grad_partitions"}},
     {"master", {"fp32_partition"}},
     {"parameters", {"after_forward"}},
-    {"other", {"moved", "freqs_cis", "rope_cache", "zero.ipg_buffer"}},
+    {"other", {"moved", "freqs_cis", "rope_cache", "zero.ipg_buffer", ".secondary"}},
 };
 
 // DeepSpeed's first stages copy what they train into one tensor, and others stay as they were made.

@@ -164,6 +164,21 @@ RECORDINGS = {
         {"stage": 3, "world": 16, "rank": 7, "sequence": 256, "checkpointing": "non_reentrant", "clip_grad_norm": 1.0,
          "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 8}},
     ),
+    "zero3_lora_hpz_8": (
+        llama(**DEEP),
+        {"stage": 3, "batch": 2, "adapter": LORA, "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 4}},
+    ),
+    "zero3_lora_hpz_accumulating_6_last": (
+        llama(**DEEP),
+        {"stage": 3, "world": 6, "rank": 5, "batch": 2, "micro_batches": 2, "clip_grad_norm": 1.0,
+         "adapter": {**LORA, "r": 64, "autocast_adapter_dtype": False},
+         "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 3}},
+    ),
+    "zero3_lora_hpz_checkpointed_16": (
+        llama(**DEEP),
+        {"stage": 3, "world": 16, "rank": 7, "batch": 4, "checkpointing": "reentrant", "adapter": LORA,
+         "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 8}},
+    ),
     "zero3_gpt_neox_8": (gpt_neox(vocab_size=2048), {"stage": 3, "ds": {**SMALL_BUCKETS, **RELEASING}}),
 }
 

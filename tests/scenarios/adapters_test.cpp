@@ -182,10 +182,23 @@ TEST(Adapters, UnderStage3WhatIsFrozenIsOnTheHost) {
   const Program program =
       program_of({.adapter = "rank = 8", .train = offload + "\"cpu\"", .runtime = "deepspeed", .gpus = 2});
   EXPECT_EQ(of_category(program, 0, Category::OptimizerMaster), 4 * of_rank);
-  EXPECT_EQ(of_category(program, 1, Category::OptimizerMoments), 2 * 4 * of_rank);
+  constexpr std::int64_t count_of_steps = 4;
+  EXPECT_EQ(of_category(program, 1, Category::OptimizerMoments), 2 * 4 * of_rank + count_of_steps);
   EXPECT_NE(problems({.train = offload + "\"nvme\"", .runtime = "deepspeed"})
                 .find("under DeepSpeed's stage 3 on NVMe is not modelled yet"),
             std::string::npos);
+}
+
+// Half of each part in twos, of all linears that are frozen.
+TEST(Adapters, UnderStage3NeighboursKeepWhatIsFrozen) {
+  const Program program = program_of({.adapter = "rank = 8",
+                                      .train = "[layout]\nsharding = \"zero3\"",
+                                      .switches = "zero_hpz_partition_size = 2",
+                                      .runtime = "deepspeed",
+                                      .gpus = 4});
+  const auto secondary = [](const std::string& label, Category) { return label.ends_with("q_proj.weight.secondary"); };
+  EXPECT_EQ(allocated(program, 0, secondary), layers * 2 * hidden * hidden / 2);
+  EXPECT_EQ(allocated(program, 1, secondary), 0);
 }
 
 // Within FSDP's wrappers checkpoints are what transformers makes of them from 4.53 on, and what the switch asks for
