@@ -422,6 +422,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "loss.nll_loss_weight", "forward loss", "backward loss", weight_of_all},
     {Unread, "layers.*.attention.cat", "backward layers.*", "backward layers.*", gathered_again},
     {Unread, "layers.*.feed_forward.cat", "backward layers.*", "backward layers.*", gathered_again},
+    {Unread, "layers.*.moe.cat", "backward layers.*", "backward layers.*", gathered_again},
     // Pipelines.
     {Unread, "output.merged", "forward merge_outputs", "forward merge_outputs", merged},
     {Unread, "*", "forward probe", "forward probe", probed},
@@ -477,6 +478,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.moe.experts.indices.permuted_indices", "*", "*", filled_first},
     {Unread, "layers.*.moe.zeros", "*", "*", filled_first},
     {Unread, "layers.*.moe.index_gradient", "backward *", "backward *", own_chunk},
+    {Unread, "layers.*.moe.shared_experts.all_reduce", "backward *", "backward *", own_chunk},
     {Unread, "layers.*.moe.router.topk", "*", "*", given_besides},
     {Unread, "layers.*.moe.router.topk_ids", "*", "*", given_besides},
     {Unread, "layers.*.moe.sorted", "*", "*", given_besides},

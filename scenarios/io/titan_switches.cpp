@@ -149,10 +149,11 @@ void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
            "a cluster of H100, H200 or B200");
   }
   const bool in_parts = asked.layout.tensor > 1;
-  refuse(tables.layout, "tensor", in_parts && (deepseek(asked.model) || asked.layout.expert > 1),
-         "of DeepSeek-V3, and of experts that are shared out, it is not modelled yet");
-  refuse(tables.layout, "tensor", in_parts && experts.ffn % asked.layout.tensor != 0,
-         fmt::format("it does not divide experts' width of {}", experts.ffn));
+  refuse(tables.layout, "tensor", in_parts && asked.layout.expert > 1,
+         "of experts that are shared out, it is not modelled yet");
+  for (const std::int64_t width : {experts.ffn, experts.shared_ffn})
+    refuse(tables.layout, "tensor", in_parts && width % asked.layout.tensor != 0,
+           fmt::format("it does not divide experts' width of {}", width));
   refuse(tables.layout, "context", asked.layout.context > 1, later);
   const TitanSettings& titan = asked.runtime.eager.titan;
   // torch/utils/checkpoint.py: gathering in the second run was not there in the first, where it came ahead.
@@ -276,6 +277,8 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
              asked.model.architecture.starts_with("qwen3") && asked.runtime.versions.torchtitan >= Version{0, 2, 2},
          "in fp32 PyTorch's attention by products stops at DTensors, which torchtitan's Qwen3 hands it",
          "1, or bf16 and more gpus than model ranks");
+  refuse(layout, "tensor", asked.layout.tensor > 1 && whole && deepseek(asked.model),
+         "of DeepSeek-V3 without data-parallel ranks it is not modelled yet", "1, or more gpus than model ranks");
 
   if (tables.model_sound && !is_titans(asked.model))
     tables.runtime.problem("name",

@@ -124,7 +124,7 @@ TEST(Titan, TensorsOfExpertsTakeAsMuchToTheByteInLaterSteps) {
     EXPECT_EQ(later(requested_by_step(recording.scenario, recording.rank)), later(recording.requested))
         << recording.name;
   }
-  EXPECT_GE(with_experts, 30);
+  EXPECT_GE(with_experts, 34);
 }
 
 // Of one device, and of replicas: under autocast, and in fp32.
@@ -146,7 +146,7 @@ TEST(Titan, TensorsOfPipelinesTakeAsMuchToTheByte) {
     ++pipelined;
     EXPECT_EQ(requested_by_step(recording.scenario, recording.rank), recording.requested) << recording.name;
   }
-  EXPECT_GE(pipelined, 38);
+  EXPECT_GE(pipelined, 39);
 }
 
 // Some 0.2 MiB a layer more is predicted than is held, of tensors as large as adapters in 16 bits; why is not known.

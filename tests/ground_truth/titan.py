@@ -176,6 +176,13 @@ RECORDINGS = {
         deepseek_v3(num_hidden_layers=5, first_k_dense_replace=3),
         {"batch": 2, "world": 16, "replicate": 2, "rank": 3, "micro_batches": 2, "checkpointing": "op", **GROUPED},
     ),
+    "deepseek_tensor_2_8": (deepseek_v2(), {"tensor": 2, "batch": 4, **GROUPED}),
+    "deepseek_tensor_2_8_full": (
+        deepseek_v2(n_shared_experts=1), {"tensor": 2, "batch": 4, "checkpointing": "full", **GROUPED},
+    ),
+    "deepseek_groups_tensor_4_16_op": (
+        deepseek_v3(), {"tensor": 4, "world": 16, "batch": 2, "rank": 6, "checkpointing": "op", **GROUPED},
+    ),
     "deepseek_parallel_8": (deepseek_v2(), {"expert": 8, "batch": 4, **GROUPED}),
     "deepseek_parallel_4_8_full": (
         deepseek_v2(n_shared_experts=1), {"expert": 4, "batch": 4, "rank": 6, "checkpointing": "full", **GROUPED},
@@ -228,6 +235,9 @@ RECORDINGS = {
         qwen3_moe(num_hidden_layers=4), {"pipeline": 2, "tensor": 2, "micro_batches": 4, "rank": 7, **GROUPED},
     ),
     "pipeline_deepseek_2_8": (deepseek_v2(num_hidden_layers=4), {"pipeline": 2, "micro_batches": 4, **GROUPED}),
+    "pipeline_deepseek_groups_tensor_2_8_last": (
+        deepseek_v3(num_hidden_layers=4), {"pipeline": 2, "tensor": 2, "micro_batches": 4, "rank": 7, **GROUPED},
+    ),
     "pipeline_deepseek_parallel_2_8_last": (
         deepseek_v2(num_hidden_layers=4), {"pipeline": 2, "expert": 2, "micro_batches": 3, "rank": 6, **GROUPED},
     ),

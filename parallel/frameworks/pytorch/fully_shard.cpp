@@ -37,6 +37,7 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   made.name = meta.name + ".unsharded";
   made.unsharded = meta.leaf;
   made.partial = meta.partial;
+  made.widened = meta.widened;
   made.part_of_gradient = meta.part_of_gradient;
   made.trained = meta.leaf->trained();
   made.begin = meta.first + its.begin * columns;

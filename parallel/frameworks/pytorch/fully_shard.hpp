@@ -30,6 +30,9 @@ struct ShardedParameter {
   std::int64_t begin = 0;  ///< the first of the parameter's elements that are here
   bool trained = true;
   CommSlot partial;  ///< ranks over which its gradient is still to be summed
+  /// may_reduce_grad_outside_dp: its gradient is kept in the type of the reduction, since it could be such a sum's
+  /// part.
+  bool widened = false;
   /// Its gradient is that of a larger parameter, in which the first of its elements is that one; none: its own.
   std::optional<std::int64_t> part_of_gradient{};
   EventId gradient_copied;  ///< grad_offload_event: its gradient has come to the host
@@ -177,7 +180,12 @@ class FullyShard {
     return made_on_meta(name, sizes, computed, {kept, Category::Adapters});
   }
   /// A DTensor whose gradient is a part of a sum over these ranks; to be said before it is sharded.
-  void sum_over(CommSlot ranks, std::size_t parameter) { on_meta_[parameter].partial = ranks; }
+  void sum_over(CommSlot ranks, std::size_t parameter) {
+    on_meta_[parameter].partial = ranks;
+    widen_gradient(parameter);
+  }
+  /// A DTensor that ranks of another dimension have whole; to be said before it is sharded.
+  void widen_gradient(std::size_t parameter) { on_meta_[parameter].widened = true; }
   /// A DTensor of which the gradient comes whole, and this part of it from that element on is kept; to be said before
   /// it is sharded.
   void cut_gradient(std::int64_t first, std::size_t parameter) { on_meta_[parameter].part_of_gradient = first; }
@@ -224,6 +232,7 @@ class FullyShard {
     std::shared_ptr<Leaf> leaf;
     Kept kept;
     CommSlot partial{};
+    bool widened = false;
     std::optional<std::int64_t> part_of_gradient{};
     const ShardMesh* mesh = nullptr;  ///< none: the model's
     std::int64_t first = 0;

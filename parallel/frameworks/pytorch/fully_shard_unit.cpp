@@ -292,7 +292,7 @@ void UnitParameters::pre_backward() {
 void UnitParameters::set_gradient_dtypes() {
   for (ShardedParameter& p : parameters_) {
     const bool waits = !comms_.reduces_gradients && !p.unsharded->gradient.defined();
-    p.unsharded->gradient_dtype = waits || p.partial.valid() ? std::optional(habits_.reduce_dtype) : std::nullopt;
+    p.unsharded->gradient_dtype = waits || p.widened ? std::optional(habits_.reduce_dtype) : std::nullopt;
   }
 }
 

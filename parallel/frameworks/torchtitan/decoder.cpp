@@ -45,7 +45,7 @@ Linear Decoder::make_linear(const std::string& name, std::int64_t outputs, std::
 }
 
 Norm Decoder::make_norm(const std::string& name, std::int64_t width) {
-  if (tensor_.ranks > 1) partial_.push_back(parameters_.size());
+  partial_.push_back(parameters_.size());
   return {name, parameter(name + ".weight", {width}), nullptr};
 }
 
@@ -70,18 +70,25 @@ void Decoder::make_latent_attention(const std::string& at, Layer& layer) {
   const parallel::LatentAttention& its = *model_.latent;
   LatentAttention made;
   made.fused_norms = habits_.fused_norms;
-  const std::int64_t queries = model_.heads * its.query_head();
+  made.tensor = tensor_;
+  const std::int64_t heads = model_.heads / tensor_.ranks, queries = heads * its.query_head();
+  const auto norm_of_all = [&](const std::string& name, std::int64_t width) {
+    alike_.push_back(parameters_.size());
+    return Norm{name, parameter(name + ".weight", {width}), nullptr};
+  };
   if (its.query_rank > 0) {
+    alike_.push_back(parameters_.size());
     made.query_down = make_linear(at + ".attention.wq_a", its.query_rank, model_.hidden);
-    made.query_norm = make_norm(at + ".attention.q_norm", its.query_rank);
+    made.query_norm = norm_of_all(at + ".attention.q_norm", its.query_rank);
     made.query = make_linear(at + ".attention.wq_b", queries, its.query_rank);
   } else {
     made.query = make_linear(at + ".attention.wq", queries, model_.hidden);
   }
+  partial_.push_back(parameters_.size());
   made.kv_down = make_linear(at + ".attention.wkv_a", its.kv_rank + its.rotary_head, model_.hidden);
-  made.kv_norm = make_norm(at + ".attention.kv_norm", its.kv_rank);
-  made.kv_up = make_linear(at + ".attention.wkv_b", model_.heads * (its.plain_head + its.value_head), its.kv_rank);
-  made.output = make_linear(at + ".attention.wo", model_.hidden, model_.heads * its.value_head);
+  made.kv_norm = norm_of_all(at + ".attention.kv_norm", its.kv_rank);
+  made.kv_up = make_linear(at + ".attention.wkv_b", heads * (its.plain_head + its.value_head), its.kv_rank);
+  made.output = make_linear(at + ".attention.wo", model_.hidden, heads * its.value_head);
   layer.latent = std::make_unique<LatentAttention>(std::move(made));
 }
 
@@ -132,9 +139,10 @@ std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Lay
   made.down = parameter(at + ".experts.w2", {count, model_.hidden, ffn});
   made.up = parameter(at + ".experts.w3", {count, ffn, model_.hidden});
   const std::size_t end = parameters_.size();
+  alike_.push_back(end);
   made.router = make_linear(at + ".router.gate", model_.experts->count, model_.hidden);
   if (const std::int64_t shared = model_.experts->shared_ffn; shared > 0)
-    made.shared = make_feed_forward(at + ".shared_experts", shared);
+    made.shared = make_feed_forward(at + ".shared_experts", shared / tensor_.ranks);
   layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index, experts_, tensor_);
   layer.moe->set(std::move(made));
   layer.moe->make_buffers(at);
@@ -260,7 +268,7 @@ Tensor Decoder::repeated(const Tensor& x) {
 }
 
 Tensor Decoder::attention(const Layer& layer, const Tensor& part, const Tensor& table) {
-  if (layer.latent) return (*layer.latent)(s_, model_, part, pairs_of(table, part.sizes[1]));
+  if (layer.latent) return (*layer.latent)(s_, model_, part, pairs_of(table, part.sizes[1] * tensor_.ranks));
   const Session::Scope scope(s_, "attention");
   const Tensor x = gathered(s_, tensor_, part);
   const std::int64_t batch = x.sizes[0], sequence = x.sizes[1], width = model_.head_dim;

@@ -49,6 +49,8 @@ class Decoder {
   [[nodiscard]] std::vector<Part>& parts() { return parts_; }
   /// Parameters that all ranks have whole, and whose gradients each has of its part of the sequence: by registration.
   [[nodiscard]] const std::vector<std::size_t>& partial() const { return partial_; }
+  /// Parameters that all ranks have whole, with whole gradients.
+  [[nodiscard]] const std::vector<std::size_t>& alike() const { return alike_; }
   [[nodiscard]] std::vector<CountedExperts> counted_experts() const;
 
  private:
@@ -107,7 +109,7 @@ class Decoder {
   MakeParameter make_;
   Parameters parameters_;
   std::vector<Part> parts_;
-  std::vector<std::size_t> partial_;
+  std::vector<std::size_t> partial_, alike_;
   std::shared_ptr<Leaf> tokens_;
   /// Cosine and sine of each position and pair: side by side (freqs_cis), or all cosines first, each twice
   /// (rope_cache).

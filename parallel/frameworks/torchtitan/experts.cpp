@@ -129,7 +129,7 @@ Tensor MixtureOfExperts::of_whole(const Tensor& hidden) {
   const Tensor routed_output = experts(routed_input, choice.counts);
   const Tensor shared = [&] {
     const Session::Scope of_shared(s_, "shared_experts");
-    return weights_.shared ? (*weights_.shared)(s_, x) : Tensor{};
+    return weights_.shared ? weights_.shared->in_parts(s_, tensor_, x) : Tensor{};
   }();
   const Tensor unsorted =
       index_put_rows(s_, zeros(s_, {chosen_rows_, width}, routed_output.dtype), order, routed_output);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 
 namespace tidemark::parallel::torchtitan {
@@ -14,7 +15,16 @@ struct FeedForward {
     const Tensor linear = up(s, x);
     return mul(s, activated, linear);
   }
-  Tensor operator()(Session& s, const Tensor& x) const { return down(s, gated(s, x)); }
+  /// Of what all ranks have and local tensors hold: each of the two products asks for the whole gradient of it.
+  Tensor in_parts(Session& s, const TensorGroup& group, const Tensor& x) const {
+    const auto gated_parts = [&] {
+      const Tensor activated = silu(s, gate(s, read_in_parts(s, group, x)));
+      const Tensor linear = up(s, read_in_parts(s, group, x));
+      return mul(s, activated, linear);
+    };
+    const Tensor inner = gated_parts();
+    return down(s, inner);
+  }
 };
 
 }  // namespace tidemark::parallel::torchtitan

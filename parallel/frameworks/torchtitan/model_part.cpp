@@ -82,9 +82,11 @@ void ModelPart::shard_model() {
       if (!apart || p < parts[i].experts_begin || p >= parts[i].experts_end) its.push_back(p);
     if (apart) units.push_back(experts_of(parts[i], after(reshards)));
   }
-  for (const std::size_t parameter : model_->partial()) shards_->sum_over(rank_.tensor.comm, parameter);
-  if (rank_.tensor.ranks > 1 && stage_.embedding)
-    shards_->cut_gradient(rank_.tensor.rank * model_->parameters().front()->value.elements(), 0);
+  if (rank_.tensor.ranks > 1) {
+    for (const std::size_t parameter : model_->partial()) shards_->sum_over(rank_.tensor.comm, parameter);
+    for (const std::size_t parameter : model_->alike()) shards_->widen_gradient(parameter);
+    if (stage_.embedding) shards_->cut_gradient(rank_.tensor.rank * model_->parameters().front()->value.elements(), 0);
+  }
   const std::vector<UnitParameters*> made = shards_->shard(units);
   const auto hooks_of = [](UnitParameters* its) {
     return ForwardHooks{[its](const Tensor& input) { return its->pre_forward(input); },

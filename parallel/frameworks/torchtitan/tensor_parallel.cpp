@@ -56,6 +56,21 @@ Tensor reduce_scatter(Session& s, const TensorGroup& group, const Tensor& x) {
   return made;
 }
 
+// Partial._reduce_value: in a copy.
+Tensor sum_over(Session& s, const TensorGroup& group, const Tensor& part) {
+  const Tensor whole = s.empty(part.sizes, part.dtype, "all_reduce");
+  s.launch(Operation::Copy, {part}, {whole});
+  s.collective(group.comm, CollectiveKind::AllReduce, whole, whole);
+  return whole;
+}
+
+// Partial._partition_value: as many of it are the whole again.
+Tensor share_of(Session& s, const TensorGroup& group, const Tensor& whole) {
+  const Tensor share = s.empty(whole.sizes, whole.dtype, "share");
+  s.launch({Operation::Scale, {1 / static_cast<double>(group.ranks)}}, {whole}, {share});
+  return share;
+}
+
 // _MaskPartial._partition_value: which ids are of other ranks' rows, and places in this one's of the others.
 struct Masked {
   Tensor outside, ids;
@@ -105,14 +120,46 @@ Tensor gathered_alike(Session& s, const TensorGroup& group, const Tensor& x) {
 Tensor read_in_parts(Session& s, const TensorGroup& group, const Tensor& x) {
   if (group.ranks == 1) return x;
   auto node = s.node({&x});
-  if (node)
-    node->apply = [&s, group](const Gradients& g) {
-      const Tensor whole = s.empty(g.front().sizes, g.front().dtype, "all_reduce");
-      s.launch(Operation::Copy, {g.front()}, {whole});
-      s.collective(group.comm, CollectiveKind::AllReduce, whole, whole);
-      return Gradients{whole};
-    };
+  if (node) node->apply = [&s, group](const Gradients& g) { return Gradients{sum_over(s, group, g.front())}; };
   return with(x.detached(), std::move(node));
+}
+
+// _dispatch.py redistribute_local_args: what an operation is given stays while it runs.
+Tensor summed_before(Session& s, const TensorGroup& group, const Tensor& made) {
+  if (group.ranks == 1) return made;
+  auto node = s.node({&made});
+  if (node)
+    node->apply = [&s, group, maker = made.gradient.node.get()](const Gradients& g) {
+      maker->frame.push_back(g.front());
+      return Gradients{sum_over(s, group, g.front())};
+    };
+  return with(made.detached(), std::move(node));
+}
+
+Tensor shared_out_before(Session& s, const TensorGroup& group, const Tensor& piece) {
+  if (group.ranks == 1) return piece;
+  auto node = s.node({&piece});
+  if (node)
+    node->apply = [&s, group, maker = piece.gradient.node.get()](const Gradients& g) {
+      maker->frame.push_back(g.front());
+      return Gradients{share_of(s, group, g.front())};
+    };
+  return with(piece.detached(), std::move(node));
+}
+
+std::array<Tensor, 2> read_in_parts_and_whole(Session& s, const TensorGroup& group, const Tensor& x) {
+  if (group.ranks == 1) return {x, x};
+  auto node = s.node({&x});
+  if (node) {
+    node->outputs = 2;
+    node->apply = [&s, group](const Gradients& g) {
+      const Tensor share = share_of(s, group, g[1]);
+      const Tensor sum = s.empty(g[0].sizes, g[0].dtype, "sum");
+      s.launch(Operation::Add, {g[0], share}, {sum});
+      return Gradients{sum};
+    };
+  }
+  return {with(x.detached(), node), with(x.detached(), node, 1)};
 }
 
 Tensor scattered(Session& s, const TensorGroup& group, const Tensor& x) {
