@@ -190,19 +190,25 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExpertsInPipelines) {
     }
 }
 
-// With a latent of queries and without.
-TEST(DataFlowOfJobs, IsExplainedOfTorchtitansLatentsInParts) {
-  for (const char* model : {"deepseek-v2-lite", "deepseek-v3"})
+// With a latent of queries, without, and with none at all.
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitansTensorsInParts) {
+  struct Kind {
+    const char *name, *sizes;
+  };
+  for (const Kind kind :
+       {Kind{"deepseek-v2-lite", "n_routed_experts = 16\n"},
+        Kind{"deepseek-v3", "n_routed_experts = 16\nnum_nextn_predict_layers = 0\n"}, Kind{"llama-3.1-8b", ""}})
     for (const char* recompute : {"none", "full", "selective"})
-      for (const char* layout : {"", "pipeline = 2"}) {
-        const std::string text = fmt::format(
-            "model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
-            "[model_override]\nnum_hidden_layers = 5\nn_routed_experts = 16\n{}\n[layout]\ntensor = 2\n{}\n"
-            "[train]\nsequence_length = 64\nmicro_batch = 1\nglobal_batch = 16\nrecompute = \"{}\"\n"
-            "[runtime]\nname = \"torchtitan\"\nversions = {{ torch = \"2.15\", torchtitan = \"0.2.2\" }}\n",
-            model, std::string_view(model) == "deepseek-v3" ? "num_nextn_predict_layers = 0" : "", layout, recompute);
-        EXPECT_EQ(unexplained(text), "") << model << ", " << recompute << ", " << layout;
-      }
+      for (const char* layout : {"", "pipeline = 2\n"})
+        for (const int sequences : {1, 2}) {
+          const std::string text = fmt::format(
+              "model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+              "[model_override]\nnum_hidden_layers = 5\n{}[layout]\ntensor = 2\n{}"
+              "[train]\nsequence_length = 64\nmicro_batch = {}\nglobal_batch = 16\nrecompute = \"{}\"\n"
+              "[runtime]\nname = \"torchtitan\"\nversions = {{ torch = \"2.15\", torchtitan = \"0.2.2\" }}\n",
+              kind.name, kind.sizes, layout, sequences, recompute);
+          EXPECT_EQ(unexplained(text), "") << kind.name << ", " << recompute << ", " << layout << sequences;
+        }
 }
 
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansPipelines) {
