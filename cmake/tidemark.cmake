@@ -41,9 +41,9 @@ if(TIDEMARK_SANITIZE)
   # g++ 12 warns falsely about std::variant and std::string once sanitizers add their branches (GCC bug 105562).
   target_compile_options(tidemark_options INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-sanitize-recover=all
                                                     -fno-omit-frame-pointer
-                                                    # A third of a build's time, for what faults by itself or is seen by
-                                                    # AddressSanitizer (null, object-size), and for casts that are not
-                                                    # here; the preset "fuzz", from clang++, looks at all of it.
+                                                    # A quarter of a build's time: null faults by itself, object-size
+                                                    # is AddressSanitizer's too. Casts (alignment, vptr) only the preset
+                                                    # "fuzz" looks at, from clang++, in scripts/test --all.
                                                     $<$<CXX_COMPILER_ID:GNU>:-fno-sanitize=null,object-size,alignment,vptr>
                                                     $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized>)
   # Their run times are called at every allocation and every larger frame: directly, where they are in the program.

@@ -147,17 +147,10 @@ TEST(ArithmeticRank, ACountThatIsNotTheOthersIsFound) {
   }
 }
 
-TEST(ArithmeticRank, WhatIsWrongBeforeTheFirstMarkIsToldToo) {
-  const Program program = parse_program(R"(alloc b0 16 parameters s0 weight
-alloc b1 16 parameters s0 copy
-launch s0 copy b0:fp32[4] -> b1:fp32[4]
-)");
+// What a rank by itself says that is wrong.
+std::string wrong_alone(const Program& program, const ArithmeticHooks& hooks) {
   std::string wrong;
   const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
-    ArithmeticHooks hooks;
-    hooks.initial = [](const Mark&, std::string_view, std::int64_t) { return 0.; };
-    hooks.route = [](std::int32_t layer, std::int64_t, std::int64_t) { return layer; };
-    hooks.after_launch = [](const ArithmeticRank& run, const Launch& launch) { EXPECT_EQ(run.layer_of(launch), -1); };
     math::HostCalculator host;
     const std::vector<Group> alone;
     ArithmeticRank rank(program, alone, world, host, math::Storage::Native, hooks);
@@ -165,7 +158,19 @@ launch s0 copy b0:fp32[4] -> b1:fp32[4]
     wrong = rank.wrong();
   });
   EXPECT_EQ(ends, all_well(1));
-  EXPECT_EQ(wrong,
+  return wrong;
+}
+
+TEST(ArithmeticRank, WhatIsWrongBeforeTheFirstMarkIsToldToo) {
+  const Program program = parse_program(R"(alloc b0 16 parameters s0 weight
+alloc b1 16 parameters s0 copy
+launch s0 copy b0:fp32[4] -> b1:fp32[4]
+)");
+  ArithmeticHooks hooks;
+  hooks.initial = [](const Mark&, std::string_view, std::int64_t) { return 0.; };
+  hooks.route = [](std::int32_t layer, std::int64_t, std::int64_t) { return layer; };
+  hooks.after_launch = [](const ArithmeticRank& run, const Launch& launch) { EXPECT_EQ(run.layer_of(launch), -1); };
+  EXPECT_EQ(wrong_alone(program, hooks),
             "rank 0, start (step 0, construction, micro-batch -1): copy reads element 0 of weight, which nobody wrote");
 }
 
@@ -179,27 +184,19 @@ launch s0 top_k(count=1,routed=1,of_group=0) b0:fp32[4x6] -> b1:fp32[4x1] b2:int
 )");
   for (const std::int64_t first : {0, 3}) {
     std::vector<double> values, experts;
-    std::string wrong;
-    const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
-      ArithmeticHooks hooks;
-      hooks.initial = [](const Mark&, std::string_view, std::int64_t i) { return held(0, i); };
-      hooks.route = [&](std::int32_t layer, std::int64_t token, std::int64_t choice) {
-        EXPECT_EQ(layer, 0);
-        return first + token + choice;
-      };
-      hooks.before_mark = [&](const ArithmeticRank& run, const Mark* next) {
-        if (next != nullptr) return;
-        values = run.values(BufferId{1}, {}, {DType::FP32, {4}, {1}});
-        experts = run.values(BufferId{2}, {}, {DType::INT64, {4}, {1}});
-      };
-      hooks.after_launch = [](const ArithmeticRank&, const Launch&) {};
-      math::HostCalculator host;
-      const std::vector<Group> alone;
-      ArithmeticRank rank(program, alone, world, host, math::Storage::Native, hooks);
-      rank.run();
-      wrong = rank.wrong();
-    });
-    EXPECT_EQ(ends, all_well(1));
+    ArithmeticHooks hooks;
+    hooks.initial = [](const Mark&, std::string_view, std::int64_t i) { return held(0, i); };
+    hooks.route = [&](std::int32_t layer, std::int64_t token, std::int64_t choice) {
+      EXPECT_EQ(layer, 0);
+      return first + token + choice;
+    };
+    hooks.before_mark = [&](const ArithmeticRank& run, const Mark* next) {
+      if (next != nullptr) return;
+      values = run.values(BufferId{1}, {}, {DType::FP32, {4}, {1}});
+      experts = run.values(BufferId{2}, {}, {DType::INT64, {4}, {1}});
+    };
+    hooks.after_launch = [](const ArithmeticRank&, const Launch&) {};
+    const std::string wrong = wrong_alone(program, hooks);
     if (first == 0) {
       EXPECT_EQ(wrong, "");
       EXPECT_EQ(experts, (std::vector<double>{0, 1, 2, 3}));

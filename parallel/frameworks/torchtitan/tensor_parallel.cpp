@@ -71,6 +71,19 @@ Tensor share_of(Session& s, const TensorGroup& group, const Tensor& whole) {
   return share;
 }
 
+// _dispatch.py redistribute_local_args: what the operation that made `x` is given stays while its backward pass runs.
+template <class Redistribute>
+Tensor redistributed_before(Session& s, const TensorGroup& group, const Tensor& x, Redistribute redistribute) {
+  if (group.ranks == 1) return x;
+  auto node = s.node({&x});
+  if (node)
+    node->apply = [&s, group, redistribute, maker = x.gradient.node.get()](const Gradients& g) {
+      maker->frame.push_back(g.front());
+      return Gradients{redistribute(s, group, g.front())};
+    };
+  return with(x.detached(), std::move(node));
+}
+
 // _MaskPartial._partition_value: which ids are of other ranks' rows, and places in this one's of the others.
 struct Masked {
   Tensor outside, ids;
@@ -124,27 +137,12 @@ Tensor read_in_parts(Session& s, const TensorGroup& group, const Tensor& x) {
   return with(x.detached(), std::move(node));
 }
 
-// _dispatch.py redistribute_local_args: what an operation is given stays while it runs.
 Tensor summed_before(Session& s, const TensorGroup& group, const Tensor& made) {
-  if (group.ranks == 1) return made;
-  auto node = s.node({&made});
-  if (node)
-    node->apply = [&s, group, maker = made.gradient.node.get()](const Gradients& g) {
-      maker->frame.push_back(g.front());
-      return Gradients{sum_over(s, group, g.front())};
-    };
-  return with(made.detached(), std::move(node));
+  return redistributed_before(s, group, made, sum_over);
 }
 
 Tensor shared_out_before(Session& s, const TensorGroup& group, const Tensor& piece) {
-  if (group.ranks == 1) return piece;
-  auto node = s.node({&piece});
-  if (node)
-    node->apply = [&s, group, maker = piece.gradient.node.get()](const Gradients& g) {
-      maker->frame.push_back(g.front());
-      return Gradients{share_of(s, group, g.front())};
-    };
-  return with(piece.detached(), std::move(node));
+  return redistributed_before(s, group, piece, share_of);
 }
 
 std::array<Tensor, 2> read_in_parts_and_whole(Session& s, const TensorGroup& group, const Tensor& x) {
