@@ -1,5 +1,11 @@
 # Read by cpack, once for each kind of package.
 if(CPACK_GENERATOR STREQUAL "DEB")
+  # What finds out which of Debian's packages the program needs. A bare Debian has neither, nor does building need them.
+  find_program(tidemark_shlibdeps dpkg-shlibdeps)
+  find_program(tidemark_file file)
+  if(NOT tidemark_shlibdeps OR NOT tidemark_file)
+    message(FATAL_ERROR "a .deb is made with dpkg-shlibdeps and file: apt install dpkg-dev file (cpack -G TGZ makes the tarball alone)")
+  endif()
   set(CPACK_COMPONENTS_ALL program development)
   set(CPACK_COMPONENTS_GROUPING IGNORE)
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
