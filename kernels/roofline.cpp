@@ -1,5 +1,6 @@
 #include "kernels/roofline.hpp"
 
+#include <cmath>
 #include <optional>
 
 #include "kernels/attention_time.hpp"
@@ -42,11 +43,24 @@ Duration host_time(const Program& program, const Kernel& kernel, const Cluster& 
   return traffic_of(program, kernel) / Bandwidth{cluster.host.memory_bandwidth.count() / cluster.node.devices};
 }
 
+namespace {
+
+/// What a limit leaves of the rates of cores in a step, between 0 and one.
+Ratio left_by(const PowerLimit& power) {
+  const auto number = [](auto quantity) { return static_cast<double>(quantity.count()); };
+  const double exponent = number(power.exponent) / number(one);
+  return Ratio{std::llround(std::pow(number(power.limit) / number(power.sustained_at), exponent) * number(one))};
+}
+
+}  // namespace
+
 Device under_load(Device device) {
   Efficiency& reached = device.efficiency;
+  const Ratio left = device.power ? scaled(reached.sustained, left_by(*device.power)) : reached.sustained;
   for (Ratio* of_cores : {&reached.gemm, &reached.attention, &reached.attention_backward})
-    *of_cores = scaled(*of_cores, reached.sustained);
+    *of_cores = scaled(*of_cores, left);
   reached.sustained = one;
+  device.power.reset();
   return device;
 }
 

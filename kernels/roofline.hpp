@@ -12,7 +12,7 @@ namespace tidemark::kernels {
 /// How long a kernel runs on a device of its own, by itself. Matrix products: product_time.hpp; attention:
 /// attention_time.hpp; all others are bound by memory.
 [[nodiscard]] Duration kernel_time(const Program& program, const Kernel& kernel, const Device& device);
-/// The device as it is in the middle of a training step: power has lowered its clock.
+/// The device as it is in the middle of a training step: power, and a limit on it, have lowered its clock.
 [[nodiscard]] Device under_load(Device device);
 /// How long the host thread computes: all kernels there are bound by memory, of whose bandwidth each of a node's
 /// devices' ranks has its share, as far as their threads get it.

@@ -44,6 +44,16 @@ struct Efficiency {
   bool operator==(const Efficiency&) const = default;
 };
 
+/// What a limit on a device's power leaves of the rates of its cores in a step. Its memory keeps its rate.
+struct PowerLimit {
+  Power limit;         ///< of each device, as nvidia-smi has it (power.limit)
+  Power sustained_at;  ///< the limit under which `sustained` was measured; no less than `limit`
+  Ratio exponent;      ///< rates go as (limit / sustained_at) to this power: a clock, and the voltage that it needs
+  std::string source;
+
+  bool operator==(const PowerLimit&) const = default;
+};
+
 /// One accelerator.
 struct Device {
   std::string name;
@@ -57,9 +67,15 @@ struct Device {
   Duration kernel_latency;  ///< of kernels bound by memory, besides their bytes
   Efficiency efficiency = {};
   Estimate blas_handle = {};  ///< what one cuBLAS handle takes beside the workspace that a framework hands it
+  std::optional<PowerLimit> power = {};  ///< nothing: as `sustained` was measured
 
   bool operator==(const Device&) const = default;
 };
+
+/// Whether a step is slower than `sustained` says, because devices may take less power.
+[[nodiscard]] inline bool is_limited(const Device& device) {
+  return device.power && device.power->limit < device.power->sustained_at;
+}
 
 /// The host side of a node.
 struct Host {

@@ -10,6 +10,9 @@ namespace tidemark::topology {
 /// Operations per second; a multiply-add is two.
 using OperationRate = Quantity<struct OperationPerSecondUnit>;
 
+/// Watts.
+using Power = Quantity<struct WattUnit>;
+
 /// Millionths: a fraction or a ratio of a cluster file, exact to six decimals.
 using Ratio = Quantity<struct MillionthUnit>;
 

@@ -39,6 +39,8 @@ constexpr Duration usual_kernel_latency{30'000'000};
 constexpr Duration usual_collective_start{8'400'000};
 constexpr OperationRate least_rate{1'000'000};
 constexpr OperationRate most_rate{1'000'000'000'000'000'000};
+constexpr Power least_power{1};
+constexpr Power most_power{100'000};
 
 std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
 
@@ -151,6 +153,30 @@ Efficiency read_efficiency(TomlReader table) {
   return efficiency;
 }
 
+Power read_power(TomlReader& table, std::string_view key) {
+  const std::optional<Power> given = table.power(key, Presence::Required);
+  if (given && (*given < least_power || *given > most_power))
+    table.problem(key, fmt::format("{} = {} is out of range", key, text(*given)),
+                  fmt::format("{} to {} would do", text(least_power), text(most_power)));
+  return given.value_or(least_power);
+}
+
+std::optional<PowerLimit> read_power_limit(TomlReader table) {
+  if (!table.present()) return std::nullopt;
+  PowerLimit power;
+  power.limit = read_power(table, "limit");
+  power.sustained_at = read_power(table, "sustained_at");
+  if (table.sound("limit") && table.sound("sustained_at") && power.limit > power.sustained_at)
+    table.problem(
+        "limit", fmt::format("limit is more than the {} of sustained_at", text(power.sustained_at)),
+        "sustained_at is the limit under which [device.efficiency] sustained was measured; nothing is known of "
+        "higher ones");
+  power.exponent = table.ratio("exponent", Ratio{}, one, Presence::Required).value_or(one);
+  power.source = table.string("source", Presence::Required).value_or("");
+  table.refuse_unknown_keys();
+  return power;
+}
+
 Device read_device(TomlReader table) {
   Device device;
   if (!table.present()) return device;
@@ -165,6 +191,7 @@ Device read_device(TomlReader table) {
   device.kernel_latency = table.has("kernel_latency") ? read_latency(table, "kernel_latency") : usual_kernel_latency;
   device.peak = read_peak(table.table("peak", Presence::Required));
   device.efficiency = read_efficiency(table.table("efficiency"));
+  device.power = read_power_limit(table.table("power"));
   device.context = read_estimate(table.table("context", Presence::Required));
   device.modules = read_estimate(table.table("modules", Presence::Required));
   TomlReader blas = table.table("blas_handle");

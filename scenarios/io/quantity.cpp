@@ -45,6 +45,7 @@ constexpr std::array duration_units{Unit{"s", picoseconds_per_second}, Unit{"ms"
                                     Unit{"ns", 1'000}, Unit{"ps", 1}};
 constexpr std::array operation_units{Unit{"PFLOP/s", 1'000'000'000'000'000}, Unit{"TFLOP/s", 1'000'000'000'000},
                                      Unit{"GFLOP/s", 1'000'000'000}, Unit{"MFLOP/s", 1'000'000}, Unit{"FLOP/s", 1}};
+constexpr std::array power_units{Unit{"kW", 1'000}, Unit{"W", 1}};
 constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -157,10 +158,16 @@ ParsedOperationRate parse_operation_rate(std::string_view text) {
   return {quantity<OperationRate>(parsed), std::move(parsed.why)};
 }
 
+ParsedPower parse_power(std::string_view text) {
+  Parsed parsed = parse(text, power_units, "watts");
+  return {quantity<Power>(parsed), std::move(parsed.why)};
+}
+
 std::string text(Bytes bytes) { return print(bytes.count(), byte_units); }
 std::string text(Bandwidth bandwidth) { return print(bandwidth.count(), bandwidth_units); }
 std::string text(Duration duration) { return print(duration.count(), duration_units); }
 std::string text(OperationRate rate) { return print(rate.count(), operation_units); }
+std::string text(Power power) { return print(power.count(), std::span(power_units).last<1>()); }
 
 std::string text(Ratio ratio) {
   const std::int64_t millionths = ratio.count() % one.count();

@@ -33,6 +33,10 @@ struct ParsedOperationRate {
   std::optional<OperationRate> rate;
   std::string why;
 };
+struct ParsedPower {
+  std::optional<Power> power;
+  std::string why;
+};
 
 /// "80 GiB", "81559 MiB", "79.25 GiB", "85520809984 B". Binary units count in 1024s, decimal ones (kB, MB, GB, TB) in
 /// 1000s.
@@ -43,6 +47,8 @@ ParsedBandwidth parse_bandwidth(std::string_view text);
 ParsedDuration parse_duration(std::string_view text);
 /// "989.4 TFLOP/s", "2.25 PFLOP/s"; in whole operations per second.
 ParsedOperationRate parse_operation_rate(std::string_view text);
+/// "700 W", "1.2 kW"; in whole watts.
+ParsedPower parse_power(std::string_view text);
 
 /// In the largest binary unit that divides it, such as "80 GiB".
 std::string text(Bytes bytes);
@@ -50,6 +56,8 @@ std::string text(Bytes bytes);
 std::string text(Bandwidth bandwidth);
 std::string text(Duration duration);
 std::string text(OperationRate rate);
+/// In watts, such as "700 W".
+std::string text(Power power);
 /// As a decimal fraction, such as "0.85" or "2".
 std::string text(Ratio ratio);
 

@@ -96,27 +96,33 @@ Json as_json(const PeakRates& peak) {
 
 Json as_json(const Device& device) {
   const Version capability{device.compute_capability / 10, device.compute_capability % 10};
-  return {{"name", device.name},
-          {"compute_capability", text(capability)},
-          {"capacity", text(device.capacity)},
-          {"multiprocessors", device.multiprocessors},
-          {"memory_bandwidth", text(device.memory_bandwidth)},
-          {"kernel_latency", text(device.kernel_latency)},
-          {"peak", as_json(device.peak)},
-          {"efficiency",
-           {{"gemm", number(device.efficiency.gemm)},
-            {"attention", number(device.efficiency.attention)},
-            {"attention_backward", number(device.efficiency.attention_backward)},
-            {"sustained", number(device.efficiency.sustained)},
-            {"epilogue", number(device.efficiency.epilogue)},
-            {"memory", number(device.efficiency.memory)},
-            {"communication", number(device.efficiency.communication)},
-            {"kernel_error", number(device.efficiency.kernel_error)},
-            {"communication_error", number(device.efficiency.communication_error)},
-            {"source", device.efficiency.source}}},
-          {"context", as_json(device.context)},
-          {"modules", as_json(device.modules)},
-          {"blas_handle", as_json(device.blas_handle)}};
+  Json json = {{"name", device.name},
+               {"compute_capability", text(capability)},
+               {"capacity", text(device.capacity)},
+               {"multiprocessors", device.multiprocessors},
+               {"memory_bandwidth", text(device.memory_bandwidth)},
+               {"kernel_latency", text(device.kernel_latency)},
+               {"peak", as_json(device.peak)},
+               {"efficiency",
+                {{"gemm", number(device.efficiency.gemm)},
+                 {"attention", number(device.efficiency.attention)},
+                 {"attention_backward", number(device.efficiency.attention_backward)},
+                 {"sustained", number(device.efficiency.sustained)},
+                 {"epilogue", number(device.efficiency.epilogue)},
+                 {"memory", number(device.efficiency.memory)},
+                 {"communication", number(device.efficiency.communication)},
+                 {"kernel_error", number(device.efficiency.kernel_error)},
+                 {"communication_error", number(device.efficiency.communication_error)},
+                 {"source", device.efficiency.source}}},
+               {"context", as_json(device.context)},
+               {"modules", as_json(device.modules)},
+               {"blas_handle", as_json(device.blas_handle)}};
+  if (device.power)
+    json["power"] = {{"limit", text(device.power->limit)},
+                     {"sustained_at", text(device.power->sustained_at)},
+                     {"exponent", number(device.power->exponent)},
+                     {"source", device.power->source}};
+  return json;
 }
 
 /// Without the keys that have no meaning for its link, as the cluster file leaves them out.

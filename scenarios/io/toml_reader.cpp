@@ -170,6 +170,15 @@ std::optional<OperationRate> TomlReader::operation_rate(std::string_view key, Pr
   return parsed.rate;
 }
 
+std::optional<Power> TomlReader::power(std::string_view key, Presence presence) {
+  constexpr std::string_view example = "such as \"700 W\"";
+  const std::string* value = text_with_unit(key, example, presence);
+  if (value == nullptr) return std::nullopt;
+  const ParsedPower parsed = parse_power(*value);
+  if (!parsed.power) problem(key, fmt::format("{} = {}", key, parsed.why), std::string(example));
+  return parsed.power;
+}
+
 std::optional<Ratio> TomlReader::ratio(std::string_view key, Ratio low, Ratio high, Presence presence) {
   const TomlKey* found = look_up(key, presence, "give a number");
   if (found == nullptr) return std::nullopt;

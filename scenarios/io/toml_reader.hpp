@@ -54,6 +54,7 @@ class TomlReader {
   std::optional<Bandwidth> bandwidth(std::string_view key, Presence presence = Presence::Optional);
   std::optional<Duration> duration(std::string_view key, Presence presence = Presence::Optional);
   std::optional<OperationRate> operation_rate(std::string_view key, Presence presence = Presence::Optional);
+  std::optional<Power> power(std::string_view key, Presence presence = Presence::Optional);
   /// A number between `low` and `high` with at most six decimals.
   std::optional<Ratio> ratio(std::string_view key, Ratio low, Ratio high, Presence presence = Presence::Optional);
   /// Which of `options` the key's text is.

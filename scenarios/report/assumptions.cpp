@@ -10,6 +10,7 @@
 #include "scenarios/io/adapter_reader.hpp"
 #include "scenarios/io/allocator_conf.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/quantity.hpp"
 #include "scenarios/io/version_text.hpp"
 #include "scenarios/nccl_on_hosts.hpp"
 #include "scenarios/on_hosts.hpp"
@@ -496,6 +497,12 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   list.insert(list.begin() + 1, versions.begin(), versions.end());
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
+  if (const Device& device = s.cluster.device; is_limited(device))
+    list.push_back(
+        fmt::format("devices may take {} of the {} under which products are that fast in a step: rates of cores as "
+                    "the {} power of that ratio ({})",
+                    text(device.power->limit), text(device.power->sustained_at), text(device.power->exponent),
+                    device.power->source));
   list.push_back("times do not compare with those of clusters whose efficiencies have another source");
   const bool held_up =
       std::ranges::any_of(job.times.classes, [](const OpTimes& times) { return !times.second_waves.empty(); });

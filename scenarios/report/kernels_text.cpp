@@ -69,17 +69,18 @@ std::string reached(const Program& program, const Kernel& kernel, Duration time,
   return fmt::format("{:.1f} % of bandwidth", 100 * share(bytes, seconds(time) * bandwidth));
 }
 
-std::string_view from(const Kernel& kernel, TimeSource source) {
+std::string from(const Kernel& kernel, TimeSource source, const Device& device) {
   if (source == TimeSource::Measured) return "measured";
   if (source == TimeSource::Interpolated) return "interpolated";
   if (kernel.processor == Processor::Host) return "host.memory_bandwidth";
+  const std::string_view sustained = is_limited(device) ? "sustained x power" : "sustained";
   switch (kernel.operation) {
     case Operation::Matmul:
-      return "gemm x sustained, tiles and waves, epilogue";
+      return fmt::format("gemm x {}, tiles and waves, epilogue", sustained);
     case Operation::Attention:
-      return "attention x sustained, blocks";
+      return fmt::format("attention x {}, blocks", sustained);
     case Operation::AttentionBackward:
-      return "attention_backward x sustained, blocks";
+      return fmt::format("attention_backward x {}, blocks", sustained);
     default:
       return "memory, kernel_latency";
   }
@@ -112,7 +113,7 @@ std::string kernels_text(const Job& job, Rank rank) {
     const auto [each, source] = times[static_cast<std::size_t>(e.kernel)];
     rows.push_back({fmt::format("{:.1f} %", 100 * share(seconds(e.all), seconds(sum))), fmt::format("{}", e.count),
                     fmt::format("{:.1f} us", 1e6 * seconds(each)), reached(program, kernel, each, cluster),
-                    std::string(from(kernel, source)), text(program, kernel)});
+                    from(kernel, source, cluster.device), text(program, kernel)});
   }
   std::string out = fmt::format("{} kernels in the last step of rank {}, {:.3f} s in all; constants: {}\n", launches,
                                 rank.value, seconds(sum), cluster.device.efficiency.source);

@@ -29,6 +29,7 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"kernels_a100_pcie", "kernels on an A100 PCIe that nothing was fitted on (SimuMax)"},
     {"kernels_a100_sxm", "kernels on an A100 SXM that nothing was fitted on (Vidur, Liger-Kernel)"},
     {"kernels_h100_compute", "kernels on an H100 that nothing was fitted on (Vidur, FlashAttention-3, Liger-Kernel)"},
+    {"kernels_h100_500w", "products on an H100 limited to 500 W that nothing was fitted on (FBGEMM)"},
     {"kernels_h200", "cuDNN's attention on an H200 that nothing was fitted on (cudnn-frontend)"},
     {"kernels_gb200", "cuDNN's attention on a GB200 that nothing was fitted on (cudnn-frontend)"},
     {"kernels_h100", "collectives on eight H100 that nothing was fitted on (nccl-tests)"},

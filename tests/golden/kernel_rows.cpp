@@ -13,6 +13,7 @@
 #include "kernels/attention_time.hpp"
 #include "kernels/product_time.hpp"
 #include "kernels/rates.hpp"
+#include "kernels/roofline.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "topology/collective.hpp"
 
@@ -131,6 +132,7 @@ std::vector<KernelRow> kernel_rows(const std::filesystem::path& file, Cluster cl
     if (const toml::array* its = table[list].as_array())
       for (const toml::node& row : *its) rows.push_back(row_of(Entries(*row.as_array())));
   };
+  if (table["under_load"].value_or(false)) cluster.device = kernels::under_load(std::move(cluster.device));
   const Device& device = cluster.device;
   using enum kernels::TensorInstructions;
   read("products", [&](Entries row) { return product_row(row, device); });

@@ -95,6 +95,20 @@ TEST(Roofline, PowerLowersTheClockInTheMiddleOfAStep) {
   EXPECT_EQ(under_load(under_load(d)), under_load(d));
 }
 
+TEST(Roofline, ALimitOnItsPowerLowersItFurther) {
+  Device d = device();
+  d.efficiency.sustained = Ratio{800'000};
+  d.power = PowerLimit{Power{700}, Power{700}, Ratio{500'000}, "a test"};
+  Device without = d;
+  without.power.reset();
+  EXPECT_EQ(under_load(d), under_load(without)) << "measured under that limit";
+  d.power->limit = Power{175};  // a quarter: half the clock
+  EXPECT_EQ(gemm(2560, 128, 1000, under_load(d)), 65'536_ns * 10 / 4);
+  EXPECT_EQ(gemm(2560, 128, 1000, d), 65'536_ns) << "by itself";
+  EXPECT_EQ(time_of("copy b0:bool[500] -> b1:bool[500]", under_load(d)), 1_ns) << "memory keeps its rate";
+  EXPECT_EQ(under_load(under_load(d)), under_load(d));
+}
+
 TEST(Roofline, ProductsHaveASecondWaveWhereTheirBlocksStay) {
   const Program program =
       parse_program("launch s0 matmul(scale=1) b0:bf16[8x8] b1:bf16[8x8] - - -> b2:bf16[8x8]\nlaunch s0 copy ->\n");

@@ -132,6 +132,22 @@ TEST(ClusterReader, ReadsEveryKey) {
   EXPECT_EQ(parse_cluster(complete, "clusters/test.toml"), expected);
 }
 
+TEST(ClusterReader, PowerMayBeLimited) {
+  EXPECT_FALSE(parse_cluster(complete, "clusters/test.toml").device.power);
+  constexpr std::string_view table =
+      "[device.power]\nlimit = \"500 W\"\nsustained_at = \"0.7 kW\"\nexponent = 0.6\nsource = \"a test\"\n";
+  std::string text(complete);
+  text.insert(text.find("[device.context]"), table);
+  const Cluster cluster = parse_cluster(text, "clusters/test.toml");
+  EXPECT_EQ(cluster.device.power, (PowerLimit{Power{500}, Power{700}, Ratio{600'000}, "a test"}));
+  const std::string too_much = std::string(table).replace(table.find("500"), 3, "701");
+  EXPECT_EQ(
+      problems("[device.context]", too_much + "[device.context]"),
+      "test.toml:18:9: error: limit is more than the 700 W of sustained_at\n"
+      "  hint: sustained_at is the limit under which [device.efficiency] sustained was measured; nothing is known of "
+      "higher ones");
+}
+
 TEST(ClusterReader, MemoryOfTheHostIsAsLargeAndAsFastAsTheFileSays) {
   std::string text(complete);
   text.insert(text.find("[node]"), "memory = \"512 GiB\"\nmemory_bandwidth = \"100 GB/s\"\n");

@@ -58,9 +58,13 @@ inline auto fields(Efficiency& v) {
   auto& [a, b, c, d, e, f, g, h, i, j] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
+inline auto fields(PowerLimit& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
 inline auto fields(Device& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
 }
 inline auto fields(Host& v) {
   auto& [a, b, c, d, e, f, g, h] = v;
