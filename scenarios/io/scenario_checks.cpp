@@ -149,8 +149,14 @@ class Checks {
     const auto fits = [&](std::int64_t d) {
       return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.tensor) == 0;
     };
+    std::string hint = would(divisors(counted, fits));
+    // Stages of unlike length, the last one shorter.
+    const std::int64_t others = (model_.layers + layout_.pipeline - 1) / layout_.pipeline;
+    const std::int64_t last = model_.layers - others * (layout_.pipeline - 1);
+    if (counted == model_.layers && last > 0)
+      hint += fmt::format("; or last_stage_layers = {}, with {} in each of the others", last, others);
     tables_.layout.problem("pipeline", fmt::format("pipeline = {} does not divide {}", layout_.pipeline, what),
-                           would(divisors(counted, fits)));
+                           std::move(hint));
   }
 
   void derive_data() {

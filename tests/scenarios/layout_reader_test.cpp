@@ -48,7 +48,9 @@ TEST(LayoutReader, DegreesHaveToFillTheGpus) {
 
 TEST(LayoutReader, LayersHaveToFillTheStages) {
   EXPECT_EQ(problems({{"pipeline = 4", "pipeline = 3"}, {"gpus = 64", "gpus = 48"}}),
-            "job.toml:8:12: error: pipeline = 3 does not divide 80 layers\n  hint: 1 or 2 would");
+            "job.toml:8:12: error: pipeline = 3 does not divide 80 layers\n  hint: 1 or 2 would; or last_stage_layers "
+            "= 26, with "
+            "27 in each of the others");
   EXPECT_EQ(with("[layout]", "count_embedding = true"),
             "job.toml:9:12: error: pipeline = 4 does not divide 80 layers + 1 for the embedding\n  hint: 1 would");
   EXPECT_EQ(with("[layout]", "count_embedding = true\ncount_loss = true"),
