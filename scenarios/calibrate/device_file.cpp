@@ -174,8 +174,8 @@ MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
                           "communication_error"})
     kept(fmt::format("device.efficiency.{}", key));
   if (!small.empty()) at(device, "kernel_latency").value = text(Duration{std::llround(median(small) * 1e9) * 1000});
-  for (const char* key : {"device.peak", "device.modules", "host.latency", "host.bridge_bandwidth", "host.memory",
-                          "node", "fabric", "nccl.channels"})
+  for (const char* key : {"device.peak", "device.power", "device.modules", "host.latency", "host.bridge_bandwidth",
+                          "host.memory", "node", "fabric", "nccl.channels"})
     kept(key);
   TomlTable& host = table_at(document, "host");
   if (to_host > 0) at(host, "bandwidth").value = text(Bandwidth{std::llround(to_host / 1e6) * 1'000'000});

@@ -175,6 +175,7 @@ TEST_F(Calibrate, PointsOfGpusMakeAClusterLikeAnotherOne) {
   EXPECT_EQ(cluster.calibration->kernels.size(), 3u) << "two ranks' products are one point";
   EXPECT_NE(cluster.calibration->source.find("today"), std::string::npos);
   EXPECT_NE(files.cluster.find("device.efficiency.attention"), std::string::npos) << "what was not measured is listed";
+  EXPECT_NE(files.cluster.find("#   device.power\n"), std::string::npos);
 }
 
 // One core: nothing overlaps, so a step is no shorter than its kernels and its transfers together.
