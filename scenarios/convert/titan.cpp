@@ -146,7 +146,9 @@ class Reader {
     copy("pipeline_parallel_degree", "layout.pipeline", 1);
     copy("context_parallel_degree", "layout.context", 1);
     copy("expert_parallel_degree", "layout.expert", 1);
-    copy("expert_tensor_parallel_degree", "layout.expert_tensor", 1);
+    if (const auto parts = table.integer("expert_tensor_parallel_degree");
+        parts && *parts != 1 && draft_.find("layout.expert") != nullptr)
+      draft_.set("layout.expert_tensor", *parts, table.place("expert_tensor_parallel_degree"));
     const std::int64_t replicas = table.integer("data_parallel_replicate_degree").value_or(1);
     const std::int64_t shards = table.integer("data_parallel_shard_degree").value_or(-1);
     const std::int64_t cut = draft_.integer("layout.tensor").value_or(1) *
@@ -314,7 +316,10 @@ TomlTable titan_config(const Scenario& s) {
       key("pipeline_parallel_degree", std::int64_t{s.layout.pipeline}),
       key("context_parallel_degree", std::int64_t{s.layout.context})};
   std::ranges::move(titan_pipeline_keys(s), std::back_inserter(parallelism));
-  if (s.layout.expert > 1) parallelism.push_back(key("expert_parallel_degree", std::int64_t{s.layout.expert}));
+  if (s.layout.expert > 1) {
+    parallelism.push_back(key("expert_parallel_degree", std::int64_t{s.layout.expert}));
+    parallelism.push_back(key("expert_tensor_parallel_degree", std::int64_t{s.layout.experts_tensor()}));
+  }
   return table_of(
       {key("model", table_of(std::move(model))), key("training", table_of(std::move(training))),
        key("parallelism", table_of(std::move(parallelism))),

@@ -335,7 +335,7 @@ namespace {
 void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
   const Layout& layout = scenario.layout;
   const std::int64_t count = scenario.model.experts->count;
-  const std::int32_t shards = layout.shards();
+  const std::int32_t parts = layout.experts_tensor(), shards = layout.shards() * layout.tensor / parts;
   if (layout.expert == 1 || !tables.layout.sound("expert")) return;
   std::vector<std::string> degrees;  // that do
   for (std::int64_t degree = 1; degree <= count; ++degree)
@@ -353,9 +353,11 @@ void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
                           fmt::format("expert = {}: of {} experts and {} ranks that share out parameters, torchtitan "
                                       "cuts weights along another dimension, which is not modelled yet",
                                       layout.expert, count, shards),
-                          fmt::format("shard_group = {}, or less, or expert = 1", count));
-  else if (scenario.train.tokens() > 0 && tables.moe.sound("imbalance"))
-    check_rows(scenario, scenario.train.tokens(), tables);
+                          count * parts < layout.tensor
+                              ? std::string("expert = 1")
+                              : fmt::format("shard_group = {}, or less, or expert = 1", count * parts / layout.tensor));
+  else if (scenario.train.tokens() * parts >= layout.tensor && tables.moe.sound("imbalance"))
+    check_rows(scenario, scenario.train.tokens() * parts / layout.tensor, tables);
 }
 
 }  // namespace

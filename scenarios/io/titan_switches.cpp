@@ -121,6 +121,21 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
   }
 }
 
+// parallel_dims.py: experts that are shared out are whole, unless they are cut as the rest is; others are always.
+void settle_parts_of_experts(Layout& layout, TomlReader& table) {
+  constexpr std::string_view key = "expert_tensor";
+  const bool given = table.has(key), sound = table.sound(key);
+  if (given && sound && layout.expert == 1)
+    table.problem(key, "expert_tensor: torchtitan reads it where experts are shared out (expert)", "leave it out");
+  else if (given && sound && layout.expert_tensor != 1 && layout.expert_tensor != layout.tensor)
+    table.problem(key,
+                  fmt::format("expert_tensor = {}: torchtitan has experts whole, or in as many parts as the rest",
+                              layout.expert_tensor),
+                  layout.tensor == 1 ? "1 would do" : fmt::format("1 or {} would do", layout.tensor));
+  const bool whole = layout.expert_tensor <= 1;
+  layout.expert_tensor = layout.expert > 1 && layout.tensor > 1 && whole ? 1 : 0;
+}
+
 // models/moe of 0.2.2, whose experts are products in groups.
 void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
   const Experts& experts = *asked.model.experts;
@@ -148,12 +163,11 @@ void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
            "elsewhere is not modelled",
            "a cluster of H100, H200 or B200");
   }
-  const bool in_parts = asked.layout.tensor > 1;
-  refuse(tables.layout, "tensor", in_parts && asked.layout.expert > 1,
-         "of experts that are shared out, it is not modelled yet");
-  for (const std::int64_t width : {experts.ffn, experts.shared_ffn})
-    refuse(tables.layout, "tensor", in_parts && width % asked.layout.tensor != 0,
-           fmt::format("it does not divide experts' width of {}", width));
+  const std::int32_t tensor = asked.layout.tensor, parts = asked.layout.experts_tensor();
+  refuse(tables.layout, tables.layout.has("expert_tensor") ? "expert_tensor" : "tensor", experts.ffn % parts != 0,
+         fmt::format("it does not divide experts' width of {}", experts.ffn));
+  refuse(tables.layout, "tensor", experts.shared_ffn % tensor != 0,
+         fmt::format("it does not divide experts' width of {}", experts.shared_ffn));
   refuse(tables.layout, "context", asked.layout.context > 1, later);
   const TitanSettings& titan = asked.runtime.eager.titan;
   // torch/utils/checkpoint.py: gathering in the second run was not there in the first, where it came ahead.
@@ -162,7 +176,6 @@ void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
       asked.layout.expert > 1 && asked.train.recompute.kind == Recompute::Selective && titan.checkpointed_layers == 0,
       "PyTorch 2.15's checkpointing by operations stops where units of their own lie within what runs again",
       "recompute = \"full\", or selective_ac_option = 2");
-  refuse(tables.layout, "expert_tensor", tables.layout.has("expert_tensor"), later);
   refuse(tables.runtime, "switches", titan.compile_layers || titan.compile_loss,
          "torch.compile of experts is not modelled yet", "without compile");
   refuse(tables.moe, "dispatcher", asked.train.routing.dispatcher != TokenDispatcher::AllToAll, later);
@@ -223,6 +236,7 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
         fmt::format("tensor = {} does not divide the vocabulary of {}", asked.layout.tensor, asked.model.vocabulary),
         "uneven parts are not modelled with torchtitan yet");
   settle_sharding(asked, tables);
+  settle_parts_of_experts(asked.layout, layout);
   const bool compiles = asked.runtime.eager.titan.compile_layers || asked.runtime.eager.titan.compile_loss;
   refuse(layout, "tensor", compiles && asked.layout.tensor > 1,
          "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");

@@ -339,6 +339,8 @@ Scenario titan_scenario(const Json& recording) {
   s.layout.sequence_parallel = s.layout.tensor > 1;
   s.layout.context = settings.value("context", 1);
   s.layout.expert = settings.value("expert", 1);
+  if (s.layout.expert > 1 && s.layout.tensor > 1)
+    s.layout.expert_tensor = settings.at("expert_tensor").get<std::int32_t>();
   if (settings.contains("pipeline")) read_pipeline(settings, s);
   s.layout.data = s.gpus / (s.layout.tensor * s.layout.context * s.layout.pipeline);
   const std::int32_t replicas = settings.at("replicate").get<std::int32_t>();

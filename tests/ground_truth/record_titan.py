@@ -36,7 +36,8 @@ def parallel_dims(settings):
 
     said = {
         "dp_replicate": settings["replicate"], "dp_shard": -1, "cp": settings["context"], "tp": settings["tensor"],
-        "pp": settings["pipeline"], "ep": settings["expert"], "etp": 1, "world_size": settings["world"],
+        "pp": settings["pipeline"], "ep": settings["expert"], "etp": settings["expert_tensor"],
+        "world_size": settings["world"],
         "enable_loss_parallel": settings["loss_parallel"],
     }  # fmt: skip
     known = {field.name for field in dataclasses.fields(ParallelDims)}
@@ -60,6 +61,7 @@ def job_config(settings):
     made.parallelism.context_parallel_degree = settings["context"]
     if settings["expert"] > 1:
         made.parallelism.expert_parallel_degree = settings["expert"]
+        made.parallelism.expert_tensor_parallel_degree = settings["expert_tensor"]
     if settings["pipeline"] > 1:
         made.training.local_batch_size = settings["batch"] * settings["micro_batches"]
         made.parallelism.pipeline_parallel_degree = settings["pipeline"]
@@ -176,13 +178,20 @@ def deepseek_of(config, arguments):
 
 
 def answer_splits(config, settings):
-    """How many rows go to, and come from, each rank of an expert group, which the device is asked for: as many."""
+    """How many rows go to, and come from, each rank of an expert group, which the device is asked for: as many. Where
+    tensor-parallel ranks have no parts of experts, each sends a part of the tokens (ReordererSequenceParallel)."""
     import torch
 
     ranks = settings["expert"]
-    rows = settings["batch"] * settings["sequence"] * config["num_experts_per_tok"] // ranks
+    tokens = settings["batch"] * settings["sequence"] * settings["expert_tensor"] // settings["tensor"]
+    rows = tokens * config["num_experts_per_tok"] // ranks
     read = torch.Tensor.tolist
-    torch.Tensor.tolist = lambda tensor: [rows] * ranks if tensor.shape == (ranks,) else read(tensor)
+
+    def answered(tensor):  # where a rank is in a mesh is read from tensors of numbers too
+        asks = Path(sys._getframe(1).f_code.co_filename).name == "expert_parallel.py"
+        return [rows] * ranks if asks else read(tensor)
+
+    torch.Tensor.tolist = answered
 
 
 def answer_replicas(parts):

@@ -12,6 +12,7 @@ SETTINGS = {
     "tensor": 1,  # tensor_parallel_degree
     "context": 1,  # context_parallel_degree
     "expert": 1,  # expert_parallel_degree
+    "expert_tensor": 1,  # expert_tensor_parallel_degree, where experts are shared out
     "pipeline": 1,  # pipeline_parallel_degree
     # pipeline_parallel_schedule: 1F1B | GPipe | Interleaved1F1B | LoopedBFS | InterleavedZeroBubble | ZBVZeroBubble |
     # DualPipeV, without expert_parallel_overlap
@@ -166,6 +167,21 @@ RECORDINGS = {
         qwen3_moe(num_hidden_layers=3, num_experts=48, num_experts_per_tok=6),
         {"tensor": 2, "world": 16, "replicate": 2, "batch": 2, "micro_batches": 2, "loss_parallel": False, **GROUPED},
     ),
+    "experts_tensor_parallel_2_8": (qwen3_moe(), {"tensor": 2, "expert": 2, "batch": 4, **GROUPED}),
+    "experts_tensor_parallel_4_8": (qwen3_moe(), {"tensor": 2, "expert": 4, "rank": 5, "batch": 4, **GROUPED}),
+    "experts_tensor_parallel_4_8_full": (
+        qwen3_moe(), {"tensor": 2, "expert": 4, "rank": 2, "batch": 4, "checkpointing": "full", **GROUPED},
+    ),
+    "experts_tensor_parallel_2_16_hsdp": (
+        qwen3_moe(num_hidden_layers=3, num_experts=48, num_experts_per_tok=6),
+        {"tensor": 4, "expert": 2, "world": 16, "replicate": 2, "rank": 3, "batch": 2, "micro_batches": 2, **GROUPED},
+    ),
+    "experts_tensor_parts_2_8": (qwen3_moe(), {"tensor": 2, "expert": 2, "expert_tensor": 2, "batch": 4, **GROUPED}),
+    "experts_tensor_parts_4_16_full": (
+        qwen3_moe(),
+        {"tensor": 2, "expert": 4, "expert_tensor": 2, "world": 16, "rank": 6, "batch": 4, "checkpointing": "full",
+         **GROUPED},
+    ),
     "experts_1": (qwen3_moe(), {**ALONE, "batch": 2, **GROUPED}),
     "deepseek_1_full": (deepseek_v2(), {**ALONE, "batch": 2, "checkpointing": "full", **GROUPED}),
     "deepseek_8": (deepseek_v2(), {"batch": 4, **GROUPED}),
@@ -193,6 +209,15 @@ RECORDINGS = {
     "deepseek_groups_parallel_8_32_second": (
         deepseek_v3(num_hidden_layers=6, qk_rope_head_dim=32, v_head_dim=96, moe_intermediate_size=768),
         {"expert": 8, "world": 32, "rank": 17, "batch": 3, "sequence": 2048, "checkpointing": "2", **GROUPED},
+    ),
+    "deepseek_tensor_parallel_2_8": (deepseek_v2(), {"tensor": 2, "expert": 2, "batch": 4, **GROUPED}),
+    "deepseek_groups_tensor_parallel_8_16_full": (
+        deepseek_v3(),
+        {"tensor": 2, "expert": 8, "world": 16, "batch": 2, "rank": 6, "checkpointing": "full", **GROUPED},
+    ),
+    "deepseek_tensor_parts_4_16_hsdp": (
+        deepseek_v2(n_shared_experts=1),
+        {"tensor": 2, "expert": 4, "expert_tensor": 2, "world": 16, "replicate": 2, "rank": 3, "batch": 2, **GROUPED},
     ),
     "pipeline_2_2": (llama(**DEEP), {"pipeline": 2, "world": 2, "micro_batches": 4}),  # without FSDP: fp32
     "pipeline_2_2_last": (llama(**DEEP), {"pipeline": 2, "world": 2, "micro_batches": 4, "rank": 1}),
@@ -233,6 +258,10 @@ RECORDINGS = {
     ),
     "pipeline_experts_tensor_2_8_last": (
         qwen3_moe(num_hidden_layers=4), {"pipeline": 2, "tensor": 2, "micro_batches": 4, "rank": 7, **GROUPED},
+    ),
+    "pipeline_experts_tensor_parallel_2_8": (
+        qwen3_moe(num_hidden_layers=4),
+        {"pipeline": 2, "tensor": 2, "expert": 2, "micro_batches": 4, "rank": 1, **GROUPED},
     ),
     "pipeline_deepseek_2_8": (deepseek_v2(num_hidden_layers=4), {"pipeline": 2, "micro_batches": 4, **GROUPED}),
     "pipeline_deepseek_groups_tensor_2_8_last": (

@@ -133,7 +133,7 @@ FeedForward Decoder::make_feed_forward(const std::string& at, std::int64_t width
 }
 
 std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Layer& layer) {
-  const std::int64_t count = model_.experts->count / experts_.ranks, ffn = model_.experts->ffn / tensor_.ranks;
+  const std::int64_t count = model_.experts->count / experts_.ranks, ffn = model_.experts->ffn / experts_.parts.ranks;
   MixtureOfExperts::Weights made;
   made.gate = parameter(at + ".experts.w1", {count, ffn, model_.hidden});
   made.down = parameter(at + ".experts.w2", {count, model_.hidden, ffn});

@@ -41,8 +41,9 @@ MixtureOfExperts::MixtureOfExperts(Session& session, const Model& model, const T
       layer_(layer),
       group_(group),
       tensor_(tensor),
-      chosen_rows_(train.tokens() * experts_.chosen) {
-  const LayerRouting routing(experts_, train.routing, layer, train.tokens(), group.ranks);
+      chosen_rows_(train.tokens() * experts_.chosen),
+      own_rows_(chosen_rows_ * group.parts.ranks / tensor.ranks) {
+  const LayerRouting routing(experts_, train.routing, layer, own_rows_ / experts_.chosen, group.ranks);
   const std::int64_t held = experts_.count / group.ranks;
   const std::vector<std::int64_t> own = routing.received(group.rank, group.ranks);
   for (std::int64_t r = 0; r < group.ranks; ++r) {
@@ -112,27 +113,43 @@ Tensor MixtureOfExperts::operator()(const Tensor& part) {
   return scattered(s_, tensor_, of_whole(hidden));
 }
 
+// TokenReorderer.forward: which places of `x` go to experts, those of the first one first; and how many to each.
+// Where experts are not cut as the rest is, ranks with the same tokens send a part each (expert_parallel.py
+// ReordererSequenceParallel), as they follow each other over sequences.
+MixtureOfExperts::Order MixtureOfExperts::sorted(const Choice& choice) {
+  const std::int64_t tokens = own_rows_ / experts_.chosen, first = tensor_.rank * tokens;
+  const bool parted = own_rows_ < chosen_rows_;
+  const Tensor own = parted ? narrowed(choice.experts, 0, first, tokens) : choice.experts;
+  const Tensor scores = parted ? slice(s_, choice.scores, 0, first, first + tokens) : choice.scores;
+  Order made;
+  made.counts = histogram(s_, own, experts_.count);
+  made.places = argsort_ascending(s_, sized(own, {own_rows_}));
+  made.scores = index_rows(s_, view(s_, scores, {own_rows_, 1}), made.places);
+  if (parted)
+    made.places = elementwise(s_, "places", {Operation::AddNumber, {static_cast<double>(tensor_.rank * own_rows_)}},
+                              {&made.places}, DType::INT64);
+  return made;
+}
+
 Tensor MixtureOfExperts::of_whole(const Tensor& hidden) {
   const std::int64_t width = hidden.size(-1), each = experts_.chosen, tokens = hidden.elements() / width;
   const Tensor x = view(s_, hidden, {tokens, width});
   Choice choice = route(x);
   s_.launch(Operation::Add, {tokens_per_expert_, choice.counts}, {tokens_per_expert_});
-  // TokenReorderer.forward.
-  choice.counts = histogram(s_, choice.experts, experts_.count);
-  const Tensor order = argsort_ascending(s_, sized(choice.experts, {chosen_rows_}));
-  const Tensor scores_in_order = index_rows(s_, view(s_, choice.scores, {chosen_rows_, 1}), order);
+  const Order order = sorted(choice);
+  choice.counts = {};
   const auto routed = [&] {
-    const Tensor of_tokens = floor_divide(s_, order, each);
+    const Tensor of_tokens = floor_divide(s_, order.places, each);
     return index_rows(s_, x, of_tokens);
   };
   const Tensor routed_input = routed();
-  const Tensor routed_output = experts(routed_input, choice.counts);
+  const Tensor routed_output = experts(routed_input, order.counts);
   const Tensor shared = [&] {
     const Session::Scope of_shared(s_, "shared_experts");
     return weights_.shared ? weights_.shared->in_parts(s_, tensor_, x) : Tensor{};
   }();
   const Tensor unsorted =
-      index_put_rows(s_, zeros(s_, {chosen_rows_, width}, routed_output.dtype), order, routed_output);
+      index_put_rows(s_, zeros(s_, {chosen_rows_, width}, routed_output.dtype), order.places, routed_output);
   const auto weighed = [&] {
     const Tensor scores = view(s_, choice.scores, {tokens, 1, each});
     return matmul(s_, scores, to(s_, view(s_, unsorted, {tokens, each, width}), DType::FP32));
@@ -265,7 +282,7 @@ void MixtureOfExperts::exchange(const Tensor& from, const Tensor& to, bool back)
 Tensor MixtureOfExperts::exchanged(const Tensor& rows, bool back) {
   auto node = s_.node({rows});
   const auto made = [this, width = rows.size(1), dtype = rows.dtype](bool home) {
-    return s_.empty({home ? chosen_rows_ : arriving_rows_, width}, dtype, "all_to_all", Category::CommEp);
+    return s_.empty({home ? own_rows_ : arriving_rows_, width}, dtype, "all_to_all", Category::CommEp);
   };
   Tensor out = made(back);
   exchange(rows, out, back);
@@ -297,7 +314,8 @@ Tensor MixtureOfExperts::of_all_ranks(const Tensor& routed, const Tensor& counts
 Tensor MixtureOfExperts::experts(const Tensor& routed, const Tensor& counts) {
   const Session::Scope scope(s_, "experts");
   return transformers::hooked(hooks_, routed, [&](const Tensor& rows) {
-    return group_.ranks > 1 ? of_all_ranks(rows, counts) : in_groups(read_in_parts(s_, tensor_, rows), counts);
+    const Tensor read = read_in_parts(s_, group_.parts, rows);
+    return group_.ranks > 1 ? of_all_ranks(read, counts) : in_groups(read, counts);
   });
 }
 

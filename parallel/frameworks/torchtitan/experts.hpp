@@ -18,6 +18,7 @@ namespace tidemark::parallel::torchtitan {
 struct ExpertGroup {
   CommSlot comm;
   std::int32_t ranks = 1, rank = 0;
+  TensorGroup parts = {};  ///< those who have a part of each expert that is here
 };
 
 class MixtureOfExperts {
@@ -47,11 +48,15 @@ class MixtureOfExperts {
   struct Choice {
     Tensor scores, experts, counts;
   };
+  struct Order {
+    Tensor counts, places, scores;
+  };
   struct Permuted {
     Tensor rows, places, ends;
   };
   Tensor of_whole(const Tensor& hidden);
   Choice route(const Tensor& x);
+  Order sorted(const Choice& choice);
   Tensor of_best_groups(const Tensor& scores);
   Tensor experts(const Tensor& routed, const Tensor& counts);
   Tensor in_groups(const Tensor& routed, const Tensor& counts);
@@ -67,12 +72,13 @@ class MixtureOfExperts {
   const Experts& experts_;
   const std::int32_t layer_;
   const ExpertGroup group_;
-  const TensorGroup tensor_;        ///< ranks with a part of every expert
+  const TensorGroup tensor_;        ///< ranks with the same tokens
   std::vector<std::int64_t> sent_;  ///< rows to each rank of the group
   /// From each rank of the group, one after the other, those of each expert here.
   std::vector<std::int64_t> arriving_;
   std::vector<std::int64_t> padded_;  ///< of each expert here, with those that make them groups as kernels take them
-  std::int64_t chosen_rows_ = 0;      ///< of this rank's tokens
+  std::int64_t chosen_rows_ = 0;      ///< of all tokens
+  std::int64_t own_rows_ = 0;         ///< of those that this rank sends to experts
   std::int64_t arriving_rows_ = 0, padded_rows_ = 0;  ///< to experts here; room for these with any padding
   ForwardHooks hooks_;
   Tensor permuted_indices_;  ///< an attribute of ExpertParallel

@@ -367,15 +367,17 @@ std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
   return rows;
 }
 
-// Where a rank is among those that share out experts, and those that share out the same ones.
+// Where a rank is among those that share out experts, those that have parts of the same ones, and those that share out
+// these.
 struct PlaceOfExperts {
-  std::int32_t group = 0, shard = 0, shards = 1;
+  std::int32_t group = 0, part = 0, shard = 0, shards = 1;
 };
 PlaceOfExperts experts_at(const Layout& layout, const Coordinates& place) {
   const Mesh mesh = expert_mesh(layout);
   const Rank rank = rank_at(layout, place);
   const std::int32_t shards = layout.experts_data() / layout.instances();
-  return {mesh.coordinate(rank, axis::ep), mesh.coordinate(rank, axis::edp) % shards, shards};
+  return {mesh.coordinate(rank, axis::ep), mesh.coordinate(rank, axis::etp), mesh.coordinate(rank, axis::edp) % shards,
+          shards};
 }
 
 // How many rows come to experts, and how many of these are here.
@@ -383,9 +385,10 @@ std::vector<std::int64_t> held_of_experts(const LoweringInput& input, const Coor
   const Layout& layout = input.layout;
   const Model& model = input.built.model;
   const PlaceOfExperts its = experts_at(layout, place);
+  const std::int64_t sent = input.train.tokens() * layout.experts_tensor() / layout.tensor;
   std::vector<std::int64_t> held{rows_of_shard(model.experts->count / layout.expert, its.shards, its.shard).rows};
   for (std::int32_t layer = 0; layer < model.layers; ++layer) {
-    const LayerRouting routing(*model.experts, input.train.routing, layer, input.train.tokens(), layout.expert);
+    const LayerRouting routing(*model.experts, input.train.routing, layer, sent, layout.expert);
     std::ranges::copy(routing.received(its.group, layout.expert), std::back_inserter(held));
     if (alike_in_all_layers(input.train.routing.loads)) break;
   }
@@ -421,11 +424,15 @@ Program lower_training(const LoweringInput& input, const Coordinates& place, con
     const ContextGroup context{groups.context, input.layout.context, place.context,
                                input.runtime.eager->titan->asked.balances_context};
     const PlaceOfExperts experts = experts_at(input.layout, place);
+    // experts_tensor(), over a group of its own (ExpertTensorParallel) where experts are shared out
+    const TensorGroup parts = input.layout.expert == 1
+                                  ? tensor
+                                  : TensorGroup{groups.expert_tensor, input.layout.experts_tensor(), experts.part};
     return Trainer(session, groups, input,
                    {shard_mesh(input, groups, place),
                     tensor,
                     context,
-                    {groups.expert, input.layout.expert, experts.group},
+                    {groups.expert, input.layout.expert, experts.group, parts},
                     {input.layout.instances() > 1 ? groups.expert_shard : groups.expert_data, groups.replicate,
                      experts.shards, experts.shard, input.layout.instances()}},
                    place.pipeline, state);

@@ -125,7 +125,9 @@ TEST(DataFlowOfJobs, IsExplainedOfEachKernelOfAttention) {
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansExperts) {
   for (const char* keys : {"recompute = \"none\"", "recompute = \"full\"", "recompute = \"selective\"",
                            "[layout]\nexpert = 2", "recompute = \"full\"\n[layout]\nexpert = 4", "[layout]\ntensor = 2",
-                           "recompute = \"full\"\n[layout]\ntensor = 2"}) {
+                           "recompute = \"full\"\n[layout]\ntensor = 2", "[layout]\ntensor = 2\nexpert = 2",
+                           "recompute = \"full\"\n[layout]\ntensor = 2\nexpert = 4",
+                           "[layout]\ntensor = 2\nexpert = 2\nexpert_tensor = 2"}) {
     const std::string text = fmt::format(
         "model = \"models/qwen3-30b-a3b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 4\n"
         "[model_override]\nnum_hidden_layers = 2\nnum_experts = 8\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
@@ -209,6 +211,21 @@ TEST(DataFlowOfJobs, IsExplainedOfTorchtitansTensorsInParts) {
               kind.name, kind.sizes, layout, sequences, recompute);
           EXPECT_EQ(unexplained(text), "") << kind.name << ", " << recompute << ", " << layout << sequences;
         }
+}
+
+TEST(DataFlowOfJobs, IsExplainedOfTorchtitansSharedOutExpertsInParts) {
+  for (const char* name : {"deepseek-v2-lite", "deepseek-v3"})
+    for (const char* recompute : {"none", "full"})
+      for (const char* parts : {"1", "2"}) {
+        const std::string text = fmt::format(
+            "model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+            "[model_override]\nnum_hidden_layers = 4\nfirst_k_dense_replace = 3\nn_routed_experts = 16\n"
+            "num_nextn_predict_layers = 0\n[layout]\ntensor = 2\nexpert = 4\nexpert_tensor = {}\n"
+            "[train]\nsequence_length = 64\nmicro_batch = 2\nglobal_batch = 16\nrecompute = \"{}\"\n"
+            "[runtime]\nname = \"torchtitan\"\nversions = {{ torch = \"2.15\", torchtitan = \"0.2.2\" }}\n",
+            name, parts, recompute);
+        EXPECT_EQ(unexplained(text), "") << name << ", " << recompute << ", " << parts;
+      }
 }
 
 TEST(DataFlowOfJobs, IsExplainedOfTorchtitansPipelines) {
