@@ -119,6 +119,7 @@ class UnitParameters {
   void wait_for_post_backward();
   void release_all_reduced();
   [[nodiscard]] Tensor placed(const ShardedParameter& parameter, Tensor gradient);
+  void look_up(const std::vector<std::int64_t>& bytes, bool alike);
   void reduce(const std::vector<ShardedParameter*>& reduced, std::vector<Tensor> gradients);
   void keep_reduced(const std::vector<ShardedParameter*>& reduced, const Tensor& output);
   void keep_on_host(ShardedParameter& parameter, const Tensor& gradient);

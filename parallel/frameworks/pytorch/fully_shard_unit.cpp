@@ -360,6 +360,16 @@ void UnitParameters::release_all_reduced() {
 // _get_gradient_divide_factors: of a factor of 1 nothing is divided.
 Reduction UnitParameters::reduction() const { return habits_.sums_gradients ? Reduction::Sum : Reduction::Average; }
 
+// aten/native/cuda/TensorShape.cu get_chunk_cat_metadata, of as many bytes as a rank gets of each gradient: where these
+// are and go, and which of them each block of the kernel copies, in 64 bits each. It goes before the kernel runs. Of
+// gradients of two types (fsdp::chunk_cat_mixed_dtype) PyTorch 2.15 was recorded to take two numbers less.
+void UnitParameters::look_up(const std::vector<std::int64_t>& bytes, bool alike) {
+  constexpr std::int64_t of_block = 2048, of_tensor = 6;
+  std::int64_t entries = of_tensor * std::ssize(bytes) + (alike ? 2 : 0);
+  for (const std::int64_t its : bytes) entries += (its + of_block - 1) / of_block;
+  const Tensor table = s_.empty({entries}, DType::INT64, "chunk_cat_table", Category::Temporaries);
+}
+
 // foreach_reduce: gradients are cast on their way to where they are reduced from, rank after rank.
 void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::vector<Tensor> gradients) {
   const NoGrad no_grad(s_);
@@ -369,10 +379,12 @@ void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::
   const Tensor input =
       s_.empty({of_rank * mesh_.ranks}, habits_.reduce_dtype, "reduce_scatter_input", Category::CommDp);
   std::vector<Tensor> from, to, padding;
+  std::vector<std::int64_t> of_gradients;
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const Tensor& gradient = gradients[i];
     const std::int64_t each = reduced[i]->padded.elements(), all = gradient.elements();
+    of_gradients.push_back((each * size_of(habits_.reduce_dtype)).count());
     const std::int64_t full = all / each, rest = all % each;
     const Tensor flat = sized(gradient, {all});
     const auto copy = [&](std::int64_t first, std::int64_t ranks, std::int64_t width) {
@@ -391,6 +403,12 @@ void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::
     pad(reached, mesh_.ranks - reached, 0);
     begin += each;
   }
+  const auto of_type = [&](DType type) {
+    return std::ranges::count_if(gradients, [type](const Tensor& gradient) { return gradient.dtype == type; });
+  };
+  const std::int64_t same = of_type(habits_.reduce_dtype),
+                     widened = habits_.reduce_dtype == DType::FP32 ? of_type(DType::BF16) : 0;
+  if (same + widened == std::ssize(gradients)) look_up(of_gradients, same == 0 || widened == 0);
   s_.launch(Operation::Copy, from, to);
   if (!padding.empty()) s_.launch({Operation::Fill, {0}}, {}, padding);  // by the kernel that copies
   from.clear(), gradients.clear();
