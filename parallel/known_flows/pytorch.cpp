@@ -69,6 +69,12 @@ constexpr std::string_view
     zeroed_first = "gradients' partitions are zeroed, and the first pass writes over them (zero/stage3.py)",
     gathered_to_hook =
         "each parameter is gathered once while it is hooked (zero/stage3.py create_reduce_and_remove_grad_hooks)",
+    own_codes =
+        "a module's codes are gathered for it, of which it reads those that it has had all along "
+        "(bitsandbytes/nn/modules.py Linear8bitLt)",
+    cut_later =
+        "a quantized model is made whole on every rank, which keeps its own part of each parameter "
+        "(zero/partition_parameters.py _partition_param)",
     gathered_anyway =
         "a module's parameters are gathered for its backward pass whether or not that reads them "
         "(zero/parameter_offload.py)",
@@ -245,11 +251,11 @@ constexpr std::string_view
 
 constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.outliers", "forward layers.*", "forward layers.*", no_outliers},
-    {Unread, "layers.*.outliers", "backward layers.*.mlp", "backward layers.*.mlp", no_outliers},
+    {Unread, "layers.*.outliers", "backward layers.*", "backward layers.*", no_outliers},
     {Kept, "layers.*.mul", "forward layers.*", "forward loss", held_by_context},
-    {Kept, "layers.*.mul", "forward layers.*", "optimizer_step zero_grad", held_by_context},
+    {Kept, "layers.*.mul", "forward layers.*", "optimizer_step *", held_by_context},
     {Kept, "layers.*.attention.attention", "forward layers.*", "forward loss", held_by_context},
-    {Kept, "layers.*.attention.attention", "forward layers.*", "optimizer_step zero_grad", held_by_context},
+    {Kept, "layers.*.attention.attention", "forward layers.*", "optimizer_step *", held_by_context},
     {Unread, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Kept, "layers.*.attention.attention_rng_*", "forward layers.*", "backward layers.*.attention", random_numbers},
     {Unread, "mask_places", "forward *", "forward *", made_for_masks},
@@ -347,6 +353,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "flat.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
+    {Unread, "*.parameter", "construction build_model", "construction build_optimizer", cut_later},
     {Kept, "*", "backward *", "optimizer_step clear_gradients", until_cleared},
     {Unread, "flat.gradients", "optimizer_step clip_gradients", "optimizer_step *", clipped_everywhere},
     {Unread, "flat.gradients", "optimizer_step clear_gradients", "optimizer_step clear_gradients", cleared_twice},
@@ -357,6 +364,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "*.secondary", "*", "optimizer_step *", until_updated},
     {Unread, "*.gathered", "backward *", "*", gathered_anyway},
     {Unread, "*.gathered", "forward *", "backward *", fetched_ahead},
+    {Unread, "layers.*_proj.gathered", "forward *", "forward *", own_codes},
     {Kept, "reduce.reduce_scatter", "backward *", "backward *", ipg_variables},
     {Kept, "*all_gather", "*", "*", gathered_together},
     {Kept, "*.gathered", "*", "*", within_reach},
@@ -391,6 +399,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "model.embedding_indices", "backward model", "backward model", sorted},
     {Kept, "ones", "construction build_model", "construction build_model", made_to_copy},
     {Unread, "layers.*.mlp.mm", "backward layers.*.mlp.lora", "backward layers.*.mlp.lora", second_run_ends},
+    {Unread, "layers.*.mlp.lora.clone", "backward layers.*.mlp.lora", "backward layers.*.mlp.lora", second_run_ends},
+    {Unread, "layers.*.mlp.to", "backward layers.*.mlp.lora", "backward layers.*.mlp.lora", second_run_ends},
     {Unread, "model.*", "backward layers.*", "*", input_asked},
     {Kept, "model.*", "backward layers.*", "*", input_asked},
     {Unread, "model.clone", "backward model", "*", input_asked},
@@ -398,8 +408,10 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*.add", "backward layers.*", "backward model", reshard_hook},
     {Kept, "embedding", "backward layers.*", "forward loss", input_asked},
     {Kept, "embedding", "forward embedding", "optimizer_step zero_grad", input_asked},
-    {Unread, "layers.*.add", "backward layers.*", "optimizer_step zero_grad", input_asked},
-    {Kept, "layers.*.add", "backward layers.*", "optimizer_step zero_grad", input_asked},
+    {Unread, "layers.*.add", "backward layers.*", "optimizer_step *", input_asked},
+    {Kept, "layers.*.add", "backward layers.*", "optimizer_step *", input_asked},
+    {Unread, "layers.*.add", "backward layers.*", "forward loss", input_asked},
+    {Kept, "layers.*.add", "backward layers.*", "forward loss", input_asked},
     {Unread, "model.dropout_gradient", "backward model", "optimizer_step zero_grad", input_asked},
     {Kept, "model.dropout_gradient", "backward model", "optimizer_step zero_grad", input_asked},
     {Unread, "layers.*.to", "backward layers.*", "optimizer_step zero_grad", input_asked},

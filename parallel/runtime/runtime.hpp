@@ -305,6 +305,7 @@ struct EagerHabits {
   std::optional<TitanHabits> titan;             ///< torchtitan's models and loop
   std::optional<ZeroHabits> zero;               ///< of DeepSpeed
   bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
+  bool stage_3_linear = false;                  ///< DeepSpeed's stage 3 has put its own linear in PyTorch's place
   std::optional<MemorySpace> saved_on_host;     ///< save_on_cpu around the forward pass
   SmallOptimizerSettings small_optimizer;
   std::int64_t quantized_block = 256;  ///< elements of 8-bit state with one scale

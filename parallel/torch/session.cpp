@@ -177,12 +177,6 @@ void Session::restore(const Tensor& tensor, const Tensor& again) {
   launch(Operation::Copy, {again}, {tensor});
 }
 
-Tensor Session::taken(const Tensor& tensor) {
-  Tensor made = tensor.detached();
-  made.storage = Ref<Storage>(storages_.make(*this, std::exchange(tensor.storage->buffer_, BufferId{})));
-  return made;
-}
-
 void Session::replace(const Tensor& tensor, Tensor data) {
   ensure(data.storage.use_count() == 1, "memory is handed over");
   std::swap(tensor.storage->buffer_, data.storage->buffer_);

@@ -139,8 +139,6 @@ class Session {
   void discard(const Tensor& tensor);
   /// … to its size again, and to what was computed again.
   void restore(const Tensor& tensor, const Tensor& again);
-  /// Its memory, which it has no more.
-  [[nodiscard]] Tensor taken(const Tensor& tensor);
   /// Tensor.data = …: all that hold the tensor have that memory instead.
   void replace(const Tensor& tensor, Tensor data);
 

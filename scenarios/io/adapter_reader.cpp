@@ -54,11 +54,14 @@ void check_modules(const Adapter& adapter, const Model& model, TomlReader& table
 
 // Of a model that zero.Init partitioned before PEFT adapts it, what is trained lies in one buffer of one type
 // (defragment in deepspeed/runtime/zero/utils.py).
-void refuse_under_stage_3(const Scenario& asked, bool partitioned, const auto& refuse) {
-  if (!partitioned) return;
+void refuse_under_stage_3(const Scenario& asked, const auto& refuse) {
   const ZeroHabits& zero = asked.runtime.eager.zero;
   refuse(zero.nvme.optimizer || zero.nvme.parameters, "under DeepSpeed's stage 3 on NVMe is not modelled yet",
          "\"cpu\" would do, or leave [offload] out");
+  if (asked.train.quantization)
+    return refuse(!asked.train.adapter->saved.empty(),
+                  "modules_to_save beside a quantized base under DeepSpeed's stage 3 are not modelled yet",
+                  "leave modules_to_save out");
   refuse(!zero.contiguous_gradients && asked.train.adapter->dtype == DType::FP32,
          "gradients in fp32 that are not contiguous are not modelled yet", "leave contiguous_gradients out");
   refuse(!asked.train.adapter->saved.empty(),
@@ -127,9 +130,11 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
          "leave [offload] out");
   refuse(flat && !adapter.saved.empty(), "modules_to_save under FullyShardedDataParallel are not modelled yet",
          "leave modules_to_save out");
-  const bool partitioned = zero && asked.layout.sharding == Sharding::Zero3;
-  refuse_under_stage_3(asked, partitioned, refuse);
-  // The engine casts all of a module, unless zero.Init has partitioned it before PEFT adapts it.
+  const bool stage_3 = zero && asked.layout.sharding == Sharding::Zero3;
+  if (stage_3) refuse_under_stage_3(asked, refuse);
+  // The engine casts all of a module, unless zero.Init has partitioned it before PEFT adapts it, which it does not of
+  // quantized ones.
+  const bool partitioned = stage_3 && !asked.train.quantization;
   const DType base = base_dtype(asked);
   if (zero && !partitioned && adapter.dtype && *adapter.dtype != base) {
     if (table.has("dtype") && table.sound("dtype"))

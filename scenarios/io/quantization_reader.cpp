@@ -62,20 +62,26 @@ void check_int8(const Scenario& asked, ScenarioTables& tables, bool flat) {
                                 "bitsandbytes = \"0.45\" or later in [runtime.versions] would do");
 }
 
-// Stages 1 and 2 leave parameters where they are. The engine makes all that has a point the type that is computed in
-// (_cast_module_mixed_precision), what was prepared in fp32 too; codes have none.
+// The engine makes all that has a point the type that is computed in (_cast_module_mixed_precision), what was prepared
+// in fp32 too, and codes that are kept so. Stages 1 and 2 leave parameters where they are; what stage 3 partitions was
+// there first.
 void settle_under_zero(Scenario& asked, ScenarioTables& tables) {
-  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
-    if (wrong)
-      tables.top.problem("quantization", fmt::format("quantization: a quantized base under DeepSpeed's {}", what),
-                         std::string(hint));
-  };
   const ZeroHabits& zero = asked.runtime.eager.zero;
-  refuse(asked.layout.sharding == Sharding::Zero3, "stage 3 is not modelled yet",
-         "sharding = \"zero1\" or \"zero2\" would do");
-  refuse(zero.offload_optimizer || zero.offload_parameters, "ZeRO with [offload] is not modelled yet",
-         "leave [offload] out");
-  asked.train.quantization->prepared = Prepared::Nothing;
+  Quantization& its = *asked.train.quantization;
+  const bool partitions = asked.layout.sharding == Sharding::Zero3;
+  if (!partitions && (zero.offload_optimizer || zero.offload_parameters))
+    tables.top.problem(
+        "quantization",
+        "quantization: a quantized base under DeepSpeed's stages 1 and 2 with [offload] is not modelled yet",
+        "leave [offload] out, or set sharding = \"zero3\"");
+  const DType precision = asked.train.precision;
+  if (its.stored && *its.stored != precision && precision != DType::FP32 && tables.quantization.sound("storage_dtype"))
+    tables.quantization.problem("storage_dtype",
+                                fmt::format("storage_dtype = \"{}\": DeepSpeed casts codes that are kept as numbers, "
+                                            "too, to precision = \"{}\"",
+                                            name(*its.stored), name(precision)),
+                                fmt::format("\"{}\" or \"uint8\" would do", name(precision)));
+  if (!partitions) its.prepared = Prepared::Nothing;
 }
 
 }  // namespace
@@ -147,7 +153,7 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
                   "\"none\" would do");
   // What norms give is fp32 then, and torch.nn.functional.linear takes one type.
   const bool autocasts = asked.runtime.eager.autocast.value_or(asked.train.master_dtype != asked.train.precision);
-  if (its.prepared == Prepared::Norms && asked.train.master_dtype != DType::FP32 && !flat && !autocasts &&
+  if (its.prepared == Prepared::Norms && asked.train.master_dtype != DType::FP32 && !flat && !zero && !autocasts &&
       table.sound("prepare"))
     table.problem("prepare", "prepare = \"norms\": without autocast the head would be handed fp32, which it is not",
                   "autocast = true in [runtime.switches], as TRL has it, or \"all\"");

@@ -205,7 +205,10 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                                 : "not searched for outliers")
               : fmt::format("{}, which are dequantized for each pass, however few its tokens are",
                             its.nested ? ", scales quantized too" : ""),
-        its.prepared == Prepared::All     ? "all else of the model in fp32 (prepare_model_for_kbit_training)"
+        habits.zero
+            ? fmt::format("all else of the model in {}, to which DeepSpeed casts it{}", name(s.train.precision),
+                          s.layout.sharding == Sharding::Zero3 ? "; it is made whole on every rank, and cut then" : "")
+        : its.prepared == Prepared::All   ? "all else of the model in fp32 (prepare_model_for_kbit_training)"
         : its.prepared == Prepared::Norms ? "norms in fp32"
                                           : "all else as it was loaded"));
   }

@@ -108,8 +108,9 @@ void read_sharding(const Json& settings, Scenario& s) {
 // Of DeepSpeed's ZeRO, the same.
 void read_zero(const Json& settings, Scenario& s) {
   s.runtime.name = "deepspeed";
-  if (s.train.quantization) s.train.quantization->prepared = Prepared::Nothing;             // the same
-  if (s.train.adapter && settings.at("stage") != 3) s.train.adapter->dtype = std::nullopt;  // cast with the rest
+  const bool partitions = settings.at("stage") == 3;
+  if (s.train.quantization && !partitions) s.train.quantization->prepared = Prepared::Nothing;  // cast with the rest
+  if (s.train.adapter && !(partitions && !s.train.quantization)) s.train.adapter->dtype = std::nullopt;  // the same
   s.gpus = s.layout.data = settings.at("world").get<std::int32_t>();
   constexpr Sharding stages[] = {Sharding::None, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3};
   s.layout.sharding = stages[settings.at("stage").get<std::size_t>()];
@@ -213,6 +214,7 @@ void read_quantization(const Json& given, Scenario& s) {
   its.format = named(quantized_format_names, "format");
   its.prepared = named(prepared_names, "prepare");
   its.nested = given.value("double_quant", false);
+  if (given.contains("storage")) its.stored = named(storage_names, "storage");
   its.computed = s.train.precision;
   its.skipped = {"lm_head"};
   s.runtime.versions.bitsandbytes = {0, 50};

@@ -21,7 +21,7 @@ const std::map<std::string_view, Labels> by_label{
     {"reduce_bucket", {"ipg_buffer", "allreduce_bucket", ".reduce_scatter"}},
     {"gradients", {"grads_in_partition", ".grad_partition", "grad_partitions"}},
     {"master", {"fp32_partition"}},
-    {"parameters", {"after_forward"}},
+    {"parameters", {"after_forward", ".part"}},
     {"other", {"moved", "freqs_cis", "rope_cache", "zero.ipg_buffer", ".secondary"}},
 };
 

@@ -134,6 +134,15 @@ RECORDINGS = {
         3, {**STAGE_3, **OPTIMIZER, **PARAMETERS}, world=4, rank=3, micro_batches=2, checkpointing="non_reentrant",
         adapter={**zero.LORA, "r": 64, "autocast_adapter_dtype": False},
     ),
+    "zero3_qlora_8": zero_of(
+        3, {**STAGE_3, **OPTIMIZER, **PARAMETERS}, batch=2, clip_grad_norm=1.0, adapter=zero.LORA,
+        quantization={"format": "nf4", "double_quant": True, "prepare": "all"},
+    ),
+    "zero3_qlora_optimizer_4_pageable": zero_of(
+        3, {**STAGE_3, **OPTIMIZER_PAGEABLE}, world=4, rank=3, batch=4, checkpointing="reentrant",
+        adapter={**zero.LORA, "r": 64},
+        quantization={"format": "nf4", "double_quant": True, "prepare": "none", "storage": "bf16"},
+    ),
     "zero3_nvme_optimizer_8": zero_of(3, {**STAGE_3, **OPTIMIZER_NVME, "sub_group_size": 2_000_000}),
     "zero3_nvme_optimizer_pipelined_8": zero_of(
         3,
@@ -184,7 +193,7 @@ DEFAULTS = {
 
 def settings_of(name):
     by, config, chosen = RECORDINGS[name]
-    defaults = {**DEFAULTS[by], "adapter": None} if "adapter" in chosen else DEFAULTS[by]
+    defaults = {**DEFAULTS[by], **{key: None for key in ("adapter", "quantization") if key in chosen}}
     unknown = set(chosen) - set(defaults)
     assert not unknown, f"{name}: unknown settings {unknown}"
     return dict(config), {**defaults, **chosen}

@@ -7,7 +7,14 @@ import torch
 HEAD = "lm_head"  # get_keys_to_not_convert
 
 
+def no_outliers():
+    """Where outliers are is read from the device, which has computed nothing; here none is."""
+    torch.argwhere = lambda found: found.new_empty((0, found.dim()), dtype=torch.int64)
+
+
 def model(model_class, config, dtype, chosen):
+    if chosen["format"] == "int8":
+        no_outliers()
     with torch.device("meta"):
         torch.set_default_dtype(dtype)
         try:
@@ -40,6 +47,8 @@ def linear(module, dtype, chosen):
             made = bitsandbytes.nn.Linear8bitLt(inputs, outputs, bias, has_fp16_weights=False, threshold=6.0)
         else:
             kinds = {"compress_statistics": chosen["double_quant"], "quant_type": chosen["format"]}
+            if storage := chosen.get("storage"):
+                kinds["quant_storage"] = {"bf16": torch.bfloat16, "fp32": torch.float32}[storage]
             made = bitsandbytes.nn.Linear4bit(inputs, outputs, bias, compute_dtype=torch.bfloat16, **kinds)
     if chosen["format"] == "int8":
         weight = bitsandbytes.nn.Int8Params(loaded, requires_grad=False, has_fp16_weights=False)

@@ -98,6 +98,11 @@ RECORDINGS = {
         llama(**DEEP),
         {"stage": 3, "batch": 4, "checkpointing": "reentrant", "adapter": LORA, "ds": {**SMALL_BUCKETS, **RELEASING}},
     ),
+    "zero3_lora_not_reentrant_4": (
+        llama(**DEEP),
+        {"stage": 3, "world": 4, "batch": 4, "checkpointing": "non_reentrant", "adapter": LORA,
+         "ds": {**SMALL_BUCKETS, **RELEASING}},
+    ),
     "zero3_llama_8": (llama(**DEEP), {"stage": 3, "batch": 2}),
     "zero3_released_8": (llama(**DEEP), {"stage": 3, "batch": 4, "ds": {**SMALL_BUCKETS, **RELEASING}}),
     "zero3_not_prefetched_8": (
@@ -178,6 +183,34 @@ RECORDINGS = {
         llama(**DEEP),
         {"stage": 3, "world": 16, "rank": 7, "batch": 4, "checkpointing": "reentrant", "adapter": LORA,
          "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 8}},
+    ),
+    "zero3_qlora_8": (
+        llama(**DEEP),
+        {"stage": 3, "batch": 2, "adapter": LORA, "ds": {**SMALL_BUCKETS, **RELEASING},
+         "quantization": {"format": "nf4", "double_quant": True, "prepare": "none", "storage": "bf16"}},
+    ),
+    "zero3_qlora_checkpointed_4": (
+        llama(**DEEP),
+        {"stage": 3, "world": 4, "rank": 3, "batch": 4, "checkpointing": "reentrant", "clip_grad_norm": 1.0,
+         "adapter": {**LORA, "target_modules": "all-linear"}, "ds": {**SMALL_BUCKETS, **RELEASING},
+         "quantization": {"format": "nf4", "double_quant": True, "prepare": "all", "storage": "bf16"}},
+    ),
+    "zero3_qlora_bytes_6_last": (
+        llama(**DEEP),
+        {"stage": 3, "world": 6, "rank": 5, "batch": 2, "micro_batches": 2, "checkpointing": "non_reentrant",
+         "adapter": {**LORA, "r": 64}, "ds": {**SMALL_BUCKETS, **RELEASING},
+         "quantization": {"format": "fp4", "double_quant": False, "prepare": "none"}},
+    ),
+    "zero3_qlora_hpz_8": (
+        llama(**DEEP),
+        {"stage": 3, "batch": 2, "micro_batches": 2, "checkpointing": "reentrant", "clip_grad_norm": 1.0, "adapter": LORA,
+         "ds": {**SMALL_BUCKETS, **RELEASING, "zero_hpz_partition_size": 4},
+         "quantization": {"format": "nf4", "double_quant": True, "prepare": "all"}},
+    ),
+    "zero3_int8_4": (
+        llama(**DEEP),
+        {"stage": 3, "world": 4, "rank": 3, "batch": 2, "checkpointing": "reentrant", "adapter": LORA,
+         "ds": {**SMALL_BUCKETS, **RELEASING}, "quantization": {"format": "int8", "prepare": "all"}},
     ),
     "zero3_gpt_neox_8": (gpt_neox(vocab_size=2048), {"stage": 3, "ds": {**SMALL_BUCKETS, **RELEASING}}),
 }

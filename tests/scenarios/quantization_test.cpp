@@ -32,9 +32,10 @@ Scenario parsed(const Asked& a) {
   const std::string text = fmt::format(
       "model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = {}\n[quantization]\n{}\n{}"
       "[model_override]\nnum_hidden_layers = 2\nvocab_size = 4096\n"
-      "[train]\nsequence_length = 512\nmicro_batch = 2\nglobal_batch = {}\nmaster_dtype = \"bf16\"\n{}\n"
+      "[train]\nsequence_length = 512\nmicro_batch = 2\nglobal_batch = {}\n{} = \"bf16\"\n{}\n"
       "[runtime]\nname = \"{}\"\nversions = {{ {} }}\n[runtime.switches]\nuse_cache = false\n{}\n",
-      a.gpus, a.quantization, a.adapter, 2 * a.gpus, a.train, a.runtime, a.versions, a.switches);
+      a.gpus, a.quantization, a.adapter, 2 * a.gpus, a.runtime == "deepspeed" ? "precision" : "master_dtype", a.train,
+      a.runtime, a.versions, a.switches);
   return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
 }
 
@@ -155,6 +156,69 @@ TEST(Quantization, FullyShardCutsCodesAlone) {
   EXPECT_EQ(of_two - of_four, (codes + others) / 4);
 }
 
+// Of codes and their parts, while a step runs, the most that is there at once.
+std::int64_t most_codes(const Asked& asked) {
+  const Program program = program_of(asked);
+  std::vector<std::int64_t> live(static_cast<std::size_t>(program.buffers));
+  std::int64_t now = 0, most = 0;
+  int step = 0;
+  for (const Op& op : program.ops) {
+    if (const Mark* mark = std::get_if<Mark>(&op)) step = mark->step;
+    if (const Alloc* alloc = std::get_if<Alloc>(&op))
+      now += live[alloc->buffer.index()] = alloc->category == Category::Quantization ? alloc->size.count() : 0;
+    if (const Free* free = std::get_if<Free>(&op)) now -= live[free->buffer.index()];
+    if (step > 0) most = std::max(most, now);
+  }
+  return most;
+}
+
+constexpr std::int64_t codes_of_all = layers * (4 * hidden * hidden + 3 * hidden * ffn) / 2;
+constexpr const char* letting_go = "stage3_prefetch_bucket_size = 0\nstage3_max_reuse_distance = 0\n";
+
+Asked under_stage_3(std::string quantization, std::string train = {}, std::string switches = letting_go) {
+  return {.quantization = std::move(quantization),
+          .switches = std::move(switches),
+          .train = "recompute = \"full\"\n[layout]\nsharding = \"zero3\"\n" + train,
+          .runtime = "deepspeed",
+          .gpus = 2};
+}
+
+// DeepSpeed's stage 3: transformers makes all of the model, the engine then cuts codes as it cuts other parameters.
+TEST(Quantization, UnderStage3CodesAreMadeWholeAndThenCut) {
+  const Program program = program_of(under_stage_3("format = \"nf4\""));
+  const auto of_linears = [&](std::string_view end) {
+    return sum(sizes(program, 0, [=](const std::string& label, Category its) {
+      return its == Category::Quantization && label.ends_with(end);
+    }));
+  };
+  EXPECT_EQ(of_linears(".parameter"), codes_of_all);
+  EXPECT_EQ(of_linears(".part"), codes_of_all / 2);
+}
+
+// A context holds codes past what torch.utils.checkpoint without reentrance sees; with it, those of one layer are
+// there.
+TEST(Quantization, UnderStage3ContextsHoldGatheredCodes) {
+  const auto most = [](const std::string& reentrant) {
+    return most_codes(under_stage_3("format = \"nf4\"", {}, letting_go + ("use_reentrant = " + reentrant + "\n")));
+  };
+  EXPECT_GE(most("false") - most("true"), codes_of_all / layers * (layers - 1));
+}
+
+// MatmulLtState.CB: codes of 8 bits are whole for good.
+TEST(Quantization, UnderStage3CodesOf8BitsStayWhole) {
+  EXPECT_GE(most_codes(under_stage_3("format = \"int8\"", {}, letting_go + std::string("use_reentrant = true\n"))),
+            2 * codes_of_all + 2 * codes_of_all / 2);
+}
+
+// The engine casts adapters with all else of the model.
+TEST(Quantization, UnderStage3AdaptersAreOfTheTypeThatIsComputedIn) {
+  const Program program = program_of(under_stage_3("format = \"nf4\""));
+  const auto masters =
+      sizes(program, 0, [](const std::string&, Category its) { return its == Category::OptimizerMaster; });
+  constexpr std::int64_t of_rank = layers * 2 * 8 * (hidden + hidden) / 2;  // q_proj and v_proj
+  EXPECT_EQ(sum(masters), 2 * 4 * of_rank);
+}
+
 // Of a weight of the MLP, in the forward pass and in the backward pass.
 TEST(Quantization, WeightsAreDequantizedForEachProduct) {
   const auto made = [](const std::string& versions, const std::string& switches) {
@@ -209,8 +273,18 @@ TEST(Quantization, WhatItDoesNotGoWith) {
   says({.runtime = "fsdp2", .gpus = 2}, "fully_shard gathers parameters in precision = \"bf16\"");
   says({.quantization = "format = \"nf4\"\nstorage_dtype = \"bf16\"", .runtime = "fsdp2", .gpus = 2},
        "prepare = \"all\" under fully_shard is not modelled yet");
-  says({.train = "[layout]\nsharding = \"zero3\"", .runtime = "deepspeed", .gpus = 2},
-       "a quantized base under DeepSpeed's stage 3 is not modelled yet");
+  says({.train = "[layout]\nsharding = \"zero2\"\n[offload]\noptimizer = \"cpu\"", .runtime = "deepspeed", .gpus = 2},
+       "a quantized base under DeepSpeed's stages 1 and 2 with [offload] is not modelled yet");
+  says(under_stage_3("format = \"nf4\"", "[offload]\nparameters = \"nvme\""),
+       "under DeepSpeed's stage 3 on NVMe is not modelled yet");
+  says(under_stage_3("format = \"nf4\"\nstorage_dtype = \"fp32\""),
+       "DeepSpeed casts codes that are kept as numbers, too, to precision = \"bf16\"");
+  Asked saving = under_stage_3("format = \"nf4\"");
+  saving.adapter = "[adapter]\nrank = 8\nmodules_to_save = [\"lm_head\"]\n";
+  says(saving, "modules_to_save beside a quantized base under DeepSpeed's stage 3 are not modelled yet");
+  Asked wide = under_stage_3("format = \"nf4\"");
+  wide.adapter = "[adapter]\nrank = 8\ndtype = \"fp32\"\n";
+  says(wide, "DeepSpeed casts adapters, too, to \"bf16\"");
   EXPECT_NE(beyond_arithmetic(parsed({})).find("quantized weights"), std::string::npos);
 }
 

@@ -158,11 +158,10 @@ void ParameterCoordinator::release(std::size_t module, Direction direction) {
 void ParameterCoordinator::give_up(std::size_t parameter) {
   const PartitionedParameter& its = parameters_[parameter];
   if (its.status != Availability::Available || !its.active.empty()) return;
+  using Saved = PartitionedParameters::Saved;
   const bool runs_again = running_forward_ && s_.engine != nullptr;
-  if (runs_again && checkpoints_ == Checkpoints::SaveTheirMemory)
-    saved_[parameter] = parameters_.free(parameter, PartitionedParameters::Saved::ItsMemory);
-  else
-    (void)parameters_.free(parameter);
+  const bool detached = runs_again && checkpoints_ == Checkpoints::SaveTheirMemory;
+  parameters_.free(parameter, detached ? Saved::Memory : Saved::Parameter);
   available_ -= its.elements;
 }
 

@@ -35,8 +35,6 @@ class ParameterCoordinator {
   void fetch(std::size_t module, Direction direction);
   /// It has run.
   void release(std::size_t module, Direction direction);
-  /// The node that used a parameter is over.
-  void used(std::size_t parameter) { saved_.erase(parameter); }
   /// release_backward_leftovers: of modules whose inputs need no gradient, nobody says that their backward pass is
   /// over.
   void release_leftovers();
@@ -74,8 +72,7 @@ class ParameterCoordinator {
   std::int64_t step_ = 0;                            ///< modules met in this pass
   std::int64_t available_ = 0;                       ///< elements
   std::map<std::size_t, std::shared_ptr<Gathering>> in_flight_;
-  std::map<std::size_t, Tensor> saved_;        ///< memory of parameters that were given up, until nodes are over
-  std::vector<std::size_t> running_backward_;  ///< __active_backward_submodules
+  std::vector<std::size_t> running_backward_;               ///< __active_backward_submodules
   std::map<std::size_t, std::set<std::size_t>> run_again_;  ///< frozen ones, by the module that they are given up with
   /// What a module gives up after so many steps is decided once (lru_cache).
   std::map<std::pair<std::size_t, std::int64_t>, std::set<std::size_t>> decided_;

@@ -25,13 +25,10 @@ std::vector<std::size_t> sub_groups(const std::vector<std::int64_t>& parts, std:
   return counts;
 }
 
-// deepspeed.zero.Init, and defragment: the parts of all parameters lie one after another in the end, and what was made
-// on the way has gone back to the driver.
 PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& group, const DataGroup& neighbours,
                                              StreamId stream, NamedParameters parameters, const PartsOnHost& host)
     : s_(session), group_(group), neighbours_(neighbours), stream_(stream), offload_(host.space) {
   const NoGrad no_grad(s_);
-  std::int64_t elements = 0;
   for (NamedParameter& p : parameters) {
     PartitionedParameter made;
     made.elements = p.leaf->value.elements();
@@ -40,54 +37,84 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
     made.leaf = std::move(p.leaf);
     made.trained = made.leaf->trained();
     all_.push_back(std::move(made));
-    if (all_.back().trained) elements += all_.back().each;
+    if (all_.back().trained) flat_ += all_.back().each;
   }
-  // What is not trained stays where it was put (_create_fp16_partitions_with_defragmentation).
-  for (PartitionedParameter& p : all_) {
-    if (p.trained || offload_) continue;
-    p.partition = s_.empty({p.each}, p.leaf->value.dtype, s_.process.label(p.name + ".part"), Category::Parameters);
-    s_.launch(Operation::Initialize, {}, {p.partition});
-    stand_alone(p);
-  }
+  were_whole_ = all_.front().leaf->value.defined();
+  for (PartitionedParameter& p : all_)
+    if (were_whole_ && s_.process.allocation(p.leaf->value.buffer()).category == Category::Quantization)
+      p.category = Category::Quantization;
   const auto first = std::ranges::find_if(all_, &PartitionedParameter::trained);
-  const DType dtype = dtype_ = first->leaf->value.dtype;
+  dtype_ = first->leaf->value.dtype;
   if (host.nvme != nullptr) {
-    swapper_.emplace(s_, *host.nvme, dtype);
+    flat_ = 0;
+    swapper_.emplace(s_, *host.nvme, dtype_);
     make_parts(host);
     lay_out(host);
     return;
   }
-  flat_ = elements;
-  const auto made_on_host = [&](std::int64_t size, DType its, MemorySpace space) {
+  partition(host);
+  // Each was whole for a moment; here it is put together again.
+  for (std::size_t p = 0; neighbours_.ranks > 1 && !were_whole_ && p < all_.size(); ++p) {
+    gather_now(std::span(&p, 1));
+    free(p);
+  }
+}
+
+// deepspeed.zero.Init, of modules while they are made or of a model that is there. What is not trained stays where it
+// was put (_create_fp16_partitions_with_defragmentation); the other parts lie one after another in the end: on the
+// device by way of the host (defragment in deepspeed/runtime/zero/utils.py), and what was made on the way has gone back
+// to the driver.
+void PartitionedParameters::partition(const PartsOnHost& host) {
+  const auto made_on_host = [&](std::int64_t size, MemorySpace space) {
     const OnHost on_host(s_, space);
-    return s_.empty({size}, its, "zero.part", Category::OffloadStaging);
+    return s_.empty({size}, dtype_, "zero.part", Category::OffloadStaging);
   };
   std::vector<Tensor> parts;
   Tensor before;
-  const auto part = [&](std::int64_t each, DType its) {
-    before = made_on_host(each, its, MemorySpace::Pageable);
-    parts.push_back(*offload_ == MemorySpace::Pinned ? made_on_host(each, its, MemorySpace::Pinned) : before);
+  const auto part_on_host = [&](std::int64_t each) {
+    before = made_on_host(each, MemorySpace::Pageable);
+    parts.push_back(*offload_ == MemorySpace::Pinned ? made_on_host(each, MemorySpace::Pinned) : before);
   };
-  if (offload_) {
-    for (PartitionedParameter& p : all_) {
-      if (p.trained) {
-        part(p.each, dtype);
-        continue;
-      }
+  for (std::size_t p = 0; p < all_.size(); ++p) {
+    PartitionedParameter& its = all_[p];
+    if (its.trained && !offload_ && !were_whole_) continue;
+    if (were_whole_) keep_secondary(p);
+    if (its.trained && offload_) {
+      part_on_host(its.each);
+    } else {
       before = {};
-      p.partition = made_part(p);
-      const OnHost there(s_, *offload_);
-      s_.launch(Operation::Initialize, {}, {p.partition});
+      (its.trained ? parts.emplace_back() : its.partition) = made_part(its);
     }
-    if (host.untied > 0) part((host.untied + group.ranks - 1) / group.ranks, dtype);
-    before = made_on_host(elements, dtype, MemorySpace::Pageable);  // the buffer is pinned, whatever is asked for
+    if (were_whole_) {
+      cut(its, its.trained ? parts.back() : its.partition);
+    } else if (!its.trained) {
+      OnPlace there;
+      go_to(there, s_, offload_.value_or(MemorySpace::Device));
+      s_.launch(Operation::Initialize, {}, {its.partition});
+    }
+    if (!its.trained) stand_alone(its);
+  }
+  if (offload_ && host.untied > 0) part_on_host((host.untied + group_.ranks - 1) / group_.ranks);
+  // On the host the buffer is pinned, whatever is asked for.
+  if (offload_ || were_whole_) before = made_on_host(flat_, MemorySpace::Pageable);
+  const auto put_together = [&](const Tensor& together) {
+    for (std::int64_t at = 0; const Tensor& part : parts) {
+      copy_over(s_, part, narrowed(together, 0, at, part.elements()));
+      at += part.elements();
+    }
+  };
+  if (were_whole_ && !offload_) {
+    put_together(before);
+    parts.clear();
   }
   {
     OnPlace place;
     if (offload_) go_to(place, s_, MemorySpace::Pinned);
-    buffer_ = s_.empty({elements}, dtype, s_.process.label(drawn_together), Category::Parameters);
-    s_.launch(Operation::Initialize, {}, {buffer_});
+    buffer_ = s_.empty({flat_}, dtype_, s_.process.label(drawn_together), Category::Parameters);
+    if (!were_whole_) s_.launch(Operation::Initialize, {}, {buffer_});
   }
+  if (were_whole_ && offload_) put_together(buffer_);
+  if (were_whole_ && !offload_) copy_over(s_, before, buffer_);
   before = {};
   parts.clear();
   for (std::int64_t at = 0; PartitionedParameter & p : all_) {
@@ -96,19 +123,25 @@ PartitionedParameters::PartitionedParameters(Session& session, const DataGroup& 
     at += p.each;
     stand_alone(p);
   }
-  // Each was whole for a moment; here it is put together again.
-  for (std::size_t p = 0; neighbours_.ranks > 1 && p < all_.size(); ++p) {
-    gather_now(std::span(&p, 1));
-    (void)free(p);
-  }
 }
 
-// Of what is partitioned to the host, and stays where it was put.
+// The rank's part of a parameter that is there is copied, and the rest given up.
+void PartitionedParameters::cut(PartitionedParameter& its, const Tensor& part) {
+  const std::int64_t begin = its.each * group_.rank, held = std::clamp<std::int64_t>(its.elements - begin, 0, its.each);
+  if (held > 0)
+    copy_over(s_, narrowed(sized(its.leaf->value.detached(), {its.elements}), 0, begin, held),
+              narrowed(part, 0, 0, held));
+  let_go(its);
+}
+
+// Where it is partitioned to, and stays unless it is trained.
 Tensor PartitionedParameters::made_part(const PartitionedParameter& its) {
   const auto made = [&](MemorySpace space, const std::string& label) {
-    const OnHost there(s_, space);
-    return s_.empty({its.each}, its.leaf->value.dtype, s_.process.label(label), Category::Parameters);
+    OnPlace there;
+    go_to(there, s_, space);
+    return s_.empty({its.each}, its.leaf->value.dtype, s_.process.label(label), its.category);
   };
+  if (!offload_) return made(MemorySpace::Device, its.name + ".part");
   const bool pins = *offload_ == MemorySpace::Pinned;
   const Tensor pageable = made(MemorySpace::Pageable, pins ? "zero.part" : its.name + ".part");
   return pins ? made(MemorySpace::Pinned, its.name + ".part") : pageable;
@@ -268,7 +301,7 @@ std::int64_t PartitionedParameters::held(std::size_t p) const {
 
 void PartitionedParameters::place(std::size_t p, Tensor whole) {
   Tensor& value = all_[p].leaf->value;
-  s_.reclassify(whole, Category::Parameters);
+  s_.reclassify(whole, all_[p].category);
   if (value.defined())
     s_.replace(value, std::move(whole));
   else
@@ -299,7 +332,7 @@ void PartitionedParameters::keep_secondary(std::size_t p) {
   if (neighbours_.ranks == 1 || its.secondary.defined()) return;
   const NoGrad no_grad(s_);
   const std::int64_t size = each(p, true), begin = size * neighbours_.rank;
-  its.secondary = s_.empty({size}, dtype(p), s_.process.label(its.name + ".secondary"), Category::Parameters);
+  its.secondary = s_.empty({size}, dtype(p), s_.process.label(its.name + ".secondary"), its.category);
   s_.launch({Operation::Fill, {0}}, {}, {its.secondary});
   if (const std::int64_t held = std::clamp<std::int64_t>(its.elements - begin, 0, size); held > 0) {
     const Tensor flat = sized(its.leaf->value.detached(), {its.elements});
@@ -314,11 +347,18 @@ void PartitionedParameters::forget_secondary() {
     if (p.trained) p.secondary = {};
 }
 
+namespace {
+
+// utils.py sort_dtypes: as PyTorch's names of them are sorted, in which bytes come last.
+std::string_view sorted_as(DType dtype) { return dtype == byte_type ? "uint8" : name(dtype); }
+
+}  // namespace
+
 std::vector<std::shared_ptr<Gathering>> PartitionedParameters::gather(const std::vector<std::size_t>& parameters) {
-  std::map<std::int64_t, std::vector<std::size_t>> by_width;  // as sort_dtypes has them: there are two at most
-  for (const std::size_t p : parameters) by_width[size_of(dtype(p)).count()].push_back(p);
+  std::map<std::string_view, std::vector<std::size_t>> by_type;
+  for (const std::size_t p : parameters) by_type[sorted_as(dtype(p))].push_back(p);
   std::vector<std::shared_ptr<Gathering>> made;
-  for (auto& [width, of_type] : by_width) made.push_back(gather_together(std::move(of_type)));
+  for (auto& [type, of_type] : by_type) made.push_back(gather_together(std::move(of_type)));
   return made;
 }
 
@@ -388,17 +428,17 @@ void PartitionedParameters::gather_now(std::span<const std::size_t> parameters) 
   }
 }
 
-Tensor PartitionedParameters::free(std::size_t p, Saved saved) {
+void PartitionedParameters::free(std::size_t p, Saved saved) {
   keep_secondary(p);
-  all_[p].status = Availability::NotAvailable;
-  release_part(all_[p]);
-  if (stays()) return {};
-  const Tensor& value = all_[p].leaf->value;
+  PartitionedParameter& its = all_[p];
+  its.status = Availability::NotAvailable;
+  release_part(its);
+  if (stays()) return;
+  const Tensor& value = its.leaf->value;
   if (s_.process.allocation(value.buffer()).stream != Process::compute_stream)
     s_.record_stream(value, Process::compute_stream);
-  if (saved == Saved::ItsMemory) return s_.taken(value);
+  if (saved == Saved::Memory || its.viewed) return let_go(its);
   s_.discard(value);
-  return {};
 }
 
 }  // namespace tidemark::parallel::deepspeed

@@ -31,6 +31,8 @@ struct PartitionedParameter {
   std::optional<SwappedPart> swapped;   ///< final_location is NVMe
   std::int64_t elements = 0, each = 0;  ///< of the whole; of every rank's part, the last of which may be padded
   bool trained = true;
+  bool viewed = false;                       ///< what saves it saves a view, which keeps the memory that it has then
+  Category category = Category::Parameters;  ///< of its parts, and of it whole
   Availability status = Availability::NotAvailable;
   bool persists = false;         ///< ds_persist: stays gathered between steps
   std::set<std::size_t> active;  ///< modules that are running
@@ -59,7 +61,7 @@ struct PartsOnHost {
 class PartitionedParameters {
  public:
   /// What is gathered is made and copied on `stream`. Neighbours hold secondary parts together (hpZ), where there is
-  /// more than one of them.
+  /// more than one of them. Parameters that have memory are partitioned one after another, in their order.
   PartitionedParameters(Session& session, const DataGroup& group, const DataGroup& neighbours, StreamId stream,
                         NamedParameters parameters, const PartsOnHost& host);
 
@@ -83,9 +85,9 @@ class PartitionedParameters {
   void wait(Gathering& gathering);
   /// _all_gather, on the compute stream, each to where it stays.
   void gather_now(std::span<const std::size_t> parameters);
-  /// free_param. Where tensors that were saved share its memory, that is handed back.
-  enum class Saved : std::uint8_t { AsItIs, ItsMemory };
-  Tensor free(std::size_t p, Saved saved = Saved::AsItIs);
+  /// free_param. What was saved is the parameter, which has no memory from now on; or, detached, the memory itself.
+  enum class Saved : std::uint8_t { Parameter, Memory };
+  void free(std::size_t p, Saved saved = Saved::Parameter);
   /// invalidate_secondary_tensor: parameters that are trained were updated.
   void forget_secondary();
 
@@ -111,6 +113,8 @@ class PartitionedParameters {
   /// A rank's part, on the device.
   [[nodiscard]] Tensor on_device(std::size_t p);
   void stand_alone(PartitionedParameter& its);
+  void partition(const PartsOnHost& host);
+  void cut(PartitionedParameter& its, const Tensor& part);
   [[nodiscard]] Tensor made_part(const PartitionedParameter& its);
   void make_parts(const PartsOnHost& host);
   void lay_out(const PartsOnHost& host);
@@ -126,11 +130,14 @@ class PartitionedParameters {
     return secondary ? all_[p].each * (group_.ranks / neighbours_.ranks) : all_[p].each;
   }
   void place(std::size_t p, Tensor whole);
+  /// Tensor.data = torch.empty(0): what else refers to its memory keeps that.
+  void let_go(PartitionedParameter& its) { its.leaf->value.storage = s_.storage_of({}); }
 
   Session& s_;
   const DataGroup group_, neighbours_;
   const StreamId stream_;
   const std::optional<MemorySpace> offload_;
+  bool were_whole_ = false;  ///< made before they were partitioned
   DType dtype_;
   std::vector<PartitionedParameter> all_;
   Tensor buffer_;          ///< parts one after another: all, or the first of them

@@ -41,7 +41,7 @@ Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighb
     if (!parameters_[p].trained) continue;
     // create_reduce_and_remove_grad_hooks gathers each, and gives it up.
     parameters_.gather_now(std::span(&p, 1));
-    (void)parameters_.free(p);
+    parameters_.free(p);
     parameters_[p].leaf->accumulated = [this, p](const Leaf&) { add_to_bucket(p); };
   }
 }
@@ -199,8 +199,11 @@ void Stage3::hook(CausalLM& model, const Train& train, const EagerHabits& eager)
   for (const ModuleSite& site : sites) {
     owned.emplace_back();
     for (const std::shared_ptr<Leaf>& its : site.own)
-      for (std::size_t p = 0; p < parameters_.size(); ++p)
-        if (parameters_[p].leaf == its) owned.back().push_back(p);
+      for (std::size_t p = 0; p < parameters_.size(); ++p) {
+        if (parameters_[p].leaf != its) continue;
+        owned.back().push_back(p);
+        parameters_[p].viewed |= site.saves_views;
+      }
   }
   using Checkpoints = ParameterCoordinator::Checkpoints;
   const bool saves_memory = train.recompute.kind != Recompute::None && !eager.reentrant_checkpoint;
@@ -251,7 +254,6 @@ Tensor Stage3::after_forward(std::size_t module, const Tensor& output) {
 
 // reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
 void Stage3::add_to_bucket(std::size_t parameter) {
-  coordinator_->used(parameter);
   Leaf& its = *parameters_[parameter].leaf;
   const std::int64_t elements = parameters_[parameter].elements;
   if (bucket_elements_ + elements > habits_.reduce_bucket && bucket_elements_ > 0) reduce_bucket();

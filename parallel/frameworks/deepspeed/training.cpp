@@ -33,8 +33,10 @@ class Training {
         group_{groups.data, input.layout.data, place.data},
         neighbours_{groups.secondary, habits_.zero->secondary_ranks, place.data % habits_.zero->secondary_ranks},
         state_(state) {
-    // deepspeed.zero.Init: whatever modules make is of the type that is computed in.
-    habits_.zero_init = partitions_parameters();
+    // deepspeed.zero.Init: whatever modules make is of the type that is computed in. transformers makes quantized
+    // models without it (modeling_utils.py get_init_context), and the engine partitions them once they are there.
+    habits_.zero_init = partitions_parameters() && !input.train.quantization;
+    habits_.stage_3_linear = partitions_parameters();
   }
 
   /// Its first forward pass, of a rank that holds the model whole.
@@ -78,12 +80,16 @@ class Training {
     std::vector<Tensor> on_host;
     // Not partitioned, they are made on the host, cast there, and moved. Where nothing stays there, nobody looks.
     const bool looks = habits_.zero->offload_optimizer && !partitions_parameters();
-    make_model([&](const std::string& name, const Shape& sizes, DType dtype) {
+    const auto make = [&](const std::string& name, const Shape& sizes, DType dtype) {
       if (looks) on_host.push_back(made_on_host(name, sizes));
       parameters.push_back({name, looks || partitions_parameters() ? parameter_elsewhere(s_, sizes, dtype)
                                                                    : initialized_parameter(s_, name, sizes, dtype)});
       return parameters.back().leaf;
-    });
+    };
+    if (is_made_whole())
+      parameters = made_whole();
+    else
+      make_model(make);
     if (looks) {
       if (untied() > 0) (void)made_on_host("untied", {untied()});
       move(std::move(on_host), parameters);
@@ -112,6 +118,27 @@ class Training {
     return made;
   }
 
+  // On the device, as transformers and PEFT make it; then all numbers are cast (_cast_module_mixed_precision), unless
+  // there is but fp32.
+  [[nodiscard]] NamedParameters made_whole() {
+    make_model({});
+    const NoGrad no_grad(s_);
+    NamedParameters all;
+    for (const std::shared_ptr<Leaf>& its : model_->parameters()) {
+      Tensor& value = its->value;
+      all.push_back({s_.parameter_name(value), its});
+      const DType dtype = input_.train.precision;
+      if (value.dtype == byte_type || value.dtype == dtype || dtype == DType::FP32) continue;
+      const LabelId label = s_.process.allocation(value.buffer()).label;
+      const Category category = s_.process.allocation(value.buffer()).category;
+      Tensor cast = s_.empty(value.sizes, dtype, label, category);
+      s_.launch(Operation::Copy, {value}, {cast});
+      cast.gradient = value.gradient;
+      value = std::move(cast);
+    }
+    return all;
+  }
+
   [[nodiscard]] Tensor made_on_host(const std::string& name, const Shape& sizes) {
     const Session::Scope scope(s_, name);
     const OnHost host(s_);
@@ -138,6 +165,7 @@ class Training {
   }
 
   [[nodiscard]] bool partitions_parameters() const { return input_.layout.sharding == Sharding::Zero3; }
+  [[nodiscard]] bool is_made_whole() const { return partitions_parameters() && !habits_.zero_init; }
 
   template <class Use>
   void optimizer(const Use& use) {
@@ -154,7 +182,7 @@ class Training {
   }
   // Elements of the weight that an LM head is made with before it is tied to the embedding's.
   [[nodiscard]] std::int64_t untied() const {
-    return input_.built.model.tied_embeddings ? vocabulary() * input_.built.model.hidden : 0;
+    return input_.built.model.tied_embeddings && !is_made_whole() ? vocabulary() * input_.built.model.hidden : 0;
   }
 
   void make_model(const MakeParameter& make) {
@@ -202,14 +230,15 @@ class Training {
   Tensor loss_;  ///< the same
 };
 
-// Of the parameters that the model trains, in the order in which they are registered.
+// Of the parameters that are partitioned, in the order in which they are registered: all, or what is trained.
 std::vector<std::int64_t> parameter_sizes(const LoweringInput& input) {
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
   std::vector<std::int64_t> sizes;
   (void)pytorch::parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
     const CausalLM made(session, model, vocabulary, input.train, *input.runtime.eager, input.train.precision, make);
-    for (const std::shared_ptr<Leaf>& its : made.trained()) sizes.push_back(its->value.elements());
+    for (const std::shared_ptr<Leaf>& its : made.parameters())
+      if (its->trained() || input.layout.sharding == Sharding::Zero3) sizes.push_back(its->value.elements());
   });
   return sizes;
 }

@@ -125,7 +125,7 @@ Tensor Linear::adapted(Session& s, const Tensor& x) const {
   if (narrow && quantized->format != QuantizedFormat::Int8) result = clone(s, result, result.strides);
   const Tensor in = narrow && s.autocast ? x : to(s, x, lora->shown.value_or(lora->down->value.dtype));
   const auto sum = [&] {
-    Tensor made = dropout(s, in, lora->dropout);
+    Tensor made = hooked(lora->of_dropout, in, [&](const Tensor& given) { return dropout(s, given, lora->dropout); });
     // A wrapper casts what it is handed (_cast_forward_inputs).
     const auto through = [&](const ForwardHooks& its_hooks, const Leaf& of) {
       return hooked(its_hooks, made, [&](const Tensor& given) {
@@ -214,14 +214,10 @@ void CausalLM::adapt() {
   const auto make = [&](const NamedModule& its) {
     const DType dtype = asked.dtype.value_or(type_of(its));
     const auto [down, up] = sizes_of(*its.linear);
-    Lora lora{adapter(its.name + std::string(of_lora_a), down, dtype),
-              {},
-              {},
-              {},
-              {},
-              {},
-              asked.dropout,
-              asked.alpha / static_cast<double>(asked.rank)};
+    Lora lora;
+    lora.down = adapter(its.name + std::string(of_lora_a), down, dtype);
+    lora.dropout = asked.dropout;
+    lora.scale = asked.alpha / static_cast<double>(asked.rank);
     if (!moved.empty()) moved.pop_front();
     lora.up = adapter(its.name + std::string(of_lora_b), up, dtype);
     if (!moved.empty()) moved.pop_front();

@@ -38,7 +38,7 @@ Linear CausalLM::make_linear(const std::string& name, std::int64_t outputs, std:
   Linear made;
   made.name = name;
   made.inputs_first = inputs_first;
-  made.adds_apart = habits_.zero_init;
+  made.adds_apart = habits_.stage_3_linear;
   made.weight = parameter(name + ".weight", inputs_first ? Shape{inputs, outputs} : Shape{outputs, inputs});
   if (bias) made.bias = parameter(name + ".bias", {outputs});
   return made;
@@ -187,7 +187,7 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
   if (family_of(model) == Family::BigCode) make_causal_table();
   if (model.positions == Positions::Rotary) make_frequencies();
   head_.name = "lm_head";
-  head_.adds_apart = habits_.zero_init;
+  head_.adds_apart = habits_.stage_3_linear;
   if (model.tied_embeddings) {
     // modeling_utils.py tie_weights: the head has a weight of its own first.
     if (!make_) (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Temporaries);
@@ -203,21 +203,25 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
 std::vector<ModuleSite> CausalLM::modules() {
   std::vector<ModuleSite> sites;
   const auto add = [&](ForwardHooks& hooks, std::initializer_list<std::shared_ptr<Leaf>> own = {}) {
-    sites.push_back({{}, &hooks});
+    sites.push_back({.own = {}, .hooks = &hooks});
     for (const std::shared_ptr<Leaf>& its : own)
       if (its) sites.back().own.push_back(its);
   };
   const auto add_linear = [&](Linear& its) {
     if (!its.weight) return;
-    if (!its.lora) return add(its.hooks, {its.weight, its.bias});
-    add(its.hooks);
-    add(its.lora->of_base, {its.weight, its.bias});
+    if (its.lora) add(its.hooks);
+    add(its.lora ? its.lora->of_base : its.hooks, {its.weight, its.bias});
+    sites.back().saves_views = its.quantized != nullptr;
+    if (!its.lora) return;
+    add(its.lora->of_dropout);
     add(its.lora->of_down, {its.lora->down});
     add(its.lora->of_up, {its.lora->up});
   };
   const auto add_norm = [&](Norm& its) {
     if (its.weight) add(its.hooks, {its.weight, its.bias});
   };
+  for (ForwardHooks& hooks : around_)
+    if (train_.adapter) add(hooks);
   add(hooks_);
   add(of_decoder_);
   add(of_tokens_, {tokens_});

@@ -39,12 +39,15 @@ Tensor Linear::operator()(Session& s, const Tensor& given) const {
 Tensor Linear::product(Session& s, const Tensor& x) const {
   if (quantized) return quantized_product(s, x);
   const Tensor none;
-  const Tensor& its_bias = bias ? bias->value : none;
+  return times(s, x, weight->value, bias ? bias->value : none);
+}
+
+Tensor Linear::times(Session& s, const Tensor& x, const Tensor& its, const Tensor& added) const {
   if (adds_apart && !inputs_first) {
-    const Tensor made = linear_of_stage_3(s, x, weight->value);
-    return bias ? add_in_place(s, made, its_bias) : made;
+    const Tensor made = linear_of_stage_3(s, x, its);
+    return added.defined() ? add_in_place(s, made, added) : made;
   }
-  return inputs_first ? conv1d(s, x, weight->value, its_bias) : linear(s, x, weight->value, its_bias);
+  return inputs_first ? conv1d(s, x, its, added) : linear(s, x, its, added);
 }
 
 Tensor Norm::operator()(Session& s, const Tensor& given) const {
@@ -419,9 +422,11 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
 }
 
 CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels, const Tensor& positions) {
-  if (hooks_.before) (void)hooks_.before({});
+  for (const ForwardHooks* const its : {&around_[0], &around_[1], &hooks_})
+    if (its->before) (void)its->before({});
   Outputs outputs = run(ids, labels, positions);
-  if (hooks_.after) outputs.loss = hooks_.after(outputs.loss);
+  for (const ForwardHooks* const its : {&hooks_, &around_[1], &around_[0]})
+    if (its->after) outputs.loss = its->after(outputs.loss);
   return outputs;
 }
 

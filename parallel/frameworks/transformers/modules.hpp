@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -43,7 +44,7 @@ Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& for
 /// What PEFT's LoRA adds to a linear: two products, by way of few dimensions.
 struct Lora {
   std::shared_ptr<Leaf> down, up;  ///< lora_A, lora_B
-  ForwardHooks of_down, of_up;
+  ForwardHooks of_dropout, of_down, of_up;
   ForwardHooks of_base;        ///< of the linear by itself; the linear's own are around all of it
   std::optional<DType> shown;  ///< while it is sharded, as what x is cast to; none: its own
   double dropout = 0, scale = 1;
@@ -61,6 +62,7 @@ struct QuantizedWeight {
   bool converts_once = true;
   bool keeps_biases = true;     ///< in a type they were converted to: sharded ones come anew
   bool finds_outliers = false;  ///< of 8 bits: inputs are searched for them (llm_int8_threshold)
+  Tensor codes;                 ///< of 8 bits: the weight as it was made (MatmulLtState.CB)
   Tensor scales;                ///< of blocks, or of outputs; themselves quantized where there are more:
   Tensor scales_of_scales, offset, table, table_of_scales;
 };
@@ -80,6 +82,7 @@ struct Linear {
 
  private:
   [[nodiscard]] Tensor product(Session& s, const Tensor& x) const;
+  [[nodiscard]] Tensor times(Session& s, const Tensor& x, const Tensor& its, const Tensor& added) const;
   [[nodiscard]] Tensor quantized_product(Session& s, const Tensor& x) const;
   [[nodiscard]] Tensor int8_product(Session& s, const Tensor& x) const;
   [[nodiscard]] Tensor adapted(Session& s, const Tensor& x) const;
@@ -133,6 +136,7 @@ enum class Family : std::uint8_t { Llama, Phi3, Gpt2, BigCode, NeoX };
 /// A module that can be hooked, and the parameters that are its own.
 struct ModuleSite {
   Parameters own;
+  bool saves_views = false;  ///< of its own: views, which keep the memory that it has then
   ForwardHooks* hooks = nullptr;
 };
 
@@ -165,7 +169,7 @@ class CausalLM {
   /// Buffers of floating-point numbers are given another type.
   void cast_buffers(DType dtype);
   void hook_layer(std::size_t layer, ForwardHooks hooks) { layers_[layer].hooks = std::move(hooks); }
-  /// The model itself first.
+  /// The model itself first, or what is around it.
   [[nodiscard]] std::vector<ModuleSite> modules();
 
   /// A module with parameters of its own, by the name that transformers has for it.
@@ -304,6 +308,7 @@ class CausalLM {
   Norm last_norm_;
   Linear head_;
   CompiledRegion compiled_, compiled_layer_, compiled_norm_;  ///< layers are alike
+  std::array<ForwardHooks, 2> around_;                        ///< of PEFT's model, and of its tuner
   ForwardHooks hooks_, of_decoder_, of_tokens_, of_positions_, of_rotary_, of_dropout_;
 };
 

@@ -82,7 +82,8 @@ void becomes(Session& s, Leaf& bias, DType dtype) {
 }  // namespace
 
 // Linear4bit.forward, MatMul4Bit: nothing is saved but what the weight is anyway, which is dequantized once more for
-// the input's gradient.
+// the input's gradient. Its context holds a view of the codes, which hooks on saved tensors do not see, as long as the
+// graph is there.
 Tensor Linear::quantized_product(Session& s, const Tensor& given) const {
   if (quantized->format == QuantizedFormat::Int8) return int8_product(s, given);
   if (!quantized->computed) quantized->computed = given.dtype;
@@ -94,14 +95,17 @@ Tensor Linear::quantized_product(Session& s, const Tensor& given) const {
   {
     const NoGrad no_grad(s);
     const Tensor its = dequantized(s, *quantized, weight->value, x.dtype, true);
-    out = linear(s, x, its, added);
+    out = times(s, x, its, added);
   }
-  if (node)
-    node->apply = [&s, its = quantized, codes = weight](const Gradients& g) {
+  if (node) {
+    const auto codes = std::make_shared<Tensor>(weight->value.detached());
+    s.outlives_backward.push_back(codes);
+    node->apply = [&s, its = quantized, codes](const Gradients& g) {
       const NoGrad no_grad(s);
-      const Tensor again = dequantized(s, *its, codes->value, g.front().dtype, false);
+      const Tensor again = dequantized(s, *its, *codes, g.front().dtype, false);
       return Gradients{conv1d(s, g.front(), again, {})};
     };
+  }
   return to(s, with(std::move(out), std::move(node)), given.dtype);
 }
 
@@ -168,18 +172,19 @@ Tensor Linear::int8_product(Session& s, const Tensor& x) const {
     const NoGrad no_grad(s);
     rows = reshape(s, x.detached(), {x.elements() / width, width});
     const Rows codes = [&] { return rows_of_bytes(s, to(s, rows, DType::FP16), quantized->finds_outliers); }();
-    out = scaled_product(s, codes, sized(weight->value, quantized->sizes), quantized->scales,
+    out = scaled_product(s, codes, sized(quantized->codes, quantized->sizes), quantized->scales,
                          bias ? bias->value.detached() : Tensor{}, x.dtype);
     out = view(s, out, std::move(sizes));
   }
+  weight->value.storage = quantized->codes.storage;  // self.weight.data = self.state.CB, wherever it was gathered to
   if (node) {
     s.keep_saved(rows);
     s.outlives_backward.push_back(std::make_shared<Tensor>(rows));
-    node->apply = [&s, its = quantized, codes = weight, dtype = x.dtype](const Gradients& g) {
+    node->apply = [&s, its = quantized, dtype = x.dtype](const Gradients& g) {
       const NoGrad no_grad(s);
       const Tensor given = contiguous(s, g.front());
       const Tensor again = s.empty(its->sizes, dtype, "dequantized");
-      s.launch(Operation::Copy, {sized(codes->value, its->sizes)}, {again});
+      s.launch(Operation::Copy, {sized(its->codes, its->sizes)}, {again});
       {
         const Tensor of_rows = sized(its->scales, {its->sizes[0], 1});
         const Tensor shares = s.empty(of_rows.sizes, DType::FP32, "scales");
@@ -214,7 +219,8 @@ Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, s
   q.sizes = {outputs, inputs};
   q.dtype = dtype_;
   q.finds_outliers = asked.threshold > 0;
-  q.keeps_biases = !make_;
+  made.adds_apart = habits_.stage_3_linear;
+  q.keeps_biases = !make_ && !habits_.stage_3_linear;
   if (!habits_.quantized.input_sets_type) q.computed = asked.computed;
   q.converts_once = habits_.quantized.converts_once;
   if (q.format == QuantizedFormat::Int8)
@@ -234,7 +240,8 @@ void CausalLM::make_codes_of_8_bits(Linear& made) {
   made.weight = std::make_shared<Leaf>();
   made.weight->value = s_.empty(q.sizes, byte_type, trained_parameter, Category::Quantization);
   s_.launch(Operation::Initialize, {}, {loaded});
-  s_.launch(Operation::Copy, {loaded}, {made.weight->value});
+  q.codes = made.weight->value.detached();
+  s_.launch(Operation::Copy, {loaded}, {q.codes});
   reduce(s_, loaded, q.scales);
 }
 

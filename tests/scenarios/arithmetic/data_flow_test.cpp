@@ -308,6 +308,20 @@ TEST(DataFlowOfJobs, IsExplainedUnderChoicesOfDeepSpeed) {
   }
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfQuantizedBasesUnderStage3) {
+  for (const char* format : {"nf4", "int8"})
+    for (const char* switches : {"use_reentrant = true", "use_reentrant = false\nzero_hpz_partition_size = 2"}) {
+      const std::string text = fmt::format(
+          "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 4\n"
+          "[model_override]\nnum_hidden_layers = 2\n[layout]\nsharding = \"zero3\"\n[train]\nsequence_length = 64\n"
+          "micro_batch = 1\nglobal_batch = 8\nprecision = \"bf16\"\nrecompute = \"full\"\n"
+          "[adapter]\ntarget_modules = \"all-linear\"\n[quantization]\nformat = \"{}\"\n"
+          "[runtime]\nname = \"deepspeed\"\nversions = {{ bitsandbytes = \"0.50\" }}\n[runtime.switches]\n{}\n",
+          format, switches);
+      EXPECT_EQ(unexplained(text), "") << format << ", " << switches;
+    }
+}
+
 // What no job shows any more is not known any more. (The tests above run before, in one process.)
 TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
   if (met().empty()) GTEST_SKIP() << "run with the other tests of DataFlowOfJobs";
