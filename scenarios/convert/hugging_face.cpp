@@ -173,6 +173,14 @@ void read_batch(Given& given) {
 void read_precision(Given& given) {
   Draft& draft = given.draft();
   const bool bf16 = given.flag("bf16").value_or(false), fp16 = given.flag("fp16").value_or(false);
+  if (bf16 && fp16) {  // TrainingArguments.__post_init__
+    const Place place = given.place("fp16");
+    throw InputError({Problem{.file = draft.file,
+                              .line = place.line,
+                              .column = place.column,
+                              .message = "fp16 and bf16 are asked for both, at which transformers stops",
+                              .hint = "leave one of them out"}});
+  }
   std::optional<std::string> held;
   for (const std::string_view name : {"torch_dtype", "dtype", "model_dtype"})
     if (const auto type = given.text(name)) held = *type;

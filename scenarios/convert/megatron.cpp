@@ -66,6 +66,7 @@ class Reader {
   void read() {
     draft_.set("runtime.name", std::string("megatron"));
     refuse_unknown_values();
+    refuse_what_megatron_refuses();
     for (const Copied& its : copied)
       if (const TomlValue* value = flags_.take(its.flag))
         draft_.set(its.path,
@@ -140,6 +141,39 @@ class Reader {
     if (!problems.empty()) throw InputError(std::move(problems));
   }
 
+  // What ends the run as it starts (core 0.12 to 0.15: validate_args of arguments.py, TransformerConfig.__post_init__).
+  void refuse_what_megatron_refuses() {
+    std::vector<Problem> problems;
+    const auto refuse = [&](std::string_view flag, std::string_view message, std::string_view hint) {
+      const Place place = flags_.place(flag);
+      problems.push_back({.file = draft_.file,
+                          .line = place.line,
+                          .column = place.column,
+                          .message = fmt::format("--{}: Megatron-LM stops at it: {}", flag, message),
+                          .hint = std::string(hint)});
+    };
+    if (on("bf16") && on("fp16")) refuse("fp16", "bf16 is asked for too", "leave out one of --bf16 and --fp16");
+    const std::string granularity =
+        flags_.text("recompute-granularity").value_or(on("recompute-activations") ? "selective" : "");
+    const bool method = flags_.has("recompute-method"), layers = flags_.has("recompute-num-layers");
+    if (granularity == "full" && !method)
+      refuse("recompute-granularity", "full takes a method", "--recompute-method uniform or block");
+    else if (granularity == "full" && !layers)
+      refuse("recompute-method", "it takes a number of layers", "such as --recompute-num-layers 1");
+    for (const auto& [flag, given] : {std::pair{"recompute-method", method}, {"recompute-num-layers", layers}})
+      if (granularity == "selective" && given) refuse(flag, "it is for --recompute-granularity full", "leave it out");
+    const bool sharded = on("use-distributed-optimizer") || flags_.text("optimizer") == "dist_muon";
+    if (on("overlap-param-gather")) {
+      if (!sharded || !on("overlap-grad-reduce"))
+        refuse("overlap-param-gather", "it takes a distributed optimizer and --overlap-grad-reduce",
+               "leave it out, or add --use-distributed-optimizer --overlap-grad-reduce");
+      flags_.tell(RemarkKind::NoMatter, "overlap-param-gather",
+                  "changes no memory; the step is told with parameters gathered after it, not beside the next forward "
+                  "pass");
+    }
+    if (!problems.empty()) throw InputError(std::move(problems));
+  }
+
   // validate_args: fp32 where neither is said; gradients of bf16 are fp32 unless they are reduced in bf16.
   void read_precision() {
     const bool bf16 = on("bf16"), fp16 = on("fp16");
@@ -165,7 +199,7 @@ class Reader {
   void read_recomputation() {
     if (on("recompute-activations") && !flags_.has("recompute-granularity"))
       set("train.recompute", std::string("selective"), "recompute-activations");
-    // Nothing asks for these of selective recomputation, and recipes leave them in.
+    // Nothing asks for these where nothing is computed again, and recipes leave them in.
     if (draft_.text("train.recompute") != "full")
       for (const auto& [flag, path] : {std::pair{"recompute-method", "train.recompute_method"},
                                        {"recompute-num-layers", "train.recompute_layers"}})

@@ -217,6 +217,34 @@ TEST(Convert, AFlagThatIsNotModelledOrNotKnownIsNeverDropped) {
             "job.sh:1:80: error: --no-such-flag = 3\n  hint: is not a flag of Megatron's that is known here");
 }
 
+TEST(Convert, WhatTheFrameworkStopsAtIsRefused) {
+  const auto problem = [](const std::string& flags) {
+    return problem_of("job.sh", "torchrun --nproc-per-node 8 pretrain_gpt.py " + flags + small);
+  };
+  EXPECT_EQ(problem("--recompute-granularity full"),
+            "job.sh:1:69: error: --recompute-granularity: Megatron-LM stops at it: full takes a method\n"
+            "  hint: --recompute-method uniform or block");
+  EXPECT_EQ(problem("--recompute-granularity full --recompute-method block"),
+            "job.sh:1:93: error: --recompute-method: Megatron-LM stops at it: it takes a number of layers\n"
+            "  hint: such as --recompute-num-layers 1");
+  EXPECT_EQ(problem("--recompute-granularity full --recompute-method block --recompute-num-layers 1"), "no problem");
+  EXPECT_EQ(
+      problem("--recompute-activations --recompute-num-layers 1"),
+      "job.sh:1:92: error: --recompute-num-layers: Megatron-LM stops at it: it is for --recompute-granularity full\n"
+      "  hint: leave it out");
+  EXPECT_EQ(problem("--fp16"),
+            "job.sh:1:45: error: --fp16: Megatron-LM stops at it: bf16 is asked for too\n"
+            "  hint: leave out one of --bf16 and --fp16");
+  EXPECT_EQ(problem("--overlap-param-gather --overlap-grad-reduce"),
+            "job.sh:1:45: error: --overlap-param-gather: Megatron-LM stops at it: it takes a distributed optimizer and "
+            "--overlap-grad-reduce\n"
+            "  hint: leave it out, or add --use-distributed-optimizer --overlap-grad-reduce");
+  EXPECT_EQ(problem("--overlap-param-gather --overlap-grad-reduce --use-distributed-optimizer"), "no problem");
+  EXPECT_EQ(problem_of("args.json", R"({"bf16": true, "per_device_train_batch_size": 1, "fp16": true})"),
+            "args.json:1:58: error: fp16 and bf16 are asked for both, at which transformers stops\n"
+            "  hint: leave one of them out");
+}
+
 TEST(Convert, AFlagThatRepeatsTheModelHasToAgreeWithIt) {
   const std::string script =
       std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --softmax-type learnable") + small;
