@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/stages.hpp"
 #include "scenarios/io/titan_pipeline.hpp"
 
 // torchtitan 0.2.2, torchtitan/config/job_config.py and distributed/pipeline_parallel.py.
@@ -127,8 +128,9 @@ std::vector<TomlKey> titan_pipeline_keys(const Scenario& s) {
     return TomlKey{std::string(name), {}, {std::move(content), {}}};
   };
   const auto* const schedule = std::ranges::find(schedules, s.layout.schedule, &NamedSchedule::kind);
-  std::vector<TomlKey> made{key("pipeline_parallel_schedule", std::string(schedule->name)),
-                            key("pipeline_parallel_microbatch_size", s.train.micro_batch)};
+  std::vector<TomlKey> made{key("pipeline_parallel_microbatch_size", s.train.micro_batch)};
+  // One that torchtitan has not is told by what comes back.
+  if (schedule != schedules.end()) made.push_back(key("pipeline_parallel_schedule", std::string(schedule->name)));
   const auto integer = [&](std::string_view name, std::int64_t value, std::int64_t usual) {
     if (value != usual) made.push_back(key(name, value));
   };
@@ -136,16 +138,17 @@ std::vector<TomlKey> titan_pipeline_keys(const Scenario& s) {
   integer("pipeline_parallel_last_stage_less_layers", titan.last_stage_less, 1);
   if (s.layout.schedule == ScheduleKind::DualPipeV)
     made.push_back(key("pipeline_parallel_expert_parallel_overlap", false));
-  const std::int64_t stages = s.layout.stages();
-  if (s.layout.stage_layers == titan_stage_layers(s.model.layers, stages, titan) && s.layout.chunks <= 2) return made;
+  const std::vector<Stage> stages = split_into_stages(static_cast<std::int32_t>(s.model.layers), s.layout);
+  std::vector<std::int32_t> layers;
+  for (const Stage& stage : stages) layers.push_back(stage.layers());
+  if (layers == titan_stage_layers(s.model.layers, std::ssize(stages), titan) && s.layout.chunks <= 2) return made;
   std::vector<TomlValue> parts;
-  std::int64_t layer = 0;
-  for (std::int64_t stage = 0; stage < stages; ++stage) {
+  for (const Stage& stage : stages) {
     std::vector<TomlValue> names;
-    if (stage == 0) names.push_back({std::string("tok_embeddings"), {}});
-    for (std::int32_t i = 0; i < s.layout.stage_layers[static_cast<std::size_t>(stage)]; ++i)
-      names.push_back({fmt::format("layers.{}", layer++), {}});
-    if (stage + 1 == stages) names.push_back({std::string("norm"), {}}), names.push_back({std::string("output"), {}});
+    if (stage.embedding) names.push_back({std::string("tok_embeddings"), {}});
+    for (std::int32_t layer = stage.first; layer < stage.last; ++layer)
+      names.push_back({fmt::format("layers.{}", layer), {}});
+    if (stage.head) names.push_back({std::string("norm"), {}}), names.push_back({std::string("output"), {}});
     parts.push_back({std::move(names), {}});
   }
   made.push_back(key("module_fqns_per_model_part", parts));

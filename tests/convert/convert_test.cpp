@@ -328,5 +328,87 @@ headroom = "1 GiB"
                       "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"));
 }
 
+Scenario read(const std::filesystem::path& file) {
+  ConvertAsked asked{.files = {file},
+                     .texts = {},
+                     .variables = {},
+                     .model = {},
+                     .cluster = {},
+                     .gpus = {},
+                     .sequence_length = {},
+                     .micro_batch = {},
+                     .global_batch = {},
+                     .data_root = shipped_data()};
+  return scenario_of(convert(asked), shipped_data());
+}
+
+Written written_to(const Scenario& scenario, Dialect dialect, const std::string& model = "models/llama-3.1-8b.json") {
+  return written(scenario, dialect, Launcher::Torchrun, model, "clusters/h100-sxm-80g.toml", shipped_data());
+}
+
+std::string text_of(const std::vector<Remark>& remarks) {
+  std::string text;
+  for (const Remark& remark : remarks) text += remark.what + ": " + remark.why + '\n';
+  return text;
+}
+
+TEST(Convert, EveryExampleIsWrittenInEveryDialect) {
+  int examples = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(shipped_data() / "examples")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path().string());
+    const Scenario scenario = read(entry.path());
+    ++examples;
+    for (const std::string& dialect : dialect_names()) {
+      if (dialect == "scenario") continue;
+      const Written out =
+          written_to(scenario, dialect_named(dialect).value(), fmt::format("models/{}.json", scenario.model.name));
+      EXPECT_FALSE(out.text.empty()) << dialect;
+    }
+  }
+  EXPECT_GT(examples, 15);
+}
+
+// Names of modules have dots, and stand on one line.
+TEST(Convert, TitansPartsOfManyLayersAreReadOnOneLine) {
+  std::string names;
+  for (int layer = 0; layer < 70; ++layer) names += fmt::format("{}\"layers.{}\"", layer == 0 ? "" : ", ", layer);
+  EXPECT_NO_THROW((void)parse_toml("parts = [[" + names + "]]\n", "train.toml"));
+  std::string deep = "a";
+  for (int i = 0; i < 65; ++i) deep += ".a";
+  EXPECT_THROW((void)parse_toml("x = [{b = 1}, {" + deep + " = 1}]\n", "train.toml"), InputError);
+  std::string commas = "x";
+  for (int i = 0; i < 1025; ++i) commas += ".\"a,\"";
+  EXPECT_THROW((void)parse_toml(commas + " = 1\n", "train.toml"), InputError);
+}
+
+constexpr const char* pipelined = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 16
+[layout]
+pipeline = 2
+)";
+
+// Megatron's layouts say in other words how layers are cut into stages.
+TEST(Convert, TitansStagesAreThoseOfTheLayout) {
+  const auto titan_of = [](const std::string& layout) {
+    return written_to(parse_scenario(pipelined + layout, "job.toml", {".", shipped_data()}), Dialect::TorchTitan);
+  };
+  const auto has = [](const std::string& text, const char* what) { return text.find(what) != std::string::npos; };
+  EXPECT_FALSE(has(titan_of("").text, "module_fqns_per_model_part"));
+  const std::string last = titan_of("last_stage_layers = 15\n").text;
+  EXPECT_TRUE(has(last, R"("layers.16"], ["layers.17")")) << last;
+  EXPECT_TRUE(has(titan_of("count_loss = true\ncount_embedding = true\nchunks = 1\n").text, "1F1B"));
+  // torchtitan has no such schedule.
+  const Written other = titan_of("schedule = \"zb-h1\"\n");
+  EXPECT_FALSE(has(other.text, "pipeline_parallel_schedule"));
+  EXPECT_TRUE(has(text_of(other.remarks), "layout.schedule = \"zb-h1\": it comes back as \"1f1b\"\n"))
+      << text_of(other.remarks);
+}
+
 }  // namespace
 }  // namespace tidemark::tests
