@@ -267,9 +267,12 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
   refuse(train, "cross_entropy", settings.cross_entropy != CrossEntropy::Unfused,
          "torchtitan computes its loss unfused");
   refuse(train, "optimizer", settings.optimizer != Optimizer::AdamW, "torchtitan has Adam and AdamW only");
-  for (const std::string_view key : {"hidden_dropout", "attention_dropout"})
-    refuse(train, key, train.has(key) && (settings.hidden_dropout > 0 || settings.attention_dropout > 0),
-           "torchtitan's models drop nothing");
+  const auto drop_nothing = [&](std::string_view key, double& probability) {
+    refuse(train, key, train.has(key) && probability > 0, "torchtitan's models drop nothing");
+    probability = 0;
+  };
+  drop_nothing("hidden_dropout", settings.hidden_dropout);
+  drop_nothing("attention_dropout", settings.attention_dropout);
   refuse(train, "attention", stores_scores(settings.attention),
          "torchtitan's models take scaled_dot_product_attention, whose kernels are fused",
          "leave it out, or \"fused\" (cuDNN's) or \"flash\"");

@@ -410,5 +410,29 @@ TEST(Convert, TitansStagesAreThoseOfTheLayout) {
       << text_of(other.remarks);
 }
 
+// Megatron drops a tenth where nothing is said, torchtitan's models never.
+TEST(Convert, DropoutIsSaidWhereDefaultsDiffer) {
+  const auto scenario = [](const std::string& train, const std::string& more) {
+    return parse_scenario(std::string("model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\n"
+                                      "gpus = 8\n[train]\nsequence_length = 4096\nmicro_batch = 1\n") +
+                              train + more,
+                          "job.toml", {".", shipped_data()});
+  };
+  const std::string titan = "[runtime]\nname = \"torchtitan\"\n";
+  for (const char* said : {"", "hidden_dropout = 0.0\n"}) {
+    const Scenario drops_nothing = scenario(said, titan);
+    EXPECT_EQ(drops_nothing.train.hidden_dropout, 0);
+    EXPECT_EQ(drops_nothing.train.attention_dropout, 0);
+    const Written out = written_to(drops_nothing, Dialect::Megatron);
+    EXPECT_NE(out.text.find("--hidden-dropout 0 \\\n  --attention-dropout 0\n"), std::string::npos) << out.text;
+    EXPECT_EQ(text_of(out.remarks).find("dropout ="), std::string::npos) << text_of(out.remarks);
+  }
+  EXPECT_THROW((void)scenario("attention_dropout = 0.1\n", titan), InputError);
+
+  const std::string one = text_of(written_to(scenario("attention_dropout = 0.0\n", ""), Dialect::TorchTitan).remarks);
+  EXPECT_NE(one.find("train.hidden_dropout = 0.1: it comes back as 0.0\n"), std::string::npos) << one;
+  EXPECT_EQ(one.find("train.attention_dropout"), std::string::npos) << one;
+}
+
 }  // namespace
 }  // namespace tidemark::tests
