@@ -12,6 +12,7 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/zero_keys.hpp"
+#include "scenarios/on_hosts.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/base/overloaded.hpp"
 
@@ -102,8 +103,23 @@ bool is_fsdp(const Scenario& s) {
   return id == RuntimeId::Fsdp || id == RuntimeId::Fsdp2;
 }
 
+// What another framework's offloading and clipping are to DeepSpeed: its stages 1 and 2 keep parameters on the device.
+void add_in_its_words(Json& zero, double& clipping, const Scenario& s) {
+  const RuntimeChoice& runtime = s.runtime;
+  const OnHosts hosts = on_hosts(runtime);
+  const bool pins = runtime_kind(runtime.name).id == RuntimeId::Megatron
+                        ? runtime.optimizer.pins_gradients
+                        : runtime.eager.fully_shard.offload.value_or(MemorySpace::Pinned) == MemorySpace::Pinned;
+  const Json host = {{"device", "cpu"}, {"pin_memory", pins}};
+  if (hosts.optimizer) zero["offload_optimizer"] = host;
+  if (hosts.parameters && s.layout.sharding == Sharding::Zero3) zero["offload_param"] = host;
+  // As transformers and torchtitan do, and Megatron, unless they are told otherwise.
+  if (runtime.eager.clips_gradients) clipping = 1;
+}
+
 Json zero_json(const Scenario& s) {
   const Json ours = switches_of(s);
+  double clipping = s.runtime.eager.zero.clipping;
   Json zero = {{"stage", static_cast<int>(s.layout.sharding)}};
   for (const std::string_view name : zero_switches())
     // As many as there can be is what it is where it is left out.
@@ -111,11 +127,12 @@ Json zero_json(const Scenario& s) {
       zero[std::string(name)] = ours.at(std::string(name));
   for (const char* name : {"offload_optimizer", "offload_param"})
     if (ours.contains(name)) zero[name] = ours.at(name);
+  if (runtime_kind(s.runtime.name).id != RuntimeId::DeepSpeed) add_in_its_words(zero, clipping, s);
   Json config = {{"train_batch_size", s.train.global_batch},
                  {"train_micro_batch_size_per_gpu", s.train.micro_batch},
                  {"gradient_accumulation_steps", accumulation(s)},
                  {"zero_optimization", zero}};
-  if (ours.contains("gradient_clipping")) config["gradient_clipping"] = ours.at("gradient_clipping");
+  config["gradient_clipping"] = clipping;
   if (s.train.precision == DType::BF16) config["bf16"] = {{"enabled", true}};
   if (s.train.precision == DType::FP16) {
     config["fp16"] = {{"enabled", true}};

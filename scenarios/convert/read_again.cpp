@@ -7,6 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "parallel/runtime/runtimes.hpp"
+#include "parallel/stages.hpp"
+#include "scenarios/io/names.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 
@@ -72,9 +75,17 @@ void flatten(const Json& value, const std::string& path, std::map<std::string, s
   for (const auto& [key, inner] : value.items()) flatten(inner, path.empty() ? key : path + '.' + key, out);
 }
 
-std::map<std::string, std::string> keys_of(const Scenario& scenario, bool in_launch_line) {
-  std::map<std::string, std::string> keys;
-  flatten(Json::parse(scenario_json(scenario, -1)), "", keys);
+/// A value, and the key by its own framework's name.
+struct Said {
+  std::string key, value;
+};
+using Keys = std::map<std::string, Said>;
+
+Keys keys_of(const Scenario& scenario, bool in_launch_line) {
+  std::map<std::string, std::string> flat;
+  flatten(Json::parse(scenario_json(scenario, -1)), "", flat);
+  Keys keys;
+  for (auto& [key, value] : flat) keys[key] = {key, std::move(value)};
   std::erase_if(keys, [&](const auto& entry) {
     const std::string& key = entry.first;
     return key == "name" || key.starts_with("cluster.") || key == "model.name" || key == "model.model_type" ||
@@ -85,6 +96,63 @@ std::map<std::string, std::string> keys_of(const Scenario& scenario, bool in_lau
   return keys;
 }
 
+constexpr std::string_view switches = "runtime.switches.", largest_norm = "runtime.switches.max_grad_norm";
+
+std::string as_text(const auto& value) { return Json(value).dump(); }
+
+// Of where things are on the host, [offload] says what DeepSpeed's own keys say again.
+void put_offload_alike(Keys& keys) {
+  const std::string of_optimizer = fmt::format("{}offload_optimizer.", switches),
+                    of_parameters = fmt::format("{}offload_param.", switches),
+                    pins = fmt::format("{}pin_memory", switches), fraction = "offload.optimizer_fraction";
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    auto its = keys.extract(from);
+    if (its.empty()) return;
+    its.key() = to;
+    keys.insert(std::move(its));
+  };
+  keys.erase(of_optimizer + "device"), keys.erase(of_parameters + "device");
+  rename(of_optimizer + "pin_memory", pins);
+  if (!keys.contains(pins))
+    rename(of_parameters + "pin_memory", pins);
+  else if (const auto its = keys.find(of_parameters + "pin_memory"); its != keys.end())
+    if (its->second.value == keys.at(pins).value) keys.erase(its);
+  rename(of_optimizer + "ratio", fraction);
+  if (const auto its = keys.find(fraction); its != keys.end() && its->second.value == as_text(1.0)) keys.erase(its);
+  for (const char* key : {"offload.optimizer", "offload.parameters", "offload.activations"})
+    keys.try_emplace(key, Said{key, as_text("none")});
+}
+
+// What two frameworks have other words for gets one.
+void put_alike(Keys& keys, const Scenario& s) {
+  const RuntimeKind& kind = runtime_kind(s.runtime.name);
+  const auto rename = [&](std::string_view from, std::string_view to) {
+    auto its = keys.extract(fmt::format("{}{}", switches, from));
+    if (its.empty()) return;
+    its.key() = to;
+    keys.insert(std::move(its));
+  };
+  rename("gradient_clipping", largest_norm);
+  // Both always clip; to which norm is nothing that is simulated.
+  if (kind.id == RuntimeId::Megatron || kind.id == RuntimeId::TorchTitan)
+    keys.try_emplace(std::string(largest_norm), Said{std::string(largest_norm), as_text(1.0)});
+  rename("mixed_precision_reduce", fmt::format("{}reduce_dtype", switches));
+  if (kind.eager()) {
+    const std::string kernels = fmt::format("{}implementation", switches);
+    for (const char* key : {"foreach", "fused"}) keys.erase(fmt::format("{}{}", switches, key));
+    keys[kernels] = {kernels, as_text(word(optimizer_kernel_names, s.runtime.eager.optimizer))};
+  }
+  if (s.layout.pipeline > 1) {
+    std::vector<std::int32_t> layers;
+    for (const Stage& stage : split_into_stages(static_cast<std::int32_t>(s.model.layers), s.layout))
+      layers.push_back(stage.layers());
+    for (const char* key : {"count_embedding", "count_loss", "first_stage_layers", "last_stage_layers"})
+      keys.erase(fmt::format("layout.{}", key));
+    keys["layout.stage_layers"] = {"layout.stage_layers", as_text(layers)};
+  }
+  put_offload_alike(keys);
+}
+
 }  // namespace
 
 std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const std::string& text,
@@ -92,7 +160,7 @@ std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const
   const std::vector<std::string_view> aside = beside_of(dialect);
   const auto is_aside = [&](std::string_view key) { return std::ranges::find(aside, key) != aside.end(); };
   const bool in_launch_line = dialect != Dialect::Megatron;  // variables of the environment
-  std::map<std::string, std::string> ours = keys_of(scenario, in_launch_line), theirs;
+  Keys ours = keys_of(scenario, in_launch_line), theirs;
   std::vector<Remark> remarks;
   const auto remark = [&](std::string what, std::string why) {
     remarks.push_back({RemarkKind::NotExpressed, {}, {}, std::move(what), std::move(why)});
@@ -120,6 +188,7 @@ std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const
   const auto read = scenario_or_problems(again.document, file, {file.parent_path(), beside.data_root}, {});
   if (const auto* found = std::get_if<Scenario>(&read)) {
     theirs = keys_of(*found, in_launch_line);
+    if (found->runtime.name != scenario.runtime.name) put_alike(ours, scenario), put_alike(theirs, *found);
   } else {
     for (const Problem& problem : std::get<std::vector<Problem>>(read)) remark(problem.message, problem.hint);
   }
@@ -130,21 +199,21 @@ std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const
   };
   if (names_model) said_beside(fmt::format("model = {}", beside.model));
   for (const std::string_view key : aside)
-    if (key != "model" && key != "gpus") said_beside(fmt::format("{} = {}", key, ours.at(std::string(key))));
+    if (key != "model" && key != "gpus") said_beside(fmt::format("{} = {}", key, ours.at(std::string(key)).value));
   if (theirs.empty()) return remarks;
-  for (const auto& [key, value] : ours) {
+  for (const auto& [key, said] : ours) {
     const auto found = theirs.find(key);
-    if (found != theirs.end() && found->second == value) continue;
+    if (found != theirs.end() && found->second.value == said.value) continue;
     if (names_model && key.starts_with("model.")) continue;
     const auto* reason = std::ranges::find_if(reasons, [&](const Reason& r) { return key.starts_with(r.path); });
     const std::string other =
-        found == theirs.end() ? "it has no such key" : fmt::format("it comes back as {}", found->second);
-    remark(fmt::format("{} = {}", key, value),
+        found == theirs.end() ? "it has no such key" : fmt::format("it comes back as {}", found->second.value);
+    remark(fmt::format("{} = {}", said.key, said.value),
            reason == reasons.end() ? other : fmt::format("{} ({})", reason->why, other));
   }
-  for (const auto& [key, value] : theirs)
+  for (const auto& [key, said] : theirs)
     if (!ours.contains(key) && !(names_model && key.starts_with("model.")))
-      remark(fmt::format("{} left out", key), fmt::format("it comes back as {}", value));
+      remark(fmt::format("{} left out", said.key), fmt::format("it comes back as {}", said.value));
   return remarks;
 }
 

@@ -434,5 +434,19 @@ TEST(Convert, DropoutIsSaidWhereDefaultsDiffer) {
   EXPECT_EQ(one.find("train.attention_dropout"), std::string::npos) << one;
 }
 
+// Other frameworks say in other words what is on the host, and that gradients are clipped.
+TEST(Convert, OffloadingAndClippingGoToDeepSpeed) {
+  const Scenario example = read(shipped_data() / "examples/llama-3.1-70b-8xh100-offload.toml");
+  const Written out = written_to(example, Dialect::DeepSpeed, "models/llama-3.1-70b.json");
+  for (const char* key : {"offload_optimizer", "offload_param"})
+    EXPECT_NE(out.text.find(fmt::format("\"{}\": {{\n      \"device\": \"cpu\",\n      \"pin_memory\": true", key)),
+              std::string::npos)
+        << out.text;
+  EXPECT_NE(out.text.find("\"gradient_clipping\": 1.0"), std::string::npos) << out.text;
+  const std::string remarks = text_of(out.remarks);
+  for (const char* key : {"offload", "max_grad_norm", "gradient_clipping", "pin_memory"})
+    EXPECT_EQ(remarks.find(key), std::string::npos) << key << " in\n" << remarks;
+}
+
 }  // namespace
 }  // namespace tidemark::tests
