@@ -9,9 +9,14 @@
 
 #include "parallel/runtime/runtimes.hpp"
 #include "parallel/stages.hpp"
+#include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/titan_switches.hpp"
+#include "scenarios/io/zero_keys.hpp"
+#include "scenarios/on_hosts.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -142,6 +147,9 @@ void put_alike(Keys& keys, const Scenario& s) {
     for (const char* key : {"foreach", "fused"}) keys.erase(fmt::format("{}{}", switches, key));
     keys[kernels] = {kernels, as_text(word(optimizer_kernel_names, s.runtime.eager.optimizer))};
   }
+  // Layer by layer, as all but Megatron do.
+  if (s.train.recompute.method == RecomputeMethod::Uniform && s.train.recompute.layers == 1)
+    keys.erase("train.recompute_method"), keys.erase("train.recompute_layers");
   if (s.layout.pipeline > 1) {
     std::vector<std::int32_t> layers;
     for (const Stage& stage : split_into_stages(static_cast<std::int32_t>(s.model.layers), s.layout))
@@ -153,14 +161,66 @@ void put_alike(Keys& keys, const Scenario& s) {
   put_offload_alike(keys);
 }
 
+/// The keys of two frameworks under one name where they mean the same, and which of them are as they are left out.
+struct Alike {
+  Keys keys, usual;
+  [[nodiscard]] bool leaves_out(const std::string& key) const {
+    const auto its = keys.find(key), left_out = usual.find(key);
+    if (its == keys.end()) return true;
+    if (key == "train.attention") return its->second.value == as_text("auto");
+    return key.starts_with(switches) && key != largest_norm && left_out != usual.end() &&
+           left_out->second.value == its->second.value;
+  }
+};
+
+Alike alike(const Scenario& scenario, bool in_launch_line) {
+  Alike made{keys_of(scenario, in_launch_line), {}};
+  Scenario usual = scenario;
+  usual.runtime = usual_runtime(scenario);
+  made.usual = keys_of(usual, in_launch_line);
+  put_alike(made.keys, scenario), put_alike(made.usual, usual);
+  return made;
+}
+
 }  // namespace
+
+RuntimeChoice usual_runtime(const Scenario& scenario) {
+  const RuntimeKind& kind = runtime_kind(scenario.runtime.name);
+  const ZeroHabits& zero = scenario.runtime.eager.zero;
+  const OnHosts hosts = on_hosts(scenario.runtime);
+  const bool deepspeed = kind.id == RuntimeId::DeepSpeed;
+  const OffloadAsked offloaded{.parameters = deepspeed ? hosts.optimizer && !zero.cpu_adam : hosts.parameters,
+                               .activations = hosts.activations,
+                               .optimizer = scenario.runtime.optimizer.offloaded};
+  const TomlTable nothing;
+  Problems problems({});
+  TomlReader none(&nothing, {}, {}, problems);
+  RuntimeChoice usual;
+  usual.name = scenario.runtime.name;
+  usual.versions = scenario.runtime.versions;
+  if (!kind.eager()) {
+    read_own_switches(none, usual);
+    usual.optimizer.offloaded = offloaded.optimizer;
+    return usual;
+  }
+  const DType computed = scenario.train.precision;
+  usual.eager = kind.id == RuntimeId::TorchTitan ? read_titan_switches(none, offloaded)
+                                                 : read_pytorch_switches(none, kind, offloaded);
+  usual.eager.flat.param_dtype = usual.eager.flat.reduce_dtype = computed;
+  if (!deepspeed) return usual;
+  ZeroKeys keys;
+  if (hosts.optimizer) keys.optimizer.place = zero.nvme.optimizer ? OffloadPlace::Nvme : OffloadPlace::Cpu;
+  if (hosts.parameters) keys.parameters.place = zero.nvme.parameters ? OffloadPlace::Nvme : OffloadPlace::Cpu;
+  usual.eager.zero = habits_of(keys, scenario.layout.sharding == Sharding::Zero3, computed);
+  return usual;
+}
 
 std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const std::string& text,
                                 const Beside& beside) {
   const std::vector<std::string_view> aside = beside_of(dialect);
   const auto is_aside = [&](std::string_view key) { return std::ranges::find(aside, key) != aside.end(); };
   const bool in_launch_line = dialect != Dialect::Megatron;  // variables of the environment
-  Keys ours = keys_of(scenario, in_launch_line), theirs;
+  Alike ours{keys_of(scenario, in_launch_line), {}}, theirs;
   std::vector<Remark> remarks;
   const auto remark = [&](std::string what, std::string why) {
     remarks.push_back({RemarkKind::NotExpressed, {}, {}, std::move(what), std::move(why)});
@@ -187,8 +247,10 @@ std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const
   Converted again = convert(asked);
   const auto read = scenario_or_problems(again.document, file, {file.parent_path(), beside.data_root}, {});
   if (const auto* found = std::get_if<Scenario>(&read)) {
-    theirs = keys_of(*found, in_launch_line);
-    if (found->runtime.name != scenario.runtime.name) put_alike(ours, scenario), put_alike(theirs, *found);
+    if (found->runtime.name == scenario.runtime.name)
+      theirs.keys = keys_of(*found, in_launch_line);
+    else
+      ours = alike(scenario, in_launch_line), theirs = alike(*found, in_launch_line);
   } else {
     for (const Problem& problem : std::get<std::vector<Problem>>(read)) remark(problem.message, problem.hint);
   }
@@ -199,20 +261,27 @@ std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const
   };
   if (names_model) said_beside(fmt::format("model = {}", beside.model));
   for (const std::string_view key : aside)
-    if (key != "model" && key != "gpus") said_beside(fmt::format("{} = {}", key, ours.at(std::string(key)).value));
-  if (theirs.empty()) return remarks;
-  for (const auto& [key, said] : ours) {
-    const auto found = theirs.find(key);
-    if (found != theirs.end() && found->second.value == said.value) continue;
-    if (names_model && key.starts_with("model.")) continue;
+    if (key != "model" && key != "gpus") said_beside(fmt::format("{} = {}", key, ours.keys.at(std::string(key)).value));
+  if (theirs.keys.empty()) return remarks;
+  // Of two frameworks, what each leaves to itself is no difference.
+  const bool others = !theirs.usual.empty();
+  const auto is_usual = [&](const std::string& key) {
+    if (!others) return false;
+    const bool here = ours.leaves_out(key), there = theirs.leaves_out(key);
+    return key == "train.attention" ? here || there : here && there;
+  };
+  for (const auto& [key, said] : ours.keys) {
+    const auto found = theirs.keys.find(key);
+    if (found != theirs.keys.end() && found->second.value == said.value) continue;
+    if ((names_model && key.starts_with("model.")) || is_usual(key)) continue;
     const auto* reason = std::ranges::find_if(reasons, [&](const Reason& r) { return key.starts_with(r.path); });
     const std::string other =
-        found == theirs.end() ? "it has no such key" : fmt::format("it comes back as {}", found->second.value);
+        found == theirs.keys.end() ? "it has no such key" : fmt::format("it comes back as {}", found->second.value);
     remark(fmt::format("{} = {}", said.key, said.value),
            reason == reasons.end() ? other : fmt::format("{} ({})", reason->why, other));
   }
-  for (const auto& [key, said] : theirs)
-    if (!ours.contains(key) && !(names_model && key.starts_with("model.")))
+  for (const auto& [key, said] : theirs.keys)
+    if (!ours.keys.contains(key) && !is_usual(key) && !(names_model && key.starts_with("model.")))
       remark(fmt::format("{} left out", said.key), fmt::format("it comes back as {}", said.value));
   return remarks;
 }

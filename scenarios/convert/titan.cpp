@@ -4,10 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/read_again.hpp"
 #include "scenarios/convert/titan_pipeline.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/on_hosts.hpp"
 
 // torchtitan 0.2.2, torchtitan/config/job_config.py; keys of earlier releases where they were renamed since.
 
@@ -276,14 +279,21 @@ void read_titan(const TomlTable& document, const std::vector<ShippedModel>& mode
   Reader(document, models, draft).read();
 }
 
-TomlTable titan_config(const Scenario& s) {
+TomlTable titan_config(const Scenario& scenario) {
+  Scenario s = scenario;
+  if (!runtime_kind(s.runtime.name).eager()) {  // whose switches none of torchtitan's follow from
+    s.runtime.name = "torchtitan";
+    s.runtime.eager = usual_runtime(s).eager;
+  }
   const TitanSettings& titan = s.runtime.eager.titan;
   const std::string file = "models/" + s.model.name + ".json";
   const auto* known = std::ranges::find(flavors, file, &Flavor::model);
   std::vector<TomlKey> model;
   if (known != flavors.end())
     model = {key("name", std::string(known->name)), key("flavor", std::string(known->flavor))};
-  const std::int64_t sharded = s.layout.sharding == Sharding::None ? 1 : s.layout.data;
+  // It has replicas alone along one axis only.
+  const bool cut = s.layout.tensor * s.layout.pipeline * s.layout.context > 1;
+  const std::int64_t sharded = s.layout.sharding == Sharding::None && !cut ? 1 : s.layout.data;
   const std::int64_t group = s.layout.shard_group > 0 ? s.layout.shard_group : sharded;
   std::vector<TomlKey> checkpoint{key("mode", std::string(word(recompute_names, s.train.recompute.kind)))};
   if (s.train.recompute.kind == Recompute::Selective)
@@ -304,7 +314,7 @@ TomlTable titan_config(const Scenario& s) {
                                 key("dtype", long_name(s.train.master_dtype)),
                                 key("mixed_precision_param", long_name(s.train.precision)),
                                 key("mixed_precision_reduce", long_name(s.runtime.eager.fully_shard.reduce_dtype)),
-                                key("enable_cpu_offload", s.runtime.eager.fully_shard.offload.has_value())};
+                                key("enable_cpu_offload", on_hosts(scenario.runtime).parameters)};
   if (s.train.global_batch != s.train.micro_batch * s.layout.data * passes)
     training.push_back(key("global_batch_size", s.train.global_batch));
   std::vector<TomlKey> parallelism{

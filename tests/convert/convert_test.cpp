@@ -448,5 +448,31 @@ TEST(Convert, OffloadingAndClippingGoToDeepSpeed) {
     EXPECT_EQ(remarks.find(key), std::string::npos) << key << " in\n" << remarks;
 }
 
+// Of another framework, what is asked of neither is not told.
+TEST(Convert, SwitchesAtTheirDefaultAreNoDifference) {
+  const auto read_so = [](const std::string& text) { return parse_scenario(text, "job.toml", {".", shipped_data()}); };
+  const std::string framework =
+      "runtime.name = \"megatron\": this is another framework (it comes back as \"torchtitan\")\n";
+  EXPECT_EQ(text_of(written_to(read_so(std::string(pipelined) + "stage_layers = [16, 16]\nsharding = \"zero1\"\n"),
+                               Dialect::TorchTitan)
+                        .remarks),
+            "layout.sharding = \"zero1\": it comes back as \"zero3\"\n" + framework +
+                "train.attention_dropout = 0.1: it comes back as 0.0\n"
+                "train.hidden_dropout = 0.1: it comes back as 0.0\n");
+  const std::string asked =
+      text_of(written_to(read_so(std::string(pipelined) + "[runtime.switches]\ndeterministic-mode = true\n"),
+                         Dialect::TorchTitan)
+                  .remarks);
+  EXPECT_NE(asked.find("runtime.switches.deterministic-mode = true: "), std::string::npos) << asked;
+
+  const Scenario example = read(shipped_data() / "examples/llama-3.1-8b-8xh100-torchtitan.toml");
+  EXPECT_EQ(text_of(written_to(example, Dialect::Megatron).remarks),
+            "layout.sharding = \"zero3\": it comes back as \"none\"\n"
+            "runtime.name = \"torchtitan\": this is another framework (it comes back as \"megatron\")\n"
+            "runtime.versions.torch = \"2.15\": which releases run is a matter of what is installed (it comes back as "
+            "\"2.10\")\n"
+            "train.recompute_modules = []: it comes back as [\"core_attn\"]\n");
+}
+
 }  // namespace
 }  // namespace tidemark::tests
