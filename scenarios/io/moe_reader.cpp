@@ -1,6 +1,7 @@
 #include "scenarios/io/moe_reader.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -79,6 +80,27 @@ ExpertLoads read_loads(TomlReader& table, const Model* model, const LoadsFiles& 
   const Ratio factor = table.ratio("imbalance", one, most_times).value_or(one);
   if (factor == one) return EqualLoads{};
   return LoadOfOneRank{as_double(factor)};
+}
+
+// Each token chooses an expert once: a rank gets as many choices as there are tokens for each of its experts, and all
+// that there are at most. Whether experts are chosen by groups, or drop tokens, changes neither.
+void check_one_rank(const Scenario& scenario, ScenarioTables& tables) {
+  const Experts& experts = *scenario.model.experts;
+  const auto* const one_rank = std::get_if<LoadOfOneRank>(&scenario.train.routing.loads);
+  const std::int64_t ranks = scenario.layout.expert;
+  if (one_rank == nullptr || ranks == 1 || experts.count % ranks != 0 || !tables.moe.sound("imbalance")) return;
+  const std::int64_t given = std::llround(one_rank->factor * static_cast<double>(one.count())),
+                     by_tokens = one.count() * experts.count / experts.chosen, by_ranks = one.count() * ranks;
+  if (given <= std::min(by_tokens, by_ranks)) return;
+  const auto most = static_cast<double>(std::min(by_tokens, by_ranks)) / static_cast<double>(one.count());
+  tables.moe.problem(
+      "imbalance",
+      fmt::format("imbalance = {:.9g}: a rank with {} of {} experts gets at most {:.9g} times its equal share",
+                  one_rank->factor, experts.count / ranks, experts.count, most),
+      by_tokens < by_ranks
+          ? fmt::format("at most {:.9g} would do: a token comes to an expert once, and chooses {} of {}", most,
+                        experts.chosen, experts.count)
+          : fmt::format("less than {:.9g} would do: that is all choices, which leaves none to the other ranks", most));
 }
 
 // PyTorch allocates nothing for tensors without rows, which programs do not say yet.
@@ -356,8 +378,11 @@ void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
                           count * parts < layout.tensor
                               ? std::string("expert = 1")
                               : fmt::format("shard_group = {}, or less, or expert = 1", count * parts / layout.tensor));
-  else if (scenario.train.tokens() * parts >= layout.tensor && tables.moe.sound("imbalance"))
-    check_rows(scenario, scenario.train.tokens() * parts / layout.tensor, tables);
+  else {
+    check_one_rank(scenario, tables);
+    if (scenario.train.tokens() * parts >= layout.tensor && tables.moe.sound("imbalance"))
+      check_rows(scenario, scenario.train.tokens() * parts / layout.tensor, tables);
+  }
 }
 
 }  // namespace
@@ -412,6 +437,7 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (scenario.train.routing.dispatcher == TokenDispatcher::AllGather && scenario.train.routing.capacity_factor > 0)
     tables.moe.problem("capacity_factor", "Megatron drops tokens where all-to-alls dispatch them only",
                        "leave it out, or dispatcher = \"alltoall\"");
+  check_one_rank(scenario, tables);
   const std::int64_t tokens = scenario.train.tokens() / layout.context / (layout.sequence_parallel ? layout.tensor : 1);
   if (capacity_of(*experts, scenario.train.routing, tokens) > tokens)
     tables.moe.problem("capacity_factor", "an expert would take more tokens than there are",

@@ -389,11 +389,13 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
   return list;
 }
 
-std::string in_words(const ExpertLoads& loads) {
+// One rank with all experts gets all choices.
+std::string in_words(const ExpertLoads& loads, std::int32_t ranks) {
   return std::visit(
       Overloaded{
           [](const EqualLoads&) -> std::string { return "all experts are chosen equally often"; },
-          [](const LoadOfOneRank& its) {
+          [&](const LoadOfOneRank& its) -> std::string {
+            if (ranks == 1) return "all experts are chosen equally often";
             return fmt::format("the first rank of experts gets {:.6g} times its equal share", its.factor);
           },
           [](const ListedLoads& its) { return fmt::format("experts are chosen as often as {} says", its.file); },
@@ -420,7 +422,7 @@ void add_routing(const Scenario& s, double most, std::vector<std::string>& list)
                                    ? fmt::format(", and take {:.6g} times their share at most", routing.capacity_factor)
                                    : "";
   std::string line = fmt::format("routing is not known before training: {}{}, in every micro-batch",
-                                 in_words(routing.loads), capacity);
+                                 in_words(routing.loads, s.layout.expert), capacity);
   if (s.layout.expert > 1)
     line += fmt::format(
         "; the upper ends hold up to {:.2f} GiB for what comes beyond that where each token chooses for "

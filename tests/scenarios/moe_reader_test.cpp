@@ -91,6 +91,13 @@ TEST_F(MoeTable, ImbalanceIsAWordAFactorADistributionOrAFile) {
 TEST_F(MoeTable, WhatItMayNotSay) {
   EXPECT_EQ(problems("imbalance = 0.5"),
             "job.toml:21:13: error: imbalance = 0.5 is out of range\n  hint: 1 to 1000 would do");
+  // A rank with one expert of four, of which tokens choose two.
+  EXPECT_EQ(loads("imbalance = 2"), ExpertLoads(LoadOfOneRank{2}));
+  for (const char* capacity : {"", "\ncapacity_factor = 1.0"})
+    EXPECT_EQ(problems(std::string("imbalance = 2.000001") + capacity),
+              "job.toml:21:13: error: imbalance = 2.000001: a rank with 1 of 4 experts gets at most 2 times its equal "
+              "share\n  hint: at most 2 would do: a token comes to an expert once, and chooses 2 of 4")
+        << capacity;
   EXPECT_EQ(problems("imbalance = { zipf = 1, dirichlet = 1 }"),
             "job.toml:21:37: error: imbalance takes one distribution\n  hint: such as { zipf = 0.5, seed = 1 } or { "
             "dirichlet = 20, seed = 1 }");
