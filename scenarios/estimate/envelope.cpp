@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
+#include "parallel/sharing.hpp"
 #include "parallel/sizes.hpp"
 #include "scenarios/estimate/reasons.hpp"
 
@@ -104,13 +105,13 @@ class Rows {
     state_ = mine(parameters + gradients + states);
     const Bytes held = b_.parameters + b_.gradients + b_.optimizer;
     add("all three", fmt::format("their sum{}", by), rules::division_rule, state_, held, why_.division());
-    if (s_.layout.sharding == Sharding::None || s_.layout.shards() == 1) return;
-    const double ranks = s_.layout.shards();
+    if (s_.layout.sharding == Sharding::None || sharing(s_.layout) == 1) return;
+    const double ranks = sharing(s_.layout);
     const bool of_gradients = s_.layout.sharding != Sharding::Zero1;
     const bool of_parameters = s_.layout.sharding == Sharding::Zero3;
     const double shared = mine((of_parameters ? parameters : 0) + (of_gradients ? gradients : 0) + states);
     state_ += rules::sharded(shared, ranks) - shared;
-    add("all three", fmt::format("their sum, ZeRO's part of it over {} ranks", s_.layout.shards()), rules::zero_rule,
+    add("all three", fmt::format("their sum, ZeRO's part of it over {} ranks", sharing(s_.layout)), rules::zero_rule,
         state_, held, why_.zero());
   }
 

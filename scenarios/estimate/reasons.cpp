@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
+#include "parallel/sharing.hpp"
+#include "scenarios/io/adapter_reader.hpp"
+#include "scenarios/io/names.hpp"
 #include "scenarios/job.hpp"
 #include "scenarios/on_hosts.hpp"
 #include "scenarios/report/format.hpp"
@@ -22,17 +25,98 @@ std::string joined(const std::vector<std::string>& parts, std::string_view other
   return parts.empty() ? std::string(otherwise) : fmt::format("{}", fmt::join(parts, "; "));
 }
 
+// Of a frozen base in few bits: its linears, and the rest by how it was prepared.
+std::string base_text(const Scenario& s) {
+  const Quantization& its = *s.train.quantization;
+  std::string text = fmt::format("the base's linears are frozen, in {} with scales of blocks",
+                                 word(quantized_format_names, its.format));
+  if (runtime_kind(s.runtime.name).id == RuntimeId::DeepSpeed)
+    return text + fmt::format(", all else of it in {}", name(s.train.precision));
+  switch (its.prepared) {
+    case Prepared::All:
+      return text + ", all else of it in fp32";
+    case Prepared::Norms:
+      return text + ", its norms in fp32";
+    case Prepared::Nothing:
+      break;
+  }
+  return text;
+}
+
+// What an optimizer keeps, and the rule does not say; nothing of AdamW.
+std::string state_text(Optimizer optimizer) {
+  constexpr std::string_view small_ones = "scales of blocks, small tensors and embeddings in fp32",
+                             pages = "large tensors' is in managed memory, which PyTorch does not count";
+  switch (optimizer) {
+    case Optimizer::AdamW:
+      return {};
+    case Optimizer::PagedAdamW:
+      return std::string(pages);
+    case Optimizer::AdamW8Bit:
+      return fmt::format("two moments of a byte each, where the rule has one for both; {}", small_ones);
+    case Optimizer::PagedAdamW8Bit:
+      return fmt::format("two moments of a byte each, where the rule has one for both; {}; {}", small_ones, pages);
+    case Optimizer::Lion:
+      return "one moment in fp32";
+    case Optimizer::PagedLion:
+      return fmt::format("one moment in fp32; {}", pages);
+    case Optimizer::Lion8Bit:
+      return fmt::format("one moment of a byte; {}", small_ones);
+    case Optimizer::PagedLion8Bit:
+      return fmt::format("one moment of a byte; {}; {}", small_ones, pages);
+    case Optimizer::Sgd:
+      return "no state at all";
+    case Optimizer::SgdMomentum:
+      return "one moment, of the parameters that are updated";
+    case Optimizer::Muon:
+      return "one moment of matrices, two of embeddings, head and vectors";
+    case Optimizer::Adafactor:
+      return "sums over rows and columns of matrices, which the rule leaves out";
+    case Optimizer::ApolloAdamW:
+    case Optimizer::GaloreAdamW:
+    case Optimizer::GaloreAdamWLayerwise:
+      return "moments of layers' linears are of projections to few dimensions";
+  }
+  return {};
+}
+
 }  // namespace
+
+DType Reasons::trained_dtype() const {
+  return s_.train.adapter ? s_.train.adapter->dtype.value_or(base_dtype(s_)) : s_.train.master_dtype;
+}
+
+std::string Reasons::trained_share() const {
+  return fmt::format("{:.2f} M of {:.2f} B parameters", static_cast<double>(p_.trained) / 1e6,
+                     static_cast<double>(p_.parameters) / 1e9);
+}
+
+std::string Reasons::of_experts() const {
+  const Layout& layout = s_.layout;
+  if (!s_.model.experts || experts_sharing(layout) == sharing(layout)) return {};
+  if (layout.expert == 1)
+    return fmt::format("what is experts' over the {} that hold the same ones", experts_sharing(layout));
+  const std::string divided =
+      fmt::format("what is experts' is divided by expert parallelism, over {} ranks", layout.expert);
+  return experts_sharing(layout) == 1
+             ? divided + ", and no further: no two ranks hold the same ones"
+             : fmt::format("{}, and shared out over the {} that hold the same ones", divided, experts_sharing(layout));
+}
 
 bool Reasons::eager() const { return runtime_kind(s_.runtime.name).eager(); }
 
 std::string Reasons::parameters() const {
   std::vector<std::string> parts;
-  if (eager() && s_.train.master_dtype != s_.train.precision)
-    parts.push_back(fmt::format("kept in {}, which is what is updated too; {} only where they are computed with",
-                                name(s_.train.master_dtype), name(s_.train.precision)));
-  if (shards_parameters() && s_.layout.shards() > 1)
-    parts.push_back(fmt::format("sharded over {} ranks, and at the peak some layers are gathered", s_.layout.shards()));
+  if (s_.train.quantization)
+    parts.push_back(base_text(s_));
+  else if (eager() && s_.train.master_dtype != s_.train.precision)
+    parts.push_back(fmt::format("kept in {}, {}; {} only where they are computed with", name(s_.train.master_dtype),
+                                s_.train.adapter ? "frozen" : "which is what is updated too",
+                                name(s_.train.precision)));
+  if (s_.train.adapter)
+    parts.push_back(fmt::format("adapters beside them, in {}, are what is updated", name(trained_dtype())));
+  if (shards_parameters() && sharing(s_.layout) > 1)
+    parts.push_back(fmt::format("sharded over {} ranks, and at the peak some layers are gathered", sharing(s_.layout)));
   if (s_.layout.pipeline > 1)
     parts.emplace_back("embedding and head are on the first and the last stage, not divided over all");
   if (s_.layout.tensor > 1) parts.emplace_back("norms are whole on every rank, and the vocabulary is padded");
@@ -47,17 +131,23 @@ std::string Reasons::parameters() const {
 }
 
 std::string Reasons::gradients() const {
-  if (b_.gradients == Bytes{})
-    return fmt::format("there are none when tensors are most (in {}): they are given up after each step",
-                       name(phase()));
   std::vector<std::string> parts;
+  if (s_.train.adapter) parts.push_back(fmt::format("of adapters alone, {}: what is frozen has none", trained_share()));
+  if (b_.gradients == Bytes{}) {
+    parts.push_back(
+        fmt::format("there are none when tensors are most (in {}): they are given up after each step", name(phase())));
+    return joined(parts, {});
+  }
   if (!eager() && size_of(s_.train.gradient_dtype) != size_of(s_.train.precision))
     parts.push_back(fmt::format("Megatron-LM sums gradients in {}: {} B a parameter", name(s_.train.gradient_dtype),
                                 size_of(s_.train.gradient_dtype).count()));
-  if (eager() && s_.train.master_dtype != s_.train.precision)
-    parts.push_back(fmt::format("of the type of the parameters that are kept, {}", name(s_.train.master_dtype)));
-  if ((s_.layout.sharding == Sharding::Zero2 || shards_parameters()) && s_.layout.shards() > 1)
-    parts.push_back(fmt::format("shared out over {} ranks once they are reduced", s_.layout.shards()));
+  if (eager() && trained_dtype() != s_.train.precision)
+    parts.push_back(fmt::format("of the type of the parameters that are {}, {}", s_.train.adapter ? "trained" : "kept",
+                                name(trained_dtype())));
+  if ((s_.layout.sharding == Sharding::Zero2 || shards_parameters()) && sharing(s_.layout) > 1) {
+    parts.push_back(fmt::format("shared out over {} ranks once they are reduced", sharing(s_.layout)));
+    if (std::string experts = of_experts(); !experts.empty()) parts.push_back(std::move(experts));
+  }
   if (!eager() && s_.layout.pipeline > 1) parts.emplace_back("embedding and head as of parameters");
   if (eager() && phase() == Phase::Backward)
     parts.emplace_back("when tensors are most, not all layers have theirs yet");
@@ -66,29 +156,43 @@ std::string Reasons::gradients() const {
 
 std::string Reasons::optimizer() const {
   std::vector<std::string> parts;
+  if (s_.train.adapter) parts.push_back(fmt::format("of adapters alone, {}", trained_share()));
   if (on_hosts(s_.runtime).optimizer) parts.emplace_back("on the host");
+  if (std::string kept = state_text(s_.train.optimizer); !kept.empty()) parts.push_back(std::move(kept));
   const bool copies = in_tensors(Category::OptimizerMaster) > Bytes{};
   if (copies)
     parts.push_back(fmt::format("an fp32 copy of the parameters, which the rule leaves out: {}",
                                 gb(in_tensors(Category::OptimizerMaster))));
-  if (eager() && s_.train.optimizer == Optimizer::AdamW && s_.train.master_dtype != DType::FP32)
+  if (eager() && s_.train.optimizer == Optimizer::AdamW && trained_dtype() != DType::FP32)
     parts.push_back(
         fmt::format("PyTorch's Adam keeps moments in the parameters' own type, {}: they are not always in fp32",
-                    name(s_.train.master_dtype)));
-  if (s_.layout.sharding != Sharding::None && s_.layout.replicas() > 1)
-    parts.push_back(fmt::format("shared out over {} ranks: data parallelism divides it",
-                                shards_parameters() ? s_.layout.shards() : s_.layout.replicas()));
+                    name(trained_dtype())));
+  const OptimizerHabits& habits = s_.runtime.optimizer;
+  if (!eager() && habits.precision_aware && (habits.mean != DType::FP32 || habits.squares != DType::FP32))
+    parts.push_back(fmt::format("moments in {} and {} (precision-aware)", name(habits.mean), name(habits.squares)));
+  if (s_.layout.sharding != Sharding::None && sharing(s_.layout) > 1) {
+    const std::string experts = of_experts();
+    parts.push_back(fmt::format("{} over {} ranks: data parallelism divides it",
+                                experts.empty() ? "shared out" : "all but what is experts' is shared out",
+                                sharing(s_.layout)));
+    if (!experts.empty()) parts.push_back(experts);
+  }
   return joined(parts, "both moments in fp32, as the rule says");
 }
 
 std::string Reasons::division() const {
-  return s_.layout.sharding != Sharding::None && s_.layout.replicas() > 1
-             ? "ZeRO divides by data-parallel ranks as well, where the guide says that data parallelism does not help"
-             : "as above, one by one";
+  if (s_.layout.sharding == Sharding::None || sharing(s_.layout) == 1) return "as above, one by one";
+  constexpr std::string_view zero =
+      "ZeRO divides by data-parallel ranks as well, where the guide says that data parallelism does not help";
+  if (!s_.model.experts || s_.layout.expert == 1) return std::string(zero);
+  return fmt::format("experts are divided over {} ranks, which the rule does not know; {}", s_.layout.expert, zero);
 }
 
 std::string Reasons::zero() const {
-  return "pieces are padded to equal shares; what is replicated, gathered or not reduced yet is whole";
+  constexpr std::string_view rest =
+      "pieces are padded to equal shares; what is replicated, gathered or not reduced yet is whole";
+  const std::string experts = of_experts();
+  return experts.empty() ? std::string(rest) : fmt::format("{}; {}", experts, rest);
 }
 
 std::string Reasons::hidden_states() const {

@@ -33,6 +33,11 @@ class Reasons {
   [[nodiscard]] Bytes in_tensors(Category category) const { return peak_of_passes(memory()).composition[category]; }
   [[nodiscard]] Phase phase() const { return peak_of_passes(memory()).at.mark.phase; }
   [[nodiscard]] bool eager() const;
+  /// Of what is trained, of a runtime that runs operation by operation.
+  [[nodiscard]] DType trained_dtype() const;
+  [[nodiscard]] std::string trained_share() const;
+  /// Nothing where experts are shared out as all else is.
+  [[nodiscard]] std::string of_experts() const;
   [[nodiscard]] bool shards_parameters() const { return s_.layout.sharding == Sharding::Zero3; }
 
   const Prediction& p_;

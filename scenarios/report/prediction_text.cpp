@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
+#include "parallel/sharing.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
@@ -89,7 +90,8 @@ std::string question(const Prediction& p) {
   if (s.layout.sharding == Sharding::Zero1) layout += ", optimizer sharded (zero1)";
   if (s.layout.sharding == Sharding::Zero2) layout += ", optimizer and gradients sharded (zero2)";
   if (s.layout.sharding == Sharding::Zero3) layout += ", fully sharded (zero3)";
-  if (s.layout.shard_group != 0) layout += fmt::format(" over {}", s.layout.shard_group);
+  if (s.layout.sharding != Sharding::None && (s.layout.shard_group != 0 || s.layout.context > 1))
+    layout += fmt::format(" over {}", sharing(s.layout));
   std::string trained;
   if (p.trained < p.parameters)
     trained = fmt::format(", {:.2f} M of them trained", static_cast<double>(p.trained) / 1e6);
