@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/toml_text.hpp"
+#include "scenarios/plan/accepted_changes.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/prediction_text.hpp"
 
@@ -42,8 +45,10 @@ struct Asked {
 
 // What is asked about.
 struct Source {
-  TomlTable document;
+  TomlTable document;  ///< empty of a scenario's file, until it is asked for
   Scenario scenario;
+  std::filesystem::path at;  ///< gives the scenario its name, and is where its problems are
+  ScenarioFolders folders;
   std::vector<std::filesystem::path> files;  ///< that were read
   std::string file;                          ///< that has the scenario; empty where none has
 };
@@ -57,8 +62,8 @@ Source from_options(const Asked& asked) {
   job.micro_batch = asked.launch.micro_batch;
   job.global_batch = asked.launch.global_batch;
   const ScenarioFolders folders{std::filesystem::current_path(), data_root()};
-  Source made{document_of(job), {}, {}, {}};
-  made.scenario = scenario_of(made.document, "tidemark predict", folders);
+  Source made{document_of(job), {}, "tidemark predict", folders, {}, {}};
+  made.scenario = scenario_of(made.document, made.at, folders);
   made.files = files_named(made.document, folders);
   made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
   return made;
@@ -79,10 +84,31 @@ Source source_of(const Asked& asked) {
   if (foreign) {
     Converted converted = convert(asked.launch.asked({asked.scenario}));
     Scenario scenario = scenario_of(converted, data_root());
-    return {std::move(converted.document), std::move(scenario), files_behind(asked.scenario), {}};
+    return {std::move(converted.document),
+            std::move(scenario),
+            converted.file,
+            {converted.file.parent_path(), data_root()},
+            files_behind(asked.scenario),
+            {}};
   }
+  const std::filesystem::path file = asked.scenario;
   return {asked.print_scenario ? parse_toml(read_text(asked.scenario), asked.scenario) : TomlTable{},
-          read_scenario(asked.scenario, data_root()), files_behind(asked.scenario), as_typed(asked.scenario)};
+          read_scenario(file, data_root()),
+          file,
+          {file.parent_path(), data_root()},
+          files_behind(asked.scenario),
+          as_typed(asked.scenario)};
+}
+
+// Where memory runs out. Nothing where a scenario's file cannot be read again.
+std::optional<AcceptedChanges> accepted_changes(Source source, const Prediction& prediction) {
+  if (std::ranges::none_of(prediction.groups, [](const RankGroup& group) { return group.failure.has_value(); }))
+    return {};
+  if (source.document.keys.empty()) {
+    if (!std::filesystem::is_regular_file(source.at)) return {};
+    source.document = parse_toml(read_text(source.at), source.at.string());
+  }
+  return AcceptedChanges(std::move(source.document), source.at, source.folders, prediction.scenario);
 }
 
 int run(const Asked& asked) {
@@ -108,8 +134,10 @@ int run(const Asked& asked) {
   const Trace trace = simulate_time(job, options);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness), options);
   if (!prediction.deadlock) write_files(asked.files, job, trace, prediction, query);
-  answer(asked.verbose ? prediction_text(prediction) : brief_text(prediction, source.file), asked.json,
-         [&] { return prediction_json(prediction); });
+  const std::optional<AcceptedChanges> accepted = accepted_changes(source, prediction);
+  const AcceptedChanges* const those = accepted ? &*accepted : nullptr;
+  answer(asked.verbose ? prediction_text(prediction, those) : brief_text(prediction, source.file, those), asked.json,
+         [&] { return prediction_json(prediction, those); });
   return prediction.fits ? yes : no;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "scenarios/convert/convert.hpp"
@@ -9,6 +10,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/toml_text.hpp"
+#include "scenarios/plan/accepted_changes.hpp"
 #include "scenarios/plan/advise.hpp"
 #include "scenarios/plan/capacity.hpp"
 #include "scenarios/plan/plan.hpp"
@@ -79,6 +81,11 @@ std::optional<Prediction> predict(const Scenario& scenario, const Options& optio
   return answered(scenario.file, [&] {
     tell(options, 0, 1);
     const scenarios::Prediction found = scenarios::predict(parsed(scenario, options), progress_of(options));
+    std::optional<scenarios::AcceptedChanges> accepted;
+    if (!found.completed)
+      accepted.emplace(scenarios::parse_toml(scenario.text, scenario.file.string()), scenario.file,
+                       folders_of(scenario, options), found.scenario);
+    const scenarios::AcceptedChanges* const those = accepted ? &*accepted : nullptr;
     const sim::MemoryRecord& memory = found.highest().memory;
     return Prediction{.fits = found.fits,
                       .capacity_bytes = found.scenario.cluster.device.capacity.count(),
@@ -89,8 +96,8 @@ std::optional<Prediction> predict(const Scenario& scenario, const Options& optio
                       .step_s = seconds(found.step.step),
                       .tokens_per_s_per_device = found.step.tokens_per_s_per_device,
                       .mfu = found.step.mfu,
-                      .text = prediction_text(found),
-                      .json = prediction_json(found)};
+                      .text = prediction_text(found, those),
+                      .json = prediction_json(found, those)};
   });
 }
 

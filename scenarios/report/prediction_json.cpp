@@ -166,7 +166,7 @@ Json host_json(const Prediction& p) {
 
 }  // namespace
 
-std::string prediction_json(const Prediction& p) {
+std::string prediction_json(const Prediction& p, const AcceptedChanges* accepted) {
   Json groups = Json::array();
   for (const RankGroup& group : p.groups) groups.push_back(group_json(group, p));
   const auto of_step = [&](const Json& figure) { return p.deadlock ? Json(nullptr) : figure; };
@@ -193,7 +193,7 @@ std::string prediction_json(const Prediction& p) {
   if (p.fullest_node.bytes > Bytes{}) out["host"] = host_json(p);
   for (const RankGroup& group : p.groups)
     if (group.failure && !out.contains("remedies"))
-      out["remedies"] = remedies_of(group.failure->at.mark.phase, p.scenario);
+      out["remedies"] = remedies_of(group.failure->at.mark.phase, p.scenario, accepted);
   return out.dump(1) + '\n';
 }
 

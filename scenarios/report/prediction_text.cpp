@@ -16,7 +16,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-std::string verdict(const Prediction& p) {
+std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
   if (p.deadlock) return deadlock_text(*p.deadlock);
   const RankGroup& top = p.highest();
   const Bytes capacity = p.scenario.cluster.device.capacity;
@@ -39,8 +39,10 @@ std::string verdict(const Prediction& p) {
         fmt::format("  out of memory on rank {}: {}: {} asked, {} free\n", group.ranks.front().value,
                     where(group.failure->at, group.failed_op), mib(group.failure->requested), mib(group.failure->free));
     const Phase phase = group.failure->at.mark.phase;
-    if (const std::vector<std::string> remedies = remedies_of(phase, p.scenario); !remedies.empty())
-      out += fmt::format("  what helps in that phase ({}), each simulated by `tidemark advise`:\n    {}\n", name(phase),
+    if (const std::vector<std::string> remedies = remedies_of(phase, p.scenario, accepted); !remedies.empty())
+      out += fmt::format("  what helps in that phase ({}), {}:\n    {}\n", name(phase),
+                         accepted != nullptr ? "each simulated by `tidemark advise`"
+                                             : "where the scenario takes it; `tidemark advise` simulates that",
                          fmt::join(remedies, "\n    "));
     break;
   }
@@ -273,19 +275,19 @@ std::string next_command(const Prediction& p, const std::string& file) {
 
 }  // namespace
 
-std::string verdict_text(const Prediction& p) { return verdict(p); }
+std::string verdict_text(const Prediction& p, const AcceptedChanges* accepted) { return verdict(p, accepted); }
 std::string question_text(const Prediction& p) { return question(p); }
 
-std::string prediction_text(const Prediction& p) {
-  std::string out = verdict(p) + question(p) + peak(p) + host(p) + stages(p, StageDetail::Moments) + phases(p) +
-                    step(p) + assumed(p.assumptions);
+std::string prediction_text(const Prediction& p, const AcceptedChanges* accepted) {
+  std::string out = verdict(p, accepted) + question(p) + peak(p) + host(p) + stages(p, StageDetail::Moments) +
+                    phases(p) + step(p) + assumed(p.assumptions);
   out += "not modelled\n";
   for (const std::string& line : p.not_modelled) out += "  " + line + '\n';
   return out;
 }
 
-std::string brief_text(const Prediction& p, const std::string& file) {
-  std::string out = verdict(p) + question(p);
+std::string brief_text(const Prediction& p, const std::string& file, const AcceptedChanges* accepted) {
+  std::string out = verdict(p, accepted) + question(p);
   if (!p.deadlock) {
     const RankGroup& top = p.highest();
     const MemoryRecord& m = top.memory;

@@ -78,7 +78,50 @@ bool helps(Remedy remedy, const Scenario& s) {
   return false;
 }
 
-std::string_view text(Remedy remedy) {
+// Whether `advise` has such a change, and it gives a scenario.
+bool is_accepted(Remedy remedy, const AcceptedChanges& changes) {
+  switch (remedy) {
+    case Remedy::SmallerMicroBatch:
+      return changes.any("train.micro_batch");
+    case Remedy::ShorterSequence:
+      return changes.any("train.sequence_length");
+    case Remedy::Checkpointing:
+      return changes.any("recompute") || changes.any("train.recompute");
+    case Remedy::FlashAttention:
+      return changes.any("train.attention");
+    case Remedy::OffloadActivations:
+      return changes.any("offload", "activations");
+    case Remedy::FusedLoss:
+      return changes.any("runtime.switches.use_liger_kernel");
+    case Remedy::SmallOptimizer:
+      return changes.any("train.optimizer");
+    case Remedy::Adapters:
+      return changes.any("trained");
+    case Remedy::QuantizedBase:
+      return changes.any("quantization");
+    case Remedy::OffloadOptimizer:
+      return changes.any("offload", "optimizer") || changes.any("offload", "parameters");
+    case Remedy::ShardOptimizer:
+      return changes.any("layout.sharding");
+    case Remedy::ShardParameters:
+      return changes.any("layout.sharding", "zero3");
+    case Remedy::CutModel:
+      return changes.any("layout.tensor") || changes.any("layout.pipeline");
+    case Remedy::Sleep:
+      return changes.any("rollout.sleep");
+    case Remedy::ShorterResponses:
+      return changes.any("rollout.response_length");
+    case Remedy::FewerSamples:
+      return changes.any("rollout.samples") || changes.any("rollout.batch");
+    case Remedy::SmallerPool:
+      return changes.any("rollout.memory_fraction");
+    case Remedy::ExpandableSegments:
+      return changes.any("runtime.allocator");
+  }
+  return false;
+}
+
+std::string_view text(Remedy remedy, const Scenario& s) {
   switch (remedy) {
     case Remedy::SmallerMicroBatch:
       return "a smaller micro_batch, with more of them for the same global_batch";
@@ -99,7 +142,8 @@ std::string_view text(Remedy remedy) {
     case Remedy::QuantizedBase:
       return "[quantization] format = \"nf4\", for what adapters stand beside";
     case Remedy::OffloadOptimizer:
-      return "[offload] optimizer = \"cpu\", or parameters where the framework moves both";
+      return runtime_kind(s.runtime.name).shards_units() ? "[offload] parameters = \"cpu\", and the optimizer with them"
+                                                         : "[offload] optimizer = \"cpu\"";
     case Remedy::ShardOptimizer:
       return "sharding of the optimizer's state over data-parallel ranks";
     case Remedy::ShardParameters:
@@ -146,10 +190,11 @@ std::vector<Remedy> listed(Phase phase) {
 
 }  // namespace
 
-std::vector<std::string> remedies_of(Phase phase, const Scenario& scenario) {
+std::vector<std::string> remedies_of(Phase phase, const Scenario& scenario, const AcceptedChanges* accepted) {
   std::vector<std::string> found;
   for (const Remedy remedy : listed(phase))
-    if (helps(remedy, scenario)) found.emplace_back(text(remedy));
+    if (helps(remedy, scenario) && (accepted == nullptr || is_accepted(remedy, *accepted)))
+      found.emplace_back(text(remedy, scenario));
   return found;
 }
 

@@ -1,11 +1,16 @@
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "parallel/generation/engine.hpp"
 #include "scenarios/io/scenario_json.hpp"
+#include "scenarios/io/toml_value.hpp"
+#include "scenarios/plan/accepted_changes.hpp"
 #include "scenarios/plan/advise.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "scenarios/report/remedies.hpp"
@@ -231,6 +236,31 @@ TEST(Remedies, AreThoseThatTheScenarioDoesNotHaveYet) {
   EXPECT_TRUE(has(remedies_of(Phase::OptimizerStep, s), "[offload] optimizer"));
   EXPECT_FALSE(has(remedies_of(Phase::OptimizerStep, s), "sharding of the optimizer"));
   EXPECT_FALSE(has(remedies_of(Phase::Forward, s), "sleep"));
+}
+
+// What one runtime has on hosts, another refuses: hints are of changes that give a scenario.
+TEST(Remedies, AreThoseThatTheScenarioTakes) {
+  struct Case {
+    std::string_view runtime, adapter;
+    bool offload, small_optimizer;
+  };
+  for (const Case& c : {Case{"fsdp", "", true, true}, Case{"fsdp", "[adapter]\nrank = 8\n", false, true},
+                        Case{"fsdp2", "", true, false}, Case{"pytorch", "", false, true}}) {
+    const std::string text = fmt::format(
+        "model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n{}[model_override]\n"
+        "num_hidden_layers = 2\n[train]\nsequence_length = 512\nmicro_batch = 2\nglobal_batch = 4\n"
+        "master_dtype = \"bf16\"\n[runtime]\nname = \"{}\"\n",
+        c.adapter, c.runtime);
+    const Scenario s = scenario_of_text(text);
+    const AcceptedChanges accepted(parse_toml(text, "job.toml"), "job.toml", folders, s);
+    const std::vector<std::string> found = remedies_of(Phase::OptimizerStep, s, &accepted);
+    const auto has = [&](std::string_view part) {
+      return std::ranges::any_of(found, [&](const std::string& r) { return r.find(part) != std::string::npos; });
+    };
+    EXPECT_EQ(has("[offload]"), c.offload) << text;
+    EXPECT_EQ(has("adamw_8bit"), c.small_optimizer) << text;
+    EXPECT_EQ(has("[adapter]"), c.adapter.empty()) << text;
+  }
 }
 
 }  // namespace
