@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -100,6 +101,15 @@ TEST(CrowdedJobs, JsonSaysBothEndsWhereTheyDiffer) {
 TEST(CrowdedJobs, TextSaysHowExpertsAreSharedOut) {
   EXPECT_NE(prediction_text(predict(job(""))).find(", expert 4"), std::string::npos);
   EXPECT_NE(prediction_text(predict(job("", "expert = 1"))).find(", expert 1"), std::string::npos);
+}
+
+// One rank with all experts gets no more than all choices.
+TEST(CrowdedJobs, TextSaysLoadsOfOneRankAsTheyAreSimulated) {
+  const auto says = [](const std::string& layout, std::string_view what) {
+    return prediction_text(predict(job("imbalance = 1.5", layout))).find(what) != std::string::npos;
+  };
+  EXPECT_TRUE(says("expert = 4", "the first rank of experts gets 1.5 times its equal share"));
+  EXPECT_TRUE(says("expert = 1", "all experts are chosen equally often"));
 }
 
 // ---- sampled routings
