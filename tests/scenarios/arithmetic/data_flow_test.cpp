@@ -292,6 +292,15 @@ TEST(DataFlowOfJobs, IsExplainedOfFurtherTokens) {
       }
 }
 
+// The vocabulary's rows leave some ranks a row less than others: what they get of a reduction ends in padding.
+TEST(DataFlowOfJobs, IsExplainedOfShardsOfUnlikeLength) {
+  EXPECT_EQ(unexplained("model = \"models/llama-3.1-405b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 512\n"
+                        "[model_override]\nnum_hidden_layers = 2\n[train]\nsequence_length = 64\nmicro_batch = 1\n"
+                        "precision = \"bf16\"\nrecompute = \"full\"\n[runtime]\nname = \"torchtitan\"\n"
+                        "versions = { torch = \"2.15\", torchtitan = \"0.2.2\" }\n"),
+            "");
+}
+
 TEST(DataFlowOfJobs, IsExplainedUnderChoicesOfDeepSpeed) {
   struct Choice {
     const char *sharding, *switches;
