@@ -100,6 +100,11 @@ ReplicaPlace shards_of(const Layout& layout, const Coordinates& rank, ParameterG
   return {place % shards, shards};
 }
 
+std::size_t BufferLayout::bucket_of(std::int64_t element) const {
+  const auto after = std::ranges::upper_bound(buckets, element, {}, &Bucket::begin);
+  return static_cast<std::size_t>(after - buckets.begin()) - 1;
+}
+
 std::vector<BufferLayout::Place> BufferLayout::places_in(std::int32_t shard, std::int32_t shards) const {
   std::vector<Place> found;
   for (const Bucket& bucket : buckets) {

@@ -98,6 +98,8 @@ struct BufferLayout {
   std::vector<Bucket> buckets;
   std::int64_t elements = 0;  ///< padding included
 
+  /// The bucket that an element of the buffer is in, counted from 0.
+  [[nodiscard]] std::size_t bucket_of(std::int64_t element) const;
   /// What falls into part `shard` of every bucket, each cut into `shards` equal ones without regard to the parameters'
   /// borders; in buffer order.
   [[nodiscard]] std::vector<Place> places_in(std::int32_t shard, std::int32_t shards) const;

@@ -124,7 +124,7 @@ Runtime runtime_of(const Scenario& scenario) {
                         .bias_dropout_fusion = r.bias_dropout_fusion && !with_biases,
                         .bias_activation_fusion = fused_activation(scenario),
                         .capped_scores = scenario.model.attention_softcap > 0,
-                        .overlap_gradients = r.overlap_gradients,
+                        .overlap = r.overlap,
                         .distribute_saved = r.distribute_saved,
                         .deterministic = r.deterministic,
                         .deferred_head_gradients = r.deferred_head_gradients,

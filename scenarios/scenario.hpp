@@ -33,7 +33,7 @@ struct RuntimeChoice {
   bool masked_softmax_fusion = true;
   bool softmax_in_fp32 = false;
   bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)
-  bool overlap_gradients = false;  ///< overlap-grad-reduce
+  DataOverlap overlap{};           ///< overlap-grad-reduce and the like
   bool distribute_saved = false;   ///< distribute-saved-activations
   bool deterministic = false;      ///< deterministic-mode
   /// defer-embedding-wgrad-compute: of how many micro-batches, as wgrad-deferral-limit says, or of all.

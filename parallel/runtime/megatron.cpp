@@ -59,7 +59,10 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.parameter_alignment = 64;
   runtime.bucket_alignment = 128;
   // core/distributed/distributed_data_parallel.py: the buckets of overlap-grad-reduce.
-  if (settings.overlap_gradients) {
+  runtime.overlap = settings.overlap;
+  if (settings.overlap.gradients && settings.overlap.bucket_elements > 0) {
+    runtime.bucket_elements = settings.overlap.bucket_elements;
+  } else if (settings.overlap.gradients) {
     runtime.bucket_elements = 40'000'000;
     runtime.bucket_elements_per_rank = 1'000'000;
   }

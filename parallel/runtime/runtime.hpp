@@ -314,6 +314,17 @@ struct EagerHabits {
   double neftune = 0;
 };
 
+/// What of data-parallel communication goes beside the passes, bucket by bucket: core/distributed/ of Megatron-LM.
+struct DataOverlap {
+  bool gradients = false;   ///< reduced when the last backward pass has made them
+  bool parameters = false;  ///< gathered when the next step's first forward pass wants them
+  /// All stages begin at once: without interleaving those after the first when their passes are over
+  /// (align_grad_reduce); with it each whole chunk, as early as the first stage can (align_param_gather).
+  bool gradients_aligned = true, parameters_aligned = true;
+  std::int64_t bucket_elements = 0;  ///< of which a bucket is full; 0: as many as the framework takes
+  bool operator==(const DataOverlap&) const = default;
+};
+
 /// Over tensor-parallel ranks, what Muon makes orthogonal: a gathered matrix, on every rank; or each rank's part.
 enum class MuonAcrossRanks : std::uint8_t { Duplicated, Blockwise };
 
@@ -397,6 +408,7 @@ struct Runtime {
   bool persistent_head_gather = false;  ///< the LM head gathers its input into a buffer that is never given back
   /// Of so many micro-batches of a step the head's weight gradients come after its passes.
   std::int64_t deferred_head_gradients = 0;
+  DataOverlap overlap;
   /// Interleaved stages hand over beside their passes while the pipeline fills and empties, too.
   bool overlaps_flush = false;
   bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
@@ -435,10 +447,10 @@ struct RuntimeSettings {
   bool gradient_accumulation_fusion = true;
   bool bias_dropout_fusion = true;
   bool bias_activation_fusion = true;
-  bool capped_scores = false;      ///< scores are soft-capped, which the library's attention cannot
-  bool overlap_gradients = false;  ///< reduce gradients bucket by bucket during backward
-  bool distribute_saved = false;   ///< what recomputed layers begin with is cut over tensor-parallel ranks
-  bool deterministic = false;      ///< only deterministic kernels
+  bool capped_scores = false;  ///< scores are soft-capped, which the library's attention cannot
+  DataOverlap overlap{};
+  bool distribute_saved = false;  ///< what recomputed layers begin with is cut over tensor-parallel ranks
+  bool deterministic = false;     ///< only deterministic kernels
   std::int64_t deferred_head_gradients = 0;
   bool overlaps_flush = false;  ///< hand-overs of warm-up and cool-down run beside the passes
   EagerSettings eager{};

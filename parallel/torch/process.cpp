@@ -150,12 +150,19 @@ void Process::unchecked_collective(CommSlot comm, const CollectiveOp& call, Oper
   collective(comm, call, in, out, size);
 }
 
-EventId Process::collective_aside(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size) {
+EventId Process::collective_aside(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size,
+                                  StreamId stream) {
   if (!shared(comm)) return {};
   ensure_created(comm);
-  wait(communication_stream, record(compute_stream));
-  collective(comm, call, in, out, size, communication_stream);
-  return record(communication_stream);
+  wait(stream, record(compute_stream));
+  collective(comm, call, in, out, size, stream);
+  return record(stream);
+}
+
+EventId Process::unchecked_collective_aside(CommSlot comm, const CollectiveOp& call, Operand in, Operand out,
+                                            Bytes size, StreamId stream) {
+  if (comm.valid()) ensure_created(comm);
+  return collective_aside(comm, call, in, out, size, stream);
 }
 
 void Process::exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream) {

@@ -35,6 +35,7 @@ class Process {
   void mark(Phase phase, LabelId label) {
     barrier_ = here();
     ++marks_;
+    phase_ = phase, label_ = label;
     program.mark(phase, step_, micro_batch_, label);
   }
 
@@ -100,7 +101,10 @@ class Process {
   /// The same where the framework does not look at the group's size first: a group of one still gets its communicator.
   void unchecked_collective(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size);
   /// The same beside what the compute stream does next; `join` makes that stream wait for it.
-  [[nodiscard]] EventId collective_aside(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size);
+  [[nodiscard]] EventId collective_aside(CommSlot comm, const CollectiveOp& call, Operand in, Operand out, Bytes size,
+                                         StreamId stream = communication_stream);
+  [[nodiscard]] EventId unchecked_collective_aside(CommSlot comm, const CollectiveOp& call, Operand in, Operand out,
+                                                   Bytes size, StreamId stream);
   void exchange(CommSlot comm, std::span<const Transfer> transfers, StreamId stream = compute_stream);
   /// The same on a stream of its own, after what the compute stream has been given; what is sent may be freed at once,
   /// but is not handed out again before it is gone.
@@ -129,6 +133,7 @@ class Process {
   ProgramBuilder program;
 
  private:
+  friend class Meanwhile;
   struct Lifetime {
     std::uint32_t made = 0;  ///< place of its alloc in the program
     std::uint32_t used = 0;  ///< place of the last op that uses it
@@ -153,9 +158,28 @@ class Process {
   std::int32_t micro_batch_ = -1;
   std::int32_t events_ = 0;
   std::size_t marks_ = 0;  // written so far
+  Phase phase_{};          // of the last one
+  LabelId label_;
   Bytes blas_workspace_size_;
   bool has_blas_handle_[2] = {};
   BufferId blas_workspace_[2], blas_lt_workspace_[2];
+};
+
+/// What happens meanwhile belongs to that phase and label; then it goes on as it was marked before.
+class Meanwhile {
+ public:
+  Meanwhile(Process& process, Phase phase, std::string_view label)
+      : process_(process), phase_(process.phase_), label_(process.label_) {
+    process.mark(phase, label);
+  }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+  ~Meanwhile() { process_.mark(phase_, label_); }
+
+ private:
+  Process& process_;
+  Phase phase_;
+  LabelId label_;
 };
 
 }  // namespace tidemark::parallel::torch

@@ -137,6 +137,12 @@ EventId Session::collective_aside(CommSlot comm, CollectiveKind kind, const Tens
                                   operand(out, out.buffer()), std::max(in.bytes(), out.bytes()));
 }
 
+EventId Session::unchecked_collective_aside(StreamId stream, CommSlot comm, CollectiveKind kind, const Tensor& in,
+                                            const Tensor& out, Reduction reduction) {
+  return process.unchecked_collective_aside(comm, {kind, in.dtype, reduction}, operand(in, in.buffer()),
+                                            operand(out, out.buffer()), std::max(in.bytes(), out.bytes()), stream);
+}
+
 // Parameters and buffers by their own names, which are nobody else's; others with their buffer in the program.
 std::string Session::name_of(BufferId buffer) const {
   const Alloc& alloc = process.allocation(buffer);
@@ -203,6 +209,7 @@ Ref<Node> Session::bare_node() {
 }
 
 Ref<Node> Session::node(Operands inputs) {
+  if (before_operation) before_operation(inputs);
   if (recorder != nullptr) recorder->begin_function();
   if (!grad_enabled) return nullptr;
   bool needed = false;

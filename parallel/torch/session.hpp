@@ -127,6 +127,9 @@ class Session {
   /// The same beside what the compute stream does next; Process::join makes that stream wait for it.
   [[nodiscard]] EventId collective_aside(CommSlot comm, CollectiveKind kind, const Tensor& in, const Tensor& out,
                                          Reduction reduction = Reduction::Sum);
+  /// … on that stream, where the framework does not look at the group's size.
+  [[nodiscard]] EventId unchecked_collective_aside(StreamId stream, CommSlot comm, CollectiveKind kind,
+                                                   const Tensor& in, const Tensor& out, Reduction reduction);
   /// Tensor.record_stream: its memory is not handed out again before that stream has done what it was given. Nothing
   /// where the memory is that stream's own.
   void record_stream(const Tensor& tensor, StreamId stream) {
@@ -271,6 +274,8 @@ class Session {
   /// backward none is set.
   std::uint32_t unasked = 0;
   [[nodiscard]] bool asks_for(std::size_t input) const { return (unasked >> input & 1U) == 0; }
+  /// Is told the inputs of each operation before it runs, where somebody wants to know: modules' forward pre-hooks.
+  std::function<void(Operands)> before_operation{};
   Recorder* recorder = nullptr;  ///< is told what happens, where there is one
   Tracer* tracer = nullptr;      ///< what happens is written there, where there is one, and not in the program
 

@@ -163,14 +163,9 @@ class Reader {
     for (const auto& [flag, given] : {std::pair{"recompute-method", method}, {"recompute-num-layers", layers}})
       if (granularity == "selective" && given) refuse(flag, "it is for --recompute-granularity full", "leave it out");
     const bool sharded = on("use-distributed-optimizer") || flags_.text("optimizer") == "dist_muon";
-    if (on("overlap-param-gather")) {
-      if (!sharded || !on("overlap-grad-reduce"))
-        refuse("overlap-param-gather", "it takes a distributed optimizer and --overlap-grad-reduce",
-               "leave it out, or add --use-distributed-optimizer --overlap-grad-reduce");
-      flags_.tell(RemarkKind::NoMatter, "overlap-param-gather",
-                  "changes no memory; the step is told with parameters gathered after it, not beside the next forward "
-                  "pass");
-    }
+    if (on("overlap-param-gather") && (!sharded || !on("overlap-grad-reduce")))
+      refuse("overlap-param-gather", "it takes a distributed optimizer and --overlap-grad-reduce",
+             "leave it out, or add --use-distributed-optimizer --overlap-grad-reduce");
     if (!problems.empty()) throw InputError(std::move(problems));
   }
 

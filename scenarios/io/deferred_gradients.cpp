@@ -39,7 +39,7 @@ void check_deferral(TomlReader& switches, const Scenario& asked, const ScenarioT
     return wrong(deferral_switch, "what comes later is added into the gradient buffer by the product itself",
                  "leave no-gradient-accumulation-fusion out");
   // core/pipeline_parallel/schedules.py: grad_sync_func comes before finish_embedding_wgrad_compute.
-  if (asked.runtime.overlap_gradients)
+  if (asked.runtime.overlap.gradients)
     return wrong(deferral_switch, "Megatron-LM would reduce the head's gradients before they are complete",
                  "leave overlap-grad-reduce out");
   // core/tensor_parallel/layers.py: inputs come in the order of forward passes, gradients in that of backward ones.

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/data_overlap.hpp"
 #include "scenarios/io/deferred_gradients.hpp"
 #include "scenarios/io/module_offload.hpp"
 #include "scenarios/io/moe_reader.hpp"
@@ -433,7 +434,6 @@ constexpr std::array own_flags{
     Own{"no-masked-softmax-fusion", &RuntimeChoice::masked_softmax_fusion, false},
     Own{"attention-softmax-in-fp32", &RuntimeChoice::softmax_in_fp32, true},
     Own{"apply-query-key-layer-scaling", &RuntimeChoice::query_key_scaling, true},
-    Own{"overlap-grad-reduce", &RuntimeChoice::overlap_gradients, true},
     Own{flush_switch, &RuntimeChoice::overlaps_flush, true},
     Own{distribution_switch, &RuntimeChoice::distribute_saved, true},
     Own{"deterministic-mode", &RuntimeChoice::deterministic, true},
@@ -442,6 +442,7 @@ constexpr std::array own_flags{
 bool is_own(std::string_view flag) {
   return flag == chunk_group_switch || std::ranges::find(expert_switches, flag) != expert_switches.end() ||
          std::ranges::find(deferral_switches, flag) != deferral_switches.end() ||
+         std::ranges::find(overlap_switches, flag) != overlap_switches.end() ||
          std::ranges::find(optimizer_switches, flag) != optimizer_switches.end() ||
          std::ranges::find(module_offload_switches, flag) != module_offload_switches.end() ||
          std::ranges::find(muon_switches, flag) != muon_switches.end() ||
@@ -453,6 +454,7 @@ std::vector<std::string> all_flags() {
   for (const Own& own : own_flags) flags.emplace_back(own.flag);
   for (const std::string_view flag : expert_switches) flags.emplace_back(flag);
   for (const std::string_view flag : deferral_switches) flags.emplace_back(flag);
+  for (const std::string_view flag : overlap_switches) flags.emplace_back(flag);
   for (const std::string_view flag : optimizer_switches) flags.emplace_back(flag);
   for (const std::string_view flag : module_offload_switches) flags.emplace_back(flag);
   for (const std::string_view flag : muon_switches) flags.emplace_back(flag);
@@ -468,6 +470,7 @@ void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   for (const Own& own : own_flags)
     runtime.*own.meaning = switches.boolean(own.flag).value_or(false) ? own.set : !own.set;
   runtime.deferred_head_gradients = read_deferral(switches);
+  runtime.overlap = read_overlap(switches);
   runtime.experts = read_expert_habits(switches);
   runtime.optimizer = read_optimizer_habits(switches);
   runtime.optimizer.muon = read_muon(switches);
@@ -494,6 +497,8 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
       check_centered(switches, given, asked, tables);
     } else if (given.name == deferral_switches.front()) {
       check_deferral(switches, asked, tables);
+    } else if (given.name == overlap_switches[1]) {
+      check_overlap(switches, asked, tables);
     } else if (is_own(given.name)) {
       continue;  // read on its own: nothing else says it
     } else if (given.name == "tokenizer-type") {

@@ -338,7 +338,7 @@ class Checks {
                              "megatron = \"0.14\" in [runtime.versions]");
     // A head beside the copy of the embedding that it is tied to gets no gradient, and its bucket is never complete
     // (core/distributed/param_and_grad_buffer.py finish_grad_sync).
-    if (model_.tied_embeddings && layout_.pipeline > 1 && scenario_.runtime.overlap_gradients)
+    if (model_.tied_embeddings && layout_.pipeline > 1 && scenario_.runtime.overlap.gradients)
       tables_.runtime.problem("switches",
                               "overlap-grad-reduce: a last stage that predicts further tokens with a tied embedding "
                               "has a head whose gradient Megatron waits for, and nobody makes",
@@ -438,7 +438,7 @@ class Checks {
     else if (scenario_.runtime.versions.transformer_engine < Version{2, 3})
       tables_.layout.problem("schedule", "schedule = \"zb-h1\": weight gradients wait from Transformer Engine 2.3 on",
                              "set a later release, or \"1f1b\"");
-    else if (scenario_.runtime.overlap_gradients)
+    else if (scenario_.runtime.overlap.gradients)
       tables_.layout.problem("schedule",
                              "schedule = \"zb-h1\" does not go with overlap-grad-reduce: gradients are complete later",
                              "leave the switch out, or set \"1f1b\"");

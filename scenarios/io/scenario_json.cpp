@@ -322,7 +322,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
                {"no-masked-softmax-fusion", !runtime.masked_softmax_fusion},
                {"attention-softmax-in-fp32", runtime.softmax_in_fp32},
                {"apply-query-key-layer-scaling", runtime.query_key_scaling},
-               {"overlap-grad-reduce", runtime.overlap_gradients},
+               {"overlap-grad-reduce", runtime.overlap.gradients},
                {"distribute-saved-activations", runtime.distribute_saved},
                {"deterministic-mode", runtime.deterministic},
                {"moe-permute-fusion", experts.fused_permutation},
@@ -359,6 +359,10 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["overlap-cpu-optimizer-d2h-h2d"] = runtime.optimizer.overlaps_copies;
     json["no-pin-cpu-grads"] = !runtime.optimizer.pins_gradients;
   }
+  if (runtime.overlap.parameters) json["overlap-param-gather"] = true;
+  if (!runtime.overlap.gradients_aligned) json["no-align-grad-reduce"] = true;
+  if (!runtime.overlap.parameters_aligned) json["no-align-param-gather"] = true;
+  if (runtime.overlap.bucket_elements > 0) json["ddp-bucket-size"] = runtime.overlap.bucket_elements;
   if (runtime.overlaps_flush) json["overlap-p2p-communication-warmup-flush"] = true;
   if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
   if (experts.router_type) json["moe-router-dtype"] = name(*experts.router_type);

@@ -19,8 +19,7 @@ std::span<const Unmodelled> unmodelled_flags() {
       {"reuse-grad-buf-for-mxfp8-param-ag", "FP8 is", {"false"}},
       {"keep-fp8-transpose-cache", "FP8 is", {"false"}},
       {"fp4-format", "FP4 is", {}},
-      {"ddp-bucket-size", "buckets of another size are", {}},
-      {"ddp-num-buckets", "buckets of another size are", {}},
+      {"ddp-num-buckets", "buckets of a number of their own are (ddp-bucket-size says how large they are)", {}},
       {"ddp-pad-buckets-for-high-nccl-busbw", "wider padding of buckets is", {"false"}},
       {"tp-comm-overlap", "TransformerEngine's user buffers are", {"false"}},
       {"nccl-ub", "registering buffers with NCCL is", {"false"}},
@@ -113,8 +112,7 @@ std::span<const Unmodelled> unmodelled_flags() {
   return flags;
 }
 
-// Gathering parameters during forward is only a matter of time: they are gathered into the buffer that holds them
-// anyway. HybridDeviceOptimizer takes neither of its two into account.
+// HybridDeviceOptimizer takes neither of its two into account.
 std::span<const std::string_view> harmless_flags() {
   static constexpr auto flags = std::to_array<std::string_view>(
       {"use-mcore-models", "muon-momentum", "muon-scale-mode", "muon-extra-scale-factor", "muon-coefficient-type",
@@ -127,7 +125,7 @@ std::span<const std::string_view> harmless_flags() {
        "log-memory-to-tensorboard", "tensorboard-dir", "wandb-project", "wandb-exp-name", "save", "load",
        "save-interval", "ckpt-format", "no-save-optim", "no-save-rng", "no-load-optim", "no-load-rng",
        "no-position-embedding", "use-rotary-position-embeddings", "max-position-embeddings", "rotary-base",
-       "rotary-interleaved", "overlap-param-gather", "use-torch-optimizer-for-cpu-offload", "cpu-offloading-weights",
+       "rotary-interleaved", "use-torch-optimizer-for-cpu-offload", "cpu-offloading-weights",
        "cpu-offloading-double-buffering", "no-pin-cpu-params", "no-persist-layer-norm", "ddp-average-in-collective",
        "distributed-timeout-minutes", "manual-gc", "moe-router-bias-update-rate", "moe-per-layer-logging",
        "moe-upcycling-granularity", "mtp-loss-scaling-factor",

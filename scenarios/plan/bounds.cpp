@@ -329,7 +329,10 @@ Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& sta
 bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const std::vector<Chunk>& chunks,
                            const Program& program, const Communicators& comms) {
   const auto step = static_cast<std::int32_t>(shortest.train.steps);
-  const auto found = work_of_passes(program, step, {pass_groups(comms), comms.pipeline}, shortest.cluster);
+  PassGroups beside;
+  if (shortest.runtime.overlap.gradients)
+    beside = {comms.data, comms.shard, comms.replicate, comms.expert_data, comms.expert_shard};
+  const auto found = work_of_passes(program, step, {pass_groups(comms), comms.pipeline, beside}, shortest.cluster);
   if (!found) return false;
   const std::int64_t micro_batches = micro_batches_of(shortest.train, shortest.layout);
   PassWork expected;
@@ -558,7 +561,8 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
     rest_low = std::max(rest_low, mesh->stages[p].rest.low);
     rest_high = std::max(rest_high, mesh->stages[p].rest.high);
   }
-  // Samples run the passes of the first rank of a stage, whom others may keep waiting.
+  // Samples run the passes of the first rank of a stage, whom others may keep waiting; and nothing beside them.
+  alike = alike && !s.runtime.overlap.gradients;
   return {std::max(reduced_low + rest_low, of_host), alike ? reduced_high + rest_high : for_ever};
 }
 

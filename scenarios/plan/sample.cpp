@@ -76,6 +76,7 @@ SmallJob small_job(const Scenario& scenario, ChunkKind kind, const std::vector<L
         for (const LayerKind its : run.unit) *layer++ = its == LayerKind::Dense;
   }
   job.scenario.gpus = layout.world_size();
+  job.scenario.runtime.overlap = {};  // a matter of ranks that hold the same parameters
   job.scenario.train.steps = 2;
   job.scenario.train.global_batch = (kind == ChunkKind::Only ? 3 : 7) * job.scenario.train.micro_batch * layout.data;
   return job;
@@ -407,6 +408,7 @@ std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step
   const auto [begin, end] = passes_of(program, step);
   for (std::size_t i = begin; i < end; ++i) {
     const auto* collective = std::get_if<Collective>(&program.ops[i]);
+    if (collective != nullptr && is_among(collective->comm, peers.beside)) continue;
     const auto* exchange = std::get_if<Exchange>(&program.ops[i]);
     if (collective != nullptr && !is_among(collective->comm, peers.groups)) return std::nullopt;
     if (exchange != nullptr && exchange->comm != peers.pipeline && !is_among(exchange->comm, peers.groups))

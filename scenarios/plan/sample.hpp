@@ -138,7 +138,8 @@ struct WindowShape {
 /// The passes of a step, all taken together; nothing where they talk to others than these.
 struct Peers {
   PassGroups groups;
-  CommSlot pipeline;  ///< in messages
+  CommSlot pipeline;    ///< in messages
+  PassGroups beside{};  ///< in collectives that passes do not wait for, but where their step ends and begins
 };
 [[nodiscard]] std::optional<PassWork> work_of_passes(const Program& program, std::int32_t step, const Peers& peers,
                                                      const Cluster& cluster);

@@ -321,6 +321,23 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
                                m.sliding_window));
 }
 
+// core/distributed/ and core/pipeline_parallel/schedules.py.
+void add_overlap(const Scenario& s, std::vector<std::string>& list) {
+  const DataOverlap& overlap = s.runtime.overlap;
+  if (!overlap.gradients) return;
+  const bool together = overlap.gradients_aligned && s.layout.pipeline > 1;
+  list.push_back(fmt::format("overlap-grad-reduce: buckets are reduced beside the last backward pass{}",
+                             !together ? ", each once it is complete"
+                             : s.layout.chunks == 1
+                                 ? ", each once it is complete; stages after the first reduce theirs when they are done"
+                                 : ", those of a chunk together when the first stage is done with it"));
+  if (!overlap.parameters) return;
+  const std::optional<MuonHabits>& muon = s.runtime.optimizer.muon;
+  list.push_back(muon && !muon->layer_wise_layout
+                     ? "overlap-param-gather: parameters that are dealt out whole are gathered after the step"
+                     : "overlap-param-gather: buckets are gathered beside the next step's first forward pass");
+}
+
 std::vector<std::string> megatron_habits(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
@@ -345,10 +362,9 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
         100 * *s.runtime.optimizer.offloaded));
   if (s.runtime.optimizer.precision_aware && !s.runtime.optimizer.offloaded)
     list.push_back("optimizer: precision-aware, TransformerEngine's Adam keeps parameters and moments");
-  if (s.runtime.overlap_gradients)
-    list.push_back("overlap-grad-reduce: buckets as they are, but their reduction is timed after backward");
   list.push_back(
-      "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else does");
+      "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else of it does");
+  add_overlap(s, list);
   if (s.runtime.overlaps_flush)
     list.push_back(
         "overlap-p2p-communication-warmup-flush: hand-overs go beside passes while the pipeline fills and empties, "

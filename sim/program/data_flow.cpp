@@ -23,11 +23,7 @@ constexpr std::array by_products{std::string_view("mean"),        std::string_vi
                                  std::string_view("lse"),         std::string_view("seed"), std::string_view("offset"),
                                  std::string_view("total_weight")};
 
-// Part of what a collective reads or writes.
-struct Part {
-  Operand operand;
-  Bytes begin, end;  // from where the operand begins
-};
+constexpr StreamId compute_stream{0};
 
 // Interned words: what happens alike in every layer has one number.
 class Words {
@@ -85,6 +81,7 @@ class Follower {
     Category category = Category::Temporaries;
     Set whole = ByteSets::empty, written = ByteSets::empty, unread = ByteSets::empty;
     std::vector<Write> writes;
+    std::vector<std::pair<Set, StreamOrder::Moment>> written_at;  // no byte in common
     // Its last use: by what, where, and how often memory had been asked for by then.
     std::int32_t used_by = -1;
     std::size_t used_op = 0;
@@ -109,7 +106,7 @@ class Follower {
                      };
                      touch(buffer(o.from.buffer)), touch(buffer(o.to.buffer));
                      read(o.from.buffer, its(o.from), by, o.stream);
-                     write(o.to.buffer, its(o.to), by);
+                     write(o.to.buffer, its(o.to), by, o.stream);
                    },
                    [&](const Borrow& o) { use(buffer(o.buffer), words_("borrow")); },
                    [&](const Bind& o) { variable_ = o.name; },
@@ -139,6 +136,7 @@ class Follower {
       if (variable_.valid() && found.keeper.empty()) found.keeper = program_[variable_];
     }
     its.writes.clear(), its.writes.shrink_to_fit();
+    its.written_at.clear(), its.written_at.shrink_to_fit();
   }
 
   void launch(const Launch& o) {
@@ -167,7 +165,8 @@ class Follower {
       use(its, by(kernel.operation, "scratch"));
     }
     each(o.outputs, kernel.outputs, facts.outputs, [&](const Operand& operand, ViewId view, std::string_view what) {
-      write(operand.buffer, seen(operand, view), by(kernel.operation, what), std::ranges::count(by_products, what) > 0);
+      write(operand.buffer, seen(operand, view), by(kernel.operation, what), o.stream,
+            std::ranges::count(by_products, what) > 0);
     });
   }
 
@@ -203,7 +202,7 @@ class Follower {
     const bool sends = o.kind != CollectiveKind::Broadcast || me == 0,
                receives = o.kind != CollectiveKind::Broadcast || me > 0;
     if (sends) read(o.in.buffer, bytes_.stretch(from, from + in), by, o.stream);
-    if (receives) write(o.out.buffer, bytes_.stretch(to, to + out), by);
+    if (receives) write(o.out.buffer, bytes_.stretch(to, to + out), by, o.stream);
   }
 
   void exchange(const Exchange& o) {
@@ -216,7 +215,7 @@ class Follower {
         if (t.direction == Direction::Send)
           read(t.buffer, its, words_("send"), o.stream);
         else
-          write(t.buffer, its, words_("receive"));
+          write(t.buffer, its, words_("receive"), o.stream);
       }
   }
 
@@ -236,7 +235,10 @@ class Follower {
   void read(BufferId id, Set bytes, std::int32_t by, StreamId stream) {
     Buffer& its = buffer(id);
     use(its, by);
-    if (streams_.still_writing(id, stream)) note(FlowKind::Early, its, by, mark_, at_, bytes_.size(bytes));
+    const bool early = std::ranges::any_of(its.written_at, [&](const auto& written) {
+      return !streams_.lies_before(written.second, stream) && bytes_.common(written.first, bytes) != ByteSets::empty;
+    });
+    if (early) note(FlowKind::Early, its, by, mark_, at_, bytes_.size(bytes));
     if (const Set missing = bytes_.without(bytes, its.written); missing != ByteSets::empty) {
       if (its.of_host)
         its.unwritten = Write{missing, by, at_, mark_};
@@ -247,9 +249,10 @@ class Follower {
     take(its, bytes);
   }
 
-  void write(BufferId id, Set bytes, std::int32_t by, bool by_product = false) {
+  void write(BufferId id, Set bytes, std::int32_t by, StreamId stream, bool by_product = false) {
     Buffer& its = buffer(id);
     use(its, by);
+    note_writer(its, bytes, stream);
     if (bytes_.common(its.unread, bytes) != ByteSets::empty) {
       for (const Write& write : its.writes)
         if (const Set lost = bytes_.common(write.bytes, bytes); lost != ByteSets::empty) unread(its, write, lost);
@@ -258,6 +261,22 @@ class Follower {
     its.written = bytes_.united(its.written, bytes);
     its.unread = bytes_.united(its.unread, bytes);
     its.writes.push_back({bytes, by, at_, mark_, by_product});
+  }
+
+  // Work of the compute stream is one after another, and others wait for all of it; of other streams each is waited for
+  // by itself.
+  void note_writer(Buffer& its, Set bytes, StreamId stream) {
+    auto& all = its.written_at;
+    if (all.size() == 1 && all.front().second.stream == compute_stream && stream == compute_stream) {
+      all.front() = {bytes_.united(all.front().first, bytes), streams_.next_of(stream)};
+      return;
+    }
+    for (auto& [written, moment] : all) {
+      if (moment.stream == compute_stream && stream == compute_stream) bytes = bytes_.united(written, bytes);
+      written = bytes_.without(written, bytes);
+    }
+    std::erase_if(all, [](const auto& written) { return written.first == ByteSets::empty; });
+    all.emplace_back(bytes, streams_.next_of(stream));
   }
 
   // From now on nobody waits for these bytes to be read.

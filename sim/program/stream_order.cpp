@@ -40,8 +40,7 @@ void StreamOrder::use(StreamId stream, BufferId buffer) {
 }
 
 void StreamOrder::write(StreamId stream, BufferId buffer) {
-  uses_[buffer.index()].writer = stream;
-  uses_[buffer.index()].written = issued_[stream.index()];
+  uses_[buffer.index()].written = {stream, issued_[stream.index()]};
 }
 
 void StreamOrder::note(const Op& op) {
@@ -54,12 +53,12 @@ void StreamOrder::note(const Op& op) {
                  [&](const Alloc& o) {
                    // Host memory waits by itself: PyTorch's pinned blocks for what uses them (CachingHostAllocator).
                    const bool on_device = o.space == MemorySpace::Device;
-                   uses_[o.buffer.index()] = {on_device ? o.stream : StreamId{}, {}, false, {}, 0};
+                   uses_[o.buffer.index()] = {on_device ? o.stream : StreamId{}, {}, false, {}};
                  },
                  [&](const Borrow& o) { uses_[o.buffer.index()].borrowed = true; },
                  [&](const Launch& o) {
                    if (!o.stream.valid()) {  // to its end
-                     for (const Operand& operand : program_[o.outputs]) uses_[operand.buffer.index()].writer = {};
+                     for (const Operand& operand : program_[o.outputs]) uses_[operand.buffer.index()].written = {};
                      return;
                    }
                    work(o.stream);
@@ -106,13 +105,21 @@ std::optional<StreamId> StreamOrder::still_copying(BufferId buffer) const {
   return std::nullopt;
 }
 
-std::optional<StreamId> StreamOrder::still_writing(BufferId buffer, StreamId reader) const {
-  const Use& its = uses_[buffer.index()];
-  if (!its.writer.valid() || its.writer == reader) return std::nullopt;
-  const std::size_t writer = its.writer.index();
+StreamOrder::Moment StreamOrder::next_of(StreamId stream) const {
+  return {stream, stream.valid() ? issued_[stream.index()] + 1 : 0};
+}
+
+bool StreamOrder::lies_before(const Moment& moment, StreamId reader) const {
+  if (!moment.stream.valid() || moment.stream == reader) return true;
+  const std::size_t writer = moment.stream.index();
   const std::int64_t known = reader.valid() ? known_[reader.index()][writer] : 0;
-  if (its.written <= std::max(host_[writer], known)) return std::nullopt;
-  return its.writer;
+  return moment.work <= std::max(host_[writer], known);
+}
+
+std::optional<StreamId> StreamOrder::still_writing(BufferId buffer, StreamId reader) const {
+  const Moment& written = uses_[buffer.index()].written;
+  if (lies_before(written, reader)) return std::nullopt;
+  return written.stream;
 }
 
 }  // namespace tidemark::sim

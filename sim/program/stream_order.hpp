@@ -20,6 +20,15 @@ class StreamOrder {
   [[nodiscard]] std::optional<StreamId> still_using(BufferId buffer) const;
   /// A stream that may still be copying from or to a buffer of the host when the host thread writes to it.
   [[nodiscard]] std::optional<StreamId> still_copying(BufferId buffer) const;
+  /// Work of a stream.
+  struct Moment {
+    StreamId stream;        ///< none: the host thread
+    std::int64_t work = 0;  ///< so much of it
+  };
+  /// The work that the stream is given next.
+  [[nodiscard]] Moment next_of(StreamId stream) const;
+  /// Whether that is over before the next work of `reader` begins; none: the host thread.
+  [[nodiscard]] bool lies_before(const Moment& moment, StreamId reader) const;
   /// A stream that may still be writing to the buffer when the next work of `reader` reads it; none: the host thread.
   [[nodiscard]] std::optional<StreamId> still_writing(BufferId buffer, StreamId reader) const;
 
@@ -30,8 +39,7 @@ class StreamOrder {
     StreamId own;  // none: of the host
     Clock by;      // streams, but for its own: their last use
     bool borrowed = false;
-    StreamId writer;           // last; none: nobody
-    std::int64_t written = 0;  // by how much of its work
+    Moment written;  // last; by the host thread, or nobody, where there is no stream
   };
   static void merge(Clock& into, const Clock& from);
   void use(StreamId stream, BufferId buffer);

@@ -104,7 +104,10 @@ TestJob generated_job(std::uint64_t seed) {
   job.settings.gradient_accumulation_fusion = one_of(false, true);
   job.settings.bias_dropout_fusion = one_of(false, true);
   job.settings.bias_activation_fusion = one_of(false, true);
-  job.settings.overlap_gradients = one_of(false, true);
+  job.settings.overlap.gradients = one_of(false, true);
+  job.settings.overlap.parameters = job.settings.overlap.gradients && one_of(false, true);
+  job.settings.overlap.gradients_aligned = one_of(false, true);
+  job.settings.overlap.parameters_aligned = one_of(false, true);
   job.settings.deterministic = one_of(false, true);
   m.norms = one_of(NormPlacement::Before, NormPlacement::Before, NormPlacement::After, NormPlacement::Around);
   if (m.norms != NormPlacement::Before) m.output_bias = m.mlp_bias = false;

@@ -191,6 +191,10 @@ inline auto fields(OptimizerHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i, j] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
+inline auto fields(DataOverlap& v) {
+  auto& [gradients, parameters, gradients_aligned, parameters_aligned, bucket_elements] = v;
+  return std::tie(gradients, parameters, gradients_aligned, parameters_aligned, bucket_elements);
+}
 inline auto fields(ModuleOffloadHabits& v) {
   auto& [a, b, c, d, e] = v;
   return std::tie(a, b, c, d, e);

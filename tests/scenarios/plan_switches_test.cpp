@@ -36,8 +36,12 @@ const std::vector<Switch> of_megatron{{"no-create-attention-mask-in-dataloader"}
                                       {"no-masked-softmax-fusion"},
                                       {"attention-softmax-in-fp32"},
                                       {"apply-query-key-layer-scaling"},
-                                      {"overlap-grad-reduce"},
                                       {"deterministic-mode"},
+                                      {"overlap-grad-reduce"},
+                                      {"overlap-param-gather"},
+                                      {"no-align-grad-reduce"},
+                                      {"no-align-param-gather"},
+                                      {"ddp-bucket-size", {"1000000", "100000000"}},
                                       {"microbatch-group-size-per-virtual-pipeline-stage", {"2", "4"}}};
 const std::vector<Switch> of_pytorch{{"foreach"},
                                      {"fused"},
@@ -53,7 +57,7 @@ const std::vector<Switch> of_pytorch{{"foreach"},
                                      {"fake_tensor_mode"},
                                      {"enable_cudnn_sdp"}};
 
-constexpr std::uint32_t switches_in_each = 2, spaces_of_megatron = 6, spaces_of_pytorch = 7;
+constexpr std::uint32_t switches_in_each = 2, spaces_of_megatron = 8, spaces_of_pytorch = 7;
 
 // Seeds from 0: those of Megatron first.
 bool is_megatron(std::uint32_t seed) { return seed < spaces_of_megatron; }
@@ -83,6 +87,12 @@ SmallSpace switch_space(std::uint32_t seed) {
   space.axes.push_back({"train.micro_batch", {"1", "2"}});
   space.axes.push_back({"train.recompute", {"\"none\"", "\"full\""}});
   if (!is_megatron(seed)) return space;
+  const bool overlaps = switches_of(seed).front().key == "overlap-grad-reduce";
+  if (overlaps) space.axes.push_back({"layout.sharding", {"\"none\"", "\"zero1\""}});
+  if (switches_of(seed).front().key == "no-align-grad-reduce")
+    space.top +=
+        "layout.sharding = \"zero1\"\nruntime.switches.overlap-grad-reduce = true\n"
+        "runtime.switches.overlap-param-gather = true\n";
   if (seed + 1 == spaces_of_megatron) {
     space.axes.push_back({"layout.pipeline", {"2"}});
     space.axes.push_back({"layout.chunks", {"2"}});

@@ -13,6 +13,16 @@
 
 namespace tidemark::tests {
 
+/// The same with data-parallel communication beside the passes, or not.
+inline Scenario overlapped_at_random(Scenario scenario, std::mt19937& random) {
+  const auto either = [&] { return random() % 2 == 0; };
+  DataOverlap& overlap = scenario.runtime.overlap;
+  overlap.gradients = either();
+  overlap.parameters = overlap.gradients && scenario.layout.sharding == Sharding::Zero1 && either();
+  overlap.gradients_aligned = either(), overlap.parameters_aligned = either();
+  return scenario;
+}
+
 /// A random layout of a small model; nothing where it is none.
 inline std::optional<Scenario> random_scenario(std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -52,7 +62,7 @@ recompute = {}
       pick({"16", "48", "60", "96", "192"}), pick({"fp32", "bf16"}), pick({"te", "unfused", "fused"}),
       pick({"0.0", "0.1"}), recompute);
   try {
-    return scenario_of_text(text);
+    return overlapped_at_random(scenario_of_text(text), random);
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -121,7 +131,7 @@ attention_dropout = 0.0
       layout, experts ? of_experts : "", pick({"512", "1024"}), pick({"1", "2"}), pick({"32", "64", "96"}),
       pick({"fp32", "bf16"}), recompute);
   try {
-    return scenario_of_text(text);
+    return overlapped_at_random(scenario_of_text(text), random);
   } catch (const InputError&) {
     return std::nullopt;
   }

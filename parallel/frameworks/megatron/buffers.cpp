@@ -48,6 +48,7 @@ Ref<Node> gradient_accumulator(Worker& w, Weight& weight) {
   const bool dummies = w.runtime.dummy_gradient != DummyGradient::None && weight.uses > 1 && !w.zeroes_dummies();
   node->apply = [&w, &weight, dummies](Gradients& gradients) {
     if (gradients.front().defined() && !dummies) w.accumulate(weight, std::move(gradients.front()));
+    if (weight.gradient_arrived) weight.gradient_arrived();
     return Gradients{};
   };
   return node;
@@ -99,13 +100,7 @@ void ParamAndGradBuffer::zero_gradients() { w_.launch({Operation::Fill, {0}}, {}
 // ranks, a kernel multiplies by it (param_and_grad_buffer.py start_grad_sync), and the collective sums. Here the
 // collective averages, and the time of that kernel is left out.
 void ParamAndGradBuffer::reduce() {
-  // distributed_data_parallel.py expert_gradient_scaling_factor: an expert's replica has the sum over all ranks that
-  // sent it tokens.
-  const std::int32_t parts = w_.layout.replicas(), replicas = replicas_of(w_.layout, w_.place, group_).count;
-  if (replicas != parts) {
-    const double share = static_cast<double>(replicas) / static_cast<double>(parts);
-    w_.launch({Operation::Scale, {share}}, {gradients_}, {gradients_});
-  }
+  scale_by_replicas(gradients_);
   const auto average = [&](CommSlot among, const Tensor& x) {
     w_.session.unchecked_collective(among, CollectiveKind::AllReduce, x, x, Reduction::Average);
   };
@@ -113,6 +108,36 @@ void ParamAndGradBuffer::reduce() {
   for_each_bucket(gradients_, CollectiveKind::ReduceScatter);
   if (w_.layout.instances() == 1) return;
   for (const BufferLayout::Bucket& bucket : layout_.buckets) average(w_.comms.replicate, own_part(bucket));
+}
+
+// distributed_data_parallel.py expert_gradient_scaling_factor.
+void ParamAndGradBuffer::scale_by_replicas(const Tensor& gradients) {
+  const std::int32_t parts = w_.layout.replicas(), replicas = replicas_of(w_.layout, w_.place, group_).count;
+  if (replicas == parts) return;
+  const double share = static_cast<double>(replicas) / static_cast<double>(parts);
+  w_.launch({Operation::Scale, {share}}, {gradients}, {gradients});
+}
+
+// Where there are several instances of the optimizer, the second of two follows the first on a stream of Megatron's own
+// (param_and_grad_buffer.py start_grad_sync).
+EventId ParamAndGradBuffer::reduce_aside(std::size_t bucket) {
+  const BufferLayout::Bucket& its = layout_.buckets[bucket];
+  const Tensor all = gradients(its.begin, its.end);
+  scale_by_replicas(all);
+  if (!sharded()) return aside(all_, CollectiveKind::AllReduce, all);
+  const EventId scattered = aside(sharing_, CollectiveKind::ReduceScatter, all);
+  if (w_.layout.instances() == 1) return scattered;
+  return aside(w_.comms.replicate, CollectiveKind::AllReduce, own_part(its));
+}
+
+EventId ParamAndGradBuffer::gather_aside(std::size_t bucket) {
+  const BufferLayout::Bucket& its = layout_.buckets[bucket];
+  return aside(sharing_, CollectiveKind::AllGather, values(its.begin, its.end));
+}
+
+EventId ParamAndGradBuffer::aside(CommSlot among, CollectiveKind kind, const Tensor& its) {
+  return w_.session.unchecked_collective_aside(of_experts(group_) ? expert_data_stream : data_stream, among, kind, its,
+                                               its, reduces(kind) ? Reduction::Average : Reduction::Sum);
 }
 
 Tensor ParamAndGradBuffer::own_part(const BufferLayout::Bucket& bucket) const {
@@ -182,7 +207,8 @@ void sum_embedding(Worker& w) {
 
 void finalize_model_gradients(Worker& w, std::vector<ParamAndGradBuffer>& buffers) {
   w.process.mark(Phase::Communication, "reduce_gradients");
-  for (ParamAndGradBuffer& buffer : buffers) buffer.reduce();
+  if (!w.runtime.overlap.gradients)
+    for (ParamAndGradBuffer& buffer : buffers) buffer.reduce();
   sum_partial_gradients(w, buffers);
   sum_embedding(w);
   finish_routing(w);

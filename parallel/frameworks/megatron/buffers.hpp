@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ class ParamAndGradBuffer {
   void reduce();
   /// Hands updated parameters round.
   void gather_parameters();
+  // The same of one bucket, beside what the compute stream does next.
+  [[nodiscard]] EventId reduce_aside(std::size_t bucket);
+  [[nodiscard]] EventId gather_aside(std::size_t bucket);
 
   [[nodiscard]] const std::vector<ParameterId>& parameters() const { return parameters_; }
   [[nodiscard]] const Stage& stage() const { return stage_; }
@@ -39,6 +43,8 @@ class ParamAndGradBuffer {
   /// Which part of each bucket is the rank's own, where optimizer state is sharded.
   [[nodiscard]] ReplicaPlace shard() const { return shard_; }
   [[nodiscard]] const BufferLayout& layout() const { return layout_; }
+  /// The whole parameter buffer; undefined where there is none.
+  [[nodiscard]] const Tensor& values() const { return values_; }
   /// A part of the parameter buffer, of which there is one where optimizer state is sharded; of the gradient buffer.
   [[nodiscard]] Tensor values(std::int64_t begin, std::int64_t end) const { return part(values_, begin, end); }
   [[nodiscard]] Tensor gradients(std::int64_t begin, std::int64_t end) const { return part(gradients_, begin, end); }
@@ -49,6 +55,9 @@ class ParamAndGradBuffer {
   }
   /// In place: every rank has its part of each bucket.
   void for_each_bucket(const Tensor& buffer, CollectiveKind kind);
+  /// Of what all ranks together have added up, an expert's replica has the sum over those that sent it tokens.
+  void scale_by_replicas(const Tensor& gradients);
+  [[nodiscard]] EventId aside(CommSlot among, CollectiveKind kind, const Tensor& its);
   [[nodiscard]] Tensor own_part(const BufferLayout::Bucket& bucket) const;
   [[nodiscard]] bool sharded() const { return shards_buffers(w_.layout, w_.runtime); }
 

@@ -221,14 +221,22 @@ std::vector<Tensor> MegatronOptimizer::own_gradients() const {
   return all;
 }
 
+StateTensor MegatronOptimizer::state_of(const Piece& piece, const Tensor& its) const {
+  return torch::state_tensor(name_in_model(*piece.weight->parameter, w_.first_expert()), its,
+                             piece.begin - piece.weight->main_gradients.offset);
+}
+
 std::vector<StateTensor> MegatronOptimizer::gradients() const {
   std::vector<StateTensor> all;
-  for (const Piece& piece : pieces_) {
-    if (piece.weight->parameter->spare) continue;
-    const Tensor& whole = piece.weight->main_gradients;
-    all.push_back(torch::state_tensor(name_in_model(*piece.weight->parameter, w_.first_expert()), piece.gradient(),
-                                      piece.begin - whole.offset));
-  }
+  for (const Piece& piece : pieces_)
+    if (!piece.weight->parameter->spare) all.push_back(state_of(piece, piece.gradient()));
+  return all;
+}
+
+std::vector<StateTensor> MegatronOptimizer::parameters() const {
+  std::vector<StateTensor> all;
+  for (const Piece& piece : pieces_)
+    if (!piece.weight->parameter->spare) all.push_back(state_of(piece, piece.value));
   return all;
 }
 

@@ -41,6 +41,8 @@ class MegatronOptimizer {
   [[nodiscard]] std::vector<Tensor> counted_gradients() const;
   /// Of all that it updates, where the gradient is.
   [[nodiscard]] std::vector<StateTensor> gradients() const;
+  /// … and where its updated value is.
+  [[nodiscard]] std::vector<StateTensor> parameters() const;
 
  private:
   // One tensor of the optimizer: a whole parameter, or the piece of one that falls into the rank's shard.
@@ -71,6 +73,7 @@ class MegatronOptimizer {
   /// Here, and not by the optimizer within this one.
   [[nodiscard]] bool makes_master() const { return has_master() && !w_.runtime.optimizer.precision_aware; }
   [[nodiscard]] std::vector<Tensor> own_gradients() const;
+  [[nodiscard]] StateTensor state_of(const Piece& piece, const Tensor& its) const;
   [[nodiscard]] bool sharded() const { return shards_buffers(w_.layout, w_.runtime); }
   [[nodiscard]] LabelId label(const Piece& piece, std::string_view what) const;
 

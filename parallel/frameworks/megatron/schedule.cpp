@@ -25,7 +25,8 @@ HandOverHabit habit_of(const Worker& w) {
 
 }  // namespace
 
-Pipeline::Pipeline(Worker& w, std::int32_t rank) : w_(w), rank_(rank), habit_(habit_of(w)) {
+Pipeline::Pipeline(Worker& w, std::int32_t rank, OverlappedBuckets* buckets)
+    : w_(w), rank_(rank), habit_(habit_of(w)), buckets_(buckets) {
   ensure(habit_ != HandOverHabit::Free, "Megatron hands over in pairs or in step");
   for (std::size_t chunk = 0; chunk < w.chunks.size(); ++chunk)
     stages_.push_back(std::make_unique<ModelStage>(w, static_cast<std::int32_t>(chunk)));
@@ -62,6 +63,7 @@ void Pipeline::wait_for_first(Direction& direction) {
 }
 
 void Pipeline::forward_step(const Action& action) {
+  gather_beside_forward();
   ModelStage& its = stage(action.chunk);
   const InFlight place{action.chunk, action.micro_batch};
   if (beside(action) && !its.first()) wait_for_first(forward_);
@@ -88,7 +90,9 @@ void Pipeline::backward_step(const Action& action) {
   output.storage = {};
   if (action.kind == ActionKind::InputGradient)
     w_.weight_gradients_later = &v_.weight_gradients[{action.chunk, action.micro_batch}];
+  reduce_beside_backward(action);
   its.backward(step_, action.micro_batch, output, output_gradient);
+  reduce_after_backward();
   w_.weight_gradients_later = nullptr;
   v_.input_tensor_grad = input ? input->gradient : Tensor{};
 }
@@ -98,14 +102,48 @@ void Pipeline::weight_gradient_step(const Action& action) {
   for (const std::function<void()>& compute : popped(v_.weight_gradients, action)) compute();
 }
 
+// ---- buckets of parameters and gradients ----------------------------------------------------------------------------
+
+namespace {
+
+bool is_first(const Action& pass) { return pass.micro_batch == 0; }
+
+}  // namespace
+
+// A chunk's parameters are wanted when its first micro-batch comes to the last rank that it comes to; of the first two
+// chunks they are asked for when the step begins (param_sync_func).
+void Pipeline::gather_beside_forward() {
+  if (buckets_ == nullptr || !buckets_->aligns_parameters()) return;
+  const auto ahead = static_cast<std::size_t>(forward_.passes + rank_);
+  if (ahead >= forwards_.size() || !is_first(forwards_[ahead])) return;
+  const auto chunk = static_cast<std::size_t>(forwards_[ahead].chunk) + 1;
+  if (chunk > 1 && chunk < stages_.size()) buckets_->gather(chunk);
+}
+
+// enable_grad_sync. Without interleaving, stages that wait for earlier ones at the end reduce all of theirs then.
+void Pipeline::reduce_beside_backward(const Action& action) {
+  if (buckets_ == nullptr) return;
+  const bool together = buckets_->aligns_gradients() && (interleaved() || rank_ > 0);
+  buckets_->reduce_as_they_come(is_last(action) && !together);
+}
+
+// grad_sync_func: when the first rank's last backward pass through a chunk is over, every rank reduces that chunk.
+void Pipeline::reduce_after_backward() {
+  if (buckets_ == nullptr) return;
+  buckets_->reduce_as_they_come(false);
+  if (!interleaved() || !buckets_->aligns_gradients() || backward_.passes < rank_) return;
+  const Action& first_ranks = backwards_[static_cast<std::size_t>(backward_.passes - rank_)];
+  if (is_last(first_ranks)) buckets_->reduce(static_cast<std::size_t>(first_ranks.chunk));
+}
+
+// ---- hand-overs ----------------------------------------------------------------------------------------------------
+
 // Only the graph of an output is needed once it is sent.
 void Pipeline::deallocate_output() {
   if (!whole_output_) return;
   if (w_.runtime.deallocates_outputs) stage(whole_output_->first).deallocate_output(v_.output_tensors[*whole_output_]);
   whole_output_.reset();
 }
-
-// ---- hand-overs ----------------------------------------------------------------------------------------------------
 
 Pipeline::Received Pipeline::expect(const Message& message) {
   ModelStage& its = stage(message.to.chunk);
@@ -222,6 +260,16 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   const auto hand_over_after = [&](std::size_t i) {
     return i + 1 < steps.size() ? std::get_if<HandOver>(&steps[i + 1]) : nullptr;
   };
+  forwards_.clear();
+  backwards_.clear();
+  for (const auto& its : steps)
+    if (const auto* action = std::get_if<Action>(&its))
+      if (action->kind != ActionKind::WeightGradient)
+        (is_forward(action->kind) ? forwards_ : backwards_).push_back(*action);
+  if (buckets_ != nullptr && buckets_->aligns_parameters()) {
+    w_.process.at(step, 0);
+    for (const std::size_t chunk : {std::size_t{0}, std::size_t{1}}) buckets_->gather(chunk);
+  }
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (const auto* its = std::get_if<HandOver>(&steps[i])) {
       if (its->ahead)
@@ -260,6 +308,7 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   }
   deallocate_output();
   for (Direction* direction : {&backward_, &forward_}) w_.process.join(std::exchange(direction->sent, {}));
+  if (buckets_ != nullptr) buckets_->finish();
   w_.process.at(step, -1);
   stages_.back()->finish_head_gradient();
   if (module_offload_) module_offload_->end_step();

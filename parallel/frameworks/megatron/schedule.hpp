@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/frameworks/megatron/overlapped_buckets.hpp"
 #include "parallel/frameworks/megatron/stage.hpp"
 #include "parallel/schedule/messages.hpp"
 
@@ -22,7 +23,8 @@ namespace tidemark::parallel::megatron {
 /// hand-overs run beside the passes; with overlap_p2p_comm_warmup_flush they always do.
 class Pipeline {
  public:
-  Pipeline(Worker& worker, std::int32_t rank);
+  /// `buckets` go beside the passes, where there are any; they outlive this.
+  Pipeline(Worker& worker, std::int32_t rank, OverlappedBuckets* buckets = nullptr);
   ~Pipeline();
 
   /// All micro-batches of one step.
@@ -50,6 +52,10 @@ class Pipeline {
   void backward_step(const Action& action);
   void weight_gradient_step(const Action& action);
   void deallocate_output();
+  // What goes beside the passes, as each of them begins and ends.
+  void gather_beside_forward();
+  void reduce_beside_backward(const Action& action);
+  void reduce_after_backward();
   void hand_over(const HandOver& its);
   /// With a pass between warm-up and cool-down, which may send and receive nothing.
   void hand_over_beside(Direction& direction, const HandOver& its, std::string_view label);
@@ -69,6 +75,8 @@ class Pipeline {
   [[nodiscard]] bool beside(const Action& action) const { return ahead() || steady(action); }
   /// Whether a pass of an interleaved schedule that comes next in its direction is between warm-up and cool-down.
   [[nodiscard]] bool steady(const Action& action) const;
+  /// Of a chunk's micro-batches in the step.
+  [[nodiscard]] bool is_last(const Action& pass) const { return pass.micro_batch == backwards_.back().micro_batch; }
   [[nodiscard]] Steps steps_of(std::int32_t micro_batches);
   [[nodiscard]] ModelStage& stage(std::int32_t chunk) { return *stages_[static_cast<std::size_t>(chunk)]; }
 
@@ -79,6 +87,8 @@ class Pipeline {
   std::int32_t step_ = 0;
   std::int32_t warmup_ = 0, total_ = 0;  ///< forward passes before the first that alternates, and all
   Direction forward_, backward_;
+  std::vector<Action> forwards_, backwards_;  ///< the step's passes, in order
+  OverlappedBuckets* const buckets_;
 
   std::unique_ptr<ModuleOffload> module_offload_;
 

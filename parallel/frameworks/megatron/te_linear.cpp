@@ -106,6 +106,7 @@ void bias_gradient(Worker& w, const Linear& linear, Tensor gradient) {
   Tensor made = w.temporary(linear.name("bias_gradient"), linear.bias->shape());
   w.launch(Operation::Sum, {std::move(gradient)}, {made});
   w.accumulate(*linear.bias, std::move(made));
+  if (linear.bias->gradient_arrived) linear.bias->gradient_arrived();
 }
 
 // core/tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication gathers into the buffer that is never

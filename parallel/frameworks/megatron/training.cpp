@@ -9,6 +9,7 @@
 #include "parallel/frameworks/megatron/layer_wise_optimizer.hpp"
 #include "parallel/frameworks/megatron/moe.hpp"
 #include "parallel/frameworks/megatron/optimizer.hpp"
+#include "parallel/frameworks/megatron/overlapped_buckets.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
 #include "parallel/generation/engine.hpp"
 #include "sim/program/liveness.hpp"
@@ -52,6 +53,7 @@ class Training {
     }
     process.mark(Phase::Construction, "build_buffers");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.build();
+    if (w_.runtime.overlap.gradients) overlapped_.emplace(w_, buffers_);
     process.mark(Phase::Construction, "build_optimizer");
     for (MegatronOptimizer& optimizer : optimizers_) optimizer.build();
     for (std::size_t i = 0; i < w_.runtime.scalars.size(); ++i)
@@ -80,6 +82,7 @@ class Training {
     process.at(number, -1);
     process.mark(Phase::OptimizerStep, "zero_gradients");
     for (ParamAndGradBuffer& buffer : buffers_) buffer.zero_gradients();
+    if (overlapped_) overlapped_->begin_step(number);
     for (MegatronOptimizer& optimizer : optimizers_) optimizer.zero_gradients();
     if (micro_batches > 0 && engine_) roll_out();
     if (micro_batches > 0) run_passes(number, micro_batches);
@@ -91,14 +94,17 @@ class Training {
     }
     process.mark(Phase::OptimizerStep, "optimizer_step");
     step(w_, optimizers_);
-    if (w_.layout.sharding == Sharding::Zero1) {
+    const bool gathered_later = overlapped_ && overlapped_->gathers();  // beside the next step's first passes
+    if (w_.layout.sharding == Sharding::Zero1 && !gathered_later) {
       process.mark(Phase::Communication, "gather_parameters");
       if (shards_buffers(w_.layout, w_.runtime))
         for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
       else
         gather_dealt_parameters(w_);
     }
-    if (state_ != nullptr) state_->push_back({StateMoment::What::Parameters, number, process.marks(), parameters()});
+    if (state_ != nullptr)
+      state_->push_back(
+          {StateMoment::What::Parameters, number, process.marks(), gathered_later ? own_parameters() : parameters()});
     end_step();
   }
 
@@ -140,8 +146,15 @@ class Training {
     return all;
   }
 
+  [[nodiscard]] std::vector<StateTensor> own_parameters() const {
+    std::vector<StateTensor> all;
+    for (const MegatronOptimizer& optimizer : optimizers_)
+      for (StateTensor& tensor : optimizer.parameters()) all.push_back(std::move(tensor));
+    return all;
+  }
+
   void run_passes(std::int32_t step, std::int32_t micro_batches) {
-    if (!pipeline_) pipeline_.emplace(w_, w_.place.pipeline);
+    if (!pipeline_) pipeline_.emplace(w_, w_.place.pipeline, overlapped_ ? &*overlapped_ : nullptr);
     pipeline_->run(step, micro_batches);
   }
 
@@ -170,6 +183,7 @@ class Training {
   Worker& w_;
   TrainingState* state_;
   std::vector<ParamAndGradBuffer> buffers_;
+  std::optional<OverlappedBuckets> overlapped_;
   std::vector<MegatronOptimizer> optimizers_;
   std::vector<Tensor> scalars_;
   std::optional<Pipeline> pipeline_;

@@ -46,6 +46,8 @@ class Name {
 inline constexpr StreamId attention_stream{4};
 /// That of DeepEP's buffer.
 inline constexpr StreamId token_stream{5};
+/// NCCL's, of the groups that parameters are the same over: buckets go there beside the passes.
+inline constexpr StreamId data_stream{12}, expert_data_stream{13};
 
 /// A parameter as a rank holds it.
 struct Weight {
@@ -54,6 +56,7 @@ struct Weight {
   Tensor value;           ///< requires a gradient; views the parameter buffer where there is one
   Tensor main_gradients;  ///< its place in the contiguous buffer of gradients, with the weight's shape
   int uses = 0;           ///< operators of this rank that read it
+  std::function<void()> gradient_arrived{};  ///< is called when a micro-batch's gradient has been added, if there
 
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
   [[nodiscard]] Shape shape() const { return columns > 1 ? Shape{rows, columns} : Shape{rows}; }
