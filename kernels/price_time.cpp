@@ -207,7 +207,7 @@ class Pricer {
     const Rank peer = group_neighbour(workload_.communicators[comm.index()], sender, step);
     TransferPrice price =
         message_price(router_.fabric(), sender.value, peer.value, size, router_.options().model,
-                      message_channels(router_.fabric(), workload_.communicators[comm.index()], sender, peer));
+                      message_way(router_.fabric(), workload_.communicators[comm.index()], sender, peer));
     if (price.loads.empty()) return price;
     price.loads.clear();
     // All ways together are one link of their summed capacity: each link of the route carries the whole.

@@ -153,6 +153,10 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
   return settings;
 }
 
+Fabric fabric_of(const Scenario& scenario, std::int32_t devices) {
+  return build_fabric(scenario.cluster, devices, {.pxn = pxn_of(scenario.runtime.nccl)});
+}
+
 namespace {
 
 // All programs are held op by op, with what they point to and when each op comes: 3.9 GB of 128 programs of mostly 233
@@ -215,7 +219,7 @@ JobOutline::JobOutline(const Scenario& asked, Steps whole) : PricedJob(settled(a
   const Workload calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   price_token_buffers(*this, prices);
-  Router router(calls, scenario.cluster, prices.entry_of_rank);
+  Router router(calls, fabric_of(scenario, calls.world_size()), prices.entry_of_rank);
   folding = fold(calls, prices.entry_of_rank, router.traffic());
   times = price_time(calls, folding, scenario.cluster, router);
 }

@@ -14,6 +14,7 @@
 #include "sim/memory/allocator_options.hpp"
 #include "sim/program/prices.hpp"
 #include "sim/program/repeats.hpp"
+#include "topology/fabric.hpp"
 
 namespace tidemark::scenarios {
 
@@ -74,6 +75,8 @@ struct Job : PricedJob {
 
 /// What NCCL's memory depends on besides the cluster.
 [[nodiscard]] NcclSettings nccl_settings(const RuntimeChoice& runtime);
+/// The scenario's cluster of so many devices, as NCCL uses it there.
+[[nodiscard]] Fabric fabric_of(const Scenario& scenario, std::int32_t devices);
 /// The allocator's settings, on a device of the scenario's cluster.
 [[nodiscard]] AllocatorOptions allocator_options_of(const Scenario& scenario);
 /// The same, free to take the whole device: for what would be needed.

@@ -67,10 +67,12 @@ class Tally {
       : fabric_(fabric), parts_(fabric.links.size(), 0), few_(fabric.links.size() / 32) {}
 
   /// A message of `parts`; parts are counted per spine, so that spreading over spines leaves whole numbers.
-  void message(std::int32_t from, std::int32_t to, std::int64_t parts) {
+  void message(std::int32_t from, std::int32_t to, std::int64_t parts) { message(from, from, to, parts); }
+  /// The same out of the node by the NIC of `exit`.
+  void message(std::int32_t from, std::int32_t exit, std::int32_t to, std::int64_t parts) {
     const std::int64_t whole = parts * fabric_.spines;
     const Passage way =
-        walk(fabric_, from, to, [&](LinkId link, std::int32_t spine) { add(link, spine < 0 ? whole : parts); });
+        walk(fabric_, from, exit, to, [&](LinkId link, std::int32_t spine) { add(link, spine < 0 ? whole : parts); });
     Step& slowest = way.leaves_node ? remote_ : local_;
     const Step step{way.latency, link_of(way)};
     if (time(step, Protocol::Simple) > time(slowest, Protocol::Simple)) slowest = step;
@@ -371,9 +373,10 @@ CollectivePlan nvls(Tally& tally, const Fabric& fabric, const Placement& placeme
 CollectivePlan direct(Tally& tally, const Placement& placement) {
   Members all;
   for (const Members& node : placement.nodes) all.insert(all.end(), node.begin(), node.end());
+  const MemberSet members(tally.fabric(), all);
   for (const std::int32_t from : all)
     for (const std::int32_t to : all)
-      if (from != to) tally.message(from, to, 1);
+      if (from != to) tally.message(from, exit_of(tally.fabric(), from, to, members), to, 1);
   DirectTime time{message_channels(tally.fabric(), all), tally.start() + std::max(tally.local(), tally.remote())};
   return tally.plan(Algorithm::Direct, placement.members, time);
 }
@@ -412,8 +415,8 @@ std::vector<CollectivePlan> plans_of(const Fabric& fabric, std::span<const std::
 
 }  // namespace
 
-Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to) {
-  const Passage way = walk(fabric, from, to, [](LinkId, std::int32_t) {});
+Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t exit, std::int32_t to) {
+  const Passage way = walk(fabric, from, exit, to, [](LinkId, std::int32_t) {});
   return way.latency + step_software(StepOf::Ring, link_of(way), Protocol::Simple, fabric.node.collective_step);
 }
 
@@ -425,13 +428,21 @@ MessageChannels message_channels(const Fabric& fabric, std::span<const std::int3
                           several_nodes, fabric.node.link != NodeLink::Pcie, fabric.compute_capability);
 }
 
-MessageChannels message_channels(const Fabric& fabric, const Communicator& communicator, Rank rank, Rank peer) {
+MessageWay message_way(const Fabric& fabric, std::span<const std::int32_t> devices, std::int32_t from,
+                       std::int32_t to) {
+  const auto is_member = [&](std::int32_t device) {
+    return std::find(devices.begin(), devices.end(), device) != devices.end();
+  };
+  return {message_channels(fabric, devices), exit_of(fabric, from, to, is_member)};
+}
+
+MessageWay message_way(const Fabric& fabric, const Communicator& communicator, Rank from, Rank to) {
   std::vector<std::int32_t> devices;
   if (communicator.messages == MessageRoute::Pairs)
-    devices = {rank.value, peer.value};
+    devices = {from.value, to.value};
   else
-    for (const Rank member : group_members(communicator, rank)) devices.push_back(member.value);
-  return message_channels(fabric, devices);
+    for (const Rank member : group_members(communicator, from)) devices.push_back(member.value);
+  return message_way(fabric, devices, from.value, to.value);
 }
 
 std::vector<CollectivePlan> collective_plans(const Fabric& fabric, std::span<const std::int32_t> devices,

@@ -26,7 +26,7 @@
 //                 2(l-1)/l S inside and 2(m-1)/m S/l between
 //   NVLS          the NVSwitch reduces and multicasts: all-reduce (n+1)/n S on each member's link, all-gather and
 //                 reduce-scatter S; between nodes a double binary tree for every place in a node (all-reduce only)
-//   direct        all-to-all: every member sends S/n to every other one at once, (n-1)/n S in all
+//   direct        all-to-all: every member sends S/n to every other one at once, (n-1)/n S in all, as messages go
 //
 // Uneven ones are made of others, as PyTorch asks NCCL for them: an all-to-all of messages, all at once; an all-gather
 // of a broadcast by each member, a reduce-scatter of a reduction to each, round the ring, all of them together.
@@ -104,16 +104,24 @@ struct CollectivePlan {
 [[nodiscard]] TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to,
                                        Bytes bytes, PriceModel model = PriceModel::Routed);
 
-/// One message from a device to another one, over the channels of their communicator; by default it is of them alone.
+/// How messages from a device to another one go in their communicator.
+struct MessageWay {
+  MessageChannels channels;
+  std::int32_t exit = 0;  ///< the device by whose NIC they leave the node (exit_of)
+};
+/// In a communicator of these devices.
+[[nodiscard]] MessageWay message_way(const Fabric& fabric, std::span<const std::int32_t> devices, std::int32_t from,
+                                     std::int32_t to);
+/// Between two ranks of a group; rank r runs on device r.
+[[nodiscard]] MessageWay message_way(const Fabric& fabric, const Communicator& communicator, Rank from, Rank to);
+
+/// One message from a device to another one; by default their communicator is of them alone.
 [[nodiscard]] TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes,
                                           PriceModel model = PriceModel::Routed,
-                                          const std::optional<MessageChannels>& channels = {});
+                                          const std::optional<MessageWay>& way = {});
 
 /// Of a communicator of these devices.
 [[nodiscard]] MessageChannels message_channels(const Fabric& fabric, std::span<const std::int32_t> devices);
-/// Of messages between two ranks of a group; rank r runs on device r.
-[[nodiscard]] MessageChannels message_channels(const Fabric& fabric, const Communicator& communicator, Rank rank,
-                                               Rank peer);
 
 /// How long the transfer takes with the links to itself: latency, then its slowest link. `links` by LinkId.
 [[nodiscard]] Duration alone(const TransferPrice& price, std::span<const Bandwidth> links);
@@ -121,7 +129,8 @@ struct CollectivePlan {
 /// The same of what a plan takes for that size.
 [[nodiscard]] Duration alone(const Fabric& fabric, const CollectivePlan& plan, Bytes size);
 
-/// What one step from a device to another one takes before any byte: the route's latency and the software's.
-[[nodiscard]] Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t to);
+/// What one step from a device to another one takes before any byte: the route's latency, out of the node by the NIC of
+/// `exit`, and the software's.
+[[nodiscard]] Duration step_latency(const Fabric& fabric, std::int32_t from, std::int32_t exit, std::int32_t to);
 
 }  // namespace tidemark::topology

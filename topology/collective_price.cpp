@@ -59,7 +59,7 @@ TransferPrice alpha_beta(const Fabric& fabric, std::span<const std::int32_t> dev
   Bandwidth slowest{std::numeric_limits<std::int64_t>::max()};
   for (std::size_t i = 0; i < n; ++i) {
     const std::int32_t next = devices[(i + 1) % n];
-    latency = std::max(latency, step_latency(fabric, devices[i], next));
+    latency = std::max(latency, step_latency(fabric, devices[i], devices[i], next));
     for (const LinkShare& share : route(fabric, devices[i], next).shares)
       slowest = std::min(slowest, fabric[share.link].capacity * share.of);
   }
@@ -172,6 +172,8 @@ TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> d
   if (n == 1) return {};
   Together all;
   Bytes largest, most;
+  const MemberSet members(fabric, devices);
+  Route way;
   for (std::size_t i = 0; i < n; ++i) {
     if (kind == CollectiveKind::AllToAll) {
       Bytes sent;
@@ -180,7 +182,9 @@ TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> d
         if (bytes <= Bytes{} || i == j) continue;
         sent += bytes;
         largest = std::max(largest, bytes);
-        all.add({step_latency(fabric, devices[i], devices[j]), loads(route(fabric, devices[i], devices[j]), bytes)});
+        const std::int32_t from = devices[i], to = devices[j], exit = exit_of(fabric, from, to, members);
+        route(fabric, from, exit, to, way);
+        all.add({step_latency(fabric, from, exit, to), loads(way, bytes)});
       }
       most = std::max(most, sent);
       continue;
@@ -216,15 +220,16 @@ TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace 
 }
 
 TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, PriceModel model,
-                            const std::optional<MessageChannels>& channels) {
+                            const std::optional<MessageWay>& way) {
   if (from == to) return {};
   if (model != PriceModel::Routed)
-    return unshared(message_price(fabric, from, to, bytes, PriceModel::Routed, channels), fabric);
-  TransferPrice price{fabric.node.collective_start + step_latency(fabric, from, to),
-                      loads(route(fabric, from, to), bytes)};
+    return unshared(message_price(fabric, from, to, bytes, PriceModel::Routed, way), fabric);
   const std::array both{from, to};
-  price.latency += message_besides_links(channels.value_or(message_channels(fabric, both)), bytes,
-                                         alone(price, fabric) - price.latency);
+  const auto [channels, exit] = way.value_or(message_way(fabric, both, from, to));
+  Route links;
+  route(fabric, from, exit, to, links);
+  TransferPrice price{fabric.node.collective_start + step_latency(fabric, from, exit, to), loads(links, bytes)};
+  price.latency += message_besides_links(channels, bytes, alone(price, fabric) - price.latency);
   return price;
 }
 

@@ -34,6 +34,7 @@ class Builder {
     fabric_.nodes = (devices + cluster.node.devices - 1) / cluster.node.devices;
     fabric_.nic_slots = std::min(cluster.node.nics, cluster.node.devices);
     fabric_.spines = options.spines;
+    fabric_.pxn = options.pxn;
     const std::int32_t local = cluster.node.devices;
     fabric_.channels = {nccl_channels(cluster, {}, {.ranks = std::max(local, 2), .local = local, .nodes = 1}),
                         nccl_channels(cluster, {}, {.ranks = 2 * local, .local = local, .nodes = 2})};
@@ -206,15 +207,16 @@ std::array<std::int32_t, link_types> link_shifts(const Fabric& fabric, std::int3
 
 Route route(const Fabric& fabric, std::int32_t from, std::int32_t to) {
   Route found;
-  route(fabric, from, to, found);
+  route(fabric, from, from, to, found);
   return found;
 }
 
-void route(const Fabric& fabric, std::int32_t from, std::int32_t to, Route& found) {
-  ensure(from >= 0 && from < fabric.devices && to >= 0 && to < fabric.devices, "a route joins devices of the fabric");
+void route(const Fabric& fabric, std::int32_t from, std::int32_t exit, std::int32_t to, Route& found) {
+  const auto there = [&](std::int32_t device) { return device >= 0 && device < fabric.devices; };
+  ensure(there(from) && there(exit) && there(to), "a route joins devices of the fabric");
   found.shares.clear();
   found.latency =
-      walk(fabric, from, to, [&](LinkId link, std::int32_t spine) {
+      walk(fabric, from, exit, to, [&](LinkId link, std::int32_t spine) {
         found.shares.push_back(spine < 0 ? LinkShare{link} : LinkShare{link, spine, spine + 1, fabric.spines});
       }).latency;
 }

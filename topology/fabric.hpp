@@ -15,12 +15,12 @@
 //   inside a node   device -> NVSwitch -> device, device -> device over a bridge, or through the host:
 //                   device -> root complex -> (host bridge) -> root complex -> device
 //   between nodes   device -> (host bridge, without GPUDirect RDMA) -> NIC -> leaf -> spine -> leaf -> NIC -> ...
-//   device
+//   device; what a communicator's members send each other may go to a device beside the sender first (exit_of)
 //
 // Every capacity is the data sheet's times the device's communication efficiency. The spines are one link up and one
 // down per leaf by default: traffic spreads evenly over equal-cost paths, so that one link of their summed capacity
 // takes the same time, and a route has a handful of links. Spines do not block; a third tier is not told apart from
-// them. No device forwards for another one (NCCL's PXN), so that on rails what leaves its rail crosses the spines.
+// them.
 
 namespace tidemark::topology {
 
@@ -50,6 +50,7 @@ struct Link {
 struct FabricOptions {
   /// Spine switches that are laid out one by one; 1 stands for all of them together.
   std::int32_t spines = 1;
+  Pxn pxn = Pxn::Always;
 };
 
 /// Device d is the d mod node.devices-th of node d / node.devices: ranks fill nodes in order. Links are laid out whole
@@ -63,6 +64,7 @@ struct Fabric {
   std::int32_t nic_slots = 0;  ///< NICs of a node, those of one device counted as one
   std::int32_t leaves = 0;
   std::int32_t spines = 0;
+  Pxn pxn = Pxn::Always;
   std::array<NcclChannels, 2> channels{};  ///< that NCCL opens for all of one node, and of several
   SharedCalibration calibration;
   std::vector<Link> links;                           ///< by LinkId
@@ -71,6 +73,11 @@ struct Fabric {
   [[nodiscard]] const Link& operator[](LinkId link) const { return links[link.index()]; }
   [[nodiscard]] std::int32_t node_of(std::int32_t device) const { return device / node.devices; }
   [[nodiscard]] std::int32_t local_of(std::int32_t device) const { return device % node.devices; }
+  /// Devices of one node.
+  [[nodiscard]] bool joined_by_nvlink(std::int32_t device, std::int32_t other) const {
+    if (node.link == NodeLink::NvLink) return device / node.nvlink_group == other / node.nvlink_group;
+    return node.link == NodeLink::NvSwitch;
+  }
   /// The NIC that the device uses.
   [[nodiscard]] std::int32_t nic_of(std::int32_t device) const {
     return node_of(device) * nic_slots + local_of(device) * nic_slots / node.devices;
@@ -114,8 +121,40 @@ struct Route {
 
 /// From a device to itself: nothing. O(1): a dozen links at most, and two per spine that is laid out.
 [[nodiscard]] Route route(const Fabric& fabric, std::int32_t from, std::int32_t to);
-/// The same into a route whose memory is used again, for callers that ask for very many.
-void route(const Fabric& fabric, std::int32_t from, std::int32_t to, Route& found);
+/// The same out of the node by the NIC of `exit`, a device that `from` reaches over NVLink, into a route whose memory
+/// is used again.
+void route(const Fabric& fabric, std::int32_t from, std::int32_t exit, std::int32_t to, Route& found);
+
+/// The device by whose NIC NCCL lets a message leave the node of `from`: of those in the communicator, which
+/// `is_member(device)`. It is `from` itself inside a node, and where it may not be another one. Receivers take their
+/// own NIC. By src/graph/search.cc, ncclTopoGetNetDev, and src/graph/topo.cc, ncclTopoGetLocalGpu (2.28.9; since 2.12).
+template <class IsMember>
+[[nodiscard]] std::int32_t exit_of(const Fabric& fabric, std::int32_t from, std::int32_t to, IsMember&& is_member) {
+  const std::int32_t node = fabric.node_of(from);
+  if (node == fabric.node_of(to) || fabric.pxn == Pxn::Never || !fabric.node.gpu_direct_rdma) return from;
+  const std::int32_t like = node * fabric.node.devices + fabric.local_of(to), nic = fabric.nic_of(like);
+  if (!is_member(like) || (fabric.pxn == Pxn::OverOtherNics && nic == fabric.nic_of(from))) return from;
+  std::int32_t first = like;
+  for (std::int32_t d = like - 1; d >= 0 && fabric.nic_of(d) == nic; --d)
+    if (is_member(d)) first = d;
+  return fabric.joined_by_nvlink(from, first) ? first : from;
+}
+
+/// Whether a device is one of some, for exit_of: in O(1).
+class MemberSet {
+ public:
+  MemberSet(const Fabric& fabric, std::span<const std::int32_t> members)
+      : among_(static_cast<std::size_t>(fabric.devices), false) {
+    for (const std::int32_t device : members) among_[static_cast<std::size_t>(device)] = true;
+  }
+  [[nodiscard]] bool operator()(std::int32_t device) const {
+    const auto d = static_cast<std::size_t>(device);
+    return d < among_.size() && among_[d];
+  }
+
+ private:
+  std::vector<bool> among_;
+};
 
 /// What `bytes` on a route put on each link; parallel links sum to `bytes` exactly.
 [[nodiscard]] std::vector<LinkLoad> loads(const Route& route, Bytes bytes);

@@ -18,6 +18,14 @@ namespace tidemark::topology {
 /// data goes through host memory.
 enum class PeerAccess : std::uint8_t { Everywhere, NvLink, Nowhere };
 
+/// When a message to another node goes over NVLink first, to a device of its node at the place that the receiver has in
+/// its own, and out by that one's NIC (PXN): NCCL_PXN_DISABLE, NCCL_P2P_PXN_LEVEL. From less to more.
+enum class Pxn : std::uint8_t {
+  Never,
+  OverOtherNics,  ///< not where sender and forwarder have one NIC
+  Always,         ///< by the first of the devices that have it, so that what goes to one place goes together
+};
+
 /// Which algorithms collectives may take: NCCL_ALGO, NCCL_PAT_ENABLE.
 struct NcclAlgorithms {
   bool ring = true;
@@ -57,9 +65,15 @@ struct NcclSettings {
   bool gpu_direct_send = true;      ///< NCCL_NET_GDR_READ
   std::optional<bool> virtual_memory{};  ///< NCCL_CUMEM_ENABLE: by the driver's virtual memory API; unset: since 2.19
   bool connect_at_use = true;            ///< NCCL_RUNTIME_CONNECT: an algorithm connects when it first runs, since 2.22
+  Pxn pxn = Pxn::Always;
 
   bool operator==(const NcclSettings&) const = default;
 };
+
+/// PXN wants memory of devices beside the sender that NVLink and the network reach.
+[[nodiscard]] inline Pxn pxn_of(const NcclSettings& settings) {
+  return settings.peer_access == PeerAccess::Nowhere || !settings.gpu_direct ? Pxn::Never : settings.pxn;
+}
 
 /// Numbers of channels as NCCL prints them with NCCL_DEBUG=INFO: "24 coll channels, 24 collnet channels, 16 nvls
 /// channels, 32 p2p channels, 32 p2p channels per peer".

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t most_channels = 64;
 constexpr std::int64_t largest_buffer = std::int64_t{1} << 30;
 
-/// A number with an effect on memory: where it goes, and what it may be.
+/// A number with an effect on memory, or on ways: where it goes, and what it may be.
 struct Number {
   std::string_view name;
   std::int64_t low = 0, high = 0;
@@ -64,6 +64,12 @@ constexpr auto numbers = std::to_array<Number>({
      [](NcclSettings& s, std::int64_t n) {
        if (n != 0) s.gpu_direct = false;  // what is left is sockets
      }},
+    {"NCCL_PXN_DISABLE", 0, 1,
+     [](NcclSettings& s, std::int64_t n) {
+       if (n != 0) s.pxn = Pxn::Never;
+     }},
+    {"NCCL_P2P_PXN_LEVEL", 0, 2,
+     [](NcclSettings& s, std::int64_t n) { s.pxn = std::min(s.pxn, static_cast<Pxn>(n)); }},
     {"NCCL_CUMEM_ENABLE", 0, 1, [](NcclSettings& s, std::int64_t n) { s.virtual_memory = n != 0; }},
     {"NCCL_RUNTIME_CONNECT", 0, 1, [](NcclSettings& s, std::int64_t n) { s.connect_at_use = n != 0; }},
 });
@@ -169,9 +175,7 @@ constexpr auto unmodelled = std::to_array<Unmodelled>({
     {"NCCL_NET_DISABLE_INTRA", "1", "the network is not used inside a node"},
     {"NCCL_NET_SHARED_BUFFERS", "1", "every peer would have a buffer of its own"},
     {"NCCL_NVB_DISABLE", "1", "detours by NVLink put buffers on other devices"},
-    {"NCCL_P2P_PXN_LEVEL", "0", "another rank's device may pay for the network's buffers"},
     {"NCCL_P2P_USE_CUDA_MEMCPY", "0", "copy engines have buffers of their own"},
-    {"NCCL_PXN_DISABLE", "1", "another rank's device may pay for the network's buffers"},
     {"NCCL_SET_STACK_SIZE", "0", "every context would grow"},
     {"NCCL_SHM_USE_CUDA_MEMCPY", "0", "copy engines have buffers of their own"},
     {"NCCL_TOPO_FILE", "", "it settles the channels: give them in [nccl.channels] of the cluster"},

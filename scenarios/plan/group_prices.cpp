@@ -35,6 +35,17 @@ std::vector<std::vector<std::int32_t>> distinct_groups(const Communicator& commu
   return groups;
 }
 
+bool forwards(const Communicator& communicator, const Fabric& fabric, std::int32_t world_size) {
+  if (communicator.messages == MessageRoute::Pairs) return false;
+  for (const std::vector<std::int32_t>& devices : distinct_groups(communicator, fabric, world_size))
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      const std::int32_t here = devices[i], there = devices[(i + 1) % devices.size()];
+      if (message_way(fabric, devices, here, there).exit != here) return true;
+      if (message_way(fabric, devices, there, here).exit != there) return true;
+    }
+  return false;
+}
+
 std::int64_t link_sharers(const Cluster& cluster, std::int32_t streams) {
   const bool switched = cluster.node.link == NodeLink::NvSwitch;
   const std::int64_t per_exit =
@@ -92,12 +103,12 @@ DurationBounds GroupPrices::message(Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
   for (const std::vector<std::int32_t>& devices : places_.groups) {
-    std::optional<MessageChannels> channels;  // of pairs each its own
-    if (places_.messages == MessageRoute::Group) channels = message_channels(fabric, devices);
     for (std::size_t i = 0; i < devices.size(); ++i) {
       const std::int32_t here = devices[i], there = devices[(i + 1) % devices.size()];
       for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
-        TransferPrice price = message_price(fabric, from, to, size, PriceModel::Routed, channels);
+        std::optional<MessageWay> way;  // of pairs each its own
+        if (places_.messages == MessageRoute::Group) way = message_way(fabric, devices, from, to);
+        TransferPrice price = message_price(fabric, from, to, size, PriceModel::Routed, way);
         if (fabric.calibration.there() && from != to) {
           const bool between = fabric.node_of(from) != fabric.node_of(to);
           const auto measured = measured_message(*fabric.calibration.get(), between, size);

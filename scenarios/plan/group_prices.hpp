@@ -32,6 +32,8 @@ struct GroupPlaces {
 /// Groups that lie alike, whole periods of nodes apart, cost alike: one of each.
 [[nodiscard]] std::vector<std::vector<std::int32_t>> distinct_groups(const Communicator& communicator,
                                                                      const Fabric& fabric, std::int32_t world_size);
+/// Whether a message to the next rank of a group, or back, goes out by another device's NIC.
+[[nodiscard]] bool forwards(const Communicator& communicator, const Fabric& fabric, std::int32_t world_size);
 /// What a rank with so many streams has under way at once, times the ranks that share its way out of the node, times
 /// how much thinner the fabric is above.
 [[nodiscard]] std::int64_t link_sharers(const Cluster& cluster, std::int32_t streams);

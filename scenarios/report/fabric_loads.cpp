@@ -69,7 +69,7 @@ TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
       const Communicator& communicator = job.timed.communicators[key.comm.index()];
       if (group_leader(communicator, rank) != rank) continue;
       if (key.matrix.valid()) {
-        if (!router) router.emplace(job.timed, job.scenario.cluster);
+        if (!router) router.emplace(job.timed, fabric);
         add(router->uneven(key.comm, rank, key.kind, key.matrix).price, times);
         continue;
       }
@@ -83,7 +83,10 @@ TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
     }
     for (const auto& [key, times] : its.messages) {
       const Communicator& communicator = job.timed.communicators[key.comm.index()];
-      add(message_price(fabric, r, group_neighbour(communicator, rank, key.step).value, key.size), times);
+      const Rank peer = group_neighbour(communicator, rank, key.step);
+      add(message_price(fabric, r, peer.value, key.size, PriceModel::Routed,
+                        message_way(fabric, communicator, rank, peer)),
+          times);
     }
     for (const auto& [key, times] : its.copies) add(copy_price(fabric, r, key.from, key.to, key.size), times);
   }

@@ -56,8 +56,19 @@ std::vector<Rank> first_ranks_of(const Job& job) {
   return found;
 }
 
-std::string route_line(const Fabric& fabric, Rank from, Rank to) {
-  const Route way = route(fabric, from.value, to.value);
+// Where they are neighbours of one pipeline, as its messages go.
+Route way_between(const Job& job, const Fabric& fabric, Rank from, Rank to) {
+  std::int32_t exit = from.value;
+  for (const Communicator& c : job.timed.communicators)
+    if (c.name == "pipeline" && is_member(c, from) && is_member(c, to) && group_leader(c, from) == group_leader(c, to))
+      exit = message_way(fabric, c, from, to).exit;
+  Route way;
+  route(fabric, from.value, exit, to.value, way);
+  return way;
+}
+
+std::string route_line(const Job& job, const Fabric& fabric, Rank from, Rank to) {
+  const Route way = way_between(job, fabric, from, to);
   std::int64_t paths = 1;
   std::string hops;
   Bandwidth most;
@@ -76,7 +87,7 @@ std::string routes(const Job& job, const Fabric& fabric) {
   std::string out = "\nequal-cost routes between the first ranks of neighbouring groups\n";
   if (firsts.size() < 2) return out + "  none: all ranks are one group\n";
   for (std::size_t i = 0; i + 1 < firsts.size() && i < most_rows; ++i)
-    out += route_line(fabric, firsts[i], firsts[i + 1]);
+    out += route_line(job, fabric, firsts[i], firsts[i + 1]);
   if (firsts.size() - 1 > most_rows) out += fmt::format("  and {} more\n", firsts.size() - 1 - most_rows);
   return out;
 }
@@ -100,7 +111,7 @@ std::string busiest_links(const Job& job, const Fabric& fabric, Duration step) {
 }  // namespace
 
 std::string fabric_text(const Job& job, Duration step) {
-  const Fabric fabric = build_fabric(job.scenario.cluster, job.timed.world_size());
+  const Fabric fabric = fabric_of(job.scenario, job.timed.world_size());
   const auto counted = [](std::int32_t n, std::string_view single, std::string_view many) {
     return fmt::format("{} {}", n, n == 1 ? single : many);
   };

@@ -106,7 +106,7 @@ KernelRow collective_row(Entries row, const Fabric& fabric) {
     for (const std::int32_t from : devices) {
       const std::int32_t to = (from + 1) % static_cast<std::int32_t>(devices.size());
       const TransferPrice price =
-          message_price(fabric, from, to, size, PriceModel::Routed, message_channels(fabric, devices));
+          message_price(fabric, from, to, size, PriceModel::Routed, message_way(fabric, devices, from, to));
       slowest = std::max(slowest, alone(price, fabric));
     }
     made.predicted_us = microseconds(slowest);

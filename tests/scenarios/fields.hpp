@@ -83,8 +83,8 @@ inline auto fields(NcclAlgorithms& v) {
   return std::tie(a, b, c, d, e);
 }
 inline auto fields(NcclSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa);
 }
 inline auto fields(NcclChannels& v) {
   auto& [a, b, c, d] = v;
@@ -224,8 +224,8 @@ inline auto fields(SampleKey& v) {
   return std::tie(a, b, c);
 }
 inline auto fields(FabricKey& v) {
-  auto& [a, b] = v;
-  return std::tie(a, b);
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
 }
 inline auto fields(GroupPlaces& v) {
   auto& [a, b, c, d] = v;

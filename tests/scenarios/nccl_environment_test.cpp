@@ -73,6 +73,10 @@ TEST(NcclEnvironment, SwitchesHaveTheirEffect) {
   EXPECT_FALSE(settings("NCCL_IB_DISABLE = 1").gpu_direct);
   EXPECT_FALSE(settings("NCCL_NET = \"Socket\"").gpu_direct);
   EXPECT_TRUE(settings("NCCL_NET = \"IB\"").gpu_direct);
+  EXPECT_EQ(settings("NCCL_PXN_DISABLE = 0").pxn, Pxn::Always);
+  EXPECT_EQ(settings("NCCL_PXN_DISABLE = 1").pxn, Pxn::Never);
+  EXPECT_EQ(settings("NCCL_P2P_PXN_LEVEL = 1").pxn, Pxn::OverOtherNics);
+  EXPECT_EQ(settings("NCCL_PXN_DISABLE = 1\nNCCL_P2P_PXN_LEVEL = 2").pxn, Pxn::Never);
 }
 
 TEST(NcclEnvironment, AlgorithmsAreAListOrAllButAList) {

@@ -403,6 +403,19 @@ TEST(Prediction, VariablesOfNcclReachTheDeviceRows) {
             predict(scenario()).highest().memory.peak_device_upper);
 }
 
+// Four stages of four ranks each: every second one hands on to the other half of the next node.
+TEST(Prediction, WithoutPxnMessagesCrossTheSpines) {
+  Scenario halves = scenario();
+  halves.gpus = 16;
+  halves.layout.tensor = 4;
+  halves.layout.pipeline = 4;
+  halves.layout.data = 1;
+  Scenario own_nic = halves;
+  own_nic.runtime.nccl.pxn = Pxn::Never;
+  // On the way there and back each micro-batch gains two hops of the network and loses one over NVLink.
+  EXPECT_GT(predict(own_nic).step.step, predict(halves).step.step);
+}
+
 TEST(Job, ItsValuesAgree) {
   const Job job(scenario());
   EXPECT_EQ(job.scenario.train.attention, AttentionKernel::Fused);  // settled by the device

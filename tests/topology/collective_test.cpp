@@ -280,6 +280,32 @@ TEST(Collective, OnRailsTheSamePlaceStaysOnOneLeaf) {
             spine_step + slice + std::max(size / (channel * 2), size / 50_GBps));
 }
 
+TEST(Collective, OnRailsMessagesOfAGroupStayOnTheReceiversRail) {
+  const Fabric fabric = build_fabric(rails(4, one * 4), 32),
+               never = build_fabric(rails(4, one * 4), 32, {.pxn = Pxn::Never});
+  const auto leaf = [&](const TransferPrice& price) { return on(fabric, price, "leaf1.up"); };
+  const TransferPrice all = collective_price(fabric, devices(32), CollectiveKind::AllToAll, size);
+  const TransferPrice crossing = collective_price(never, devices(32), CollectiveKind::AllToAll, size);
+  // Rank 0 hands seven others of its node what is for their like on three nodes, and is handed as much.
+  const auto parts = [&](std::int64_t n) { return Bytes{(n * size.count() + 31) / 32}; };
+  EXPECT_EQ(leaf(all), 0_B);
+  EXPECT_EQ(leaf(crossing), parts(4 * 3 * 7));
+  EXPECT_EQ(on(fabric, crossing, "node0.gpu0.nvlink_up"), parts(7));
+  EXPECT_EQ(on(fabric, all, "node0.gpu0.nvlink_up"), parts(7 + 21));
+  EXPECT_EQ(on(fabric, all, "node0.gpu0.nvlink_down"), parts(7 + 21));
+  EXPECT_EQ(on(fabric, all, "node0.nic0.up"), parts(24));
+  EXPECT_EQ(on(fabric, crossing, "node0.nic0.up"), parts(24));
+  EXPECT_EQ(alone(all, fabric) - all.latency, share_time(size, 24, 32, 50_GBps));
+  EXPECT_EQ(alone(crossing, fabric) - crossing.latency, share_time(size, 84, 32, 50_GBps));
+  // So does one message, where its communicator has a member to forward it.
+  const auto message = [&](const std::vector<std::int32_t>& group) {
+    return message_price(fabric, 0, 9, size, PriceModel::Routed, message_way(fabric, group, 0, 9));
+  };
+  EXPECT_EQ(leaf(message({0, 1, 9})), 0_B);
+  EXPECT_EQ(on(fabric, message({0, 1, 9}), "node0.nic1.up"), size);
+  EXPECT_EQ(on(fabric, message({0, 9}), "node0.nic0.up"), size);
+}
+
 TEST(Collective, WithoutNvlinkTheHostBridgeIsShared) {
   // Four cards: every edge of the ring crosses the bridge, 4 x 3/4 S over 64 GB/s; each card's own link carries 3/4 S
   // at 32 GB/s.
@@ -441,15 +467,17 @@ TEST(UnevenCollective, OfEqualPartsCostsWhatTheEvenOneDoes) {
 // Each message by itself: no plan, no ring.
 TEST(UnevenCollective, AnAllToAllPutsOnEveryLinkWhatItsMessagesDo) {
   std::mt19937 random(8);
-  const Fabric fabric = build_fabric(leaf_spine(1), 32);
+  const Fabric fabric = build_fabric(rails(2), 32);
   for (int seed = 0; seed < 20; ++seed) {
-    const std::vector<std::int32_t> group = devices(4, 8, seed % 8);
+    const std::vector<std::int32_t> group = devices(4, seed % 8 + 1, seed % 8);
     const std::vector<MatrixRow> rows = random_matrix(random, CollectiveKind::AllToAll, group.size(), 1 << 20);
     std::map<LinkId, Bytes> expected;
     for (std::size_t i = 0; i < group.size(); ++i)
       for (std::size_t j = 0; j < group.size(); ++j)
         if (i != j)
-          for (const LinkLoad& load : loads(route(fabric, group[i], group[j]), rows[i].sends[j]))
+          for (const LinkLoad& load : message_price(fabric, group[i], group[j], rows[i].sends[j], PriceModel::Routed,
+                                                    message_way(fabric, group, group[i], group[j]))
+                                          .loads)
             expected[load.link] += load.bytes;
     std::map<LinkId, Bytes> found;
     const TransferPrice price = uneven(fabric, group, CollectiveKind::AllToAll, rows);

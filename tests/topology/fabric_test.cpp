@@ -17,8 +17,7 @@ namespace {
 using namespace literals;
 
 /// The links of a route, one per line, then its latency in ns.
-std::string text(const Fabric& fabric, std::int32_t from, std::int32_t to) {
-  const Route way = route(fabric, from, to);
+std::string text(const Fabric& fabric, const Route& way) {
   std::string out;
   for (const LinkShare& share : way.shares) {
     out += link_name(fabric, share.link);
@@ -26,6 +25,9 @@ std::string text(const Fabric& fabric, std::int32_t from, std::int32_t to) {
     out += "\n";
   }
   return out + std::to_string(way.latency / 1_ns) + " ns";
+}
+std::string text(const Fabric& fabric, std::int32_t from, std::int32_t to) {
+  return text(fabric, route(fabric, from, to));
 }
 
 TEST(Fabric, InsideANodeAnNvSwitchIsTwoLinksAway) {
@@ -189,6 +191,50 @@ void expect_found_by_search(const Fabric& fabric, std::int32_t from, std::int32_
                         (share.last - share.first) * other.of == (other.last - other.first) * share.of);
     EXPECT_TRUE(found) << link_name(fabric, share.link);
   }
+}
+
+TEST(Fabric, WhatGoesToAnotherRailLeavesByTheDeviceThatSitsThere) {
+  const Fabric fabric = build_fabric(rails(4), 32);
+  const auto all = [](std::int32_t) { return true; };
+  EXPECT_EQ(exit_of(fabric, 3, 28, all), 4);
+  Route way;
+  route(fabric, 3, 4, 28, way);
+  EXPECT_EQ(text(fabric, way),
+            "node0.gpu3.nvlink_up\n"
+            "node0.gpu4.nvlink_down\n"
+            "node0.gpu4.host_up\n"
+            "node0.nic4.up\n"
+            "node3.nic4.down\n"
+            "node3.gpu4.host_down\n"
+            "3300 ns");
+  EXPECT_EQ(exit_of(fabric, 3, 27, all), 3);                                        // its own rail
+  EXPECT_EQ(exit_of(fabric, 3, 4, all), 3);                                         // its own node
+  EXPECT_EQ(exit_of(fabric, 3, 28, [](std::int32_t d) { return d % 8 == 3; }), 3);  // nobody there to forward
+  EXPECT_EQ(exit_of(build_fabric(hgx(), 32), 13, 31, all), 15);                     // no rails: the same
+  EXPECT_EQ(exit_of(build_fabric(rails(4), 32, {.pxn = Pxn::Never}), 3, 28, all), 3);
+  EXPECT_EQ(exit_of(build_fabric(workstation(), 8), 0, 7, all), 0);
+  Cluster by_host = rails(4);
+  by_host.node.gpu_direct_rdma = false;
+  EXPECT_EQ(exit_of(build_fabric(by_host, 32), 3, 28, all), 3);
+}
+
+TEST(Fabric, OfDevicesThatShareANicTheFirstMemberForwards) {
+  Cluster cluster = rails(4);
+  cluster.node.nics = 4;
+  const Fabric fabric = build_fabric(cluster, 32);
+  const auto all = [](std::int32_t) { return true; };
+  EXPECT_EQ(exit_of(fabric, 0, 29, all), 4);
+  EXPECT_EQ(exit_of(fabric, 13, 29, all), 12);  // even what goes to its own place
+  EXPECT_EQ(exit_of(fabric, 0, 29, [](std::int32_t d) { return d != 4; }), 5);
+  EXPECT_EQ(exit_of(fabric, 0, 29, [](std::int32_t d) { return d != 5; }), 0);  // nobody at the receiver's place
+  const Fabric as_needed = build_fabric(cluster, 32, {.pxn = Pxn::OverOtherNics});
+  EXPECT_EQ(exit_of(as_needed, 13, 29, all), 13);
+  EXPECT_EQ(exit_of(as_needed, 8, 29, all), 12);
+  // Only over NVLink.
+  cluster.node.link = NodeLink::NvLink;
+  const Fabric bridged = build_fabric(cluster, 32);
+  EXPECT_EQ(exit_of(bridged, 13, 29, all), 12);
+  EXPECT_EQ(exit_of(bridged, 8, 29, all), 8);
 }
 
 TEST(Fabric, RoutesAreTheEqualCostShortestPathsOfTheGraph) {

@@ -10,13 +10,14 @@ namespace tidemark::topology {
 struct Passage {
   Duration latency;
   bool leaves_node = false;
-  bool by_host = false;  ///< its first link is to the host
+  bool by_host = false;  ///< not by NVLink all the way
 };
 
-/// The links of a route in order: `take(link, spine)`, where `spine` says which one carries its part of the traffic, or
-/// is -1: all of it takes this link. `route` for callers that have no use for a list.
+/// The links of a route in order, out of the node by the NIC of `exit`: `take(link, spine)`, where `spine` says which
+/// one carries its part of the traffic, or is -1: all of it takes this link. `route` for callers that have no use for a
+/// list.
 template <class Take>
-Passage walk(const Fabric& fabric, std::int32_t from, std::int32_t to, Take&& take) {
+Passage walk(const Fabric& fabric, std::int32_t from, std::int32_t exit, std::int32_t to, Take&& take) {
   Passage passage;
   if (from == to) return passage;
   const auto first = [&](LinkType type) { return fabric.first[static_cast<std::size_t>(type)]; };
@@ -34,22 +35,26 @@ Passage walk(const Fabric& fabric, std::int32_t from, std::int32_t to, Take&& ta
   const std::int32_t from_node = fabric.node_of(from);
   const std::int32_t to_node = fabric.node_of(to);
   passage.leaves_node = from_node != to_node;
-  if (from_node == to_node && fabric.node.link == NodeLink::NvSwitch) {
-    over(LinkType::NvLinkUp, from);
-    over(LinkType::NvLinkDown, to);
+  const auto over_nvlink = [&](std::int32_t next) {
+    if (fabric.node.link == NodeLink::NvSwitch) {
+      over(LinkType::NvLinkUp, from);
+      over(LinkType::NvLinkDown, next);
+    } else {
+      const std::int32_t group = fabric.node.nvlink_group;
+      over(LinkType::NvLinkPair, from * (group - 1) + next % group - (next % group > from % group ? 1 : 0));
+    }
+  };
+  if (from_node == to_node && fabric.joined_by_nvlink(from, to)) {
+    over_nvlink(to);
     return passage;
   }
-  const std::int32_t group = fabric.node.nvlink_group;
-  if (fabric.node.link == NodeLink::NvLink && from / group == to / group) {
-    over(LinkType::NvLinkPair, from * (group - 1) + to % group - (to % group > from % group ? 1 : 0));
-    return passage;
-  }
+  if (exit != from) over_nvlink(exit);
   passage.by_host = true;
-  over(LinkType::HostUp, from);
+  over(LinkType::HostUp, exit);
   if (from_node == to_node) {
     over(LinkType::HostBridge, from_node);
   } else {
-    const std::int32_t from_nic = fabric.nic_of(from);
+    const std::int32_t from_nic = fabric.nic_of(exit);
     const std::int32_t to_nic = fabric.nic_of(to);
     if (!fabric.node.gpu_direct_rdma) over(LinkType::HostBridge, from_node);
     over(LinkType::NicUp, from_nic);

@@ -32,7 +32,7 @@ std::int32_t way_of(MatrixId matrix) { return 1 + 5 * algorithms + matrix.value;
 
 }  // namespace
 
-Router::Router(const Workload& workload, const CollectiveOptions& options, Fabric fabric)
+Router::Router(Fabric fabric, const Workload& workload, const CollectiveOptions& options)
     : workload_(workload), options_(options), fabric_(std::move(fabric)) {
   for (const Program& program : workload.programs) {
     std::vector<Use>& uses = uses_.emplace_back(workload.communicators.size());
@@ -72,15 +72,15 @@ Router::Router(const Workload& workload, const CollectiveOptions& options, Fabri
         all.begin()));
 }
 
-Router::Router(const Workload& workload, const Cluster& cluster, const CollectiveOptions& options)
-    : Router(workload, options, build_fabric(cluster, workload.world_size())) {
+Router::Router(const Workload& workload, Fabric fabric, const CollectiveOptions& options)
+    : Router(std::move(fabric), workload, options) {
   for (const Link& link : fabric_.links) traffic_.links.push_back({link.capacity});
   add_flows();
 }
 
-Router::Router(const Workload& workload, const Cluster& cluster, const std::vector<std::int32_t>& kinds,
+Router::Router(const Workload& workload, Fabric fabric, const std::vector<std::int32_t>& kinds,
                const CollectiveOptions& options)
-    : Router(workload, options, build_fabric(cluster, workload.world_size())) {
+    : Router(std::move(fabric), workload, options) {
   // Which ranks can change places is known of equal parts of groups and of messages.
   const bool regular = std::ranges::all_of(copies_, [](const auto& copies) { return !copies[0] && !copies[1]; }) &&
                        std::ranges::all_of(uses_, [](const std::vector<Use>& uses) {
@@ -256,11 +256,11 @@ void Router::add_flows(CommSlot comm, std::int32_t step, Rank rank) {
 void Router::add_message(CommSlot comm, std::int32_t step, Rank sender) {
   const Rank peer = group_neighbour(workload_.communicators[comm.index()], sender, step);
   Traffic::Flow flow{comm, step, sender, 0, 0, traffic_.loads.size(), 0, orbit_size(sender)};
-  route(fabric_, sender.value, peer.value, route_);
+  const MessageWay way = message_way(fabric_, workload_.communicators[comm.index()], sender, peer);
+  route(fabric_, sender.value, way.exit, peer.value, route_);
   flow.cost = with(static_cast<std::uint64_t>(route_.latency.count()),
                    fabric_.node_of(sender.value) == fabric_.node_of(peer.value));
-  flow.cost =
-      with(flow.cost, message_channels(fabric_, workload_.communicators[comm.index()], sender, peer).several_nodes);
+  flow.cost = with(flow.cost, way.channels.several_nodes);
   if (!route_.shares.empty())
     flow.cost = with(flow.cost, static_cast<std::int64_t>(fabric_[route_.shares[0].link].type));
   if (options_.model == PriceModel::Routed)

@@ -20,11 +20,17 @@ namespace tidemark::topology {
 /// alike ways, which are looked for once.
 class Router {
  public:
-  /// Of all ranks.
-  Router(const Workload& workload, const Cluster& cluster, const CollectiveOptions& options = {});
+  /// Of all ranks, of which the fabric has as many devices.
+  Router(const Workload& workload, Fabric fabric, const CollectiveOptions& options = {});
   /// Of one rank of each orbit, where ranks can change places: those of different `kinds`, such as prices, cannot.
-  Router(const Workload& workload, const Cluster& cluster, const std::vector<std::int32_t>& kinds,
+  Router(const Workload& workload, Fabric fabric, const std::vector<std::int32_t>& kinds,
          const CollectiveOptions& options = {});
+  /// The same over the cluster's fabric, by NCCL's own settings.
+  Router(const Workload& workload, const Cluster& cluster, const CollectiveOptions& options = {})
+      : Router(workload, build_fabric(cluster, workload.world_size()), options) {}
+  Router(const Workload& workload, const Cluster& cluster, const std::vector<std::int32_t>& kinds,
+         const CollectiveOptions& options = {})
+      : Router(workload, build_fabric(cluster, workload.world_size()), kinds, options) {}
 
   /// How a collective of a group runs. Its links are those of the flow with that way.
   struct Way {
@@ -79,7 +85,7 @@ class Router {
     return uses_[static_cast<std::size_t>(workload_.program_of_rank[rank.index()])][comm.index()];
   }
 
-  Router(const Workload& workload, const CollectiveOptions& options, Fabric fabric);
+  Router(Fabric fabric, const Workload& workload, const CollectiveOptions& options);  // without flows
   void find_symmetry(const std::vector<std::int32_t>& kinds);
   void refine(ReplicaOrbits& orbits);
   void keep_firsts(const ReplicaOrbits& orbits);

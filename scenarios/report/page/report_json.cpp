@@ -178,7 +178,7 @@ Json heat_json(const Job& job, const Trace& trace, const Prediction& p, Instant 
 }
 
 Json fabric_json(const Job& job, Duration step) {
-  const Fabric fabric = build_fabric(job.scenario.cluster, job.timed.world_size());
+  const Fabric fabric = fabric_of(job.scenario, job.timed.world_size());
   const std::vector<LinkUse> uses = loads_of_step(job, fabric);
   const auto share = [&](Duration busy) {
     return std::round(1e5 * static_cast<double>(busy.count()) / static_cast<double>(step.count())) / 1e5;
