@@ -156,15 +156,17 @@ Bytes pool(const Cluster& cluster, const NcclSettings& s, const CommunicatorUse&
   return whole(chunk * shared_steps * c.p2p);
 }
 
-// Both directions, once there are messages; the sending one is made on the device at once where everything connects
-// with the communicator.
+// Both directions, once there are messages. A rank that sends by another one's NIC has its sending pool there; those
+// are made on the device at once, one of every rank of the node, where everything connects with the communicator
+// (init.cc, ncclTopoGetPxnRanks).
 Bytes network_pool(const Cluster& cluster, const NcclSettings& s, const CommunicatorUse& use, const NcclChannels& c,
                    const Connected& connected) {
-  const Bytes size = pool(cluster, s, use, c);
-  Bytes sum = connected.network_pool ? size : Bytes{};
-  if (use.remote_peers == 0 || !cluster.node.gpu_direct_rdma || !s.gpu_direct) return sum;
-  sum = std::max(sum, s.gpu_direct_send ? size : Bytes{});
-  return sum + size;
+  const bool reaches = cluster.node.gpu_direct_rdma && s.gpu_direct;
+  const bool forwards = reaches && use.nodes > 1 && pxn_of(s) != Pxn::Never && joined_by_nvlink(cluster.node, use);
+  const std::int32_t at_once = !connected.network_pool ? 0 : forwards ? use.local : 1;
+  const std::int32_t sends = reaches && s.gpu_direct_send ? use.senders : 0;
+  const std::int32_t receives = reaches && use.remote_peers > 0 ? 1 : 0;
+  return pool(cluster, s, use, c) * (std::max(at_once, sends) + receives);
 }
 
 // What of it the network cannot have on the device.
@@ -255,12 +257,12 @@ Estimate memory_on(Side side, const Cluster& cluster, const NcclSettings& settin
 // Communicators of two ranks each, instead of the group's own.
 Estimate pairs_memory(Side side, const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
   const CommunicatorUse near{.ranks = 2, .local = 2, .nodes = 1, .local_peers = 1};
-  const CommunicatorUse far{.ranks = 2, .local = 1, .nodes = 2, .remote_peers = 1};
+  const CommunicatorUse far{.ranks = 2, .local = 1, .nodes = 2, .remote_peers = 1, .senders = 1};
   Estimate sum = times(memory_on(side, cluster, settings, near), use.local_peers) +
                  times(memory_on(side, cluster, settings, far), use.remote_peers);
   // Where several go to one peer, each has structures of its own and its part of the messages.
   CommunicatorUse only_structures = use.local_peers > 0 ? near : far;
-  only_structures.local_peers = only_structures.remote_peers = 0;
+  only_structures.local_peers = only_structures.remote_peers = only_structures.senders = 0;
   sum = sum + times(memory_on(side, cluster, settings, only_structures),
                     std::max(0, use.pairs - use.local_peers - use.remote_peers));
   sum.source = fmt::format("{} communicators of two ranks; {}", use.pairs,
@@ -268,15 +270,21 @@ Estimate pairs_memory(Side side, const Cluster& cluster, const NcclSettings& set
   return sum;
 }
 
+// A cluster's file does not say by whose NIC ranks sent.
+bool measured_as(const NcclProfile::Communicator& measured, CommunicatorUse use) {
+  use.senders = measured.use.senders;
+  return measured.use == use;
+}
+
 Estimate memory_on(Side side, const Cluster& cluster, const NcclSettings& settings, const CommunicatorUse& use) {
   if (side == Side::Device && are_defaults(settings))
     for (const NcclProfile::Communicator& measured : cluster.nccl.communicators)
-      if (measured.use == use) return measured.memory;
+      if (measured_as(measured, use)) return measured.memory;
   if (use.pairs > 0) {
     Estimate sum = pairs_memory(side, cluster, settings, use);
     if (!use.reduces && !use.shards) return sum;
     CommunicatorUse own = use;
-    own.pairs = own.local_peers = own.remote_peers = 0;
+    own.pairs = own.local_peers = own.remote_peers = own.senders = 0;
     sum = memory_on(side, cluster, settings, own) + sum;
     return sum;
   }

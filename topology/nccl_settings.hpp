@@ -95,6 +95,7 @@ struct CommunicatorUse {
   bool shards = false;            ///< all-gather or reduce-scatter: ring, NVLS, or PAT with one rank a node
   std::int32_t local_peers = 0;   ///< of point-to-point messages, on this node; each one is sent to and received from
   std::int32_t remote_peers = 0;  ///< the same on other nodes
+  std::int32_t senders = 0;  ///< on this node: those that write to others by this rank's NIC, of their own or by PXN
   /// Messages go through communicators of two ranks, one for every peer and order of calls, instead of the group's own:
   /// so many of them.
   std::int32_t pairs = 0;

@@ -91,8 +91,8 @@ inline auto fields(NcclChannels& v) {
   return std::tie(a, b, c, d);
 }
 inline auto fields(CommunicatorUse& v) {
-  auto& [a, b, c, d, e, f, g, h] = v;
-  return std::tie(a, b, c, d, e, f, g, h);
+  auto& [a, b, c, d, e, f, g, h, i] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i);
 }
 inline auto fields(NcclProfile::Communicator& v) {
   auto& [a, b] = v;

@@ -52,6 +52,7 @@ CommunicatorUse sharding(CommunicatorUse use) {
 CommunicatorUse messaging(CommunicatorUse use, std::int32_t local_peers, std::int32_t remote_peers) {
   use.local_peers = local_peers;
   use.remote_peers = remote_peers;
+  use.senders = remote_peers > 0 ? 1 : 0;
   return use;
 }
 
@@ -224,6 +225,9 @@ TEST(NcclMemory, MessagesBetweenNodesShareTheirBuffers) {
   // 4 channels: fixed 28, and 16 slots of 128 KiB for each direction
   EXPECT_EQ(communicator_memory(h100, {}, messaging(one_per_node(4), 0, 1)).bytes, 44_MiB);
   EXPECT_EQ(communicator_memory(h100, {}, messaging(one_per_node(4), 0, 2)).bytes, 44_MiB);
+  CommunicatorUse forwarding = messaging(one_per_node(4), 0, 2);
+  forwarding.senders = 4;  // 4 channels x 16 x 128 KiB each
+  EXPECT_EQ(communicator_memory(h100, {}, forwarding).bytes, 44_MiB + 3 * 8_MiB);
   Cluster through_host = h100;
   through_host.node.gpu_direct_rdma = false;
   EXPECT_EQ(communicator_memory(through_host, {}, messaging(one_per_node(4), 0, 2)).bytes, 28_MiB);
@@ -329,6 +333,12 @@ TEST(NcclMemory, EagerCommunicatorsConnectEverything) {
   EXPECT_EQ(idle.low, 230_MiB + 288_MiB + 48_MiB + 256_MiB + 256_MiB);
   EXPECT_EQ(communicator_memory(h100, s, reducing(inside_a_node(8))).bytes, idle.bytes);
   EXPECT_EQ(communicator_memory(h100, release(221), inside_a_node(8)).bytes, idle.bytes);
+  // Of several nodes a sending pool of every rank of the node: 16 channels x 16 x 128 KiB.
+  NcclSettings own_nic = s;
+  own_nic.pxn = Pxn::Never;
+  const CommunicatorUse two_nodes{.ranks = 16, .local = 8, .nodes = 2};
+  EXPECT_EQ(communicator_memory(h100, s, two_nodes).bytes,
+            communicator_memory(h100, own_nic, two_nodes).bytes + 7 * 32_MiB);
   s = {};
   s.virtual_memory = false;  // which takes runtime connection with it, and the rounding of small structures
   EXPECT_EQ(communicator_memory(h100, s, inside_a_node(8)).bytes, idle.bytes - 228_MiB);

@@ -95,9 +95,31 @@ TEST(Price, PeersOnOtherNodesAreCountedApart) {
   const CommunicatorUse where{.ranks = 8, .local = 4, .nodes = 2};
   CommunicatorUse edge = where, inner = where;
   edge.local_peers = edge.remote_peers = 1;
+  edge.senders = 1;  // what the other edge sends leaves here, and its own there
   inner.local_peers = 2;
   EXPECT_EQ(prices.of(Rank{3}).of(CommSlot{0}), communicator(on, edge));
   EXPECT_EQ(prices.of(Rank{2}).of(CommSlot{0}), communicator(on, inner));
+}
+
+TEST(Price, AnAllToAllIsAMessageToEveryMember) {
+  const Cluster on = cluster(4);
+  const Workload workload = one_group(8, "collective s0 g0 all_to_all bool 512 b0 -> b1\n");
+  // Every rank sends to each place of the other node by the NIC of the rank at that place of its own.
+  CommunicatorUse use{.ranks = 8, .local = 4, .nodes = 2, .local_peers = 3, .remote_peers = 4, .senders = 4};
+  const Prices prices = price(workload, on);
+  EXPECT_EQ(prices.entries.size(), 1u);
+  EXPECT_EQ(prices.of(Rank{5}).of(CommSlot{0}), communicator(on, use));
+  NcclSettings own_nic;
+  own_nic.pxn = Pxn::Never;
+  use.senders = 1;
+  EXPECT_EQ(price(workload, on, own_nic).of(Rank{5}).of(CommSlot{0}), communicator_memory(on, own_nic, use));
+  // Of two that share a NIC the first has all of it.
+  Cluster shared = on;
+  shared.node.nics = 2;
+  const Prices by_first = price(workload, shared);
+  EXPECT_EQ(by_first.entry_of_rank, (std::vector<std::int32_t>{0, 1, 0, 1, 0, 1, 0, 1}));
+  use.senders = 0;
+  EXPECT_EQ(by_first.of(Rank{1}).of(CommSlot{0}), communicator(shared, use));
 }
 
 TEST(Price, ANeighbourCountsOnceHoweverOftenItIsWrittenTo) {
