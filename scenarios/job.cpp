@@ -154,7 +154,7 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
 }
 
 Fabric fabric_of(const Scenario& scenario, std::int32_t devices) {
-  return build_fabric(scenario.cluster, devices, {.pxn = pxn_of(scenario.runtime.nccl)});
+  return build_fabric(scenario.cluster, devices, fabric_options(scenario.runtime.nccl));
 }
 
 namespace {

@@ -51,7 +51,11 @@ struct FabricOptions {
   /// Spine switches that are laid out one by one; 1 stands for all of them together.
   std::int32_t spines = 1;
   Pxn pxn = Pxn::Always;
+  bool gpu_direct = true;  ///< where the cluster has it: else what leaves a node goes through its host's memory
+  bool operator==(const FabricOptions&) const = default;
 };
+/// What NCCL's settings leave of a fabric.
+[[nodiscard]] FabricOptions fabric_options(const NcclSettings& nccl);
 
 /// Device d is the d mod node.devices-th of node d / node.devices: ranks fill nodes in order. Links are laid out whole
 /// nodes at a time, type by type, so that a link's id follows from where it is.

@@ -65,6 +65,7 @@ struct NcclSettings {
   bool gpu_direct_send = true;      ///< NCCL_NET_GDR_READ
   std::optional<bool> virtual_memory{};  ///< NCCL_CUMEM_ENABLE: by the driver's virtual memory API; unset: since 2.19
   bool connect_at_use = true;            ///< NCCL_RUNTIME_CONNECT: an algorithm connects when it first runs, since 2.22
+  bool sockets = false;                  ///< NCCL_IB_DISABLE, NCCL_NET: TCP between nodes; no gpu_direct then
   Pxn pxn = Pxn::Always;
 
   bool operator==(const NcclSettings&) const = default;

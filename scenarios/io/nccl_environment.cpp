@@ -62,7 +62,9 @@ constexpr auto numbers = std::to_array<Number>({
     {"NCCL_NET_GDR_READ", 0, 1, [](NcclSettings& s, std::int64_t n) { s.gpu_direct_send = n != 0; }},
     {"NCCL_IB_DISABLE", 0, 1,
      [](NcclSettings& s, std::int64_t n) {
-       if (n != 0) s.gpu_direct = false;  // what is left is sockets
+       if (n == 0) return;
+       s.sockets = true;
+       s.gpu_direct = false;
      }},
     {"NCCL_PXN_DISABLE", 0, 1,
      [](NcclSettings& s, std::int64_t n) {
@@ -301,7 +303,9 @@ void read_nccl_variable(TomlReader& table, const std::string& name, const std::s
   }
   if (name == "NCCL_NET_GDR_LEVEL" || name == "NCCL_P2P_LEVEL") return read_distance(table, name, value, settings);
   if (name == "NCCL_NET") {
-    settings.gpu_direct = settings.gpu_direct && lower_case(value) != "socket";
+    if (lower_case(value) != "socket") return;
+    settings.sockets = true;
+    settings.gpu_direct = false;
     return;
   }
   const std::string meant = nearest(name, known_names());

@@ -384,7 +384,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     workload.program_of_rank[rank.index()] = program_of_pipeline[static_cast<std::size_t>(pipeline.coordinate(rank))];
   const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
 
-  const FabricKey fabric_key{asked.cluster, asked.layout.world_size(), pxn_of(asked.runtime.nccl)};
+  const FabricKey fabric_key{asked.cluster, asked.layout.world_size(), fabric_options(asked.runtime.nccl)};
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
   // A device takes in what it forwards for a stage before its own, and for one after it.
   if (comms.pipeline.valid() && forwards(comms.table[comms.pipeline.index()], *fabric, asked.layout.world_size()))

@@ -92,8 +92,7 @@ class Bounder {
   Shared<SampleKey, std::optional<ChunkSample>> samples_{
       [](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
   Shared<Scenario, Mesh> meshes_{[this](const Scenario& key) { return make_mesh(key); }};
-  Shared<FabricKey, Fabric> fabrics_{
-      [](const FabricKey& k) { return build_fabric(k.cluster, k.devices, {.pxn = k.pxn}); }};
+  Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices, k.options); }};
   Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
   Shared<ClockKey, WindowClocks> clocks_{make_clocks};
   Shared<InFlightKey, InFlight> in_flight_{[](const InFlightKey& k) {

@@ -50,7 +50,7 @@ struct SampleKey {
 struct FabricKey {
   Cluster cluster;
   std::int32_t devices = 0;
-  Pxn pxn = Pxn::Always;
+  FabricOptions options;
   bool operator==(const FabricKey&) const = default;
 };
 [[nodiscard]] std::uint64_t hash_of(const FabricKey& key);

@@ -533,6 +533,11 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
       options.links == LinkModel::MaxMin
           ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
           : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
+  if (s.runtime.nccl.sockets && s.layout.world_size() > s.cluster.node.devices)
+    list.push_back(
+        "NCCL's sockets (NCCL_IB_DISABLE, NCCL_NET): through the host's memory at the rate of the cluster's NICs, "
+        "which "
+        "TCP does not reach: a step takes longer than told");
   list.push_back(
       fmt::format("MFU: three forward passes{} without recomputation, causal attention counted once, over dense peak",
                   s.train.adapter ? ", two of frozen weights' products," : ""));

@@ -83,8 +83,8 @@ inline auto fields(NcclAlgorithms& v) {
   return std::tie(a, b, c, d, e);
 }
 inline auto fields(NcclSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb);
 }
 inline auto fields(NcclChannels& v) {
   auto& [a, b, c, d] = v;
@@ -220,6 +220,10 @@ inline auto fields(ModelKey& v) {
   return std::tie(a, b);
 }
 inline auto fields(SampleKey& v) {
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+inline auto fields(FabricOptions& v) {
   auto& [a, b, c] = v;
   return std::tie(a, b, c);
 }

@@ -112,7 +112,7 @@ TEST(Keys, EveryFieldTellsApart) {
   expect_every_field_tells_apart(ModelKey{scenario.model, model_options_of(scenario)}, 34);
   expect_every_field_tells_apart(
       SampleKey{scenario, ChunkKind::First, {{{LayerKind::Dense}, 3}, {{LayerKind::Experts}, 1}}}, 206);
-  expect_every_field_tells_apart(FabricKey{scenario.cluster, 8}, 61);
+  expect_every_field_tells_apart(FabricKey{scenario.cluster, 8, {}}, 63);
   const auto fabric = std::make_shared<const Fabric>(build_fabric(scenario.cluster, 8));
   const GroupPlaces places{fabric, {{0, 1}}, 2};
   expect_every_field_tells_apart(places, 5);

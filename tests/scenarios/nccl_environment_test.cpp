@@ -71,7 +71,10 @@ TEST(NcclEnvironment, SwitchesHaveTheirEffect) {
   EXPECT_FALSE(settings("NCCL_NET_GDR_LEVEL = 0").gpu_direct);
   EXPECT_FALSE(settings("NCCL_NET_GDR_READ = 0").gpu_direct_send);
   EXPECT_FALSE(settings("NCCL_IB_DISABLE = 1").gpu_direct);
+  EXPECT_TRUE(settings("NCCL_IB_DISABLE = 1").sockets);
+  EXPECT_EQ(settings("NCCL_IB_DISABLE = 0"), NcclSettings{});
   EXPECT_FALSE(settings("NCCL_NET = \"Socket\"").gpu_direct);
+  EXPECT_TRUE(settings("NCCL_NET = \"Socket\"").sockets);
   EXPECT_TRUE(settings("NCCL_NET = \"IB\"").gpu_direct);
   EXPECT_EQ(settings("NCCL_PXN_DISABLE = 0").pxn, Pxn::Always);
   EXPECT_EQ(settings("NCCL_PXN_DISABLE = 1").pxn, Pxn::Never);

@@ -416,6 +416,26 @@ TEST(Prediction, WithoutPxnMessagesCrossTheSpines) {
   EXPECT_GT(predict(own_nic).step.step, predict(halves).step.step);
 }
 
+TEST(Prediction, SocketsGoThroughTheHostAndSaySo) {
+  Scenario two_nodes = scenario();
+  two_nodes.gpus = 16;
+  two_nodes.layout.data = 4;
+  const auto with = [&](const std::string& variable) {
+    return parse_scenario(std::string(small_job).replace(std::string(small_job).find("gpus = 8"), 8, "gpus = 16") +
+                              "environment." + variable,
+                          "small.toml", {source / "scenarios/examples", source / "scenarios"});
+  };
+  const auto says_so = [](const Prediction& p) {
+    return std::ranges::any_of(p.assumptions, [](const std::string& a) { return a.starts_with("NCCL's sockets"); });
+  };
+  const Prediction direct = predict(two_nodes), by_host = predict(with("NCCL_NET_GDR_LEVEL = \"LOC\"")),
+                   sockets = predict(with("NCCL_IB_DISABLE = 1"));
+  EXPECT_GT(by_host.step.step, direct.step.step);
+  EXPECT_EQ(sockets.step.step, by_host.step.step);
+  EXPECT_TRUE(says_so(sockets));
+  EXPECT_FALSE(says_so(by_host));
+}
+
 TEST(Job, ItsValuesAgree) {
   const Job job(scenario());
   EXPECT_EQ(job.scenario.train.attention, AttentionKernel::Fused);  // settled by the device

@@ -179,7 +179,7 @@ void tell_signatures(const Workload& workload, const Cluster& cluster, const Ncc
   std::vector<std::vector<SlotUse>> uses;
   for (const Program& program : workload.programs) uses.push_back(slot_uses(program, slots));
 
-  const Fabric node = build_fabric(cluster, 1, {.pxn = pxn_of(nccl)});  // whose NIC is whose is the same in all
+  const Fabric node = build_fabric(cluster, 1, fabric_options(nccl));  // whose NIC is whose is the same in all
   std::vector<GroupPlacement> placements;
   for (const Communicator& communicator : workload.communicators)
     placements.emplace_back(communicator, workload.world_size(), node);
