@@ -50,14 +50,37 @@ class WorldRunner final : public TaskRunner {
 
 }  // namespace
 
-std::vector<std::string> hosts_of(World& world, const std::string& mine) {
+namespace {
+
+// By rank; at every rank.
+std::vector<std::string> host_of_rank(World& world, const std::string& mine) {
   std::string all;
   for (const std::string& one : world.gather(mine)) all += one + '\n';
   std::istringstream lines(world.broadcast(all));
   std::vector<std::string> hosts;
-  for (std::string line; std::getline(lines, line);)
-    if (std::find(hosts.begin(), hosts.end(), line) == hosts.end()) hosts.push_back(line);
+  for (std::string line; std::getline(lines, line);) hosts.push_back(line);
   return hosts;
+}
+
+std::vector<std::string> each_once(const std::vector<std::string>& all) {
+  std::vector<std::string> found;
+  for (const std::string& one : all)
+    if (std::find(found.begin(), found.end(), one) == found.end()) found.push_back(one);
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> hosts_of(World& world, const std::string& mine) {
+  return each_once(host_of_rank(world, mine));
+}
+
+std::int32_t ranks_per_host(World& world, const std::string& mine) {
+  const std::vector<std::string> of_rank = host_of_rank(world, mine), hosts = each_once(of_rank);
+  const std::size_t each = of_rank.size() / hosts.size();
+  for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
+    if (rank / each >= hosts.size() || of_rank[rank] != hosts[rank / each]) return 0;
+  return static_cast<std::int32_t>(each);
 }
 
 std::optional<std::vector<Point>> calibrate(World& world, const CalibrateOptions& options,
@@ -73,8 +96,10 @@ std::optional<std::vector<Point>> calibrate(World& world, const CalibrateOptions
     std::unique_ptr<TaskRunner> journal;
     if (!options.journal.empty()) {
       Question question{
-          fmt::format("tidemark {} calibrate\n{} ranks on {}\n{} repeats\n{}\n", options.release, world.size(),
-                      fmt::join(hosts, ", "), options.tasks.repeats, fmt::join(tasks, "\n")),
+          fmt::format("tidemark {} calibrate\n{} ranks on {}{}\n{} repeats\n{}\n", options.release, world.size(),
+                      fmt::join(hosts, ", "),
+                      options.tasks.ranks_per_node > 0 ? fmt::format(", {} a node", options.tasks.ranks_per_node) : "",
+                      options.tasks.repeats, fmt::join(tasks, "\n")),
           {}};
       for (const std::string& file : options.tasks.scenarios) question.files.emplace(file, read_text(file));
       journal = journal_runner(everyone, options.journal, question);

@@ -20,6 +20,10 @@ struct CalibrateOptions {
 /// The ranks' hosts, each once, in the order of ranks; at every rank.
 [[nodiscard]] std::vector<std::string> hosts_of(execute::World& world, const std::string& mine);
 
+/// How many ranks each of those hosts has, where they follow each other and all have as many; 0 where not. `mine` as
+/// above; at every rank.
+[[nodiscard]] std::int32_t ranks_per_host(execute::World& world, const std::string& mine);
+
 /// Measures on all ranks of the world, task by task. Everything that was measured at rank 0, nothing elsewhere. Throws
 /// InputError at rank 0 alone where the journal is not of this question; the other ranks return.
 [[nodiscard]] std::optional<std::vector<Point>> calibrate(execute::World& world, const CalibrateOptions& options,

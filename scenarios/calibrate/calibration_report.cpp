@@ -32,7 +32,10 @@ std::string calibration_report(const MachineRun& run, const MachineFiles& files,
   std::map<std::string, Kind> kinds;
   for (const Point& p : run.points) {
     const std::vector<std::string> words = words_of(p.what);
-    Kind& kind = kinds[words[0] == "kernel" || words[0] == "collective" ? words[0] + " " + words[1] : words[0]];
+    std::string name = words[0] == "kernel" || words[0] == "collective" ? words[0] + " " + words[1] : words[0];
+    if ((words[0] == "collective" && words[3] != "1") || (words[0] == "message" && words[1] != "0"))
+      name += " between nodes";
+    Kind& kind = kinds[name];
     kind.shortest = kind.points == 0 ? p.median : std::min(kind.shortest, p.median);
     kind.longest = std::max(kind.longest, p.median);
     kind.spreads.push_back(seconds(p.high - p.low) / std::max(seconds(p.median), 1e-12));
@@ -69,6 +72,7 @@ std::string calibration_json(const MachineRun& run, const MachineFiles& files) {
               {"hosts", run.hosts},
               {"ranks", run.ranks},
               {"ranks_per_host", run.ranks_per_host},
+              {"ranks_per_node", run.ranks_per_node},
               {"cores", run.cores},
               {"oversubscribed", run.ranks_per_host > run.cores},
               {"repeats", run.repeats},

@@ -122,6 +122,7 @@ MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
   machine.ranks = static_cast<std::int32_t>(std::max<std::int64_t>(number(told, run.points, "ranks"), 1));
   machine.ranks_per_host =
       static_cast<std::int32_t>(std::max<std::int64_t>(number(told, run.points, "ranks_per_host"), 1));
+  machine.ranks_per_node = machine.ranks_per_host;
   machine.hosts = {fmt::format("{} hosts", (machine.ranks + machine.ranks_per_host - 1) / machine.ranks_per_host)};
   machine.points = told.points;
   for (const Point& p : told.points) machine.repeats = std::max(machine.repeats, p.repeats);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <variant>
@@ -69,9 +70,20 @@ std::vector<Duration> times_of(const SmallProgram& small, const std::vector<Grou
   return times;
 }
 
-Group group_of(std::int32_t members, Rank rank) {
-  const Workload workload{{}, {}, {{"measured", {{members, 1, 1}}}}};
+Group group_of(std::int32_t members, Rank rank, std::int32_t stride = 1) {
+  const Workload workload{{}, {}, {{"measured", {{members, stride, 1}}}}};
   return execute::groups_of(workload, rank).front();
+}
+
+std::int32_t node_size(const HostTasks& asked, const World& world) {
+  return asked.ranks_per_node > 0 ? asked.ranks_per_node : world.size();
+}
+
+// How many nodes each group of neighbouring ranks is on; nothing where groups differ.
+std::optional<std::int32_t> nodes_of(std::int32_t members, std::int32_t node) {
+  if (node % members == 0) return 1;
+  if (members % node == 0) return members / node;
+  return std::nullopt;
 }
 
 std::vector<Point> products(const std::vector<std::string>& words, const HostTasks& asked, World& world) {
@@ -108,27 +120,34 @@ std::vector<Point> attentions(const std::vector<std::string>& words, const HostT
 std::vector<Point> collectives(const std::vector<std::string>& words, const HostTasks& asked, World& world) {
   const CollectiveKind kind = value_of(collective_kind_names, words[1]);
   const auto members = static_cast<std::int32_t>(std::stol(words[2]));
+  const std::int32_t node = node_size(asked, world);
+  const bool apart = words.size() > 3;  // a member a node
+  const std::int32_t nodes = apart ? members : nodes_of(members, node).value();
   std::vector<Point> points;
   for (const Bytes size : transfer_sizes(asked.brief))
-    points.push_back(point_of(fmt::format("collective {} {} 1 {}", words[1], members, size.count()),
+    points.push_back(point_of(fmt::format("collective {} {} {} {}", words[1], members, nodes, size.count()),
                               times_of(collective_program(kind, members, size, asked.repeats + 1),
-                                       {group_of(members, world.rank())}, world, 1)));
+                                       {group_of(members, world.rank(), apart ? node : 1)}, world, 1)));
   return points;
 }
 
-// Of a way there and back, half. An odd rank out has nobody to talk to.
-std::vector<Point> messages(const HostTasks& asked, World& world) {
+// Of a way there and back, half: neighbours on a node, all pairs at once; between nodes their first ranks, because a
+// message's time is that of one alone. Others, such as an odd rank out, have nobody to talk to.
+std::vector<Point> messages(const HostTasks& asked, World& world, bool between_nodes) {
+  const std::int32_t node = node_size(asked, world), stride = between_nodes ? node : 1;
+  const std::int32_t rank = world.rank().value, place = rank / stride % 2;
+  const std::int32_t first = rank - place * stride, second = first + stride;
+  const bool talks = second < world.size() && (between_nodes ? rank % node == 0 : first / node == second / node);
   std::vector<Point> points;
-  const bool has_peer = world.rank().value / 2 * 2 + 1 < world.size();
   for (const Bytes size : transfer_sizes(asked.brief)) {
-    if (!has_peer) {
+    if (!talks) {
       world.barrier();
       continue;
     }
-    std::vector<Duration> times = times_of(message_program(world.rank().value % 2 == 0, size, asked.repeats + 1),
-                                           {group_of(2, world.rank())}, world, 1);
+    std::vector<Duration> times =
+        times_of(message_program(place == 0, size, asked.repeats + 1), {group_of(2, world.rank(), stride)}, world, 1);
     for (Duration& time : times) time = time / 2;
-    points.push_back(point_of(fmt::format("message 0 {}", size.count()), std::move(times)));
+    points.push_back(point_of(fmt::format("message {} {}", between_nodes ? 1 : 0, size.count()), std::move(times)));
   }
   return points;
 }
@@ -227,11 +246,15 @@ std::vector<std::string> task_list(const HostTasks& asked, const World& world) {
   if (!asked.brief)
     for (const std::int64_t m : product_sizes) tasks.push_back(fmt::format("products fp64 {}", m));
   tasks.emplace_back("copies");
-  if (world.size() > 1) {
-    tasks.emplace_back("messages");
-    for (const auto& kind : collective_kind_names)
-      for (std::int32_t members = 2; members <= world.size(); ++members)
-        if (world.size() % members == 0) tasks.push_back(fmt::format("collectives {} {}", kind.text, members));
+  const std::int32_t node = node_size(asked, world), nodes = world.size() / node;
+  if (node > 1) tasks.emplace_back("messages");
+  if (nodes > 1) tasks.emplace_back("messages between nodes");
+  for (const auto& kind : collective_kind_names) {
+    for (std::int32_t members = 2; members <= world.size(); ++members)
+      if (world.size() % members == 0 && nodes_of(members, node))
+        tasks.push_back(fmt::format("collectives {} {}", kind.text, members));
+    for (std::int32_t members = 2; members <= nodes && node > 1; ++members)
+      if (nodes % members == 0) tasks.push_back(fmt::format("collectives {} {} apart", kind.text, members));
   }
   for (const std::string& name : yardstick_names(world.size(), asked.brief)) tasks.push_back("kernels of " + name);
   for (const std::string& file : asked.scenarios) tasks.push_back("kernels of " + file);
@@ -244,7 +267,7 @@ std::vector<Point> measured(const std::string& task, const HostTasks& asked, Wor
   if (words[0] == "products") return products(words, asked, world);
   if (words[0] == "attention") return attentions(words, asked, world);
   if (words[0] == "copies") return copies(asked, world);
-  if (words[0] == "messages") return messages(asked, world);
+  if (words[0] == "messages") return messages(asked, world, words.size() > 1);
   if (words[0] == "collectives") return collectives(words, asked, world);
   constexpr std::string_view of = "kernels of ";
   ensure(task.starts_with(of), "tasks are those of the list");

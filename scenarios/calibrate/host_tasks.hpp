@@ -16,6 +16,7 @@ namespace tidemark::scenarios {
 struct HostTasks {
   std::vector<std::string> scenarios;  ///< files whose own kernels are measured too
   std::filesystem::path data_root;
+  std::int32_t ranks_per_node = 0;  ///< nodes are so many ranks one after another; 0: all are on one
   std::int64_t repeats = 9;
   bool brief = false;  ///< fewer sizes: to see that it works
 };

@@ -237,23 +237,34 @@ MachineFiles host_files(const MachineRun& run) {
   const auto time = [](double its) { return text(Duration{rounded(its * 1e9) * 1000}); };
 
   const double peak = std::max({fp32, bf16, fp64});
-  double link = 0, hop = 0;
-  for (const Calibration::Message& m : measured.messages) {
-    link = std::max(link, static_cast<double>(m.size.count()) / seconds(m.time));
-    if (m.size <= Bytes{64}) hop = seconds(m.time);
-  }
-  const bool has_messages = link > 0;
+  // The best rate of a message, and what the smallest one takes.
+  struct Link {
+    double rate = 0, hop = 0;
+  };
+  const auto link_of = [&](bool between_nodes) {
+    Link its;
+    for (const Calibration::Message& m : measured.messages) {
+      if (m.between_nodes != between_nodes) continue;
+      its.rate = std::max(its.rate, static_cast<double>(m.size.count()) / seconds(m.time));
+      if (m.size <= Bytes{64}) its.hop = seconds(m.time);
+    }
+    return its;
+  };
+  const auto [link, hop] = link_of(false);
+  const Link network = link_of(true);
+  const bool has_messages = link > 0, has_network = network.rate > 0;
   const auto bandwidth = [](double its) {
     return text(Bandwidth{std::clamp<std::int64_t>(rounded(its), 1'000'000, 1'000'000'000'000)});
   };
-  const std::string one_rank = "one rank has nobody to talk to: its own copies";
+  const std::string one_rank =
+      has_network ? "one rank a node: its own copies" : "one rank has nobody to talk to: its own copies";
   const std::string link_text =
       has_messages ? bandwidth(link) : not_measured("node.bandwidth", bandwidth(to_host), one_rank);
   const std::string hop_text =
       has_messages ? time(hop) : not_measured("node.latency", time(median(small_copies)), one_rank);
   double start = 0;
   for (const Calibration::Collective& c : measured.collectives)
-    if (c.kind == CollectiveKind::AllReduce && c.ranks == 2 && c.size <= Bytes{64})
+    if (c.kind == CollectiveKind::AllReduce && c.ranks == 2 && c.nodes == 1 && c.size <= Bytes{64})
       start = std::max(seconds(c.time) - 2 * hop, 0.0);
   double op = 0;
   for (const Point& point : run.points)
@@ -275,11 +286,14 @@ MachineFiles host_files(const MachineRun& run) {
   not_measured("device.compute_capability", "8.0", "what lowering asks for; a host has none");
   not_measured("device.efficiency.epilogue", "0", "within the products' own times");
   not_measured("device.efficiency.sustained", "1", "products are measured one after another, as in a step");
-  if (run.hosts.size() == 1) {
-    not_measured("node.nic_bandwidth", link_text, "one host: messages between processes");
-    not_measured("fabric.latency", hop_text, "one host: messages between processes");
-  }
-  const std::string memory_text = text(Bytes{run.host_memory.count() / (1 << 20) * (1 << 20)});
+  const std::string one_node = "one host: messages between processes";
+  const std::string nic_text =
+      has_network ? bandwidth(network.rate) : not_measured("node.nic_bandwidth", link_text, one_node);
+  // Two hops, and the links of both hosts to their devices.
+  const double wire = std::max((network.hop - 2 * median(small_copies)) / 2, 1e-9);
+  const std::string wire_text = has_network ? time(wire) : not_measured("fabric.latency", hop_text, one_node);
+  const std::int64_t of_node = run.host_memory.count() / run.ranks_per_host * run.ranks_per_node;
+  const std::string memory_text = text(Bytes{of_node / (1 << 20) * (1 << 20)});
   const std::string capacity = text(Bytes{run.host_memory.count() / run.ranks_per_host / (1 << 20) * (1 << 20)});
   const std::string source = quoted(source_of(run));
 
@@ -312,13 +326,13 @@ MachineFiles host_files(const MachineRun& run) {
   out += fmt::format(
       "[host]\nbandwidth = \"{}\"\nlatency = \"{}\"\nbridge_bandwidth = \"{}\"\nlaunch = \"{}\"\n"
       "memory_bandwidth = \"{}\"\nmemory = \"{}\"\n\n",
-      bandwidth(to_host), time(median(small_copies)), bandwidth(to_host * run.ranks_per_host), time(std::max(op, 1e-9)),
-      bandwidth(memory * run.ranks_per_host), memory_text);
+      bandwidth(to_host), time(median(small_copies)), bandwidth(to_host * run.ranks_per_node), time(std::max(op, 1e-9)),
+      bandwidth(memory * run.ranks_per_node), memory_text);
   out += fmt::format(
       "[node]\ndevices = {}\nlink = \"nvswitch\"  # processes reach each other alike\nbandwidth = \"{}\"\n"
       "latency = \"{}\"\ncollective_start = \"{}\"\ncollective_step = \"0 s\"\nnics = 1\nnic_bandwidth = \"{}\"\n\n",
-      run.ranks_per_host, link_text, hop_text, start > 0 ? time(start) : "0 s", link_text);
-  out += fmt::format("[fabric]\nkind = \"single\"\nlatency = \"{}\"\ngpu_direct_rdma = true\n", hop_text);
+      run.ranks_per_node, link_text, hop_text, start > 0 ? time(start) : "0 s", nic_text);
+  out += fmt::format("[fabric]\nkind = \"single\"\nlatency = \"{}\"\ngpu_direct_rdma = true\n", wire_text);
   files.calibration = calibration_text(run, measured);
   return files;
 }

@@ -18,6 +18,7 @@ struct MachineRun {
   std::string machine;             ///< processor, cores and kernel of the first rank's host
   std::vector<std::string> hosts;  ///< names, each once
   std::int32_t ranks = 1, ranks_per_host = 1, cores = 1;
+  std::int32_t ranks_per_node = 1;  ///< of what was measured as a node: a host, or a part of one
   Bytes host_memory;
   std::string tidemark, mpi, date;  ///< date: as it was given; empty: not told
   std::int64_t repeats = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "kernels/execute/mpi_world.hpp"
@@ -37,6 +38,7 @@ struct Asked {
   std::string json, journal, date;
   std::vector<std::string> scenarios;
   std::int64_t repeats = 15, time_limit = 600;
+  std::int32_t ranks_per_node = 0;  ///< 0: of each host
   bool brief = false;
   std::string from, like;  ///< points of GPUs, and a cluster's file for what they do not say
   Loudness loudness;
@@ -68,6 +70,19 @@ void check(const Asked& a, const World& world) {
                 inputs);
 }
 
+// Nodes are ranks one after another, as many on each, as jobs fill them; `of_host`: 0 where hosts are filled otherwise.
+void check_nodes(const Asked& a, std::int32_t of_host) {
+  if (of_host == 0)
+    refuse("calibrate", "ranks do not fill their hosts one after another, as many on each",
+           "mpirun --map-by slot, with as many slots on each host");
+  if (a.ranks_per_node == 0 || of_host % a.ranks_per_node == 0) return;
+  std::vector<std::int32_t> would;
+  for (std::int32_t n = 1; n <= of_host; ++n)
+    if (of_host % n == 0) would.push_back(n);
+  refuse("--ranks-per-node", fmt::format("{} does not divide the {} of a host", a.ranks_per_node, of_host),
+         fmt::format("{} would", fmt::join(would, ", ")));
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
@@ -80,6 +95,7 @@ MachineRun run_of(const Asked& a, const World& world, std::vector<std::string> h
   run.machine = machine_description();
   run.ranks = world.size();
   run.ranks_per_host = world.size() / static_cast<std::int32_t>(hosts.size());
+  run.ranks_per_node = a.ranks_per_node > 0 ? a.ranks_per_node : run.ranks_per_host;
   run.hosts = std::move(hosts);
   run.cores = static_cast<std::int32_t>(std::thread::hardware_concurrency());
   run.host_memory = Bytes{static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)};
@@ -117,7 +133,10 @@ int run_on(World& world, const Asked& a) {
   std::vector<std::string> hosts;
   if (!agreed(mistakes_of([&] { check(a, world); }))) return bad_input;
   hosts = hosts_of(world, host_name());
-  const CalibrateOptions options{{a.scenarios, data_root(), a.repeats, a.brief}, a.journal, TIDEMARK_VERSION};
+  const std::int32_t of_host = ranks_per_host(world, host_name());
+  if (!agreed(mistakes_of([&] { check_nodes(a, of_host); }))) return bad_input;
+  const std::int32_t of_node = a.ranks_per_node > 0 ? a.ranks_per_node : hosts.size() > 1 ? of_host : 0;
+  const CalibrateOptions options{{a.scenarios, data_root(), of_node, a.repeats, a.brief}, a.journal, TIDEMARK_VERSION};
   const std::string refused = mistakes_of([&] {
     std::optional<std::vector<Point>> points = calibrate(world, options, hosts, plan_progress_on_terminal(a.loudness));
     if (!points) return;
@@ -167,6 +186,11 @@ Verb calibrate_verb(CLI::App& app) {
       ->expected(1)
       ->take_all()
       ->type_name("SCENARIO");
+  verb->add_option(
+          "--ranks-per-node", asked->ranks_per_node,
+          "measure so many ranks, one after another, as a node: such as those of one socket (default: of one host)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
   verb->add_option("--repeats", asked->repeats, "how often each thing is done (default: 15)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");

@@ -1,8 +1,10 @@
 // Ranks that are threads measure each other; what they found makes files that predict reads, and steps that take time.
 #include "scenarios/calibrate/calibrate.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +16,7 @@
 #include <unistd.h>
 
 #include "scenarios/calibrate/device_file.hpp"
+#include "scenarios/calibrate/host_tasks.hpp"
 #include "scenarios/calibrate/machine_file.hpp"
 #include "scenarios/calibrate/math_times.hpp"
 #include "scenarios/calibrate/yardsticks.hpp"
@@ -32,7 +35,7 @@ using namespace literals;
 
 std::vector<Point> points_of_two_ranks(const std::string& journal = {}) {
   std::vector<Point> found;
-  const CalibrateOptions options{{{}, folders.data_root, 2, true}, journal, "test"};
+  const CalibrateOptions options{{{}, folders.data_root, 0, 2, true}, journal, "test"};
   EXPECT_EQ(on_ranks(2,
                      [&](World& world) {
                        const std::vector<std::string> hosts = hosts_of(world, "host");
@@ -48,7 +51,7 @@ MachineRun run_of(std::vector<Point> points) {
   run.name = "machine";
   run.machine = "a processor \"with\" quotes";
   run.hosts = {"host"};
-  run.ranks = run.ranks_per_host = run.cores = 2;
+  run.ranks = run.ranks_per_host = run.ranks_per_node = run.cores = 2;
   run.host_memory = 8_GiB;
   run.tidemark = "1.0";
   run.mpi = "MPI 1";
@@ -113,6 +116,76 @@ TEST_F(Calibrate, MeasuresEveryKindOfThingAndTheirFilesAreRead) {
   const MachineFiles again = host_files(run_of(points));
   EXPECT_EQ(again.cluster, files.cluster);
   EXPECT_EQ(again.calibration, files.calibration);
+}
+
+// Four ranks, two a node: neighbours talk inside, the first of each node between, groups of four and every second rank
+// span both.
+TEST_F(Calibrate, MeasuresBetweenNodes) {
+  std::map<std::string, std::set<std::string>> found;  // by task
+  const HostTasks asked{{}, folders.data_root, 2, 2, true};
+  std::vector<Point> all;
+  EXPECT_EQ(on_ranks(4,
+                     [&](World& world) {
+                       for (const std::string& task : task_list(asked, world)) {
+                         if (!task.starts_with("messages") && !task.starts_with("collectives all_reduce") &&
+                             !task.starts_with("copies") && !task.starts_with("products fp32 16"))
+                           continue;
+                         std::vector<std::vector<Point>> ranks;
+                         for (const std::string& one : world.gather(text(measured(task, asked, world))))
+                           ranks.push_back(parse_points(one));
+                         if (world.rank().value != 0) continue;
+                         for (Point& point : merged(ranks)) {
+                           const std::vector<std::string> words = words_of(point.what);
+                           const bool sized = words[0] == "message" || words[0] == "collective";
+                           if (sized) found[task].insert(point.what.substr(0, point.what.rfind(' ')));
+                           if (task.starts_with("messages")) {
+                             EXPECT_EQ(point.repeats, task == "messages" ? 8 : 4) << "of four ranks, or of two";
+                           }
+                           all.push_back(std::move(point));
+                         }
+                       }
+                     }),
+            all_well(4));
+  EXPECT_EQ(found, (std::map<std::string, std::set<std::string>>{
+                       {"messages", {"message 0"}},
+                       {"messages between nodes", {"message 1"}},
+                       {"collectives all_reduce 2", {"collective all_reduce 2 1"}},
+                       {"collectives all_reduce 4", {"collective all_reduce 4 2"}},
+                       {"collectives all_reduce 2 apart", {"collective all_reduce 2 2"}}}));
+
+  // What was measured between nodes is theirs alone.
+  for (Point& point : all)
+    if (point.what.starts_with("message 1")) point.median = point.low = point.high = point.median * 20;
+  MachineRun run = run_of(all);
+  run.ranks = run.ranks_per_host = 4;
+  const MachineFiles files = host_files(run);
+  const Cluster cluster = cluster_of(files);
+  EXPECT_EQ(cluster.node.devices, 2);
+  EXPECT_EQ(cluster.host.memory, 4_GiB);
+  EXPECT_LT(cluster.node.nic_bandwidth * 3, cluster.node.bandwidth);
+  EXPECT_GT(cluster.fabric.latency, cluster.node.latency * 3);
+  const auto is_listed = [&](std::string_view key) {
+    return std::ranges::any_of(files.not_measured, [&](const NotMeasured& n) { return n.key == key; });
+  };
+  EXPECT_FALSE(is_listed("node.nic_bandwidth") || is_listed("fabric.latency") || is_listed("node.bandwidth"));
+  EXPECT_TRUE(measured_message(*cluster.calibration.get(), true, 1_KiB).has_value());
+}
+
+TEST_F(Calibrate, HostsAreNodesWhereRanksFillThemInOrder) {
+  const auto of = [](const std::vector<std::string>& hosts) {
+    std::int32_t each = -1;
+    EXPECT_EQ(on_ranks(static_cast<std::int32_t>(hosts.size()),
+                       [&](World& world) {
+                         const std::int32_t its = ranks_per_host(world, hosts[world.rank().index()]);
+                         if (world.rank().value == 0) each = its;
+                       }),
+              all_well(static_cast<std::int32_t>(hosts.size())));
+    return each;
+  };
+  EXPECT_EQ(of({"a", "a", "b", "b"}), 2);
+  EXPECT_EQ(of({"a", "a"}), 2);
+  EXPECT_EQ(of({"a", "b", "a", "b"}), 0);
+  EXPECT_EQ(of({"a", "a", "b"}), 0);
 }
 
 TEST_F(Calibrate, WhatAJournalRemembersIsNotMeasuredAgain) {
