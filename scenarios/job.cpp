@@ -1,6 +1,7 @@
 #include "scenarios/job.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -202,6 +203,17 @@ TimingClasses classes_of(const Scenario& scenario, const LoweringInput& input, c
   }
 }
 
+// What few micro-batches are made of, and how ranks meet there, is seen in all programs; what many are, in those that
+// others are made of.
+std::vector<std::string> findings_of(const TimingClasses& classes) {
+  if (!classes.shortest) return verify(classes.workload);
+  std::vector<std::string> found = verify(*classes.shortest);
+  std::set<const OtherSizes*> seen;
+  for (std::size_t p = 0; p < classes.sizes.size() && found.empty(); ++p)
+    if (seen.insert(classes.sizes[p].get()).second) found = verify(classes.workload.programs[p].rolled);
+  return found;
+}
+
 }  // namespace
 
 PricedJob::PricedJob(Scenario its)
@@ -212,9 +224,11 @@ PricedJob::PricedJob(Scenario its)
 
 JobOutline::JobOutline(const Scenario& asked, Steps whole) : PricedJob(settled(asked)) {
   TimingClasses classes = classes_of(scenario, lowering(), roles, whole);
+  const std::vector<std::string> findings = findings_of(classes);
   outline = std::move(classes.workload);
   role_of_program = std::move(classes.role_of_program);
-  require_sound(scenario.name, verify(outline));
+  sizes_of_program = std::move(classes.sizes);
+  require_sound(scenario.name, findings);
   borrowing = borrows(outline);
   const Workload calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));

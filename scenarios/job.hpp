@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "sim/clock/folding.hpp"
 #include "sim/clock/time_prices.hpp"
 #include "sim/memory/allocator_options.hpp"
+#include "sim/program/other_sizes.hpp"
 #include "sim/program/prices.hpp"
 #include "sim/program/repeats.hpp"
 #include "topology/fabric.hpp"
@@ -26,7 +28,8 @@ struct PricedJob {
   Runtime runtime;
   BuiltModel built;
   std::vector<Role> roles;
-  std::vector<std::size_t> role_of_program;  ///< whose each program on the clock is
+  std::vector<std::size_t> role_of_program;                         ///< whose each program on the clock is
+  std::vector<std::shared_ptr<const OtherSizes>> sizes_of_program;  ///< as TimingClasses::sizes
   Prices prices;
   Folding folding;         ///< of the programs at `prices`
   TimePrices times;        ///< of `folding`, where transfers share links

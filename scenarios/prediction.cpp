@@ -124,12 +124,19 @@ std::vector<SamePasses> roles_of_same_passes(const Job& job, const std::vector<S
   return listed;
 }
 
+// The role's program with as many tokens as `more` has: that of other ranks with other sizes, where there are such.
+Program with_more_tokens(const Job& job, const Train& more, const Role& role) {
+  const LoweringInput input{job.built, job.scenario.layout, more, job.runtime};
+  std::optional<RepeatingProgram> its;
+  if (const auto& sizes = job.sizes_of_program[job.program_of(role)]) its = sizes->as(lower_shortest(input, role));
+  return its ? unrolled(std::move(*its)) : lower_role(input, role);
+}
+
 // What is lowered once for roles that run the same passes.
 class PassesOfRoles {
  public:
   PassesOfRoles(const Job& job, const Role& first, std::size_t roles) : job_(job), shown_(job, first) {
-    if (const std::optional<Train> train = crowded(job.scenario))
-      crowded_ = lower_role({job.built, job.scenario.layout, *train, job.runtime}, first);
+    if (const std::optional<Train> train = crowded(job.scenario)) crowded_ = with_more_tokens(job, *train, first);
     if (roles > 1) state_ = lower_state(job.lowering(), first);
     if (!state_) return;
     shared_ = SharedPasses::of(shown_.program(), *state_);

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include <oneapi/tbb/parallel_for.h>
@@ -120,6 +122,57 @@ std::vector<std::vector<std::size_t>> alike_among(std::vector<Alike>& near, cons
   return found;
 }
 
+// Programs of one pipeline rank and place in tensor and context parallelism, the first of which is lowered.
+std::vector<std::vector<std::size_t>> programs_alike(const std::vector<Role>& roles, const TimingClasses& classes) {
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<std::size_t>> by_place;
+  for (std::size_t p = 0; p < classes.role_of_program.size(); ++p) {
+    const Coordinates& at = roles[classes.role_of_program[p]].first;
+    by_place[{at.pipeline, at.tensor, at.context}].push_back(p);
+  }
+  std::vector<std::vector<std::size_t>> all;
+  for (auto& [place, programs] : by_place) all.push_back(std::move(programs));
+  return all;
+}
+
+// What the others are made of. Nothing where few micro-batches are not much shorter.
+std::shared_ptr<const OtherSizes> sizes_of(const RepeatingProgram& whole, const Program& shortest) {
+  constexpr std::size_t much_shorter = 3;
+  if (whole.rolled.ops.size() < much_shorter * shortest.ops.size()) return nullptr;
+  std::optional<OtherSizes> found = OtherSizes::of(whole, shortest);
+  return found ? std::make_shared<const OtherSizes>(std::move(*found)) : nullptr;
+}
+
+void make_programs(const std::vector<Role>& roles, const LowerRole& lower, TimingClasses& classes) {
+  std::vector<RepeatingProgram>& programs = classes.workload.programs;
+  programs.resize(classes.role_of_program.size());
+  classes.sizes.resize(programs.size());
+  std::vector<Program> shortest(programs.size());
+  const auto role_of = [&](std::size_t p) -> const Role& { return roles[classes.role_of_program[p]]; };
+  const std::vector<std::vector<std::size_t>> alike = programs_alike(roles, classes);
+  const auto make_first = [&](std::size_t a) {
+    const std::size_t first = alike[a].front();
+    programs[first] = lower.whole(role_of(first));
+    if (alike[a].size() == 1) return;
+    shortest[first] = lower.shortest(role_of(first));
+    classes.sizes[first] = sizes_of(programs[first], shortest[first]);
+  };
+  make_first(0);
+  if (lower.before_all) lower.before_all(programs.size(), programs.front());
+  oneapi::tbb::parallel_for(std::size_t{1}, alike.size(), make_first);
+  std::vector<std::pair<std::size_t, std::size_t>> others;  // and the first of those like it
+  for (const std::vector<std::size_t>& its : alike)
+    for (std::size_t i = 1; i < its.size(); ++i) others.emplace_back(its[i], its.front());
+  oneapi::tbb::parallel_for(std::size_t{0}, others.size(), [&](std::size_t i) {
+    const auto [p, first] = others[i];
+    std::optional<RepeatingProgram> its;
+    if (classes.sizes[first]) its = classes.sizes[first]->as(shortest[p] = lower.shortest(role_of(p)));
+    if (its) classes.sizes[p] = classes.sizes[first];
+    programs[p] = its ? std::move(*its) : lower.whole(role_of(p));
+  });
+  if (std::ranges::all_of(classes.sizes, [](const auto& its) { return its != nullptr; }))
+    classes.shortest = {std::move(shortest), classes.workload.program_of_rank, classes.workload.communicators};
+}
+
 }  // namespace
 
 TimingClasses timing_classes(const LoweringInput& input, const std::vector<Role>& roles, const LowerRole& lower) {
@@ -138,11 +191,7 @@ TimingClasses timing_classes(const LoweringInput& input, const std::vector<Role>
       found.role_of_program.push_back(near[alike.front()].first);
     }
   }
-  found.workload.programs.resize(found.role_of_program.size());
-  const auto make = [&](std::size_t p) { found.workload.programs[p] = lower.whole(roles[found.role_of_program[p]]); };
-  make(0);
-  if (lower.before_all) lower.before_all(found.workload.programs.size(), found.workload.programs.front());
-  oneapi::tbb::parallel_for(std::size_t{1}, found.workload.programs.size(), make);
+  make_programs(roles, lower, found);
   return found;
 }
 

@@ -2,12 +2,15 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "parallel/lower.hpp"
 #include "scenarios/namespace.hpp"
+#include "sim/program/other_sizes.hpp"
 #include "sim/program/repeats.hpp"
+#include "sim/program/workload.hpp"
 
 namespace tidemark::scenarios {
 
@@ -24,6 +27,10 @@ struct LowerRole {
 struct TimingClasses {
   RepeatingWorkload workload;                ///< the program of a class is that of its first role
   std::vector<std::size_t> role_of_program;  ///< which that is
+  /// By program: what it was made of, or what others were made of it, where they differ in numbers of tokens.
+  std::vector<std::shared_ptr<const OtherSizes>> sizes;
+  /// The workload with each program's shortest, where all are made of some other's sizes, or others of theirs.
+  std::optional<Workload> shortest;
 };
 
 /// Compares the shortest programs of roles of one pipeline rank (`timed_like`); roles of different ones are told apart
@@ -31,6 +38,7 @@ struct TimingClasses {
 /// run the same passes, by their framework's word, which is seen in the first and the last of them, those at the first
 /// one's place in tensor and context parallelism are compared by what they do besides. Roles that get other numbers of
 /// tokens for their experts take other times unseen, and what is seen of one such number's roles is taken for others'.
+/// Their programs are that of the first of them with other sizes, as far as their shortest ones show that they are.
 [[nodiscard]] TimingClasses timing_classes(const LoweringInput& input, const std::vector<Role>& roles,
                                            const LowerRole& lower);
 

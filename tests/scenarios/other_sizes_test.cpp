@@ -1,0 +1,102 @@
+// Ranks that get other numbers of tokens are not lowered whole: what is made for them is what lowering writes.
+#include "sim/program/other_sizes.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "parallel/lower.hpp"
+#include "scenarios/crowded_routing.hpp"
+#include "scenarios/job.hpp"
+#include "sim/program/program_text.hpp"
+#include "tests/scenarios/folders.hpp"
+
+namespace tidemark::tests {
+namespace {
+
+// Four layers with experts in two stages, on four ranks which all get other numbers of tokens; two replicas of each
+// hold other pieces of the optimizer's state.
+Scenario drawn(const std::string& rest) {
+  return scenario_of_text(R"(model = "models/qwen3-30b-a3b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+[model_override]
+num_hidden_layers = 4
+[layout]
+pipeline = 2
+expert = 4
+sharding = "zero1"
+[train]
+sequence_length = 1024
+micro_batch = 1
+global_batch = 128
+)" + rest + R"([moe]
+imbalance = { dirichlet = 20, seed = 1 }
+)");
+}
+
+// Of every role with other tokens or other state than the first of its stage.
+void expect_as_lowered(const Scenario& scenario, const Train& of_others) {
+  const PricedJob job(scenario);
+  const LoweringInput input = job.lowering(), others{job.built, job.scenario.layout, of_others, job.runtime};
+  std::optional<OtherSizes> sizes;
+  std::int32_t stage = -1;
+  for (const Role& role : job.roles) {
+    if (std::exchange(stage, role.first.pipeline) != role.first.pipeline)
+      sizes = OtherSizes::of(lower_repeating(input, role), lower_shortest(input, role));
+    ASSERT_TRUE(sizes);
+    const std::optional<RepeatingProgram> its = sizes->as(lower_shortest(others, role));
+    ASSERT_TRUE(its);
+    EXPECT_FALSE(its->repeats.empty());
+    EXPECT_EQ(text(unrolled(*its)), text(lower_role(others, role)));
+  }
+}
+
+TEST(OtherSizes, AreThoseOfLowering) {
+  const Scenario scenario = drawn("");
+  expect_as_lowered(scenario, scenario.train);
+}
+
+TEST(OtherSizes, AreThoseOfLoweringWherePassesRunAgain) {
+  const Scenario scenario = drawn("recompute = \"full\"\nrecompute_method = \"uniform\"\nrecompute_layers = 1\n");
+  expect_as_lowered(scenario, scenario.train);
+}
+
+TEST(OtherSizes, AreThoseOfLoweringWhereMoreTokensCome) {
+  const Scenario scenario = drawn("");
+  const std::optional<Train> train = crowded(scenario);
+  ASSERT_TRUE(train);
+  expect_as_lowered(scenario, *train);
+}
+
+TEST(OtherSizes, AreNothingWhereFewMicroBatchesDoNotShowThem) {
+  const PricedJob job(drawn(""));
+  const Role& role = job.roles.front();
+  const RepeatingProgram whole = lower_repeating(job.lowering(), role);
+  const Program few = lower_shortest(job.lowering(), role);
+  const auto in_last_pass = [](const Program& program) {
+    const auto mark = std::find_if(program.ops.rbegin(), program.ops.rend(), [](const Op& op) {
+      const auto* its = std::get_if<Mark>(&op);
+      return its != nullptr && its->micro_batch >= 0;
+    });
+    return program.ops.rend() - mark;
+  };
+  const auto with_one_more = [&](Program program) {
+    const auto at = in_last_pass(program);
+    const BufferId buffer{program.buffers++};
+    program.ops.insert(program.ops.begin() + at, Alloc{buffer, Bytes{12345}, Category::Temporaries, {0}, LabelId{0}});
+    program.ops.insert(program.ops.begin() + at + 1, Free{buffer});
+    return program;
+  };
+  const std::optional<OtherSizes> sizes = OtherSizes::of(whole, few);
+  ASSERT_TRUE(sizes);
+  EXPECT_TRUE(sizes->as(few));
+  EXPECT_FALSE(sizes->as(with_one_more(few))) << "it does something else";
+  EXPECT_FALSE(OtherSizes::of({with_one_more(whole.rolled), {}}, few)) << "it does what is not there";
+}
+
+}  // namespace
+}  // namespace tidemark::tests
