@@ -165,20 +165,41 @@ namespace {
 // seed); others run meanwhile.
 constexpr std::int64_t bytes_of_an_op = 160;
 
+// How many programs roles have at least: those of a stage that get other numbers of tokens take other times.
+std::int64_t programs_by_tokens(const std::vector<Role>& roles) {
+  std::set<std::pair<std::int32_t, std::int32_t>> found;
+  for (const Role& role : roles) found.emplace(role.first.pipeline, role.tokens);
+  return static_cast<std::int64_t>(found.size());
+}
+
+// What is left of programs where a factor says what the fullest rank gets, and all others get the same: a share of
+// them.
+double left_by_a_factor(const Scenario& scenario, const LoweringInput& input, const std::vector<Role>& roles) {
+  if (!scenario.model.experts || scenario.train.routing.dispatcher == TokenDispatcher::Flex) return 1;
+  Train train = scenario.train;
+  train.routing.loads = LoadOfOneRank{1.2};
+  return static_cast<double>(programs_by_tokens(parallel::roles({input.built, input.layout, train, input.runtime}))) /
+         static_cast<double>(programs_by_tokens(roles));
+}
+
 // Loads that differ from rank to rank make a program for each rank of an expert group, in each stage.
-void refuse_more_than_memory(const Scenario& scenario, std::size_t programs, const RepeatingProgram& first) {
+void refuse_more_than_memory(const Scenario& scenario, const LoweringInput& input, const std::vector<Role>& roles,
+                             std::size_t programs, const RepeatingProgram& first) {
   const auto long_as = [](const auto& ops) { return static_cast<std::int64_t>(ops); };
   std::int64_t ops = long_as(first.rolled.ops.size());
   for (const Repeat& repeat : first.repeats) ops += repeat.more * long_as(repeat.last - repeat.first);
   const std::int64_t needed = ops * bytes_of_an_op * long_as(programs);
   constexpr std::int64_t always_there = std::int64_t{2} << 30;
-  if (needed <= always_there || needed <= execute::available_memory().count()) return;
+  const std::int64_t there = std::max(always_there, execute::available_memory().count());
+  if (needed <= there) return;
+  const bool a_factor_helps =
+      static_cast<double>(needed) * left_by_a_factor(scenario, input, roles) <= static_cast<double>(there);
   throw InputError(Problem{
       .file = scenario.name,
       .message = fmt::format("{} programs of {} thousand ops take some {} GB, and {} GB are free here", programs,
                              ops / 1000, needed / 1'000'000'000, execute::available_memory().count() / 1'000'000'000),
       .hint =
-          scenario.model.experts
+          a_factor_helps
               ? "loads that differ from rank to rank make a program for each: a factor for the fullest rank "
                 "(imbalance = 1.2 in [moe]) makes far fewer; with fewer micro-batches (global_batch) they are shorter"
               : "fewer micro-batches (global_batch) make shorter programs"});
@@ -196,7 +217,7 @@ TimingClasses classes_of(const Scenario& scenario, const LoweringInput& input, c
                            [&](const Role& role) { return lower_shortest(input, role); },
                            [&](const Role& role) { return lower_state(input, role); },
                            [&](std::size_t programs, const RepeatingProgram& first) {
-                             refuse_more_than_memory(scenario, programs, first);
+                             refuse_more_than_memory(scenario, input, roles, programs, first);
                            }});
   } catch (const FrameworkStops& stop) {
     throw InputError(Problem{.file = scenario.name, .message = stop.what(), .hint = stop.hint});

@@ -12,7 +12,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "kernels/execute/process_memory.hpp"
 #include "parallel/lower.hpp"
+#include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/job.hpp"
 #include "scenarios/prediction.hpp"
@@ -110,6 +112,34 @@ TEST(CrowdedJobs, TextSaysLoadsOfOneRankAsTheyAreSimulated) {
   };
   EXPECT_TRUE(says("expert = 4", "the first rank of experts gets 1.5 times its equal share"));
   EXPECT_TRUE(says("expert = 1", "all experts are chosen equally often"));
+}
+
+// Some 64 programs, of which a factor for the fullest rank would leave 16. How long they are here is asked of the refusal.
+TEST(CrowdedJobs, AFactorIsNamedWhereItsProgramsFit) {
+  const auto refused = [](std::int64_t micro_batches) -> std::string {
+    Scenario large = job("imbalance = { dirichlet = 20, seed = 1 }");
+    large.gpus = 64;
+    large.layout.pipeline = large.layout.data = large.layout.expert = 8;
+    large.model.layers = 8;
+    large.model.experts->dense_layers.assign(8, false);
+    large.train.global_batch = 8 * micro_batches;
+    try {
+      static_cast<void>(JobOutline(large));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  constexpr std::int64_t most = 20'000;
+  const std::string longest = refused(most);
+  const std::size_t take = longest.find("take some ");
+  if (take == std::string::npos) GTEST_SKIP() << "the longest programs fit into this machine's memory";
+  const std::int64_t needed = std::stoll(longest.substr(take + 10)) * 1'000'000'000;
+  const std::int64_t there = execute::available_memory().count();
+  EXPECT_NE(refused(most * 2 * (there / 1'000'000) / (needed / 1'000'000)).find("imbalance = 1.2"), std::string::npos);
+  if (needed < 6 * there) GTEST_SKIP() << "the longest programs of a factor fit into this machine's memory";
+  EXPECT_EQ(longest.find("imbalance"), std::string::npos) << longest;
+  EXPECT_NE(longest.find("fewer micro-batches"), std::string::npos) << longest;
 }
 
 // ---- sampled routings
