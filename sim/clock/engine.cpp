@@ -98,6 +98,10 @@ class Engine {
     for (std::uint32_t i = stretch.first; i < stretch.last; ++i) {
       its.trace.host[i] = at;
       const Op& op = its.program->ops[i];
+      // Most ops only matter to memory, or are marks.
+      if (std::holds_alternative<Alloc>(op) || std::holds_alternative<Free>(op) || std::holds_alternative<Mark>(op) ||
+          std::holds_alternative<Bind>(op) || std::holds_alternative<Unbind>(op))
+        continue;
       if (is_handed_over(*its.program, op))
         at = at + its.launch;
       else if (const auto* computed = std::get_if<Launch>(&op))

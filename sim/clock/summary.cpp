@@ -17,27 +17,23 @@ constexpr Work kernels = -1, copy = -2;
 class Works {
  public:
   explicit Works(const Program& program) : events_(static_cast<std::size_t>(program.events), kernels) {
-    works_.reserve(program.ops.size());
-    for (const Op& op : program.ops)
-      works_.push_back(std::visit(Overloaded{
-                                      [&](const Collective& o) { return last(o.stream) = o.comm.value; },
-                                      [&](const Exchange& o) { return last(o.stream) = o.comm.value; },
-                                      [&](const Memcpy& o) { return last(o.stream) = copy; },
-                                      [&](const Record& o) { return events_[o.event.index()] = last(o.stream); },
-                                      [&](const Wait& o) { return events_[o.event.index()]; },
-                                      [](const Launch&) { return kernels; },
-                                      // nothing for a stream to do
-                                      [](const Alloc&) { return kernels; },
-                                      [](const Free&) { return kernels; },
-                                      [](const Borrow&) { return kernels; },
-                                      [](const Sync&) { return kernels; },
-                                      [](const CreateDriver&) { return kernels; },
-                                      [](const CreateCommunicator&) { return kernels; },
-                                      [](const Bind&) { return kernels; },
-                                      [](const Unbind&) { return kernels; },
-                                      [](const Mark&) { return kernels; },
-                                  },
-                                  op));
+    works_.resize(program.ops.size(), kernels);
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+      const Op& op = program.ops[i];
+      // Most ops are of these, and none gives a stream anything but kernels to do.
+      if (std::holds_alternative<Launch>(op) || std::holds_alternative<Alloc>(op) || std::holds_alternative<Free>(op) ||
+          std::holds_alternative<Mark>(op))
+        continue;
+      std::visit(Overloaded{
+                     [&](const Collective& o) { works_[i] = last(o.stream) = o.comm.value; },
+                     [&](const Exchange& o) { works_[i] = last(o.stream) = o.comm.value; },
+                     [&](const Memcpy& o) { works_[i] = last(o.stream) = copy; },
+                     [&](const Record& o) { works_[i] = events_[o.event.index()] = last(o.stream); },
+                     [&](const Wait& o) { works_[i] = events_[o.event.index()]; },
+                     Ignored<Launch, Alloc, Free, Borrow, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+                 },
+                 op);
+    }
   }
   [[nodiscard]] Work operator[](std::uint32_t op) const { return works_[op]; }
 
