@@ -67,6 +67,26 @@ Case with_softmax_in_fp32() {
   return made;
 }
 
+const std::string gathering = "\noverlap-param-gather = true",
+                  unaligned = gathering + "\nno-align-grad-reduce = true\nno-align-param-gather = true";
+
+// Several buckets on the first stage.
+Case beside_passes(std::string name, int gpus, std::string layout, const std::string& switches = gathering) {
+  Case made{.name = std::move(name), .gpus = gpus, .layout = std::move(layout), .override_keys = grouped};
+  made.runtime += "\n[runtime.switches]\noverlap-grad-reduce = true\nddp-bucket-size = 3000" + switches;
+  return made;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    BesidePasses, Arithmetic,
+    testing::Values(beside_passes("replicas", 2, "data = 2", ""),
+                    beside_passes("shards", 2, "data = 2\nsharding = \"zero1\""),
+                    beside_passes("all_axes", 8, all_axes), beside_passes("unaligned", 8, all_axes, unaligned),
+                    beside_passes("chunks", 8, all_axes + "\nchunks = 2"),
+                    beside_passes("unaligned_chunks", 8, all_axes + "\nchunks = 2", unaligned),
+                    beside_passes("instances", 4, "data = 4\nsharding = \"zero1\"\nshard_group = 2")),
+    [](const auto& test) { return test.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(
     Types, Arithmetic,
     testing::Values(in_16_bits("bf16", 1, ""), in_16_bits("bf16_of_all_axes", 8, all_axes),
