@@ -335,7 +335,10 @@ void add_overlap(const Scenario& s, std::vector<std::string>& list) {
   const std::optional<MuonHabits>& muon = s.runtime.optimizer.muon;
   list.push_back(muon && !muon->layer_wise_layout
                      ? "overlap-param-gather: parameters that are dealt out whole are gathered after the step"
-                     : "overlap-param-gather: buckets are gathered beside the next step's first forward pass");
+                 : s.layout.pipeline == 1 || (s.layout.chunks > 1 && overlap.parameters_aligned)
+                     ? "overlap-param-gather: buckets are gathered beside the next step's first forward pass"
+                     : "overlap-param-gather: buckets are gathered beside the next step's first forward pass; a stage "
+                       "asks for its own when its first input has come, so stages gather one after another");
 }
 
 std::vector<std::string> megatron_habits(const Scenario& s) {

@@ -436,6 +436,35 @@ TEST(Prediction, SocketsGoThroughTheHostAndSaySo) {
   EXPECT_FALSE(says_so(by_host));
 }
 
+// Without a pipeline both switches save time. In one, stages that gather as they come to it wait for one another: a
+// chunk of each asked for when the step begins does not.
+TEST(Prediction, BucketsBesideThePassesSaveTimeWhereStagesDoNotWaitForThem) {
+  const auto step = [](Layout layout, DataOverlap overlap) {
+    Scenario s = scenario();
+    s.layout = std::move(layout);
+    s.runtime.overlap = overlap;
+    return predict(s);
+  };
+  const DataOverlap none, gradients{.gradients = true}, both{.gradients = true, .parameters = true};
+  Layout replicas = scenario().layout;
+  replicas.pipeline = 1, replicas.data = 4;
+  EXPECT_LT(step(replicas, gradients).step.step, step(replicas, none).step.step);
+  EXPECT_LT(step(replicas, both).step.step, step(replicas, gradients).step.step);
+
+  const Layout stages = scenario().layout;
+  const Prediction one_after_another = step(stages, both);
+  EXPECT_TRUE(says(one_after_another, "stages gather one after another"));
+  EXPECT_GT(one_after_another.step.step, step(stages, gradients).step.step);
+
+  Layout chunks = stages;
+  chunks.schedule = ScheduleKind::Interleaved, chunks.chunks = 2;
+  const Prediction together = step(chunks, both);
+  EXPECT_FALSE(says(together, "stages gather one after another"));
+  EXPECT_LT(together.step.step, step(chunks, none).step.step);
+  EXPECT_GT(step(chunks, {.gradients = true, .parameters = true, .parameters_aligned = false}).step.step,
+            together.step.step);
+}
+
 TEST(Job, ItsValuesAgree) {
   const Job job(scenario());
   EXPECT_EQ(job.scenario.train.attention, AttentionKernel::Fused);  // settled by the device
