@@ -13,7 +13,7 @@
 
 namespace tidemark::tests {
 
-/// The same with data-parallel communication beside the passes, or not.
+/// The scenario with data-parallel communication beside its passes, or not.
 inline Scenario overlapped_at_random(Scenario scenario, std::mt19937& random) {
   const auto either = [&] { return random() % 2 == 0; };
   DataOverlap& overlap = scenario.runtime.overlap;

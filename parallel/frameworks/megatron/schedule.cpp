@@ -110,8 +110,8 @@ bool is_first(const Action& pass) { return pass.micro_batch == 0; }
 
 }  // namespace
 
-// A chunk's parameters are wanted when its first micro-batch comes to the last rank that it comes to; of the first two
-// chunks they are asked for when the step begins (param_sync_func).
+// param_sync_func: of the first two chunks parameters are asked for when the step begins, of another one by all ranks
+// when the first of them, so many passes ahead, begins the chunk before it.
 void Pipeline::gather_beside_forward() {
   if (buckets_ == nullptr || !buckets_->aligns_parameters()) return;
   const auto ahead = static_cast<std::size_t>(forward_.passes + rank_);
