@@ -114,7 +114,8 @@ TEST(CrowdedJobs, TextSaysLoadsOfOneRankAsTheyAreSimulated) {
   EXPECT_TRUE(says("expert = 1", "all experts are chosen equally often"));
 }
 
-// Some 64 programs, of which a factor for the fullest rank would leave 16. How long they are here is asked of the refusal.
+// Some 64 programs, of which a factor for the fullest rank would leave 16. How long they are here is asked of the
+// refusal.
 TEST(CrowdedJobs, AFactorIsNamedWhereItsProgramsFit) {
   const auto refused = [](std::int64_t micro_batches) -> std::string {
     Scenario large = job("imbalance = { dirichlet = 20, seed = 1 }");
