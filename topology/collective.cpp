@@ -183,6 +183,16 @@ std::int64_t searched_channels(const Fabric& fabric, const Placement& placement)
   return std::max(fabric.channels[placement.count() > 1 ? 1 : 0].collective / 2, 1);
 }
 
+/// Those that rings and trees may run by; Simple where none is left.
+std::vector<Protocol> protocols_of(const Tally& tally) {
+  const NcclProtocols& may = tally.fabric().protocols;
+  std::vector<Protocol> found;
+  if (may.ll) found.push_back(Protocol::Ll);
+  if (may.ll128.value_or(!tally.by_host())) found.push_back(Protocol::Ll128);
+  if (may.simple || found.empty()) found.push_back(Protocol::Simple);
+  return found;
+}
+
 /// By NCCL's own model of rings (src/graph/tuning.cc).
 std::vector<ProtocolTime> ring_times(const Tally& tally, const Placement& placement, std::int64_t rounds) {
   const Fabric& fabric = tally.fabric();
@@ -193,9 +203,10 @@ std::vector<ProtocolTime> ring_times(const Tally& tally, const Placement& placem
   const StepOf between = nodes == n ? StepOf::Tree : StepOf::Ring;  // nothing else hides its latency
   const std::int64_t channels = searched_channels(fabric, placement);
   const auto payload = [&](Bandwidth limit) { return limit * n / (rounds * (n - 1)); };
+  const bool has_pat = nodes == n && nodes > 1 && rounds == 1 && fabric.algorithms.pat && fabric.protocols.simple;
   std::vector<ProtocolTime> times;
-  for (const Protocol protocol : {Protocol::Ll, Protocol::Ll128, Protocol::Simple}) {
-    if (protocol == Protocol::Ll128 && tally.by_host()) continue;
+  for (const Protocol protocol : protocols_of(tally)) {
+    if (has_pat && !fabric.algorithms.ring) break;
     Duration local = tally.local(protocol);
     // The host posts every step of the network.
     if (nodes > 1 && local_steps > 0) local = std::max(local, protocol == Protocol::Simple ? 3'000_ns : 1'000_ns);
@@ -207,7 +218,7 @@ std::vector<ProtocolTime> ring_times(const Tally& tally, const Placement& placem
     if (protocol == Protocol::Simple && nodes > 1 && rounds == 2) its.latency = its.latency * ring_plateau / 10;
     times.push_back(its);
   }
-  if (nodes == n && nodes > 1 && rounds == 1)  // PAT
+  if (has_pat)
     times.push_back({Protocol::Simple,
                      pat_base + log2i(nodes) * (tally.remote(Protocol::Simple, StepOf::Tree) * 10 / 35) + n * pat_rank,
                      1333});
@@ -298,8 +309,7 @@ CollectivePlan tree(Tally& tally, const Placement& placement) {
   const std::int64_t searched = searched_channels(tally.fabric(), placement);
   const std::int32_t capability = tally.fabric().compute_capability;
   std::vector<ProtocolTime> times;
-  for (const Protocol protocol : {Protocol::Ll, Protocol::Ll128, Protocol::Simple}) {
-    if (protocol == Protocol::Ll128 && tally.by_host()) continue;
+  for (const Protocol protocol : protocols_of(tally)) {
     const Duration one_way =
         chain * tally.local(protocol, StepOf::Tree) + std::int64_t{log2i(nodes)} * tally.remote(protocol, StepOf::Tree);
     ProtocolTime its{protocol, base_latency(StepOf::Tree, protocol, tally.start()) + 2 * one_way};
@@ -384,7 +394,9 @@ CollectivePlan direct(Tally& tally, const Placement& placement) {
 bool has_nvls(const Fabric& fabric, const Placement& placement, CollectiveKind kind) {
   constexpr std::int32_t hopper = 90;
   if (fabric.node.link != NodeLink::NvSwitch || fabric.compute_capability < hopper || placement.local < 2) return false;
-  return kind == CollectiveKind::AllReduce || placement.count() == 1;
+  const bool several_nodes = placement.count() > 1;
+  if (!fabric.protocols.simple || !(several_nodes ? fabric.algorithms.nvls_tree : fabric.algorithms.nvls)) return false;
+  return kind == CollectiveKind::AllReduce || !several_nodes;
 }
 
 /// NCCL picks among these by itself.
@@ -392,7 +404,7 @@ bool of_nccl(Algorithm algorithm, bool several_nodes) {
   return algorithm != Algorithm::Hierarchical && (algorithm != Algorithm::Tree || several_nodes);
 }
 
-/// Those plans that are `wanted(algorithm, several_nodes)`; the first is always there.
+/// Those plans that are `wanted(algorithm, several_nodes)` and that NCCL may take; a ring where nothing else is left.
 template <class Wanted>
 std::vector<CollectivePlan> plans_of(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
                                      Wanted&& wanted) {
@@ -402,14 +414,17 @@ std::vector<CollectivePlan> plans_of(const Fabric& fabric, std::span<const std::
   const bool several_nodes = placement.count() > 1;
   Tally tally(fabric);
   if (kind == CollectiveKind::AllToAll) return {direct(tally, placement)};
-  std::vector<CollectivePlan> plans{ring(tally, placement, kind)};
-  if (kind == CollectiveKind::Broadcast) return plans;
-  if (kind == CollectiveKind::AllReduce && wanted(Algorithm::Tree, several_nodes))
-    plans.push_back(tree(tally, placement));
+  if (kind == CollectiveKind::Broadcast) return {ring(tally, placement, kind)};
+  const bool has_ring = fabric.algorithms.ring;
+  const bool has_tree = kind == CollectiveKind::AllReduce && fabric.algorithms.tree &&
+                        (wanted(Algorithm::Tree, several_nodes) || !has_ring);
+  const bool switches = has_nvls(fabric, placement, kind) && wanted(Algorithm::Nvls, several_nodes);
+  std::vector<CollectivePlan> plans;
+  if (has_ring || !(has_tree || switches)) plans.push_back(ring(tally, placement, kind));
+  if (has_tree) plans.push_back(tree(tally, placement));
   if (several_nodes && placement.local > 1 && wanted(Algorithm::Hierarchical, several_nodes))
     plans.push_back(hierarchical(tally, placement, kind));
-  if (has_nvls(fabric, placement, kind) && wanted(Algorithm::Nvls, several_nodes))
-    plans.push_back(nvls(tally, fabric, placement, kind));
+  if (switches) plans.push_back(nvls(tally, fabric, placement, kind));
   return plans;
 }
 

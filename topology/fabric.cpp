@@ -35,6 +35,8 @@ class Builder {
     fabric_.nic_slots = std::min(cluster.node.nics, cluster.node.devices);
     fabric_.spines = options.spines;
     fabric_.pxn = options.pxn;
+    fabric_.algorithms = options.algorithms;
+    fabric_.protocols = options.protocols;
     fabric_.node.gpu_direct_rdma = cluster.node.gpu_direct_rdma && options.gpu_direct;
     const std::int32_t local = cluster.node.devices;
     fabric_.channels = {nccl_channels(cluster, {}, {.ranks = std::max(local, 2), .local = local, .nodes = 1}),
@@ -141,7 +143,12 @@ class Builder {
 
 }  // namespace
 
-FabricOptions fabric_options(const NcclSettings& nccl) { return {.pxn = pxn_of(nccl), .gpu_direct = nccl.gpu_direct}; }
+FabricOptions fabric_options(const NcclSettings& nccl) {
+  NcclAlgorithms algorithms = nccl.algorithms;
+  algorithms.nvls = algorithms.nvls && nccl.nvls;
+  algorithms.nvls_tree = algorithms.nvls_tree && nccl.nvls;
+  return {.pxn = pxn_of(nccl), .gpu_direct = nccl.gpu_direct, .algorithms = algorithms, .protocols = nccl.protocols};
+}
 
 Fabric build_fabric(const Cluster& cluster, std::int32_t devices, const FabricOptions& options) {
   ensure(devices >= 1 && options.spines >= 1, "a fabric has devices and spines");

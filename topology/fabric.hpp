@@ -51,7 +51,9 @@ struct FabricOptions {
   /// Spine switches that are laid out one by one; 1 stands for all of them together.
   std::int32_t spines = 1;
   Pxn pxn = Pxn::Always;
-  bool gpu_direct = true;  ///< where the cluster has it: else what leaves a node goes through its host's memory
+  bool gpu_direct = true;       ///< where the cluster has it: else what leaves a node goes through its host's memory
+  NcclAlgorithms algorithms{};  ///< that collectives may take
+  NcclProtocols protocols{};
   bool operator==(const FabricOptions&) const = default;
 };
 /// What NCCL's settings leave of a fabric.
@@ -69,6 +71,8 @@ struct Fabric {
   std::int32_t leaves = 0;
   std::int32_t spines = 0;
   Pxn pxn = Pxn::Always;
+  NcclAlgorithms algorithms{};
+  NcclProtocols protocols{};
   std::array<NcclChannels, 2> channels{};  ///< that NCCL opens for all of one node, and of several
   SharedCalibration calibration;
   std::vector<Link> links;                           ///< by LinkId

@@ -37,6 +37,15 @@ struct NcclAlgorithms {
   bool operator==(const NcclAlgorithms&) const = default;
 };
 
+/// Which protocols they may take: NCCL_PROTO.
+struct NcclProtocols {
+  bool ll = true;
+  std::optional<bool> ll128{};  ///< unset: unless data goes through the host's memory
+  bool simple = true;
+
+  bool operator==(const NcclProtocols&) const = default;
+};
+
 /// A release and what its environment variables say; an unset optional leaves it to NCCL.
 struct NcclSettings {
   std::int32_t release = 228;  ///< major x 100 + minor
@@ -57,6 +66,7 @@ struct NcclSettings {
   std::optional<std::int32_t> nvls_channels{};          ///< NCCL_NVLS_NCHANNELS
 
   NcclAlgorithms algorithms{};
+  NcclProtocols protocols{};
   bool nvls = true;  ///< NCCL_NVLS_ENABLE: NVLink SHARP, where there is a switch that can
   PeerAccess peer_access = PeerAccess::Everywhere;
   bool shared_memory = true;        ///< NCCL_SHM_DISABLE: ranks of a node without peer access meet in host memory

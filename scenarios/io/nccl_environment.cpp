@@ -229,12 +229,29 @@ std::optional<std::vector<bool>> chosen(std::string_view list, const std::array<
   return has;
 }
 
+/// Since NCCL 2.24.
+bool chooses_by_collective(TomlReader& table, std::string_view name, const std::string& value,
+                           std::string_view example) {
+  if (value.find(':') == std::string::npos) return false;
+  table.problem(name, fmt::format("{} = {} chooses by collective, which is not modelled yet", name, in_quotes(value)),
+                fmt::format("one list for all, such as {}, or leave it out", in_quotes(example)));
+  return true;
+}
+
+/// Buffers of all protocols are there, whichever are used.
+void read_protocols(TomlReader& table, const std::string& value, NcclSettings& settings) {
+  constexpr std::string_view name = "NCCL_PROTO";
+  if (value.empty() || chooses_by_collective(table, name, value, "ll,simple")) return;
+  const std::optional<std::vector<bool>> has = chosen(value, protocol_names);
+  if (!has)
+    return table.problem(name, fmt::format("{} = {} has a protocol that NCCL has not", name, in_quotes(value)),
+                         fmt::format("{} would do", fmt::join(protocol_names, ", ")));
+  settings.protocols = {.ll = (*has)[0], .ll128 = (*has)[1], .simple = (*has)[2]};
+}
+
 void read_algorithms(TomlReader& table, const std::string& value, NcclSettings& settings) {
   constexpr std::string_view name = "NCCL_ALGO";
-  if (value.find(':') != std::string::npos)
-    return table.problem(
-        name, fmt::format("{} = {} chooses by collective, which is not modelled yet", name, in_quotes(value)),
-        "one list for all, such as \"ring,tree\", or leave it out");
+  if (chooses_by_collective(table, name, value, "ring,tree")) return;
   const std::optional<std::vector<bool>> has = chosen(value, algorithm_names);
   if (!has)
     return table.problem(name, fmt::format("{} = {} has an algorithm that NCCL has not", name, in_quotes(value)),
@@ -294,13 +311,7 @@ void read_nccl_variable(TomlReader& table, const std::string& name, const std::s
                              : fmt::format("leave it out, or set {}", in_quotes(refused->neutral)));
   }
   if (name == "NCCL_ALGO") return read_algorithms(table, value, settings);
-  if (name == "NCCL_PROTO") {
-    // Buffers of all protocols are there, whichever are used.
-    if (!chosen(value, protocol_names))
-      table.problem(name, fmt::format("{} = {} has a protocol that NCCL has not", name, in_quotes(value)),
-                    fmt::format("{} would do", fmt::join(protocol_names, ", ")));
-    return;
-  }
+  if (name == "NCCL_PROTO") return read_protocols(table, value, settings);
   if (name == "NCCL_NET_GDR_LEVEL" || name == "NCCL_P2P_LEVEL") return read_distance(table, name, value, settings);
   if (name == "NCCL_NET") {
     if (lower_case(value) != "socket") return;

@@ -82,9 +82,13 @@ inline auto fields(NcclAlgorithms& v) {
   auto& [a, b, c, d, e] = v;
   return std::tie(a, b, c, d, e);
 }
+inline auto fields(NcclProtocols& v) {
+  auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
 inline auto fields(NcclSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc);
 }
 inline auto fields(NcclChannels& v) {
   auto& [a, b, c, d] = v;
@@ -224,8 +228,8 @@ inline auto fields(SampleKey& v) {
   return std::tie(a, b, c);
 }
 inline auto fields(FabricOptions& v) {
-  auto& [a, b, c] = v;
-  return std::tie(a, b, c);
+  auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
 }
 inline auto fields(FabricKey& v) {
   auto& [a, b, c] = v;

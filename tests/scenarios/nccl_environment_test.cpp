@@ -95,8 +95,12 @@ TEST(NcclEnvironment, AlgorithmsAreAListOrAllButAList) {
   EXPECT_NE(problem("NCCL_ALGO = \"allreduce:tree\""), "no problem");
 }
 
-TEST(NcclEnvironment, ProtocolsOnlyHaveToExist) {
-  EXPECT_EQ(settings("NCCL_PROTO = \"^LL128\""), NcclSettings{});
+TEST(NcclEnvironment, ProtocolsAreThoseThatCollectivesMayTake) {
+  EXPECT_EQ(settings("NCCL_PROTO = \"^LL128\"").protocols, (NcclProtocols{.ll128 = false}));
+  EXPECT_EQ(settings("NCCL_PROTO = \"Simple\"").protocols, (NcclProtocols{.ll = false, .ll128 = false}));
+  EXPECT_EQ(settings("NCCL_PROTO = \"LL,LL128\"").protocols, (NcclProtocols{.ll128 = true, .simple = false}));
+  EXPECT_EQ(settings("NCCL_PROTO = \"\""), NcclSettings{});
+  EXPECT_NE(problem("NCCL_PROTO = \"allreduce:LL\""), "no problem");
   EXPECT_EQ(problem("NCCL_PROTO = \"LL256\""),
             "test.toml:1:14: error: NCCL_PROTO = \"LL256\" has a protocol that NCCL has not\n"
             "  hint: ll, ll128, simple would do");

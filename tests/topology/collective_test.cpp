@@ -409,6 +409,45 @@ TEST(Collective, EligiblePlansAreThoseThatOptionsChooseAmong) {
             (std::vector{Ring, Tree, Hierarchical, Nvls}));
 }
 
+// NCCL_ALGO, NCCL_NVLS_ENABLE and NCCL_PROTO.
+TEST(Collective, PlansAreThoseThatNcclMayTake) {
+  const std::vector<std::int32_t> two_nodes = devices(16), one_node = devices(8), apart = {0, 8};
+  using enum Algorithm;
+  const auto algorithms = [](const NcclSettings& nccl, const std::vector<std::int32_t>& group, CollectiveKind kind) {
+    std::vector<Algorithm> found;
+    for (const CollectivePlan& plan : eligible_plans(build_fabric(hgx(), 16, fabric_options(nccl)), group, kind))
+      found.push_back(plan.algorithm);
+    return found;
+  };
+  const CollectiveKind reduce = CollectiveKind::AllReduce, gather = CollectiveKind::AllGather;
+  const NcclSettings no_ring{.algorithms = {.ring = false}},
+      trees{.algorithms = {.ring = false, .nvls = false, .nvls_tree = false}};
+  EXPECT_EQ(algorithms(no_ring, two_nodes, reduce), (std::vector{Tree, Nvls}));
+  EXPECT_EQ(algorithms(no_ring, one_node, gather), (std::vector{Nvls}));
+  EXPECT_EQ(algorithms(no_ring, two_nodes, gather), (std::vector{Ring})) << "nothing else is left";
+  EXPECT_EQ(algorithms(trees, one_node, reduce), (std::vector{Tree}));
+  EXPECT_EQ(algorithms({.nvls = false}, two_nodes, reduce), (std::vector{Ring, Tree}));
+  EXPECT_EQ(algorithms({.nvls = false}, one_node, gather), (std::vector{Ring}));
+  EXPECT_EQ(algorithms({.protocols = {.simple = false}}, one_node, reduce), (std::vector{Ring})) << "NVLS is Simple";
+
+  const auto protocols = [](const NcclSettings& nccl, const std::vector<std::int32_t>& group, CollectiveKind kind) {
+    const auto plans = eligible_plans(build_fabric(hgx(), 16, fabric_options(nccl)), group, kind);
+    std::vector<Protocol> found;
+    for (const ProtocolTime& way : std::get<std::vector<ProtocolTime>>(plans.front().time))
+      found.push_back(way.protocol);
+    return found;
+  };
+  const auto all = std::vector{Protocol::Ll, Protocol::Ll128, Protocol::Simple};
+  EXPECT_EQ(protocols({}, two_nodes, reduce), all);
+  EXPECT_EQ(protocols({.protocols = {.ll = false}}, two_nodes, reduce),
+            (std::vector{Protocol::Ll128, Protocol::Simple}));
+  EXPECT_EQ(protocols({.protocols = {.ll = false, .ll128 = false}}, two_nodes, gather),
+            (std::vector{Protocol::Simple}));
+  EXPECT_EQ(protocols({}, apart, gather).size(), 4U) << "and PAT";
+  EXPECT_EQ(protocols({.algorithms = {.pat = false}}, apart, gather), all);
+  EXPECT_EQ(protocols({.algorithms = {.ring = false}}, apart, gather).size(), 1U) << "PAT alone";
+}
+
 // Rings one by one, member by member: the c-th begins at the c-th member, and odd nodes are walked backwards.
 TEST(Collective, RingsTogetherAreEachRing) {
   for (const Cluster& cluster : {hgx(), leaf_spine(2), rails(2), workstation()}) {
