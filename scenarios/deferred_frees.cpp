@@ -24,7 +24,7 @@ bool borrows(const Program& program) {
 
 bool borrows(const RepeatingWorkload& workload) {
   return std::any_of(workload.programs.begin(), workload.programs.end(),
-                     [](const RepeatingProgram& program) { return borrows(program.rolled); });
+                     [](const Outline& program) { return borrows(program.shown()); });
 }
 
 Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const DeferredFrees& deferred) {

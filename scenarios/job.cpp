@@ -160,10 +160,13 @@ Fabric fabric_of(const Scenario& scenario, std::int32_t devices) {
 
 namespace {
 
-// All programs are held op by op, with what they point to and when each op comes: 3.9 GB of 128 programs of mostly 233
-// thousand ops are 134 bytes each (examples/deepseek-v3-2048xh800.toml on 256 devices, expert 8, loads drawn with a
-// seed); others run meanwhile.
+// Of a program that is held, with what it points to, what takes time or waits in it, and what is made of it while it
+// runs: 128 of 10 to 27 thousand ops take 130 to 150 each (examples/deepseek-v3-2048xh800.toml on 256 devices, expert
+// 8, loads drawn with a seed, 2 to 6 micro-batches).
 constexpr std::int64_t bytes_of_an_op = 160;
+// Of others few micro-batches are held, and of each op what takes time or waits: the same of 2,048 devices has 1,024
+// programs of mostly 233 thousand ops, which take 1.9 GB.
+constexpr std::int64_t bytes_of_an_op_of_others = 5;
 
 // How many programs roles have at least: those of a stage that get other numbers of tokens take other times.
 std::int64_t programs_by_tokens(const std::vector<Role>& roles) {
@@ -184,11 +187,14 @@ double left_by_a_factor(const Scenario& scenario, const LoweringInput& input, co
 
 // Loads that differ from rank to rank make a program for each rank of an expert group, in each stage.
 void refuse_more_than_memory(const Scenario& scenario, const LoweringInput& input, const std::vector<Role>& roles,
-                             std::size_t programs, const RepeatingProgram& first) {
+                             std::size_t programs, const RepeatingProgram& first, const OtherSizes* sizes) {
   const auto long_as = [](const auto& ops) { return static_cast<std::int64_t>(ops); };
   std::int64_t ops = long_as(first.rolled.ops.size());
   for (const Repeat& repeat : first.repeats) ops += repeat.more * long_as(repeat.last - repeat.first);
-  const std::int64_t needed = ops * bytes_of_an_op * long_as(programs);
+  const std::int64_t of_one = sizes == nullptr
+                                  ? ops * bytes_of_an_op
+                                  : long_as(sizes->few().ops.size()) * bytes_of_an_op + ops * bytes_of_an_op_of_others;
+  const std::int64_t needed = of_one * long_as(programs);
   constexpr std::int64_t always_there = std::int64_t{2} << 30;
   const std::int64_t there = std::max(always_there, execute::available_memory().count());
   if (needed <= there) return;
@@ -207,18 +213,19 @@ void refuse_more_than_memory(const Scenario& scenario, const LoweringInput& inpu
 
 // What the framework stops at, the scenario asks for.
 TimingClasses classes_of(const Scenario& scenario, const LoweringInput& input, const std::vector<Role>& roles,
-                         JobOutline::Steps whole) {
+                         Job::Steps whole, const Progress& lowered) {
   try {
     return timing_classes(input, roles,
                           {[&](const Role& role) {
-                             return whole == JobOutline::Steps::All ? lower_repeating(input, role)
-                                                                    : lower_last_step(input, role);
+                             return whole == Job::Steps::All ? lower_repeating(input, role)
+                                                             : lower_last_step(input, role);
                            },
                            [&](const Role& role) { return lower_shortest(input, role); },
                            [&](const Role& role) { return lower_state(input, role); },
-                           [&](std::size_t programs, const RepeatingProgram& first) {
-                             refuse_more_than_memory(scenario, input, roles, programs, first);
-                           }});
+                           [&](std::size_t programs, const RepeatingProgram& first, const OtherSizes* sizes) {
+                             refuse_more_than_memory(scenario, input, roles, programs, first, sizes);
+                           },
+                           lowered});
   } catch (const FrameworkStops& stop) {
     throw InputError(Problem{.file = scenario.name, .message = stop.what(), .hint = stop.hint});
   }
@@ -227,11 +234,14 @@ TimingClasses classes_of(const Scenario& scenario, const LoweringInput& input, c
 // What few micro-batches are made of, and how ranks meet there, is seen in all programs; what many are, in those that
 // others are made of.
 std::vector<std::string> findings_of(const TimingClasses& classes) {
-  if (!classes.shortest) return verify(classes.workload);
-  std::vector<std::string> found = verify(*classes.shortest);
-  std::set<const OtherSizes*> seen;
-  for (std::size_t p = 0; p < classes.sizes.size() && found.empty(); ++p)
-    if (seen.insert(classes.sizes[p].get()).second) found = verify(classes.workload.programs[p].rolled);
+  const RepeatingWorkload& all = classes.workload;
+  if (std::ranges::any_of(classes.sizes, [](const auto& its) { return its == nullptr; })) return verify(all);
+  std::vector<const Program*> few;
+  for (std::size_t p = 0; p < all.programs.size(); ++p)
+    few.push_back(all.programs[p].is_held() ? &classes.sizes[p]->few() : &all.programs[p].shown());
+  std::vector<std::string> found = verify(few, all.program_of_rank, all.communicators);
+  for (std::size_t p = 0; p < all.programs.size() && found.empty(); ++p)
+    if (all.programs[p].is_held()) found = verify(all.programs[p].shown());
   return found;
 }
 
@@ -243,23 +253,21 @@ PricedJob::PricedJob(Scenario its)
       built(build_model(scenario.model, model_options_of(scenario))),
       roles(parallel::roles(lowering())) {}
 
-JobOutline::JobOutline(const Scenario& asked, Steps whole) : PricedJob(settled(asked)) {
-  TimingClasses classes = classes_of(scenario, lowering(), roles, whole);
+Job::Job(const Scenario& asked, Steps whole, const Progress& lowered) : PricedJob(settled(asked)) {
+  TimingClasses classes = classes_of(scenario, lowering(), roles, whole, lowered);
   const std::vector<std::string> findings = findings_of(classes);
   outline = std::move(classes.workload);
   role_of_program = std::move(classes.role_of_program);
   sizes_of_program = std::move(classes.sizes);
   require_sound(scenario.name, findings);
   borrowing = borrows(outline);
-  const Workload calls = calls_of(outline);
+  calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   price_token_buffers(*this, prices);
   Router router(calls, fabric_of(scenario, calls.world_size()), prices.entry_of_rank);
   folding = fold(calls, prices.entry_of_rank, router.traffic());
   times = price_time(calls, folding, scenario.cluster, router);
 }
-
-Job::Job(JobOutline&& its) : PricedJob(std::move(its)), timed(unrolled(std::move(its.outline))) {}
 
 const Role& PricedJob::role_of(Rank rank) const {
   const auto found = std::find_if(roles.begin(), roles.end(), [&](const Role& role) {

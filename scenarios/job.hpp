@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "parallel/built_model.hpp"
 #include "parallel/lower.hpp"
 #include "scenarios/scenario.hpp"
+#include "sim/clock/class_timeline.hpp"
 #include "sim/clock/folding.hpp"
 #include "sim/clock/time_prices.hpp"
 #include "sim/memory/allocator_options.hpp"
@@ -19,6 +21,9 @@
 #include "topology/fabric.hpp"
 
 namespace tidemark::scenarios {
+
+/// Called with the number of programs done and of all; from any thread, one call at a time.
+using Progress = std::function<void(std::size_t done, std::size_t all)>;
 
 /// What a scenario becomes before anything is simulated: every value of the flow, in order, but its programs.
 struct PricedJob {
@@ -41,32 +46,33 @@ struct PricedJob {
 
 /// With one program for each class of roles that take equally long, as passes and how often they repeat. Throws
 /// InternalError where programs are not sound.
-struct JobOutline : PricedJob {
+struct Job : PricedJob {
   /// Steps before the last may be as short as there can be, where only the last one matters.
   enum class Steps : std::uint8_t { All, Last };
 
-  explicit JobOutline(const Scenario& asked, Steps whole = Steps::All);
+  explicit Job(const Scenario& asked, Steps whole = Steps::All, const Progress& lowered = {});
 
   RepeatingWorkload outline;
+  Workload calls;  ///< of `outline`
 
+  [[nodiscard]] std::int32_t world_size() const { return calls.world_size(); }
+  [[nodiscard]] const std::vector<Communicator>& communicators() const { return outline.communicators; }
   /// The program that stands for the role on the clock.
   [[nodiscard]] std::size_t program_of(const Role& role) const {
     return static_cast<std::size_t>(outline.program_of_rank[role.ranks.front().index()]);
   }
-};
-
-/// With the same programs op by op.
-struct Job : PricedJob {
-  explicit Job(const Scenario& asked) : Job(JobOutline(asked)) {}
-  explicit Job(JobOutline&& its);
-
-  Workload timed;
-
-  /// The program that stands for the role on the clock.
-  [[nodiscard]] std::size_t program_of(const Role& role) const {
-    return static_cast<std::size_t>(timed.program_of_rank[role.ranks.front().index()]);
+  /// Op by op, made anew each time.
+  [[nodiscard]] Program program(std::size_t which) const { return outline.programs[which].unrolled(); }
+  [[nodiscard]] std::size_t class_of(Rank rank) const {
+    return static_cast<std::size_t>(folding.class_of_rank[rank.index()]);
   }
 };
+
+/// What ranks of the class did, which run that program, op by op.
+[[nodiscard]] inline ClassTimeline timeline_of(const Job& job, const Trace& trace, std::size_t rank_class,
+                                               const Program& program) {
+  return timeline_of(program, job.times.classes[rank_class], trace.classes[rank_class]);
+}
 
 /// The scenario with what it leaves to its device decided. Throws InputError where it cannot be lowered, or its
 /// programs would be too long.

@@ -8,7 +8,7 @@ namespace tidemark::scenarios {
 std::vector<Estimate> nccl_on_hosts(const Job& job) {
   const Scenario& s = job.scenario;
   if (!on_hosts(s.runtime).any()) return {};
-  return topology::nccl_on_hosts(job.timed, s.cluster, nccl_settings(s.runtime));
+  return topology::nccl_on_hosts(job.calls, s.cluster, nccl_settings(s.runtime));
 }
 
 }  // namespace tidemark::scenarios

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <tuple>
@@ -135,7 +136,8 @@ Program with_more_tokens(const Job& job, const Train& more, const Role& role) {
 // What is lowered once for roles that run the same passes.
 class PassesOfRoles {
  public:
-  PassesOfRoles(const Job& job, const Role& first, std::size_t roles) : job_(job), shown_(job, first) {
+  PassesOfRoles(const Job& job, const Role& first, std::size_t roles, std::shared_ptr<const Program> simulated)
+      : job_(job), simulated_(std::move(simulated)), shown_(job, first, simulated_) {
     if (const std::optional<Train> train = crowded(job.scenario)) crowded_ = with_more_tokens(job, *train, first);
     if (roles > 1) state_ = lower_state(job.lowering(), first);
     if (!state_) return;
@@ -159,7 +161,7 @@ class PassesOfRoles {
     if (crowded_) crowd = shared_by_crowd_->in(*state, ops);
     if (!own || (crowded_ && !crowd)) return lowered(role);
     Programs programs;
-    programs.own.emplace(job_, role, std::move(*own), shown_);
+    programs.own.emplace(std::move(*own), shown_);
     if (crowd) programs.crowded = std::move(crowd->program);
     return programs;
   }
@@ -170,7 +172,7 @@ class PassesOfRoles {
  private:
   Programs lowered(const Role& role) const {
     Programs programs;
-    programs.own.emplace(job_, role);
+    programs.own.emplace(job_, role, simulated_);
     if (const std::optional<Train> train = crowded(job_.scenario))
       programs.crowded = lower_role({job_.built, job_.scenario.layout, *train, job_.runtime}, role);
     return programs;
@@ -185,18 +187,24 @@ class PassesOfRoles {
   }
 
   const Job& job_;
+  std::shared_ptr<const Program> simulated_;
   RoleProgram shown_;
   bool frees_at_once_ = false;
   std::optional<Program> crowded_, state_;
   std::optional<SharedPasses> shared_, shared_by_crowd_;
 };
 
-void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, const PredictOptions& options,
-                  const RoleProgram& its, const std::optional<Program>& crowded_program,
-                  std::vector<RankGroup>& groups) {
+// What one program did on the clock, op by op. Some are there at a time.
+struct OnClock {
+  std::shared_ptr<const Program> program;
+  std::map<std::int32_t, ClassTimeline> classes;  // by number; none where nobody asks when things happened
+};
+
+void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
+                  const std::optional<Program>& crowded_program, std::vector<RankGroup>& groups) {
   const Role& role = *same.replayed;
   const Program& program = its.program();
-  const bool has_times = has_a_timeline(job, options) && std::holds_alternative<Completed>(trace.outcome);
+  const bool has_times = !clock.classes.empty();
   const bool borrowing = job.borrowing && borrows(program), asks_the_clock = has_times && borrowing;
   const JudgedDevice device{job.scenario.cluster.device.capacity, allocator_options_of(job.scenario)};
 
@@ -214,13 +222,14 @@ void replay_roles(const Job& job, const Trace& trace, const SameMemory& same, co
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
-    if (asks_the_clock) add_frees_by_clock(its.times(trace, group.ranks.front()), program, device, group);
+    if (asks_the_clock) add_frees_by_clock(its.times(clock.classes.at(rank_class)), program, device, group);
     group.of_outliving_batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
     group.memory.peak_device_upper += group.of_outliving_batches;
     if (has_times) {
-      group.device_peak_time = its.host_time(trace, group.ranks.front(), group.memory.device.at.op);
-      group.allocated_peak_time = its.host_time(trace, group.ranks.front(), group.memory.allocated.at.op);
-      group.host_peak_time = its.host_time(trace, group.ranks.front(), group.memory.host.at.op);
+      const ClassTimeline& timeline = clock.classes.at(rank_class);
+      group.device_peak_time = its.host_time(timeline, group.memory.device.at.op);
+      group.allocated_peak_time = its.host_time(timeline, group.memory.allocated.at.op);
+      group.host_peak_time = its.host_time(timeline, group.memory.host.at.op);
     }
     groups.push_back(std::move(group));
   }
@@ -247,24 +256,50 @@ double peak_operations(const Scenario& s, Duration step) {
   return seconds * s.gpus * static_cast<double>(rate.count());
 }
 
-StepPrediction step_of(const Job& job, const Trace& trace, const PredictOptions& options) {
+StepPrediction step_of(const Job& job, const Trace& trace, const StepAccount& account, const PredictOptions& options) {
   const Scenario& s = job.scenario;
   StepPrediction found;
   found.step = last_step(trace);
   found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
   if (options.told == Told::Figures) return found;
-  const std::vector<StepTimes> classes = step_times(job.timed, job.folding, trace);
-  found.exposed.resize(job.timed.communicators.size());
-  for (std::size_t c = 0; c < classes.size(); ++c) {
+  found.exposed.resize(job.communicators().size());
+  for (std::size_t c = 0; c < account.classes.size(); ++c) {
     const double weight =
         static_cast<double>(job.folding.classes[c].size) / s.gpus / static_cast<double>(found.step.count());
     for (std::size_t slot = 0; slot < found.exposed.size(); ++slot)
-      found.exposed[slot] += weight * static_cast<double>(classes[c].transferring[slot].count());
+      found.exposed[slot] += weight * static_cast<double>(account.classes[c].transferring[slot].count());
   }
-  found.causes = cause_times(job.timed, job.folding, classes);
+  found.causes = cause_times(job.communicators(), job.folding, account.classes);
   found.mfu = training_operations(s) * static_cast<double>(s.train.global_batch) / peak_operations(s, found.step);
-  found.hfu = hardware_utilization(job, found.step);
+  found.hfu = hardware_utilization(job, account, found.step);
   return found;
+}
+
+// The classes that run each program.
+std::vector<std::vector<std::int32_t>> classes_by_program(const Job& job) {
+  std::vector<std::vector<std::int32_t>> found(job.outline.programs.size());
+  for (std::size_t c = 0; c < job.folding.classes.size(); ++c)
+    found[static_cast<std::size_t>(job.folding.classes[c].program)].push_back(static_cast<std::int32_t>(c));
+  return found;
+}
+
+// Of the classes that run the program.
+OnClock on_clock(const Job& job, const Trace& trace, std::size_t program, const std::vector<std::int32_t>& classes) {
+  OnClock its{std::make_shared<const Program>(job.program(program)), {}};
+  for (const std::int32_t c : classes)
+    its.classes.emplace(c, timeline_of(job, trace, static_cast<std::size_t>(c), *its.program));
+  return its;
+}
+
+void account_for(const Job& job, const Trace& trace, std::size_t program, const OnClock& clock, StepAccount& account) {
+  account.operations[program] = operations_of_step(*clock.program, job.scenario.train.steps);
+  for (const auto& [c, timeline] : clock.classes)
+    account.classes[static_cast<std::size_t>(c)] =
+        step_times(*clock.program, timeline, trace, job.communicators().size());
+}
+
+StepAccount empty_account(const Job& job) {
+  return {std::vector<StepTimes>(job.folding.classes.size()), std::vector<double>(job.outline.programs.size())};
 }
 
 Bytes resident_of(const Scenario& s, const MemoryRecord& memory, Bytes taken) {
@@ -308,27 +343,27 @@ double tokens_per_s_per_device(const Scenario& s, Duration step) {
   return static_cast<double>(s.train.global_batch) * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
 }
 
-double hardware_utilization(const Job& job, Duration step) {
+StepAccount account_of(const Job& job, const Trace& trace) {
+  const std::vector<std::vector<std::int32_t>> classes = classes_by_program(job);
+  StepAccount account = empty_account(job);
+  oneapi::tbb::parallel_for(std::size_t{0}, classes.size(), [&](std::size_t p) {
+    account_for(job, trace, p, on_clock(job, trace, p, classes[p]), account);
+  });
+  return account;
+}
+
+double hardware_utilization(const Job& job, const StepAccount& account, Duration step) {
   double carried_out = 0;
   for (const RankClass& its : job.folding.classes)
-    carried_out +=
-        static_cast<double>(its.size) *
-        operations_of_step(job.timed.programs[static_cast<std::size_t>(its.program)], job.scenario.train.steps);
+    carried_out += static_cast<double>(its.size) * account.operations[static_cast<std::size_t>(its.program)];
   return carried_out / peak_operations(job.scenario, step);
 }
 
-Trace simulate_ends(const JobOutline& job) { return simulate(job.outline, job.folding, job.times); }
-
-Trace simulate_time(const Job& job, const PredictOptions& options) {
-  const bool shared = options.links == LinkModel::MaxMin;
-  const auto run = [&](const TimePrices& times, LinkSharing sharing) {
-    const Keep keep = has_a_timeline(job, options) ? Keep::Timeline : Keep::Ends;
-    return simulate(job.timed, job.folding, times, {.sharing = sharing, .keep = keep});
-  };
-  return shared ? run(job.times, LinkSharing::MaxMinFair)
-                : run(price_time(job.timed, job.folding, job.scenario.cluster,
-                                 {.algorithm = {}, .model = PriceModel::AlphaBeta}),
-                      LinkSharing::None);
+Trace simulate_time(const Job& job, LinkModel links) {
+  if (links == LinkModel::MaxMin) return simulate(job.outline, job.folding, job.times);
+  const TimePrices times =
+      price_time(job.calls, job.folding, job.scenario.cluster, {.algorithm = {}, .model = PriceModel::AlphaBeta});
+  return simulate(job.outline, job.folding, times, LinkSharing::None);
 }
 
 const RankGroup& Prediction::highest() const {
@@ -354,7 +389,7 @@ const RankGroup& Prediction::highest_on_host() const {
 
 Prediction predict(const Scenario& scenario, const Progress& progress, const PredictOptions& options) {
   const Job job(scenario);
-  return predict(job, simulate_time(job, options), progress, options);
+  return predict(job, simulate_time(job, options.links), progress, options);
 }
 
 Prediction predict(const Job& job, const Trace& trace, const Progress& progress, const PredictOptions& options) {
@@ -362,20 +397,32 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   std::vector<std::vector<RankGroup>> found(roles.size());
   std::mutex reporting;
   std::size_t done = 0;
-  const std::vector<SamePasses> by_passes = roles_of_same_passes(job, roles);
-  oneapi::tbb::parallel_for(std::size_t{0}, by_passes.size(), [&](std::size_t p) {
-    const std::vector<std::size_t>& its = by_passes[p].roles;
-    const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size());
-    oneapi::tbb::parallel_for(std::size_t{0}, its.size(), [&](std::size_t i) {
-      const SameMemory& same = roles[its[i]];
-      if (i == 0) {
-        replay_roles(job, trace, same, options, passes.shown(), passes.crowded_program(), found[its[i]]);
-      } else {
-        const PassesOfRoles::Programs programs = passes.of(*same.replayed);
-        replay_roles(job, trace, same, options, *programs.own, programs.crowded, found[its[i]]);
-      }
-      const std::lock_guard lock(reporting);
-      if (progress) progress(++done, roles.size());
+  std::vector<std::vector<SamePasses>> by_program(job.outline.programs.size());
+  for (SamePasses& its : roles_of_same_passes(job, roles))
+    by_program[job.program_of(*roles[its.roles.front()].replayed)].push_back(std::move(its));
+  const std::vector<std::vector<std::int32_t>> classes = classes_by_program(job);
+  const bool completed = std::holds_alternative<Completed>(trace.outcome);
+  const bool has_times = completed && has_a_timeline(job, options);
+  StepAccount account = empty_account(job);
+  oneapi::tbb::parallel_for(std::size_t{0}, by_program.size(), [&](std::size_t program) {
+    OnClock clock = on_clock(job, trace, program, has_times ? classes[program] : std::vector<std::int32_t>{});
+    if (has_times && options.told == Told::Whole) account_for(job, trace, program, clock, account);
+    if (!job.borrowing)
+      for (auto& [c, timeline] : clock.classes) timeline.spans = {};
+    oneapi::tbb::parallel_for(std::size_t{0}, by_program[program].size(), [&](std::size_t p) {
+      const std::vector<std::size_t>& its = by_program[program][p].roles;
+      const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size(), clock.program);
+      oneapi::tbb::parallel_for(std::size_t{0}, its.size(), [&](std::size_t i) {
+        const SameMemory& same = roles[its[i]];
+        if (i == 0) {
+          replay_roles(job, clock, same, passes.shown(), passes.crowded_program(), found[its[i]]);
+        } else {
+          const PassesOfRoles::Programs programs = passes.of(*same.replayed);
+          replay_roles(job, clock, same, *programs.own, programs.crowded, found[its[i]]);
+        }
+        const std::lock_guard lock(reporting);
+        if (progress) progress(++done, roles.size());
+      });
     });
   });
 
@@ -386,10 +433,10 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
     const auto counts = parallel::transformers::counts_of_adapted(job.scenario.model, *adapter);
     prediction.parameters = counts.all, prediction.trained = counts.trained;
   }
-  prediction.communicators = job.timed.communicators;
-  prediction.deadlock = deadlock_of(job.timed, job.folding, trace);
+  prediction.communicators = job.communicators();
+  prediction.deadlock = deadlock_of(job, trace);
   prediction.completed = !prediction.deadlock;
-  if (prediction.completed) prediction.step = step_of(job, trace, options);
+  if (prediction.completed) prediction.step = step_of(job, trace, account, options);
   for (std::vector<RankGroup>& groups : found)
     for (RankGroup& group : groups) prediction.groups.push_back(std::move(group));
   std::sort(prediction.groups.begin(), prediction.groups.end(),

@@ -113,25 +113,27 @@ struct Prediction {
   [[nodiscard]] const RankGroup& highest_on_host() const;
 };
 
-/// Called with the number of programs done and of all; from any thread, one call at a time.
-using Progress = std::function<void(std::size_t done, std::size_t all)>;
-
 /// Memory of every rank over the whole job, and the time of a step. Roles are simulated in parallel; the answer does
 /// not depend on how many threads there are.
 [[nodiscard]] Prediction predict(const Scenario& scenario, const Progress& progress = {},
                                  const PredictOptions& options = {});
-/// The same of a job whose time was simulated with the same options.
+/// The same of a job whose time was simulated with the same links.
 [[nodiscard]] Prediction predict(const Job& job, const Trace& trace, const Progress& progress = {},
                                  const PredictOptions& options = {});
 
 /// Runs the job's stages on the simulated clock, to the end or to a deadlock.
-[[nodiscard]] Trace simulate_time(const Job& job, const PredictOptions& options = {});
-/// The same, without a timeline.
-[[nodiscard]] Trace simulate_ends(const JobOutline& job);
+[[nodiscard]] Trace simulate_time(const Job& job, LinkModel links = LinkModel::MaxMin);
+
+/// What goes on in the last step of a completed trace.
+struct StepAccount {
+  std::vector<StepTimes> classes;  ///< by class
+  std::vector<double> operations;  ///< by program: of products and attention, of one rank
+};
+[[nodiscard]] StepAccount account_of(const Job& job, const Trace& trace);
 
 /// What share of the devices' peak the products and attention of a step of that length come to (HFU): recomputed ones
 /// and rows of padding too.
-[[nodiscard]] double hardware_utilization(const Job& job, Duration step);
+[[nodiscard]] double hardware_utilization(const Job& job, const StepAccount& account, Duration step);
 
 /// What a step of that length makes.
 [[nodiscard]] double tokens_per_s_per_device(const Scenario& scenario, Duration step);

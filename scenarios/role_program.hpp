@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,23 +17,26 @@ namespace tidemark::scenarios {
 /// The program of a role, op by op, and where its ops stand in the one that ran on the clock for it.
 class RoleProgram {
  public:
-  /// The job outlives it. Throws InternalError where the program is not sound, or not timed as that one.
+  /// The job outlives it. Throws InternalError where the program is not sound, or not timed as that one. `simulated` is
+  /// the program that stands for the role on the clock.
+  RoleProgram(const Job& job, const Role& role, std::shared_ptr<const Program> simulated);
   RoleProgram(const Job& job, const Role& role);
   /// The same, where passes have been written for another role. `timed_as` is that role's program.
-  RoleProgram(const Job& job, const Role& role, SharedPasses::Spliced own, const RoleProgram& timed_as);
+  RoleProgram(SharedPasses::Spliced own, const RoleProgram& timed_as);
 
-  [[nodiscard]] const Program& program() const { return own_ ? *own_ : simulated_; }
-  /// When a rank of that class runs it, and its host thread comes to the op. The trace has a timeline.
-  [[nodiscard]] ProgramTimes times(const Trace& trace, Rank rank) const;
-  [[nodiscard]] Instant host_time(const Trace& trace, Rank rank, std::size_t op) const;
+  [[nodiscard]] const Program& program() const { return own_ ? *own_ : *simulated_; }
+  /// When a rank of that class runs it, and its host thread comes to the op. The timeline is the class's.
+  [[nodiscard]] ProgramTimes times(const ClassTimeline& timeline) const;
+  [[nodiscard]] Instant host_time(const ClassTimeline& timeline, std::size_t op) const;
+  /// The same of the class of that rank.
+  [[nodiscard]] ClassTimeline timeline(const Trace& trace, Rank rank) const {
+    return timeline_of(job_, trace, job_.class_of(rank), *simulated_);
+  }
+  [[nodiscard]] ProgramTimes times(const Trace& trace, Rank rank) const { return times(timeline(trace, rank)); }
 
  private:
-  [[nodiscard]] const ClassTrace& class_of(const Trace& trace, Rank rank) const {
-    return trace.classes[static_cast<std::size_t>(job_.folding.class_of_rank[rank.index()])];
-  }
-
   const Job& job_;
-  const Program& simulated_;
+  std::shared_ptr<const Program> simulated_;
   std::optional<Program> own_;         // where it is another one
   std::vector<std::uint32_t> places_;  // of its ops
 };

@@ -74,10 +74,11 @@ CauseTimes cause_times(const std::vector<Communicator>& communicators, const std
   return found;
 }
 
-CauseTimes cause_times(const Workload& workload, const Folding& folding, const std::vector<StepTimes>& classes) {
+CauseTimes cause_times(const std::vector<Communicator>& communicators, const Folding& folding,
+                       const std::vector<StepTimes>& classes) {
   std::vector<AlikeRanks> all;
   for (std::size_t c = 0; c < classes.size(); ++c) all.push_back({folding.classes[c].size, classes[c]});
-  return cause_times(workload.communicators, all);
+  return cause_times(communicators, all);
 }
 
 }  // namespace tidemark::scenarios

@@ -44,7 +44,7 @@ struct AlikeRanks {
                                      const std::vector<AlikeRanks>& classes);
 
 /// Of all ranks; `classes` as step_times gives them.
-[[nodiscard]] CauseTimes cause_times(const Workload& workload, const Folding& folding,
+[[nodiscard]] CauseTimes cause_times(const std::vector<Communicator>& communicators, const Folding& folding,
                                      const std::vector<StepTimes>& classes);
 
 }  // namespace tidemark::scenarios

@@ -5,12 +5,14 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include <oneapi/tbb/parallel_for.h>
 
+#include "sim/base/ensure.hpp"
 #include "sim/program/timing.hpp"
 
 namespace tidemark::scenarios {
@@ -135,42 +137,61 @@ std::vector<std::vector<std::size_t>> programs_alike(const std::vector<Role>& ro
 }
 
 // What the others are made of. Nothing where few micro-batches are not much shorter.
-std::shared_ptr<const OtherSizes> sizes_of(const RepeatingProgram& whole, const Program& shortest) {
+std::shared_ptr<const OtherSizes> sizes_of(const std::shared_ptr<const RepeatingProgram>& whole, Program shortest) {
   constexpr std::size_t much_shorter = 3;
-  if (whole.rolled.ops.size() < much_shorter * shortest.ops.size()) return nullptr;
-  std::optional<OtherSizes> found = OtherSizes::of(whole, shortest);
+  if (whole->rolled.ops.size() < much_shorter * shortest.ops.size()) return nullptr;
+  std::optional<OtherSizes> found = OtherSizes::of(whole, std::move(shortest));
   return found ? std::make_shared<const OtherSizes>(std::move(*found)) : nullptr;
 }
 
+// Of another rank of the stage, if it only differs by sizes: few micro-batches are kept.
+std::optional<Outline> outline_of(const std::shared_ptr<const OtherSizes>& sizes, Program shortest) {
+  if (!sizes->fits(shortest)) return std::nullopt;
+  const auto few = std::make_shared<const Program>(std::move(shortest));
+  return Outline(few, [sizes, few] {
+    std::optional<RepeatingProgram> its = sizes->as(*few);
+    ensure(its.has_value(), "a program whose passes fit can be made");
+    return std::move(*its);
+  });
+}
+
 void make_programs(const std::vector<Role>& roles, const LowerRole& lower, TimingClasses& classes) {
-  std::vector<RepeatingProgram>& programs = classes.workload.programs;
-  programs.resize(classes.role_of_program.size());
+  std::vector<std::optional<Outline>> programs(classes.role_of_program.size());
   classes.sizes.resize(programs.size());
-  std::vector<Program> shortest(programs.size());
   const auto role_of = [&](std::size_t p) -> const Role& { return roles[classes.role_of_program[p]]; };
   const std::vector<std::vector<std::size_t>> alike = programs_alike(roles, classes);
   const auto make_first = [&](std::size_t a) {
     const std::size_t first = alike[a].front();
-    programs[first] = lower.whole(role_of(first));
-    if (alike[a].size() == 1) return;
-    shortest[first] = lower.shortest(role_of(first));
-    classes.sizes[first] = sizes_of(programs[first], shortest[first]);
+    const auto whole = std::make_shared<const RepeatingProgram>(lower.whole(role_of(first)));
+    programs[first].emplace(whole);
+    if (alike[a].size() > 1) classes.sizes[first] = sizes_of(whole, lower.shortest(role_of(first)));
+  };
+  std::mutex telling;
+  std::size_t done = 0;
+  const auto tell = [&] {
+    const std::lock_guard lock(telling);
+    if (lower.made) lower.made(++done, programs.size());
   };
   make_first(0);
-  if (lower.before_all) lower.before_all(programs.size(), programs.front());
-  oneapi::tbb::parallel_for(std::size_t{1}, alike.size(), make_first);
+  if (lower.before_all) lower.before_all(programs.size(), *programs.front()->get(), classes.sizes.front().get());
+  tell();
+  oneapi::tbb::parallel_for(std::size_t{1}, alike.size(), [&](std::size_t a) {
+    make_first(a);
+    tell();
+  });
   std::vector<std::pair<std::size_t, std::size_t>> others;  // and the first of those like it
   for (const std::vector<std::size_t>& its : alike)
     for (std::size_t i = 1; i < its.size(); ++i) others.emplace_back(its[i], its.front());
   oneapi::tbb::parallel_for(std::size_t{0}, others.size(), [&](std::size_t i) {
     const auto [p, first] = others[i];
-    std::optional<RepeatingProgram> its;
-    if (classes.sizes[first]) its = classes.sizes[first]->as(shortest[p] = lower.shortest(role_of(p)));
-    if (its) classes.sizes[p] = classes.sizes[first];
-    programs[p] = its ? std::move(*its) : lower.whole(role_of(p));
+    if (classes.sizes[first]) programs[p] = outline_of(classes.sizes[first], lower.shortest(role_of(p)));
+    if (programs[p])
+      classes.sizes[p] = classes.sizes[first];
+    else
+      programs[p].emplace(lower.whole(role_of(p)));
+    tell();
   });
-  if (std::ranges::all_of(classes.sizes, [](const auto& its) { return its != nullptr; }))
-    classes.shortest = {std::move(shortest), classes.workload.program_of_rank, classes.workload.communicators};
+  for (std::optional<Outline>& its : programs) classes.workload.programs.push_back(std::move(*its));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/base/ensure.hpp"
+#include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/verify.hpp"
 #include "topology/route/price.hpp"
@@ -127,17 +128,24 @@ struct Timed {
   TimePrices prices;
 };
 
-void simulate_folded(benchmark::State& state, Fold how, Keep keep) {
+/// What is told: how long it took, or what every rank did, op by op, too.
+enum class Of : std::uint8_t { Ends, Timelines };
+
+void simulate_folded(benchmark::State& state, Fold how, Of what) {
   const Scenario scenario = llama3_70b();
   const Programs job(scenario);
   const Timed timed(job.workload, scenario.cluster, how);
+  RepeatingWorkload repeating{{}, job.workload.program_of_rank, job.workload.communicators};
+  for (const Program& program : job.workload.programs) repeating.programs.emplace_back(RepeatingProgram{program, {}});
   std::int64_t events = 0, spans = 0;
   for (auto _ : state) {
-    const Trace trace = simulate(job.workload, timed.folding, timed.prices, {.keep = keep});
+    const Trace trace = simulate(repeating, timed.folding, timed.prices);
     ensure(std::holds_alternative<Completed>(trace.outcome), "the job runs to its end");
     events = trace.events;
     spans = 0;
-    for (const ClassTrace& its : trace.classes) spans += static_cast<std::int64_t>(its.spans.size());
+    if (what == Of::Timelines)
+      for (const ClassTimeline& its : timelines(job.workload, timed.folding, timed.prices, trace))
+        spans += static_cast<std::int64_t>(its.spans.size());
   }
   state.SetItemsProcessed(events * state.iterations());
   state.counters["events"] = static_cast<double>(events);
@@ -183,13 +191,13 @@ void predict_whole(benchmark::State& state, const Scenario& scenario) {
   state.counters["peak_MiB"] = peak_mebibytes();
 }
 
-BENCHMARK_CAPTURE(simulate_folded, ends, Fold::Stages, Keep::Ends)
+BENCHMARK_CAPTURE(simulate_folded, ends, Fold::Stages, Of::Ends)
     ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/ends")
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_folded, timeline, Fold::Stages, Keep::Timeline)
+BENCHMARK_CAPTURE(simulate_folded, timeline, Fold::Stages, Of::Timelines)
     ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/timeline")
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_folded, links, Fold::Links, Keep::Timeline)
+BENCHMARK_CAPTURE(simulate_folded, links, Fold::Links, Of::Timelines)
     ->Name("Simulate/llama3_70b/pp4_tp8_dp8_mb64/timeline_links")
     ->Unit(benchmark::kMillisecond);
 void predict_llama3_405b(benchmark::State& state) { predict_time(state, llama3_405b(state.range(0) / 128)); }

@@ -268,7 +268,7 @@ std::vector<std::vector<Duration>> host_step_times(const Workload& workload, Pag
   }
   const Folding folding = unfolded(run, std::vector<std::int32_t>(run.program_of_rank.size(), 0));
   const TimePrices prices = prices_of(programs, run, folding, scale, rates);
-  const Trace trace = simulate(run, folding, prices, {.sharing = LinkSharing::None});
+  const Trace trace = simulate(run, folding, prices, LinkSharing::None);
   std::vector<std::vector<Duration>> steps;
   if (!std::holds_alternative<Completed>(trace.outcome)) return steps;
   for (const ClassTrace& rank : trace.classes) {

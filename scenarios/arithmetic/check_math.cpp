@@ -38,7 +38,7 @@ ListedLoads loads_of(const Scenario& scenario) {
 // The same model and batches on one rank that holds it whole, recomputes and compiles nothing, and takes the plainest
 // kernels, which have nothing in common with fused ones, and the plainest optimizer; as many rows of the vocabulary are
 // padding. Replicas of plain PyTorch average what each adds up over its micro-batches: here they take one together.
-Scenario on_one_rank(const JobOutline& job) {
+Scenario on_one_rank(const Job& job) {
   Scenario scenario = job.scenario;
   const Sizes sizes = sizes_of(scenario.model, scenario.layout, scenario.train, job.runtime);
   scenario.model.vocabulary_multiple = sizes.vocabulary;
@@ -166,14 +166,14 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
 
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
                      Mutation mutation) {
-  const JobOutline job(asked);
+  const Job job(asked);
   RankTraining training(job, world.rank(), job);
   const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
   const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));
   const std::vector<std::string> wrong = world.gather(training.wrong());
   if (world.rank().value != 0) return {};
 
-  const JobOutline alone(on_one_rank(job));
+  const Job alone(on_one_rank(job));
   OneRank one;
   // What is rounded to 16 bits is compared with exact numbers: on one rank it would be rounded elsewhere.
   const bool wide = storage == math::Storage::Wide, rounded = !wide && rounds_to_16_bits(job.scenario.train);

@@ -53,7 +53,7 @@ std::int64_t first_of_experts(const Layout& layout, const Coordinates& place, st
 
 }  // namespace
 
-RankParameters::RankParameters(const JobOutline& job, const Coordinates& place) {
+RankParameters::RankParameters(const Job& job, const Coordinates& place) {
   if (job.runtime.eager) {
     std::int64_t flat = 0;
     for (const torch::Recording::State& state : job.runtime.framework->first_forward(job.lowering()).state) {

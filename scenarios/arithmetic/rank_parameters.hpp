@@ -53,7 +53,7 @@ class ParameterPart {
 /// The parameters of a rank at that place, as its programs call them: by the label of the buffer that each is drawn in.
 class RankParameters {
  public:
-  RankParameters(const JobOutline& job, const Coordinates& place);
+  RankParameters(const Job& job, const Coordinates& place);
 
   /// An element of a part.
   struct Drawn {

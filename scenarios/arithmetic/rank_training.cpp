@@ -45,7 +45,7 @@ std::int64_t last_write(const ArithmeticRank& run, const StateTensor& tensor) {
 
 // Plain PyTorch's loop adds up what micro-batches come to, and replicas average them: one rank comes to the same where
 // it takes theirs together.
-Replicas replicas_of(const JobOutline& job) { return job.runtime.eager ? Replicas::Together : Replicas::InTurn; }
+Replicas replicas_of(const Job& job) { return job.runtime.eager ? Replicas::Together : Replicas::InTurn; }
 
 }  // namespace
 
@@ -53,7 +53,7 @@ double direction(const std::string& parameter, std::int64_t element) {
   return normal("direction of " + parameter, element);
 }
 
-RankTraining::RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked, double aside)
+RankTraining::RankTraining(const Job& job, Rank rank, const Job& asked, double aside)
     : job_(job),
       rank_(rank),
       aside_(aside),

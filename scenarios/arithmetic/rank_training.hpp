@@ -19,7 +19,7 @@ class RankTraining {
  public:
   /// `asked`: whose ranks decide which tokens go to which experts. Parameters begin so far `aside` from what is drawn
   /// of them, along a direction of their own.
-  RankTraining(const JobOutline& job, Rank rank, const JobOutline& asked, double aside = 0);
+  RankTraining(const Job& job, Rank rank, const Job& asked, double aside = 0);
 
   /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
   std::string spoil(Mutation mutation);
@@ -42,7 +42,7 @@ class RankTraining {
   void note_loss(const ArithmeticRank& run, const Launch& launch);
   void note(const ArithmeticRank& run, const StateMoment& moment);
 
-  const JobOutline& job_;
+  const Job& job_;
   Rank rank_;
   double aside_;
   Coordinates place_;

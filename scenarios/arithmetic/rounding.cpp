@@ -32,7 +32,7 @@ bool rounds_to_16_bits(const Train& train) { return train.precision != DType::FP
 // and by some 0.4 u on average (root of the mean square). Roundings are as good as independent (Higham and Mary, "A new
 // approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019), so that n of them in a row come
 // to some 0.4 u √n; this is five times that. Sums are in fp32 or more, which is exact beside it.
-double most_rounding(const JobOutline& job) {
+double most_rounding(const Job& job) {
   const DType dtype = job.scenario.train.precision;
   const double unit = dtype == DType::BF16 ? 0x1p-8 : 0x1p-11;
   const Program program = lower_role(job.lowering(), job.roles.front());

@@ -9,6 +9,6 @@ namespace tidemark::scenarios {
 
 /// How far a gradient that is computed in the job's types may be from that of exact numbers, in parts of its largest
 /// element. The job is of one rank.
-[[nodiscard]] double most_rounding(const JobOutline& job);
+[[nodiscard]] double most_rounding(const Job& job);
 
 }  // namespace tidemark::scenarios

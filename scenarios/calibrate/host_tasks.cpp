@@ -165,7 +165,7 @@ std::vector<Point> copies(const HostTasks& asked, World& world) {
 // theirs alone.
 std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& asked, World& world) {
   const Scenario scenario = yardstick(name, asked.data_root);
-  const JobOutline job(scenario);
+  const Job job(scenario);
   // Several jobs of fewer ranks stand side by side, each in a world of its own ranks.
   class Part final : public World {
    public:

@@ -80,7 +80,7 @@ Workload in_host_order(Workload workload) {
 }
 
 std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Cluster& machine) {
-  const JobOutline job(scenario);
+  const Job job(scenario);
   const Workload workload = in_host_order(lower(job.lowering()));
   const Folding folding = unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
   TimePrices prices = kernels::price_time(workload, folding, machine);
@@ -89,7 +89,7 @@ std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Clust
     for (Duration& kernel : times.kernels) kernel += times.launch;
     times.launch = {};
   }
-  const Trace trace = simulate(workload, folding, prices, {.sharing = LinkSharing::None});
+  const Trace trace = simulate(workload, folding, prices, LinkSharing::None);
   if (!std::holds_alternative<Completed>(trace.outcome)) return {};
   std::vector<MathStep> steps(static_cast<std::size_t>(scenario.train.steps) + 1);
   const auto ranks = static_cast<std::int64_t>(trace.classes.size());
@@ -109,7 +109,7 @@ std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Clust
 }
 
 std::vector<MathStep> measured_math_steps(const Scenario& scenario, execute::World& world, std::int64_t repeats) {
-  const JobOutline job(scenario);
+  const Job job(scenario);
   const RankTraining training(job, world.rank(), job);
   const Program& program = training.program();
   math::HostCalculator host;

@@ -6,7 +6,7 @@
 namespace tidemark::cli {
 
 bool deadlocks(const Job& job, const Trace& trace) {
-  const std::optional<DeadlockReport> report = deadlock_of(job.timed, job.folding, trace);
+  const std::optional<DeadlockReport> report = deadlock_of(job, trace);
   if (report) answer(deadlock_text(*report), "", {});
   return report.has_value();
 }

@@ -53,7 +53,7 @@ int show_timeline(const Asked& asked, const Scenario& scenario, const std::vecto
   TimelineQuery query = asked.picked.query(scenario);
   query.ranks = ranks;
   const Job job(scenario);
-  const Trace trace = simulate_time(job, {.links = query.links});
+  const Trace trace = simulate_time(job, query.links);
   if (deadlocks(job, trace)) return no;
   // Only what goes out: a timeline can be long.
   if (asked.json == "-")

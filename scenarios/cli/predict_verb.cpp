@@ -130,8 +130,8 @@ int run(const Asked& asked) {
   written.push_back({"--json", asked.json});
   check_outputs(written, source.files);
 
-  const Job job(scenario);
-  const Trace trace = simulate_time(job, options);
+  const Job job(scenario, Job::Steps::All, progress_on_terminal("lowering programs", asked.loudness));
+  const Trace trace = simulate_time(job, options.links);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness), options);
   if (!prediction.deadlock) write_files(asked.files, job, trace, prediction, query);
   const std::optional<AcceptedChanges> accepted = accepted_changes(source, prediction);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 #include <span>
 #include <tuple>
@@ -68,18 +69,6 @@ void add(const BothEnds& record, const DriverPrices& prices, const Judged& by, c
     upper = upper_end(upper, prices, by.device, {[&] { return record.deferred->device_upper(prices); }, within});
   }
   add(allocated, device, upper + by.batches, figures);
-}
-
-// The same by its whole program, of which no stream borrows.
-void add(const RepeatingProgram& program, const DriverPrices& prices, const Judged& by, Figures& figures) {
-  const auto& [capacity, allocator] = by.device;
-  MemoryRecord record = replay(program, prices, {.allocator = without_limit(allocator)});
-  if (record.device.bytes > capacity) {
-    MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
-    figures.completed &= !limited.failure;
-    if (!limited.failure) record = std::move(limited);
-  }
-  add(record.allocated.bytes, record.device.bytes, record.peak_device_upper + by.batches, figures);
 }
 
 }  // namespace
@@ -188,7 +177,10 @@ struct ExactMemory::Runs {
         roles(parallel::roles(input())),
         by_role(roles.size()) {
     Workload shortest;
+    std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> known;
     for (std::size_t r = 0; r < roles.size(); ++r) {
+      first_like_.push_back(roles[r].sizes ? known.try_emplace({roles[r].passes, *roles[r].sizes}, r).first->second
+                                           : r);
       if (r == 0 || roles[r].passes != roles[r - 1].passes)
         shortest.programs.push_back(lower_shortest(input(), roles[r]));
       program_of_role.push_back(static_cast<std::int32_t>(shortest.programs.size()) - 1);
@@ -208,6 +200,9 @@ struct ExactMemory::Runs {
     BothEnds record;
     bool borrows = false;  ///< other streams borrow blocks of its passes
   };
+
+  /// The first role that has the same memory.
+  [[nodiscard]] std::size_t first_like(std::size_t role) const { return first_like_[role]; }
 
   /// The run of a role with frees at once, as far as `watch` goes along. Nothing where its state and its stage's passes
   /// are not apart.
@@ -273,6 +268,7 @@ struct ExactMemory::Runs {
     return std::nullopt;
   }
 
+  std::vector<std::size_t> first_like_;                      // by role
   std::optional<StageEvents> passes_;                        // the latest
   std::optional<std::int32_t> passes_are_, states_go_with_;  // by number
   std::vector<std::pair<std::size_t, StateEvents>> states_;  // by role, those with the same passes that differ
@@ -309,7 +305,7 @@ std::optional<Scenario> crowded_scenario(const Scenario& scenario) {
 
 // Upper ends hold the tokens that come beyond those that are stated, too (crowded_routing.hpp).
 ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& dominated) {
-  const auto in_full = [&]() -> Answer { return {figures_of(predict(scenario, {}, {.told = Told::Figures}))}; };
+  const auto in_full = [&]() -> Answer { return {whole_figures(scenario)}; };
   std::optional<Answer> answer = as_stated(scenario, dominated);
   if (!answer) return in_full();
   const std::optional<Scenario> more = crowded_scenario(scenario);
@@ -347,14 +343,15 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
   const std::lock_guard lock(runs->mutex);
   for (std::size_t r = 0; r < all.size(); ++r) {
     Watch watch(its_prices[r], device.capacity, dominated);
-    std::optional<Runs::Run>& run = runs->run(r, watch);
+    const std::size_t first = runs->first_like(r);
+    std::optional<Runs::Run>& run = runs->run(first, watch);
     if (watch.dominated()) return Answer{answer.figures, true};
     if (!run) return std::nullopt;
     // What frees at once show is no more than what later ones do, and so was worth looking at first.
-    if (run->borrows && !run->record.deferred) run->record.deferred = runs->run_again(r, BorrowedFrees::AtNextSync);
+    if (run->borrows && !run->record.deferred) run->record.deferred = runs->run_again(first, BorrowedFrees::AtNextSync);
     answer.asks_the_clock |= run->borrows;
     const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
-      return runs->run_within(r, device, within, borrowed);
+      return runs->run_within(first, device, within, borrowed);
     };
     const Judged by{device, of_outliving_batches(scenario, runs->runtime, all[r].first.pipeline)};
     for (const DriverPrices* entry : its_prices[r]) add(run->record, *entry, by, run_within, answer.figures);
@@ -372,7 +369,7 @@ Figures exact_memory(const Scenario& scenario, SharedModels& models) {
 namespace {
 
 std::optional<Duration> simulated_step(const Scenario& scenario) {
-  const JobOutline job(scenario, JobOutline::Steps::Last);
+  const Job job(scenario, Job::Steps::Last);
   const Trace trace = simulate(job.outline, job.folding, job.times);
   if (std::holds_alternative<Deadlock>(trace.outcome)) return std::nullopt;
   return last_step(trace);
@@ -380,64 +377,7 @@ std::optional<Duration> simulated_step(const Scenario& scenario) {
 
 }  // namespace
 
-Figures whole_figures(const Scenario& scenario) {
-  constexpr PredictOptions options{.told = Told::Figures};
-  const AllocatorOptions allocator = allocator_options_of(scenario);
-  if (allocator.memory_limit() || on_hosts(scenario.runtime).any()) return figures_of(predict(scenario, {}, options));
-  JobOutline job(scenario);
-  if (job.borrowing) {
-    const Job unrolled(std::move(job));
-    return figures_of(predict(unrolled, simulate_time(unrolled, options), {}, options));
-  }
-  Figures figures;
-  const Trace trace = simulate_ends(job);
-  if (std::holds_alternative<Deadlock>(trace.outcome)) {
-    figures.deadlocks = true;
-    return figures;
-  }
-  figures.completed = true;
-  figures.step = last_step(trace);
-  figures.throughput = tokens_per_s_per_device(job.scenario, figures.step);
-
-  const Bytes capacity = job.scenario.cluster.device.capacity;
-  std::optional<StageEvents> passes;
-  std::optional<std::int32_t> passes_are;              // by number
-  std::vector<std::pair<StateEvents, BothEnds>> runs;  // of roles with these passes: many do the same
-  const auto its_prices = prices_by_role(job.prices, job.roles);
-  for (std::size_t r = 0; r < job.roles.size(); ++r) {
-    const Role& role = job.roles[r];
-    const std::size_t timed_as = job.program_of(role);
-    const RepeatingProgram& program = job.outline.programs[timed_as];
-    const Judged by{{capacity, allocator}, of_outliving_batches(job.scenario, job.runtime, role.first.pipeline)};
-    if (job.role_of_program[timed_as] == r) {
-      for (const DriverPrices* entry : its_prices[r]) add(program, *entry, by, figures);
-      continue;
-    }
-    if (std::exchange(passes_are, role.passes) != role.passes) {
-      const std::span<const Role> sharing = with_its_passes(job.roles, r);
-      passes = &job.roles[job.role_of_program[timed_as]] == &sharing.front()
-                   ? shared_passes(job.lowering(), sharing, program)
-                   : shared_passes(job.lowering(), sharing, lower_repeating(job.lowering(), sharing.front()));
-      runs.clear();
-    }
-    const std::optional<StateEvents> state = passes ? state_of(job.lowering(), role) : std::nullopt;
-    if (!state) return figures_of(predict(scenario, {}, options));
-    auto known = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run.first == *state; });
-    if (known == runs.end())
-      known = runs.insert(runs.end(), {*state, {replay_events(*state, *passes, without_limit(allocator)), {}}});
-    const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
-      return replay_events(*state, *passes, allocator, within, capacity, borrowed);
-    };
-    for (const DriverPrices* entry : its_prices[r]) add(known->second, *entry, by, run_within, figures);
-  }
-  if (const std::optional<Scenario> more = crowded_scenario(job.scenario)) {
-    SharedModels models;
-    const std::optional<ExactMemory::Answer> beyond = ExactMemory(models).as_stated(*more);
-    if (!beyond) return figures_of(predict(scenario, {}, options));
-    figures.device_upper = std::max(figures.device_upper, beyond->figures.device_upper);
-  }
-  return figures;
-}
+Figures whole_figures(const Scenario& scenario) { return figures_of(predict(scenario, {}, {.told = Told::Figures})); }
 
 std::optional<Duration> ExactTime::step(const Scenario& scenario) {
   const Scenario key = time_key(scenario);

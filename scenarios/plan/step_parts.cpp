@@ -37,7 +37,7 @@ std::string cause_of(const Kernel& kernel) {
 
 class Adder {
  public:
-  explicit Adder(const JobOutline& job) : job_(job) {
+  explicit Adder(const Job& job) : job_(job) {
     for (std::size_t c = 0; c < job.folding.classes.size(); ++c) add(c);
   }
   std::map<std::string, Sum> kernels, transfers;
@@ -46,7 +46,8 @@ class Adder {
   // How often the last step of a program does what.
   void add(std::size_t c) {
     const RankClass& its = job_.folding.classes[c];
-    const RepeatingProgram& program = job_.outline.programs[static_cast<std::size_t>(its.program)];
+    const auto held = job_.outline.programs[static_cast<std::size_t>(its.program)].get();
+    const RepeatingProgram& program = *held;
     const Program& rolled = program.rolled;
     const std::vector<TimeByPoints> times = kernels::sourced_kernel_times(rolled, job_.scenario.cluster);
     const OpTimes& prices = job_.times.classes[c];
@@ -94,13 +95,13 @@ class Adder {
     sum.may_be_off += all;
   }
 
-  const JobOutline& job_;
+  const Job& job_;
 };
 
 }  // namespace
 
 StepParts step_parts(const Scenario& scenario, Duration step) {
-  const JobOutline job(scenario, JobOutline::Steps::Last);
+  const Job job(scenario, Job::Steps::Last);
   const Adder sums(job);
   const auto total = [](const std::map<std::string, Sum>& all) {
     double sum = 0;

@@ -17,13 +17,13 @@ CommSlot communicator_of(const Op& op) {
 }
 
 // Of the class that is waited for, the one in the rank's own group.
-Rank member_of_class(const Workload& workload, const Folding& folding, Rank rank, CommSlot comm, std::int32_t its) {
+Rank member_of_class(const Job& job, Rank rank, CommSlot comm, std::int32_t its) {
   if (comm.valid()) {
-    const Communicator& communicator = workload.communicators[comm.index()];
+    const Communicator& communicator = job.communicators()[comm.index()];
     for (const Rank member : group_members(communicator, group_leader(communicator, rank)))
-      if (folding.class_of_rank[member.index()] == its) return member;
+      if (job.folding.class_of_rank[member.index()] == its) return member;
   }
-  return folding.classes[static_cast<std::size_t>(its)].first;
+  return job.folding.classes[static_cast<std::size_t>(its)].first;
 }
 
 Phase phase_before(const Program& program, std::size_t op) {
@@ -34,13 +34,13 @@ Phase phase_before(const Program& program, std::size_t op) {
 
 }  // namespace
 
-std::optional<DeadlockReport> deadlock_of(const Workload& workload, const Folding& folding, const Trace& trace) {
+std::optional<DeadlockReport> deadlock_of(const Job& job, const Trace& trace) {
   const auto* deadlock = std::get_if<Deadlock>(&trace.outcome);
   if (deadlock == nullptr) return std::nullopt;
   DeadlockReport report;
   for (const Stall& stall : deadlock->stalls) {
-    const RankClass& its = folding.classes[static_cast<std::size_t>(stall.rank_class)];
-    const Program& program = workload.programs[static_cast<std::size_t>(its.program)];
+    const RankClass& its = job.folding.classes[static_cast<std::size_t>(stall.rank_class)];
+    const Program program = job.program(static_cast<std::size_t>(its.program));
     const Op& op = program.ops[stall.op];
     StalledRank& stalled = report.stalls.emplace_back(StalledRank{its.first,
                                                                   its.size,
@@ -49,10 +49,10 @@ std::optional<DeadlockReport> deadlock_of(const Workload& workload, const Foldin
                                                                   stall.waiting_for,
                                                                   {}});
     if (stall.waits_for_class >= 0)
-      stalled.waits_for = member_of_class(workload, folding, its.first, communicator_of(op), stall.waits_for_class);
+      stalled.waits_for = member_of_class(job, its.first, communicator_of(op), stall.waits_for_class);
   }
   for (const std::int32_t rank_class : deadlock->cycle)
-    report.cycle.push_back(folding.classes[static_cast<std::size_t>(rank_class)].first);
+    report.cycle.push_back(job.folding.classes[static_cast<std::size_t>(rank_class)].first);
   return report;
 }
 

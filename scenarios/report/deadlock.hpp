@@ -5,10 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/namespace.hpp"
-#include "sim/clock/folding.hpp"
+#include "scenarios/job.hpp"
 #include "sim/clock/trace.hpp"
-#include "sim/program/workload.hpp"
 
 namespace tidemark::scenarios {
 
@@ -32,8 +30,7 @@ struct DeadlockReport {
 };
 
 /// Nothing where the trace is that of a run to its end.
-[[nodiscard]] std::optional<DeadlockReport> deadlock_of(const Workload& workload, const Folding& folding,
-                                                        const Trace& trace);
+[[nodiscard]] std::optional<DeadlockReport> deadlock_of(const Job& job, const Trace& trace);
 
 /// As lines of an answer.
 [[nodiscard]] std::string deadlock_text(const DeadlockReport& report);

@@ -117,7 +117,7 @@ std::string why(const Job& job, Rank rank, const LiveSet& live) {
 
 Rank fullest_rank(const Job& job, AskedMoment::Kind moment, const Progress& progress) {
   const PredictOptions options{.told = Told::Figures};
-  const Prediction prediction = predict(job, simulate_time(job, options), progress, options);
+  const Prediction prediction = predict(job, simulate_time(job), progress, options);
   return (moment == AskedMoment::Kind::HostPeak ? prediction.highest_on_host() : prediction.highest()).ranks.front();
 }
 
@@ -238,8 +238,8 @@ std::string schedule_text(const Job& job) {
 
 std::string communicators_text(const Job& job, Rank rank) {
   std::string out;
-  for (std::size_t slot = 0; slot < job.timed.communicators.size(); ++slot) {
-    const Communicator& communicator = job.timed.communicators[slot];
+  for (std::size_t slot = 0; slot < job.communicators().size(); ++slot) {
+    const Communicator& communicator = job.communicators()[slot];
     if (!is_member(communicator, rank)) continue;
     out += fmt::format("g{} {}: {} ranks, rank {} is with {}\n", slot, communicator.name, group_size(communicator),
                        rank.value, rank_list(group_members(communicator, rank)));
@@ -259,7 +259,7 @@ std::string prices_text(const Job& job, Rank rank) {
   add("modules", prices.modules);
   add("nccl_kernels", prices.nccl_kernels);
   for (std::size_t slot = 0; slot < prices.communicators.size(); ++slot)
-    add("communicator " + job.timed.communicators[slot].name, prices.communicators[slot]);
+    add("communicator " + job.communicators()[slot].name, prices.communicators[slot]);
   return table(rows);
 }
 

@@ -55,21 +55,22 @@ StepTraffic traffic_of(const Program& program, std::int32_t step) {
 // Everything that all ranks put on the links in the last step, as one transfer.
 TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
   std::vector<StepTraffic> of_program;
-  for (const Program& program : job.timed.programs) of_program.push_back(traffic_of(program, job.scenario.train.steps));
+  for (std::size_t p = 0; p < job.outline.programs.size(); ++p)
+    of_program.push_back(traffic_of(job.program(p), job.scenario.train.steps));
   std::optional<Router> router;  // of what is uneven
   std::map<LinkId, Bytes> sums;
   const auto add = [&](const TransferPrice& price, std::int64_t times) {
     for (const LinkLoad& load : price.loads) sums[load.link] += load.bytes * times;
   };
-  for (std::int32_t r = 0; r < job.timed.world_size(); ++r) {
+  for (std::int32_t r = 0; r < job.world_size(); ++r) {
     const Rank rank{r};
-    const StepTraffic& its = of_program[static_cast<std::size_t>(job.timed.program_of_rank[rank.index()])];
+    const StepTraffic& its = of_program[static_cast<std::size_t>(job.outline.program_of_rank[rank.index()])];
     std::map<std::pair<CommSlot, CollectiveKind>, std::vector<CollectivePlan>> plans;
     for (const auto& [key, times] : its.collectives) {
-      const Communicator& communicator = job.timed.communicators[key.comm.index()];
+      const Communicator& communicator = job.communicators()[key.comm.index()];
       if (group_leader(communicator, rank) != rank) continue;
       if (key.matrix.valid()) {
-        if (!router) router.emplace(job.timed, fabric);
+        if (!router) router.emplace(job.calls, fabric);
         add(router->uneven(key.comm, rank, key.kind, key.matrix).price, times);
         continue;
       }
@@ -82,7 +83,7 @@ TransferPrice traffic_of(const Job& job, const Fabric& fabric) {
       add(price_of(entry->second, key.size), times);
     }
     for (const auto& [key, times] : its.messages) {
-      const Communicator& communicator = job.timed.communicators[key.comm.index()];
+      const Communicator& communicator = job.communicators()[key.comm.index()];
       const Rank peer = group_neighbour(communicator, rank, key.step);
       add(message_price(fabric, r, peer.value, key.size, PriceModel::Routed,
                         message_way(fabric, communicator, rank, peer)),

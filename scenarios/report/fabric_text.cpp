@@ -59,7 +59,7 @@ std::vector<Rank> first_ranks_of(const Job& job) {
 // Where they are neighbours of one pipeline, as its messages go.
 Route way_between(const Job& job, const Fabric& fabric, Rank from, Rank to) {
   std::int32_t exit = from.value;
-  for (const Communicator& c : job.timed.communicators)
+  for (const Communicator& c : job.communicators())
     if (c.name == "pipeline" && is_member(c, from) && is_member(c, to) && group_leader(c, from) == group_leader(c, to))
       exit = message_way(fabric, c, from, to).exit;
   Route way;
@@ -111,7 +111,7 @@ std::string busiest_links(const Job& job, const Fabric& fabric, Duration step) {
 }  // namespace
 
 std::string fabric_text(const Job& job, Duration step) {
-  const Fabric fabric = fabric_of(job.scenario, job.timed.world_size());
+  const Fabric fabric = fabric_of(job.scenario, job.world_size());
   const auto counted = [](std::int32_t n, std::string_view single, std::string_view many) {
     return fmt::format("{} {}", n, n == 1 ? single : many);
   };

@@ -89,7 +89,7 @@ std::string from(const Kernel& kernel, TimeSource source, const Device& device) 
 }  // namespace
 
 std::string kernels_text(const Job& job, Rank rank) {
-  const Program& program = job.timed.programs[job.program_of(job.role_of(rank))];
+  const Program program = job.program(job.program_of(job.role_of(rank)));
   const Cluster& cluster = job.scenario.cluster;
   const std::vector<TimeByPoints> times = kernels::sourced_kernel_times(program, cluster);
   struct Entry {

@@ -32,7 +32,7 @@ MeasuredComparison with_snapshot(const Scenario& scenario, const Measurement& me
   SnapshotReplay replayed = replay_snapshot(question);
   const Job job(scenario);
   const Trace trace = simulate_time(job);
-  if (const auto report = deadlock_of(job.timed, job.folding, trace)) return {false, deadlock_text(*report), {}};
+  if (const auto report = deadlock_of(job, trace)) return {false, deadlock_text(*report), {}};
   MemorySnapshot simulated = simulated_snapshot(job, trace, rank);
   RecordedTrace simulated_trace = recorded_trace(simulated);
   const SnapshotComparison comparison =
@@ -60,7 +60,7 @@ MeasuredComparison with_log(const Scenario& scenario, const Measurement& measure
                              .hint = "Megatron-LM writes those of the first data-parallel ranks only"});
   const Job job(scenario);
   const Trace trace = simulate_time(job);
-  if (const auto report = deadlock_of(job.timed, job.folding, trace)) return {false, deadlock_text(*report), {}};
+  if (const auto report = deadlock_of(job, trace)) return {false, deadlock_text(*report), {}};
   const LogComparison comparison = compare_log(predict(job, trace, progress), logged, measured.file);
   const ComparisonSubject subject{scenario.name, measured.file, measured.tolerance};
   return {comparison.agrees(measured.tolerance), comparison_text(comparison, subject),

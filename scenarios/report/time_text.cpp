@@ -13,14 +13,15 @@
 namespace tidemark::scenarios {
 
 std::string time_text(const Job& job, const Trace& trace) {
-  const std::vector<StepTimes> classes = step_times(job.timed, job.folding, trace);
+  const StepAccount account = account_of(job, trace);
+  const std::vector<StepTimes>& classes = account.classes;
   std::map<std::int32_t, std::vector<AlikeRanks>> stages;
   for (std::size_t c = 0; c < classes.size(); ++c) {
     const RankClass& its = job.folding.classes[c];
     stages[coordinates(job.scenario.layout, its.first).pipeline].push_back({its.size, classes[c]});
   }
   std::map<std::int32_t, CauseTimes> times;
-  for (const auto& [stage, its] : stages) times[stage] = cause_times(job.timed.communicators, its);
+  for (const auto& [stage, its] : stages) times[stage] = cause_times(job.communicators(), its);
   std::vector<std::vector<std::string>> rows{{"ms of a step"}};
   for (const auto& [stage, its] : times) rows[0].push_back(fmt::format("stage {}", stage));
   const auto milliseconds = [](Duration d) {
@@ -44,7 +45,7 @@ std::string time_text(const Job& job, const Trace& trace) {
   rows.push_back(std::move(sums));
   return "where the mean rank's compute stream spends the last step, by pipeline stage\n" + table(rows) +
          fmt::format("HFU {:.1f} %: all products and attention, what is recomputed too, over dense peak\n",
-                     100 * hardware_utilization(job, classes.front().step));
+                     100 * hardware_utilization(job, account, classes.front().step));
 }
 
 }  // namespace tidemark::scenarios

@@ -22,7 +22,7 @@ namespace {
 std::string driver_name(const Job& job, const DriverEvent& event) {
   return std::visit(Overloaded{
                         [](DriverResource resource) { return std::string(name(resource)); },
-                        [&](CommSlot slot) { return "communicator " + job.timed.communicators[slot.index()].name; },
+                        [&](CommSlot slot) { return "communicator " + job.communicators()[slot.index()].name; },
                     },
                     event.what);
 }
@@ -135,8 +135,7 @@ class Timeline {
   }
 
   void spans(Rank rank) {
-    const auto rank_class = static_cast<std::size_t>(job_.folding.class_of_rank[rank.index()]);
-    const Program& program = job_.timed.programs[static_cast<std::size_t>(job_.folding.of(rank).program)];
+    const Program program = job_.program(static_cast<std::size_t>(job_.folding.of(rank).program));
     std::vector<std::pair<std::size_t, Mark>> marks;  // by op
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
     const std::map<std::size_t, std::vector<std::int64_t>> numbers = message_numbers(program);
@@ -150,7 +149,7 @@ class Timeline {
       return after == marks.begin() ? Mark{} : std::prev(after)->second;
     };
     std::vector<std::pair<Span, Mark>> found;
-    for (const Span& span : trace_.classes[rank_class].spans)
+    for (const Span& span : timeline_of(job_, trace_, job_.class_of(rank), program).spans)
       if (const Mark mark = mark_before(span.op); asked(mark.step)) found.emplace_back(span, mark);
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
       const auto key = [](const Span& s) { return std::tuple(s.begin, s.stream, s.op); };
@@ -175,11 +174,11 @@ class Timeline {
                    [&](const Collective& o) {
                      found.kind = "collective";
                      found.what = name(o.kind);
-                     found.communicator = job_.timed.communicators[o.comm.index()].name;
+                     found.communicator = job_.communicators()[o.comm.index()].name;
                      found.bytes = o.size;
                    },
                    [&](const Exchange& o) {
-                     const Communicator& communicator = job_.timed.communicators[o.comm.index()];
+                     const Communicator& communicator = job_.communicators()[o.comm.index()];
                      found.kind = "exchange";
                      found.communicator = communicator.name;
                      for (const Transfer& t : program[o.transfers]) {

@@ -38,11 +38,8 @@ class Engine {
  public:
   template <class Programs>
   Engine(const Programs& programs, const std::vector<Communicator>& communicators, const Folding& folding,
-         const TimePrices& prices, const EngineOptions& options)
-      : options_(options),
-        prices_(prices),
-        network_(prices.links, options.sharing),
-        state_(set_up(programs, communicators, folding, prices, options, network_)) {}
+         const TimePrices& prices, LinkSharing sharing)
+      : network_(prices.links, sharing), state_(set_up(programs, communicators, folding, prices, network_)) {}
 
   Trace run() && {
     for (std::int32_t c = 0; c < state_.class_count(); ++c) {
@@ -68,7 +65,6 @@ class Engine {
     while (its.starts.size() < stretches.size() && its.host_waits_for_event == nobody) {
       const HostStretch& stretch = stretches[its.starts.size()];
       end_steps(its);
-      if (options_.keep == Keep::Timeline) note_host(c, stretch);
       its.starts.push_back(its.host);
       its.host = its.host + stretch.length;
       run_streams(c);
@@ -89,24 +85,6 @@ class Engine {
     const std::vector<StepEnd>& ends = its.timed->step_ends;
     for (; its.next_step_end < ends.size() && ends[its.next_step_end].stretch == its.starts.size(); ++its.next_step_end)
       its.trace.step_ends.push_back(its.host + ends[its.next_step_end].after);
-  }
-
-  void note_host(std::int32_t c, const HostStretch& stretch) {
-    ClassState& its = state_.of(c);
-    const std::vector<Duration>& kernels = prices_.classes[static_cast<std::size_t>(c)].kernels;
-    Instant at = its.host;
-    for (std::uint32_t i = stretch.first; i < stretch.last; ++i) {
-      its.trace.host[i] = at;
-      const Op& op = its.program->ops[i];
-      // Most ops only matter to memory, or are marks.
-      if (std::holds_alternative<Alloc>(op) || std::holds_alternative<Free>(op) || std::holds_alternative<Mark>(op) ||
-          std::holds_alternative<Bind>(op) || std::holds_alternative<Unbind>(op))
-        continue;
-      if (is_handed_over(*its.program, op))
-        at = at + its.launch;
-      else if (const auto* computed = std::get_if<Launch>(&op))
-        at = at + kernels[computed->kernel.index()];
-    }
   }
 
   // ---- streams
@@ -149,10 +127,6 @@ class Engine {
       case TimedOp::Kind::Kernels:
         stream.tail = std::max(stream.tail + op.duration, handed_over);  // `after` is until they end
         trace_.events += op.what;
-        if (options_.keep == Keep::Timeline) {
-          const Instant begin = stream.tail + -op.duration;
-          its.trace.spans.push_back({op.op, at.stream, begin, begin, stream.tail});
-        }
         break;
       case TimedOp::Kind::Record: {
         Instant& event = its.events[op.what];
@@ -167,11 +141,7 @@ class Engine {
           stream.waits_for_event = static_cast<std::int32_t>(op.what);
           return;
         }
-        const Instant begin = std::max(stream.tail, handed_over);
-        if (event > begin) {
-          note(at, its, op.op, begin, begin, event);
-          stream.tail = event;
-        }
+        stream.tail = std::max(stream.tail, event);
         break;
       }
       case TimedOp::Kind::Collective:
@@ -205,10 +175,6 @@ class Engine {
         run_host(c);
       }
     }
-  }
-
-  void note(const Waiter& at, ClassState& its, std::uint32_t op, Instant ready, Instant begin, Instant end) {
-    if (options_.keep == Keep::Timeline) its.trace.spans.push_back({op, at.stream, ready, begin, end});
   }
 
   // ---- transfers
@@ -306,7 +272,7 @@ class Engine {
   void leave(const Waiter& at, Instant begin, Instant end) {
     ClassState& its = state_.of(at.rank_class);
     StreamState& stream = its.streams[at.stream.index()];
-    note(at, its, stream.next->op, stream.arrived, begin, end);
+    its.trace.transfers[at.stream.index()].push_back({begin, end});
     stream.tail = end;
     stream.in_transfer = false;
     ++stream.next;
@@ -333,8 +299,6 @@ class Engine {
     return std::move(trace_);
   }
 
-  EngineOptions options_;
-  const TimePrices& prices_;
   Network network_;
   EngineState state_;
   Pool<ActiveTransfer> transfers_;
@@ -346,14 +310,13 @@ class Engine {
 
 }  // namespace
 
-Trace simulate(const Workload& workload, const Folding& folding, const TimePrices& prices,
-               const EngineOptions& options) {
-  return Engine(workload.programs, workload.communicators, folding, prices, options).run();
+Trace simulate(const Workload& workload, const Folding& folding, const TimePrices& prices, LinkSharing sharing) {
+  return Engine(workload.programs, workload.communicators, folding, prices, sharing).run();
 }
 
 Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimePrices& prices,
                LinkSharing sharing) {
-  return Engine(workload.programs, workload.communicators, folding, prices, {sharing, Keep::Ends}).run();
+  return Engine(workload.programs, workload.communicators, folding, prices, sharing).run();
 }
 
 }  // namespace tidemark::sim

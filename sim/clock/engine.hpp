@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
 #include "sim/clock/folding.hpp"
 #include "sim/clock/network.hpp"
 #include "sim/clock/time_prices.hpp"
@@ -11,20 +9,13 @@
 
 namespace tidemark::sim {
 
-/// What a trace keeps besides its outcome.
-enum class Keep : std::uint8_t { Ends, Timeline };
-
-struct EngineOptions {
-  LinkSharing sharing = LinkSharing::MaxMinFair;
-  Keep keep = Keep::Ends;
-};
-
 /// Runs every class's program on the simulated clock: a host thread and streams per class, collectives as rendezvous of
 /// all members, messages matched pairwise in order. Deterministic: the same input gives the same trace.
 [[nodiscard]] Trace simulate(const Workload& workload, const Folding& folding, const TimePrices& prices,
-                             const EngineOptions& options = {});
+                             LinkSharing sharing = LinkSharing::MaxMinFair);
 
-/// The same without a timeline, of programs that are not unrolled.
+/// The same, quicker: of programs that are not unrolled, kernels in a row are one entry, and transfers that meet no
+/// others are as kernels.
 [[nodiscard]] Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimePrices& prices,
                              LinkSharing sharing = LinkSharing::MaxMinFair);
 

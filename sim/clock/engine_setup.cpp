@@ -2,6 +2,8 @@
 #include <optional>
 #include <utility>
 
+#include <oneapi/tbb/parallel_for.h>
+
 #include "sim/clock/detail/engine_state.hpp"
 #include "sim/clock/lone_transfers.hpp"
 
@@ -10,53 +12,61 @@ namespace {
 
 class SetUp {
  public:
-  SetUp(const std::vector<Communicator>& communicators, const Folding& folding, const EngineOptions& options,
-        Network& network)
-      : state_(communicators, folding), options_(options), network_(network) {}
+  SetUp(const std::vector<Communicator>& communicators, const Folding& folding, Network& network)
+      : state_(communicators, folding), network_(network) {}
 
-  template <class Programs>
-  EngineState of(const Programs& programs, const TimePrices& prices) && {
-    time_programs(programs, prices);
-    for (std::int32_t c = 0; c < state_.class_count(); ++c) prepare(c, prices);
-    for (const GroupClass& group : state_.folding.groups) state_.meetings.push_back({group.classes.size(), 0, {}});
-    // A timeline tells of each by itself.
-    if (options_.keep == Keep::Ends) {
-      uses_.resize(prices.links.size());
-      std::vector<Overlaps> overlap;
-      for (const auto& program : programs) overlap.push_back(overlaps_of(program));
-      time_lone_transfers(overlap);
-    }
+  EngineState of(const std::vector<Program>& programs, const TimePrices& prices) && {
+    begin(programs.size(), prices);
+    for (std::size_t p = 0; p < programs.size(); ++p) time_program(p, programs[p], Kernels::Each, prices);
+    prepare(prices);
+    for (ClassState& its : state_.classes) stand_at_start(its);
+    return std::move(state_);
+  }
+
+  EngineState of(const std::vector<Outline>& programs, const TimePrices& prices) && {
+    begin(programs.size(), prices);
+    std::vector<Overlaps> overlap(programs.size());
+    oneapi::tbb::parallel_for(std::size_t{0}, programs.size(), [&](std::size_t p) {
+      const std::shared_ptr<const RepeatingProgram> its = programs[p].get();
+      time_program(p, *its, Kernels::Together, prices);
+      overlap[p] = overlaps_of(*its);
+    });
+    prepare(prices);
+    uses_.resize(prices.links.size());
+    time_lone_transfers(overlap);
     for (ClassState& its : state_.classes) stand_at_start(its);
     return std::move(state_);
   }
 
  private:
-  // Classes whose kernels take equally long share a program.
-  template <class Programs>
-  void time_programs(const Programs& programs, const TimePrices& prices) {
-    const Kernels how = options_.keep == Keep::Timeline ? Kernels::Each : Kernels::Together;
-    std::vector<std::vector<std::size_t>> seen(programs.size());  // classes that do not share, by program
-    std::vector<Beside> beside(state_.folding.classes.size());
+  void begin(std::size_t programs, const TimePrices& prices) {
+    classes_.resize(programs);
     state_.classes.resize(state_.folding.classes.size());
     for (std::size_t c = 0; c < state_.classes.size(); ++c) {
+      classes_[static_cast<std::size_t>(state_.folding.classes[c].program)].push_back(c);
+      state_.classes[c].launch = prices.classes[c].launch;
+      state_.classes[c].trace.beside = beside_of(static_cast<std::int32_t>(c), prices);
+    }
+  }
+
+  // Classes whose kernels take equally long share a program. Of several programs at a time.
+  template <class AnyProgram>
+  void time_program(std::size_t which, const AnyProgram& program, Kernels how, const TimePrices& prices) {
+    std::vector<std::size_t> seen;  // classes that do not share
+    for (const std::size_t c : classes_[which]) {
       const OpTimes& times = prices.classes[c];
-      const auto which = static_cast<std::size_t>(state_.folding.classes[c].program);
       ClassState& its = state_.classes[c];
-      if constexpr (std::is_same_v<Programs, std::vector<Program>>) its.program = &programs[which];
-      its.launch = times.launch;
-      beside[c] = beside_of(static_cast<std::int32_t>(c), prices);
-      const auto same = std::find_if(seen[which].begin(), seen[which].end(), [&](std::size_t other) {
+      const auto same = std::ranges::find_if(seen, [&](std::size_t other) {
         return prices.classes[other].launch == times.launch && prices.classes[other].kernels == times.kernels &&
-               beside[other] == beside[c];
+               state_.classes[other].trace.beside == its.trace.beside;
       });
-      if (same != seen[which].end()) {
+      if (same != seen.end()) {
         its.timed = state_.classes[*same].timed;
         continue;
       }
-      seen[which].push_back(c);
-      state_.timed.push_back(
-          std::make_unique<TimedProgram>(timed(programs[which], times.launch, times.kernels, how, beside[c])));
-      its.timed = state_.timed.back().get();
+      seen.push_back(c);
+      its.timed =
+          std::make_shared<const TimedProgram>(timed(program, times.launch, times.kernels, how, its.trace.beside));
     }
   }
 
@@ -78,6 +88,11 @@ class SetUp {
         if (key.comm.index() == comm) beside.collectives[key] = by_itself(price, prices.links);
     }
     return beside;
+  }
+
+  void prepare(const TimePrices& prices) {
+    for (std::int32_t c = 0; c < state_.class_count(); ++c) prepare(c, prices);
+    for (const GroupClass& group : state_.folding.groups) state_.meetings.push_back({group.classes.size(), 0, {}});
   }
 
   void prepare(std::int32_t c, const TimePrices& prices) {
@@ -107,19 +122,14 @@ class SetUp {
     its.starts.reserve(program.host.size());
     its.events.resize(program.events, unrecorded);
     its.meetings.resize(state_.communicators.size());
-    if (options_.keep == Keep::Timeline) {
-      its.trace.host.resize(its.program->ops.size());
-      std::size_t spans = 0;
-      for (const std::vector<TimedOp>& ops : program.streams) spans += ops.size();
-      its.trace.spans.reserve(spans);
-    }
+    its.trace.transfers.resize(program.streams.size());
   }
 
-  static Overlaps overlaps_of(const Program& program) {
-    return overlaps(timed(program, {}, std::vector<Duration>(program.kernels.size()), Kernels::Together));
-  }
   // What repeats does so in the same order.
-  static Overlaps overlaps_of(const RepeatingProgram& program) { return overlaps_of(program.rolled); }
+  static Overlaps overlaps_of(const RepeatingProgram& program) {
+    const std::vector<Duration> no_time(program.rolled.kernels.size());
+    return overlaps(timed(program.rolled, {}, no_time, Kernels::Together));
+  }
 
   // A transfer as links tell it apart: messages by their channel, collectives by their group and what they are. Copies
   // are all one: nobody's collective is alone where there are any.
@@ -134,7 +144,7 @@ class SetUp {
   void time_lone_transfers(const std::vector<Overlaps>& overlaps) {
     note_link_uses();
     using Durations = std::vector<std::optional<Duration>>;
-    std::map<std::pair<const TimedProgram*, Durations>, const TimedProgram*> known;
+    std::map<std::pair<std::shared_ptr<const TimedProgram>, Durations>, std::shared_ptr<const TimedProgram>> known;
     for (std::size_t c = 0; c < state_.classes.size(); ++c) {
       ClassState& its = state_.classes[c];
       const Overlaps& overlap = overlaps[static_cast<std::size_t>(state_.folding.classes[c].program)];
@@ -143,11 +153,12 @@ class SetUp {
         durations.push_back(is_alone(its, call, overlap) ? std::optional(its.collectives[call].price->latency +
                                                                          network_.alone(*its.collectives[call].price))
                                                          : std::nullopt);
-      if (std::ranges::none_of(durations, [](const auto& d) { return d.has_value(); })) continue;
+      for (std::size_t call = 0; call < durations.size(); ++call)
+        if (durations[call]) its.trace.lone[its.timed->collectives[call]] = *durations[call];
+      if (its.trace.lone.empty()) continue;
       const auto [found, added] = known.try_emplace({its.timed, durations});
       if (added) {
-        state_.timed.push_back(std::make_unique<TimedProgram>(with_known(*its.timed, durations)));
-        found->second = state_.timed.back().get();
+        found->second = std::make_shared<const TimedProgram>(with_known(*its.timed, durations));
       }
       its.timed = found->second;
     }
@@ -215,7 +226,7 @@ class SetUp {
   }
 
   EngineState state_;
-  const EngineOptions& options_;
+  std::vector<std::vector<std::size_t>> classes_;  // by program
   Network& network_;
   std::vector<std::vector<LinkUse>> uses_;  // by LinkId
 };
@@ -223,13 +234,13 @@ class SetUp {
 }  // namespace
 
 EngineState set_up(const std::vector<Program>& programs, const std::vector<Communicator>& communicators,
-                   const Folding& folding, const TimePrices& prices, const EngineOptions& options, Network& network) {
-  return SetUp(communicators, folding, options, network).of(programs, prices);
+                   const Folding& folding, const TimePrices& prices, Network& network) {
+  return SetUp(communicators, folding, network).of(programs, prices);
 }
 
-EngineState set_up(const std::vector<RepeatingProgram>& programs, const std::vector<Communicator>& communicators,
-                   const Folding& folding, const TimePrices& prices, const EngineOptions& options, Network& network) {
-  return SetUp(communicators, folding, options, network).of(programs, prices);
+EngineState set_up(const std::vector<Outline>& programs, const std::vector<Communicator>& communicators,
+                   const Folding& folding, const TimePrices& prices, Network& network) {
+  return SetUp(communicators, folding, network).of(programs, prices);
 }
 
 }  // namespace tidemark::sim

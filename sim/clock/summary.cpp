@@ -61,34 +61,29 @@ Instant step_end(const Trace& trace, std::size_t steps_before_last) {
 
 Duration last_step(const Trace& trace) { return step_end(trace, 0) - step_end(trace, 1); }
 
-std::vector<StepTimes> step_times(const Workload& workload, const Folding& folding, const Trace& trace) {
+StepTimes step_times(const Program& program, const ClassTimeline& timeline, const Trace& trace, std::size_t slots) {
   const Instant from = step_end(trace, 1);
-  std::vector<StepTimes> found;
-  for (std::size_t c = 0; c < folding.classes.size(); ++c) {
-    const Program& program = workload.programs[static_cast<std::size_t>(folding.classes[c].program)];
-    const Works works(program);
-    StepTimes times;
-    times.step = last_step(trace);
-    times.transferring.resize(workload.communicators.size());
-    times.waiting.resize(workload.communicators.size());
-    times.idle = times.step;
-    for (const Span& span : trace.classes[c].spans) {
-      if (span.stream.value != 0 || span.end <= from) continue;
-      const Duration worked = span.end - std::max(span.begin, from);
-      const Duration waited = std::max(span.begin, from) - std::max(span.ready, from);
-      if (const Work work = works[span.op]; work == kernels) {
-        times.kernels += worked;
-      } else if (work == copy) {
-        times.copies += worked;
-      } else {
-        times.transferring[static_cast<std::size_t>(work)] += worked;
-        times.waiting[static_cast<std::size_t>(work)] += waited;
-      }
-      times.idle -= worked + waited;
+  const Works works(program);
+  StepTimes times;
+  times.step = last_step(trace);
+  times.transferring.resize(slots);
+  times.waiting.resize(slots);
+  times.idle = times.step;
+  for (const Span& span : timeline.spans) {
+    if (span.stream.value != 0 || span.end <= from) continue;
+    const Duration worked = span.end - std::max(span.begin, from);
+    const Duration waited = std::max(span.begin, from) - std::max(span.ready, from);
+    if (const Work work = works[span.op]; work == kernels) {
+      times.kernels += worked;
+    } else if (work == copy) {
+      times.copies += worked;
+    } else {
+      times.transferring[static_cast<std::size_t>(work)] += worked;
+      times.waiting[static_cast<std::size_t>(work)] += waited;
     }
-    found.push_back(std::move(times));
+    times.idle -= worked + waited;
   }
-  return found;
+  return times;
 }
 
 }  // namespace tidemark::sim

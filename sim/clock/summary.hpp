@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <vector>
 
-#include "sim/clock/folding.hpp"
+#include "sim/clock/class_timeline.hpp"
 #include "sim/clock/trace.hpp"
-#include "sim/program/workload.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::sim {
 
@@ -23,7 +23,8 @@ struct StepTimes {
 /// How long the last step took, from all ranks' end of the one before to all ranks' end. Needs a completed trace.
 [[nodiscard]] Duration last_step(const Trace& trace);
 
-/// Where the last step went, by class. Needs a timeline (Keep::Timeline).
-[[nodiscard]] std::vector<StepTimes> step_times(const Workload& workload, const Folding& folding, const Trace& trace);
+/// Where the last step went, on ranks of a class of that timeline. `slots`: how many communicators there are.
+[[nodiscard]] StepTimes step_times(const Program& program, const ClassTimeline& timeline, const Trace& trace,
+                                   std::size_t slots);
 
 }  // namespace tidemark::sim

@@ -1,23 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "sim/base/time.hpp"
-#include "sim/program/program.hpp"
+#include "sim/clock/time_prices.hpp"
+#include "sim/clock/timed_program.hpp"
 
 namespace tidemark::sim {
 
-/// Work of one stream. A transfer is `ready` when its rank has come to it; it may have to wait for others to begin.
-struct Span {
-  std::uint32_t op = 0;
-  StreamId stream;
-  Instant ready;
+/// A transfer that a class took part in: for an exchange, from the first of its messages to the last.
+struct TransferTimes {
   Instant begin;
   Instant end;
-  bool operator==(const Span&) const = default;
+  bool operator==(const TransferTimes&) const = default;
 };
 
 /// A class of ranks that will never move again: the op that it stands at, and what it waits for.
@@ -40,11 +39,12 @@ struct Deadlock {
   bool operator==(const Deadlock&) const = default;
 };
 
-/// What happened on the ranks of one class.
+/// What happened on the ranks of one class, as far as it does not follow from their program alone (class_timeline.hpp).
 struct ClassTrace {
-  std::vector<Span> spans;         ///< in order of their ends being known; empty unless asked for
-  std::vector<Instant> host;       ///< by op: when the host thread came to it; empty unless asked for
   std::vector<Instant> step_ends;  ///< by step, construction first: when host and streams had done with it
+  std::vector<std::vector<TransferTimes>> transfers;  ///< by StreamId, in order; but for those of `lone`
+  std::map<CollectiveKey, Duration> lone;             ///< that meet no others on their links, and how long each takes
+  Beside beside;                                      ///< what its kernels met
   bool operator==(const ClassTrace&) const = default;
 };
 

@@ -123,7 +123,7 @@ Workload calls_of(const Workload& workload) {
 // What repeats calls nothing else when it does.
 Workload calls_of(const RepeatingWorkload& workload) {
   Workload calls{{}, workload.program_of_rank, workload.communicators};
-  for (const RepeatingProgram& program : workload.programs) calls.programs.push_back(Calls(program.rolled).all());
+  for (const Outline& program : workload.programs) calls.programs.push_back(Calls(program.shown()).all());
   return calls;
 }
 

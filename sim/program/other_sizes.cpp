@@ -9,6 +9,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace tidemark::sim {
 namespace {
@@ -422,26 +423,32 @@ std::vector<char> made_by_passes(const Program& program, const std::vector<Run>&
 
 }  // namespace
 
-OtherSizes::OtherSizes(RepeatingProgram whole, Program few)
-    : whole_(std::move(whole)), few_(std::move(few)), runs_(runs_of(whole_.rolled)), runs_of_few_(runs_of(few_)) {}
+OtherSizes::OtherSizes(std::shared_ptr<const RepeatingProgram> whole, Program few)
+    : whole_(std::move(whole)),
+      few_(std::move(few)),
+      runs_(runs_of(whole_->rolled)),
+      runs_of_few_(runs_of(few_)),
+      by_passes_(made_by_passes(whole_->rolled, runs_)) {}
 
-std::optional<OtherSizes> OtherSizes::of(RepeatingProgram whole, Program few) {
+std::optional<OtherSizes> OtherSizes::of(std::shared_ptr<const RepeatingProgram> whole, Program few) {
   OtherSizes found(std::move(whole), std::move(few));
   if (found.runs_.size() != found.runs_of_few_.size()) return std::nullopt;
-  return found.match_state() && found.find_places() ? std::optional(std::move(found)) : std::nullopt;
+  if (!found.match_state() || !found.find_places()) return std::nullopt;
+  found.find_used();
+  return found;
 }
 
 // Between passes both do the same, but for what variables hold of passes at the end.
 bool OtherSizes::match_state() {
-  const Program& rolled = whole_.rolled;
+  const Program& rolled = whole_->rolled;
   const Numbering itself(few_, few_), numbering(rolled, few_);
-  const std::vector<char> by_passes = made_by_passes(rolled, runs_), by_few = made_by_passes(few_, runs_of_few_);
+  const std::vector<char> by_few = made_by_passes(few_, runs_of_few_);
   SameButForSizes same(rolled, few_);
   for (std::size_t r = 0; r < runs_.size(); r += 2) {
     const Run &run = runs_[r], &of_few = runs_of_few_[r];
     std::size_t at = run.first, in_few = of_few.first;
     const auto pass_kept = [&] {
-      while (at < run.last && is_kept_of_passes(rolled.ops[at], by_passes)) ++at;
+      while (at < run.last && is_kept_of_passes(rolled.ops[at], by_passes_)) ++at;
       while (in_few < of_few.last && is_kept_of_passes(few_.ops[in_few], by_few)) ++in_few;
     };
     for (pass_kept(); at < run.last && in_few < of_few.last; pass_kept()) {
@@ -457,7 +464,7 @@ bool OtherSizes::match_state() {
 }
 
 bool OtherSizes::find_places() {
-  const Program& rolled = whole_.rolled;
+  const Program& rolled = whole_->rolled;
   const Numbering itself(few_, few_), numbering(rolled, few_);
   const auto note = [](const std::vector<std::uint32_t>& ops, const std::vector<std::uint32_t>& as,
                        std::vector<Same>& all) {
@@ -491,22 +498,90 @@ bool OtherSizes::find_places() {
   });
 }
 
-std::optional<RepeatingProgram> OtherSizes::as(const Program& other_few) const {
-  const std::vector<Run> others = runs_of(other_few);
-  if (others.size() != runs_.size()) return std::nullopt;
-  SameButForSizes same(few_, other_few);
-  std::vector<std::size_t> later(few_.ops.size());  // by op of passes: how far from there the other's stands
-  for (std::size_t r = 1; r < others.size(); r += 2) {
-    if (!std::ranges::equal(ops_of(few_, runs_of_few_[r]), ops_of(other_few, others[r]), std::ref(same)))
+void OtherSizes::find_used() {
+  const Program& rolled = whole_->rolled;
+  std::vector<char> buffers = by_passes_, events(static_cast<std::size_t>(rolled.events), 0);  // made, or noted
+  used_.resize(runs_.size());
+  for (std::size_t r = 1; r < runs_.size(); r += 2) {
+    const auto use = [&](BufferId buffer) {
+      if (std::exchange(buffers[buffer.index()], 1) == 0) used_[r].buffers.push_back(buffers_in_few_[buffer.index()]);
+    };
+    const auto wait = [&](EventId event) {
+      if (std::exchange(events[event.index()], 1) == 0) used_[r].events.push_back(events_in_few_[event.index()]);
+    };
+    for (const Op& op : ops_of(rolled, runs_[r])) {
+      for_each_operand(rolled, op, use);
+      if (const auto* free = std::get_if<Free>(&op)) use(free->buffer);
+      if (const auto* bind = std::get_if<Bind>(&op)) use(bind->buffer);
+      if (const auto* its = std::get_if<Wait>(&op)) wait(its->event);
+      if (const auto* its = std::get_if<Sync>(&op)) wait(its->event);
+      if (const auto* record = std::get_if<Record>(&op))
+        passes_events_ += std::exchange(events[record->event.index()], 1) == 0 ? 1 : 0;
+    }
+  }
+}
+
+// Another rank's `few`, op by op of passes.
+class OtherSizes::Match {
+ public:
+  Match(const Program& few, const Program& other) : other_(other), runs(runs_of(other)), same(few, other) {}
+
+  [[nodiscard]] const Op& at(std::uint32_t op_of_few) const { return other_.ops[later[op_of_few]]; }
+
+ private:
+  const Program& other_;
+
+ public:
+  std::vector<Run> runs;
+  SameButForSizes same;
+  std::vector<std::size_t> later;  // by op of `few`, in passes: where the other's stands
+};
+
+std::optional<OtherSizes::Match> OtherSizes::match(const Program& other_few) const {
+  Match found(few_, other_few);
+  if (found.runs.size() != runs_.size()) return std::nullopt;
+  found.later.resize(few_.ops.size());
+  for (std::size_t r = 1; r < found.runs.size(); r += 2) {
+    if (!std::ranges::equal(ops_of(few_, runs_of_few_[r]), ops_of(other_few, found.runs[r]), std::ref(found.same)))
       return std::nullopt;
     for (std::size_t i = runs_of_few_[r].first; i < runs_of_few_[r].last; ++i)
-      later[i] = others[r].first + (i - runs_of_few_[r].first);
+      found.later[i] = found.runs[r].first + (i - runs_of_few_[r].first);
   }
-  const auto in_other = [&](std::uint32_t op_of_few) -> const Op& { return other_few.ops[later[op_of_few]]; };
   for (const Same& twin : twins_)
-    if (!one_size(other_few, in_other(twin.op), in_other(twin.as))) return std::nullopt;
+    if (!one_size(other_few, found.at(twin.op), found.at(twin.as))) return std::nullopt;
+  return found;
+}
 
-  const Program& rolled = whole_.rolled;
+// As writing it, but for passes.
+bool OtherSizes::fits(const Program& other_few) const {
+  const std::optional<Match> found = match(other_few);
+  if (!found) return false;
+  const std::vector<char> by_other = made_by_passes(other_few, found->runs);
+  Writer writer(other_few);
+  Writer::Source state(writer, other_few);
+  const auto nowhere = [](auto id) { return decltype(id){-1}; };
+  const auto are_made = [](const std::vector<std::int32_t>& used, const Renumbered& others, const Renumbered& made) {
+    return std::ranges::all_of(
+        used, [&](std::int32_t in_few) { return in_few >= 0 && others[in_few] >= 0 && made[others[in_few]] >= 0; });
+  };
+  for (std::size_t r = 0; r < runs_.size(); ++r) {
+    if (runs_[r].in_passes) {
+      if (!are_made(used_[r].buffers, found->same.buffers, state.buffers)) return false;
+      if (!are_made(used_[r].events, found->same.events, state.events)) return false;
+      continue;
+    }
+    for (const Op& op : ops_of(other_few, found->runs[r]))
+      if (!is_kept_of_passes(op, by_other)) writer.write(state, op, op, nowhere);
+  }
+  return writer.knows_all() && std::move(writer).program().events + passes_events_ == whole_->rolled.events;
+}
+
+std::optional<RepeatingProgram> OtherSizes::as(const Program& other_few) const {
+  std::optional<Match> found = match(other_few);
+  if (!found) return std::nullopt;
+  const std::vector<Run>& others = found->runs;
+  const SameButForSizes& same = found->same;
+  const Program& rolled = whole_->rolled;
   Writer writer(other_few);
   writer.reserve(rolled.ops.size() + other_few.ops.size(), rolled.operands.size() + other_few.operands.size());
   Writer::Source passes(writer, rolled), state(writer, other_few);
@@ -524,7 +599,7 @@ std::optional<RepeatingProgram> OtherSizes::as(const Program& other_few) const {
       },
   };
   const auto nowhere = [](auto id) { return decltype(id){-1}; };
-  const std::vector<char> by_passes = made_by_passes(rolled, runs_), by_other = made_by_passes(other_few, others);
+  const std::vector<char> by_other = made_by_passes(other_few, others);
   std::vector<std::ptrdiff_t> moved(runs_.size());  // by run: its ops
   auto place = places_.begin();
   for (std::size_t r = 0; r < runs_.size(); ++r) {
@@ -532,18 +607,18 @@ std::optional<RepeatingProgram> OtherSizes::as(const Program& other_few) const {
       for (const Op& op : ops_of(other_few, others[r]))
         if (!is_kept_of_passes(op, by_other)) writer.write(state, op, op, nowhere);
       for (const Op& op : ops_of(rolled, runs_[r]))
-        if (is_kept_of_passes(op, by_passes)) writer.write(passes, op, op, of_state);
+        if (is_kept_of_passes(op, by_passes_)) writer.write(passes, op, op, of_state);
       continue;
     }
     moved[r] = static_cast<std::ptrdiff_t>(writer.ops()) - static_cast<std::ptrdiff_t>(runs_[r].first);
     for (std::size_t i = runs_[r].first; i < runs_[r].last; ++i) {
       const bool is_place = place != places_.end() && place->op == i;
-      writer.write(passes, rolled.ops[i], is_place ? in_other(place->as) : rolled.ops[i], of_state);
+      writer.write(passes, rolled.ops[i], is_place ? found->at(place->as) : rolled.ops[i], of_state);
       if (is_place) ++place;
     }
   }
   if (!writer.knows_all()) return std::nullopt;
-  RepeatingProgram made{std::move(writer).program(), whole_.repeats};
+  RepeatingProgram made{std::move(writer).program(), whole_->repeats};
   if (made.rolled.events != rolled.events) return std::nullopt;
   for (Repeat& repeat : made.repeats) {
     const auto its = std::ranges::find_if(runs_, [&](const Run& run) { return repeat.last <= run.last; });

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,12 +26,16 @@ class OtherSizes {
  public:
   /// `few` is what the same rank does in fewer micro-batches. Nothing where passes of `whole` do what is not there, or
   /// what is between them is not the same in both.
-  [[nodiscard]] static std::optional<OtherSizes> of(RepeatingProgram whole, Program few);
+  [[nodiscard]] static std::optional<OtherSizes> of(std::shared_ptr<const RepeatingProgram> whole, Program few);
+
+  [[nodiscard]] const Program& few() const { return few_; }
 
   /// What a rank does in as many micro-batches as `whole` has, whose passes do in few of them what those of `few` do,
   /// but for sizes of tensors, kernels and transfers: its program, but for the order of tables. Nothing where they do
   /// anything else, or where places that are alike in `few` are not in its program.
   [[nodiscard]] std::optional<RepeatingProgram> as(const Program& other_few) const;
+  /// Whether there is one, which takes far less to see than to write it.
+  [[nodiscard]] bool fits(const Program& other_few) const;
 
   /// Ops [first, last), within passes or between them.
   struct Run {
@@ -39,22 +44,34 @@ class OtherSizes {
   };
 
  private:
-  OtherSizes(RepeatingProgram whole, Program few);
+  class Match;
+
+  OtherSizes(std::shared_ptr<const RepeatingProgram> whole, Program few);
   bool match_state();
   bool find_places();
+  void find_used();
+  [[nodiscard]] std::optional<Match> match(const Program& other_few) const;
 
   // Two ops that have one size.
   struct Same {
     std::uint32_t op = 0, as = 0;
   };
 
-  RepeatingProgram whole_;
+  std::shared_ptr<const RepeatingProgram> whole_;
   Program few_;
   std::vector<Run> runs_, runs_of_few_;  // alternately between passes and within them
   std::vector<Same> places_;             // of ops with sizes in passes, in order: in `whole_`, and in `few_`
   std::vector<Same> twins_;              // both in `few_`
   // What `few_` calls what `whole_` makes between passes; -1: made in passes.
   std::vector<std::int32_t> buffers_in_few_, events_in_few_;
+  std::vector<char> by_passes_;  // by buffer of `whole_`: made there
+
+  // What passes of `whole_` use that was made between them, as `few_` calls it.
+  struct Used {
+    std::vector<std::int32_t> buffers, events;
+  };
+  std::vector<Used> used_;          // by run
+  std::int32_t passes_events_ = 0;  // that passes make
 };
 
 }  // namespace tidemark::sim

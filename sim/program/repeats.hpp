@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "sim/program/program.hpp"
@@ -63,16 +65,40 @@ struct MoreOf {
 /// Lists of buffers and transfers are not told: those of the ops point nowhere.
 void tell_unrolled(const RepeatingProgram& program, const std::function<bool(std::span<const Op>)>& hear);
 
+/// A program in its short form: held, or made each time that it is asked for, where there are too many to hold.
+class Outline {
+ public:
+  Outline(RepeatingProgram its)  // NOLINT: a program is its own outline
+      : Outline(std::make_shared<const RepeatingProgram>(std::move(its))) {}
+  explicit Outline(std::shared_ptr<const RepeatingProgram> its) : held_(std::move(its)) {}
+  /// `shown` does all that the program does at least once.
+  Outline(std::shared_ptr<const Program> shown, std::function<RepeatingProgram()> make)
+      : shown_(std::move(shown)), make_(std::move(make)) {}
+
+  [[nodiscard]] bool is_held() const { return held_ != nullptr; }
+  [[nodiscard]] const Program& shown() const { return held_ ? held_->rolled : *shown_; }
+  [[nodiscard]] std::shared_ptr<const RepeatingProgram> get() const {
+    return held_ ? held_ : std::make_shared<const RepeatingProgram>(make_());
+  }
+  /// Op by op.
+  [[nodiscard]] Program unrolled() const { return sim::unrolled(held_ ? *held_ : make_()); }
+
+ private:
+  std::shared_ptr<const RepeatingProgram> held_;
+  std::shared_ptr<const Program> shown_;
+  std::function<RepeatingProgram()> make_;
+};
+
 /// A workload of such programs.
 struct RepeatingWorkload {
-  std::vector<RepeatingProgram> programs;
+  std::vector<Outline> programs;
   std::vector<std::int32_t> program_of_rank;  ///< index into programs, by rank
   std::vector<Communicator> communicators;    ///< by CommSlot
 };
-[[nodiscard]] Workload unrolled(RepeatingWorkload workload);
+[[nodiscard]] Workload unrolled(const RepeatingWorkload& workload);
 
-/// The same job with as few micro-batches as all its programs show: whatever any rank does at all, it does there, and
-/// ranks meet as they do in the whole.
+/// The same job with as few micro-batches as all its programs show, which are held: whatever any rank does at all, it
+/// does there, and ranks meet as they do in the whole.
 class Shortening {
  public:
   explicit Shortening(const RepeatingWorkload& workload);

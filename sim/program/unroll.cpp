@@ -278,21 +278,22 @@ void tell_unrolled(const RepeatingProgram& program, const std::function<bool(std
     Unroller(program).tell(hear);
 }
 
-Workload unrolled(RepeatingWorkload workload) {
-  Workload all{{}, std::move(workload.program_of_rank), std::move(workload.communicators)};
-  for (RepeatingProgram& program : workload.programs) all.programs.push_back(unrolled(std::move(program)));
+Workload unrolled(const RepeatingWorkload& workload) {
+  Workload all{{}, workload.program_of_rank, workload.communicators};
+  for (const Outline& program : workload.programs) all.programs.push_back(program.unrolled());
   return all;
 }
 
 Shortening::Shortening(const RepeatingWorkload& workload) {
-  for (const RepeatingProgram& program : workload.programs)
-    for (const Repeat& repeat : program.repeats) {
+  for (const Outline& program : workload.programs)
+    for (const Repeat& repeat : program.get()->repeats) {
       const auto [step, added] = spare_.try_emplace(repeat.step, repeat.more * repeat.period);
       step->second = std::min(step->second, repeat.more * repeat.period);
     }
-  for (const RepeatingProgram& program : workload.programs) {
+  for (const Outline& program : workload.programs) {
+    const auto its = program.get();
     const auto says_all = [&](std::int32_t step) {
-      return std::ranges::none_of(program.repeats, [&](const Repeat& repeat) { return repeat.step == step; });
+      return std::ranges::none_of(its->repeats, [&](const Repeat& repeat) { return repeat.step == step; });
     };
     std::erase_if(spare_, [&](const auto& step) { return says_all(step.first); });
   }

@@ -395,10 +395,11 @@ std::vector<std::string> verify(const Program& program) { return ProgramChecker(
 namespace {
 
 // One program at a time: `program(i, use)` has `use` look at it.
-template <class Workload, class Each>
-std::vector<std::string> verify_each(const Workload& workload, Each program) {
+template <class Each>
+std::vector<std::string> verify_each(std::size_t programs, const std::vector<std::int32_t>& program_of_rank,
+                                     const std::vector<Communicator>& communicators, Each program) {
   std::vector<Traffic> of_programs;
-  for (std::size_t i = 0; i < workload.programs.size(); ++i) {
+  for (std::size_t i = 0; i < programs; ++i) {
     std::vector<std::string> found;
     program(i, [&](const Program& its) {
       found = verify(its);
@@ -407,24 +408,34 @@ std::vector<std::string> verify_each(const Workload& workload, Each program) {
     for (std::string& line : found) line = fmt::format("program {}: {}", i, line);
     if (!found.empty()) return found;
   }
-  return GroupChecker(workload.program_of_rank, workload.communicators, std::move(of_programs)).findings();
+  return GroupChecker(program_of_rank, communicators, std::move(of_programs)).findings();
 }
 
 }  // namespace
 
+std::vector<std::string> verify(const std::vector<const Program*>& programs,
+                                const std::vector<std::int32_t>& program_of_rank,
+                                const std::vector<Communicator>& communicators) {
+  return verify_each(programs.size(), program_of_rank, communicators,
+                     [&](std::size_t i, auto use) { use(*programs[i]); });
+}
+
 std::vector<std::string> verify(const Workload& workload) {
-  return verify_each(workload, [&](std::size_t i, auto use) { use(workload.programs[i]); });
+  std::vector<const Program*> programs;
+  for (const Program& program : workload.programs) programs.push_back(&program);
+  return verify(programs, workload.program_of_rank, workload.communicators);
 }
 
 std::vector<std::string> verify(const RepeatingWorkload& workload) {
   const Shortening shortest(workload);
-  return verify_each(workload, [&](std::size_t i, auto use) {
-    const RepeatingProgram& program = workload.programs[i];
-    if (program.repeats.empty())
-      use(program.rolled);
-    else
-      use(shortest.unrolled(program));
-  });
+  return verify_each(workload.programs.size(), workload.program_of_rank, workload.communicators,
+                     [&](std::size_t i, auto use) {
+                       const auto program = workload.programs[i].get();
+                       if (program->repeats.empty())
+                         use(program->rolled);
+                       else
+                         use(shortest.unrolled(*program));
+                     });
 }
 
 }  // namespace tidemark::sim

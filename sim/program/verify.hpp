@@ -19,8 +19,13 @@ namespace tidemark::sim {
 /// one rank sends received by its peer, in order and of equal size.
 [[nodiscard]] std::vector<std::string> verify(const Workload& workload);
 
-/// The same of a job with as few micro-batches as all its programs show: whatever any rank does at all, it does there,
-/// and ranks meet as they do in the whole.
+/// The same of programs that lie elsewhere.
+[[nodiscard]] std::vector<std::string> verify(const std::vector<const Program*>& programs,
+                                              const std::vector<std::int32_t>& program_of_rank,
+                                              const std::vector<Communicator>& communicators);
+
+/// The same of a job with as few micro-batches as all its programs, which are held, show: whatever any rank does at
+/// all, it does there, and ranks meet as they do in the whole.
 [[nodiscard]] std::vector<std::string> verify(const RepeatingWorkload& workload);
 
 }  // namespace tidemark::sim

@@ -125,13 +125,13 @@ TEST(CrowdedJobs, AFactorIsNamedWhereItsProgramsFit) {
     large.model.experts->dense_layers.assign(8, false);
     large.train.global_batch = 8 * micro_batches;
     try {
-      static_cast<void>(JobOutline(large));
+      static_cast<void>(Job(large));
     } catch (const InputError& error) {
       return error.what();
     }
     return "";
   };
-  constexpr std::int64_t most = 20'000;
+  constexpr std::int64_t most = 150'000;
   const std::string longest = refused(most);
   const std::size_t take = longest.find("take some ");
   if (take == std::string::npos) GTEST_SKIP() << "the longest programs fit into this machine's memory";
@@ -160,7 +160,7 @@ std::vector<std::int64_t> sampled(std::mt19937_64& random, std::int64_t tokens, 
 // Programs of routings as they might come, the same in every micro-batch, which is the worst of them.
 TEST(CrowdedJobs, TheIntervalCoversProgramsOfSampledRoutings) {
   const Scenario scenario = settled(job("quantile = 0.9"));
-  const JobOutline outline(scenario);
+  const Job outline(scenario);
   const auto peak_of = [&](const Train& train, const Role& role) {
     return replay(lower_role({outline.built, scenario.layout, train, outline.runtime}, role),
                   outline.prices.entries.front(), {})

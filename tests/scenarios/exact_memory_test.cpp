@@ -13,6 +13,8 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
+#include "sim/clock/class_timeline.hpp"
+#include "sim/clock/engine.hpp"
 #include "sim/program/calls.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
@@ -116,20 +118,21 @@ TEST(ExactTime, TheLastStepTakesAsLongAsAfterWholeSteps) {
     Figures found;
     add_exact_time(scenario, found);
     const Job job(scenario);
-    EXPECT_EQ(found.step, last_step(simulate_time(job, {.told = Told::Figures})));
+    EXPECT_EQ(found.step, last_step(simulate_time(job)));
   }
 }
 
-// Without a timeline collectives that are alone on their links count as kernels.
-TEST(ExactTime, EndsAreThoseOfTheTimeline) {
+// Where programs are not unrolled, collectives that are alone on their links count as kernels.
+TEST(ExactTime, IsThatOfProgramsOpByOp) {
   for (const Scenario& scenario : random_scenarios(30)) {
     const Job job(scenario);
-    const Trace timeline = simulate_time(job), ends = simulate_time(job, {.told = Told::Figures});
-    EXPECT_EQ(ends.end, timeline.end);
-    EXPECT_EQ(ends.events, timeline.events);
-    for (std::size_t c = 0; c < ends.classes.size(); ++c)
-      EXPECT_EQ(ends.classes[c].step_ends, timeline.classes[c].step_ends);
-    EXPECT_EQ(simulate_ends(JobOutline(scenario)).end, timeline.end);
+    const Workload workload = unrolled(job.outline);
+    const Trace each = simulate(workload, job.folding, job.times), quick = simulate_time(job);
+    EXPECT_EQ(quick.end, each.end);
+    EXPECT_EQ(quick.events, each.events);
+    for (std::size_t c = 0; c < each.classes.size(); ++c)
+      EXPECT_EQ(quick.classes[c].step_ends, each.classes[c].step_ends);
+    EXPECT_EQ(timelines(workload, job.folding, job.times, quick), timelines(workload, job.folding, job.times, each));
   }
 }
 

@@ -46,7 +46,8 @@ void expect_as_lowered(const Scenario& scenario, const Train& of_others) {
   std::int32_t stage = -1;
   for (const Role& role : job.roles) {
     if (std::exchange(stage, role.first.pipeline) != role.first.pipeline)
-      sizes = OtherSizes::of(lower_repeating(input, role), lower_shortest(input, role));
+      sizes = OtherSizes::of(std::make_shared<const RepeatingProgram>(lower_repeating(input, role)),
+                             lower_shortest(input, role));
     ASSERT_TRUE(sizes);
     const std::optional<RepeatingProgram> its = sizes->as(lower_shortest(others, role));
     ASSERT_TRUE(its);
@@ -72,6 +73,36 @@ TEST(OtherSizes, AreThoseOfLoweringWhereMoreTokensCome) {
   expect_as_lowered(scenario, *train);
 }
 
+// Eight stages of a layer, of which early ones run so far ahead that 20 micro-batches show no body that repeats.
+TEST(OtherSizes, ProgramsOfAJobAreMadeOfThemWhenAskedFor) {
+  const Job job(scenario_of_text(R"(model = "models/qwen3-30b-a3b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 32
+[model_override]
+num_hidden_layers = 8
+[layout]
+pipeline = 8
+expert = 4
+sharding = "zero1"
+[train]
+sequence_length = 512
+micro_batch = 1
+global_batch = 80
+[moe]
+imbalance = { dirichlet = 20, seed = 1 }
+)"));
+  std::size_t held = 0;
+  for (std::size_t p = 0; p < job.outline.programs.size(); ++p) {
+    held += job.outline.programs[p].is_held() ? 1U : 0U;
+    const Role& role = job.roles[job.role_of_program[p]];
+    if (p % 4 == 1) {
+      EXPECT_EQ(text(job.program(p)), text(lower_role(job.lowering(), role)));
+    }
+  }
+  EXPECT_EQ(job.outline.programs.size(), 32U);
+  EXPECT_LT(held, 20U) << "one of each stage, and all of those in which few micro-batches are not much shorter";
+}
+
 TEST(OtherSizes, AreNothingWhereFewMicroBatchesDoNotShowThem) {
   const PricedJob job(drawn(""));
   const Role& role = job.roles.front();
@@ -91,11 +122,15 @@ TEST(OtherSizes, AreNothingWhereFewMicroBatchesDoNotShowThem) {
     program.ops.insert(program.ops.begin() + at + 1, Free{buffer});
     return program;
   };
-  const std::optional<OtherSizes> sizes = OtherSizes::of(whole, few);
+  const std::optional<OtherSizes> sizes = OtherSizes::of(std::make_shared<const RepeatingProgram>(whole), few);
   ASSERT_TRUE(sizes);
   EXPECT_TRUE(sizes->as(few));
+  EXPECT_TRUE(sizes->fits(few));
+  EXPECT_FALSE(sizes->fits(with_one_more(few)));
   EXPECT_FALSE(sizes->as(with_one_more(few))) << "it does something else";
-  EXPECT_FALSE(OtherSizes::of({with_one_more(whole.rolled), {}}, few)) << "it does what is not there";
+  EXPECT_FALSE(
+      OtherSizes::of(std::make_shared<const RepeatingProgram>(RepeatingProgram{with_one_more(whole.rolled), {}}), few))
+      << "it does what is not there";
 }
 
 }  // namespace

@@ -469,7 +469,7 @@ TEST(Job, ItsValuesAgree) {
   const Job job(scenario());
   EXPECT_EQ(job.scenario.train.attention, AttentionKernel::Fused);  // settled by the device
   EXPECT_EQ(job.prices.entry_of_rank.size(), 8u);
-  EXPECT_EQ(job.timed.communicators.size(), 6u);
+  EXPECT_EQ(job.communicators().size(), 6u);
   EXPECT_TRUE(verify(lower(job.lowering())).empty());
 }
 
@@ -479,12 +479,14 @@ Job deadlocked() {
   Scenario one_role = scenario();
   one_role.layout.sharding = Sharding::None;
   Job job(one_role);
-  Program& first = job.timed.programs.front();
+  RepeatingProgram changed = *job.outline.programs.front().get();
+  Program& first = changed.rolled;
   const auto next = [&](Direction direction) {
     return std::find_if(first.transfers.begin(), first.transfers.end(),
                         [&](const Transfer& t) { return t.direction == direction; });
   };
   std::swap(next(Direction::Send)->direction, next(Direction::Receive)->direction);
+  job.outline.programs.front() = std::move(changed);
   return job;
 }
 

@@ -149,7 +149,7 @@ std::string with_more_micro_batches(std::string text) {
 TEST(Rollout, WhatMicroBatchesSayAgainIsStillFound) {
   for (const std::string& text : {with_more_micro_batches(policy) + rollout + "sleep = 1\n",
                                   with_more_micro_batches(script) + "name = \"fsdp2\"\n" + rollout}) {
-    const JobOutline job(scenario_of_text(text));
+    const Job job(scenario_of_text(text));
     for (const Role& role : job.roles) {
       const RepeatingProgram said_once = lower_repeating(job.lowering(), role);
       const Program all = lower_every_pass(job.lowering(), role);

@@ -33,7 +33,7 @@ class SameMemory {
  public:
   void expect(const Scenario& scenario) {
     const Job job(scenario);
-    const Prediction prediction = predict(job, simulate_time(job, {}), {}, {.told = Told::Figures});
+    const Prediction prediction = predict(job, simulate_time(job), {}, {.told = Told::Figures});
     const AllocatorOptions options = without_limit(allocator_options_of(scenario));
     roles += job.roles.size();
     std::set<std::pair<std::int32_t, std::int32_t>> different;

@@ -60,7 +60,7 @@ std::uint32_t last(const Program& program) {
 class Sharing {
  public:
   void expect(const Scenario& scenario) {
-    const JobOutline job(scenario);
+    const Job job(scenario);
     const LoweringInput input = job.lowering();
     std::map<std::pair<std::int32_t, std::pair<std::int32_t, std::int32_t>>, const Role*> first;
     for (const Role& role : job.roles) {

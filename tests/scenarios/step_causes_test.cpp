@@ -55,7 +55,7 @@ Duration of(const CauseTimes& causes, StepCause cause) { return causes[static_ca
 TEST(StepCauses, AddUpToTheStepToThePicosecond) {
   const Job job(scenario());
   const Trace trace = simulate_time(job);
-  const CauseTimes causes = cause_times(job.timed, job.folding, step_times(job.timed, job.folding, trace));
+  const CauseTimes causes = cause_times(job.communicators(), job.folding, account_of(job, trace).classes);
   EXPECT_EQ(sum_of(causes), last_step(trace));
   for (const StepCause cause : {StepCause::Compute, StepCause::Tensor, StepCause::Data, StepCause::Bubble})
     EXPECT_GT(of(causes, cause), Duration{}) << name(cause);
@@ -100,7 +100,7 @@ TEST(HardwareUtilization, CountsWhatIsComputedAgain) {
     double sum = 0;
     for (const RankClass& its : job.folding.classes)
       sum += static_cast<double>(its.size) *
-             operations_of_step(job.timed.programs[static_cast<std::size_t>(its.program)], job.scenario.train.steps);
+             operations_of_step(job.program(static_cast<std::size_t>(its.program)), job.scenario.train.steps);
     return sum;
   };
   const Scenario s = scenario();

@@ -81,8 +81,8 @@ TEST(Timeline, BeginsWithItsSchemaAndEndsWithItsCounts) {
 
 TEST(Timeline, EverySpanOfTheTraceIsThere) {
   for (const Rank rank : {Rank{0}, last_rank}) {
-    const auto& spans = trace().classes[static_cast<std::size_t>(job().folding.class_of_rank[rank.index()])].spans;
-    EXPECT_EQ(records(everything({rank}), "span").size(), spans.size());
+    const ClassTimeline its = RoleProgram(job(), job().role_of(rank)).timeline(trace(), rank);
+    EXPECT_EQ(records(everything({rank}), "span").size(), its.spans.size());
   }
 }
 
@@ -224,8 +224,8 @@ TEST(Timeline, HostTimesAreTheSimulatedOnesWhereProgramsAreEqual) {
     const Rank rank = role.ranks.front();
     const RoleProgram its(job(), role);
     const Program& program = its.program();
-    const Program& simulated = job().timed.programs[job().program_of(role)];
-    const auto& host = trace().classes[static_cast<std::size_t>(job().folding.class_of_rank[rank.index()])].host;
+    const Program simulated = job().program(job().program_of(role));
+    const std::vector<Instant> host = its.timeline(trace(), rank).host;
     const std::vector<Instant> times = its.times(trace(), rank).host;
     EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
     if (program == simulated) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -51,9 +52,9 @@ Program slower(Program program) {
 
 TEST(TimingClasses, PiecesOfTheOptimizerTellNobodyApart) {
   EXPECT_GT(job().roles.size(), 2u);
-  EXPECT_EQ(job().timed.programs.size(), 2u);
+  EXPECT_EQ(job().outline.programs.size(), 2u);
   for (const Role& role : job().roles) {
-    EXPECT_TRUE(timed_like(job().timed.programs[job().program_of(role)], lower_role(job().lowering(), role)));
+    EXPECT_TRUE(timed_like(job().program(job().program_of(role)), lower_role(job().lowering(), role)));
     EXPECT_EQ(job().roles[job().role_of_program[job().program_of(role)]].first.pipeline, role.first.pipeline);
   }
 }
@@ -66,6 +67,7 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
   const auto is_slow = [&](const Role& role) { return &role == &*last; };
   std::atomic<int> lowered_whole = 0;
   std::size_t announced = 0;
+  std::vector<std::pair<std::size_t, std::size_t>> told;
   const LowerRole lower{
       [&](const Role& role) {
         ++lowered_whole;
@@ -76,15 +78,20 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
         return is_slow(role) ? slower(std::move(its)) : its;
       },
       [&](const Role& role) { return lower_state(input, role); },
-      [&](std::size_t programs, const RepeatingProgram& first) {
+      [&](std::size_t programs, const RepeatingProgram& first, const OtherSizes* sizes) {
         EXPECT_EQ(lowered_whole, 1) << "who says that they are too many has waited for one";
         EXPECT_FALSE(first.rolled.ops.empty());
+        EXPECT_NE(sizes, nullptr) << "the stage has another program";
         announced = programs;
+      },
+      [&](std::size_t done, std::size_t all) {
+        told.push_back({done, all});
       }};
   const TimingClasses found = timing_classes(input, roles, lower);
   ASSERT_EQ(found.workload.programs.size(), 3u);
   EXPECT_EQ(announced, 3u);
   EXPECT_EQ(lowered_whole, 3);
+  EXPECT_EQ(told, (std::vector<std::pair<std::size_t, std::size_t>>{{1, 3}, {2, 3}, {3, 3}}));
   for (std::size_t r = 0; r < roles.size(); ++r) {
     const auto program = static_cast<std::size_t>(found.workload.program_of_rank[roles[r].ranks.front().index()]);
     const std::size_t first = found.role_of_program[program];
@@ -127,7 +134,7 @@ imbalance = { dirichlet = 20, seed = 1 }
   // it were longer.
   EXPECT_EQ(shortest, 6);
   for (const Role& role : drawn.roles)
-    EXPECT_TRUE(timed_like(drawn.timed.programs[drawn.program_of(role)], lower_role(input, role)));
+    EXPECT_TRUE(timed_like(drawn.program(drawn.program_of(role)), lower_role(input, role)));
 }
 
 TEST(TimingClasses, ARolesOpsComeWhenThoseOfItsClassDo) {
@@ -137,8 +144,9 @@ TEST(TimingClasses, ARolesOpsComeWhenThoseOfItsClassDo) {
     const ProgramTimes times = its.times(trace, role.ranks.front());
     ASSERT_EQ(times.host.size(), its.program().ops.size());
     EXPECT_TRUE(std::is_sorted(times.host.begin(), times.host.end()));
+    const ClassTimeline timeline = its.timeline(trace, role.ranks.front());
     for (const std::size_t op : {std::size_t{0}, times.host.size() / 2, times.host.size() - 1})
-      EXPECT_EQ(its.host_time(trace, role.ranks.front(), op), times.host[op]);
+      EXPECT_EQ(its.host_time(timeline, op), times.host[op]);
     for (const std::vector<ProgramTimes::Work>& stream : times.streams)
       EXPECT_TRUE(std::is_sorted(stream.begin(), stream.end(), [](const auto& a, const auto& b) {
         return a.before != b.before ? a.before < b.before : a.end < b.end;
@@ -154,7 +162,7 @@ TEST(TimingClasses, AreRefusedWhereProgramsWouldTakeAllMemory) {
   text.replace(text.find(batch), batch.size(), "global_batch = 307200");
   text += "[moe]\nimbalance = { dirichlet = 20, seed = 1 }\n";
   const Scenario scenario = parse_scenario(text, "job.toml", one_job::folders);
-  const std::string problem = one_job::problem_of([&] { return JobOutline(scenario); });
+  const std::string problem = one_job::problem_of([&] { return Job(scenario); });
   EXPECT_NE(problem.find("job: error: 1024 programs of "), std::string::npos) << problem;
   EXPECT_NE(problem.find("GB are free here"), std::string::npos) << problem;
 }

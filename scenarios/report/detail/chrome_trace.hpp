@@ -36,7 +36,7 @@ class ChromeTrace {
       stand_ins_.try_emplace(job.folding.class_of_rank[rank.index()], rank);  // ranks come in order: the lowest
     }
     out_.write(R"({{"displayTimeUnit":"ms","otherData":{{"scenario":{},"world_size":{}}},"traceEvents":[)",
-               in_json(job.scenario.name), job.timed.world_size());
+               in_json(job.scenario.name), job.world_size());
   }
 
   void rank(Rank rank, const Program&, const std::optional<OutOfDeviceMemory>& failure) {
@@ -240,7 +240,7 @@ class ChromeTrace {
   void arrow(const TimelinePlace& at, const Span& span, std::int32_t track, const TimelineWork::Message& message) {
     const std::optional<Rank> other = stand_in(message.peer);
     if (!other) return;
-    const Communicator& communicator = job_->timed.communicators[message.comm.index()];
+    const Communicator& communicator = job_->communicators()[message.comm.index()];
     if (stand_in(group_neighbour(communicator, *other, -message.step)) != at.rank) return;
     const bool sends = message.direction == Direction::Send;
     const auto way = std::tuple(sends ? at.rank : *other, sends ? *other : at.rank, message.comm,

@@ -125,7 +125,7 @@ class TimelineJson {
     out_.write(R"({{"schema":"tidemark.timeline/1","scenario":{},"world_size":{},"link_model":"{}","ranks":{},)"
                R"("steps":{},"categories":{},"capacity_bytes":{},"end_ps":{}}})"
                "\n",
-               in_json(job.scenario.name), job.timed.world_size(),
+               in_json(job.scenario.name), job.world_size(),
                query.links == LinkModel::MaxMin ? "max-min" : "alpha-beta", numbers(ranks), numbers(query.steps),
                categories.empty() ? "null" : numbers(categories), job.scenario.cluster.device.capacity.count(),
                picoseconds(trace.end));

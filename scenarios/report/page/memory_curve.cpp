@@ -60,7 +60,7 @@ struct Event {
 std::string driver_name(const Job& job, const DriverEvent& event) {
   return std::visit(Overloaded{
                         [](DriverResource resource) { return std::string(name(resource)); },
-                        [&](CommSlot slot) { return "communicator " + job.timed.communicators[slot.index()].name; },
+                        [&](CommSlot slot) { return "communicator " + job.communicators()[slot.index()].name; },
                     },
                     event.what);
 }

@@ -178,7 +178,7 @@ Json heat_json(const Job& job, const Trace& trace, const Prediction& p, Instant 
 }
 
 Json fabric_json(const Job& job, Duration step) {
-  const Fabric fabric = fabric_of(job.scenario, job.timed.world_size());
+  const Fabric fabric = fabric_of(job.scenario, job.world_size());
   const std::vector<LinkUse> uses = loads_of_step(job, fabric);
   const auto share = [&](Duration busy) {
     return std::round(1e5 * static_cast<double>(busy.count()) / static_cast<double>(step.count())) / 1e5;
@@ -259,7 +259,7 @@ void add_timelines(Json& out, const Job& job, const Trace& trace, const Predicti
   const std::size_t stretches = std::clamp<std::size_t>(
       (detail == ReportDetail::Whole ? all_stretches : all_stretches / 6) / stages.size(), 150, most_stretches);
   const Duration finest{(step.end - step.begin).count() * static_cast<std::int64_t>(stages.size()) / finest_of_lanes};
-  const std::vector<StepTimes> times = step_times(job.timed, job.folding, trace);
+  const std::vector<StepTimes> times = account_of(job, trace).classes;
   std::vector<MemoryCurve> curves(stages.size());
   std::vector<ScheduleLane> lanes(stages.size());
   tbb::parallel_for(std::size_t{0}, stages.size(), [&](std::size_t s) {

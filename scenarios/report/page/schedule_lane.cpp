@@ -27,7 +27,7 @@ void add(ScheduleLane& lane, const Span& span, const Mark& mark) {
 }  // namespace
 
 ScheduleLane schedule_lane(const Job& job, const Trace& trace, Rank rank, std::int32_t step, Duration finest) {
-  const Program& program = job.timed.programs[static_cast<std::size_t>(job.folding.of(rank).program)];
+  const Program program = job.program(static_cast<std::size_t>(job.folding.of(rank).program));
   std::vector<Mark> marks(program.ops.size());
   std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
   Mark now;
@@ -37,7 +37,7 @@ ScheduleLane schedule_lane(const Job& job, const Trace& trace, Rank rank, std::i
     marks[i] = now;
   }
   std::vector<Span> spans;
-  for (const Span& span : trace.classes[static_cast<std::size_t>(job.folding.class_of_rank[rank.index()])].spans)
+  for (const Span& span : timeline_of(job, trace, job.class_of(rank), program).spans)
     if (marks[span.op].step == step) spans.push_back(span);
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
     return std::tuple(a.begin, a.stream, a.op) < std::tuple(b.begin, b.stream, b.op);

@@ -70,8 +70,7 @@ struct MessageCall {
 };
 
 struct ClassState {
-  const Program* program = nullptr;  // op by op, for timelines
-  const TimedProgram* timed = nullptr;
+  std::shared_ptr<const TimedProgram> timed;  // classes that take equally long share one
   Duration launch;
   std::vector<CollectiveCall> collectives;          // as in `timed`
   std::vector<std::vector<MessageCall>> exchanges;  // as in `timed`
@@ -181,7 +180,6 @@ struct EngineState {
 
   const std::vector<Communicator>& communicators;
   const Folding& folding;
-  std::vector<std::unique_ptr<const TimedProgram>> timed;
   std::vector<ClassState> classes;
   std::vector<Meetings> meetings;  // by group class
   std::map<Way, std::int32_t> ways;
@@ -189,14 +187,12 @@ struct EngineState {
   Pool<ExchangeState> exchanges;
 };
 
-/// Every class at the start of its program. `programs` are those of a Workload, or of a RepeatingWorkload where no
-/// timeline is kept; the network's links are those of the prices.
+/// Every class at the start of its program. `programs` are those of a Workload, or of a RepeatingWorkload; the
+/// network's links are those of the prices.
 [[nodiscard]] EngineState set_up(const std::vector<Program>& programs, const std::vector<Communicator>& communicators,
-                                 const Folding& folding, const TimePrices& prices, const EngineOptions& options,
-                                 Network& network);
-[[nodiscard]] EngineState set_up(const std::vector<RepeatingProgram>& programs,
-                                 const std::vector<Communicator>& communicators, const Folding& folding,
-                                 const TimePrices& prices, const EngineOptions& options, Network& network);
+                                 const Folding& folding, const TimePrices& prices, Network& network);
+[[nodiscard]] EngineState set_up(const std::vector<Outline>& programs, const std::vector<Communicator>& communicators,
+                                 const Folding& folding, const TimePrices& prices, Network& network);
 
 /// Where classes stand in transfers that nobody will end: who waits for whom.
 [[nodiscard]] std::vector<Stall> stalls_of(const EngineState& state);

@@ -44,8 +44,7 @@ class Comparisons : public testing::Test {
     return std::move(comparison).finish();
   }
 
-  JobOutline job_{
-      scenario_of({.name = "small", .train = "optimizer = \"sgd\"", .override_keys = "num_key_value_heads = 4"})};
+  Job job_{scenario_of({.name = "small", .train = "optimizer = \"sgd\"", .override_keys = "num_key_value_heads = 4"})};
   std::string of_one_rank_;
   std::vector<Finding> found_;
 };

@@ -14,7 +14,7 @@
 namespace tidemark::tests {
 namespace {
 
-std::vector<Finding> first_step(const JobOutline& job, double aside) {
+std::vector<Finding> first_step(const Job& job, double aside) {
   std::vector<Finding> found;
   const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
     math::HostCalculator host;
@@ -47,7 +47,7 @@ class Slopes : public testing::TestWithParam<MathCase> {};
 TEST_P(Slopes, OfLossesAreGradients) {
   Scenario scenario = scenario_of(GetParam());
   scenario.train.steps = 1;
-  const JobOutline job(scenario);
+  const Job job(scenario);
   // What is left out is of the order of the step's square, what rounding does to the losses, of its inverse.
   constexpr double aside = 1e-6;
   const double slope = (loss(first_step(job, aside)) - loss(first_step(job, -aside))) / (2 * aside);

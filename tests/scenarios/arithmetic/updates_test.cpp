@@ -26,7 +26,7 @@ struct Steps {
 
 Steps trained(const Scenario& scenario) {
   Steps steps;
-  const JobOutline job(scenario);
+  const Job job(scenario);
   const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
     math::HostCalculator host;
     for (Finding& found : findings_in(RankTraining(job, {0}, job).run(world, host, math::Storage::Wide)))

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/clock/class_timeline.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
@@ -16,7 +17,6 @@ using namespace literals;
 struct Bed {
   Workload workload;
   TimePrices prices;
-  EngineOptions options{.keep = Keep::Timeline};
 
   Bed(std::vector<std::string> programs, std::vector<Communicator> communicators) {
     for (const std::string& text : programs) {
@@ -28,15 +28,26 @@ struct Bed {
     for (std::size_t c = 0; c < programs.size(); ++c)
       prices.classes[c].kernels.resize(workload.programs[c].kernels.size(), 10_ns);
   }
-  Trace run() const {
-    return simulate(workload, unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0)), prices,
-                    options);
+  [[nodiscard]] Folding folding() const {
+    return unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
+  }
+  [[nodiscard]] Trace run(LinkSharing sharing = LinkSharing::MaxMinFair) const {
+    return simulate(workload, folding(), prices, sharing);
+  }
+  /// As if programs repeated something.
+  [[nodiscard]] Trace run_quickly() const {
+    RepeatingWorkload repeating{{}, workload.program_of_rank, workload.communicators};
+    for (const Program& program : workload.programs) repeating.programs.emplace_back(RepeatingProgram{program, {}});
+    return simulate(repeating, folding(), prices);
+  }
+  [[nodiscard]] std::vector<ClassTimeline> timelines(const Trace& trace) const {
+    return tidemark::sim::timelines(workload, folding(), prices, trace);
   }
   void collective(const CollectiveKey& key, const TransferPrice& price) {
-    const Folding folding = unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
-    prices.collectives.resize(folding.groups.size());
-    for (std::size_t g = 0; g < folding.groups.size(); ++g)
-      if (folding.groups[g].slot == key.comm) prices.collectives[g][key] = price;
+    const Folding each = folding();
+    prices.collectives.resize(each.groups.size());
+    for (std::size_t g = 0; g < each.groups.size(); ++g)
+      if (each.groups[g].slot == key.comm) prices.collectives[g][key] = price;
   }
   void message(MessageKey key, const TransferPrice& price) {
     for (OpTimes& times : prices.classes) times.messages[key] = price;
@@ -48,10 +59,12 @@ const Communicator pair{"pair", {{2, 1, 1}}};
 Instant at(Duration since_start) { return Instant{since_start}; }
 
 TEST(Engine, KernelsOfAStreamRunOneAfterAnother) {
-  const Trace trace = Bed({"launch s0 copy ->\nlaunch s0 copy ->\n"}, {}).run();
+  const Bed bed({"launch s0 copy ->\nlaunch s0 copy ->\n"}, {});
+  const Trace trace = bed.run();
+  const std::vector<ClassTimeline> timelines = bed.timelines(trace);
   EXPECT_EQ(trace.outcome, (std::variant<Completed, Deadlock>(Completed{})));
   EXPECT_EQ(trace.end, at(20_ns));
-  EXPECT_EQ(trace.classes[0].spans[1], (Span{1, {0}, at(10_ns), at(10_ns), at(20_ns)}));
+  EXPECT_EQ(timelines[0].spans[1], (Span{1, {0}, at(10_ns), at(10_ns), at(20_ns)}));
 }
 
 TEST(Engine, ASlowHostSetsThePace) {
@@ -65,9 +78,10 @@ TEST(Engine, AFusedKernelIsHandedOverOnce) {
   bed.prices.classes[0].launch = 30_ns;
   bed.prices.classes[0].kernels = {10_ns, {}, 10_ns};
   const Trace trace = bed.run();
+  const std::vector<ClassTimeline> timelines = bed.timelines(trace);
   EXPECT_EQ(trace.end, at(70_ns));
-  EXPECT_EQ(trace.classes[0].host[2], at(30_ns));
-  EXPECT_EQ(trace.classes[0].spans[1], (Span{1, {0}, at(40_ns), at(40_ns), at(40_ns)}));
+  EXPECT_EQ(timelines[0].host[2], at(30_ns));
+  EXPECT_EQ(timelines[0].spans[1], (Span{1, {0}, at(40_ns), at(40_ns), at(40_ns)}));
 }
 
 TEST(Engine, StreamsRunSideBySideAndWaitForEvents) {
@@ -79,9 +93,9 @@ TEST(Engine, StreamsRunSideBySideAndWaitForEvents) {
 }
 
 TEST(Engine, TheHostWaitsForASynchronizedEvent) {
-  const Trace trace =
-      Bed({"launch s0 copy ->\nrecord e0 s0\nsync e0\nmark forward 1 0 x\nlaunch s0 copy ->\n"}, {}).run();
-  EXPECT_EQ(trace.classes[0].host[3], at(10_ns));
+  const Bed bed({"launch s0 copy ->\nrecord e0 s0\nsync e0\nmark forward 1 0 x\nlaunch s0 copy ->\n"}, {});
+  const Trace trace = bed.run();
+  EXPECT_EQ(bed.timelines(trace)[0].host[3], at(10_ns));
   EXPECT_EQ(trace.classes[0].step_ends.front(), at(10_ns));
 }
 
@@ -92,7 +106,8 @@ TEST(Engine, ACollectiveWaitsForItsLastMember) {
           {pair});
   bed.collective({{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}});
   const Trace trace = bed.run();
-  EXPECT_EQ(trace.classes[1].spans.back(), (Span{1, {0}, at(0_ns), at(10_ns), at(15_ns)}));
+  const std::vector<ClassTimeline> timelines = bed.timelines(trace);
+  EXPECT_EQ(timelines[1].spans.back(), (Span{1, {0}, at(0_ns), at(10_ns), at(15_ns)}));
   EXPECT_EQ(trace.end, at(15_ns));
 }
 
@@ -114,8 +129,7 @@ TEST(Engine, TransfersShareALink) {
   bed.prices.links = {1_GBps};
   bed.collective({{0}, CollectiveKind::AllGather, 1000_B}, {{}, {{{0}, 1000_B, 1}}});
   EXPECT_EQ(bed.run().end, at(2000_ns));
-  bed.options.sharing = LinkSharing::None;
-  EXPECT_EQ(bed.run().end, at(1000_ns));
+  EXPECT_EQ(bed.run(LinkSharing::None).end, at(1000_ns));
 }
 
 TEST(Engine, SendsThatWaitForEachOtherAreADeadlock) {
@@ -160,25 +174,24 @@ TEST(Engine, ACopyIsATransferOnItsStream) {
   bed.prices.links = {1_GBps};
   bed.prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {5_ns, {{{0}, 1000_B}}};
   const Trace trace = bed.run();
+  const std::vector<ClassTimeline> timelines = bed.timelines(trace);
   EXPECT_EQ(trace.end, at(1005_ns));
-  EXPECT_EQ(trace.classes[0].spans.front(), (Span{3, {0}, at(0_ns), at(0_ns), at(10_ns)}));
+  EXPECT_EQ(timelines[0].spans[1], (Span{3, {0}, at(0_ns), at(0_ns), at(10_ns)}));
 }
 
 // What the host thread computes takes its own time, before it hands anything over.
 TEST(Engine, TheHostThreadComputesByItself) {
   const std::string kernel = " fill(value=0) -> ";
-  for (const Keep keep : {Keep::Timeline, Keep::Ends}) {
-    Bed bed({on_both + "launch s0" + kernel + "b0:bool[1]\ncompute" + kernel + "b1:bool[1]\nlaunch s0" + kernel +
-             "b0:bool[1]\n"},
-            {});
-    bed.options.keep = keep;
-    const Duration launched = bed.prices.classes[0].launch;
-    bed.prices.classes[0].kernels = {10_ns, 700_ns};
-    const Trace trace = bed.run();
+  Bed bed({on_both + "launch s0" + kernel + "b0:bool[1]\ncompute" + kernel + "b1:bool[1]\nlaunch s0" + kernel +
+           "b0:bool[1]\n"},
+          {});
+  const Duration launched = bed.prices.classes[0].launch;
+  bed.prices.classes[0].kernels = {10_ns, 700_ns};
+  for (const Trace& trace : {bed.run(), bed.run_quickly()}) {
     EXPECT_EQ(trace.end, at(launched + 700_ns + launched + 10_ns));
-    if (keep == Keep::Ends) continue;
-    EXPECT_EQ(trace.classes[0].host[3], at(launched));
-    EXPECT_EQ(trace.classes[0].host[4], at(launched + 700_ns));
+    const ClassTimeline timeline = bed.timelines(trace).front();
+    EXPECT_EQ(timeline.host[3], at(launched));
+    EXPECT_EQ(timeline.host[4], at(launched + 700_ns));
   }
 }
 
@@ -189,11 +202,10 @@ TEST(Engine, CopiesShareLinksWithEachOtherAndWithMessages) {
   for (OpTimes& times : bed.prices.classes)
     times.copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {{}, {{{0}, 1000_B}}};
   EXPECT_EQ(bed.run().end, at(2000_ns));
-  bed.options.keep = Keep::Ends;
-  EXPECT_EQ(bed.run().end, at(2000_ns));
+  EXPECT_EQ(bed.run_quickly().end, at(2000_ns));
 }
 
-// A collective whose link a copy uses is not alone there, whichever way traces are kept.
+// A collective whose link a copy uses is not alone there.
 TEST(Engine, ACollectiveBesideACopyTakesLonger) {
   Bed bed({on_both + "collective s0 g0 all_reduce sum bool 1000 b0 -> b0\nmemcpy s1 1000 b0 -> b1\n"},
           {{"one", {{1, 1, 1}}}});
@@ -201,8 +213,7 @@ TEST(Engine, ACollectiveBesideACopyTakesLonger) {
   bed.prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {{}, {{{0}, 1000_B}}};
   bed.collective({{0}, CollectiveKind::AllReduce, 1000_B}, {{}, {{{0}, 1000_B}}});
   EXPECT_EQ(bed.run().end, at(2000_ns));
-  bed.options.keep = Keep::Ends;
-  EXPECT_EQ(bed.run().end, at(2000_ns));
+  EXPECT_EQ(bed.run_quickly().end, at(2000_ns));
 }
 
 // One price for the call of the group, though one side sends nothing and comes last.
@@ -214,9 +225,10 @@ TEST(Engine, AnUnevenCollectiveTakesWhatItsMatrixTakes) {
           {pair});
   bed.collective({{0}, CollectiveKind::AllToAll, {}, {3}}, {70_ns, {}});
   const Trace trace = bed.run();
+  const std::vector<ClassTimeline> timelines = bed.timelines(trace);
   EXPECT_EQ(trace.outcome, (std::variant<Completed, Deadlock>(Completed{})));
-  EXPECT_EQ(trace.classes[0].spans.front(), (Span{2, {0}, at(0_ns), at(10_ns), at(80_ns)}));
-  EXPECT_EQ(trace.classes[1].spans.back(), (Span{3, {0}, at(10_ns), at(10_ns), at(80_ns)}));
+  EXPECT_EQ(timelines[0].spans.front(), (Span{2, {0}, at(0_ns), at(10_ns), at(80_ns)}));
+  EXPECT_EQ(timelines[1].spans.back(), (Span{3, {0}, at(10_ns), at(10_ns), at(80_ns)}));
 }
 
 }  // namespace

@@ -30,12 +30,13 @@ TEST(Summary, EveryPicosecondOfTheStepIsSomewhere) {
   prices.classes[1].kernels = {10_ns, 15_ns};
   prices.collectives = {
       {{{{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}}}, {{{0}, CollectiveKind::AllGather, 512_B}, {20_ns, {}}}}};
-  const Trace trace = simulate(workload, folding, prices, {.keep = Keep::Timeline});
+  const Trace trace = simulate(workload, folding, prices);
 
   EXPECT_EQ(last_step(trace), 50_ns);
-  const std::vector<StepTimes> found = step_times(workload, folding, trace);
-  EXPECT_EQ(found[0], (StepTimes{50_ns, 20_ns, {5_ns + 10_ns}, {15_ns}, 0_ns}));
-  EXPECT_EQ(found[1], (StepTimes{50_ns, 35_ns, {5_ns + 10_ns}, {0_ns}, 0_ns}));
+  const std::vector<ClassTimeline> its = timelines(workload, folding, prices, trace);
+  const auto of = [&](std::size_t rank) { return step_times(workload.programs[rank], its[rank], trace, 1); };
+  EXPECT_EQ(of(0), (StepTimes{50_ns, 20_ns, {5_ns + 10_ns}, {15_ns}, 0_ns}));
+  EXPECT_EQ(of(1), (StepTimes{50_ns, 35_ns, {5_ns + 10_ns}, {0_ns}, 0_ns}));
 }
 
 // 30 ns of a copy aside, of which a kernel hides 10, and 7 of one on the compute stream itself.
@@ -51,8 +52,9 @@ TEST(Summary, CopiesToTheHostAreExposedAsTransfersAre) {
   prices.classes[0].kernels = {10_ns};
   prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 512_B}] = {30_ns, {}};
   prices.classes[0].copies[{MemorySpace::Pinned, MemorySpace::Device, 128_B}] = {7_ns, {}};
-  const Trace trace = simulate(workload, folding, prices, {.keep = Keep::Timeline});
-  EXPECT_EQ(step_times(workload, folding, trace).front(), (StepTimes{37_ns, 10_ns, {}, {}, 0_ns, 27_ns}));
+  const Trace trace = simulate(workload, folding, prices);
+  const ClassTimeline its = timelines(workload, folding, prices, trace).front();
+  EXPECT_EQ(step_times(workload.programs.front(), its, trace, 0), (StepTimes{37_ns, 10_ns, {}, {}, 0_ns, 27_ns}));
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 #include "sim/clock/timed_program.hpp"
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/program_builder.hpp"
 #include "sim/program/program_text.hpp"
@@ -25,9 +29,17 @@ struct Job {
   Workload workload;
   TimePrices prices;
 
-  [[nodiscard]] Trace run(Keep keep) const {
-    const std::vector<std::int32_t> one_price(workload.program_of_rank.size(), 0);
-    return simulate(workload, unfolded(workload, one_price), prices, {.keep = keep});
+  [[nodiscard]] Folding folding() const {
+    return unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
+  }
+  [[nodiscard]] Trace op_by_op() const { return simulate(workload, folding(), prices); }
+  [[nodiscard]] Trace quickly() const {
+    RepeatingWorkload repeating{{}, workload.program_of_rank, workload.communicators};
+    for (const Program& program : workload.programs) repeating.programs.emplace_back(RepeatingProgram{program, {}});
+    return simulate(repeating, folding(), prices);
+  }
+  [[nodiscard]] std::vector<ClassTimeline> timelines(const Trace& trace) const {
+    return tidemark::sim::timelines(workload, folding(), prices, trace);
   }
 };
 
@@ -182,6 +194,56 @@ Trace one_after_another(const Program& program, const OpTimes& times) {
   return trace;
 }
 
+// The same, as spans and as what the host thread does.
+ClassTimeline timeline_one_after_another(const Job& job) {
+  const Program& program = job.workload.programs[0];
+  const OpTimes& times = job.prices.classes[0];
+  Instant host, tails[streams], recorded[events];
+  ClassTimeline its;
+  for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
+    its.host.push_back(host);
+    const Op& op = program.ops[i];
+    if (const auto* launch = std::get_if<Launch>(&op)) {
+      host = host + times.launch;
+      Instant& tail = tails[launch->stream.index()];
+      const Instant begin = std::max(tail, host);
+      tail = begin + times.kernels[launch->kernel.index()];
+      its.spans.push_back({i, launch->stream, begin, begin, tail});
+    } else if (const auto* record = std::get_if<Record>(&op)) {
+      recorded[record->event.index()] = std::max(tails[record->stream.index()], host);
+    } else if (const auto* wait = std::get_if<Wait>(&op)) {
+      Instant& tail = tails[wait->stream.index()];
+      const Instant begin = std::max(tail, host), end = recorded[wait->event.index()];
+      if (end > begin) its.spans.push_back({i, wait->stream, begin, begin, tail = end});
+    } else if (const auto* sync = std::get_if<Sync>(&op)) {
+      host = std::max(host, recorded[sync->event.index()]);
+    }
+  }
+  return its;
+}
+
+// What ranks did by themselves is told by their own programs, and the engine has seen the same: collectives begin when
+// the last of their members is ready, and all is over when the trace says so.
+void expect_to_meet(const Job& job, const Trace& trace) {
+  const std::vector<ClassTimeline> timelines = job.timelines(trace);
+  std::map<std::pair<std::int32_t, std::vector<Rank>>, std::map<Instant, Instant>> last_ready;  // by group and begin
+  for (std::size_t r = 0; r < timelines.size(); ++r) {
+    Instant end = timelines[r].host.back();
+    for (const Span& span : timelines[r].spans) {
+      end = std::max(end, span.end);
+      const auto* call = std::get_if<Collective>(&job.workload.programs[r].ops[span.op]);
+      if (call == nullptr) continue;
+      const Communicator& communicator = job.workload.communicators[call->comm.index()];
+      Instant& ready =
+          last_ready[{call->comm.value, group_members(communicator, Rank{static_cast<std::int32_t>(r)})}][span.begin];
+      ready = std::max(ready, span.ready);
+    }
+    EXPECT_LE(end, trace.classes[r].step_ends.back());
+  }
+  for (const auto& [group, calls] : last_ready)
+    for (const auto& [begin, ready] : calls) EXPECT_EQ(ready, begin);
+}
+
 TEST(TimedProgram, KernelsInARowAreOneEntry) {
   const Program program = parse_program(
       "launch s0 copy ->\nlaunch s1 add ->\nlaunch s0 add ->\nlaunch s0 copy ->\n"
@@ -256,8 +318,9 @@ TEST(TimedProgram, TakesAsLongAsOneOpAfterAnother) {
     job.workload.program_of_rank = {0};
     job.prices.classes = {random_times(random, job.workload.programs[0])};
     const Trace expected = one_after_another(job.workload.programs[0], job.prices.classes[0]);
-    expect_same(job.run(Keep::Ends), expected);
-    expect_same(job.run(Keep::Timeline), expected);
+    expect_same(job.quickly(), expected);
+    expect_same(job.op_by_op(), expected);
+    EXPECT_EQ(job.timelines(job.quickly()).front(), timeline_one_after_another(job));
   }
 }
 
@@ -265,9 +328,11 @@ TEST(TimedProgram, KernelsTogetherChangeNoTimeOfAnyRank) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     const Job job = random_job(seed, 40);
-    const Trace timeline = job.run(Keep::Timeline);
-    ASSERT_TRUE(std::holds_alternative<Completed>(timeline.outcome));
-    expect_same(job.run(Keep::Ends), timeline);
+    const Trace each = job.op_by_op(), quick = job.quickly();
+    ASSERT_TRUE(std::holds_alternative<Completed>(each.outcome));
+    expect_same(quick, each);
+    EXPECT_EQ(job.timelines(quick), job.timelines(each));
+    expect_to_meet(job, each);
   }
 }
 
@@ -280,10 +345,10 @@ TEST(TimedProgram, KernelsTogetherStandWhereEachWould) {
       const auto* collective = std::get_if<Collective>(&op);
       return collective != nullptr ? collective->comm != CommSlot{3} : std::holds_alternative<Exchange>(op);
     }));
-    const Trace timeline = job.run(Keep::Timeline);
-    ASSERT_TRUE(std::holds_alternative<Deadlock>(timeline.outcome));
+    const Trace each = job.op_by_op();
+    ASSERT_TRUE(std::holds_alternative<Deadlock>(each.outcome));
     // Calls of other sizes met before, which cost what whoever came last says: times are nobody's.
-    EXPECT_EQ(job.run(Keep::Ends).outcome, timeline.outcome);
+    EXPECT_EQ(job.quickly().outcome, each.outcome);
   }
 }
 

@@ -28,8 +28,8 @@ ProgramTimes times_alone(const Program& program, Duration launch, std::vector<Du
   workload.program_of_rank = {0};
   TimePrices prices;
   prices.classes = {{launch, std::move(kernels), {}, {}, {}}};
-  const Trace trace = simulate(workload, unfolded(workload, {0}), prices, {.keep = Keep::Timeline});
-  return times_of(trace.classes.front());
+  const Trace trace = simulate(workload, unfolded(workload, {0}), prices);
+  return times_of(timeline_of(program, prices.classes.front(), trace.classes.front()));
 }
 
 // Stream 1 works on what it borrowed for 50 ns; the host goes on for as many launches of 10 ns.

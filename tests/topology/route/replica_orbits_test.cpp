@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/price_time.hpp"
+#include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
@@ -204,17 +205,18 @@ TEST(ReplicaOrbits, ChangeNoTimeOfAnyRank) {
     const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;
     Router part(workload, c.cluster, entries);
     smaller += part.traffic().symmetry && part.traffic().symmetry->ranks.size() < entries.size() ? 1U : 0U;
-    const auto run = [&](const Folding& folding, const TimePrices& prices) {
-      return simulate(workload, folding, prices, {.keep = Keep::Timeline});
-    };
     const Folding folded = fold(workload, entries, part.traffic()), each = unfolded(workload, entries);
-    const Trace folded_trace = run(folded, price_time(workload, folded, c.cluster, part));
-    const Trace each_trace = run(each, price_time(workload, each, c.cluster));
+    const TimePrices folded_prices = price_time(workload, folded, c.cluster, part),
+                     each_prices = price_time(workload, each, c.cluster);
+    const Trace folded_trace = simulate(workload, folded, folded_prices),
+                each_trace = simulate(workload, each, each_prices);
+    const std::vector<ClassTimeline> folded_times = timelines(workload, folded, folded_prices, folded_trace),
+                                     each_times = timelines(workload, each, each_prices, each_trace);
     ASSERT_TRUE(std::holds_alternative<Completed>(each_trace.outcome));
     for (std::size_t r = 0; r < entries.size(); ++r) {
-      const ClassTrace& its = folded_trace.classes[static_cast<std::size_t>(folded.class_of_rank[r])];
-      ASSERT_EQ(its.step_ends, each_trace.classes[r].step_ends) << "rank " << r;
-      ASSERT_EQ(its.host, each_trace.classes[r].host) << "rank " << r;
+      const auto its = static_cast<std::size_t>(folded.class_of_rank[r]);
+      ASSERT_EQ(folded_trace.classes[its].step_ends, each_trace.classes[r].step_ends) << "rank " << r;
+      ASSERT_EQ(folded_times[its].host, each_times[r].host) << "rank " << r;
     }
   }
   EXPECT_GT(smaller, 20U);
