@@ -285,11 +285,13 @@ Workload unrolled(const RepeatingWorkload& workload) {
 }
 
 Shortening::Shortening(const RepeatingWorkload& workload) {
-  for (const Outline& program : workload.programs)
-    for (const Repeat& repeat : program.get()->repeats) {
+  for (const Outline& program : workload.programs) {
+    const auto its = program.get();
+    for (const Repeat& repeat : its->repeats) {
       const auto [step, added] = spare_.try_emplace(repeat.step, repeat.more * repeat.period);
       step->second = std::min(step->second, repeat.more * repeat.period);
     }
+  }
   for (const Outline& program : workload.programs) {
     const auto its = program.get();
     const auto says_all = [&](std::int32_t step) {
