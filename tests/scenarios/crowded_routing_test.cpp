@@ -114,15 +114,16 @@ TEST(CrowdedJobs, TextSaysLoadsOfOneRankAsTheyAreSimulated) {
   EXPECT_TRUE(says("expert = 1", "all experts are chosen equally often"));
 }
 
-// Some 64 programs, of which a factor for the fullest rank would leave 16. How long they are here is asked of the
-// refusal.
+// Some 512 programs, of which a factor for the fullest rank would leave 128, and as long as any may be. How much they
+// take is asked of the refusal.
 TEST(CrowdedJobs, AFactorIsNamedWhereItsProgramsFit) {
   const auto refused = [](std::int64_t micro_batches) -> std::string {
     Scenario large = job("imbalance = { dirichlet = 20, seed = 1 }");
-    large.gpus = 64;
-    large.layout.pipeline = large.layout.data = large.layout.expert = 8;
-    large.model.layers = 8;
-    large.model.experts->dense_layers.assign(8, false);
+    large.gpus = 512;
+    large.layout.data = large.layout.expert = 8;
+    large.layout.pipeline = 64;
+    large.model.layers = 64;
+    large.model.experts->dense_layers.assign(64, false);
     large.train.global_batch = 8 * micro_batches;
     try {
       static_cast<void>(Job(large));
@@ -131,8 +132,9 @@ TEST(CrowdedJobs, AFactorIsNamedWhereItsProgramsFit) {
     }
     return "";
   };
-  constexpr std::int64_t most = 150'000;
+  constexpr std::int64_t most = 100'000;
   const std::string longest = refused(most);
+  ASSERT_EQ(longest.find("make a program of more than"), std::string::npos) << longest;
   const std::size_t take = longest.find("take some ");
   if (take == std::string::npos) GTEST_SKIP() << "the longest programs fit into this machine's memory";
   const std::int64_t needed = std::stoll(longest.substr(take + 10)) * 1'000'000'000;
