@@ -19,7 +19,6 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/base/ensure.hpp"
-#include "sim/clock/engine.hpp"
 #include "sim/clock/summary.hpp"
 #include "sim/memory/replay.hpp"
 #include "sim/program/calls.hpp"
@@ -370,7 +369,7 @@ namespace {
 
 std::optional<Duration> simulated_step(const Scenario& scenario) {
   const Job job(scenario, Job::Steps::Last);
-  const Trace trace = simulate(job.outline, job.folding, job.times);
+  const Trace trace = simulate_time(job);
   if (std::holds_alternative<Deadlock>(trace.outcome)) return std::nullopt;
   return last_step(trace);
 }

@@ -7,6 +7,7 @@
 #include "sim/clock/class_timeline.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/sim/clock/outlined.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -34,12 +35,7 @@ struct Bed {
   [[nodiscard]] Trace run(LinkSharing sharing = LinkSharing::MaxMinFair) const {
     return simulate(workload, folding(), prices, sharing);
   }
-  /// As if programs repeated something.
-  [[nodiscard]] Trace run_quickly() const {
-    RepeatingWorkload repeating{{}, workload.program_of_rank, workload.communicators};
-    for (const Program& program : workload.programs) repeating.programs.emplace_back(RepeatingProgram{program, {}});
-    return simulate(repeating, folding(), prices);
-  }
+  [[nodiscard]] Trace run_quickly() const { return simulate(outlined(workload), folding(), prices); }
   [[nodiscard]] std::vector<ClassTimeline> timelines(const Trace& trace) const {
     return tidemark::sim::timelines(workload, folding(), prices, trace);
   }

@@ -13,6 +13,7 @@
 #include "sim/program/program_builder.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/sim/clock/outlined.hpp"
 
 namespace tidemark::tests {
 namespace {
@@ -33,11 +34,7 @@ struct Job {
     return unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
   }
   [[nodiscard]] Trace op_by_op() const { return simulate(workload, folding(), prices); }
-  [[nodiscard]] Trace quickly() const {
-    RepeatingWorkload repeating{{}, workload.program_of_rank, workload.communicators};
-    for (const Program& program : workload.programs) repeating.programs.emplace_back(RepeatingProgram{program, {}});
-    return simulate(repeating, folding(), prices);
-  }
+  [[nodiscard]] Trace quickly() const { return simulate(outlined(workload), folding(), prices); }
   [[nodiscard]] std::vector<ClassTimeline> timelines(const Trace& trace) const {
     return tidemark::sim::timelines(workload, folding(), prices, trace);
   }
