@@ -19,7 +19,7 @@ RoleProgram::RoleProgram(const Job& job, const Role& role, std::shared_ptr<const
   RepeatingProgram own = lower_repeating(job.lowering(), role);
   require_sound(job.scenario.name, verify(own.rolled));
   own_ = unrolled(std::move(own));
-  std::optional<std::vector<std::uint32_t>> places = timed_like(*simulated_, *own_);
+  std::optional<std::vector<std::uint32_t>> places = timed_like(*simulated_, *own_, OwnRows::Any);
   if (!places)
     throw InternalError(job.scenario.name, {fmt::format("rank {} is timed as rank {}, and only does as it does in few "
                                                         "micro-batches",

@@ -32,15 +32,18 @@ Bytes traffic_of(const Program& program, const Kernel& kernel) {
   return sum;
 }
 
-bool equal(const Program& a, KernelId of_a, const Program& b, KernelId of_b) {
+bool equal_but_for_attributes(const Program& a, KernelId of_a, const Program& b, KernelId of_b) {
   const Kernel &x = a[of_a], &y = b[of_b];
   const auto same = [&](ViewId s, ViewId t) {
     const View *of_s = view_of(a, s), *of_t = view_of(b, t);
     return of_s == nullptr || of_t == nullptr ? of_s == of_t : *of_s == *of_t;
   };
   return x.operation == y.operation && x.processor == y.processor && x.fused == y.fused &&
-         x.attributes == y.attributes && std::ranges::equal(x.inputs, y.inputs, same) &&
-         std::ranges::equal(x.outputs, y.outputs, same);
+         std::ranges::equal(x.inputs, y.inputs, same) && std::ranges::equal(x.outputs, y.outputs, same);
+}
+
+bool equal(const Program& a, KernelId of_a, const Program& b, KernelId of_b) {
+  return a[of_a].attributes == b[of_b].attributes && equal_but_for_attributes(a, of_a, b, of_b);
 }
 
 bool is_handed_over(const Program& program, const Op& op) {

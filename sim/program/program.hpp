@@ -301,7 +301,9 @@ void for_each_operand(const Program& program, const Op& op, Use&& use) {
              op);
 }
 
-/// Whether kernels of two programs do the same.
+/// Whether kernels of two programs do the same, but for numbers that they are given.
+[[nodiscard]] bool equal_but_for_attributes(const Program& a, KernelId of_a, const Program& b, KernelId of_b);
+/// Whether they do the same.
 [[nodiscard]] bool equal(const Program& a, KernelId of_a, const Program& b, KernelId of_b);
 /// What a kernel sees of memory, by operand; nothing of one that is absent.
 [[nodiscard]] const View* view_of(const Program& program, ViewId view);

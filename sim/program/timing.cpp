@@ -73,9 +73,10 @@ class Walk {
 
 class Comparison {
  public:
-  Comparison(const Program& simulated, const Program& own)
+  Comparison(const Program& simulated, const Program& own, OwnRows rows)
       : simulated_(simulated),
         own_(own),
+        rows_(rows),
         event_of_(static_cast<std::size_t>(own.events)),
         kernel_of_(own.kernels.size()) {}
 
@@ -130,7 +131,10 @@ class Comparison {
     if (own.stream != simulated.stream) return false;
     KernelId& known = kernel_of_[own.kernel.index()];
     if (known == simulated.kernel) return true;
-    if (!equal(own_.program(), own.kernel, simulated_.program(), simulated.kernel)) return false;
+    const bool same = rows_ == OwnRows::Any && own_.program()[own.kernel].operation == Operation::VocabularyMask
+                          ? equal_but_for_attributes(own_.program(), own.kernel, simulated_.program(), simulated.kernel)
+                          : equal(own_.program(), own.kernel, simulated_.program(), simulated.kernel);
+    if (!same) return false;
     known = simulated.kernel;
     return true;
   }
@@ -167,14 +171,15 @@ class Comparison {
   }
 
   Walk simulated_, own_;
+  OwnRows rows_;
   std::vector<EventId> event_of_;    // by the own program's event: the simulated one's
   std::vector<KernelId> kernel_of_;  // by the own program's kernel: an equal one of the simulated program
 };
 
 }  // namespace
 
-std::optional<std::vector<std::uint32_t>> timed_like(const Program& simulated, const Program& own) {
-  return Comparison(simulated, own).places();
+std::optional<std::vector<std::uint32_t>> timed_like(const Program& simulated, const Program& own, OwnRows rows) {
+  return Comparison(simulated, own, rows).places();
 }
 
 }  // namespace tidemark::sim

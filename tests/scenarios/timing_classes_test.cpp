@@ -137,6 +137,38 @@ imbalance = { dirichlet = 20, seed = 1 }
     EXPECT_TRUE(timed_like(drawn.program(drawn.program_of(role)), lower_role(input, role)));
 }
 
+// Expert ranks with as many tokens share a program, and look for experts of their own in what DeepEP brings.
+TEST(TimingClasses, RanksOfOtherExpertsAreTimedAsEachOther) {
+  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
+  const Job flex(parse_scenario(R"(model = "models/qwen3-30b-a3b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 16
+[model_override]
+num_hidden_layers = 4
+[layout]
+tensor = 2
+sequence_parallel = true
+pipeline = 2
+expert = 4
+sharding = "zero1"
+[moe]
+dispatcher = "flex"
+[train]
+sequence_length = 4096
+micro_batch = 1
+global_batch = 16
+)",
+                                "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+  std::size_t others = 0;
+  for (const Role& role : flex.roles) {
+    if (&role != &flex.roles[flex.role_of_program[flex.program_of(role)]]) ++others;
+    const RoleProgram its(flex, role);
+    EXPECT_EQ(its.program().ops.size(), lower_role(flex.lowering(), role).ops.size());
+  }
+  EXPECT_GT(others, 0u);
+  EXPECT_EQ(predict(flex, simulate_time(flex)).groups.size(), flex.roles.size());
+}
+
 TEST(TimingClasses, ARolesOpsComeWhenThoseOfItsClassDo) {
   const Trace trace = simulate_time(job());
   for (const Role& role : job().roles) {

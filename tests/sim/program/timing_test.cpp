@@ -49,6 +49,23 @@ TEST(Timing, KernelsOfPassesDo) {
   EXPECT_FALSE(places(start + more, start + pass));
 }
 
+// Of experts or a vocabulary.
+TEST(Timing, RowsOfItsOwnTellNobodyApartWhereTheyMayBeAny) {
+  const auto with = [](int first) {
+    return start + "alloc b1 64 temporaries s0 x\nmark forward 1 0 x\n" +
+           fmt::format("launch s0 vocabulary_mask(first={},end={}) b1:int64[8] -> b1:bool[8] b1:int64[8]\n", first,
+                       first + 32);
+  };
+  const Program one = parse_program(with(0)), other = parse_program(with(32));
+  EXPECT_FALSE(timed_like(one, other));
+  EXPECT_TRUE(timed_like(one, other, OwnRows::Any));
+  const Program no_mask = parse_program(start + "alloc b1 64 temporaries s0 x\nmark forward 1 0 x\n" +
+                                        "launch s0 fill(value=1) -> b1:int64[8]\n"),
+                no_other = parse_program(start + "alloc b1 64 temporaries s0 x\nmark forward 1 0 x\n" +
+                                         "launch s0 fill(value=2) -> b1:int64[8]\n");
+  EXPECT_FALSE(timed_like(no_mask, no_other, OwnRows::Any));
+}
+
 // A rank's own kernels outside of micro-batches stand for each other one by one, as far as there are as many.
 TEST(Timing, KernelsOfTheStateDoNot) {
   const std::string one = "mark optimizer_step 1 -1 x\nlaunch s0 copy ->\n";
