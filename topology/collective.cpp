@@ -180,7 +180,17 @@ std::int32_t log2i(std::int32_t n) {
 
 /// Of a group of that placement NCCL opens so many channels; its search finds half of them, which limits go by.
 std::int64_t searched_channels(const Fabric& fabric, const Placement& placement) {
-  return std::max(fabric.channels[placement.count() > 1 ? 1 : 0].collective / 2, 1);
+  return std::max(fabric.unlimited[placement.count() > 1 ? 1 : 0] / 2, 1);
+}
+
+/// Where variables leave fewer channels than that, no more than those move: `its` limit is of all.
+void keep_to_channels(ProtocolTime& its, const Fabric& fabric, const Placement& placement, Bandwidth of_a_channel) {
+  const std::size_t several = placement.count() > 1 ? 1 : 0;
+  const std::int64_t opened = std::max(fabric.channels[several].collective, 1), usual = fabric.unlimited[several];
+  if (opened >= usual) return;
+  if (its.limit > Bandwidth{}) its.limit = its.limit * opened / usual;
+  const Bandwidth most = of_a_channel * opened;
+  its.limit = its.limit > Bandwidth{} ? std::min(its.limit, most) : most;
 }
 
 /// Those that rings and trees may run by; Simple where none is left.
@@ -216,6 +226,7 @@ std::vector<ProtocolTime> ring_times(const Tally& tally, const Placement& placem
     if (protocol == Protocol::Ll128)
       its.wire = 1087, its.limit = payload(channels * ring_ll128_limit(fabric.compute_capability, nodes));
     if (protocol == Protocol::Simple && nodes > 1 && rounds == 2) its.latency = its.latency * ring_plateau / 10;
+    keep_to_channels(its, fabric, placement, payload(channel_rate(fabric.compute_capability)));
     times.push_back(its);
   }
   if (has_pat)
@@ -318,6 +329,7 @@ CollectivePlan tree(Tally& tally, const Placement& placement) {
     its.limit = protocol == Protocol::Ll      ? ll_limit(capability, nodes) / 2
                 : protocol == Protocol::Ll128 ? searched * tree_ll128_limit(capability, nodes) / 2
                                               : searched * tree_limit(capability, nodes) / 2;
+    keep_to_channels(its, tally.fabric(), placement, channel_rate(capability) / 2);
     times.push_back(its);
   }
   return tally.plan(Algorithm::Tree, std::int64_t{2} * channels, std::move(times));
@@ -440,7 +452,8 @@ MessageChannels message_channels(const Fabric& fabric, std::span<const std::int3
   const bool several_nodes =
       std::any_of(devices.begin(), devices.end(), [&](std::int32_t d) { return fabric.node_of(d) != node; });
   return message_channels(fabric.channels[several_nodes ? 1 : 0], static_cast<std::int32_t>(devices.size()),
-                          several_nodes, fabric.node.link != NodeLink::Pcie, fabric.compute_capability);
+                          several_nodes, fabric.node.link != NodeLink::Pcie, fabric.compute_capability,
+                          fabric.per_net_peer);
 }
 
 MessageWay message_way(const Fabric& fabric, std::span<const std::int32_t> devices, std::int32_t from,

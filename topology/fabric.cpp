@@ -39,8 +39,14 @@ class Builder {
     fabric_.protocols = options.protocols;
     fabric_.node.gpu_direct_rdma = cluster.node.gpu_direct_rdma && options.gpu_direct;
     const std::int32_t local = cluster.node.devices;
-    fabric_.channels = {nccl_channels(cluster, {}, {.ranks = std::max(local, 2), .local = local, .nodes = 1}),
-                        nccl_channels(cluster, {}, {.ranks = 2 * local, .local = local, .nodes = 2})};
+    const CommunicatorUse one_node{.ranks = std::max(local, 2), .local = local, .nodes = 1},
+        several{.ranks = 2 * local, .local = local, .nodes = 2};
+    NcclSettings limited;
+    limited.channels = options.channels;
+    fabric_.channels = {nccl_channels(cluster, limited, one_node), nccl_channels(cluster, limited, several)};
+    fabric_.unlimited = {nccl_channels(cluster, {}, one_node).collective,
+                         nccl_channels(cluster, {}, several).collective};
+    fabric_.per_net_peer = options.channels.channels_per_net_peer;
     fabric_.leaves = 1;
     if (cluster.fabric.kind == FabricKind::LeafSpine) {
       const std::int32_t blocks = (fabric_.nodes + cluster.fabric.nodes_per_leaf - 1) / cluster.fabric.nodes_per_leaf;
@@ -147,7 +153,11 @@ FabricOptions fabric_options(const NcclSettings& nccl) {
   NcclAlgorithms algorithms = nccl.algorithms;
   algorithms.nvls = algorithms.nvls && nccl.nvls;
   algorithms.nvls_tree = algorithms.nvls_tree && nccl.nvls;
-  return {.pxn = pxn_of(nccl), .gpu_direct = nccl.gpu_direct, .algorithms = algorithms, .protocols = nccl.protocols};
+  return {.pxn = pxn_of(nccl),
+          .gpu_direct = nccl.gpu_direct,
+          .algorithms = algorithms,
+          .protocols = nccl.protocols,
+          .channels = nccl.channels};
 }
 
 Fabric build_fabric(const Cluster& cluster, std::int32_t devices, const FabricOptions& options) {

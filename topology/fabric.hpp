@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +55,7 @@ struct FabricOptions {
   bool gpu_direct = true;       ///< where the cluster has it: else what leaves a node goes through its host's memory
   NcclAlgorithms algorithms{};  ///< that collectives may take
   NcclProtocols protocols{};
+  NcclChannelLimits channels{};
   bool operator==(const FabricOptions&) const = default;
 };
 /// What NCCL's settings leave of a fabric.
@@ -73,7 +75,9 @@ struct Fabric {
   Pxn pxn = Pxn::Always;
   NcclAlgorithms algorithms{};
   NcclProtocols protocols{};
-  std::array<NcclChannels, 2> channels{};  ///< that NCCL opens for all of one node, and of several
+  std::array<NcclChannels, 2> channels{};      ///< that NCCL opens for all of one node, and of several
+  std::array<std::int32_t, 2> unlimited{};     ///< of collectives, where no variable says how many
+  std::optional<std::int32_t> per_net_peer{};  ///< channels of messages to another node, where one does
   SharedCalibration calibration;
   std::vector<Link> links;                           ///< by LinkId
   std::array<std::int32_t, link_types + 1> first{};  ///< of each type, in `links`

@@ -107,8 +107,9 @@ std::int32_t channels_of(Rings rings, std::int32_t capability, bool several_node
 std::int32_t nvls_channels(std::int32_t capability, const NcclSettings& settings, bool several_nodes) {
   std::int32_t channels = 16;
   if (settings.release >= 225 && capability >= 100) channels = settings.release >= 227 && !several_nodes ? 24 : 32;
-  channels = settings.nvls_channels.value_or(channels);
-  return std::max(settings.min_ctas.value_or(1), std::min(settings.max_ctas.value_or(channels), channels));
+  channels = settings.channels.nvls_channels.value_or(channels);
+  return std::max(settings.channels.min_ctas.value_or(1),
+                  std::min(settings.channels.max_ctas.value_or(channels), channels));
 }
 
 std::int32_t power_of_two(std::int32_t at_least) {
@@ -127,7 +128,7 @@ std::int32_t channels_per_peer(const Cluster& cluster, const NcclSettings& setti
   std::int32_t fewest = p2p;
   if (use.local > 1) fewest = std::min(fewest, joined_by_nvlink(cluster.node, use) ? 2 * links(cluster) : 2);
   if (use.nodes == 1) return fewest;
-  if (settings.channels_per_net_peer) return std::min(fewest, *settings.channels_per_net_peer);
+  if (settings.channels.channels_per_net_peer) return std::min(fewest, *settings.channels.channels_per_net_peer);
   // Two, one where there are very many peers (ncclTopoGetNchannels).
   const bool many = std::int64_t{2} * use.ranks > std::int64_t{4} * p2p;
   return std::min(fewest, many ? 1 : 2);
@@ -177,16 +178,17 @@ NcclChannels nccl_channels(const Cluster& cluster, const NcclSettings& settings,
   NcclChannels channels;
   const std::optional<NcclChannels> given = measured(cluster.nccl, use);
   std::int32_t collective = given ? given->collective : found(cluster, settings, use, bound);
-  collective = within(collective, settings.min_channels, settings.max_channels, limit);
-  channels.collective = within(collective, settings.min_ctas, settings.max_ctas, limit);
+  collective = within(collective, settings.channels.min_channels, settings.channels.max_channels, limit);
+  channels.collective = within(collective, settings.channels.min_ctas, settings.channels.max_ctas, limit);
 
-  const std::int32_t p2p =
-      given ? given->p2p : within(channels.collective, settings.min_p2p_channels, settings.max_p2p_channels, limit);
+  const std::int32_t p2p = given ? given->p2p
+                                 : within(channels.collective, settings.channels.min_p2p_channels,
+                                          settings.channels.max_p2p_channels, limit);
   channels.p2p = std::min(power_of_two(p2p), limit);
   const std::int32_t per_peer = given ? given->per_peer : channels_per_peer(cluster, settings, use, p2p);
   channels.per_peer = std::min(power_of_two(per_peer), channels.p2p);
   if (has_nvls(cluster, settings, use))
-    channels.nvls = given && given->nvls > 0 && !settings.nvls_channels
+    channels.nvls = given && given->nvls > 0 && !settings.channels.nvls_channels
                         ? given->nvls
                         : nvls_channels(cluster.device.compute_capability, settings, use.nodes > 1);
   return channels;

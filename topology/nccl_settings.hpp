@@ -46,6 +46,18 @@ struct NcclProtocols {
   bool operator==(const NcclProtocols&) const = default;
 };
 
+/// How many channels collectives and messages get; an unset one leaves it to NCCL.
+struct NcclChannelLimits {
+  std::optional<std::int32_t> min_channels{}, max_channels{};  ///< NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS
+  std::optional<std::int32_t> min_ctas{}, max_ctas{};          ///< the same, and NVLS: NCCL_MIN_CTAS, NCCL_MAX_CTAS
+  std::optional<std::int32_t> min_p2p_channels{},
+      max_p2p_channels{};                               ///< NCCL_MIN_P2P_NCHANNELS, NCCL_MAX_P2P_NCHANNELS
+  std::optional<std::int32_t> channels_per_net_peer{};  ///< NCCL_NCHANNELS_PER_NET_PEER
+  std::optional<std::int32_t> nvls_channels{};          ///< NCCL_NVLS_NCHANNELS
+
+  bool operator==(const NcclChannelLimits&) const = default;
+};
+
 /// A release and what its environment variables say; an unset optional leaves it to NCCL.
 struct NcclSettings {
   std::int32_t release = 228;  ///< major x 100 + minor
@@ -58,13 +70,7 @@ struct NcclSettings {
   Bytes p2p_nvl_chunk{512 << 10};  ///< NCCL_P2P_NVL_CHUNKSIZE: of one node, all by NVLink
   Bytes p2p_pci_chunk{128 << 10};  ///< NCCL_P2P_PCI_CHUNKSIZE: of one node, otherwise
 
-  std::optional<std::int32_t> min_channels{}, max_channels{};  ///< NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS
-  std::optional<std::int32_t> min_ctas{}, max_ctas{};          ///< the same, and NVLS: NCCL_MIN_CTAS, NCCL_MAX_CTAS
-  std::optional<std::int32_t> min_p2p_channels{},
-      max_p2p_channels{};                               ///< NCCL_MIN_P2P_NCHANNELS, NCCL_MAX_P2P_NCHANNELS
-  std::optional<std::int32_t> channels_per_net_peer{};  ///< NCCL_NCHANNELS_PER_NET_PEER
-  std::optional<std::int32_t> nvls_channels{};          ///< NCCL_NVLS_NCHANNELS
-
+  NcclChannelLimits channels{};
   NcclAlgorithms algorithms{};
   NcclProtocols protocols{};
   bool nvls = true;  ///< NCCL_NVLS_ENABLE: NVLink SHARP, where there is a switch that can

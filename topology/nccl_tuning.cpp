@@ -77,11 +77,6 @@ constexpr NvlsChannel nvls_channel(std::int32_t compute_capability) {
 // Scatter, reduce and broadcast, gather: the first loop ends two later than it begins.
 constexpr std::int32_t nvls_stages = 3;
 
-// A channel's rate with messages: sends on eight A100, and on eight B200. On Hopper none was found whose links are not
-// slower; Blackwell's.
-constexpr Bandwidth message_channel(std::int32_t compute_capability) {
-  return compute_capability >= 90 ? GBps(21.3) : GBps(14.0);
-}
 // Of a lone message, so much goes before the receiver begins.
 constexpr Bytes message_slice = 128_KiB;
 
@@ -125,6 +120,10 @@ Bandwidth tree_limit(std::int32_t compute_capability, std::int32_t nodes) {
 Bandwidth nvls_tree_limit(std::int32_t compute_capability, std::int32_t nodes) {
   return of(nvls_tree, compute_capability, nodes);
 }
+
+// Sends on eight A100, and on eight B200. On Hopper none was found whose links are not
+// slower; Blackwell's.
+Bandwidth channel_rate(std::int32_t compute_capability) { return compute_capability >= 90 ? GBps(21.3) : GBps(14.0); }
 
 Duration took(const ProtocolTime& way, Bytes size, Duration wire) {
   Duration moving = share(wire, way.wire, 1000);
@@ -178,15 +177,15 @@ Duration estimated(const NvlsTime& way, Bytes size, Duration wire) {
 }
 
 MessageChannels message_channels(const NcclChannels& channels, std::int32_t ranks, bool several_nodes, bool by_nvlink,
-                                 std::int32_t compute_capability) {
+                                 std::int32_t compute_capability, std::optional<std::int32_t> per_net_peer) {
   MessageChannels found{ranks,
                         std::max(channels.p2p, 1),
                         std::max(channels.per_peer, 1),
                         several_nodes,
                         several_nodes || !by_nvlink ? 128_KiB : 512_KiB,
-                        message_channel(compute_capability)};
+                        channel_rate(compute_capability)};
   // Two, or one where there are very many peers (graph/paths.cc).
-  if (several_nodes) found.per_peer = std::min(found.per_peer, 2 * ranks > 4 * found.all ? 1 : 2);
+  if (several_nodes && !per_net_peer) found.per_peer = std::min(found.per_peer, 2 * ranks > 4 * found.all ? 1 : 2);
   return found;
 }
 

@@ -72,7 +72,8 @@ struct MessageChannels {
 
 /// Of a communicator of so many ranks, `channels` as NCCL opens them.
 [[nodiscard]] MessageChannels message_channels(const NcclChannels& channels, std::int32_t ranks, bool several_nodes,
-                                               bool by_nvlink, std::int32_t compute_capability);
+                                               bool by_nvlink, std::int32_t compute_capability,
+                                               std::optional<std::int32_t> per_net_peer = {});
 
 /// Messages from each member to every other one, all at once.
 struct DirectTime {
@@ -106,6 +107,8 @@ struct NvlsChunks {
 
 // ---- constants that plans are made of
 
+/// What a channel moves at most, of messages; taken for steps of rings and trees too where variables leave few of them.
+[[nodiscard]] Bandwidth channel_rate(std::int32_t compute_capability);
 /// Per cent of a member's link that the switch's operations reach.
 [[nodiscard]] std::int64_t nvls_percent(std::int32_t compute_capability);
 /// The same as NCCL reckons.

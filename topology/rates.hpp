@@ -18,6 +18,10 @@ using Ratio = Quantity<struct MillionthUnit>;
 
 inline constexpr Ratio one{1'000'000};
 
+constexpr double as_double(Ratio ratio) {
+  return static_cast<double>(ratio.count()) / static_cast<double>(one.count());
+}
+
 /// `quantity` x `ratio`, rounded down.
 template <class Unit>
 constexpr Quantity<Unit> scaled(Quantity<Unit> quantity, Ratio ratio) {

@@ -39,9 +39,10 @@ struct ExpertHabits {
   bool grouped_linears = true;       ///< all of a rank's experts in one autograd function, not one MLP after another
   bool fused_permutation = false;    ///< rows are moved by kernels of their own, not by PyTorch's
   std::optional<DType> router_type;  ///< of logits and probabilities; unset: what is computed in
-  std::vector<LoadBalancing> balancing{};  ///< in the order above; of losses there may be several
-  std::optional<double> z_loss;            ///< coefficient of a loss of the logits' size, where there is one
-  std::int32_t exchange_processors = 20;   ///< multiprocessors that DeepEP's kernels take
+  std::vector<LoadBalancing> balancing{};   ///< in the order above; of losses there may be several
+  std::vector<double> loss_coefficients{};  ///< of each of those that is a loss; it changes neither memory nor time
+  std::optional<double> z_loss;             ///< coefficient of a loss of the logits' size, where there is one
+  std::int32_t exchange_processors = 20;    ///< multiprocessors that DeepEP's kernels take
   // By version.
   bool sorts_rows = false;           ///< PyTorch's rows come in the order of a sorted map, not of what it selects
   bool adds_rows_by_index = false;   ///< … and are summed by index_add_, not scatter_add_

@@ -42,6 +42,7 @@ class Draft {
   std::optional<std::int64_t> accumulation;  ///< micro-batches of a step, where that is what an input says
   std::set<std::string> automatic;           ///< keys of DeepSpeed's that are left to transformers
   bool trainer = false;                      ///< transformers' Trainer runs it
+  bool mixed_precision = false;              ///< accelerate's: autocast, or FSDP's MixedPrecision
 
   /// `path` as in "layout.tensor".
   void set(std::string_view path, Content content, Place place = {});

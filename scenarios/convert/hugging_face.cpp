@@ -58,6 +58,24 @@ std::string fsdp_words(Given& given) {
   return text == nullptr ? "" : *text;
 }
 
+// training_args.py: each is a member of FSDPOption. Without auto_wrap or a policy the model is one unit.
+void check_fsdp_words(Given& given, const std::string& words, const TomlTable& config) {
+  static constexpr auto known = std::to_array<std::string_view>(
+      {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "offload", "auto_wrap"});
+  std::istringstream each(words);
+  bool wraps = std::ranges::any_of(config.keys, [](const TomlKey& key) {
+    return key.name.ends_with("transformer_layer_cls_to_wrap") || key.name.ends_with("auto_wrap_policy");
+  });
+  for (std::string word; each >> word;) {
+    wraps |= word == "auto_wrap";
+    if (std::ranges::find(known, word) == known.end())
+      given.tell(RemarkKind::NotExpressed, "fsdp",
+                 fmt::format("{} is none of transformers' options: {}", in_quotes(word), fmt::join(known, ", ")));
+  }
+  if (!wraps)
+    given.tell(RemarkKind::NotExpressed, "fsdp", "without auto_wrap the model is one unit, which is not modelled");
+}
+
 // FSDP's strategy, by its name or its number (torch.distributed.fsdp.ShardingStrategy).
 void set_strategy(Given& given, std::string_view key, std::string strategy, std::int64_t devices_per_node) {
   Draft& draft = given.draft();
@@ -92,6 +110,8 @@ void read_fsdp_config(Given config, bool mixed, const std::string& precision, st
   };
   const auto flag = [&](std::string_view name) { return config.flag(either(name)); };
   const std::int64_t version = config.integer(either("version")).value_or(1);
+  if (version != 1 && version != 2)
+    config.tell(RemarkKind::NotExpressed, either("version"), "FullyShardedDataParallel is 1, fully_shard is 2");
   const bool second = version == 2 || draft.text("runtime.name") == "fsdp2";
   draft.set("runtime.name", std::string(second ? "fsdp2" : "fsdp"), config.place(either("version")));
   const std::string strategy = either("sharding_strategy"), reshard = either("reshard_after_forward");
@@ -181,6 +201,7 @@ void read_precision(Given& given) {
                               .message = "fp16 and bf16 are asked for both, at which transformers stops",
                               .hint = "leave one of them out"}});
   }
+  draft.mixed_precision |= bf16 || fp16;
   std::optional<std::string> held;
   for (const std::string_view name : {"torch_dtype", "dtype", "model_dtype"})
     if (const auto type = given.text(name)) held = *type;
@@ -249,7 +270,8 @@ void read_adapter(Given& given) {
     for (const char* name : {"use_bnb_nested_quant", "bnb_4bit_use_double_quant"})
       if (given.flag(name).value_or(false)) draft.set("quantization.double_quant", true, given.place(name));
   }
-  given.refuse("load_in_8bit", "a base of 8 bits is", {"false"});
+  if (given.flag("load_in_8bit").value_or(false))
+    draft.set("quantization.format", std::string("int8"), given.place("load_in_8bit"));
 }
 
 void read_kernels(Given& given) {
@@ -313,7 +335,8 @@ void read_training_arguments(Given& given, const std::vector<ShippedModel>& mode
     draft.set("runtime.switches.use_orig_params", true);
     if (words.find("offload") != std::string::npos)
       draft.set("offload.parameters", std::string("cpu"), given.place("fsdp"));
-    read_fsdp_config(Given(config.keys, "fsdp_config.", draft), precision != "fp32", precision,
+    check_fsdp_words(given, words, config);
+    read_fsdp_config(Given(config.keys, "fsdp_config.", draft), draft.mixed_precision, precision,
                      devices_per_node(draft, 1));
     if (draft.text("runtime.name") == "fsdp2") draft.erase("runtime.switches.use_orig_params");
   } else if (given.has("fsdp_config")) {
@@ -345,6 +368,7 @@ void read_accelerate(Given& config, Draft& draft) {
     config.tell(RemarkKind::NotExpressed, "mixed_precision", "FP8 is not modelled yet");
   if (const auto steps = config.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
   const bool mixed = precision == "bf16" || precision == "fp16";
+  draft.mixed_precision |= mixed;
   if (kind == "FSDP") {
     draft.set("runtime.name", std::string("fsdp"), config.place("distributed_type"));
     read_fsdp_config(config.table("fsdp_config"), mixed, precision, devices_per_node(draft, nodes));
@@ -464,6 +488,33 @@ void settle_automatic(Draft& draft, std::int64_t hidden) {
     draft.set("runtime.switches.gradient_clipping", 1.0);  // TrainingArguments' max_grad_norm
 }
 
+// What is trained is fp32, whatever a checkpoint was loaded in: DeepSpeed's optimizers have copies of their own, and
+// accelerate makes shards wide where it mixes precisions (utils/fsdp_utils.py fsdp2_prepare_model; accelerator.py
+// prepare_model, of what is trained).
+void settle_held_type(Draft& draft, const std::string& runtime) {
+  if (draft.find("train.master_dtype") == nullptr) return;
+  const bool whole = runtime == "fsdp2" || (runtime == "fsdp" && draft.find("adapter.method") == nullptr);
+  const bool upcasts = whole && draft.mixed_precision && draft.find("quantization.format") == nullptr;
+  if (runtime != "deepspeed" && !upcasts) return;
+  draft.erase("train.master_dtype");
+  draft.remark(RemarkKind::Assumed, "torch_dtype",
+               runtime == "deepspeed" ? "what DeepSpeed's optimizers update is fp32 whatever it was loaded in"
+                                      : "shards are fp32 where precisions are mixed: accelerate makes them so");
+}
+
+// deepspeed/runtime/config.py _batch_assertion.
+void check_batch(Draft& draft, std::int64_t micro) {
+  const TomlValue* const all = draft.find("train.global_batch");
+  if (all == nullptr || !draft.accumulation || draft.find("gpus") == nullptr) return;
+  const std::int64_t gpus = draft.integer("gpus").value_or(1), made = micro * *draft.accumulation * gpus,
+                     given = draft.integer("train.global_batch").value_or(made);
+  if (given == made) return;
+  draft.remark(RemarkKind::NotExpressed, fmt::format("train_batch_size = {}", given),
+               fmt::format("DeepSpeed stops: {} samples x {} micro-batches x {} GPUs are {}", micro,
+                           *draft.accumulation, gpus, made),
+               all->place);
+}
+
 }  // namespace
 
 void settle_hugging_face(Draft& draft, std::int64_t hidden) {
@@ -478,6 +529,7 @@ void settle_hugging_face(Draft& draft, std::int64_t hidden) {
   if (draft.accumulation && draft.find("gpus") != nullptr && draft.find("train.global_batch") == nullptr)
     draft.set("train.global_batch", micro * *draft.accumulation * draft.integer("gpus").value_or(1));
   if (runtime == "deepspeed") {
+    check_batch(draft, micro);
     // trainer hands its own to the engine where the file says "auto".
     if (const TomlValue* norm = draft.find("runtime.switches.max_grad_norm")) {
       const TomlValue kept = *norm;
@@ -488,6 +540,7 @@ void settle_hugging_face(Draft& draft, std::int64_t hidden) {
     if (draft.find("runtime.switches.offload_optimizer") != nullptr) draft.erase("runtime.switches.fused");
   }
   if (draft.text("train.optimizer").value_or("adamw") != "adamw") draft.erase("runtime.switches.fused");
+  settle_held_type(draft, runtime);
   if (draft.find("train.precision") == nullptr) draft.set("train.precision", std::string("fp32"));
 }
 

@@ -144,6 +144,12 @@ Json zero_json(const Scenario& s) {
   return config;
 }
 
+// Shards of a narrow type that nothing mixes: accelerate would make them wide.
+bool narrow_throughout(const Scenario& s) {
+  return is_fsdp(s) && s.train.precision != DType::FP32 && s.train.master_dtype == s.train.precision &&
+         !s.train.quantization && !s.train.adapter;
+}
+
 // What scripts take beside TrainingArguments, as TRL's ModelConfig calls it.
 void add_script_arguments(Json& json, const Scenario& s) {
   if (s.train.attention == AttentionKernel::Flash) json["attn_implementation"] = "flash_attention_2";
@@ -159,6 +165,10 @@ void add_script_arguments(Json& json, const Scenario& s) {
     if (!adapter->saved.empty()) json["lora_modules_to_save"] = adapter->saved;
   }
   if (const auto& quantization = s.train.quantization) {
+    if (quantization->format == QuantizedFormat::Int8) {
+      json["load_in_8bit"] = true;
+      return;
+    }
     json["load_in_4bit"] = true;
     json["bnb_4bit_quant_type"] = word(quantized_format_names, quantization->format);
     json["use_bnb_nested_quant"] = quantization->nested;
@@ -193,7 +203,8 @@ std::string accelerate_config(const Scenario& s) {
     text += fmt::format("{}: {}\n", key, value);
   };
   line("distributed_type", is_fsdp(s) ? "FSDP" : id == RuntimeId::DeepSpeed ? "DEEPSPEED" : "MULTI_GPU");
-  line("mixed_precision", s.train.precision == DType::FP32 ? "'no'" : std::string(name(s.train.precision)));
+  line("mixed_precision",
+       s.train.precision == DType::FP32 || narrow_throughout(s) ? "'no'" : std::string(name(s.train.precision)));
   line("num_machines", std::to_string(nodes));
   line("num_processes", std::to_string(s.gpus));
   if (accumulation(s) > 1) line("gradient_accumulation_steps", std::to_string(accumulation(s)));
@@ -228,8 +239,8 @@ std::string training_arguments(const Scenario& s) {
   const RuntimeId id = runtime_kind(s.runtime.name).id;
   const Json ours = switches_of(s);
   Json json = {{"per_device_train_batch_size", s.train.micro_batch}, {"gradient_accumulation_steps", accumulation(s)}};
-  json["bf16"] = s.train.precision == DType::BF16;
-  json["fp16"] = s.train.precision == DType::FP16;
+  json["bf16"] = s.train.precision == DType::BF16 && !narrow_throughout(s);
+  json["fp16"] = s.train.precision == DType::FP16 && !narrow_throughout(s);
   json["gradient_checkpointing"] = s.train.recompute.kind == Recompute::Full;
   if (s.train.recompute.kind == Recompute::Full && eager.reentrant_checkpoint)
     json["gradient_checkpointing_kwargs"] = {{"use_reentrant", *eager.reentrant_checkpoint}};

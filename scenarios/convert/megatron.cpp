@@ -401,8 +401,8 @@ class Writer {
       const ExpertHabits& habits = s_.runtime.experts;
       if (habits.grouped_linears) arguments_.push_back({"--moe-grouped-gemm"});
       if (!habits.balancing.empty() && !habits.balances_by(LoadBalancing::Sinkhorn)) {
-        std::vector<std::string> coefficients(habits.balancing.size(), "0.01");  // which it is changes nothing
-        coefficients.insert(coefficients.begin(), "--moe-aux-loss-coeff");
+        std::vector<std::string> coefficients{"--moe-aux-loss-coeff"};
+        for (const double its : habits.loss_coefficients) coefficients.push_back(fmt::format("{}", its));
         arguments_.push_back(std::move(coefficients));
       }
     }

@@ -18,7 +18,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-using Words = std::vector<ShellWord>;
+using WordList = std::vector<ShellWord>;
 
 std::string program_of(const ShellWord& word) { return word.text.substr(word.text.rfind('/') + 1); }
 
@@ -57,7 +57,7 @@ class Reader {
   // A statement as far as it is read.
   struct Statement {
     Place place;
-    Words words;
+    WordList words;
     std::vector<std::string> assigned;  // NAME=VALUE command: of its environment
     bool declares = false, exports = false;
     std::optional<std::string> document;  // <<, as the command finds it
@@ -375,8 +375,8 @@ class Reader {
   }
 
   // The words of a condition, to its end.
-  Words simple() {
-    Words words;
+  WordList simple() {
+    WordList words;
     while (!text_.over()) {
       text_.skip();
       const char c = text_.peek();
@@ -403,7 +403,7 @@ class Reader {
   // ---- commands
 
   void called(Statement its) {
-    Words& words = its.words;
+    WordList& words = its.words;
     const std::string front = program_of(words.front());
     if (front == "eval") {
       std::string text;
@@ -431,7 +431,7 @@ class Reader {
   static bool is_shell(const ShellWord& word) { return program_of(word) == "bash" || program_of(word) == "sh"; }
 
   /// How many words stand before what runs the file at `i`, where anything does.
-  static std::optional<std::size_t> starts(const Words& words, std::size_t i) {
+  static std::optional<std::size_t> starts(const WordList& words, std::size_t i) {
     const std::string front = program_of(words.front());
     if (i == 0 || front == "sbatch" || front == "source" || front == ".") return 0;
     std::size_t shell = i;
@@ -441,13 +441,13 @@ class Reader {
   }
 
   // A shell in a shell, behind the first `in_front` words.
-  void run_within(const std::string& text, const Words& words, std::size_t in_front) {
+  void run_within(const std::string& text, const WordList& words, std::size_t in_front) {
     const Place place = words.front().place;
     ShellExpansion inner = expansion_;
     inner.enter(text_, place);
     ShellScript within = Reader(text, text_.file(), std::move(inner), fixed_).read();
-    for (const Words& its : within.commands) {
-      Words command;
+    for (const WordList& its : within.commands) {
+      WordList command;
       for (std::size_t w = 0; w < in_front; ++w) command.push_back(expansion_.settled(words[w]));
       for (const ShellWord& word : its) command.push_back({word.text, place, word.unknown});
       script_.commands.push_back(std::move(command));

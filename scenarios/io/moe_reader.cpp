@@ -31,8 +31,6 @@ constexpr Ratio one{std::int64_t{1'000'000}}, ten{std::int64_t{10'000'000}}, tho
 constexpr Ratio half{std::int64_t{500'000}}, nearly_one{std::int64_t{999'999}}, usual_quantile{std::int64_t{999'000}};
 constexpr IntegerRange seeds{0, std::numeric_limits<std::int64_t>::max()};
 
-double as_double(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
-
 // Of a distribution: its name, its parameter, and a seed.
 ExpertLoads read_distribution(TomlReader table) {
   const std::optional<Ratio> zipf = table.ratio("zipf", Ratio{}, ten),
@@ -184,7 +182,7 @@ std::vector<LoadBalancing> read_balancing(TomlReader& switches, bool& several) {
 }
 
 // arguments.py: a coefficient for each loss, which counts nothing where it is left out.
-std::vector<bool> read_coefficients(TomlReader& switches, std::size_t count) {
+std::vector<double> read_coefficients(TomlReader& switches, std::size_t count) {
   const TomlValue* const given = switches.raw(coefficient_switch);
   const auto* const list = given != nullptr ? std::get_if<std::vector<TomlValue>>(&given->value) : nullptr;
   if (list == nullptr || (list->size() == 1 && count == 1)) {
@@ -192,11 +190,11 @@ std::vector<bool> read_coefficients(TomlReader& switches, std::size_t count) {
       switches.problem(given != nullptr ? coefficient_switch : balancing_switch,
                        fmt::format("{} takes a coefficient for each of {} losses", coefficient_switch, count),
                        "such as [0.01, 0.01]");
-      return std::vector<bool>(count);
+      return std::vector<double>(count);
     }
-    if (list == nullptr) return {switches.ratio(coefficient_switch, Ratio{}, most_times).value_or(Ratio{}) > Ratio{}};
+    if (list == nullptr) return {as_double(switches.ratio(coefficient_switch, Ratio{}, most_times).value_or(Ratio{}))};
   }
-  std::vector<bool> counts;
+  std::vector<double> found;
   for (const TomlValue& entry : *list) {
     const auto* const whole = std::get_if<std::int64_t>(&entry.value);
     const auto* const number = std::get_if<double>(&entry.value);
@@ -205,16 +203,16 @@ std::vector<bool> read_coefficients(TomlReader& switches, std::size_t count) {
       switches.problem(coefficient_switch,
                        fmt::format("{} = {}: {} is no coefficient", coefficient_switch, text(*given), text(entry)),
                        "0 to 1000 would do");
-    counts.push_back(value > 0);
+    found.push_back(value);
   }
-  if (counts.size() != count) {
+  if (found.size() != count) {
     switches.problem(
         coefficient_switch,
-        fmt::format("{} has {} coefficients, and there is one for each loss", coefficient_switch, counts.size()),
+        fmt::format("{} has {} coefficients, and there is one for each loss", coefficient_switch, found.size()),
         fmt::format("a list as long as that of {} would do", balancing_switch));
-    counts.resize(count);
+    found.resize(count);
   }
-  return counts;
+  return found;
 }
 
 }  // namespace
@@ -238,17 +236,22 @@ ExpertHabits read_expert_habits(TomlReader& switches) {
   bool several = false;
   const std::vector<LoadBalancing> kinds = read_balancing(switches, several);
   const bool sinkhorn = !kinds.empty() && kinds.front() == LoadBalancing::Sinkhorn;
-  const std::vector<bool> counts =
+  const std::vector<double> coefficients =
       read_coefficients(switches, several && !kinds.empty() ? kinds.size() : std::size_t{1});
   // router.py apply_z_loss: computed whatever it counts, once it is given.
   if (const std::optional<Ratio> given = switches.ratio("moe-z-loss-coeff", Ratio{}, most_times))
     habits.z_loss = as_double(*given);
+  std::vector<std::pair<LoadBalancing, double>> counting;
   for (std::size_t i = 0; i < kinds.size(); ++i)
-    if (sinkhorn || counts.at(i)) habits.balancing.push_back(kinds[i]);
-  std::ranges::sort(habits.balancing);
+    if (sinkhorn || coefficients.at(i) > 0) counting.emplace_back(kinds[i], coefficients.at(i));
+  std::ranges::sort(counting);
+  for (const auto& [kind, coefficient] : counting) {
+    habits.balancing.push_back(kind);
+    if (!sinkhorn) habits.loss_coefficients.push_back(coefficient);
+  }
   if (std::ranges::adjacent_find(habits.balancing) != habits.balancing.end())
     switches.problem(balancing_switch, fmt::format("{} names a loss twice", balancing_switch), "once would do");
-  if (sinkhorn && counts.front())
+  if (sinkhorn && coefficients.front() > 0)
     switches.problem(coefficient_switch, "Sinkhorn routing has no auxiliary loss", "leave it out");
   return habits;
 }

@@ -25,8 +25,6 @@ struct Number {
   void (*set)(NcclSettings&, std::int64_t) = nullptr;
 };
 
-std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
-
 constexpr auto numbers = std::to_array<Number>({
     {"NCCL_BUFFSIZE", 1024, largest_buffer, [](NcclSettings& s, std::int64_t n) { s.simple_buffer = Bytes{n}; }},
     {"NCCL_LL_BUFFSIZE", 1024, largest_buffer, [](NcclSettings& s, std::int64_t n) { s.ll_buffer = Bytes{n}; }},
@@ -38,19 +36,19 @@ constexpr auto numbers = std::to_array<Number>({
      [](NcclSettings& s, std::int64_t n) { s.p2p_nvl_chunk = Bytes{n}; }},
     {"NCCL_P2P_PCI_CHUNKSIZE", 1024, largest_buffer,
      [](NcclSettings& s, std::int64_t n) { s.p2p_pci_chunk = Bytes{n}; }},
-    {"NCCL_MIN_NCHANNELS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.min_channels = narrow(n); }},
-    {"NCCL_MAX_NCHANNELS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.max_channels = narrow(n); }},
-    {"NCCL_MIN_NRINGS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.min_channels = narrow(n); }},
-    {"NCCL_MAX_NRINGS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.max_channels = narrow(n); }},
-    {"NCCL_MIN_CTAS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.min_ctas = narrow(n); }},
-    {"NCCL_MAX_CTAS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.max_ctas = narrow(n); }},
+    {"NCCL_MIN_NCHANNELS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.channels.min_channels = narrow(n); }},
+    {"NCCL_MAX_NCHANNELS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.channels.max_channels = narrow(n); }},
+    {"NCCL_MIN_NRINGS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.channels.min_channels = narrow(n); }},
+    {"NCCL_MAX_NRINGS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.channels.max_channels = narrow(n); }},
+    {"NCCL_MIN_CTAS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.channels.min_ctas = narrow(n); }},
+    {"NCCL_MAX_CTAS", 1, most_channels, [](NcclSettings& s, std::int64_t n) { s.channels.max_ctas = narrow(n); }},
     {"NCCL_MIN_P2P_NCHANNELS", 1, most_channels,
-     [](NcclSettings& s, std::int64_t n) { s.min_p2p_channels = narrow(n); }},
+     [](NcclSettings& s, std::int64_t n) { s.channels.min_p2p_channels = narrow(n); }},
     {"NCCL_MAX_P2P_NCHANNELS", 1, most_channels,
-     [](NcclSettings& s, std::int64_t n) { s.max_p2p_channels = narrow(n); }},
+     [](NcclSettings& s, std::int64_t n) { s.channels.max_p2p_channels = narrow(n); }},
     {"NCCL_NCHANNELS_PER_NET_PEER", 1, most_channels,
-     [](NcclSettings& s, std::int64_t n) { s.channels_per_net_peer = narrow(n); }},
-    {"NCCL_NVLS_NCHANNELS", 1, 32, [](NcclSettings& s, std::int64_t n) { s.nvls_channels = narrow(n); }},
+     [](NcclSettings& s, std::int64_t n) { s.channels.channels_per_net_peer = narrow(n); }},
+    {"NCCL_NVLS_NCHANNELS", 1, 32, [](NcclSettings& s, std::int64_t n) { s.channels.nvls_channels = narrow(n); }},
     {"NCCL_NVLS_ENABLE", 0, 2, [](NcclSettings& s, std::int64_t n) { s.nvls = n != 0; }},
     {"NCCL_PAT_ENABLE", 0, 2, [](NcclSettings& s, std::int64_t n) { s.algorithms.pat = n != 0; }},
     {"NCCL_P2P_DISABLE", 0, 1,
@@ -162,12 +160,12 @@ constexpr auto harmless = std::to_array<std::string_view>({
 });
 
 /// Variables that change device memory in ways that are not modelled, unless they have this value.
-struct Unmodelled {
+struct UnmodelledVariable {
   std::string_view name;
   std::string_view neutral;
   std::string_view why;
 };
-constexpr auto unmodelled = std::to_array<Unmodelled>({
+constexpr auto unmodelled = std::to_array<UnmodelledVariable>({
     {"NCCL_COLLNET_ENABLE", "0", "SHARP has buffers of its own"},
     {"NCCL_COMM_SPLIT_SHARE_RESOURCES", "0", "communicators would share buffers"},
     {"NCCL_COMM_SHRINK_SHARE_RESOURCES", "0", "communicators would share buffers"},
@@ -280,7 +278,7 @@ void read_distance(TomlReader& table, const std::string& name, const std::string
 std::vector<std::string> known_names() {
   std::vector<std::string> names{"NCCL_ALGO", "NCCL_PROTO", "NCCL_NET", "NCCL_NET_GDR_LEVEL", "NCCL_P2P_LEVEL"};
   for (const Number& n : numbers) names.emplace_back(n.name);
-  for (const Unmodelled& u : unmodelled) names.emplace_back(u.name);
+  for (const UnmodelledVariable& u : unmodelled) names.emplace_back(u.name);
   names.insert(names.end(), harmless.begin(), harmless.end());
   return names;
 }
@@ -302,7 +300,7 @@ void read_nccl_variable(TomlReader& table, const std::string& name, const std::s
     return numeric->set(settings, *n);
   }
   const auto* const refused =
-      std::find_if(unmodelled.begin(), unmodelled.end(), [&](const Unmodelled& u) { return u.name == name; });
+      std::find_if(unmodelled.begin(), unmodelled.end(), [&](const UnmodelledVariable& u) { return u.name == name; });
   if (refused != unmodelled.end()) {
     if (value == refused->neutral) return;
     return table.problem(name, fmt::format("{} = {} is not modelled: {}", name, in_quotes(value), refused->why),

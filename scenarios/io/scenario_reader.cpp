@@ -46,7 +46,6 @@ namespace tidemark::scenarios {
 namespace {
 
 // Far above any job; products of a few of them stay within 64 bits.
-constexpr IntegerRange rank_count{1, 1 << 20};
 constexpr IntegerRange token_count{1, 1 << 24};
 constexpr IntegerRange micro_batch_size{1, 1 << 12};
 constexpr IntegerRange packed_count{1, 1 << 20};
@@ -54,8 +53,6 @@ constexpr IntegerRange global_batch_size{1, 1 << 24};
 constexpr IntegerRange step_count{2, 64};  // the second step differs from the first, later ones repeat it
 constexpr IntegerRange extra_tokens{0, 1 << 20};
 constexpr IntegerRange padding_quantum{1, 1 << 20};
-
-std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
 
 /// What `parse` makes of the file that `key` names, unless it is among `known`, which are made of `texts`; nothing when
 /// there is a problem, which is then reported.
@@ -328,6 +325,10 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   ScenarioTables tables{std::move(top),     std::move(model_override), std::move(layout),
                         std::move(train),   std::move(runtime),        std::move(moe),
                         std::move(adapter), std::move(quantization)};
+
+  if (tables.top.has("space"))
+    tables.top.problem("space", "is of searches, and this reads one job",
+                       "tidemark plan searches it; leave it out to look at the job that it starts from");
 
   Scenario scenario;
   scenario.name = file.stem().string();

@@ -201,6 +201,11 @@ std::vector<Axis> changes_of_script(const TomlTable& document, const Scenario& s
           .to("none", {value("none")})
           .add_to(axes);
   }
+  // Without no_sync, gradients of all but the last micro-batch are shards as well.
+  const bool adds_up_whole =
+      (kind.id == RuntimeId::Fsdp && s.layout.sharding != Sharding::None && !now.flat.reduces_each_backward) ||
+      (kind.id == RuntimeId::Fsdp2 && !now.fully_shard.reduces_each_backward);
+  if (adds_up_whole && micro_batches_of(s.train, s.layout) > 1) switched("sync_each_batch", true);
   if (sharded && s.layout.sharding == Sharding::Zero2)
     one_key(document, {"layout", "sharding"}, "zero2").to("zero3", {value("zero3")}).add_to(axes);
   if (kind.id == RuntimeId::DeepSpeed && s.layout.sharding != Sharding::Zero3) {

@@ -260,6 +260,122 @@ TEST(Convert, AFlagThatRepeatsTheModelHasToAgreeWithIt) {
             std::string::npos);
 }
 
+// Of a Llama-3.1-8B on eight GPUs.
+ConvertAsked of_llama(const std::string& file, const std::string& text) {
+  return {.files = {file},
+          .texts = {{file, text}},
+          .variables = {},
+          .model = "models/llama-3.1-8b.json",
+          .cluster = "clusters/h100-sxm-80g.toml",
+          .gpus = 8,
+          .sequence_length = 1024,
+          .micro_batch = {},
+          .global_batch = {},
+          .data_root = shipped_data()};
+}
+std::string problem_of_llama(const std::string& file, const std::string& text) {
+  try {
+    (void)scenario_of(convert(of_llama(file, text)), shipped_data());
+    return "no problem";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+TEST(Convert, WhatIsTrainedIsWideWhateverItWasLoadedIn) {
+  const auto held = [](const std::string& more) {
+    return scenario_of(
+               convert(of_llama("args.json",
+                                R"({"per_device_train_batch_size": 1, "torch_dtype": "bfloat16", )" + more + "}")),
+               shipped_data())
+        .train.master_dtype;
+  };
+  const std::string sharded = R"("fsdp": "full_shard auto_wrap", "fsdp_config": {"version": 2})";
+  EXPECT_EQ(held(R"("bf16": true, )" + sharded), DType::FP32);
+  EXPECT_EQ(held(R"("bf16": true, "fsdp": "full_shard auto_wrap")"), DType::FP32);
+  EXPECT_EQ(held(sharded), DType::BF16) << "nothing is mixed";
+  EXPECT_EQ(held(R"("bf16": true)"), DType::BF16) << "PyTorch's own replicas stay as they were loaded";
+  EXPECT_EQ(held(R"("bf16": true, "deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}})"),
+            DType::FP32);
+}
+
+TEST(Convert, WhatOtherFrameworksStopAtIsRefused) {
+  const std::string ds = R"("train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+ "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}})";
+  EXPECT_EQ(problem_of_llama("ds_config.json", R"({"train_batch_size": 32, )" + ds), "no problem");
+  EXPECT_EQ(problem_of_llama("ds_config.json", R"({"train_batch_size": 64, )" + ds),
+            "ds_config.json:1:22: error: train_batch_size = 64\n  hint: DeepSpeed stops: 2 samples x 2 micro-batches x "
+            "8 GPUs are 32");
+
+  const auto titan = [](const std::string& degrees) {
+    return problem_of_llama("titan.toml",
+                            "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\n"
+                            "seq_len = 1024\n[parallelism]\n" +
+                                degrees);
+  };
+  EXPECT_EQ(titan("data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\n"), "no problem");
+  EXPECT_EQ(titan("data_parallel_shard_degree = -1\n"), "no problem");
+  EXPECT_EQ(titan("data_parallel_shard_degree = 4\n"),
+            "titan.toml:8:30: error: degrees of 1 replicas, 4 shards and 1 ranks that cut the model are not 8 GPUs, at "
+            "which torchtitan stops\n  hint: data_parallel_shard_degree = -1 takes what is left");
+
+  const auto fsdp = [](const std::string& words) {
+    return problem_of_llama("args.json", R"({"per_device_train_batch_size": 1, "bf16": true, )" + words + "}");
+  };
+  EXPECT_EQ(fsdp(R"("fsdp": "full_shard auto_wrap")"), "no problem");
+  EXPECT_NE(fsdp(R"("fsdp": "foo auto_wrap")").find("\"foo\" is none of transformers' options"), std::string::npos);
+  EXPECT_NE(fsdp(R"("fsdp": "full_shard")").find("without auto_wrap the model is one unit"), std::string::npos);
+  EXPECT_NE(fsdp(R"("fsdp": "full_shard auto_wrap", "fsdp_config": {"version": 3})").find("fully_shard is 2"),
+            std::string::npos);
+}
+
+TEST(Convert, CoefficientsOfLossesComeBackAsTheyWere) {
+  const Scenario two = parse_scenario(R"(model = "models/qwen3-30b-a3b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 8
+[layout]
+expert = 8
+[train]
+sequence_length = 4096
+micro_batch = 1
+[runtime.switches]
+moe-router-load-balancing-type = ["seq_aux_loss", "aux_loss"]
+moe-aux-loss-coeff = [0.0001, 0.02]
+)",
+                                      "job.toml", {".", shipped_data()});
+  const std::string text = written(two, Dialect::Megatron, Launcher::Torchrun, "models/qwen3-30b-a3b.json",
+                                   "clusters/h100-sxm-80g.toml", shipped_data())
+                               .text;
+  // In the order of the names as they are written.
+  EXPECT_NE(text.find("--moe-router-load-balancing-type aux_loss seq_aux_loss"), std::string::npos) << text;
+  EXPECT_NE(text.find("--moe-aux-loss-coeff 0.02 0.0001"), std::string::npos) << text;
+}
+
+TEST(Convert, ABaseOfEightBitsIsNoneOfFour) {
+  const std::string job = R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 1
+[train]
+sequence_length = 1024
+micro_batch = 1
+[adapter]
+rank = 16
+[quantization]
+format = "int8"
+[runtime]
+name = "pytorch"
+)";
+  const Scenario eight = parse_scenario(job, "job.toml", {".", shipped_data()});
+  const std::string text = written(eight, Dialect::TrainingArguments, Launcher::Torchrun, "models/llama-3.1-8b.json",
+                                   "clusters/h100-sxm-80g.toml", shipped_data())
+                               .text;
+  EXPECT_NE(text.find("\"load_in_8bit\": true"), std::string::npos) << text;
+  EXPECT_EQ(text.find("4bit"), std::string::npos) << text;
+  ConvertAsked asked = of_llama("args.json", text);
+  asked.gpus = 1;
+  EXPECT_EQ(scenario_of(convert(asked), shipped_data()).train.quantization, eight.train.quantization);
+}
+
 TEST(Convert, OneLauncherStartsOnEachNode) {
   const std::string job = R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"

@@ -175,7 +175,7 @@ TEST_P(Changing, WhatItMayChangeIsWhatReadersTake) {
   EXPECT_EQ(names_of(changes.of_training), GetParam().of_training);
 }
 
-constexpr std::array changing_names{"megatron", "pytorch", "fsdp_adapters", "fsdp2"};
+constexpr std::array changing_names{"megatron", "pytorch", "fsdp_adapters", "fsdp2", "fsdp_many_batches"};
 
 INSTANTIATE_TEST_SUITE_P(
     Runtimes, Changing,
@@ -201,6 +201,12 @@ INSTANTIATE_TEST_SUITE_P(
               "sequence_length = 2048\nmicro_batch = 1\nmaster_dtype = \"bf16\"\nrecompute = \"full\"\n[runtime]\nname "
               "= \"fsdp2\"\n",
               {"optimizer kernels", "runtime.switches.use_liger_kernel", "offload", "runtime.allocator"},
+              {"trained", "train.sequence_length"}},
+        Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
+              "sequence_length = 2048\nmicro_batch = 1\nglobal_batch = 8\nmaster_dtype = \"bf16\"\nrecompute = "
+              "\"full\"\n[runtime]\nname = \"fsdp\"\nswitches.backward_prefetch = \"none\"\n",
+              {"optimizer kernels", "runtime.switches.sync_each_batch", "runtime.switches.use_liger_kernel", "offload",
+               "runtime.allocator"},
               {"trained", "train.sequence_length"}}),
     [](const testing::TestParamInfo<Asked>& param) { return changing_names[param.index]; });
 

@@ -219,6 +219,27 @@ TEST_F(Cli, ExplainShowsTheRankThatPredictNamesAndSaysWhyItsPeakIsThere) {
   EXPECT_EQ(run("explain --at end " + job).out.find("\nwhy: "), std::string::npos);
 }
 
+TEST_F(Cli, ExplainSaysThatAJobRunsOutAndWhatIsNoTensor) {
+  const std::string fits = run("explain " + scenario()).out;
+  EXPECT_NE(fits.find("\nthe device holds "), std::string::npos) << fits;
+  EXPECT_NE(fits.find(" outside of it (context, NCCL)\n"), std::string::npos) << fits;
+  EXPECT_EQ(fits.find("runs out"), std::string::npos) << fits;
+  const std::string large = run("explain " + scenario("num_hidden_layers = 2", "num_hidden_layers = 64")).out;
+  EXPECT_NE(large.find("\nit has 79.1"), std::string::npos) << large;
+  EXPECT_NE(large.find(": the job runs out before, and this is what it would come to\n"), std::string::npos) << large;
+  // Other moments are of tensors alone.
+  EXPECT_EQ(run("explain --at end " + scenario()).out.find("the device holds"), std::string::npos);
+}
+
+TEST_F(Cli, ASearchIsNoJob) {
+  const Ran r = run("predict " + scenario("[train]", "[space.layout]\ntensor = [1, 2]\n[train]"));
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.err.find(":10:2: error: space is of searches, and this reads one job\n"
+                       "  hint: tidemark plan searches it; leave it out to look at the job that it starts from"),
+            std::string::npos)
+      << r.err;
+}
+
 TEST_F(Cli, AnAnswerIsShortAndTheRestComesOnDemand) {
   const Ran brief = run("predict " + scenario()), whole = run("predict -v " + scenario());
   EXPECT_LE(std::count(brief.out.begin(), brief.out.end(), '\n'), 16) << brief.out;

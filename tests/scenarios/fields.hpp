@@ -86,9 +86,13 @@ inline auto fields(NcclProtocols& v) {
   auto& [a, b, c] = v;
   return std::tie(a, b, c);
 }
+inline auto fields(NcclChannelLimits& v) {
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
+}
 inline auto fields(NcclSettings& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
 }
 inline auto fields(NcclChannels& v) {
   auto& [a, b, c, d] = v;
@@ -140,8 +144,8 @@ inline auto fields(ExpertRouting& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(ExpertHabits& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
 }
 inline auto fields(FullyShardHabits& v) {
   auto& [a, b, c, d, e, f, g, h, i] = v;
@@ -228,8 +232,8 @@ inline auto fields(SampleKey& v) {
   return std::tie(a, b, c);
 }
 inline auto fields(FabricOptions& v) {
-  auto& [a, b, c, d, e] = v;
-  return std::tie(a, b, c, d, e);
+  auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(FabricKey& v) {
   auto& [a, b, c] = v;

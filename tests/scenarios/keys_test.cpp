@@ -101,7 +101,7 @@ Scenario full_scenario() {
   scenario.cluster.nccl.one_node = NcclChannels{};
   scenario.cluster.nccl.kernels = Estimate{};
   scenario.cluster.nccl.communicators = {{}};
-  scenario.runtime.nccl.max_ctas = 1;
+  scenario.runtime.nccl.channels.max_ctas = 1;
   scenario.runtime.eager.reentrant_checkpoint = true;
   return scenario;
 }

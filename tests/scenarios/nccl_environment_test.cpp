@@ -45,11 +45,11 @@ NCCL_P2P_NVL_CHUNKSIZE = 262144
   EXPECT_EQ(s.simple_buffer, 8_MiB);
   EXPECT_EQ(s.ll_buffer, 64_KiB);
   EXPECT_EQ(s.ll128_buffer, 512_KiB);  // octal, as strtoll reads it
-  EXPECT_EQ(s.max_ctas, 8);
-  EXPECT_EQ(s.min_channels, 4);
-  EXPECT_EQ(s.max_p2p_channels, 2);
-  EXPECT_EQ(s.channels_per_net_peer, 4);
-  EXPECT_EQ(s.nvls_channels, 24);
+  EXPECT_EQ(s.channels.max_ctas, 8);
+  EXPECT_EQ(s.channels.min_channels, 4);
+  EXPECT_EQ(s.channels.max_p2p_channels, 2);
+  EXPECT_EQ(s.channels.channels_per_net_peer, 4);
+  EXPECT_EQ(s.channels.nvls_channels, 24);
   EXPECT_EQ(s.nvls_chunk, 64_KiB);
   EXPECT_EQ(s.p2p_nvl_chunk, 256_KiB);
   EXPECT_EQ(settings("NCCL_BUFFSIZE = \"\""), NcclSettings{});  // as if unset

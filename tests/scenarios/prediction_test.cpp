@@ -398,7 +398,7 @@ TEST(Prediction, AnswersForOneDevice) {
 
 TEST(Prediction, VariablesOfNcclReachTheDeviceRows) {
   Scenario limited = scenario();
-  limited.runtime.nccl.max_ctas = 2;
+  limited.runtime.nccl.channels.max_ctas = 2;
   EXPECT_LT(predict(limited).highest().memory.peak_device_upper,
             predict(scenario()).highest().memory.peak_device_upper);
 }

@@ -448,6 +448,44 @@ TEST(Collective, PlansAreThoseThatNcclMayTake) {
   EXPECT_EQ(protocols({.algorithms = {.ring = false}}, apart, gather).size(), 1U) << "PAT alone";
 }
 
+// NCCL_MAX_NCHANNELS, NCCL_MAX_CTAS, NCCL_NVLS_NCHANNELS, NCCL_MAX_P2P_NCHANNELS and NCCL_NCHANNELS_PER_NET_PEER.
+TEST(Collective, FewChannelsMoveNoMoreThanEachCan) {
+  const std::vector<std::int32_t> one_node = devices(8), two_nodes = devices(16);
+  const auto on = [&](const NcclSettings& nccl) { return build_fabric(hgx(), 16, fabric_options(nccl)); };
+  const auto gathered = [&](const NcclSettings& nccl) {
+    const Fabric fabric = on(nccl);
+    return alone(collective_price(fabric, one_node, CollectiveKind::AllGather, 1_GiB), fabric);
+  };
+  const auto reduced = [&](const NcclSettings& nccl, const std::vector<std::int32_t>& group) {
+    const Fabric fabric = on(nccl);
+    return alone(collective_price(fabric, group, CollectiveKind::AllReduce, 1_GiB), fabric);
+  };
+  const auto sent = [&](const NcclSettings& nccl, std::int32_t from, std::int32_t to) {
+    const Fabric fabric = on(nccl);
+    return alone(message_price(fabric, from, to, 1_GiB), fabric);
+  };
+  const NcclSettings no_switch{.nvls = false};
+  NcclSettings four = no_switch, many = no_switch, ctas, in_switch, for_messages, for_peers;
+  four.channels.max_channels = 4;
+  many.channels.min_channels = 32;
+  ctas.channels.max_ctas = 4;
+  in_switch.channels.nvls_channels = 4;
+  for_messages.channels.max_p2p_channels = 2;
+  for_peers.channels.channels_per_net_peer = 1;
+
+  // Seven eighths of it go round, by four channels.
+  const Duration moving = Bytes{(1_GiB).count() / 8 * 7} / (4 * channel_rate(90));
+  EXPECT_GT(gathered(four), moving);
+  EXPECT_LT(gathered(four), moving + 200_us);
+  EXPECT_LT(3 * gathered(no_switch), gathered(four)) << "24 fill the links";
+  EXPECT_EQ(gathered(many), gathered(no_switch)) << "and more are no faster";
+  EXPECT_LT(2 * reduced(no_switch, two_nodes), reduced(four, two_nodes));
+  EXPECT_LT(2 * reduced({}, one_node), reduced(in_switch, one_node));
+  EXPECT_GT(reduced(ctas, one_node), reduced({}, one_node)) << "of both kinds";
+  EXPECT_LT(2 * sent({}, 0, 1), sent(for_messages, 0, 1));
+  EXPECT_LT(sent({}, 0, 8), sent(for_peers, 0, 8));
+}
+
 // Rings one by one, member by member: the c-th begins at the c-th member, and odd nodes are walked backwards.
 TEST(Collective, RingsTogetherAreEachRing) {
   for (const Cluster& cluster : {hgx(), leaf_spine(2), rails(2), workstation()}) {

@@ -105,20 +105,20 @@ TEST(NcclChannels, ALoneRankOpensAllThereAre) {
 
 TEST(NcclChannels, VariablesLimitThem) {
   NcclSettings settings;
-  settings.max_channels = 8;
+  settings.channels.max_channels = 8;
   EXPECT_EQ(channels(h100, inside_a_node(8), settings), "8 16 8 8");
   settings = {};
-  settings.max_ctas = 4;
+  settings.channels.max_ctas = 4;
   EXPECT_EQ(channels(h100, inside_a_node(8), settings), "4 4 4 4");
   settings = {};
-  settings.min_ctas = 32;
+  settings.channels.min_ctas = 32;
   EXPECT_EQ(channels(h100, inside_a_node(8), settings), "32 32 32 32");
   settings = {};
-  settings.max_p2p_channels = 2;
-  settings.nvls_channels = 8;
+  settings.channels.max_p2p_channels = 2;
+  settings.channels.nvls_channels = 8;
   EXPECT_EQ(channels(h100, inside_a_node(8), settings), "24 8 2 2");
   settings = {};
-  settings.channels_per_net_peer = 8;
+  settings.channels.channels_per_net_peer = 8;
   EXPECT_EQ(channels(h100, one_per_node(8), settings), "4 0 4 4");
 }
 
@@ -364,7 +364,7 @@ TEST(NcclMemory, WhatWasMeasuredCountsWhereSettingsAreNcclsOwn) {
   EXPECT_EQ(communicator_memory(known, {}, sharding(inside_a_node(4))),
             communicator_memory(h100, {}, sharding(inside_a_node(4))));
   NcclSettings s;
-  s.max_ctas = 8;
+  s.channels.max_ctas = 8;
   EXPECT_EQ(communicator_memory(known, s, sharding(inside_a_node(8))),
             communicator_memory(h100, s, sharding(inside_a_node(8))));
   known.nccl.kernels = Estimate{80_MiB, 80_MiB, 80_MiB, "a measurement"};
@@ -380,7 +380,7 @@ TEST(NcclMemory, ChannelsFromALogHaveNoBounds) {
   EXPECT_EQ(communicator_memory(known, {}, sharding(inside_a_node(8))).bytes, 246_MiB + 288_MiB + 384_MiB);
   EXPECT_EQ(channels(known, inside_a_node(8)), "24 24 32 32");
   NcclSettings s;
-  s.max_ctas = 8;
+  s.channels.max_ctas = 8;
   EXPECT_EQ(nccl_channels(known, s, inside_a_node(8)).collective, 8);
 }
 

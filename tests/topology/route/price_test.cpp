@@ -148,7 +148,7 @@ TEST(Price, VariablesOfNcclCount) {
   const Cluster on = cluster(8);
   const Workload workload = one_group(8, "collective s0 g0 all_gather bool 512 b0 -> b1\n");
   NcclSettings fewer;
-  fewer.max_ctas = 2;
+  fewer.channels.max_ctas = 2;
   EXPECT_LT(price(workload, on, fewer).of(Rank{0}).of(CommSlot{0}).bytes,
             price(workload, on).of(Rank{0}).of(CommSlot{0}).bytes);
 }
