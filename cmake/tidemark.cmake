@@ -25,7 +25,9 @@ option(TIDEMARK_FUZZ "Build the fuzz targets with clang's libFuzzer; when off, t
 # What every target of ours is compiled with.
 add_library(tidemark_options INTERFACE)
 target_include_directories(tidemark_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(tidemark_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
+target_compile_options(tidemark_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion
+                                                  # Of files compiled together a local name may be another's.
+                                                  $<IF:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>,$<IF:$<CXX_COMPILER_ID:GNU>,-Wshadow=local;-Wno-subobject-linkage,-Wno-shadow>,-Wshadow>
                                                   -Wnon-virtual-dtor -Woverloaded-virtual -Werror
                                                   # g++ 12 sees overlaps and overflows in strings that cannot be (GCC
                                                   # bugs 105651, 105329), above all from a precompiled header.
@@ -68,6 +70,43 @@ function(tidemark_precompile target from)
   endif()
 endfunction()
 
+# Files of a folder are compiled together, a few at a time: half of a build's time, most of which goes into the same
+# templates again and again. So a name without linkage is one of its folder, not only of its file. Without it (the preset
+# "debug") each file is compiled alone, which sees that it includes what it uses.
+option(TIDEMARK_TOGETHER "Compile the files of a folder together" ON)
+set(tidemark_together_most 8)  # Of more, one change would compile too much again.
+
+# tidemark_together(target [BUT file ...]): not the files that are named, each of which says why where it is named.
+function(tidemark_together target)
+  if(NOT TIDEMARK_TOGETHER)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "BUT" ${ARGN})
+  get_target_property(files ${target} SOURCES)
+  list(FILTER files INCLUDE REGEX "\\.cpp$")
+  list(SORT files)
+  foreach(file IN LISTS files)
+    cmake_path(IS_ABSOLUTE file absolute)
+    if(absolute)
+      cmake_path(RELATIVE_PATH file OUTPUT_VARIABLE name)
+    else()
+      set(name ${file})
+    endif()
+    if(name IN_LIST ARG_BUT)
+      continue()
+    endif()
+    get_filename_component(folder ${file} DIRECTORY)
+    if(NOT folder STREQUAL last_folder OR count EQUAL tidemark_together_most)
+      math(EXPR group "${group} + 1")
+      set(count 0)
+      set(last_folder ${folder})
+    endif()
+    math(EXPR count "${count} + 1")
+    set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # CUDA with its compiler, and NCCL: both, or the GPU back end is not built.
 option(TIDEMARK_CUDA "Build the GPU back end where CUDA and NCCL are found" ON)
 set(TIDEMARK_CUDA_FOUND FALSE)
@@ -107,11 +146,12 @@ endif()
 # tidemark_library(name SOURCES a.cpp ... DEPENDS tidemark::x ... PRIVATE fmt::fmt ...)
 # DEPENDS are our own libraries, and the ones whose headers ours show; PRIVATE ones stay in the .cpp files.
 function(tidemark_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE;ALONE" ${ARGN})
   add_library(tidemark_${name} STATIC ${ARG_SOURCES})
   add_library(tidemark::${name} ALIAS tidemark_${name})
   target_link_libraries(tidemark_${name} PUBLIC ${ARG_DEPENDS} PRIVATE tidemark_options fmt::fmt ${ARG_PRIVATE})
   tidemark_precompile(tidemark_${name} tidemark_often)
+  tidemark_together(tidemark_${name} BUT ${ARG_ALONE})
 endfunction()
 
 # Most of the time goes into compiling tests, little into running their own code.
@@ -120,14 +160,18 @@ set(tidemark_test_options $<$<CONFIG:Release,RelWithDebInfo>:-O0>)
 add_custom_target(unit_tests COMMENT "Tests labelled unit")
 add_custom_target(job_tests COMMENT "Tests labelled job")
 
-# tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit): one binary, each of its suites known to CTest.
+# tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit [TOGETHER [ALONE b_test.cpp ...]]): one binary, each of
+# its suites known to CTest.
 function(tidemark_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TOGETHER" "" "SOURCES;DEPENDS;LABELS;ALONE" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
   target_link_libraries(${name}_test PRIVATE tidemark_options fmt::fmt ${ARG_DEPENDS} GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE TIDEMARK_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name}_test PRIVATE ${tidemark_test_options})
   tidemark_precompile(${name}_test tidemark_often_in_tests)
+  if(ARG_TOGETHER)
+    tidemark_together(${name}_test BUT ${ARG_ALONE})
+  endif()
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   add_custom_command(TARGET ${name}_test POST_BUILD BYPRODUCTS ${suites}
                      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}_test> -D LABELS=${ARG_LABELS} -D FILE=${suites}

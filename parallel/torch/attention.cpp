@@ -15,8 +15,6 @@ namespace tidemark::parallel::torch {
 namespace {
 
 // Batch, heads, sequence, width: as batch, sequence, heads, width.
-Tensor by_sequence(Tensor t) { return swapped(std::move(t), 1, 2); }
-
 // Outputs and gradients of FlashAttention lie in memory as what they are like does (empty_like).
 Tensor like(Session& s, const Tensor& t, std::string_view what) {
   return s.empty_strided(t.sizes, elementwise_strides({&t}, t.sizes), t.dtype, what);

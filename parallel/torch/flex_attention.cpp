@@ -24,8 +24,6 @@ Tensor like(Session& s, const Tensor& of, Shape sizes, std::string_view what) {
   return s.empty_strided(std::move(sizes), std::move(strides), of.dtype, what);
 }
 
-Tensor by_sequence(Tensor t) { return swapped(std::move(t), 1, 2); }
-
 Attributes attributes_of(const Tensor& q) {
   constexpr double causal = FlashWindow::causal, dropout = 0;
   return {1 / std::sqrt(static_cast<double>(q.sizes[3])), causal, dropout};

@@ -66,6 +66,12 @@ Tensor sized(Tensor x, const Shape& sizes) {
   return viewed(std::move(x));
 }
 
+Tensor as_column(const Tensor& x) {
+  Shape sizes = x.sizes;
+  sizes.push_back(1);
+  return sized(x, sizes);
+}
+
 Tensor narrowed(Tensor x, int dimension, std::int64_t begin, std::int64_t size) {
   const std::size_t d = place_of(x, dimension);
   x.offset += begin * x.strides[d];

@@ -142,9 +142,15 @@ class Operands {
 // Views of the same memory, outside the autograd graph.
 /// Other sizes that need no copy.
 [[nodiscard]] Tensor sized(Tensor x, const Shape& sizes);
+/// Of one dimension.
+[[nodiscard]] inline Tensor flattened(const Tensor& x) { return sized(x, {x.elements()}); }
+/// Of a dimension of one more, behind the others.
+[[nodiscard]] Tensor as_column(const Tensor& x);
 /// A part of a dimension; negative dimensions count from the last.
 [[nodiscard]] Tensor narrowed(Tensor x, int dimension, std::int64_t begin, std::int64_t size);
 [[nodiscard]] Tensor swapped(Tensor x, int a, int b);
+/// (batch, heads, sequence, width) by (batch, sequence, heads, width), or the other way.
+[[nodiscard]] inline Tensor by_sequence(Tensor x) { return swapped(std::move(x), 1, 2); }
 /// Broadcast to sizes: dimensions that it has not, or of which it has one place, are expanded.
 [[nodiscard]] Tensor expanded(Tensor x, const Shape& sizes);
 

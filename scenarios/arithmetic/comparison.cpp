@@ -25,12 +25,12 @@ void Comparison::Loss::add(const Finding& finding) {
 Comparison::Comparison(MathCheck check, Optimizer optimizer, std::string_view of_one_rank)
     : check_(std::move(check)), optimizer_(optimizer) {
   for (Finding& finding : findings_in(of_one_rank)) {
-    if (finding.what == Found::Loss) {
+    if (finding.what == FindingKind::Loss) {
       expected_losses_[finding.step].add(finding);
       continue;
     }
     Key key{finding.step, finding.name};
-    (finding.what == Found::Gradient ? gradients_ : updated_).emplace(std::move(key), std::move(finding));
+    (finding.what == FindingKind::Gradient ? gradients_ : updated_).emplace(std::move(key), std::move(finding));
   }
 }
 
@@ -39,12 +39,12 @@ Comparison::Comparison(MathCheck check, Optimizer optimizer, std::string_view of
 // float64 the next step's gradients show what it did.
 bool Comparison::comparable(const Finding& finding) const {
   if (optimizer_ == Optimizer::Sgd || optimizer_ == Optimizer::SgdMomentum) return true;
-  return finding.what == Found::Gradient && (check_.type == "float64" || finding.step == 1);
+  return finding.what == FindingKind::Gradient && (check_.type == "float64" || finding.step == 1);
 }
 
 void Comparison::add(Rank rank, const RankParameters& parameters, std::string_view findings) {
   for (const Finding& finding : findings_in(findings)) {
-    if (finding.what == Found::Loss)
+    if (finding.what == FindingKind::Loss)
       losses_[finding.step].add(finding);
     else if (comparable(finding))
       compare(rank, parameters, finding);
@@ -52,7 +52,7 @@ void Comparison::add(Rank rank, const RankParameters& parameters, std::string_vi
 }
 
 void Comparison::compare(Rank rank, const RankParameters& parameters, const Finding& finding) {
-  const bool gradient = finding.what == Found::Gradient;
+  const bool gradient = finding.what == FindingKind::Gradient;
   const Finding& whole = (gradient ? gradients_ : updated_).at({finding.step, finding.name});
   const ParameterPart& part = parameters.named(finding.name);
   ensure(static_cast<std::int64_t>(whole.values.size()) == part.elements(), "one rank holds all of a parameter");

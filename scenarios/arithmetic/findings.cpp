@@ -37,7 +37,7 @@ std::vector<Finding> findings_in(std::string_view bytes) {
   std::vector<Finding> all;
   while (!bytes.empty()) {
     Finding finding;
-    finding.what = take<Found>(bytes);
+    finding.what = take<FindingKind>(bytes);
     finding.step = take<std::int32_t>(bytes);
     const auto length = take<std::size_t>(bytes);
     finding.name = bytes.substr(0, length);

@@ -11,11 +11,11 @@
 
 namespace tidemark::scenarios {
 
-enum class Found : std::uint8_t { Loss, Gradient, Parameter };
+enum class FindingKind : std::uint8_t { Loss, Gradient, Parameter };
 
 /// Numbers of one step: a tensor, or a piece of one.
 struct Finding {
-  Found what = Found::Loss;
+  FindingKind what = FindingKind::Loss;
   std::int32_t step = 0;
   std::string name;
   std::int64_t first = 0;  ///< of the rank's elements of the tensor, the first that is here

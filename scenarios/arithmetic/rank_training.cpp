@@ -181,8 +181,8 @@ void RankTraining::look(const ArithmeticRank& run) {
 void RankTraining::note(const ArithmeticRank& run, const StateMoment& moment) {
   const bool gradients = moment.what == StateMoment::What::Gradients;
   for (const StateTensor& tensor : moment.tensors)
-    append(found_, {gradients ? Found::Gradient : Found::Parameter, moment.step, tensor.parameter, tensor.first,
-                    last_write(run, tensor), run.values(tensor.buffer, tensor.offset, tensor.view)});
+    append(found_, {gradients ? FindingKind::Gradient : FindingKind::Parameter, moment.step, tensor.parameter,
+                    tensor.first, last_write(run, tensor), run.values(tensor.buffer, tensor.offset, tensor.view)});
 }
 
 // The first rank of each tensor-parallel group tells; the others have the same.
@@ -190,7 +190,7 @@ void RankTraining::note_loss(const ArithmeticRank& run, const Launch& launch) {
   const Kernel& kernel = run.program()[launch.kernel];
   const std::optional<std::size_t> losses = losses_of(kernel.operation);
   if (!losses || place_.tensor > 0 || run.at().micro_batch < 0) return;  // a pipeline tries itself out
-  append(found_, {Found::Loss, run.at().step, "loss", 0, static_cast<std::int64_t>(run.op()),
+  append(found_, {FindingKind::Loss, run.at().step, "loss", 0, static_cast<std::int64_t>(run.op()),
                   run.values(run.program()[launch.outputs][*losses], run.program()[kernel.outputs[*losses]])});
 }
 

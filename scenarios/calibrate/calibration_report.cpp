@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
-
 std::string microseconds(Duration d) { return fmt::format("{:.2f} us", 1e6 * seconds(d)); }
 
 }  // namespace

@@ -22,16 +22,14 @@
 namespace tidemark::scenarios {
 namespace {
 
-double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
-
 // What a file of points says besides points: the first rank's word.
-struct Told {
+struct PointsTold {
   std::map<std::string, std::string> facts;
   std::vector<Point> points;
 };
 
-Told told_by(const std::filesystem::path& file) {
-  Told told;
+PointsTold told_by(const std::filesystem::path& file) {
+  PointsTold told;
   std::istringstream in(read_text(file));
   std::vector<std::vector<Point>> lines;
   int number = 0;
@@ -60,7 +58,7 @@ Told told_by(const std::filesystem::path& file) {
   return told;
 }
 
-std::string fact(const Told& told, const std::filesystem::path& file, const std::string& what) {
+std::string fact(const PointsTold& told, const std::filesystem::path& file, const std::string& what) {
   const auto found = told.facts.find(what);
   if (found == told.facts.end())
     throw InputError(Problem{.file = file.string(),
@@ -69,7 +67,7 @@ std::string fact(const Told& told, const std::filesystem::path& file, const std:
   return found->second;
 }
 
-std::int64_t number(const Told& told, const std::filesystem::path& file, const std::string& what) {
+std::int64_t number(const PointsTold& told, const std::filesystem::path& file, const std::string& what) {
   const std::string text = fact(told, file, what);
   std::int64_t value = 0;
   std::istringstream in(text);
@@ -92,11 +90,6 @@ TomlTable& table_at(TomlTable& table, const std::string& key) {
   return std::get<TomlTable>(value.value);
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[(values.size() - 1) / 2];
-}
-
 TomlTable estimate(std::int64_t bytes, const std::string& source) {
   TomlTable table;
   for (const char* key : {"bytes", "high", "low"}) at(table, key).value = text(Bytes{std::max<std::int64_t>(bytes, 0)});
@@ -110,7 +103,7 @@ double share(double value) { return std::round(std::clamp(value, 1e-3, 1.0) * 1e
 
 MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
   const Cluster like = read_cluster(run.like);
-  const Told told = told_by(run.points);
+  const PointsTold told = told_by(run.points);
   TomlTable document = parse_toml(read_text(run.like), run.like.string());
   const Calibration measured = calibration_of(told.points);
 

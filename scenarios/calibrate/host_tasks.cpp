@@ -38,13 +38,6 @@ std::vector<Bytes> transfer_sizes(bool brief) {
   return sizes;
 }
 
-template <class Value, std::size_t Count>
-Value value_of(const std::array<Named<Value>, Count>& names, const std::string& word) {
-  for (const Named<Value>& named : names)
-    if (named.text == word) return named.value;
-  throw std::runtime_error("there is no " + word);
-}
-
 /// How long each timed place of a program took, warm-up left out, on this rank.
 std::vector<Duration> times_of(const SmallProgram& small, const std::vector<Group>& groups, World& world,
                                std::size_t warm_up) {

@@ -22,8 +22,6 @@ namespace {
 
 using namespace literals;
 
-double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
-
 // To three digits: a measurement has no more.
 std::int64_t rounded(double value) {
   if (value < 1) return 1;
@@ -31,20 +29,9 @@ std::int64_t rounded(double value) {
   return std::llround(value / unit) * std::llround(unit);
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[(values.size() - 1) / 2];
-}
 double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[static_cast<std::size_t>(static_cast<double>(values.size() - 1) * share)];
-}
-
-template <class Value, std::size_t Count>
-Value value_of(const std::array<Named<Value>, Count>& names, const std::string& word) {
-  for (const Named<Value>& named : names)
-    if (named.text == word) return named.value;
-  throw std::runtime_error("there is no " + word);
 }
 
 Operation operation_of(const std::string& word) {

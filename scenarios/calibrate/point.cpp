@@ -80,4 +80,9 @@ std::vector<std::string> words_of(const std::string& what) {
   return words;
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[(values.size() - 1) / 2];
+}
+
 }  // namespace tidemark::scenarios

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "scenarios/io/names.hpp"
 #include "scenarios/namespace.hpp"
 #include "sim/base/time.hpp"
 
@@ -27,7 +31,18 @@ struct Point {
 [[nodiscard]] std::string text(const std::vector<Point>& points);
 [[nodiscard]] std::vector<Point> parse_points(std::string_view text);
 
+/// Of values in any order, the lower one of two; 0 of none.
+[[nodiscard]] double median(std::vector<double> values);
+
 /// "kernel matmul fp32 1 64" is these five.
 [[nodiscard]] std::vector<std::string> words_of(const std::string& what);
+
+/// What a word names. Throws std::runtime_error where it names nothing.
+template <class Value, std::size_t Count>
+[[nodiscard]] Value value_of(const std::array<Named<Value>, Count>& names, const std::string& word) {
+  for (const Named<Value>& named : names)
+    if (named.text == word) return named.value;
+  throw std::runtime_error("there is no " + word);
+}
 
 }  // namespace tidemark::scenarios

@@ -19,13 +19,13 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToAdvise {
   std::string scenario, free, json;
   std::int64_t most_changes = 3;
   Loudness loudness;
 };
 
-int run(const Asked& a) {
+int run(const AskedToAdvise& a) {
   const std::filesystem::path path(a.scenario);
   AdviseOptions options{.most_changes = static_cast<std::size_t>(a.most_changes), .free = {}};
   if (!a.free.empty()) options.free = asked_size("--free", a.free);
@@ -39,7 +39,7 @@ int run(const Asked& a) {
 }  // namespace
 
 Verb advise_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToAdvise>();
   CLI::App* verb =
       app.add_subcommand("advise", "it does not fit: the smallest changes that make it fit, each simulated");
   add_scenario(*verb, asked->scenario);

@@ -33,7 +33,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToCalibrate {
   std::string output = "machine.toml";
   std::string json, journal, date;
   std::vector<std::string> scenarios;
@@ -44,13 +44,13 @@ struct Asked {
   Loudness loudness;
 };
 
-std::filesystem::path calibration_file(const Asked& a) {
+std::filesystem::path calibration_file(const AskedToCalibrate& a) {
   std::filesystem::path path(a.output);
   return path.replace_extension(".calibration.toml");
 }
 
 // On every rank alike, or first on rank 0.
-void check(const Asked& a, const World& world) {
+void check(const AskedToCalibrate& a, const World& world) {
   if (std::filesystem::path(a.output).extension() != ".toml")
     refuse("--output", fmt::format("{} is no name of a cluster file", a.output), "such as machine.toml");
   for (const std::string& file : a.scenarios) {
@@ -71,7 +71,7 @@ void check(const Asked& a, const World& world) {
 }
 
 // Nodes are ranks one after another, as many on each, as jobs fill them; `of_host`: 0 where hosts are filled otherwise.
-void check_nodes(const Asked& a, std::int32_t of_host) {
+void check_nodes(const AskedToCalibrate& a, std::int32_t of_host) {
   if (of_host == 0)
     refuse("calibrate", "ranks do not fill their hosts one after another, as many on each",
            "mpirun --map-by slot, with as many slots on each host");
@@ -89,7 +89,8 @@ std::string host_name() {
   return name.data();
 }
 
-MachineRun run_of(const Asked& a, const World& world, std::vector<std::string> hosts, std::vector<Point> points) {
+MachineRun run_of(const AskedToCalibrate& a, const World& world, std::vector<std::string> hosts,
+                  std::vector<Point> points) {
   MachineRun run;
   run.name = std::filesystem::path(a.output).stem().string();
   run.machine = machine_description();
@@ -108,7 +109,7 @@ MachineRun run_of(const Asked& a, const World& world, std::vector<std::string> h
 }
 
 // Rank 0's part, which writes and tells.
-void conclude(const Asked& a, const MachineRun& run, const MachineFiles& files) {
+void conclude(const AskedToCalibrate& a, const MachineRun& run, const MachineFiles& files) {
   write_file(calibration_file(a), [&](std::ostream& out) { out << files.calibration; });
   write_file(a.output, [&](std::ostream& out) { out << files.cluster; });
   static_cast<void>(read_cluster(a.output));  // as predict does
@@ -116,7 +117,7 @@ void conclude(const Asked& a, const MachineRun& run, const MachineFiles& files) 
          [&] { return calibration_json(run, files); });
 }
 
-int run_on(World& world, const Asked& a) {
+int run_on(World& world, const AskedToCalibrate& a) {
   const auto mistakes_of = [](auto&& work) -> std::string {
     try {
       work();
@@ -147,7 +148,7 @@ int run_on(World& world, const Asked& a) {
 }
 
 // Points that tidemark_gpu_points measured on GPUs, which need not be here.
-int run_from_points(const Asked& a) {
+int run_from_points(const AskedToCalibrate& a) {
   if (a.like.empty())
     refuse("--from", "what was not measured of a GPU machine is another cluster's",
            "name the nearest one: --like h100-sxm-80g");
@@ -162,7 +163,7 @@ int run_from_points(const Asked& a) {
   return yes;
 }
 
-int run(const Asked& a) {
+int run(const AskedToCalibrate& a) {
   if (!a.from.empty()) return run_from_points(a);
   return on_ranks(a.time_limit, [&](World& world) { return run_on(world, a); });
 }
@@ -170,7 +171,7 @@ int run(const Asked& a) {
 }  // namespace
 
 Verb calibrate_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToCalibrate>();
   CLI::App* verb = app.add_subcommand("calibrate", "under mpirun: measure this machine into a cluster file");
   verb->add_option("-o,--output", asked->output,
                    "cluster file to write (default: machine.toml); times go beside it, to NAME.calibration.toml")

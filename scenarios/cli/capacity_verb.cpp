@@ -19,12 +19,12 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToCapacity {
   std::string study, json, csv;
   Loudness loudness;
 };
 
-int run(const Asked& a) {
+int run(const AskedToCapacity& a) {
   const Study study = read_study(a.study, data_root());
   std::vector<std::filesystem::path> inputs = files_read(study.space);
   inputs.emplace_back(a.study);
@@ -42,7 +42,7 @@ int run(const Asked& a) {
 }  // namespace
 
 Verb capacity_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToCapacity>();
   CLI::App* verb = app.add_subcommand("capacity", "how far it goes: the largest value of an axis that fits");
   takes_shipped(
       *verb,

@@ -21,7 +21,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToCompare {
   std::string scenario;
   std::string measured;  ///< a memory snapshot or a training log
   std::optional<std::string> ranks;
@@ -31,7 +31,7 @@ struct Asked {
   Loudness loudness;
 };
 
-bool agrees(const Asked& asked) {
+bool agrees(const AskedToCompare& asked) {
   if (!(asked.tolerance >= 0 && asked.tolerance <= 100))
     refuse("--tolerance", fmt::format("{:g} is no part of a measurement", asked.tolerance), "percent: 0 to 100");
   const Scenario scenario = read_scenario(asked.scenario, data_root());
@@ -49,7 +49,7 @@ bool agrees(const Asked& asked) {
 }  // namespace
 
 Verb compare_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToCompare>();
   CLI::App* verb = app.add_subcommand("compare", "the prediction beside a real run's memory snapshot or training log");
   add_scenario(*verb, asked->scenario);
   verb->add_option("MEASURED", asked->measured,

@@ -22,7 +22,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToConvert {
   std::vector<std::string> files;
   std::string to = "scenario", launcher = "torchrun", output, json;
   bool all = false;
@@ -45,7 +45,7 @@ Launcher launcher_asked(const std::string& text) {
   refuse("--launcher", fmt::format("{} starts nothing here", in_quotes(text)), "torchrun, sbatch or mpirun would do");
 }
 
-Answer answer_of(const Asked& asked) {
+Answer answer_of(const AskedToConvert& asked) {
   const std::optional<Dialect> to = dialect_named(asked.to);
   if (!to) {
     const std::string meant = nearest(asked.to, dialect_names());
@@ -118,7 +118,7 @@ std::string as_json(const Answer& answer) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
-int run(const Asked& asked) {
+int run(const AskedToConvert& asked) {
   std::vector<std::filesystem::path> inputs(asked.files.begin(), asked.files.end());
   check_outputs({{"--json", asked.json}, {"--output", asked.output}}, inputs);
   const Answer made = answer_of(asked);
@@ -138,7 +138,7 @@ int run(const Asked& asked) {
 }  // namespace
 
 Verb convert_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToConvert>();
   CLI::App* verb =
       app.add_subcommand("convert", "launch arguments and configurations of frameworks to a scenario, and back");
   CLI::Option* files = verb->add_option(

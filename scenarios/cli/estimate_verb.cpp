@@ -14,12 +14,12 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToEstimate {
   std::string scenario, json;
   Loudness loudness;
 };
 
-int run(const Asked& asked) {
+int run(const AskedToEstimate& asked) {
   check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
   const Envelope found =
       envelope(read_scenario(asked.scenario, data_root()), progress_on_terminal("simulating ranks", asked.loudness));
@@ -30,7 +30,7 @@ int run(const Asked& asked) {
 }  // namespace
 
 Verb estimate_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToEstimate>();
   CLI::App* verb = app.add_subcommand(
       "estimate", "the back of the envelope: rules of thumb beside what is simulated, and why they differ");
   add_scenario(*verb, asked->scenario);

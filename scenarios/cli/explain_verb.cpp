@@ -28,7 +28,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToExplain {
   std::string scenario, json;
   TimelineOptions picked;
   std::string at = "peak", show = "memory";
@@ -49,7 +49,7 @@ AskedMoment asked_moment(const std::string& at) {
   return {AskedMoment::Kind::OpIndex, op};
 }
 
-int show_timeline(const Asked& asked, const Scenario& scenario, const std::vector<Rank>& ranks) {
+int show_timeline(const AskedToExplain& asked, const Scenario& scenario, const std::vector<Rank>& ranks) {
   TimelineQuery query = asked.picked.query(scenario);
   query.ranks = ranks;
   const Job job(scenario);
@@ -64,7 +64,7 @@ int show_timeline(const Asked& asked, const Scenario& scenario, const std::vecto
   return yes;
 }
 
-int run(const Asked& asked) {
+int run(const AskedToExplain& asked) {
   const AskedMoment at = asked_moment(asked.at);
   const LinkModel links = asked_link_model(asked.picked.link_model);
   if (asked.show != "timeline") asked.picked.refuse_filters("--show timeline shows one");
@@ -114,7 +114,7 @@ int run(const Asked& asked) {
 }  // namespace
 
 Verb explain_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToExplain>();
   CLI::App* verb = app.add_subcommand("explain", "why: live tensors at a moment, or any stage of the flow as text");
   add_scenario(*verb, asked->scenario);
   add_json(*verb, asked->json);

@@ -29,7 +29,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Asked {
+struct AskedToList {
   std::string what, json;
 };
 
@@ -149,7 +149,7 @@ Listed lists() {
   return all;
 }
 
-int run(const Asked& asked) {
+int run(const AskedToList& asked) {
   check_outputs({{"--json", asked.json}}, {});
   const auto kind = std::ranges::find_if(kinds, [&](const Kind& its) { return its.name == asked.what; });
   if (kind == kinds.end() && !asked.what.empty()) {
@@ -170,7 +170,7 @@ int run(const Asked& asked) {
 }  // namespace
 
 Verb list_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToList>();
   CLI::App* verb = app.add_subcommand(
       "list", "what there is: models, clusters, examples, studies, keys of a scenario, switches of frameworks");
   verb->add_option("WHAT", asked->what, "models, clusters, examples, studies, keys or switches");

@@ -37,7 +37,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToPlan {
   std::string scenario;  ///< file with a base and perhaps a [space]; empty: the next five say it
   std::string model, cluster;
   std::int64_t gpus = 0, sequence = 0, global_batch = 0;
@@ -57,7 +57,7 @@ struct Asked {
 // nothing left dies of the first thing that nobody counted. A choice, not a measurement; the answer says it.
 constexpr const char* default_headroom = "2 GiB";
 
-Space asked_space(const Asked& a) {
+Space asked_space(const AskedToPlan& a) {
   if (!a.scenario.empty()) {
     if (!a.model.empty() || !a.cluster.empty() || a.gpus != 0 || a.sequence != 0 || a.global_batch != 0 ||
         !a.headroom.empty())
@@ -98,7 +98,7 @@ bool is_scenario_file(const std::filesystem::path& name) {
          text == scenario_file(place, candidate);
 }
 
-void check_places(const Space& space, const Asked& a) {
+void check_places(const Space& space, const AskedToPlan& a) {
   std::vector<std::filesystem::path> inputs = files_read(space);
   if (!a.scenario.empty()) inputs.emplace_back(a.scenario);
   check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--journal", a.journal}}, inputs);
@@ -128,7 +128,7 @@ void write_scenarios(const std::string& folder, const Space& space, const Plan& 
   }
 }
 
-int why(const Space& space, const Asked& a) {
+int why(const Space& space, const AskedToPlan& a) {
   std::vector<Prediction> both;
   std::vector<std::string> names;
   for (const std::int64_t index : a.why) {
@@ -154,7 +154,7 @@ int why(const Space& space, const Asked& a) {
   return yes;
 }
 
-Plan searched(const Space& space, const Asked& a, TaskRunner& runner) {
+Plan searched(const Space& space, const AskedToPlan& a, TaskRunner& runner) {
   const PlanOptions options{.top = static_cast<std::size_t>(a.top)};
   if (a.journal.empty()) return plan(space, options, runner, plan_progress_on_terminal(a.loudness));
   const std::unique_ptr<TaskRunner> journal =
@@ -162,7 +162,7 @@ Plan searched(const Space& space, const Asked& a, TaskRunner& runner) {
   return plan(space, options, *journal, plan_progress_on_terminal(a.loudness));
 }
 
-int answered(const Space& space, const Asked& a, const Plan& found) {
+int answered(const Space& space, const AskedToPlan& a, const Plan& found) {
   if (found.candidates == 0) refuse_no_candidates(space, a.scenario.empty() ? "plan" : a.scenario);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << plan_csv(space, found); });
   if (!a.write_scenarios.empty()) write_scenarios(a.write_scenarios, space, found);
@@ -189,7 +189,7 @@ std::string further_text(const Space& space) {
 }
 
 // The first process searches, the others do what it hands out.
-int run_on_farm(Farm& farm, const Asked& a) {
+int run_on_farm(Farm& farm, const AskedToPlan& a) {
   try {
     const Space space = asked_space(a);
     const TaskFunction work = task_function(space);
@@ -213,7 +213,7 @@ int run_on_farm(Farm& farm, const Asked& a) {
 }
 
 // Throws InputError where something is to be written, and nothing is searched.
-void refuse_outputs(const Asked& a) {
+void refuse_outputs(const AskedToPlan& a) {
   const std::string_view instead = a.show_space ? "--show-space" : "--why";
   for (const auto& [option, file] :
        {std::pair("--json", &a.json), std::pair("--csv", &a.csv), std::pair("--journal", &a.journal),
@@ -223,7 +223,7 @@ void refuse_outputs(const Asked& a) {
              fmt::format("leave {} out, or {}", option, instead));
 }
 
-int run(const Asked& a) {
+int run(const AskedToPlan& a) {
   const bool searches = !a.show_space && a.why.empty();
   if (!searches) refuse_outputs(a);
   if (under_mpirun() && searches) return run_on_farm(*mpi_farm(oneapi::tbb::info::default_concurrency()), a);
@@ -240,7 +240,7 @@ int run(const Asked& a) {
 }  // namespace
 
 Verb plan_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToPlan>();
   CLI::App* verb = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
   takes_shipped(*verb,
                 verb->add_option("SPACE", asked->scenario,

@@ -33,7 +33,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToPredict {
   std::string scenario, json;
   TimelineOptions picked;
   PredictedFiles files;
@@ -53,7 +53,7 @@ struct Source {
   std::string file;                          ///< that has the scenario; empty where none has
 };
 
-Source from_options(const Asked& asked) {
+Source from_options(const AskedToPredict& asked) {
   JobOptions job = asked.job;
   job.model = asked.launch.model;
   job.cluster = asked.launch.cluster;
@@ -71,7 +71,7 @@ Source from_options(const Asked& asked) {
 
 // A scenario's file, what another framework's file comes to, or options alone. InputError where something of the second
 // does not come along, and where options are given to a file that says what they say.
-Source source_of(const Asked& asked) {
+Source source_of(const AskedToPredict& asked) {
   if (asked.scenario.empty()) return from_options(asked);
   const bool foreign = is_foreign(asked.scenario);
   if (asked.job.lays_out() || (!foreign && asked.launch.any()))
@@ -111,7 +111,7 @@ std::optional<AcceptedChanges> accepted_changes(Source source, const Prediction&
   return AcceptedChanges(std::move(source.document), source.at, source.folders, prediction.scenario);
 }
 
-int run(const Asked& asked) {
+int run(const AskedToPredict& asked) {
   const PredictOptions options{.links = asked_link_model(asked.picked.link_model)};
   check_files(asked.files, asked.json);
   if (!asked.files.any() && asked.picked.ranks)
@@ -144,7 +144,7 @@ int run(const Asked& asked) {
 }  // namespace
 
 Verb predict_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToPredict>();
   CLI::App* verb = app.add_subcommand("predict", "does it fit, where is the peak on each rank, what is it made of");
   add_scenario(*verb, asked->scenario, "scenario file (TOML), or a file that convert takes")->required(false);
   add_launch_options(*verb, asked->launch);

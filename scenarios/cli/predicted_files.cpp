@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/cli/arguments.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/recordings/memory_snapshot_writer.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
@@ -17,10 +18,6 @@ namespace tidemark::cli {
 namespace {
 
 constexpr std::string_view placeholder = "{rank}";
-
-[[noreturn]] void refuse(std::string_view option, std::string message, std::string hint) {
-  throw InputError(Problem{.file = std::string(option), .message = std::move(message), .hint = std::move(hint)});
-}
 
 bool for_each_rank(const std::string& name) { return name.find(placeholder) != std::string::npos; }
 
@@ -33,13 +30,13 @@ std::string with_rank(std::string name, Rank rank) {
 }  // namespace
 
 void check_files(const PredictedFiles& files, const std::string& json) {
-  const std::pair<std::string_view, const std::string&> all[] = {
+  const std::pair<const char*, const std::string&> all[] = {
       {"--json", json}, {"--timeline", files.timeline}, {"--trace", files.trace}, {"--snapshot", files.snapshot}};
   for (const auto& [option, name] : all) {
     if (name.empty()) continue;
-    if (name == "-" && option == "--timeline")
+    if (name == "-" && &name == &files.timeline)
       refuse(option, "goes to a file", "explain --show timeline --json - prints one");
-    if (name == "-" && option != "--json") refuse(option, "goes to a file", "give it a name");
+    if (name == "-" && &name != &json) refuse(option, "goes to a file", "give it a name");
   }
 }
 

@@ -17,12 +17,12 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToReplay {
   SnapshotQuestion snapshot;
   std::string capacity, json;
 };
 
-int run(const Asked& asked) {
+int run(const AskedToReplay& asked) {
   SnapshotQuestion question = asked.snapshot;
   if (!asked.capacity.empty()) question.capacity = asked_size("--capacity", asked.capacity);
   if (const std::optional<double> fraction = question.memory_fraction; fraction && !(*fraction >= 0 && *fraction <= 1))
@@ -36,7 +36,7 @@ int run(const Asked& asked) {
 }  // namespace
 
 Verb replay_verb(CLI::App& app) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToReplay>();
   SnapshotQuestion& snapshot = asked->snapshot;
   CLI::App* verb = app.add_subcommand("replay", "a PyTorch memory snapshot through the emulated allocator; what if");
   verb->add_option("SNAPSHOT", snapshot.path, "file of torch.cuda.memory._dump_snapshot, or the same in gzip")

@@ -26,7 +26,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToReport {
   std::vector<std::string> files;
   std::string measured, page = "report.html", figures, json;
   std::string scenario;  ///< that is read now
@@ -48,7 +48,7 @@ Report of_prediction(const std::string& file, const std::string& command, Report
           report_json(job, trace, prediction, origin_of(file, command), detail)};
 }
 
-Report of_measurement(const Asked& asked, const std::string& command) {
+Report of_measurement(const AskedToReport& asked, const std::string& command) {
   const std::string& file = asked.files.front();
   const Measurement measurement{asked.measured, {}, {}};
   const MeasuredComparison comparison = compare_with(read_scenario(file, data_root()), measurement,
@@ -58,7 +58,7 @@ Report of_measurement(const Asked& asked, const std::string& command) {
   return report_of_record(comparison.json, origin_of(file, command));
 }
 
-Report report_of(Asked& asked, const std::string& command) {
+Report report_of(AskedToReport& asked, const std::string& command) {
   const std::string& file = asked.files.front();
   asked.scenario = file;
   if (!asked.measured.empty()) return of_measurement(asked, command);
@@ -73,7 +73,7 @@ Report report_of(Asked& asked, const std::string& command) {
   return report_beside(reports, {TIDEMARK_VERSION, command, fmt::format("{}", fmt::join(asked.files, ", ")), ""});
 }
 
-int run(Asked& asked, const std::string& command) {
+int run(AskedToReport& asked, const std::string& command) {
   if (!asked.measured.empty() && (asked.files.size() > 1 || is_record(asked.files.front())))
     refuse("--measured", "is laid beside one scenario", "name one scenario's file (TOML)");
   std::vector<std::filesystem::path> inputs;
@@ -102,7 +102,7 @@ int run(Asked& asked, const std::string& command) {
 }  // namespace
 
 Verb report_verb(CLI::App& app, const std::string& command) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToReport>();
   CLI::App* verb = app.add_subcommand("report", "a page to look at and pass on: one HTML file that needs nothing else");
   CLI::Option* files = verb->add_option(
       "FILE", asked->files,

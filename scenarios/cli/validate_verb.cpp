@@ -35,7 +35,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct Asked {
+struct AskedToValidate {
   std::string scenario, json;
   std::int64_t scale = 1;
   std::string mutation = "none";
@@ -71,7 +71,7 @@ std::string device_program(const std::string& name) {
 }
 
 // Becomes a program, which the first of the words names; returns only where that cannot be.
-int become(std::vector<std::string> words, const Asked& asked) {
+int become(std::vector<std::string> words, const AskedToValidate& asked) {
   words.insert(words.end(), {"--time-limit", std::to_string(asked.time_limit)});
   if (!asked.json.empty()) words.insert(words.end(), {"--results", asked.json});
   std::vector<char*> argv;
@@ -82,7 +82,7 @@ int become(std::vector<std::string> words, const Asked& asked) {
   throw std::runtime_error("cannot run " + words.front());
 }
 
-int run_on_devices(const Asked& asked) {
+int run_on_devices(const AskedToValidate& asked) {
   if (asked.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
   if (asked.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
   if (asked.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
@@ -113,7 +113,7 @@ std::string mistakes_of(const std::string& scenario, Work&& work) {
 }
 
 // Why the model is not trained with real numbers; empty where it is.
-std::string why_without_math(const Asked& asked, const Scenario& scenario) {
+std::string why_without_math(const AskedToValidate& asked, const Scenario& scenario) {
   if (asked.math) return {};
   if (asked.no_math) return "--no-math";
   if (asked.mutation != "none") return "something is wrong on purpose (--math has them all the same)";
@@ -124,7 +124,7 @@ std::string why_without_math(const Asked& asked, const Scenario& scenario) {
 
 // Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one
 // machine may not be there on another.
-int run_on(World& world, const Asked& asked) {
+int run_on(World& world, const AskedToValidate& asked) {
   const bool speaks = world.rank().value == 0;
   const auto agreed = [&](const std::string& mistakes) {
     const std::string first = world.first_said(mistakes);
@@ -183,7 +183,7 @@ int run_on(World& world, const Asked& asked) {
   return world.broadcast(agrees) == "yes" ? yes : no;
 }
 
-int run(const Asked& asked) {
+int run(const AskedToValidate& asked) {
   if (!asked.job.empty()) {
     const Scenario scenario = read_scenario(asked.scenario, data_root());
     check_outputs({{"--write-job", asked.job}}, files_behind(asked.scenario));
@@ -197,7 +197,7 @@ int run(const Asked& asked) {
 }  // namespace
 
 Verb validate_verb(CLI::App& app, const std::string& command) {
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<AskedToValidate>();
   asked->command = command;
   CLI::App* verb = app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
   add_scenario(*verb, asked->scenario);

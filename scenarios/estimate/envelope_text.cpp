@@ -13,11 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string gb(double bytes) { return fmt::format("{:.2f}", bytes / 1e9); }
-double as_double(Bytes bytes) { return static_cast<double>(bytes.count()); }
+std::string in_gb(double bytes) { return fmt::format("{:.2f}", bytes / 1e9); }
+double bytes_of(Bytes bytes) { return static_cast<double>(bytes.count()); }
 
 std::string in_gb(const rules::Range& range) {
-  return range.low == range.high ? gb(range.low) : fmt::format("{} to {}", gb(range.low), gb(range.high));
+  return range.low == range.high ? in_gb(range.low) : fmt::format("{} to {}", in_gb(range.low), in_gb(range.high));
 }
 
 std::string off_text(const RuleRow& row) {
@@ -47,7 +47,7 @@ std::string envelope_text(const Envelope& e) {
   std::vector<std::vector<std::string>> rows{{"rule", "it says", "simulated", "off by"}};
   for (const RuleRow& row : e.rows)
     rows.push_back(
-        {fmt::format("{}: {}", row.bucket, row.rule), in_gb(row.guide), gb(as_double(row.simulated)), off_text(row)});
+        {fmt::format("{}: {}", row.bucket, row.rule), in_gb(row.guide), in_gb(bytes_of(row.simulated)), off_text(row)});
   out += table(rows) + "\nwhy\n";
   for (const RuleRow& row : e.rows)
     out += fmt::format("  {}: {}\n    {} ({}, \"{}\")\n", row.bucket, row.rule, row.why, name(row.source.guide),

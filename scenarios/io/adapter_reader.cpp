@@ -23,8 +23,6 @@ constexpr std::string_view all_linear = "all-linear";
 constexpr IntegerRange ranks{1, 1 << 16};
 constexpr Ratio most_alpha{std::int64_t{1'000'000'000'000}};
 
-double as_double(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
-
 void check_modules(const Adapter& adapter, const Model& model, TomlReader& table) {
   const std::vector<ModuleName> modules = parallel::transformers::module_names(model);
   if (table.sound("modules_to_save"))

@@ -22,11 +22,9 @@
 namespace tidemark::scenarios {
 namespace {
 
-constexpr IntegerRange extents{1, std::int64_t{1} << 40}, rank_count{2, 1 << 20}, node_count{1, 1 << 20};
+constexpr IntegerRange extents{1, std::int64_t{1} << 40}, several_ranks{2, 1 << 20}, node_count{1, 1 << 20};
 constexpr Ratio least_fraction{1}, most_fraction{2'000'000};  // of a peak that a data sheet has
 constexpr Duration most_time{picoseconds_per_second * 3600};
-
-std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
 
 std::vector<std::string> kernel_kinds() {
   std::vector<std::string> all;
@@ -129,7 +127,7 @@ std::optional<Calibration::Kernel> read_kernel(TomlReader entry, const Device& d
 Calibration::Collective read_collective(TomlReader entry) {
   Calibration::Collective c;
   c.kind = read_name(entry, "kind", collective_kind_names, {}, Presence::Required).value_or(c.kind);
-  c.ranks = narrow(entry.integer("ranks", rank_count, Presence::Required).value_or(2));
+  c.ranks = narrow(entry.integer("ranks", several_ranks, Presence::Required).value_or(2));
   c.nodes = narrow(entry.integer("nodes", node_count).value_or(1));
   if (entry.sound("nodes") && entry.sound("ranks") && c.nodes > c.ranks)
     entry.problem("nodes", fmt::format("{} ranks do not lie on {} nodes", c.ranks, c.nodes));

@@ -22,7 +22,7 @@ constexpr IntegerRange device_count{1, 1024};
 constexpr IntegerRange nic_count{1, 1024};
 constexpr IntegerRange leaf_nodes{1, 1024};
 constexpr IntegerRange multiprocessor_count{1, 4096};
-constexpr Ratio least_fraction{1};
+constexpr Ratio least_efficiency{1};
 constexpr Ratio most_error{900'000};
 constexpr Ratio most_oversubscription = one * 1000;
 
@@ -41,8 +41,6 @@ constexpr OperationRate least_rate{1'000'000};
 constexpr OperationRate most_rate{1'000'000'000'000'000'000};
 constexpr Power least_power{1};
 constexpr Power most_power{100'000};
-
-std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
 
 Bytes read_size(TomlReader& table, std::string_view key) {
   const Bytes size = table.bytes(key, Presence::Required).value_or(Bytes{});
@@ -137,14 +135,14 @@ PeakRates read_peak(TomlReader table) {
 Efficiency read_efficiency(TomlReader table) {
   Efficiency efficiency;
   if (!table.present()) return efficiency;
-  efficiency.gemm = table.ratio("gemm", least_fraction, one).value_or(efficiency.gemm);
-  efficiency.attention = table.ratio("attention", least_fraction, one).value_or(efficiency.attention);
+  efficiency.gemm = table.ratio("gemm", least_efficiency, one).value_or(efficiency.gemm);
+  efficiency.attention = table.ratio("attention", least_efficiency, one).value_or(efficiency.attention);
   efficiency.attention_backward =
-      table.ratio("attention_backward", least_fraction, one).value_or(efficiency.attention_backward);
-  efficiency.sustained = table.ratio("sustained", least_fraction, one).value_or(efficiency.sustained);
+      table.ratio("attention_backward", least_efficiency, one).value_or(efficiency.attention_backward);
+  efficiency.sustained = table.ratio("sustained", least_efficiency, one).value_or(efficiency.sustained);
   efficiency.epilogue = table.ratio("epilogue", Ratio{}, one).value_or(efficiency.epilogue);
-  efficiency.memory = table.ratio("memory", least_fraction, one).value_or(efficiency.memory);
-  efficiency.communication = table.ratio("communication", least_fraction, one).value_or(efficiency.communication);
+  efficiency.memory = table.ratio("memory", least_efficiency, one).value_or(efficiency.memory);
+  efficiency.communication = table.ratio("communication", least_efficiency, one).value_or(efficiency.communication);
   efficiency.kernel_error = table.ratio("kernel_error", Ratio{}, most_error).value_or(efficiency.kernel_error);
   efficiency.communication_error =
       table.ratio("communication_error", Ratio{}, most_error).value_or(efficiency.communication_error);
@@ -304,7 +302,6 @@ void read_all_channels(TomlReader table, NcclProfile& nccl) {
 
 /// One communicator that was measured: how its ranks lie, what they do, what it takes.
 NcclProfile::Communicator read_communicator(TomlReader table) {
-  constexpr IntegerRange rank_count{1, 1 << 20};
   NcclProfile::Communicator measured;
   CommunicatorUse& use = measured.use;
   use.ranks = narrow(table.integer("ranks", rank_count, Presence::Required).value_or(1));

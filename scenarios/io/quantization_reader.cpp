@@ -32,8 +32,6 @@ void read_block(TomlReader& table, Quantization& asked) {
                 fmt::format("{} would do", fmt::join(block_sizes, ", ")));
 }
 
-double as_double(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
-
 void refuse_keys_of_others(TomlReader& table, QuantizedFormat format) {
   if (!table.sound("format")) return;
   const bool bytes = format == QuantizedFormat::Int8;

@@ -13,7 +13,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-constexpr IntegerRange layer_count{0, 1 << 16};
+constexpr IntegerRange layers_again{0, 1 << 16};
 
 void read_modules(TomlReader& table, Recomputation& asked) {
   constexpr std::string_view key = "recompute_modules";
@@ -46,7 +46,7 @@ Recomputation read_recomputation(TomlReader& table) {
   Recomputation asked;
   asked.kind = read_name(table, "recompute", recompute_names).value_or(Recompute::None);
   const std::optional<RecomputeMethod> method = read_name(table, "recompute_method", recompute_method_names);
-  const std::optional<std::int64_t> layers = table.integer("recompute_layers", layer_count);
+  const std::optional<std::int64_t> layers = table.integer("recompute_layers", layers_again);
   read_modules(table, asked);
   if (asked.kind != Recompute::Full) return asked;
   asked.method = method.value_or(RecomputeMethod::Uniform);
@@ -75,7 +75,7 @@ void check_recomputation(TomlReader& table, const Recomputation& asked) {
   const std::string hint = "leave it out, or set recompute = \"full\"";
   if (asked.kind == Recompute::Selective && table.has("recompute_method") && table.sound("recompute_method"))
     table.problem("recompute_method", "recompute_method is for recompute = \"full\"", hint);
-  if (table.sound("recompute_layers") && table.integer("recompute_layers", layer_count).value_or(0) != 0)
+  if (table.sound("recompute_layers") && table.integer("recompute_layers", layers_again).value_or(0) != 0)
     table.problem("recompute_layers", "recompute_layers is for recompute = \"full\"", hint);
 }
 

@@ -20,16 +20,17 @@ namespace {
 
 constexpr IntegerRange prompt_count{1, 1 << 20};
 constexpr IntegerRange sample_count{1, 1 << 16};
-constexpr IntegerRange token_count{0, 1 << 24};
+constexpr IntegerRange length{0, 1 << 24};
 constexpr IntegerRange block_tokens{1, 1 << 16};
-constexpr IntegerRange rank_count{1, 1 << 20};
 constexpr IntegerRange sleep_levels{0, 2};
 // Programs say when each of them comes.
 constexpr std::int64_t most_blocks = 1 << 16;
 // Far above any device; sums of a few of them stay within 64 bits.
 constexpr double largest_cache = 1e15;
 
-std::string one_of(std::vector<std::int64_t> values) { return fmt::format("{} would do", fmt::join(values, " or ")); }
+std::string each_would_do(std::vector<std::int64_t> values) {
+  return fmt::format("{} would do", fmt::join(values, " or "));
+}
 
 // Where its programs are made of the training's own.
 bool runs_rollouts(RuntimeId id) {
@@ -44,7 +45,7 @@ void check_engine(TomlReader& table, const Scenario& s, const Rollout& rollout) 
     table.problem("tensor",
                   fmt::format("tensor = {} of an engine does not divide {} heads and {} devices", rollout.tensor,
                               s.model.heads, s.gpus),
-                  one_of(std::move(degrees)));
+                  each_would_do(std::move(degrees)));
   }
   const bool whole = s.layout.pipeline == 1 && s.layout.sharding != Sharding::Zero3;
   if (rollout.weights == EngineWeights::Shared && !(whole && rollout.tensor == s.layout.tensor))
@@ -81,8 +82,8 @@ std::optional<Rollout> read_rollout(TomlReader& table) {
   Rollout rollout;
   rollout.batch = table.integer("batch", prompt_count, Presence::Required).value_or(1);
   rollout.samples = table.integer("samples", sample_count).value_or(1);
-  rollout.prompt_length = table.integer("prompt_length", token_count, Presence::Required).value_or(0);
-  rollout.response_length = table.integer("response_length", token_count, Presence::Required).value_or(0);
+  rollout.prompt_length = table.integer("prompt_length", length, Presence::Required).value_or(0);
+  rollout.response_length = table.integer("response_length", length, Presence::Required).value_or(0);
   rollout.block_size = table.integer("block_size", block_tokens).value_or(rollout.block_size);
   rollout.kv_dtype = read_name(table, "kv_dtype", kv_dtype_names).value_or(DType::BF16);
   rollout.tensor = static_cast<std::int32_t>(table.integer("tensor", rank_count).value_or(0));

@@ -29,7 +29,7 @@ std::string would(const std::vector<std::string>& alternatives) {
 
 /// The divisors of `n` that `fits` accepts, smallest first.
 template <class Fits>
-std::vector<std::string> divisors(std::int64_t n, Fits fits) {
+std::vector<std::string> divisors_that(std::int64_t n, Fits fits) {
   constexpr std::size_t most_shown = 12;
   std::vector<std::string> found;
   for (std::int64_t d = 1; d <= n && found.size() < most_shown; ++d) {
@@ -125,8 +125,8 @@ class Checks {
     const auto fits = [&](std::int64_t d) {
       return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.pipeline) == 0;
     };
-    std::vector<std::string> degrees = divisors(common, fits);
-    if (degrees.empty()) degrees = divisors(common, [](std::int64_t) { return true; });
+    std::vector<std::string> degrees = divisors_that(common, fits);
+    if (degrees.empty()) degrees = divisors_that(common, [](std::int64_t) { return true; });
     tables_.layout.problem("tensor", std::move(message), would(degrees));
   }
 
@@ -149,7 +149,7 @@ class Checks {
     const auto fits = [&](std::int64_t d) {
       return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.tensor) == 0;
     };
-    std::string hint = would(divisors(counted, fits));
+    std::string hint = would(divisors_that(counted, fits));
     // Stages of unlike length, the last one shorter.
     const std::int64_t others = (model_.layers + layout_.pipeline - 1) / layout_.pipeline;
     const std::int64_t last = model_.layers - others * (layout_.pipeline - 1);
@@ -200,7 +200,7 @@ class Checks {
     else if (data_known_ && layout_.data % layout_.shard_group != 0)
       tables_.layout.problem(
           "shard_group", fmt::format("shard_group = {} does not divide data = {}", layout_.shard_group, layout_.data),
-          would(divisors(layout_.data, [](std::int64_t) { return true; })));
+          would(divisors_that(layout_.data, [](std::int64_t) { return true; })));
     else if (data_known_ && layout_.instances() > 1 && in_instances)
       check_instances();
   }
@@ -300,7 +300,7 @@ class Checks {
     tables_.layout.problem(inner ? "context_inner" : "context",
                            fmt::format("{} = {} does not divide the {} attention and {} key/value heads of a rank",
                                        inner ? "context_inner" : "context", ranks, heads, kv_heads),
-                           would(divisors(std::gcd(heads, kv_heads), [](std::int64_t) { return true; })));
+                           would(divisors_that(std::gcd(heads, kv_heads), [](std::int64_t) { return true; })));
   }
 
   void check_context_kind() {
@@ -313,7 +313,7 @@ class Checks {
         tables_.layout.problem("context_inner", "context_inner says how a2a+p2p divides ranks, and the kind is another",
                                "leave it out, or set context_kind = \"a2a+p2p\"");
     } else if (!inside(layout_.context_inner) || context % layout_.context_inner != 0) {
-      const std::vector<std::string> good = divisors(context, inside);
+      const std::vector<std::string> good = divisors_that(context, inside);
       const std::string message =
           inner ? fmt::format("context_inner = {} does not cut context = {} into several groups of several ranks",
                               layout_.context_inner, context)

@@ -86,8 +86,6 @@ Json as_json(const Estimate& estimate) {
           {"source", estimate.source}};
 }
 
-double number(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
-
 Json as_json(const PeakRates& peak) {
   Json json{{"bf16", text(peak.bf16)}, {"fp16", text(peak.fp16)}, {"tf32", text(peak.tf32)}, {"fp32", text(peak.fp32)}};
   if (peak.fp64 > OperationRate{}) json["fp64"] = text(peak.fp64);
@@ -104,15 +102,15 @@ Json as_json(const Device& device) {
                {"kernel_latency", text(device.kernel_latency)},
                {"peak", as_json(device.peak)},
                {"efficiency",
-                {{"gemm", number(device.efficiency.gemm)},
-                 {"attention", number(device.efficiency.attention)},
-                 {"attention_backward", number(device.efficiency.attention_backward)},
-                 {"sustained", number(device.efficiency.sustained)},
-                 {"epilogue", number(device.efficiency.epilogue)},
-                 {"memory", number(device.efficiency.memory)},
-                 {"communication", number(device.efficiency.communication)},
-                 {"kernel_error", number(device.efficiency.kernel_error)},
-                 {"communication_error", number(device.efficiency.communication_error)},
+                {{"gemm", as_double(device.efficiency.gemm)},
+                 {"attention", as_double(device.efficiency.attention)},
+                 {"attention_backward", as_double(device.efficiency.attention_backward)},
+                 {"sustained", as_double(device.efficiency.sustained)},
+                 {"epilogue", as_double(device.efficiency.epilogue)},
+                 {"memory", as_double(device.efficiency.memory)},
+                 {"communication", as_double(device.efficiency.communication)},
+                 {"kernel_error", as_double(device.efficiency.kernel_error)},
+                 {"communication_error", as_double(device.efficiency.communication_error)},
                  {"source", device.efficiency.source}}},
                {"context", as_json(device.context)},
                {"modules", as_json(device.modules)},
@@ -120,7 +118,7 @@ Json as_json(const Device& device) {
   if (device.power)
     json["power"] = {{"limit", text(device.power->limit)},
                      {"sustained_at", text(device.power->sustained_at)},
-                     {"exponent", number(device.power->exponent)},
+                     {"exponent", as_double(device.power->exponent)},
                      {"source", device.power->source}};
   return json;
 }
@@ -146,7 +144,7 @@ Json fabric_json(const Cluster& cluster) {
   if (shape.kind == FabricKind::LeafSpine) {
     json["rail_optimised"] = shape.rail_optimised;
     json["nodes_per_leaf"] = shape.nodes_per_leaf;
-    json["oversubscription"] = number(shape.oversubscription);
+    json["oversubscription"] = as_double(shape.oversubscription);
   }
   json["latency"] = text(shape.latency);
   json["gpu_direct_rdma"] = cluster.node.gpu_direct_rdma;

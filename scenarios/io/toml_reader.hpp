@@ -32,6 +32,11 @@ struct IntegerRange {
   std::int64_t high = 0;
 };
 
+/// Of an integer within a range that fits.
+constexpr std::int32_t narrow(std::int64_t n) { return static_cast<std::int32_t>(n); }
+
+inline constexpr IntegerRange rank_count{1, 1 << 20};
+
 enum class Presence : std::uint8_t { Optional, Required };
 
 /// Typed access to one table of a TOML file. What is wrong goes to `problems`, with its place; the reader of a table

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
+#include "scenarios/plan/change.hpp"
 #include "scenarios/plan/space.hpp"
 
 // The default space, and the axes beyond it. docs/planner.md shows them; a new axis is a line here.
@@ -14,9 +15,6 @@
 namespace tidemark::scenarios {
 namespace {
 
-TomlValue value(std::int64_t n) { return {n, {}}; }
-TomlValue value(bool b) { return {b, {}}; }
-TomlValue value(const char* text) { return {std::string(text), {}}; }
 TomlValue list(std::initializer_list<const char*> texts) {
   std::vector<TomlValue> elements;
   for (const char* text : texts) elements.push_back(value(text));

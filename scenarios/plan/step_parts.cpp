@@ -16,8 +16,6 @@
 namespace tidemark::scenarios {
 namespace {
 
-double number(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
-
 // What causes take by themselves, added up over ranks.
 struct Sum {
   double time = 0, may_be_off = 0;  // the second: time of what was not measured
@@ -118,7 +116,7 @@ StepParts step_parts(const Scenario& scenario, Duration step) {
     for (const auto& [cause, its] : all) {
       if (own <= 0 || its.time * share <= 0) continue;
       const double time = its.time * share / own * static_cast<double>(step.count());
-      parts[cause] = {Duration{std::llround(time)}, number(error) * its.may_be_off / its.time};
+      parts[cause] = {Duration{std::llround(time)}, as_double(error) * its.may_be_off / its.time};
     }
   };
   add(sums.kernels, 1, efficiency.kernel_error);

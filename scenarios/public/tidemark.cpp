@@ -28,10 +28,6 @@ namespace {
 
 struct GivenUp {};
 
-double seconds(sim::Duration duration) {
-  return static_cast<double>(duration.count()) / static_cast<double>(sim::picoseconds_per_second);
-}
-
 [[noreturn]] void rethrow(const scenarios::InputError& error) {
   std::vector<Problem> problems;
   for (const scenarios::Problem& p : error.problems())

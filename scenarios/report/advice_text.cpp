@@ -16,8 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
-
 std::string cost(const Advice& advice, const Found& found) {
   return fmt::format("{:+.1f} %", 100 * (found.figures.throughput / advice.now.throughput - 1));
 }

@@ -38,10 +38,6 @@ std::map<std::int32_t, std::int64_t> launches_of_last_step(const Program& progra
 }
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
-double seconds(Duration duration) {
-  return static_cast<double>(duration.count()) / static_cast<double>(picoseconds_per_second);
-}
-
 /// What a kernel reaches in that time, in words.
 std::string reached(const Program& program, const Kernel& kernel, Duration time, const Cluster& cluster) {
   const Device& device = cluster.device;

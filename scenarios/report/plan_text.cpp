@@ -46,8 +46,6 @@ void add_values(const Space& space, std::int64_t candidate, std::vector<std::str
   for (const std::size_t a : telling_axes(space)) row.push_back(space.axes[a].values[values[a]].text);
 }
 
-double seconds(Duration d) { return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second); }
-
 // What every candidate has to leave free; nothing where that is searched, too.
 std::optional<Bytes> headroom_of(const Space& space) {
   const KeyPath key{"runtime", "headroom"};

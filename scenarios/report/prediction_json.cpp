@@ -14,10 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double seconds(Duration duration) {
-  return static_cast<double>(duration.count()) / static_cast<double>(picoseconds_per_second);
-}
-
 // No instant where the job deadlocks: what comes after has none.
 Json instant(const Moment& moment, const std::string& op, std::optional<Instant> time) {
   const Mark& mark = moment.mark;

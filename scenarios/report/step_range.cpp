@@ -9,8 +9,6 @@ namespace {
 // Of what the host thread makes the device wait for: its time for a launch is an estimate, 3 to 8 us instead of 5.
 constexpr double host_error = 0.5;
 
-double number(Ratio ratio) { return static_cast<double>(ratio.count()) / static_cast<double>(one.count()); }
-
 Duration scaled_by(Duration duration, double factor) {
   return Duration{std::llround(static_cast<double>(duration.count()) * factor)};
 }
@@ -20,7 +18,8 @@ Duration scaled_by(Duration duration, double factor) {
 StepRange step_range(const StepPrediction& step, const Efficiency& efficiency) {
   const double exposed = std::accumulate(step.exposed.begin(), step.exposed.end(), 0.0);
   const double kernels = step.share(StepCause::Compute), own = kernels + exposed;
-  const double error = kernels * number(efficiency.kernel_error) + exposed * number(efficiency.communication_error);
+  const double error =
+      kernels * as_double(efficiency.kernel_error) + exposed * as_double(efficiency.communication_error);
   const double all = error + step.share(StepCause::Host) * host_error + (own > 0 ? step.waiting() * error / own : 0);
   return {scaled_by(step.step, 1 / (1 + all)), scaled_by(step.step, 1 + all)};
 }

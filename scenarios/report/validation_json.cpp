@@ -10,10 +10,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double seconds(Duration duration) {
-  return static_cast<double>(duration.count()) / static_cast<double>(picoseconds_per_second);
-}
-
 // Prediction and measurement of one moment, for people and programs.
 Json pairs_json(const std::vector<MemoryPoint>& predicted, const std::vector<MemoryPoint>& measured) {
   Json out = Json::array();

@@ -30,6 +30,10 @@ using Bandwidth = Quantity<struct BytePerSecondUnit>;
 
 inline constexpr std::int64_t picoseconds_per_second = 1'000'000'000'000;
 
+constexpr double seconds(Duration d) {
+  return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second);
+}
+
 /// How long a transfer takes, rounded up: never free. `rate` > 0.
 constexpr Duration operator/(Bytes n, Bandwidth rate) {
   __extension__ using Wide = __int128;

@@ -15,8 +15,6 @@
 namespace tidemark::tests::golden {
 namespace {
 
-double mib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); }
-
 double off(double predicted, double measured) { return predicted / measured - 1; }
 
 std::vector<double> shares(const std::vector<Error>& errors) {

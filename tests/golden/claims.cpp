@@ -7,14 +7,14 @@
 #include <tuple>
 #include <utility>
 
+#include "tests/golden/root.hpp"
+
 #define TOML_EXCEPTIONS 1
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
 namespace tidemark::tests::golden {
 namespace {
-
-const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
 
 constexpr double digits = 10'000;  // claims are kept to 0.0001 %
 

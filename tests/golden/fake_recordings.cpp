@@ -14,13 +14,12 @@
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/titan_pipeline.hpp"
 #include "scenarios/io/version_text.hpp"
+#include "tests/golden/root.hpp"
 
 namespace tidemark::tests::golden {
 namespace {
 
 using Json = nlohmann::json;
-
-const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
 
 constexpr std::array<std::pair<std::string_view, Kind>, 9> recorded_kinds{{{"parameter", Kind::Parameter},
                                                                            {"buffer", Kind::Parameter},

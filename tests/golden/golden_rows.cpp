@@ -8,11 +8,10 @@
 
 #include "scenarios/io/scenario_reader.hpp"
 #include "sim/clock/summary.hpp"
+#include "tests/golden/root.hpp"
 
 namespace tidemark::tests::golden {
 namespace {
-
-const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
 
 std::vector<double> numbers(const toml::table& table, std::string_view key) {
   std::vector<double> found;
@@ -25,8 +24,6 @@ double median(std::vector<double> values) {
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
-
-double mib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); }
 
 Family read_family(const std::filesystem::path& path) {
   Family family{path.stem().string(), {}};

@@ -11,6 +11,8 @@
 
 namespace tidemark::tests::golden {
 
+inline double mib(Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); }
+
 /// What was measured for one scenario; lists have one entry per pipeline stage, in MiB.
 struct Row {
   std::string name;

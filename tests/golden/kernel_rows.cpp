@@ -15,6 +15,7 @@
 #include "kernels/rates.hpp"
 #include "kernels/roofline.hpp"
 #include "scenarios/io/cluster_reader.hpp"
+#include "tests/golden/root.hpp"
 #include "topology/collective.hpp"
 
 namespace tidemark::tests::golden {
@@ -22,8 +23,6 @@ namespace {
 
 using kernels::AttentionPass;
 using kernels::Product;
-
-const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
 
 double microseconds(Duration duration) { return static_cast<double>(duration.count()) / 1e6; }
 

@@ -57,7 +57,7 @@ void Bf16Optimizer::finish_backward() {
   const Session::Scope scope(s_, "reduce");
   for (std::size_t p = 0; p < parameters_.size(); ++p) {  // update_hp_grads
     const Tensor& gradient = parameters_[p].leaf->gradient;
-    const Tensor sum = sum_of(p), wide = to(s_, sized(gradient, {gradient.elements()}), DType::FP32);
+    const Tensor sum = sum_of(p), wide = to(s_, flattened(gradient), DType::FP32);
     s_.launch(Operation::Add, {sum, wide}, {sum});
   }
   if (!is_boundary_) return;

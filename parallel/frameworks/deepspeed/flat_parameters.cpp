@@ -14,7 +14,7 @@ Tensor flatten(Session& s, const FlatLayout& layout, const NamedParameters& para
   std::vector<Tensor> from, to;
   for (const std::size_t p : layout.order) {
     const Tensor& value = parameters[p].leaf->value;
-    from.push_back(sized(value, {value.elements()}));
+    from.push_back(flattened(value));
     to.push_back(narrowed(flat, 0, layout.offsets[p], layout.sizes[p]));
   }
   s.launch(Operation::Copy, from, to);

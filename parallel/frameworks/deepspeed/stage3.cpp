@@ -6,12 +6,6 @@
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
-namespace {
-
-Tensor flattened(const Tensor& x) { return sized(x, {x.elements()}); }
-
-}  // namespace
-
 Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighbours, const ZeroHabits& habits,
                const EagerHabits& eager, const Train& train, const Scaling& scaling, NamedParameters parameters,
                std::int64_t untied, CausalLM& model)

@@ -7,12 +7,6 @@
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
-namespace {
-
-Tensor flattened(const Tensor& x) { return sized(x, {x.elements()}); }
-
-}  // namespace
-
 Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
                        const Train& train, Sharding stage, const Scaling& scaling, NamedParameters parameters)
     : s_(session),

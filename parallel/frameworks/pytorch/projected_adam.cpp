@@ -11,7 +11,6 @@
 namespace tidemark::parallel::pytorch {
 namespace {
 
-constexpr double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 constexpr std::int64_t usual_rank = 128;  // trainer_optimizer.py _get_galore_optimizer, _get_apollo_optimizer
 
 }  // namespace

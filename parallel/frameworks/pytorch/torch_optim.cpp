@@ -10,9 +10,6 @@
 namespace tidemark::parallel::pytorch {
 namespace {
 
-// torch.optim's defaults.
-constexpr double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-
 using List = std::vector<Tensor>;
 
 class TorchRule final : public UpdateRule {

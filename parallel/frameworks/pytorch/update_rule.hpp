@@ -10,6 +10,9 @@
 
 namespace tidemark::parallel::pytorch {
 
+/// Adam's, by default, in torch.optim.
+inline constexpr double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+
 /// How an optimizer updates its parameters, and what it keeps of each.
 class UpdateRule {
  public:

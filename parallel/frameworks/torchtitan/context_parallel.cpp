@@ -17,12 +17,12 @@ using torch::OnStream;
 using torch::Process;
 using Made = std::array<Tensor, 4>;  // by the kernel of attention: output, logarithm of sums, seed, offset
 
-constexpr int sequence = 2;
+constexpr int tokens_of_heads = 2;
 constexpr StreamId ring_stream{6};  // NCCL's, of the group
 
 Tensor half(const Tensor& x, std::int64_t which) {
-  const std::int64_t tokens = x.sizes[sequence] / 2;
-  return narrowed(x, sequence, which * tokens, tokens);
+  const std::int64_t tokens = x.sizes[tokens_of_heads] / 2;
+  return narrowed(x, tokens_of_heads, which * tokens, tokens);
 }
 
 // Which scores the keys that come with a step have with a rank's queries: those of all up to their places; all; with
@@ -43,12 +43,6 @@ Tensor of_queries(Section its, const Tensor& x) { return its == Section::SecondQ
 Tensor of_keys(Section its, const Tensor& x) { return its == Section::FirstKeys ? half(x, 0) : x; }
 
 // With a last dimension of one more.
-Tensor as_column(const Tensor& x) {
-  Shape sizes = x.sizes;
-  sizes.push_back(1);
-  return sized(x, sizes);
-}
-
 Tensor elementwise(Session& s, std::string_view what, const Computation& computed, const Tensor& a, const Tensor& b) {
   return torch::elementwise(s, what, computed, {&a, &b}, a.dtype);
 }

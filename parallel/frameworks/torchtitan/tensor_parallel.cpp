@@ -102,12 +102,6 @@ Masked masked(Session& s, const Tensor& ids, std::int64_t first, std::int64_t ro
 }
 
 // The same with a last dimension of one more.
-Tensor as_column(const Tensor& x) {
-  Shape sizes = x.sizes;
-  sizes.push_back(1);
-  return sized(x, sizes);
-}
-
 }  // namespace
 
 Tensor gathered(Session& s, const TensorGroup& group, const Tensor& x) {

@@ -32,7 +32,7 @@ class Comparisons : public testing::Test {
     std::string bytes;
     for (Finding finding : found_) {
       for (const auto& [name, factor] : wrong)
-        if (finding.what == Found::Gradient && finding.step == 1 && finding.name == name)
+        if (finding.what == FindingKind::Gradient && finding.step == 1 && finding.name == name)
           for (double& value : finding.values) value *= factor;
       append(bytes, finding);
     }

@@ -28,7 +28,7 @@ std::vector<Finding> first_step(const Job& job, double aside) {
 double loss(const std::vector<Finding>& found) {
   double sum = 0, count = 0;
   for (const Finding& finding : found)
-    if (finding.what == Found::Loss)
+    if (finding.what == FindingKind::Loss)
       for (const double value : finding.values) sum += value, ++count;
   return sum / count;
 }
@@ -36,7 +36,7 @@ double loss(const std::vector<Finding>& found) {
 double slope_of_gradients(const std::vector<Finding>& found) {
   double slope = 0;
   for (const Finding& finding : found)
-    if (finding.what == Found::Gradient)
+    if (finding.what == FindingKind::Gradient)
       for (std::size_t i = 0; i < finding.values.size(); ++i)
         slope += finding.values[i] * direction(finding.name, finding.first + static_cast<std::int64_t>(i));
   return slope;

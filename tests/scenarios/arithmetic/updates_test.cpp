@@ -30,8 +30,8 @@ Steps trained(const Scenario& scenario) {
   const std::vector<std::string> ends = on_ranks(1, [&](World& world) {
     math::HostCalculator host;
     for (Finding& found : findings_in(RankTraining(job, {0}, job).run(world, host, math::Storage::Wide)))
-      if (found.what != Found::Loss)
-        (found.what == Found::Gradient ? steps.gradients : steps.parameters)[found.step][found.name] =
+      if (found.what != FindingKind::Loss)
+        (found.what == FindingKind::Gradient ? steps.gradients : steps.parameters)[found.step][found.name] =
             std::move(found.values);
   });
   EXPECT_EQ(ends, all_well(1));
