@@ -326,8 +326,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
                         std::move(train),   std::move(runtime),        std::move(moe),
                         std::move(adapter), std::move(quantization)};
 
-  if (tables.top.has("space"))
-    tables.top.problem("space", "is of searches, and this reads one job",
+  if (tables.top.raw("space") != nullptr)
+    tables.top.problem("space", "space is of searches, and this reads one job",
                        "tidemark plan searches it; leave it out to look at the job that it starts from");
 
   Scenario scenario;

@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
               "\"full\"\n[runtime]\nname = \"fsdp\"\nswitches.backward_prefetch = \"none\"\n",
               {"optimizer kernels", "runtime.switches.sync_each_batch", "runtime.switches.use_liger_kernel", "offload",
                "runtime.allocator"},
-              {"trained", "train.sequence_length"}}),
+              {"train.optimizer", "trained", "train.sequence_length"}}),
     [](const testing::TestParamInfo<Asked>& param) { return changing_names[param.index]; });
 
 // 7B on a card of 24 GB: nothing that trains all of it does, adapters over few bits do.

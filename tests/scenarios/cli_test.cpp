@@ -234,10 +234,11 @@ TEST_F(Cli, ExplainSaysThatAJobRunsOutAndWhatIsNoTensor) {
 TEST_F(Cli, ASearchIsNoJob) {
   const Ran r = run("predict " + scenario("[train]", "[space.layout]\ntensor = [1, 2]\n[train]"));
   EXPECT_EQ(r.code, 2);
-  EXPECT_NE(r.err.find(":10:2: error: space is of searches, and this reads one job\n"
+  EXPECT_NE(r.err.find(":10:1: error: space is of searches, and this reads one job\n"
                        "  hint: tidemark plan searches it; leave it out to look at the job that it starts from"),
             std::string::npos)
       << r.err;
+  EXPECT_EQ(r.err.find("unknown key"), std::string::npos) << r.err;
 }
 
 TEST_F(Cli, AnAnswerIsShortAndTheRestComesOnDemand) {
