@@ -58,22 +58,15 @@ std::string fsdp_words(Given& given) {
   return text == nullptr ? "" : *text;
 }
 
-// training_args.py: each is a member of FSDPOption. Without auto_wrap or a policy the model is one unit.
-void check_fsdp_words(Given& given, const std::string& words, const TomlTable& config) {
+// training_args.py: each is a member of FSDPOption.
+void check_fsdp_words(Given& given, const std::string& words) {
   static constexpr auto known = std::to_array<std::string_view>(
       {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "offload", "auto_wrap"});
   std::istringstream each(words);
-  bool wraps = std::ranges::any_of(config.keys, [](const TomlKey& key) {
-    return key.name.ends_with("transformer_layer_cls_to_wrap") || key.name.ends_with("auto_wrap_policy");
-  });
-  for (std::string word; each >> word;) {
-    wraps |= word == "auto_wrap";
+  for (std::string word; each >> word;)
     if (std::ranges::find(known, word) == known.end())
       given.tell(RemarkKind::NotExpressed, "fsdp",
                  fmt::format("{} is none of transformers' options: {}", in_quotes(word), fmt::join(known, ", ")));
-  }
-  if (!wraps)
-    given.tell(RemarkKind::NotExpressed, "fsdp", "without auto_wrap the model is one unit, which is not modelled");
 }
 
 // FSDP's strategy, by its name or its number (torch.distributed.fsdp.ShardingStrategy).
@@ -102,8 +95,17 @@ void set_strategy(Given& given, std::string_view key, std::string strategy, std:
     given.tell(RemarkKind::NotExpressed, key, "shards within a node, and how many devices one has is not said");
 }
 
+// What is said of FSDP elsewhere.
+struct BesideFsdpConfig {
+  bool mixed = false;  ///< precisions
+  std::string precision;
+  bool wraps = false;  ///< layers are units
+  std::int64_t devices_per_node = 0;
+};
+
 // Keys of an fsdp_config, with or without their prefix.
-void read_fsdp_config(Given config, bool mixed, const std::string& precision, std::int64_t devices_per_node) {
+void read_fsdp_config(Given config, const BesideFsdpConfig& beside) {
+  const auto& [mixed, precision, wraps, devices_per_node] = beside;
   Draft& draft = config.draft();
   const auto either = [&](std::string_view name) {
     return config.has(fmt::format("fsdp_{}", name)) ? fmt::format("fsdp_{}", name) : std::string(name);
@@ -152,8 +154,11 @@ void read_fsdp_config(Given config, bool mixed, const std::string& precision, st
     draft.set("runtime.switches.use_reentrant", false);  // checkpoint_wrapper, CheckpointImpl.NO_REENTRANT
   }
   const std::string policy = either("auto_wrap_policy");
-  if (const auto wraps = config.text(policy); wraps && lower(*wraps) != "transformer_based_wrap")
+  const std::optional<std::string> wraps_by_policy = config.text(policy);
+  if (wraps_by_policy && lower(*wraps_by_policy) != "transformer_based_wrap")
     config.tell(RemarkKind::NotExpressed, policy, "other units than layers are not modelled yet");
+  else if (!wraps && !wraps_by_policy)
+    draft.remark(RemarkKind::NotExpressed, policy, "without it the model is one unit, which is not modelled yet");
   for (const char* its : {"min_num_params", "cpu_offload_pin_memory"})
     if (config.has(either(its)) && config.text(either(its)) != "0" && config.text(either(its)) != "true")
       config.tell(RemarkKind::NotExpressed, either(its), "other units than layers are not modelled yet");
@@ -335,9 +340,11 @@ void read_training_arguments(Given& given, const std::vector<ShippedModel>& mode
     draft.set("runtime.switches.use_orig_params", true);
     if (words.find("offload") != std::string::npos)
       draft.set("offload.parameters", std::string("cpu"), given.place("fsdp"));
-    check_fsdp_words(given, words, config);
-    read_fsdp_config(Given(config.keys, "fsdp_config.", draft), draft.mixed_precision, precision,
-                     devices_per_node(draft, 1));
+    check_fsdp_words(given, words);
+    read_fsdp_config(Given(config.keys, "fsdp_config.", draft), {.mixed = draft.mixed_precision,
+                                                                 .precision = precision,
+                                                                 .wraps = words.find("auto_wrap") != std::string::npos,
+                                                                 .devices_per_node = devices_per_node(draft, 1)});
     if (draft.text("runtime.name") == "fsdp2") draft.erase("runtime.switches.use_orig_params");
   } else if (given.has("fsdp_config")) {
     given.tell(RemarkKind::NoMatter, "fsdp_config", "fsdp does not ask for it");
@@ -371,7 +378,9 @@ void read_accelerate(Given& config, Draft& draft) {
   draft.mixed_precision |= mixed;
   if (kind == "FSDP") {
     draft.set("runtime.name", std::string("fsdp"), config.place("distributed_type"));
-    read_fsdp_config(config.table("fsdp_config"), mixed, precision, devices_per_node(draft, nodes));
+    read_fsdp_config(
+        config.table("fsdp_config"),
+        {.mixed = mixed, .precision = precision, .wraps = false, .devices_per_node = devices_per_node(draft, nodes)});
   } else if (kind == "DEEPSPEED") {
     draft.set("runtime.name", std::string("deepspeed"), config.place("distributed_type"));
     Given zero = config.table("deepspeed_config");
@@ -495,7 +504,12 @@ void settle_held_type(Draft& draft, const std::string& runtime) {
   if (draft.find("train.master_dtype") == nullptr) return;
   const bool whole = runtime == "fsdp2" || (runtime == "fsdp" && draft.find("adapter.method") == nullptr);
   const bool upcasts = whole && draft.mixed_precision && draft.find("quantization.format") == nullptr;
-  if (runtime != "deepspeed" && !upcasts) return;
+  if (runtime != "deepspeed" && !upcasts) {
+    // Without a MixedPrecisionPolicy gradients are reduced as they are.
+    if (runtime == "fsdp2" && !draft.mixed_precision && draft.find("runtime.switches.reduce_dtype") == nullptr)
+      draft.set("runtime.switches.reduce_dtype", *draft.text("train.master_dtype"));
+    return;
+  }
   draft.erase("train.master_dtype");
   draft.remark(RemarkKind::Assumed, "torch_dtype",
                runtime == "deepspeed" ? "what DeepSpeed's optimizers update is fp32 whatever it was loaded in"

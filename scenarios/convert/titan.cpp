@@ -161,18 +161,12 @@ class Reader {
       draft_.set("gpus", replicas * shards * cut, table.place("data_parallel_shard_degree"));
     // distributed/parallel_dims.py _validate.
     if (const std::int64_t gpus = draft_.integer("gpus").value_or(0);
-        gpus > 0 && shards > 0 && replicas * shards * cut != gpus) {
-      const Place place = table.place("data_parallel_shard_degree");
-      throw InputError(
-          {Problem{.file = draft_.file,
-                   .line = place.line,
-                   .column = place.column,
-                   .message = fmt::format(
-                       "degrees of {} replicas, {} shards and {} ranks that cut the model are not {} GPUs, at "
-                       "which torchtitan stops",
-                       replicas, shards, cut, gpus),
-                   .hint = "data_parallel_shard_degree = -1 takes what is left"}});
-    }
+        gpus > 0 && shards > 0 && replicas * shards * cut != gpus)
+      table.tell(
+          RemarkKind::NotExpressed, "data_parallel_shard_degree",
+          fmt::format("torchtitan stops: {} replicas, {} shards and {} ranks that cut the model are not {} GPUs; "
+                      "-1 takes what is left",
+                      replicas, shards, cut, gpus));
     if (replicas > 1) {
       const std::int64_t gpus = draft_.integer("gpus").value_or(0);
       if (shards == 1 && cut == 1)

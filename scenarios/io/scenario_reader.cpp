@@ -326,9 +326,11 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
                         std::move(train),   std::move(runtime),        std::move(moe),
                         std::move(adapter), std::move(quantization)};
 
-  if (tables.top.raw("space") != nullptr)
+  if (tables.top.has("space")) {
+    (void)tables.top.raw("space");  // else it is unknown as well
     tables.top.problem("space", "space is of searches, and this reads one job",
                        "tidemark plan searches it; leave it out to look at the job that it starts from");
+  }
 
   Scenario scenario;
   scenario.name = file.stem().string();

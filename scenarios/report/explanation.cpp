@@ -27,9 +27,8 @@ struct LiveSet {
   Moment at;
   std::vector<LiveBuffer> buffers;
   Bytes allocated;
-  Bytes pooled;  ///< free blocks that PyTorch keeps pinned
-  Bytes device;  ///< at its peak: what the allocator holds, and what lies outside of it
-  Composition of_device;
+  Bytes pooled;        ///< free blocks that PyTorch keeps pinned
+  Composition device;  ///< at its peak: what the allocator holds, and what lies outside of it
   bool on_host = false;
 
   LiveSet(const Job& job, Rank rank, const AskedMoment& asked)
@@ -39,8 +38,7 @@ struct LiveSet {
     switch (asked.kind) {
       case AskedMoment::Kind::DevicePeak:
         at = memory.device.at;
-        device = memory.device.bytes;
-        of_device = memory.device.composition;
+        device = memory.device.composition;
         break;
       case AskedMoment::Kind::AllocatedPeak:
         at = memory.allocated.at;
@@ -118,13 +116,12 @@ std::string why(const Job& job, Rank rank, const LiveSet& live) {
 }
 
 // What a device holds at its peak besides tensors, and whether it can.
-std::string of_device(const Job& job, const LiveSet& live) {
-  const Bytes outside = live.of_device[Category::Nccl] + live.of_device[Category::Context],
-              has = job.scenario.cluster.device.capacity;
-  std::string out =
-      fmt::format("the device holds {}: {} of them in the allocator's free blocks, {} outside of it (context, NCCL)\n",
-                  gib(live.device), gib(live.of_device[Category::Fragmentation]), gib(outside));
-  if (live.device > has)
+std::string on_device(const Job& job, const LiveSet& live) {
+  const Bytes holds = live.device.total(), has = job.scenario.cluster.device.capacity;
+  std::string out = fmt::format(
+      "the device holds {}: {} of them in the allocator's free blocks, {} outside of it (context, NCCL)\n", gib(holds),
+      gib(live.device[Category::Fragmentation]), gib(live.device[Category::Nccl] + live.device[Category::Context]));
+  if (holds > has)
     out += fmt::format("it has {}: the job runs out before, and this is what it would come to\n", gib(has));
   return out;
 }
@@ -168,7 +165,7 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
                                 live.on_host ? "on the host" : "allocated", live.buffers.size(), live.at.op,
                                 live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
   const bool of_peak = asked.kind == AskedMoment::Kind::DevicePeak || asked.kind == AskedMoment::Kind::AllocatedPeak;
-  if (asked.kind == AskedMoment::Kind::DevicePeak) out += of_device(job, live);
+  if (asked.kind == AskedMoment::Kind::DevicePeak) out += on_device(job, live);
   if (of_peak) out += why(job, rank, live);
   out += "\nby category\n";
   std::vector<std::vector<std::string>> rows;

@@ -294,6 +294,9 @@ TEST(Convert, WhatIsTrainedIsWideWhateverItWasLoadedIn) {
   EXPECT_EQ(held(R"("bf16": true, )" + sharded), DType::FP32);
   EXPECT_EQ(held(R"("bf16": true, "fsdp": "full_shard auto_wrap")"), DType::FP32);
   EXPECT_EQ(held(sharded), DType::BF16) << "nothing is mixed";
+  const ConvertAsked narrow =
+      of_llama("args.json", R"({"per_device_train_batch_size": 1, "torch_dtype": "bfloat16", )" + sharded + "}");
+  EXPECT_EQ(scenario_of(convert(narrow), shipped_data()).runtime.eager.fully_shard.reduce_dtype, DType::BF16);
   EXPECT_EQ(held(R"("bf16": true)"), DType::BF16) << "PyTorch's own replicas stay as they were loaded";
   EXPECT_EQ(held(R"("bf16": true, "deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}})"),
             DType::FP32);
@@ -315,16 +318,22 @@ TEST(Convert, WhatOtherFrameworksStopAtIsRefused) {
   };
   EXPECT_EQ(titan("data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\n"), "no problem");
   EXPECT_EQ(titan("data_parallel_shard_degree = -1\n"), "no problem");
-  EXPECT_EQ(titan("data_parallel_shard_degree = 4\n"),
-            "titan.toml:8:30: error: degrees of 1 replicas, 4 shards and 1 ranks that cut the model are not 8 GPUs, at "
-            "which torchtitan stops\n  hint: data_parallel_shard_degree = -1 takes what is left");
+  EXPECT_EQ(
+      titan("data_parallel_shard_degree = 4\n"),
+      "titan.toml:8:30: error: parallelism.data_parallel_shard_degree = 4\n  hint: torchtitan stops: 1 replicas, 4 "
+      "shards and 1 ranks that cut the model are not 8 GPUs; -1 takes what is left");
 
   const auto fsdp = [](const std::string& words) {
     return problem_of_llama("args.json", R"({"per_device_train_batch_size": 1, "bf16": true, )" + words + "}");
   };
   EXPECT_EQ(fsdp(R"("fsdp": "full_shard auto_wrap")"), "no problem");
   EXPECT_NE(fsdp(R"("fsdp": "foo auto_wrap")").find("\"foo\" is none of transformers' options"), std::string::npos);
-  EXPECT_NE(fsdp(R"("fsdp": "full_shard")").find("without auto_wrap the model is one unit"), std::string::npos);
+  EXPECT_NE(fsdp(R"("fsdp": "full_shard")").find("without it the model is one unit"), std::string::npos);
+  const std::string accelerate =
+      "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n  "
+      "fsdp_sharding_strategy: FULL_SHARD\n";
+  EXPECT_EQ(problem_of_llama("a.yaml", accelerate + "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"), "no problem");
+  EXPECT_NE(problem_of_llama("a.yaml", accelerate).find("without it the model is one unit"), std::string::npos);
   EXPECT_NE(fsdp(R"("fsdp": "full_shard auto_wrap", "fsdp_config": {"version": 3})").find("fully_shard is 2"),
             std::string::npos);
 }
