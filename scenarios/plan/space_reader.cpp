@@ -279,7 +279,12 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
     if (key.name != "space") continue;
     asked = true;
     if (const auto* axes = std::get_if<TomlTable>(&key.value.value))
-      for (const TomlKey& axis : axes->keys) read_axes(axis, {}, problems, space.axes);
+      for (const TomlKey& axis : axes->keys)
+        if (axis.name == "space")
+          problems.add(axis.place, "unknown key \"space\"",
+                       "an axis is a key of the job, such as layout.tensor = [1, 2], or offload");
+        else
+          read_axes(axis, {}, problems, space.axes);
     else
       problems.add(key.value.place, fmt::format("space takes a table of axes, not {}", text(key.value)),
                    "begin it with [space] on a line of its own");
