@@ -74,7 +74,7 @@ class Conversion {
       say("train.sequence_length", asked_.sequence_length);
       say("train.micro_batch", asked_.micro_batch);
       say("train.global_batch", asked_.global_batch);
-      settle_hugging_face(draft_, width_of_model());
+      settle_hugging_face(draft_, said_by_model());
     }
     say("gpus", asked_.gpus);
     say("train.sequence_length", asked_.sequence_length);
@@ -109,12 +109,19 @@ class Conversion {
   }
 
   // Of the model that is named, where it can be read.
-  [[nodiscard]] std::int64_t width_of_model() const {
+  [[nodiscard]] ModelSays said_by_model() const {
     const std::string name = draft_.text("model").value_or("");
     const auto shipped = std::ranges::find(models_, name, &ShippedModel::file);
-    if (shipped != models_.end()) return shipped->model.hidden;
-    if (name.empty() || !std::filesystem::exists(name)) return 0;
-    return read_model(name).hidden;
+    if (shipped != models_.end()) return {shipped->model.hidden, type_in(shipped->config, name)};
+    if (name.empty() || !std::filesystem::exists(name)) return {};
+    return {read_model(name).hidden, type_in(read_text(name), name)};
+  }
+
+  [[nodiscard]] static std::string type_in(const std::string& config, const std::string& name) {
+    for (const TomlKey& key : parse_json_table(config, name, Automatic::Kept).keys)
+      if (key.name == "torch_dtype" || key.name == "dtype")
+        if (const auto* type = std::get_if<std::string>(&key.value.value)) return *type;
+    return {};
   }
 
   void say(std::string_view path, std::optional<std::int64_t> value) {

@@ -41,9 +41,13 @@ void read_training_arguments(Given& arguments, const std::vector<ShippedModel>& 
 void read_accelerate(Given& config, Draft& draft);
 /// A ds_config.json.
 void read_deepspeed(Given& config, Draft& draft);
-/// What depends on several of them: on how many devices a step is accumulated, and what follows the model's width
-/// (`hidden`; 0: not known).
-void settle_hugging_face(Draft& draft, std::int64_t hidden);
+/// What a model's config.json says that arguments leave to it.
+struct ModelSays {
+  std::int64_t hidden = 0;  ///< width; 0: not known
+  std::string dtype;        ///< torch_dtype, as it stands there ("bfloat16"); empty: not known
+};
+/// What depends on several of them: on how many devices a step is accumulated, and what follows the model.
+void settle_hugging_face(Draft& draft, const ModelSays& model);
 [[nodiscard]] std::string training_arguments(const Scenario& scenario);
 [[nodiscard]] std::string accelerate_config(const Scenario& scenario);
 [[nodiscard]] std::string deepspeed_config(const Scenario& scenario);

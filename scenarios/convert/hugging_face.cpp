@@ -195,6 +195,15 @@ void read_batch(Given& given) {
       draft.set("train.sequence_length", *length, given.place(name));
 }
 
+// In which type a model is loaded ("bfloat16", "torch.bfloat16" or "bf16").
+void set_held_type(Draft& draft, const std::string& held) {
+  const std::string type = held.ends_with("bfloat16") || held == "bf16"  ? "bf16"
+                           : held.ends_with("float16") || held == "fp16" ? "fp16"
+                                                                         : "fp32";
+  if (!draft.mixed_precision) draft.set("train.precision", type);
+  if (type != "fp32") draft.set("train.master_dtype", type);
+}
+
 void read_precision(Given& given) {
   Draft& draft = given.draft();
   const bool bf16 = given.flag("bf16").value_or(false), fp16 = given.flag("fp16").value_or(false);
@@ -209,17 +218,15 @@ void read_precision(Given& given) {
   draft.mixed_precision |= bf16 || fp16;
   std::optional<std::string> held;
   for (const std::string_view name : {"torch_dtype", "dtype", "model_dtype"})
-    if (const auto type = given.text(name)) held = *type;
+    if (const auto type = given.text(name))
+      held = *type;
+    else if (given.left_to_others(name))
+      draft.automatic.emplace("torch_dtype");
   if (bf16 || fp16)
     draft.set("train.precision", std::string(bf16 ? "bf16" : "fp16"), given.place(bf16 ? "bf16" : "fp16"));
-  else if (given.has("bf16") || given.has("fp16") || held)
+  else if (!draft.mixed_precision && (given.has("bf16") || given.has("fp16") || held))
     draft.set("train.precision", std::string("fp32"));
-  if (!held) return;
-  const std::string type = held->ends_with("bfloat16") || *held == "bf16"  ? "bf16"
-                           : held->ends_with("float16") || *held == "fp16" ? "fp16"
-                                                                           : "fp32";
-  if (!bf16 && !fp16) draft.set("train.precision", type);
-  if (type != "fp32") draft.set("train.master_dtype", type);
+  if (held) set_held_type(draft, *held);
 }
 
 void read_recomputation(Given& given) {
@@ -441,6 +448,8 @@ void read_deepspeed(Given& config, Draft& draft) {
     draft.set("train.precision", std::string("fp16"), fp16.place("enabled"));
     copy(fp16, "initial_scale_power", "runtime.switches.initial_scale_power");
   }
+  if (bf16.left_to_others("enabled")) draft.automatic.emplace("bf16");
+  if (fp16.left_to_others("enabled")) draft.automatic.emplace("fp16");
   copy(types, "grad_accum_dtype", "runtime.switches.grad_accum_dtype");
   Given zero = config.table("zero_optimization");
   if (const auto stage = zero.integer("stage"); stage && *stage >= 1 && *stage <= 3)
@@ -481,6 +490,24 @@ void read_deepspeed(Given& config, Draft& draft) {
 
 namespace {
 
+// modeling_utils.py _get_dtype: "auto" is what the checkpoint's config.json says. Without a Trainer beside it a
+// ds_config.json that leaves its precision open is taken as bf16.
+void settle_automatic_types(Draft& draft, const std::string& checkpoint_type) {
+  if (draft.automatic.contains("torch_dtype") && draft.find("train.master_dtype") == nullptr) {
+    const std::string type = checkpoint_type.empty() ? "bfloat16" : checkpoint_type;
+    set_held_type(draft, type);
+    draft.remark(RemarkKind::Assumed, "torch_dtype",
+                 checkpoint_type.empty() ? "\"auto\" is the checkpoint's, which its config.json does not say: bfloat16"
+                                         : fmt::format("\"auto\" is the checkpoint's: {}", type));
+  }
+  for (const char* type : {"bf16", "fp16"})
+    if (draft.automatic.contains(type) && !draft.trainer && draft.find("train.precision") == nullptr) {
+      draft.set("train.precision", std::string(type));
+      draft.remark(RemarkKind::Assumed, fmt::format("{}.enabled", type),
+                   fmt::format("\"auto\" is what the Trainer's arguments say, which are not given: {}", type));
+    }
+}
+
 // integrations/deepspeed.py trainer_config_finalize, accelerator.py _prepare_deepspeed: "auto" follows the model's
 // width, and the Trainer's own arguments.
 void settle_automatic(Draft& draft, std::int64_t hidden) {
@@ -505,6 +532,8 @@ void settle_held_type(Draft& draft, const std::string& runtime) {
   const bool whole = runtime == "fsdp2" || (runtime == "fsdp" && draft.find("adapter.method") == nullptr);
   const bool upcasts = whole && draft.mixed_precision && draft.find("quantization.format") == nullptr;
   if (runtime != "deepspeed" && !upcasts) {
+    // accelerator.py autocast: whatever type the model is held in.
+    if (runtime == "pytorch" && draft.mixed_precision) draft.set("runtime.switches.autocast", true);
     // Without a MixedPrecisionPolicy gradients are reduced as they are.
     if (runtime == "fsdp2" && !draft.mixed_precision && draft.find("runtime.switches.reduce_dtype") == nullptr)
       draft.set("runtime.switches.reduce_dtype", *draft.text("train.master_dtype"));
@@ -531,8 +560,9 @@ void check_batch(Draft& draft, std::int64_t micro) {
 
 }  // namespace
 
-void settle_hugging_face(Draft& draft, std::int64_t hidden) {
-  settle_automatic(draft, hidden);
+void settle_hugging_face(Draft& draft, const ModelSays& model) {
+  settle_automatic_types(draft, model.dtype);
+  settle_automatic(draft, model.hidden);
   if (draft.find("runtime.name") == nullptr) draft.set("runtime.name", std::string("pytorch"));
   const std::string runtime = *draft.text("runtime.name");
   if (draft.find("train.micro_batch") == nullptr) {

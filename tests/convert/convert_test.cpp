@@ -302,6 +302,28 @@ TEST(Convert, WhatIsTrainedIsWideWhateverItWasLoadedIn) {
             DType::FP32);
 }
 
+// config.json of Llama-3.1-8B says bfloat16.
+TEST(Convert, WhatIsLeftToTheCheckpointOrTheTrainerFollowsThem) {
+  const auto read = [](const std::string& file, const std::string& text) {
+    return scenario_of(convert(of_llama(file, text)), shipped_data());
+  };
+  const std::string one = R"({"per_device_train_batch_size": 1, )";
+  const Scenario alone = read("args.json", one + R"("torch_dtype": "auto"})");
+  EXPECT_EQ(alone.train.master_dtype, DType::BF16);
+  EXPECT_EQ(alone.train.precision, DType::BF16);
+  EXPECT_FALSE(alone.runtime.eager.autocast.value_or(false));
+  const Scenario mixed = read("args.json", one + R"("dtype": "auto", "bf16": true})");
+  EXPECT_EQ(mixed.train.master_dtype, DType::BF16);
+  EXPECT_TRUE(mixed.runtime.eager.autocast.value_or(false)) << "the Trainer's, whatever the model is held in";
+  EXPECT_EQ(read("args.json", one + R"("dtype": "float32", "bf16": true})").train.precision, DType::BF16);
+
+  const std::string open = R"("train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2},
+ "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})";
+  EXPECT_EQ(read("ds_config.json", "{" + open).train.precision, DType::BF16);
+  EXPECT_EQ(read("args.json", one + R"("fp16": true, "deepspeed": {)" + open + "}").train.precision, DType::FP16);
+  EXPECT_EQ(read("args.json", one + R"("deepspeed": {)" + open + "}").train.precision, DType::FP32);
+}
+
 TEST(Convert, WhatOtherFrameworksStopAtIsRefused) {
   const std::string ds = R"("train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
  "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}})";
