@@ -154,6 +154,7 @@ FabricOptions fabric_options(const NcclSettings& nccl) {
   algorithms.nvls = algorithms.nvls && nccl.nvls;
   algorithms.nvls_tree = algorithms.nvls_tree && nccl.nvls;
   return {.pxn = pxn_of(nccl),
+          .peers = nccl.peer_access != PeerAccess::Nowhere,
           .gpu_direct = nccl.gpu_direct,
           .algorithms = algorithms,
           .protocols = nccl.protocols,
@@ -162,6 +163,11 @@ FabricOptions fabric_options(const NcclSettings& nccl) {
 
 Fabric build_fabric(const Cluster& cluster, std::int32_t devices, const FabricOptions& options) {
   ensure(devices >= 1 && options.spines >= 1, "a fabric has devices and spines");
+  if (cluster.node.link != NodeLink::Pcie && (!options.peers || cluster.nccl.peer_access == PeerAccess::Nowhere)) {
+    Cluster by_host = cluster;
+    by_host.node.link = NodeLink::Pcie;
+    return Builder(by_host, devices, options).build();
+  }
   return Builder(cluster, devices, options).build();
 }
 

@@ -52,6 +52,7 @@ struct FabricOptions {
   /// Spine switches that are laid out one by one; 1 stands for all of them together.
   std::int32_t spines = 1;
   Pxn pxn = Pxn::Always;
+  bool peers = true;            ///< devices of a node reach each other: else what they exchange goes by their host
   bool gpu_direct = true;       ///< where the cluster has it: else what leaves a node goes through its host's memory
   NcclAlgorithms algorithms{};  ///< that collectives may take
   NcclProtocols protocols{};

@@ -12,8 +12,9 @@ namespace tidemark::parallel::torch {
 
 void Recorder::attach() {
   if (saved_.empty()) return;
-  ensure(function_ < recording_.operations.size(), "what saves a tensor launches a kernel");
-  std::vector<std::string>& its = recording_.operations[function_].saved;
+  ensure(!recording_.operations.empty(), "what is saved was made by a kernel");
+  // A function that launches nothing, as what scales an auxiliary loss's gradient, keeps what the one before it made.
+  std::vector<std::string>& its = recording_.operations[std::min(function_, recording_.operations.size() - 1)].saved;
   for (std::string& tensor : std::exchange(saved_, {}))
     if (std::find(its.begin(), its.end(), tensor) == its.end()) its.push_back(std::move(tensor));
 }

@@ -45,7 +45,7 @@ class Recorder {
     saved_.clear();
     function_ = 0;
   }
-  /// A function begins that autograd knows: it launches a kernel, and saves before or after that.
+  /// A function begins that autograd knows: it launches a kernel, and saves before or after that; or it only saves.
   void begin_function() {
     attach();
     function_ = recording_.operations.size();

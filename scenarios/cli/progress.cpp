@@ -24,7 +24,8 @@ std::string waiting(double seconds) {
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
-/// One line of a terminal that is written again and again, after the first second and ten times a second.
+/// One line of a terminal that is written again and again, after the first second and ten times a second. In a log, a
+/// line a minute.
 class ProgressLine {
  public:
   void show(const std::string& what, std::int64_t done, std::int64_t all, const std::string& rest) {
@@ -32,6 +33,12 @@ class ProgressLine {
     // Threads report in any order.
     if (what == what_ && done < done_) return;
     what_ = what, done_ = done;
+    if (!terminal_.is_one) {
+      if (done >= all || seconds_since(shown_) < 60) return;
+      shown_ = Clock::now();
+      fmt::print(stderr, "{}: {} of {}, {}\n", what, done, all, rest);
+      return;
+    }
     if (done >= all) {
       fmt::print(stderr, "\r\033[K");
       return;
@@ -42,25 +49,23 @@ class ProgressLine {
     const auto full = static_cast<std::size_t>(cells * done / std::max<std::int64_t>(all, 1));
     std::string line = fmt::format("{} [{:<{}}] {} of {}, {}", what, std::string(full, '#'), cells, done, all, rest);
     // A line that goes on below would stay.
-    if (const std::size_t columns = terminal(STDERR_FILENO).columns; columns > 1 && line.size() >= columns)
-      line.resize(columns - 1);
+    if (terminal_.columns > 1 && line.size() >= terminal_.columns) line.resize(terminal_.columns - 1);
     fmt::print(stderr, "\r\033[K{}", line);
     std::fflush(stderr);
   }
   [[nodiscard]] Clock::time_point start() const { return start_; }
 
  private:
+  Terminal terminal_ = terminal(STDERR_FILENO);
   Clock::time_point start_ = Clock::now(), shown_ = start_;
   std::string what_;
   std::int64_t done_ = 0;
 };
 
-bool is_shown(Loudness loudness) { return !loudness.quiet && terminal(STDERR_FILENO).is_one; }
-
 }  // namespace
 
 Progress progress_on_terminal(std::string what, Loudness loudness) {
-  if (!is_shown(loudness)) return {};
+  if (loudness.quiet) return {};
   return [what = std::move(what), line = ProgressLine()](std::size_t done, std::size_t all) mutable {
     const double left = seconds_since(line.start()) / static_cast<double>(done) * static_cast<double>(all - done);
     line.show(what, static_cast<std::int64_t>(done), static_cast<std::int64_t>(all), waiting(left) + " left");
@@ -68,7 +73,7 @@ Progress progress_on_terminal(std::string what, Loudness loudness) {
 }
 
 PlanProgress plan_progress_on_terminal(Loudness loudness) {
-  if (!is_shown(loudness)) return {};
+  if (loudness.quiet) return {};
   struct Part {
     std::string what;
     std::int64_t before = 0;

@@ -25,15 +25,17 @@
 namespace tidemark::scenarios {
 namespace {
 
-constexpr Ratio one{std::int64_t{1'000'000}}, ten{std::int64_t{10'000'000}}, thousandth{std::int64_t{1'000}},
-    most_times{std::int64_t{1'000'000'000}};
+constexpr Ratio one{std::int64_t{1'000'000}}, thousandth{std::int64_t{1'000}}, most_times{std::int64_t{1'000'000'000}};
 
+// Beyond it the last of some hundred experts would get less than a millionth of what the first gets, which is what
+// weights tell apart.
+constexpr Ratio steepest_zipf{std::int64_t{2'500'000}};
 constexpr Ratio half{std::int64_t{500'000}}, nearly_one{std::int64_t{999'999}}, usual_quantile{std::int64_t{999'000}};
 constexpr IntegerRange seeds{0, std::numeric_limits<std::int64_t>::max()};
 
 // Of a distribution: its name, its parameter, and a seed.
 ExpertLoads read_distribution(TomlReader table) {
-  const std::optional<Ratio> zipf = table.ratio("zipf", Ratio{}, ten),
+  const std::optional<Ratio> zipf = table.ratio("zipf", Ratio{}, steepest_zipf),
                              dirichlet = table.ratio("dirichlet", thousandth, most_times);
   const auto seed = static_cast<std::uint64_t>(table.integer("seed", seeds).value_or(0));
   if (table.has("zipf") == table.has("dirichlet"))
@@ -435,7 +437,8 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
     tables.layout.problem(degree, "parts of experts with biases are not modelled yet", "expert_tensor = 1 would do");
   check_kernels(scenario, tables);
   if (layout.tensor > 1 && !layout.sequence_parallel)
-    tables.layout.problem("sequence_parallel", "Megatron trains experts under tensor parallelism with it only",
+    tables.layout.problem("sequence_parallel",
+                          "Megatron trains experts under tensor parallelism only with sequence_parallel = true",
                           "sequence_parallel = true");
   if (scenario.train.routing.dispatcher == TokenDispatcher::AllGather && scenario.train.routing.capacity_factor > 0)
     tables.moe.problem("capacity_factor", "Megatron drops tokens where all-to-alls dispatch them only",

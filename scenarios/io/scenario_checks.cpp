@@ -200,7 +200,7 @@ class Checks {
     else if (data_known_ && layout_.data % layout_.shard_group != 0)
       tables_.layout.problem(
           "shard_group", fmt::format("shard_group = {} does not divide data = {}", layout_.shard_group, layout_.data),
-          would(divisors_that(layout_.data, [](std::int64_t) { return true; })));
+          would(divisors_that(layout_.data, [&](std::int64_t n) { return !in_instances || cuts_experts(n); })));
     else if (data_known_ && layout_.instances() > 1 && in_instances)
       check_instances();
   }
@@ -213,14 +213,18 @@ class Checks {
       tables_.layout.problem("shard_group",
                              "shard_group: optimizer instances are cut along data, which runs faster than context here",
                              "name cp before dp in order");
-    const std::int32_t cut = layout_.experts_tensor() * layout_.expert, ranks = layout_.replicas() * layout_.tensor;
-    if (model_.experts && ranks % cut == 0 && layout_.experts_data() % layout_.instances() != 0)
+    if (!cuts_experts(layout_.shard_group))
       tables_.layout.problem(
           "shard_group",
           fmt::format(
               "shard_group = {} makes {} optimizer instances, over which {} replicas of each expert do not divide",
               layout_.shard_group, layout_.instances(), layout_.experts_data()),
-          "each instance holds whole replicas of every expert");
+          would(divisors_that(layout_.data, [&](std::int64_t n) { return cuts_experts(n); })));
+  }
+  // Each instance of so many ranks holds whole replicas of every expert.
+  [[nodiscard]] bool cuts_experts(std::int64_t shard_group) const {
+    const std::int32_t cut = layout_.experts_tensor() * layout_.expert, ranks = layout_.replicas() * layout_.tensor;
+    return !model_.experts || ranks % cut != 0 || layout_.experts_data() % (layout_.data / shard_group) == 0;
   }
 
   void check_sequence() {

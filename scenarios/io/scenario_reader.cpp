@@ -47,6 +47,7 @@ namespace {
 
 // Far above any job; products of a few of them stay within 64 bits.
 constexpr IntegerRange token_count{1, 1 << 24};
+constexpr IntegerRange ranks_or_all{0, rank_count.high};
 constexpr IntegerRange micro_batch_size{1, 1 << 12};
 constexpr IntegerRange packed_count{1, 1 << 20};
 constexpr IntegerRange global_batch_size{1, 1 << 24};
@@ -155,7 +156,7 @@ void read_layout(TomlReader& table, Layout& layout) {
   layout.pipeline = narrow(table.integer("pipeline", rank_count).value_or(1));
   layout.data = narrow(table.integer("data", rank_count).value_or(1));
   layout.sharding = read_name(table, "sharding", sharding_names).value_or(Sharding::None);
-  layout.shard_group = narrow(table.integer("shard_group", rank_count).value_or(0));
+  layout.shard_group = narrow(table.integer("shard_group", ranks_or_all).value_or(0));
   layout.count_embedding = table.boolean("count_embedding").value_or(false);
   layout.count_loss = table.boolean("count_loss").value_or(false);
   read_order(table, layout);

@@ -389,7 +389,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
   // A device takes in what it forwards for a stage before its own, and for one after it.
   if (comms.pipeline.valid() && forwards(comms.table[comms.pipeline.index()], *fabric, asked.layout.world_size()))
     streams += 2;
-  const std::int64_t sharers = link_sharers(asked.cluster, streams);
+  const std::int64_t sharers = link_sharers(*fabric, streams);
   for (const Communicator& communicator : comms.table) {
     const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers,
                              communicator.messages};

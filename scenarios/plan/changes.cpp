@@ -294,6 +294,10 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
     one_key(document, {"train", "cross_entropy"}, std::string(word(cross_entropy_names, s.train.cross_entropy)))
         .to("te", {value("te")})
         .add_to(axes);
+  if (loads_large_mask(s))
+    one_key(document, {"runtime", "switches", "no-create-attention-mask-in-dataloader"}, "false")
+        .to("true", {value(true)})
+        .add_to(axes);
   if (s.runtime.allocator.empty()) axes.push_back(allocator_axis());
   add_chunks(document, s, axes);
   Change order = one_key(document, {"layout", "order"}, text(s.layout.order));
@@ -307,6 +311,13 @@ std::vector<Axis> changes_of_layout(const TomlTable& document, const Scenario& s
 }
 
 }  // namespace
+
+bool loads_large_mask(const Scenario& s) {
+  constexpr std::int64_t large = std::int64_t{1} << 30;  // elements, a byte each
+  return runtime_kind(s.runtime.name).id == RuntimeId::Megatron && s.runtime.attention_mask &&
+         !stores_scores(s.train.attention) &&
+         s.train.micro_batch * s.train.sequence_length * s.train.sequence_length >= large;
+}
 
 Changes changes_of(const TomlTable& document, const Scenario& s) {
   Changes changes;

@@ -14,6 +14,8 @@ struct Changes {
   std::vector<Axis> of_job;       ///< what is trained stays the same
   std::vector<Axis> of_training;  ///< shorter sequences, fewer bits
 };
+/// Whether Megatron's data loader makes a mask of a GiB or more, which fused attention does not look at.
+[[nodiscard]] bool loads_large_mask(const Scenario& scenario);
 [[nodiscard]] Changes changes_of(const TomlTable& document, const Scenario& scenario);
 
 }  // namespace tidemark::scenarios

@@ -46,12 +46,12 @@ bool forwards(const Communicator& communicator, const Fabric& fabric, std::int32
   return false;
 }
 
-std::int64_t link_sharers(const Cluster& cluster, std::int32_t streams) {
-  const bool switched = cluster.node.link == NodeLink::NvSwitch;
-  const std::int64_t per_exit =
-      switched ? (cluster.node.devices + std::max(cluster.node.nics, 1) - 1) / std::max(cluster.node.nics, 1)
-               : cluster.node.devices;
-  const std::int64_t thinner = (cluster.fabric.oversubscription.count() + one.count() - 1) / one.count();
+std::int64_t link_sharers(const Fabric& fabric, std::int32_t streams) {
+  const Node& node = fabric.node;
+  const std::int64_t per_exit = node.link == NodeLink::NvSwitch
+                                    ? (node.devices + std::max(node.nics, 1) - 1) / std::max(node.nics, 1)
+                                    : node.devices;
+  const std::int64_t thinner = (fabric.shape.oversubscription.count() + one.count() - 1) / one.count();
   return streams * std::max<std::int64_t>(per_exit, 1) * std::max<std::int64_t>(thinner, 1);
 }
 

@@ -36,7 +36,7 @@ struct GroupPlaces {
 [[nodiscard]] bool forwards(const Communicator& communicator, const Fabric& fabric, std::int32_t world_size);
 /// What a rank with so many streams has under way at once, times the ranks that share its way out of the node, times
 /// how much thinner the fabric is above.
-[[nodiscard]] std::int64_t link_sharers(const Cluster& cluster, std::int32_t streams);
+[[nodiscard]] std::int64_t link_sharers(const Fabric& fabric, std::int32_t streams);
 
 /// Between which bounds the collectives and messages of a communicator's groups take, wherever a group lies and
 /// whatever else uses its links. Low: alone on the fabric, at the best place of all groups. High: at the worst place,

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "scenarios/plan/detail/task_texts.hpp"
 #include "scenarios/plan/evaluate.hpp"
+#include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/front.hpp"
 #include "scenarios/plan/tasks.hpp"
 
@@ -54,6 +56,8 @@ class Search {
     front_.clear();
     misses_.clear();
     ran_whole_.clear();
+    otherwise_.clear();
+    corrected_ = 0;
   }
 
   void add_failed(const Failed& failed) {
@@ -170,7 +174,10 @@ class Search {
   // What tiers have said of a candidate, and its whole run.
   void compare(const Found& said, const Figures& whole) {
     const bool same = whole == said.figures && said.step_low <= whole.step && whole.step <= said.step_high;
-    if (!same) plan_.disagreements.push_back(said.candidate);
+    if (!same) {
+      plan_.disagreements.push_back(said.candidate);
+      otherwise_[said.candidate] = whole;
+    }
     ran_whole_.insert(said.candidate);
   }
 
@@ -276,8 +283,28 @@ class Search {
       compare(recommended[i], full.found.figures);
     }
     if (failed_in_full_.size() > failed_before) return false;
-    if (!plan_.disagreements.empty()) widen();
-    return true;
+    if (otherwise_.size() == corrected_) return true;
+    if (plan_.candidates <= options_.most_in_full) {
+      widen();
+      return true;
+    }
+    correct();
+    return winners_run_in_full();
+  }
+
+  // A tier was wrong, and candidates are too many to run them all: what is known better is told, and what is
+  // recommended after that runs whole, too.
+  void correct() {
+    corrected_ = otherwise_.size();
+    for (std::vector<Found>* list : {&best_, &front_}) {
+      for (Found& f : *list)
+        if (const auto known = otherwise_.find(f.candidate); known != otherwise_.end()) f.figures = known->second;
+      std::erase_if(*list, [&](const Found& f) {
+        return otherwise_.contains(f.candidate) && !fits(std::get<Scenario>(candidate(space_, f.candidate)), f.figures);
+      });
+    }
+    std::ranges::sort(best_, better);
+    front_ = pareto_front(std::move(front_));
   }
 
   // Whether the order of the best rests on more than what their times may be off by. What was searched is not asked: a
@@ -307,6 +334,7 @@ class Search {
 
   // A tier was wrong: nothing but whole runs is believed any more.
   void widen() {
+    plan_.all_in_full = true;
     best_.clear();
     front_.clear();
     misses_.clear();
@@ -329,7 +357,9 @@ class Search {
   std::vector<Found> best_, front_;
   std::vector<Miss> misses_;
   std::vector<Failed> failed_in_full_;
-  std::set<std::int64_t> ran_whole_;  // candidates
+  std::set<std::int64_t> ran_whole_;           // candidates
+  std::map<std::int64_t, Figures> otherwise_;  // of those whose whole run says other than its tiers
+  std::size_t corrected_ = 0;                  // of them
 };
 
 }  // namespace

@@ -62,6 +62,8 @@ struct Failed {
 
 struct PlanOptions {
   std::size_t top = 10;  ///< how many of the best are listed, and near misses
+  /// Where a whole run contradicts what was said of a candidate, all run whole if there are no more than so many.
+  std::int64_t most_in_full = 1000;
 };
 
 /// How many candidates each tier decided.
@@ -87,8 +89,9 @@ struct Plan {
   std::vector<Miss> near_misses;
   std::vector<Failed> failed;  ///< the first of them
   std::int64_t in_full = 0;    ///< of the best and the front: run once more, whole
-  /// Those that came out otherwise; then every candidate was run in full.
+  /// Those that came out otherwise, whose figures here are those of their whole runs.
   std::vector<std::int64_t> disagreements;
+  bool all_in_full = false;  ///< then every candidate was run whole
 };
 
 /// Told what is done, of how much.

@@ -22,7 +22,9 @@ Scenario same_job(const Scenario& scenario) {
 
   Recomputation& recompute = job.train.recompute;
   const std::int32_t most = *std::max_element(layout.stage_layers.begin(), layout.stage_layers.end());
-  if (recompute.kind == Recompute::Full && recompute.method == RecomputeMethod::Block && recompute.layers >= most) {
+  // The modules that predict further tokens run again by the uniform method only (core, MultiTokenPredictionLayer).
+  if (recompute.kind == Recompute::Full && recompute.method == RecomputeMethod::Block && recompute.layers >= most &&
+      job.model.next_tokens == 0) {
     recompute.method = RecomputeMethod::Uniform;
     recompute.layers = 1;
   }

@@ -451,8 +451,9 @@ void add_routing(const Scenario& s, double most, std::vector<std::string>& list)
   if (routing.dispatcher == TokenDispatcher::Flex)
     list.push_back(
         "DeepEP 1.2.1 dispatches: a token goes once to each rank that holds any of its experts, which it chooses by "
-        "chance, "
-        "as often as is said");
+        "chance, as often as is said; between nodes time is that of a copy for each rank, where its kernels send one "
+        "to "
+        "a node and hand it on over NVLink");
 }
 
 void add_rollout(const Scenario& s, std::vector<std::string>& list) {
@@ -521,6 +522,11 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   list.insert(list.begin() + 1, versions.begin(), versions.end());
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
+  if (const Calibration* its = s.cluster.calibration.get())
+    list.push_back(
+        fmt::format("{}: times measured there, and what lies between them, are taken where they apply ({}); "
+                    "explain --show kernels says of which kernels",
+                    its->name, its->source));
   if (const Device& device = s.cluster.device; is_limited(device))
     list.push_back(
         fmt::format("devices may take {} of the {} under which products are that fast in a step: rates of cores as "

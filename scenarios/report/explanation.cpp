@@ -273,8 +273,9 @@ std::string prices_text(const Job& job, Rank rank) {
   add("modules", prices.modules);
   add("nccl_kernels", prices.nccl_kernels);
   for (std::size_t slot = 0; slot < prices.communicators.size(); ++slot)
-    add("communicator " + job.communicators()[slot].name, prices.communicators[slot]);
-  return table(rows);
+    if (const Communicator& its = job.communicators()[slot]; group_size(its) > 1)
+      add("communicator " + its.name, prices.communicators[slot]);
+  return table(rows, LastColumn::Words);
 }
 
 }  // namespace tidemark::scenarios

@@ -35,7 +35,7 @@ std::string where(const Moment& moment, const std::string& op) {
   return out + ", " + op;
 }
 
-std::string table(const std::vector<std::vector<std::string>>& rows) {
+std::string table(const std::vector<std::vector<std::string>>& rows, LastColumn last) {
   std::vector<std::size_t> width;
   for (const auto& row : rows)
     for (std::size_t c = 0; c < row.size(); ++c) {
@@ -46,7 +46,9 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   for (const auto& row : rows) {
     std::string line = " ";
     for (std::size_t c = 0; c < row.size(); ++c)
-      line += c == 0 ? fmt::format(" {:<{}}", row[c], width[c]) : fmt::format("  {:>{}}", row[c], width[c]);
+      line += c == 0                                               ? fmt::format(" {:<{}}", row[c], width[c])
+              : last == LastColumn::Words && c + 1 == width.size() ? "  " + row[c]
+                                                                   : fmt::format("  {:>{}}", row[c], width[c]);
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
   }

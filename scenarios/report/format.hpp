@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,11 @@ namespace tidemark::scenarios {
 /// "layers.7.mlp.fc1.out" is "layers.*.mlp.fc1.out".
 [[nodiscard]] std::string without_layer(const Label& label);
 
-/// A table of text: the first row is the header, the first column left-aligned, the others right-aligned.
-[[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
+/// A table of text: the first row is the header, the first column left-aligned, the others right-aligned, but for a
+/// last one of words.
+enum class LastColumn : std::uint8_t { Figures, Words };
+[[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows,
+                                LastColumn last = LastColumn::Figures);
 
 /// Lines of at most `columns` letters, broken between words; all but the first `later` letters shorter. A longer word
 /// stays whole.

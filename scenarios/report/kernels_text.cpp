@@ -124,7 +124,7 @@ std::string kernels_text(const Job& job, Rank rank) {
                        its->name, percent(TimeSource::Measured), percent(TimeSource::Interpolated),
                        percent(TimeSource::Model), its->source);
   }
-  out += table(rows);
+  out += table(rows, LastColumn::Words);
   if (entries.size() > shown) out += fmt::format("  and {} others\n", entries.size() - shown);
   return out;
 }

@@ -349,7 +349,10 @@ std::string plan_text(const Space& space, const Plan& plan) {
       "  {:>8}  of those above ran in full once more: {}\n", plan.in_full,
       plan.disagreements.empty()
           ? "memory to the byte, time to the picosecond"
-          : fmt::format("{} came out otherwise, and all candidates were run in full", plan.disagreements.size()));
+          : fmt::format("{} came out otherwise, {}", plan.disagreements.size(),
+                        plan.all_in_full ? "and all candidates were run in full"
+                                         : "which is a mistake of Tidemark's, and are listed as they came out; others "
+                                           "may be off by as much"));
   out += fmt::format("\n{} of {} combinations are no candidates\n", plan.combinations - plan.candidates,
                      plan.combinations);
   for (const auto& [reason, count] : by_count(plan.dropped)) out += fmt::format("  {:>8}  {}\n", count, reason);

@@ -23,16 +23,20 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
   const Bytes upper = top.memory.peak_device_upper + p.scenario.runtime.headroom;
   const std::string headroom =
       p.scenario.runtime.headroom > Bytes{0} ? fmt::format(" with {} headroom", gib(p.scenario.runtime.headroom)) : "";
+  const std::string device = fmt::format("the fullest device lacks {}", gib(upper - capacity));
+  const bool lacks = upper > capacity;
+  std::string out;
   if (p.exceeds_host())
-    return fmt::format("no, it does not fit: the host of node {} lacks {}\n", p.fullest_node.node,
-                       gib(p.fullest_node.bytes - p.scenario.cluster.host.memory));
-  if (p.may_exceed_host())
-    return fmt::format(
-        "no, it may not fit: a host lacks {} where pinned memory waits for its copies, NCCL's included\n",
-        gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
-  std::string out =
-      p.fits ? fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper))
-             : fmt::format("no, it does not fit{}: the fullest device lacks {}\n", headroom, gib(upper - capacity));
+    out = fmt::format("no, it does not fit{}: the host of node {} lacks {}{}{}\n", lacks ? headroom : "",
+                      p.fullest_node.node, gib(p.fullest_node.bytes - p.scenario.cluster.host.memory),
+                      lacks ? ", and " : "", lacks ? device : "");
+  else if (p.fits)
+    out = fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper));
+  else if (lacks)
+    out = fmt::format("no, it does not fit{}: {}\n", headroom, device);
+  else
+    out = fmt::format("no, it may not fit: a host lacks {} where pinned memory waits for its copies, NCCL's included\n",
+                      gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
   for (const RankGroup& group : p.groups) {
     if (!group.failure) continue;
     out +=

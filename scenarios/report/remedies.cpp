@@ -5,6 +5,7 @@
 
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/on_hosts.hpp"
+#include "scenarios/plan/changes.hpp"
 #include "scenarios/plan/fine_tuning_changes.hpp"
 
 // The two seed guides' lists: "Common fixes" (oom_in_forward, oom_in_backward, oom_in_optimizer) and "OOM Emergency
@@ -27,6 +28,8 @@ enum class Remedy : std::uint8_t {
   ShardOptimizer,
   ShardParameters,
   CutModel,
+  SpreadExperts,
+  NoLoaderMask,
   Sleep,
   ShorterResponses,
   FewerSamples,
@@ -65,6 +68,10 @@ bool helps(Remedy remedy, const Scenario& s) {
       return kind.eager() && s.layout.data > 1 && s.layout.sharding != Sharding::Zero3;
     case Remedy::CutModel:
       return kind.id == RuntimeId::Megatron && s.gpus > s.layout.tensor * s.layout.pipeline;
+    case Remedy::SpreadExperts:
+      return s.model.experts && s.layout.expert < s.model.experts->count;
+    case Remedy::NoLoaderMask:
+      return loads_large_mask(s);
     case Remedy::Sleep:
       return rollout && rollout->sleep == EngineSleep::Awake;
     case Remedy::ShorterResponses:
@@ -107,6 +114,10 @@ bool is_accepted(Remedy remedy, const AcceptedChanges& changes) {
       return changes.any("layout.sharding", "zero3");
     case Remedy::CutModel:
       return changes.any("layout.tensor") || changes.any("layout.pipeline");
+    case Remedy::SpreadExperts:
+      return changes.any("layout.expert");
+    case Remedy::NoLoaderMask:
+      return changes.any("runtime.switches.no-create-attention-mask-in-dataloader");
     case Remedy::Sleep:
       return changes.any("rollout.sleep");
     case Remedy::ShorterResponses:
@@ -150,6 +161,10 @@ std::string_view text(Remedy remedy, const Scenario& s) {
       return "sharding = \"zero3\", or fsdp2";
     case Remedy::CutModel:
       return "more tensor or pipeline ranks";
+    case Remedy::SpreadExperts:
+      return "more expert ranks";
+    case Remedy::NoLoaderMask:
+      return "the switch no-create-attention-mask-in-dataloader: fused attention needs no mask";
     case Remedy::Sleep:
       return "sleep = 1 or 2 in [rollout]: the engine leaves while the devices train";
     case Remedy::ShorterResponses:
@@ -167,20 +182,21 @@ std::string_view text(Remedy remedy, const Scenario& s) {
 std::vector<Remedy> listed(Phase phase) {
   switch (phase) {
     case Phase::Construction:
-      return {Remedy::ShardOptimizer,   Remedy::ShardParameters, Remedy::CutModel, Remedy::QuantizedBase,
-              Remedy::OffloadOptimizer, Remedy::Sleep,           Remedy::Adapters};
+      return {Remedy::ShardOptimizer, Remedy::ShardParameters,  Remedy::CutModel, Remedy::SpreadExperts,
+              Remedy::QuantizedBase,  Remedy::OffloadOptimizer, Remedy::Sleep,    Remedy::Adapters};
     case Phase::Forward:
-      return {Remedy::SmallerMicroBatch,  Remedy::ShorterSequence, Remedy::Checkpointing, Remedy::FlashAttention,
-              Remedy::FusedLoss,          Remedy::Sleep,           Remedy::QuantizedBase, Remedy::OffloadActivations,
-              Remedy::ExpandableSegments, Remedy::Adapters};
+      return {Remedy::SmallerMicroBatch,  Remedy::ShorterSequence,    Remedy::Checkpointing, Remedy::FlashAttention,
+              Remedy::NoLoaderMask,       Remedy::FusedLoss,          Remedy::Sleep,         Remedy::QuantizedBase,
+              Remedy::OffloadActivations, Remedy::ExpandableSegments, Remedy::Adapters};
     case Phase::Backward:
       return {Remedy::Checkpointing, Remedy::SmallerMicroBatch, Remedy::ShorterSequence,    Remedy::FusedLoss,
               Remedy::Sleep,         Remedy::QuantizedBase,     Remedy::OffloadActivations, Remedy::ExpandableSegments,
               Remedy::Adapters};
     case Phase::OptimizerStep:
     case Phase::Communication:
-      return {Remedy::SmallOptimizer, Remedy::OffloadOptimizer, Remedy::ShardOptimizer,     Remedy::ShardParameters,
-              Remedy::Sleep,          Remedy::QuantizedBase,    Remedy::ExpandableSegments, Remedy::Adapters};
+      return {Remedy::SmallOptimizer,     Remedy::OffloadOptimizer, Remedy::ShardOptimizer, Remedy::ShardParameters,
+              Remedy::CutModel,           Remedy::SpreadExperts,    Remedy::Sleep,          Remedy::QuantizedBase,
+              Remedy::ExpandableSegments, Remedy::Adapters};
     case Phase::Rollout:
       return {Remedy::ShorterResponses, Remedy::FewerSamples, Remedy::SmallerPool, Remedy::OffloadOptimizer,
               Remedy::CutModel};

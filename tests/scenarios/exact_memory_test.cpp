@@ -34,6 +34,14 @@ std::vector<Scenario> random_scenarios(int count) {
   return found;
 }
 
+// Of experts, sequences in parts and what predicts further tokens.
+std::vector<Scenario> random_scenarios_of_parts(int count) {
+  std::vector<Scenario> found;
+  for (std::uint32_t seed = 1; static_cast<int>(found.size()) < seeds(count); ++seed)
+    if (auto scenario = random_parts(seed)) found.push_back(std::move(*scenario));
+  return found;
+}
+
 struct Lowered {
   explicit Lowered(const Scenario& s)
       : scenario(s), runtime(runtime_of(s)), built(build_model(s.model, model_options_of(s))) {}
@@ -59,11 +67,39 @@ global_batch = 16
 }
 
 TEST(SameJob, HasTheSamePrograms) {
-  for (const Scenario& scenario : random_scenarios(20)) {
-    const Lowered as_it_is(scenario), same(same_job(scenario));
-    EXPECT_EQ(lower(as_it_is.input()).programs, lower(same.input()).programs);
-    EXPECT_EQ(same_job(same.scenario), same.scenario);
-  }
+  for (const std::vector<Scenario>& scenarios : {random_scenarios(20), random_scenarios_of_parts(20)})
+    for (const Scenario& scenario : scenarios) {
+      const Lowered as_it_is(scenario), same(same_job(scenario));
+      EXPECT_EQ(lower(as_it_is.input()).programs, lower(same.input()).programs);
+      EXPECT_EQ(same_job(same.scenario), same.scenario);
+    }
+}
+
+// A module that predicts further tokens runs again with every layer, and in no block of layers.
+TEST(SameJob, BlocksOfAllLayersAreNotAllThatRunsAgain) {
+  const auto deepseek = [](const std::string& next_tokens, const std::string& recompute) {
+    return scenario_of_text(R"(model = "models/deepseek-v3.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = 4
+[model_override]
+num_hidden_layers = 5
+num_nextn_predict_layers = )" +
+                            next_tokens + R"(
+[layout]
+tensor = 2
+sequence_parallel = true
+pipeline = 2
+stage_layers = [3, 2]
+[train]
+sequence_length = 1024
+micro_batch = 1
+global_batch = 4
+recompute = "full"
+)" + recompute);
+  };
+  const std::string block = "recompute_method = \"block\"\nrecompute_layers = 4\n";
+  EXPECT_NE(same_job(deepseek("1", block)), same_job(deepseek("1", "")));
+  EXPECT_EQ(same_job(deepseek("0", block)), same_job(deepseek("0", "")));
 }
 
 TEST(SameJob, IsOneWhateverItsWords) {

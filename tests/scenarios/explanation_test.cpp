@@ -241,10 +241,10 @@ TEST(Explanation, KernelsAreThoseOfTheLastStepCostliestFirst) {
   }
 }
 
-Scenario scenario_of(const std::string& model) {
+Scenario scenario_of(const std::string& model, const std::string& more = "") {
   return parse_scenario(fmt::format("model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n"
-                                    "[train]\nsequence_length = 256\nmicro_batch = 1\n",
-                                    model),
+                                    "[train]\nsequence_length = 256\nmicro_batch = 1\n{}",
+                                    model, more),
                         "job.toml", {source / "scenarios/examples", source / "scenarios"});
 }
 
@@ -256,6 +256,26 @@ TEST(Explanation, ModelsOfExpertsSayHowMuchATokenGoesThrough) {
                       "token"))
       << first;
   EXPECT_NE(text.find("\nparameter layers.31.mlp.experts.7.fc2.weight 4096x14336 bf16\n"), std::string::npos);
+}
+
+// The function that scales their gradient saves the loss and launches nothing.
+TEST(Explanation, LossesOfRoutersAreSavedWhereTheyAreMade) {
+  for (const char* loss : {"moe-aux-loss-coeff", "moe-z-loss-coeff"}) {
+    const std::string text =
+        model_text(scenario_of("mixtral-8x7b", fmt::format("[runtime.switches]\n{} = 0.02\n", loss)));
+    const std::size_t made = text.find("loss", text.find("layers.0.mlp.router"));
+    ASSERT_NE(made, std::string::npos);
+    EXPECT_NE(text.find("  saves layers.0.mlp.router", made), std::string::npos) << loss;
+  }
+}
+
+// Without anything to reach, no table of communicators; its last column is words, and is not pushed to the right.
+TEST(Explanation, PricesAreOfWhatThereIs) {
+  const Job one(scenario_of("llama-3.1-8b"));
+  const std::string text = prices_text(one, Rank{0});
+  EXPECT_EQ(text.find("communicator"), std::string::npos) << text;
+  EXPECT_NE(text.find("  source\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("   source\n"), std::string::npos) << text;
 }
 
 // ---- the model that is shown is the one that runs ------------------------------------------------------------------

@@ -232,8 +232,8 @@ inline auto fields(SampleKey& v) {
   return std::tie(a, b, c);
 }
 inline auto fields(FabricOptions& v) {
-  auto& [a, b, c, d, e, f] = v;
-  return std::tie(a, b, c, d, e, f);
+  auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
 }
 inline auto fields(FabricKey& v) {
   auto& [a, b, c] = v;

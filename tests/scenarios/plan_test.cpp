@@ -215,6 +215,35 @@ TEST(Plan, CandidatesThatCannotBeJudgedDoNotEndTheSearch) {
   EXPECT_EQ(found.combinations, dropped + found.candidates);
 }
 
+// The whole run of the winner takes twice as long as was said.
+TEST(Plan, WhatAWholeRunContradictsIsBelievedOfNone) {
+  const Space space = space_of(small_space(3));
+  const Plan sound = plan(space, {});
+  ASSERT_GT(sound.best.size(), 1u);
+  const auto winner = std::get<Scenario>(candidate(space, sound.best.front().candidate));
+  const auto whole_run = [&](const Scenario& s) {
+    Figures figures = whole_figures(s);
+    if (s == winner) figures.step = 2 * figures.step, figures.throughput /= 2;
+    return figures;
+  };
+  const auto search = [&](std::int64_t most_in_full) {
+    return plan(space, {.most_in_full = most_in_full},
+                *thread_runner(task_function(std::make_shared<Evaluator>(space, whole_run))));
+  };
+  const Plan all = search(1000), some = search(1);
+  EXPECT_TRUE(all.all_in_full);
+  EXPECT_FALSE(some.all_in_full);
+  for (const Plan& found : {all, some}) {
+    EXPECT_EQ(found.disagreements, std::vector{sound.best.front().candidate});
+    EXPECT_EQ(found.best.front().candidate, sound.best[1].candidate);
+    for (const Found& f : found.best)
+      if (f.candidate == sound.best.front().candidate) {
+        EXPECT_EQ(f.figures.step, 2 * sound.best.front().figures.step);
+      }
+  }
+  EXPECT_NE(plan_text(space, some).find("1 came out otherwise, which is a mistake"), std::string::npos);
+}
+
 TEST(Plan, ListsOneOfThoseThatComeToTheSameInAHundredColumns) {
   SmallSpace small;
   small.top =

@@ -74,8 +74,10 @@ inline std::optional<Scenario> random_parts(std::uint32_t seed) {
   const auto pick = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
   const bool experts = random() % 4 != 0;
   const std::string schedule = pick({"1f1b", "1f1b", "1f1b", "gpipe", "interleaved"});
-  std::vector<std::string> recomputed{"recompute = \"none\"", "recompute = \"full\"",
-                                      "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 2"};
+  std::vector<std::string> recomputed{"recompute = \"none\"", "recompute = \"full\""};
+  for (const int layers : {2, 4})
+    recomputed.push_back(
+        fmt::format("recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = {}", layers));
   for (const char* module : {"core_attn", "mlp"})
     recomputed.push_back(fmt::format("recompute = \"selective\"\nrecompute_modules = [\"{}\"]", module));
   const std::string recompute = pick(recomputed);
@@ -109,13 +111,23 @@ moe-aux-loss-coeff = {}
       pick({"1", "2", "4", "8"}), pick({"1", "1", "2"}), pick({"1.0", "1.0", "1.25"}),
       pick({"", "", "capacity_factor = 1.0", "capacity_factor = 1.25\npad_to_capacity = true"}),
       pick({"true", "false"}), pick({"0.0", "0.01"}));
+  const std::string model =
+      experts ? pick({"mixtral-8x7b", "deepseek-v2-lite", "deepseek-v2-lite", "qwen3-30b-a3b", "deepseek-v3"})
+              : pick({"llama-3.1-8b", "qwen2.5-7b"});
+  // With what predicts the token after the next one, or without it.
+  const std::string smaller =
+      model != "deepseek-v3"
+          ? ""
+          : "hidden_size = 1024\nintermediate_size = 1024\nmoe_intermediate_size = 256\nn_routed_experts = 32\n"
+            "num_attention_heads = 16\nnum_key_value_heads = 16\nvocab_size = 16384\nnum_nextn_predict_layers = " +
+                pick({"0", "1", "1"}) + '\n';
   const std::string text = fmt::format(
       R"(model = "models/{}.json"
 cluster = "clusters/{}.toml"
 gpus = {}
 [model_override]
 num_hidden_layers = {}
-{}{}[train]
+{}{}{}[train]
 sequence_length = {}
 micro_batch = {}
 global_batch = {}
@@ -125,11 +137,9 @@ hidden_dropout = 0.0
 attention_dropout = 0.0
 {}
 )",
-      experts ? pick({"mixtral-8x7b", "deepseek-v2-lite", "deepseek-v2-lite", "qwen3-30b-a3b"})
-              : pick({"llama-3.1-8b", "qwen2.5-7b"}),
-      pick({"h100-sxm-80g", "h100-sxm-80g", "a100-sxm-40g", "rtx-4090-24g"}), pick({"8", "16", "32"}), pick({"4", "8"}),
-      layout, experts ? of_experts : "", pick({"512", "1024"}), pick({"1", "2"}), pick({"32", "64", "96"}),
-      pick({"fp32", "bf16"}), recompute);
+      model, pick({"h100-sxm-80g", "h100-sxm-80g", "a100-sxm-40g", "rtx-4090-24g"}), pick({"8", "16", "32"}),
+      pick({"4", "8"}), smaller, layout, experts ? of_experts : "", pick({"512", "1024"}), pick({"1", "2"}),
+      pick({"32", "64", "96"}), pick({"fp32", "bf16"}), recompute);
   try {
     return overlapped_at_random(scenario_of_text(text), random);
   } catch (const InputError&) {

@@ -11,6 +11,8 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/time_text.hpp"
+#include "sim/clock/class_timeline.hpp"
+#include "sim/clock/engine.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {
@@ -81,6 +83,59 @@ TEST(StepCauses, OfThreeRanksWhatDividesByNoneOfThemStillAddsUp) {
   EXPECT_EQ(of(found, StepCause::OtherRanks), 7_ps) << "it waits for others to come";
   EXPECT_EQ(of(found, StepCause::Host), 2_ps) << "7 / 3, rounded down";
   EXPECT_EQ(of(found, StepCause::Compute), 55_ps) << "164 / 3, and what rounding has left";
+}
+
+Scenario layers_of_llama(std::string_view gpus_and_layout, std::string_view tokens) {
+  return parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+model_override.num_hidden_layers = 8
+{}sharding = "zero1"
+[train]
+{}micro_batch = 1
+global_batch = 1
+cross_entropy = "te"
+hidden_dropout = 0.0
+attention_dropout = 0.0
+)",
+                                    gpus_and_layout, tokens),
+                        "small.toml", {source / "scenarios/examples", source / "scenarios"});
+}
+
+CauseTimes causes_of(const Job& job) {
+  return cause_times(job.communicators(), job.folding, account_of(job, simulate_time(job)).classes);
+}
+
+// What the compute stream waits for stands on a stream of kernels, and waits for all-to-alls.
+TEST(StepCauses, ExposedAllToAllsOfHeadsAreOfContext) {
+  const Job job(
+      layers_of_llama("gpus = 8\n[layout]\ncontext = 8\ncontext_kind = \"a2a\"\n", "sequence_length = 16384\n"));
+  EXPECT_GT(of(causes_of(job), StepCause::Context), Duration{});
+}
+
+// Halves of a causal sequence are as long on each rank, and two kernels of attention do not run at once.
+TEST(StepCauses, AttentionOnTwoStreamsTakesTheDeviceInTurns) {
+  for (const char* kind : {"p2p", "all_gather"}) {
+    SCOPED_TRACE(kind);
+    const Job job(layers_of_llama(fmt::format("gpus = 4\n[layout]\ncontext = 4\ncontext_kind = \"{}\"\n", kind),
+                                  "sequence_length = 65536\n"));
+    const CauseTimes causes = causes_of(job);
+    EXPECT_LT(100 * of(causes, StepCause::OtherRanks), of(causes, StepCause::Compute));
+    const Workload workload = unrolled(job.outline);
+    const Trace trace = simulate(workload, job.folding, job.times);
+    for (const ClassTimeline& its : timelines(workload, job.folding, job.times, trace)) {
+      const Program& program = workload.programs.front();
+      std::vector<Span> attention;
+      for (const Span& span : its.spans)
+        if (const auto* launch = std::get_if<Launch>(&program.ops[span.op]))
+          if (const Operation what = program[launch->kernel].operation;
+              what == Operation::Attention || what == Operation::AttentionBackward)
+            attention.push_back(span);
+      std::ranges::sort(attention, {}, &Span::begin);
+      ASSERT_GT(attention.size(), 8u);
+      for (std::size_t i = 1; i < attention.size(); ++i) EXPECT_LE(attention[i - 1].end, attention[i].begin);
+      break;
+    }
+  }
 }
 
 TEST(StepCauses, EveryStageOfAJobHasRowsThatAddUp) {

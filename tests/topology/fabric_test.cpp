@@ -38,6 +38,23 @@ TEST(Fabric, InsideANodeAnNvSwitchIsTwoLinksAway) {
   EXPECT_EQ(text(build_fabric(hgx(), 16), 3, 3), "0 ns");
 }
 
+// NCCL_P2P_DISABLE, or a driver that gives no access.
+TEST(Fabric, DevicesThatDoNotReachEachOtherGoByTheirHost) {
+  const std::string by_host =
+      "node1.gpu1.host_up\n"
+      "node1.host_bridge\n"
+      "node1.gpu6.host_down\n";
+  NcclSettings off;
+  off.peer_access = PeerAccess::Nowhere;
+  EXPECT_TRUE(text(build_fabric(hgx(), 16, fabric_options(off)), 9, 14).starts_with(by_host));
+  Cluster refused = hgx();
+  refused.nccl.peer_access = PeerAccess::Nowhere;
+  EXPECT_TRUE(text(build_fabric(refused, 16), 9, 14).starts_with(by_host));
+  NcclSettings over_nvlink;
+  over_nvlink.peer_access = PeerAccess::NvLink;
+  EXPECT_FALSE(text(build_fabric(hgx(), 16, fabric_options(over_nvlink)), 9, 14).starts_with(by_host));
+}
+
 TEST(Fabric, BetweenNodesEveryDeviceUsesItsOwnNic) {
   EXPECT_EQ(text(build_fabric(hgx(), 16), 1, 14),
             "node0.gpu1.host_up\n"

@@ -118,7 +118,8 @@ class Gathered {
   int along_;  // the dimension of the sequence
 };
 
-constexpr StreamId streams[] = {torch::Process::compute_stream, attention_stream};  // of the two chunks
+// Of the two chunks, whose kernels fill the device each: it comes to the second when the first is over.
+constexpr StreamId streams[] = {torch::Process::compute_stream, attention_stream};
 
 struct GatheredSaved {
   Saved query, key, value, out[2], lse[2], rng_state[2];
@@ -140,7 +141,7 @@ Gradients gathered_backward(Worker& w, const CoreAttention& a, const Tensor& giv
   const auto [keys, values] = all.all_of(k, v);
   Gradients of_step[2];
   Tensor its_q, its_k, its_v, its_dout;  // the step's
-  EventId added;
+  EventId added, attended;
   for (std::size_t i = 0; i < 3; ++i) {
     const auto chunk = static_cast<std::int64_t>(i);
     if (i < 2) {
@@ -152,7 +153,9 @@ Gradients gathered_backward(Worker& w, const CoreAttention& a, const Tensor& giv
                     w.like(a.name("value_gradient"), its_v)};
       const Attended its{w.session.unpack(saved.out[i]), w.session.unpack(saved.lse[i]),
                          w.session.unpack(saved.rng_state[i])};
+      w.process.wait(streams[i], attended);
       attend_backward(w, a, Mask::Causal, its_dout, its_q, its_k, its_v, its, of_step[i]);
+      attended = w.process.record(streams[i]);
     }
     if (i == 0) continue;
     const torch::OnStream on(w.session, streams[i - 1]);
@@ -185,13 +188,16 @@ Tensor attention_over_gathered(Worker& w, const CoreAttention& a, const Tensor& 
   const Tensor out = w.like(a.outside("context"), query);
   Attended steps[2];
   Tensor q, k, v;  // the step's
+  EventId attended;
   for (std::size_t i = 0; i < 3; ++i) {
     const auto chunk = static_cast<std::int64_t>(i);
     if (i < 2) {
       const torch::OnStream on(w.session, streams[i]);
       q = all.lying_in_row("queries", all.chunk(query, chunk));
       k = all.moved("keys", all.seen_by(chunk, keys)), v = all.moved("values", all.seen_by(chunk, values));
+      w.process.wait(streams[i], attended);
       steps[i] = attend(w, a, Mask::Causal, q, k, v, q.sizes);
+      attended = w.process.record(streams[i]);
     }
     if (i == 0) continue;
     const torch::OnStream on(w.session, streams[i - 1]);

@@ -214,11 +214,12 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
     const KeysAndValues own(buffers[0], k, v);
     w.launch(Operation::Copy, {key, value}, {own.key, own.value});
   }
-  // Steps run on two streams in turn; their statistics are merged one after the other.
+  // Steps run on two streams in turn; their statistics are merged one after the other. Two kernels of attention fill
+  // the device each: it comes to the second when the first is over, which no framework has to say.
   const StreamId streams[] = {Process::compute_stream, attention_stream};
   std::vector<Attended> steps(ranks);
   Tensor lse;
-  EventId received, merged_lse;
+  EventId received, merged_lse, attended_before;
   for (std::size_t i = 0; i < ranks + 1; ++i) {
     if (i < ranks) {
       const StreamId stream = streams[i % 2];
@@ -233,8 +234,10 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
       const Tensor q = ring.queries(section, query);
       Shape attended = q.sizes;
       attended.back() = v.back();
+      w.process.wait(stream, attended_before);
       steps[i] =
           attend(w, a, Ring::mask(section), q, ring.keys(section, its.key), ring.keys(section, its.value), attended);
+      attended_before = w.process.record(stream);
     }
     if (i == 0) continue;
     const StreamId stream = streams[(i - 1) % 2];
