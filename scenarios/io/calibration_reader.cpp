@@ -23,8 +23,8 @@ namespace tidemark::scenarios {
 namespace {
 
 constexpr IntegerRange extents{1, std::int64_t{1} << 40}, several_ranks{2, 1 << 20}, node_count{1, 1 << 20};
-// Of a peak that a data sheet has. Devices run above their data sheet's clock by a tenth; caches are faster than the
-// memory behind them.
+// Of a peak that a data sheet has: no measurement, but what tells slips of a unit from devices that run above their
+// data sheet's clock, and from caches, which are faster than the memory behind them.
 constexpr Ratio least_fraction{1}, most_of_peak{1'250'000}, most_of_bandwidth{2'000'000};
 constexpr Duration most_time{picoseconds_per_second * 3600};
 
