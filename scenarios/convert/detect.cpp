@@ -23,6 +23,7 @@ FileKind kind_of(const TomlTable& its, bool toml) {
   if (has(its, {"parallelism", "activation_checkpoint", "training", "job"})) return FileKind::TorchTitan;
   if (has(its, {"per_device_train_batch_size", "output_dir", "gradient_accumulation_steps", "model_name_or_path"}))
     return FileKind::TrainingArguments;
+  if (!toml && has(its, {"cluster"}) && has(its, {"layout"})) return FileKind::Scenario;
   if (!toml && has(its, {"MODEL_ARGS", "trainer", "train", "model", "ddp"})) return FileKind::Bridge;
   return FileKind::Scenario;
 }
@@ -43,6 +44,12 @@ FileContent content_of(const std::filesystem::path& file, std::string text) {
     TomlTable document = ending == ".json" ? parse_json_table(text, file.string(), Automatic::Kept)
                                            : parse_yaml_table(text, file.string());
     const FileKind kind = kind_of(document, false);
+    if (kind == FileKind::Scenario && has(document, {"cluster"}))
+      throw InputError(Problem{.file = file.string(),
+                               .line = 1,
+                               .column = 1,
+                               .message = "is a scenario as explain --show scenario prints it, which no question takes",
+                               .hint = "tidemark predict SCENARIO --print-scenario writes one to go on from"});
     if (kind == FileKind::Scenario)
       throw InputError(
           Problem{.file = file.string(),

@@ -197,9 +197,13 @@ void Given::refuse(std::string_view name, std::string_view what, const std::vect
   tell(RemarkKind::NotExpressed, name, fmt::format("{} not modelled", what));
 }
 
-void Given::refuse_the_rest(std::string_view why) {
-  for (const TomlKey& key : std::vector<TomlKey>(keys_))
-    if (!taken_.contains(key.name)) tell(RemarkKind::NotExpressed, key.name, std::string(why));
+void Given::refuse_the_rest(std::string_view why, const std::vector<std::string>& known) {
+  for (const TomlKey& key : std::vector<TomlKey>(keys_)) {
+    if (taken_.contains(key.name)) continue;
+    const std::string meant = nearest(key.name, known);
+    tell(RemarkKind::NotExpressed, key.name,
+         meant.empty() ? std::string(why) : fmt::format("{}: did you mean {}{}?", why, prefix_, meant));
+  }
 }
 
 Content typed(const std::string& word) {

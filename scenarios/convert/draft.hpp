@@ -86,8 +86,8 @@ class Given {
   /// Takes a key that nothing here stands for, unless it says `neutral`.
   void refuse(std::string_view name, std::string_view what, const std::vector<std::string>& neutral);
   void tell(RemarkKind kind, std::string_view name, std::string why);
-  /// What nobody took.
-  void refuse_the_rest(std::string_view why);
+  /// What nobody took; `known` are names that one of them may have been meant to be.
+  void refuse_the_rest(std::string_view why, const std::vector<std::string>& known = {});
 
  private:
   [[nodiscard]] const TomlKey* find(std::string_view name) const;

@@ -111,7 +111,7 @@ class Reader {
           draft_.set("runtime.switches." + key.name, value->value, value->place);
       }
     }
-    flags_.refuse_the_rest("is not a flag of Megatron's that is known here");
+    flags_.refuse_the_rest("is not a flag of Megatron's that is known here", megatron_flags());
   }
 
  private:

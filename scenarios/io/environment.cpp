@@ -47,7 +47,11 @@ struct Neutral {
   std::string_view name;
   std::string_view value;
 };
-constexpr std::array neutral{Neutral{"CUDA_MODULE_LOADING", "LAZY"}, Neutral{"CUDA_LAUNCH_BLOCKING", "0"}};
+// NVTE_…_ATTN: which kernels Transformer Engine may choose from, all of them by itself
+// (pytorch/attention/dot_product_attention/utils.py).
+constexpr std::array neutral{Neutral{"CUDA_MODULE_LOADING", "LAZY"}, Neutral{"CUDA_LAUNCH_BLOCKING", "0"},
+                             Neutral{"NVTE_FLASH_ATTN", "1"}, Neutral{"NVTE_FUSED_ATTN", "1"},
+                             Neutral{"NVTE_UNFUSED_ATTN", "1"}};
 
 constexpr auto allocators = std::to_array<std::string_view>({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"});
 constexpr std::string_view cublas = "CUBLAS_WORKSPACE_CONFIG";

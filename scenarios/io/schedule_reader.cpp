@@ -84,12 +84,14 @@ void check_interleaving(TomlReader& table, const Layout& layout, std::int64_t mi
   if (!traits_of(layout.schedule).in_groups) return;
   const std::int64_t group = layout.group(), stages = layout.pipeline;
   if (group < stages || group > micro_batches) {
+    const bool too_few = micro_batches < stages;
     table.problem("chunks",
-                  fmt::format("the interleaved schedule takes groups of {} to {} micro-batches, not {}", stages,
-                              micro_batches, group),
-                  micro_batches < stages
-                      ? fmt::format("at least {} micro-batches would do: a larger global_batch", stages)
-                      : fmt::format("leave {} out", chunk_group_switch));
+                  too_few ? fmt::format("the interleaved schedule takes groups of {} micro-batches, and there {} {}",
+                                        stages, micro_batches == 1 ? "is" : "are", micro_batches)
+                          : fmt::format("the interleaved schedule takes groups of {} to {} micro-batches, not {}",
+                                        stages, micro_batches, group),
+                  too_few ? fmt::format("at least {} micro-batches would do: a larger global_batch", stages)
+                          : fmt::format("leave {} out", chunk_group_switch));
   } else if (const std::int64_t rest = micro_batches % group; rest > 0 && rest < stages) {
     table.problem("chunks",
                   fmt::format("{} micro-batches in groups of {} leave {}, fewer than {} stages", micro_batches, group,

@@ -101,8 +101,8 @@ std::string hint_for(std::string_view description) {
       {"cannot redefine", "leave one of them out"},
       {"control characters", "a text ends with its quotes, on the line where it begins"},
       {"string", ""},
-      {"utf-8", ""},
-      {"UTF-8", ""},
+      {"utf-8", "a scenario is a text file"},
+      {"UTF-8", "a scenario is a text file"},
       {"leading zeroes", "leave the zeroes out"},
       {"parsing", "TOML: key = 8, key = true, key = \"text\", key = [1, 2]; a table begins with [name]"}};
   for (const auto& [words, hint] : known)

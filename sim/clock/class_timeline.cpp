@@ -105,9 +105,9 @@ class Walk {
     its.stands = on.index() >= told_.transfers.size() || which >= told_.transfers[on.index()].size();
     if (its.stands) return;
     const Instant arrived = std::max(its.tail, now_);
-    const auto& [begin, end] = told_.transfers[on.index()][which];
-    note(on, arrived, begin, end);
-    its.tail = end;
+    const TransferTimes& told = told_.transfers[on.index()][which];
+    note(on, arrived, told.begin, told.end, told.meeting);
+    its.tail = told.end;
   }
 
   void wait(const Wait& o) {
@@ -128,8 +128,8 @@ class Walk {
     return streams_[id.index()];
   }
 
-  void note(StreamId on, Instant ready, Instant begin, Instant end) {
-    found_.spans.push_back({static_cast<std::uint32_t>(at_), on, ready, begin, end});
+  void note(StreamId on, Instant ready, Instant begin, Instant end, Duration meeting = {}) {
+    found_.spans.push_back({static_cast<std::uint32_t>(at_), on, ready, begin, end, meeting});
   }
 
   const Program& program_;

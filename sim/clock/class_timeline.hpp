@@ -21,6 +21,7 @@ struct Span {
   Instant ready;
   Instant begin;
   Instant end;
+  Duration meeting = {};  ///< of an exchange, after its begin: until its last message begins
   bool operator==(const Span&) const = default;
 };
 

@@ -216,7 +216,7 @@ class Engine {
   void post(const Waiter& at, const std::vector<MessageCall>& messages) {
     const Instant ready = state_.stream(at).arrived;
     const std::int32_t exchange = state_.exchanges.add();
-    state_.exchanges[exchange] = {at, static_cast<std::int32_t>(messages.size()), never, ready};
+    state_.exchanges[exchange] = {at, static_cast<std::int32_t>(messages.size()), never, ready, ready};
     for (const MessageCall& m : messages) {
       ensure(m.price != nullptr || m.direction == Direction::Receive, "every message of a workload has a price");
       Channel& channel = state_.channels[static_cast<std::size_t>(m.channel)];
@@ -254,26 +254,27 @@ class Engine {
     ++trace_.events;
     network_.finish(event.transfer);
     const ActiveTransfer& done = transfers_[event.transfer];  // none begins before `wake_waiters`
-    for (const Waiter& member : done.members) leave(member, done.begin, now);
+    for (const Waiter& member : done.members) leave(member, {done.begin, now});
     for (const std::int32_t id : done.exchanges) {
       if (id == nobody) continue;
       ExchangeState& exchange = state_.exchanges[id];
       exchange.begin = std::min(exchange.begin, done.begin);
+      exchange.last_begin = std::max(exchange.last_begin, done.begin);
       exchange.end = std::max(exchange.end, now);
       if (--exchange.open > 0) continue;
       state_.exchanges.remove(id);
-      leave(exchange.waiter, exchange.begin, exchange.end);
+      leave(exchange.waiter, {exchange.begin, exchange.end, exchange.last_begin - exchange.begin});
     }
     transfers_.remove(event.transfer);
     wake_waiters();
   }
 
   // The transfer that the stream stands in is over.
-  void leave(const Waiter& at, Instant begin, Instant end) {
+  void leave(const Waiter& at, const TransferTimes& times) {
     ClassState& its = state_.of(at.rank_class);
     StreamState& stream = its.streams[at.stream.index()];
-    its.trace.transfers[at.stream.index()].push_back({begin, end});
-    stream.tail = end;
+    its.trace.transfers[at.stream.index()].push_back(times);
+    stream.tail = times.end;
     stream.in_transfer = false;
     ++stream.next;
     drain(at);

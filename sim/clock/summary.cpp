@@ -10,83 +10,77 @@ namespace {
 
 // What a stream does: a transfer in the communicator of that slot, or one of these.
 using Work = std::int32_t;
-constexpr Work kernels = -1, copy = -2;
+constexpr Work kernels = -1, copy = -2, standing = -3;
 
-// What each op of a program gives its stream to do, and what a wait waits for: the last transfer or copy before the
-// event's record, on the recorded stream.
-class Works {
+Duration within(Instant from, Instant until, Instant begin, Instant end) {
+  return std::max(std::min(end, until) - std::max(begin, from), Duration{});
+}
+
+// What streams do of a step's time. One that stands does what the stream that it waits for does: that has been handed
+// all it is to do before, and goes through it without a gap.
+class StreamAccount {
  public:
-  explicit Works(const Program& program)
-      : events_(static_cast<std::size_t>(program.events), kernels),
-        recorded_on_(static_cast<std::size_t>(program.events)) {
-    works_.resize(program.ops.size(), kernels);
-    waits_for_.resize(program.ops.size());
-    for (std::size_t i = 0; i < program.ops.size(); ++i) {
-      const Op& op = program.ops[i];
+  StreamAccount(const Program& program, const ClassTimeline& timeline, Instant from, StepTimes& times)
+      : program_(program), times_(times), works_(program.ops.size(), kernels), waits_for_(program.ops.size()) {
+    find_works();
+    for (const Span& span : timeline.spans)
+      if (span.end > from) spans_of(span.stream).push_back(&span);
+  }
+
+  /// Of the stream, from the step's begin on.
+  void add(StreamId stream, Instant from, Instant until) {
+    if (stream.index() >= spans_.size()) return;
+    const std::vector<const Span*>& its = spans_[stream.index()];
+    for (auto span = std::ranges::upper_bound(its, from, {}, &Span::end); span != its.end() && (*span)->ready < until;
+         ++span)
+      add_part(**span, from, until);
+  }
+
+ private:
+  void add_part(const Span& span, Instant from, Instant until) {
+    const Work work = works_[span.op];
+    if (work == standing) return add(waits_for_[span.op], std::max(span.begin, from), std::min(span.end, until));
+    const Instant moves = span.begin + span.meeting;
+    const Duration worked = within(from, until, moves, span.end);
+    (work == kernels ? times_.kernels
+     : work == copy  ? times_.copies
+                     : times_.transferring[static_cast<std::size_t>(work)]) += worked;
+    if (work >= 0) times_.waiting[static_cast<std::size_t>(work)] += within(from, until, span.ready, moves);
+  }
+
+  void find_works() {
+    std::vector<StreamId> recorded_on(static_cast<std::size_t>(program_.events));
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
       // Most ops are of these, and none gives a stream anything but kernels to do.
       if (std::holds_alternative<Launch>(op) || std::holds_alternative<Alloc>(op) || std::holds_alternative<Free>(op) ||
           std::holds_alternative<Mark>(op))
         continue;
       std::visit(Overloaded{
-                     [&](const Collective& o) { works_[i] = last(o.stream) = o.comm.value; },
-                     [&](const Exchange& o) { works_[i] = last(o.stream) = o.comm.value; },
-                     [&](const Memcpy& o) { works_[i] = last(o.stream) = copy; },
-                     [&](const Record& o) {
-                       works_[i] = events_[o.event.index()] = last(o.stream);
-                       recorded_on_[o.event.index()] = o.stream;
-                     },
+                     [&](const Collective& o) { works_[i] = o.comm.value; },
+                     [&](const Exchange& o) { works_[i] = o.comm.value; },
+                     [&](const Memcpy&) { works_[i] = copy; },
+                     [&](const Record& o) { recorded_on[o.event.index()] = o.stream; },
                      [&](const Wait& o) {
-                       works_[i] = events_[o.event.index()];
-                       waits_for_[i] = recorded_on_[o.event.index()];
+                       works_[i] = standing;
+                       waits_for_[i] = recorded_on[o.event.index()];
                      },
                      Ignored<Launch, Alloc, Free, Borrow, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
                  },
                  op);
     }
   }
-  [[nodiscard]] Work operator[](std::uint32_t op) const { return works_[op]; }
-  /// The stream that a wait waits for; none of anything else.
-  [[nodiscard]] StreamId waits_for(std::uint32_t op) const { return waits_for_[op]; }
 
- private:
-  Work& last(StreamId stream) {
-    if (stream.index() >= last_.size()) last_.resize(stream.index() + 1, kernels);
-    return last_[stream.index()];
+  std::vector<const Span*>& spans_of(StreamId stream) {
+    if (stream.index() >= spans_.size()) spans_.resize(stream.index() + 1);
+    return spans_[stream.index()];
   }
 
-  std::vector<Work> works_;            // by op
-  std::vector<StreamId> waits_for_;    // by op
-  std::vector<Work> events_;           // by event
-  std::vector<StreamId> recorded_on_;  // by event
-  std::vector<Work> last_;             // by stream
-};
-
-// When streams of kernels beside the first stand and wait for transfers. Who waits for such a stream waits for those.
-class StandingStreams {
- public:
-  StandingStreams(const ClassTimeline& timeline, const Works& works) {
-    for (const Span& span : timeline.spans)
-      if (span.stream.value != 0 && works.waits_for(span.op).valid() && works[span.op] != kernels) {
-        if (span.stream.index() >= waits_.size()) waits_.resize(span.stream.index() + 1);
-        waits_[span.stream.index()].push_back({span.begin, span.end, works[span.op]});
-      }
-  }
-  /// Calls `tell(work, part)` of each part of a time in which the stream stands. Waits of a stream follow one another.
-  template <class Tell>
-  void each(StreamId stream, Instant begin, Instant end, const Tell& tell) const {
-    if (!stream.valid() || stream.index() >= waits_.size()) return;
-    const std::vector<Stood>& its = waits_[stream.index()];
-    auto stood = std::ranges::upper_bound(its, begin, {}, &Stood::end);
-    for (; stood != its.end() && stood->begin < end; ++stood)
-      tell(stood->work, std::min(stood->end, end) - std::max(stood->begin, begin));
-  }
-
- private:
-  struct Stood {
-    Instant begin, end;
-    Work work = kernels;
-  };
-  std::vector<std::vector<Stood>> waits_;  // by stream
+  const Program& program_;
+  StepTimes& times_;
+  std::vector<Work> works_;                      // by op
+  std::vector<StreamId> waits_for_;              // by op
+  std::vector<std::vector<const Span*>> spans_;  // by stream, one after another
 };
 
 Instant step_end(const Trace& trace, std::size_t steps_before_last) {
@@ -104,33 +98,13 @@ Duration last_step(const Trace& trace) { return step_end(trace, 0) - step_end(tr
 
 StepTimes step_times(const Program& program, const ClassTimeline& timeline, const Trace& trace, std::size_t slots) {
   const Instant from = step_end(trace, 1);
-  const Works works(program);
-  const StandingStreams standing(timeline, works);
   StepTimes times;
   times.step = last_step(trace);
   times.transferring.resize(slots);
   times.waiting.resize(slots);
-  times.idle = times.step;
-  const auto add = [&](Work work, Duration part) {
-    (work == kernels ? times.kernels
-     : work == copy  ? times.copies
-                     : times.transferring[static_cast<std::size_t>(work)]) += part;
-  };
-  for (const Span& span : timeline.spans) {
-    if (span.stream.value != 0 || span.end <= from) continue;
-    const Instant begin = std::max(span.begin, from);
-    const Duration worked = span.end - begin, waited = begin - std::max(span.ready, from);
-    const Work work = works[span.op];
-    Duration rest = worked;
-    if (work == kernels)
-      standing.each(works.waits_for(span.op), begin, span.end, [&](Work other, Duration part) {
-        add(other, part);
-        rest -= part;
-      });
-    add(work, rest);
-    if (work >= 0) times.waiting[static_cast<std::size_t>(work)] += waited;
-    times.idle -= worked + waited;
-  }
+  StreamAccount(program, timeline, from, times).add(StreamId{0}, from, from + times.step);
+  times.idle = times.step - times.kernels - times.copies;
+  for (std::size_t slot = 0; slot < slots; ++slot) times.idle -= times.transferring[slot] + times.waiting[slot];
   return times;
 }
 

@@ -16,6 +16,7 @@ namespace tidemark::sim {
 struct TransferTimes {
   Instant begin;
   Instant end;
+  Duration meeting = {};  ///< from the begin of its first message to that of its last, which somebody came late to
   bool operator==(const TransferTimes&) const = default;
 };
 

@@ -85,19 +85,19 @@ TEST(StepCauses, OfThreeRanksWhatDividesByNoneOfThemStillAddsUp) {
   EXPECT_EQ(of(found, StepCause::Compute), 55_ps) << "164 / 3, and what rounding has left";
 }
 
-Scenario layers_of_llama(std::string_view gpus_and_layout, std::string_view tokens) {
+Scenario layers_of_llama(std::string_view gpus_and_layout, std::string_view tokens, std::int64_t global_batch = 1) {
   return parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 model_override.num_hidden_layers = 8
 {}sharding = "zero1"
 [train]
 {}micro_batch = 1
-global_batch = 1
+global_batch = {}
 cross_entropy = "te"
 hidden_dropout = 0.0
 attention_dropout = 0.0
 )",
-                                    gpus_and_layout, tokens),
+                                    gpus_and_layout, tokens, global_batch),
                         "small.toml", {source / "scenarios/examples", source / "scenarios"});
 }
 
@@ -135,6 +135,18 @@ TEST(StepCauses, AttentionOnTwoStreamsTakesTheDeviceInTurns) {
       for (std::size_t i = 1; i < attention.size(); ++i) EXPECT_LE(attention[i - 1].end, attention[i].begin);
       break;
     }
+  }
+}
+
+// Few micro-batches go through four stages and back: each waits for a part of the step, and messages take next to
+// nothing, on the compute stream and, of the interleaved schedule, beside it.
+TEST(StepCauses, WaitingForANeighbourIsABubbleHoweverMessagesGoOut) {
+  for (const auto& [layout, batch] : {std::pair{"pipeline = 4\n", 1}, std::pair{"pipeline = 4\nchunks = 2\n", 4}}) {
+    SCOPED_TRACE(layout);
+    const CauseTimes causes = causes_of(
+        Job(layers_of_llama(fmt::format("gpus = 4\n[layout]\n{}", layout), "sequence_length = 8192\n", batch)));
+    EXPECT_LT(10 * of(causes, StepCause::Pipeline), of(causes, StepCause::Bubble));
+    EXPECT_GT(4 * of(causes, StepCause::Bubble), of(causes, StepCause::Compute));
   }
 }
 

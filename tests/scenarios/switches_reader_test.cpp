@@ -92,8 +92,11 @@ TEST(SwitchesReader, EnvironmentVariablesAreUnderstoodHarmlessOrRefused) {
             "  hint: such as \":4096:8\" or \":4096:2:16:8\"");
   EXPECT_EQ(with_variable("NCCL_BUFFSIZE = \"8388608\""), "no problem");
   EXPECT_EQ(with_variable("NVTE_FLASH_ATTN = \"0\""),
-            "job.toml:21:19: error: \"NVTE_FLASH_ATTN\" is not modelled yet\n  hint: leave it out, if it does not "
-            "change memory");
+            "job.toml:21:19: error: NVTE_FLASH_ATTN = \"0\" is not modelled yet\n  hint: leave it out, or set \"1\"");
+  EXPECT_EQ(with_variable("NVTE_FUSED_ATTN = \"1\""), "no problem");
+  EXPECT_EQ(with_variable("NVTE_NO_SUCH_THING_HERE = \"0\""),
+            "job.toml:21:27: error: \"NVTE_NO_SUCH_THING_HERE\" is not modelled yet\n  hint: leave it out, if it does "
+            "not change memory");
   EXPECT_EQ(with_variable("CUDA_MODULE_LOADING = \"EAGER\""),
             "job.toml:21:23: error: CUDA_MODULE_LOADING = \"EAGER\" is not modelled yet\n  hint: leave it out, or set "
             "\"LAZY\"");

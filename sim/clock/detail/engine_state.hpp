@@ -126,7 +126,7 @@ struct Meetings {
 struct ExchangeState {
   Waiter waiter;
   std::int32_t open = 0;
-  Instant begin, end;
+  Instant begin, last_begin, end;
 };
 
 // One side of a message that waits for the other.

@@ -57,5 +57,50 @@ TEST(Summary, CopiesToTheHostAreExposedAsTransfersAre) {
   EXPECT_EQ(step_times(workload.programs.front(), its, trace, 0), (StepTimes{37_ns, 10_ns, {}, {}, 0_ns, 27_ns}));
 }
 
+// Ranks pass tensors both ways at once. The first one's is taken at 10 ns, and what it is to receive begins at 30.
+TEST(Summary, AnExchangeWaitsUntilItsLastMessageBegins) {
+  const std::string head = "alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x\nmark forward 1 0 x\n";
+  Workload workload;
+  workload.programs = {
+      parse_program(head + "exchange s0 g0 send +1 b0 receive +1 b1\n"),
+      parse_program(head +
+                    "launch s0 copy ->\nexchange s0 g0 receive -1 b0\nlaunch s0 add ->\nexchange s0 g0 send -1 b1\n")};
+  workload.program_of_rank = {0, 1};
+  workload.communicators = {{"pair", {{2, 1, 1}}}};
+  const Folding folding = unfolded(workload, {0, 0});
+  TimePrices prices;
+  prices.classes.resize(2);
+  prices.classes[1].kernels = {10_ns, 15_ns};
+  for (OpTimes& times : prices.classes)
+    for (const std::int32_t step : {-1, 1}) times.messages[{{0}, step, 512_B}] = {5_ns, {}};
+  const Trace trace = simulate(workload, folding, prices);
+  const std::vector<ClassTimeline> its = timelines(workload, folding, prices, trace);
+  EXPECT_EQ(step_times(workload.programs[0], its[0], trace, 1), (StepTimes{35_ns, 0_ns, {5_ns}, {30_ns}, 0_ns}));
+  EXPECT_EQ(step_times(workload.programs[1], its[1], trace, 1), (StepTimes{35_ns, 25_ns, {10_ns}, {0_ns}, 0_ns}));
+}
+
+// The first stream waits for the third, which waits for a transfer on the second: that waits 20 ns for the other rank,
+// takes 5, and is followed by 7 of kernels on the third.
+TEST(Summary, WhoWaitsForAStreamDoesWhatThatDoes) {
+  const std::string head = "alloc b0 512 temporaries s0 x\nmark forward 1 0 x\n";
+  const std::string tail =
+      "collective s1 g0 all_reduce sum bool 512 b0 -> b0\nrecord e0 s1\nwait s2 e0\nlaunch s2 copy ->\nrecord e1 s2\n"
+      "wait s0 e1\n";
+  Workload workload;
+  workload.programs = {parse_program(head + tail), parse_program(head + "launch s1 add ->\n" + tail)};
+  workload.program_of_rank = {0, 1};
+  workload.communicators = {{"pair", {{2, 1, 1}}}};
+  const Folding folding = unfolded(workload, {0, 0});
+  TimePrices prices;
+  prices.classes.resize(2);
+  prices.classes[0].kernels = {7_ns};
+  prices.classes[1].kernels = {20_ns, 7_ns};
+  prices.collectives = {{{{{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}}}}};
+  const Trace trace = simulate(workload, folding, prices);
+  const std::vector<ClassTimeline> its = timelines(workload, folding, prices, trace);
+  EXPECT_EQ(step_times(workload.programs[0], its[0], trace, 1), (StepTimes{32_ns, 7_ns, {5_ns}, {20_ns}, 0_ns}));
+  EXPECT_EQ(step_times(workload.programs[1], its[1], trace, 1), (StepTimes{32_ns, 27_ns, {5_ns}, {0_ns}, 0_ns}));
+}
+
 }  // namespace
 }  // namespace tidemark::tests
