@@ -59,6 +59,8 @@ void check_offloaded_layers(const Scenario& asked, ScenarioTables& tables) {
   if (tables.model_sound && asked.runtime.offloaded_layers >= asked.model.layers)
     wrong("the last layer's activations stay on the device", "fewer than the model has would do");
   if (asked.layout.pipeline > 1) wrong("Megatron-LM offloads layers without a pipeline only", "pipeline = 1");
+  if (asked.layout.schedule != ScheduleKind::OneFOneB)
+    wrong("Megatron-LM offloads layers where each micro-batch's passes follow one another", "schedule = \"1f1b\"");
   if (asked.train.recompute.kind != Recompute::None)
     wrong("what runs again has nothing to offload", "recompute = \"none\"");
   if (asked.model.next_tokens > 0) wrong("with further tokens' layers it is not modelled yet", "leave it out");

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/axis_order.hpp"
@@ -272,6 +273,18 @@ class Checks {
           fmt::format("expert_tensor = {} does not divide tensor x context x data = {}", layout_.expert_tensor, ranks),
           likely);
     } else if (layout_.pipeline > 1 && ranks % (layout_.experts_tensor() * layout_.expert) == 0 &&
+               layout_.order.back() != MeshAxis::Pipeline && layout_.experts_data() != layout_.data) {
+      // core/parallel_state.py initialize_model_parallel
+      const std::int32_t model = layout_.tensor * layout_.context;
+      const bool fits = model % layout_.expert == 0;
+      tables_.layout.problem(
+          tables_.layout.has("order") ? "order" : "expert_tensor",
+          fmt::format("order = {} does not end with pp: Megatron takes that only where experts have as many "
+                      "data-parallel ranks as all else, and they are {} and {}, for dense models too",
+                      in_quotes(text(layout_.order)), layout_.experts_data(), layout_.data),
+          fits ? fmt::format("expert_tensor = {} would, or an order that ends with pp", model / layout_.expert)
+               : "an order that ends with pp would");
+    } else if (layout_.pipeline > 1 && ranks % (layout_.experts_tensor() * layout_.expert) == 0 &&
                dense_mesh(layout_).along(axis::pp) != expert_mesh(layout_).along(axis::pp)) {
       tables_.layout.problem(
           tables_.layout.has("order") ? "order" : "expert_tensor",
@@ -282,18 +295,33 @@ class Checks {
     }
   }
 
+  [[nodiscard]] AttentionKernel settled(AttentionKernel asked) const {
+    const Device& device = scenario_.cluster.device;
+    return settled_attention(asked, model_,
+                             {.compute_capability = device.compute_capability,
+                              .devices_per_node = scenario_.cluster.node.devices,
+                              .capacity = device.capacity,
+                              .multiprocessors = device.multiprocessors},
+                             scenario_.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
+  }
+  [[nodiscard]] AttentionKernel settled() const { return settled(train_.attention); }
+
   // What Transformer Engine 2.11 asserts (attention/dot_product_attention/context_parallel.py), and which of its
   // attentions it takes (utils.py get_attention_backend).
   void check_context() {
     if (!tables_.layout.sound("context")) return;
     check_context_kind();
     if (layout_.context == 1 || !tables_.model_sound) return;
-    if (tables_.train.sound("attention") && (stores_scores(train_.attention) || model_.attention_softcap > 0))
+    if (tables_.train.sound("attention") && tables_.cluster_sound && stores_scores(settled())) {
+      const bool asked = stores_scores(train_.attention) && !stores_scores(settled(AttentionKernel::Auto));
       tables_.layout.problem(
           "context",
           fmt::format("context = {}: no attention that stores scores works on parts of a sequence", layout_.context),
           model_.attention_softcap > 0 ? "leave it out: the model caps its scores"
+          : !asked                     ? "leave it out: the device has no other attention of such heads"
+          : model_.latent              ? "leave attention out, or set \"fused\""
                                        : "leave attention out, or set \"fused\" or \"flash\"");
+    }
     if (!tables_.layout.sound("tensor") || !tables_.layout.sound("context_kind") ||
         !tables_.layout.sound("context_inner"))
       return;

@@ -364,6 +364,10 @@ Json megatron_switches(const RuntimeChoice& runtime) {
   if (runtime.overlaps_flush) json["overlap-p2p-communication-warmup-flush"] = true;
   if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
   if (experts.router_type) json["moe-router-dtype"] = name(*experts.router_type);
+  if (experts.loss_coefficients.size() == 1)
+    json["moe-aux-loss-coeff"] = experts.loss_coefficients.front();
+  else if (!experts.loss_coefficients.empty())
+    json["moe-aux-loss-coeff"] = experts.loss_coefficients;
   if (experts.z_loss) json["moe-z-loss-coeff"] = *experts.z_loss;
   if (experts.exchange_processors != ExpertHabits{}.exchange_processors)
     json["moe-deepep-num-sms"] = experts.exchange_processors;

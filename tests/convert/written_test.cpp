@@ -7,6 +7,7 @@
 
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/toml_text.hpp"
 #include "tests/convert/recipes.hpp"
@@ -28,6 +29,7 @@ moe-router-load-balancing-type = ["seq_aux_loss", "aux_loss"]
 moe-aux-loss-coeff = [0.0001, 0.02]
 )",
                                       "job.toml", {".", shipped_data()});
+  EXPECT_NE(scenario_json(two, -1).find(R"("moe-aux-loss-coeff":[0.02,0.0001])"), std::string::npos);
   const std::string text = written(two, Dialect::Megatron, Launcher::Torchrun, "models/qwen3-30b-a3b.json",
                                    "clusters/h100-sxm-80g.toml", shipped_data())
                                .text;

@@ -53,6 +53,9 @@ TEST(LayerOffload, WhatMegatronAsksForIsAskedFor) {
   EXPECT_TRUE(says(job(6), "the last layer's activations stay on the device"));
   EXPECT_TRUE(says(job(2, "recompute = \"full\""), "has nothing to offload"));
   EXPECT_TRUE(says(job(0, "[offload]\nactivations = \"cpu\""), "of how many layers is not said"));
+  std::string all_forward_first = job(2);
+  all_forward_first.replace(all_forward_first.find("tensor = 2"), 0, "schedule = \"gpipe\"\n");
+  EXPECT_TRUE(says(all_forward_first, "passes follow one another"));
   EXPECT_TRUE(says(job(2, "[runtime.versions]\ntransformer_engine = \"2.8\""), "in another way before 2.10"));
   EXPECT_EQ(problems(job(2, "[offload]\nactivations = \"cpu\"")), "no problem");
   const nlohmann::json json = nlohmann::json::parse(scenario_json(scenario_of(job(2)), 2));

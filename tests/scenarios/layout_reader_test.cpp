@@ -1,5 +1,6 @@
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/scenarios/one_job.hpp"
@@ -127,9 +128,35 @@ TEST(LayoutReader, ContextParallelRanksShareOutEverySequence) {
   says(asked("context = 3"), "is not a multiple of tensor x context x pipeline = 4 x 3 x 4 = 48");
   // core/parallel_state.py: experts' ranks of a stage are those of the model's.
   says(asked("context = 2\norder = \"tp-cp-ep-pp-dp\""),
-       "with expert_tensor = 4 the ranks of a stage are others to experts, which Megatron refuses for dense models "
-       "too\n  hint: expert_tensor = 8 would");
+       "does not end with pp: Megatron takes that only where experts have as many data-parallel ranks as all else, and "
+       "they are");
+  says(asked("context = 2\norder = \"tp-cp-ep-pp-dp\""),
+       "hint: expert_tensor = 8 would, or an order that ends with pp");
+  says(
+      asked("context = 2\nexpert_tensor = 8\norder = \"tp-pp-cp-ep-dp\""),
+      "with expert_tensor = 8 the ranks of a stage are others to experts, which Megatron refuses for dense models too");
   EXPECT_EQ(asked("context = 2\nexpert_tensor = 8\norder = \"tp-cp-ep-pp-dp\""), "no problem");
+}
+
+// On A100 nothing but unfused attention takes heads whose values are not as wide as keys, and that takes no parts.
+TEST(LayoutReader, LatentAttentionOfPartsTakesADeviceThatFusesIt) {
+  const auto asked = [](const char* cluster) {
+    return problems_of(fmt::format(R"(model = "models/deepseek-v2-lite.json"
+cluster = "clusters/{}.toml"
+gpus = 4
+[layout]
+context = 4
+[train]
+sequence_length = 8192
+micro_batch = 1
+)",
+                                   cluster));
+  };
+  EXPECT_EQ(asked("h100-sxm-80g"), "no problem");
+  EXPECT_EQ(
+      asked("a100-sxm-80g"),
+      "job.toml:5:11: error: context = 4: no attention that stores scores works on parts of a sequence\n  hint: leave "
+      "it out: the device has no other attention of such heads");
 }
 
 TEST(LayoutReader, MegatronShardsNoParameters) {

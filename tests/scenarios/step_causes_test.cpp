@@ -150,6 +150,16 @@ TEST(StepCauses, WaitingForANeighbourIsABubbleHoweverMessagesGoOut) {
   }
 }
 
+// What a pass of the warm-up reads has been asked for a pass before, and it waits for nothing that comes later.
+TEST(StepCauses, WhatIsReceivedAPassAheadMakesNoStepLonger) {
+  const auto step = [](bool ahead) {
+    Scenario s = layers_of_llama("gpus = 4\n[layout]\npipeline = 4\nchunks = 2\n", "sequence_length = 8192\n", 8);
+    s.runtime.overlaps_flush = ahead;
+    return last_step(simulate_time(Job(s)));
+  };
+  EXPECT_LE(step(true), step(false));
+}
+
 TEST(StepCauses, EveryStageOfAJobHasRowsThatAddUp) {
   const Job job(scenario());
   const std::string text = time_text(job, simulate_time(job));

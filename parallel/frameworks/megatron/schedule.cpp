@@ -66,7 +66,8 @@ void Pipeline::forward_step(const Action& action) {
   gather_beside_forward();
   ModelStage& its = stage(action.chunk);
   const InFlight place{action.chunk, action.micro_batch};
-  if (beside(action) && !its.first()) wait_for_first(forward_);
+  // What the first pass reads was received alone.
+  if (beside(action) && !its.first() && forward_.passes > 0) wait_for_first(forward_);
   if (steady(action)) deallocate_output();
   const std::shared_ptr<GraphInput> input = its.first() ? nullptr : v_.input_tensors.at(place);
   if (module_offload_) module_offload_->begin_forward(static_cast<std::size_t>(action.chunk));
