@@ -21,7 +21,7 @@ constexpr std::int64_t slice = 64;
 
 /// What multiprocessors do that all work as long as the one that does most.
 Duration arithmetic_time(const Product& p, const Tile& tile, OperationRate rate, const Device& device) {
-  const std::int64_t side_by_side = device.multiprocessors;
+  const std::int64_t side_by_side = device.multiprocessors - p.spared;
   const std::int64_t count = pieces(p.m, tile.rows) * pieces(p.n, tile.columns);
   const Wide of_tile = Wide{2} * tile.rows * tile.columns * p.k;
   const Duration in_waves = time_of(of_tile * pieces(count, side_by_side) * side_by_side, rate);
@@ -41,11 +41,13 @@ Product product_of(const Program& program, const Kernel& kernel) {
           k,
           size_of(a.dtype) <= size_of(b.dtype) ? a.dtype : b.dtype,
           c.dtype,
-          kernel.inputs[3].valid()};
+          kernel.inputs[3].valid(),
+          static_cast<std::int32_t>(kernel.attributes[1])};
 }
 
 Duration product_time(const Product& p, const Device& device) {
-  const OperationRate rate = scaled(peak_rate(device, p.operands), device.efficiency.gemm);
+  OperationRate rate = scaled(peak_rate(device, p.operands), device.efficiency.gemm);
+  if (p.spared > 0) rate = OperationRate{rate.count() / device.multiprocessors * (device.multiprocessors - p.spared)};
   Duration arithmetic{std::numeric_limits<std::int64_t>::max()};
   for (const Tile& tile : tiles) arithmetic = std::min(arithmetic, arithmetic_time(p, tile, rate, device));
   const Bytes result = (p.m * p.n * (p.accumulates ? 2 : 1)) * size_of(p.result);

@@ -15,6 +15,7 @@ struct Product {
   DType operands = DType::BF16;
   DType result = DType::BF16;
   bool accumulates = false;
+  std::int32_t spared = 0;  ///< multiprocessors that are left to others
 };
 
 /// Of a kernel that is a matmul. Operands of unlike types are multiplied in the narrower one.

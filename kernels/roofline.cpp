@@ -101,6 +101,7 @@ std::vector<Duration> second_waves(const Program& program, const Device& device,
   for (std::size_t k = 0; k < times.size(); ++k) {
     const Kernel& kernel = program.kernels[k];
     if (kernel.operation != Operation::Matmul || kernel.processor == Processor::Host) continue;
+    if (kernel.attributes[1] > 0) continue;  // it leaves them to the collective from the start
     waves[k] = second_wave(times[k], device);
     any |= waves[k] > Duration{};
   }

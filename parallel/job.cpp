@@ -35,6 +35,7 @@ Communicators communicators_of(const LoweringInput& input) {
                         .secondary_ranks = secondary_ranks(input.runtime),
                         .counts_together = counts_together,
                         .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several,
+                        .user_buffers = input.runtime.tensor_overlap.has_value(),
                         .further_tokens = model.next_tokens > 0},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }

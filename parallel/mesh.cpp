@@ -138,6 +138,13 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   };
   add(made.world, "world", {all});
   add(made.tensor, "tensor", mesh.along({axis::tp}));
+  if (model.user_buffers && layout.tensor > 1) {
+    // transformer_engine/pytorch/module/base.py initialize_ub
+    add(made.user_buffers_world, "user_buffers_world", {all});
+    if (layout.tensor < mesh.size()) add(made.user_buffers_domain, "user_buffers_domain", mesh.along({axis::tp}));
+    add(made.user_buffers, "user_buffers", mesh.along({axis::tp}));
+    made.table[made.user_buffers.index()].messages = MessageRoute::CopyEngines;
+  }
   const bool context_parallel = layout.context > 1;
   add(made.data, "data", context_parallel ? mesh.along({axis::cp, axis::dp}) : mesh.along({axis::dp}));
   const std::int32_t instances = layout.instances();

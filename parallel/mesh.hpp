@@ -76,9 +76,11 @@ struct Coordinates {
 /// The communicators of a job, as slots of its workload. A slot is invalid where its group would have one member and
 /// nobody makes a communicator for it.
 struct Communicators {
-  CommSlot world;       ///< start-up barrier
-  CommSlot tensor;      ///< activations of tensor and sequence parallelism
-  CommSlot data;        ///< gradients and parameters, over context-parallel ranks too
+  CommSlot world;                                    ///< start-up barrier
+  CommSlot tensor;                                   ///< activations of tensor and sequence parallelism
+  CommSlot user_buffers;                             ///< the same, through Userbuffers
+  CommSlot user_buffers_world, user_buffers_domain;  ///< by which they are set up
+  CommSlot data;                                     ///< gradients and parameters, over context-parallel ranks too
   CommSlot batch;       ///< of `data`, those with other sequences, where parameters are shared out over context too
   CommSlot shard;       ///< of `data`, those who share out parameters together, where that is not the same
   CommSlot secondary;   ///< of `data`, those who hold parameters a second time together
@@ -115,6 +117,7 @@ struct SharedParts {
   std::int32_t secondary_ranks = 1;  ///< that hold parameters a second time together
   bool counts_together = false;      ///< ranks of a stage add up how many tokens each expert gets
   bool token_buffers = false;        ///< tokens go through DeepEP's
+  bool user_buffers = false;         ///< Userbuffers take the place of NCCL beside products of tensor-parallel ranks
   bool further_tokens = false;       ///< modules read values of the tokens that follow
 };
 [[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,

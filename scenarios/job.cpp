@@ -70,6 +70,16 @@ void price_token_buffers(const PricedJob& job, Prices& prices) {
   for (DriverPrices& entry : prices.entries) entry.communicators[slot.index()] = buffers;
 }
 
+// Userbuffers' own region (transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.h, LOCALSIZE: 3.1 MiB of
+// flags, for 8,192 peers in 32 regions) in pages of 2 MiB, and lists of its ranks and its flags beside it. What the
+// driver keeps of a multicast group that covers 512 GiB of addresses is not known.
+void price_user_buffers(const PricedJob& job, Prices& prices) {
+  const CommSlot slot = communicators_of(job.lowering()).user_buffers;
+  if (!slot.valid()) return;
+  const Estimate region{Bytes{6 << 20}, Bytes{4 << 20}, Bytes{32 << 20}, "regions of Userbuffers"};
+  for (DriverPrices& entry : prices.entries) entry.communicators[slot.index()] = region;
+}
+
 }  // namespace
 
 Scenario settled(Scenario scenario) {
@@ -126,6 +136,7 @@ Runtime runtime_of(const Scenario& scenario) {
                         .bias_activation_fusion = fused_activation(scenario),
                         .capped_scores = scenario.model.attention_softcap > 0,
                         .overlap = r.overlap,
+                        .tensor_overlap = r.tensor_overlap,
                         .distribute_saved = r.distribute_saved,
                         .deterministic = r.deterministic,
                         .deferred_head_gradients = r.deferred_head_gradients,
@@ -264,6 +275,7 @@ Job::Job(const Scenario& asked, Steps whole, const Progress& lowered) : PricedJo
   calls = calls_of(outline);
   prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
   price_token_buffers(*this, prices);
+  price_user_buffers(*this, prices);
   Router router(calls, fabric_of(scenario, calls.world_size()), prices.entry_of_rank);
   folding = fold(calls, prices.entry_of_rank, router.traffic());
   times = price_time(calls, folding, scenario.cluster, router);

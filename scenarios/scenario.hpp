@@ -34,8 +34,9 @@ struct RuntimeChoice {
   bool softmax_in_fp32 = false;
   bool query_key_scaling = false;  ///< apply-query-key-layer-scaling, which turns the former on (arguments.py)
   DataOverlap overlap{};           ///< overlap-grad-reduce and the like
-  bool distribute_saved = false;   ///< distribute-saved-activations
-  bool deterministic = false;      ///< deterministic-mode
+  std::optional<TensorOverlap> tensor_overlap{};  ///< tp-comm-overlap
+  bool distribute_saved = false;                  ///< distribute-saved-activations
+  bool deterministic = false;                     ///< deterministic-mode
   /// defer-embedding-wgrad-compute: of how many micro-batches, as wgrad-deferral-limit says, or of all.
   std::int64_t deferred_head_gradients = 0;
   bool overlaps_flush = false;           ///< overlap-p2p-communication-warmup-flush

@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, step_cause_count> names{"compute",     "t
 constexpr auto purposes = std::to_array<std::pair<std::string_view, StepCause>>({
     {"tensor", StepCause::Tensor},
     {"expert_tensor", StepCause::Tensor},
+    {"user_buffers", StepCause::Tensor},
     {"context", StepCause::Context},
     {"context_heads", StepCause::Context},
     {"context_neighbours", StepCause::Context},

@@ -466,6 +466,7 @@ MessageWay message_way(const Fabric& fabric, std::span<const std::int32_t> devic
 
 MessageWay message_way(const Fabric& fabric, const Communicator& communicator, Rank from, Rank to) {
   std::vector<std::int32_t> devices;
+  if (communicator.messages == MessageRoute::CopyEngines) return {{}, from.value};
   if (communicator.messages == MessageRoute::Pairs)
     devices = {from.value, to.value};
   else

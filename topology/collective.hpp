@@ -106,8 +106,8 @@ struct CollectivePlan {
 
 /// How messages from a device to another one go in their communicator.
 struct MessageWay {
-  MessageChannels channels;
-  std::int32_t exit = 0;  ///< the device by whose NIC they leave the node (exit_of)
+  std::optional<MessageChannels> channels;  ///< of NCCL; none: copy engines move it
+  std::int32_t exit = 0;                    ///< the device by whose NIC they leave the node (exit_of)
 };
 /// In a communicator of these devices.
 [[nodiscard]] MessageWay message_way(const Fabric& fabric, std::span<const std::int32_t> devices, std::int32_t from,

@@ -228,8 +228,10 @@ TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_
   const auto [channels, exit] = way.value_or(message_way(fabric, both, from, to));
   Route links;
   route(fabric, from, exit, to, links);
-  TransferPrice price{fabric.node.collective_start + step_latency(fabric, from, exit, to), loads(links, bytes)};
-  price.latency += message_besides_links(channels, bytes, alone(price, fabric) - price.latency);
+  TransferPrice price{step_latency(fabric, from, exit, to), loads(links, bytes)};
+  if (!channels) return price;
+  price.latency += fabric.node.collective_start;
+  price.latency += message_besides_links(*channels, bytes, alone(price, fabric) - price.latency);
   return price;
 }
 

@@ -69,7 +69,7 @@ CudaMemory::~CudaMemory() {
 
 // Of what is on the device: nothing.
 void CudaMemory::free_on_host(const Held& held) {
-  if (held.space == MemorySpace::Pinned || held.space == MemorySpace::Registers || held.space == MemorySpace::Managed)
+  if (is_reached_by_kernels(held.space))
     cudaFreeHost(held.words);
   else if (held.space != MemorySpace::Device)
     delete[] held.words;
@@ -81,7 +81,7 @@ void CudaMemory::allocate(BufferId buffer, Bytes size, StreamId stream, MemorySp
     held_[buffer.index()] = {{}, new std::uint64_t[static_cast<std::size_t>(count)]{}, count, stream, space};
     return;
   }
-  if (space == MemorySpace::Pinned || space == MemorySpace::Registers || space == MemorySpace::Managed) {
+  if (is_reached_by_kernels(space)) {
     // No allocator's, and kernels reach them.
     void* words = nullptr;
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(std::uint64_t);

@@ -60,6 +60,9 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.bucket_alignment = 128;
   // core/distributed/distributed_data_parallel.py: the buckets of overlap-grad-reduce.
   runtime.overlap = settings.overlap;
+  runtime.tensor_overlap = settings.tensor_overlap;
+  runtime.external_user_buffers = versions.transformer_engine >= Version{2, 7};  // module/base.py initialize_ub
+  runtime.shared_user_workspace = versions.transformer_engine < Version{2, 10};  // … and get_workspace
   if (settings.overlap.gradients && settings.overlap.bucket_elements > 0) {
     runtime.bucket_elements = settings.overlap.bucket_elements;
   } else if (settings.overlap.gradients) {

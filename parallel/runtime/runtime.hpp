@@ -326,6 +326,16 @@ struct DataOverlap {
   bool operator==(const DataOverlap&) const = default;
 };
 
+/// What of tensor-parallel communication goes beside products, through TransformerEngine's Userbuffers:
+/// tp-comm-overlap of Megatron-LM (core/model_parallel_config.py).
+struct TensorOverlap {
+  bool gathers = true;        ///< ranks' parts go round, and each is multiplied as it comes (tp_comm_overlap_ag)
+  bool scatters = true;       ///< parts of a product are reduced while the next is made (tp_comm_overlap_rs)
+  bool bulk_gathers = true;   ///< of a norm's output, beside the product of its gradient (tp_comm_bulk_dgrad)
+  bool bulk_scatters = true;  ///< of that gradient, beside the weight gradient's product (tp_comm_bulk_wgrad)
+  bool operator==(const TensorOverlap&) const = default;
+};
+
 /// Over tensor-parallel ranks, what Muon makes orthogonal: a gathered matrix, on every rank; or each rank's part.
 enum class MuonAcrossRanks : std::uint8_t { Duplicated, Blockwise };
 
@@ -410,6 +420,9 @@ struct Runtime {
   /// Of so many micro-batches of a step the head's weight gradients come after its passes.
   std::int64_t deferred_head_gradients = 0;
   DataOverlap overlap;
+  std::optional<TensorOverlap> tensor_overlap;
+  bool external_user_buffers = false;  ///< it has buffers for products of gradients that come by other means, too
+  bool shared_user_workspace = false;  ///< the library's GEMMs beside it work where all of its GEMMs do
   /// Interleaved stages hand over beside their passes while the pipeline fills and empties, too.
   bool overlaps_flush = false;
   bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
@@ -450,6 +463,7 @@ struct RuntimeSettings {
   bool bias_activation_fusion = true;
   bool capped_scores = false;  ///< scores are soft-capped, which the library's attention cannot
   DataOverlap overlap{};
+  std::optional<TensorOverlap> tensor_overlap{};
   bool distribute_saved = false;  ///< what recomputed layers begin with is cut over tensor-parallel ranks
   bool deterministic = false;     ///< only deterministic kernels
   std::int64_t deferred_head_gradients = 0;

@@ -287,7 +287,7 @@ class Session {
   friend class OnStream;
   friend class OnHost;
   friend class OnDevice;
-  friend class InManagedMemory;
+  friend class InMemory;
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, std::string_view what, Category category);
   Tensor make(const Shape& sizes, const Shape& strides, DType dtype, LabelId label, Category category,
               MemorySpace space);
@@ -375,14 +375,13 @@ class OnHost {
   MemorySpace space_;
 };
 
-/// What is made is in memory that the driver pages between device and host; the device computes.
-class InManagedMemory {
+/// What is made is in memory of another kind, which the device reaches: it computes.
+class InMemory {
  public:
-  explicit InManagedMemory(Session& session)
-      : session_(session), before_(std::exchange(session.space_, MemorySpace::Managed)) {}
-  ~InManagedMemory() { session_.space_ = before_; }
-  InManagedMemory(const InManagedMemory&) = delete;
-  InManagedMemory& operator=(const InManagedMemory&) = delete;
+  InMemory(Session& session, MemorySpace space) : session_(session), before_(std::exchange(session.space_, space)) {}
+  ~InMemory() { session_.space_ = before_; }
+  InMemory(const InMemory&) = delete;
+  InMemory& operator=(const InMemory&) = delete;
 
  private:
   Session& session_;

@@ -47,6 +47,10 @@ constexpr std::array inverted{
     Renamed{"masked_softmax_fusion", "no-masked-softmax-fusion"},
     Renamed{"apply_rope_fusion", "no-rope-fusion"},
     Renamed{"gradient_accumulation_fusion", "no-gradient-accumulation-fusion"},
+    Renamed{"tp_comm_overlap_ag", "disable-tp-comm-overlap-ag"},
+    Renamed{"tp_comm_overlap_rs", "disable-tp-comm-overlap-rs"},
+    Renamed{"tp_comm_bulk_dgrad", "disable-tp-comm-bulk-dgrad"},
+    Renamed{"tp_comm_bulk_wgrad", "disable-tp-comm-bulk-wgrad"},
 };
 
 /// Tables whose keys are looked at as one.

@@ -18,6 +18,7 @@
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/tensor_overlap.hpp"
 #include "scenarios/io/unmodelled_switches.hpp"
 
 // Flags of megatron/training/arguments.py, Megatron-LM core_v0.14.0.
@@ -443,6 +444,7 @@ bool is_own(std::string_view flag) {
   return flag == chunk_group_switch || std::ranges::find(expert_switches, flag) != expert_switches.end() ||
          std::ranges::find(deferral_switches, flag) != deferral_switches.end() ||
          std::ranges::find(overlap_switches, flag) != overlap_switches.end() ||
+         std::ranges::find(tensor_overlap_switches, flag) != tensor_overlap_switches.end() ||
          std::ranges::find(optimizer_switches, flag) != optimizer_switches.end() ||
          std::ranges::find(module_offload_switches, flag) != module_offload_switches.end() ||
          std::ranges::find(muon_switches, flag) != muon_switches.end() ||
@@ -455,6 +457,7 @@ std::vector<std::string> all_flags() {
   for (const std::string_view flag : expert_switches) flags.emplace_back(flag);
   for (const std::string_view flag : deferral_switches) flags.emplace_back(flag);
   for (const std::string_view flag : overlap_switches) flags.emplace_back(flag);
+  for (const std::string_view flag : tensor_overlap_switches) flags.emplace_back(flag);
   for (const std::string_view flag : optimizer_switches) flags.emplace_back(flag);
   for (const std::string_view flag : module_offload_switches) flags.emplace_back(flag);
   for (const std::string_view flag : muon_switches) flags.emplace_back(flag);
@@ -471,6 +474,7 @@ void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
     runtime.*own.meaning = switches.boolean(own.flag).value_or(false) ? own.set : !own.set;
   runtime.deferred_head_gradients = read_deferral(switches);
   runtime.overlap = read_overlap(switches);
+  runtime.tensor_overlap = read_tensor_overlap(switches);
   runtime.experts = read_expert_habits(switches);
   runtime.optimizer = read_optimizer_habits(switches);
   runtime.optimizer.muon = read_muon(switches);
@@ -499,6 +503,8 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
       check_deferral(switches, asked, tables);
     } else if (given.name == overlap_switches[1]) {
       check_overlap(switches, asked, tables);
+    } else if (given.name == tensor_overlap_switches.front()) {
+      check_tensor_overlap(switches, asked, tables);
     } else if (is_own(given.name)) {
       continue;  // read on its own: nothing else says it
     } else if (given.name == "tokenizer-type") {

@@ -357,6 +357,13 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["overlap-cpu-optimizer-d2h-h2d"] = runtime.optimizer.overlaps_copies;
     json["no-pin-cpu-grads"] = !runtime.optimizer.pins_gradients;
   }
+  if (const std::optional<TensorOverlap>& overlap = runtime.tensor_overlap) {
+    json["tp-comm-overlap"] = true;
+    if (!overlap->gathers) json["disable-tp-comm-overlap-ag"] = true;
+    if (!overlap->scatters) json["disable-tp-comm-overlap-rs"] = true;
+    if (!overlap->bulk_gathers) json["disable-tp-comm-bulk-dgrad"] = true;
+    if (!overlap->bulk_scatters) json["disable-tp-comm-bulk-wgrad"] = true;
+  }
   if (runtime.overlap.parameters) json["overlap-param-gather"] = true;
   if (!runtime.overlap.gradients_aligned) json["no-align-grad-reduce"] = true;
   if (!runtime.overlap.parameters_aligned) json["no-align-param-gather"] = true;

@@ -159,17 +159,18 @@ bool known(const Cluster& cluster) {
 bool known(const RuntimeChoice& runtime) {
   const auto& [name, versions, allocator, cublas_workspace_config, nccl, nccl_environment, attention_mask,
                gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
-               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, distribute_saved, deterministic,
-               deferred_head_gradients, overlaps_flush, experts, optimizer, offloaded_layers, module_offload, eager,
-               headroom] = runtime;
+               masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, tensor_overlap, distribute_saved,
+               deterministic, deferred_head_gradients, overlaps_flush, experts, optimizer, offloaded_layers,
+               module_offload, eager, headroom] = runtime;
   // Where modules run operation by operation, passes and state are not apart.
   return runtime_kind(name).id == RuntimeId::Megatron &&
          // What the optimizer does is taken to come once gradients are summed, and to leave nothing behind.
          optimizer == OptimizerHabits{} && offloaded_layers == 0 && !module_offload.any() &&
          // Of a layer's first tensor, where bounds take it to be whole; of what outlives passes.
          !distribute_saved && deferred_head_gradients == 0 &&
-         // Of hand-overs beside the first and last passes; of passes that talk to data-parallel ranks.
-         !overlaps_flush && !experts.balances_by(LoadBalancing::GlobalLoss) &&
+         // Of hand-overs beside the first and last passes, and products beside their own parts; of passes that talk to
+         // data-parallel ranks.
+         !overlaps_flush && !tensor_overlap && !experts.balances_by(LoadBalancing::GlobalLoss) &&
          of_no_matter(nccl_environment, eager, headroom) &&
          lowered(experts, versions, allocator, cublas_workspace_config, nccl, attention_mask,
                  gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,

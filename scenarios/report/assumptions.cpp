@@ -365,8 +365,15 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
         100 * *s.runtime.optimizer.offloaded));
   if (s.runtime.optimizer.precision_aware && !s.runtime.optimizer.offloaded)
     list.push_back("optimizer: precision-aware, TransformerEngine's Adam keeps parameters and moments");
-  list.push_back(
-      "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else of it does");
+  if (s.runtime.tensor_overlap)
+    list.push_back(
+        "tp-comm-overlap: activations of tensor-parallel ranks go through Userbuffers beside products, as "
+        "TransformerEngine does by itself; what goes round moves by copy engines, the others as long as NCCL's "
+        "(assumed)");
+  else
+    list.push_back(
+        "tensor-parallel communication overlaps weight and input gradients as in the framework, nothing else of it "
+        "does");
   add_overlap(s, list);
   if (s.runtime.overlaps_flush)
     list.push_back(

@@ -16,6 +16,9 @@
 namespace tidemark::sim {
 namespace {
 
+// Of memory that devices map of each other: what cuMulticastGetGranularity calls the least on Hopper and Blackwell.
+constexpr Bytes registered_unit{2 << 20};
+
 class Replayer {
  public:
   /// `program` has at least so many buffers.
@@ -114,6 +117,10 @@ class Replayer {
       entry(buffers_, o.buffer).space = o.space;
       return;
     }
+    if (o.space == MemorySpace::Registered) {
+      entry(buffers_, o.buffer).space = o.space;
+      return take_for_driver(round_up(o.size, registered_unit), o.category);
+    }
     if (o.space == MemorySpace::Nvme) {
       entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size};
       record_.nvme = std::max(record_.nvme, in_files_ += o.size);
@@ -172,7 +179,7 @@ class Replayer {
 
   void release(BufferId buffer) {
     const Held& held = buffers_[buffer.index()];
-    if (held.space == MemorySpace::Registers) return;
+    if (held.space == MemorySpace::Registers || held.space == MemorySpace::Registered) return;  // which stays
     if (held.space == MemorySpace::Nvme) {
       in_files_ -= held.size;
       return;
@@ -227,14 +234,21 @@ class Replayer {
   }
 
   void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
-    if (!allocator_.source().source().take_for_driver(price.bytes)) {
-      record_.failure = OutOfDeviceMemory{moment(), price.bytes, allocator_.source().available()};
+    take_for_driver(price.bytes, its_category);
+    if (record_.failure) return;
+    driver_upper_ += price.high - price.bytes;
+    record_.driver.push_back({what, moment()});
+    note_device();
+  }
+
+  void take_for_driver(Bytes size, Category its_category) {
+    if (!allocator_.source().source().take_for_driver(size)) {
+      record_.failure = OutOfDeviceMemory{moment(), size, allocator_.source().available()};
       return;
     }
-    driver_ += price.bytes;
-    driver_upper_ += price.high;
-    driver_composition_[its_category] += price.bytes;
-    record_.driver.push_back({what, moment()});
+    driver_ += size;
+    driver_upper_ += size;
+    driver_composition_[its_category] += size;
     note_device();
   }
 

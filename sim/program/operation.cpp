@@ -10,8 +10,8 @@
 namespace tidemark::sim {
 namespace {
 
-// "x [bias] -> y": brackets around what may be absent, a star behind what there may be several of; "..." at the end
-// where a kernel may do it for several groups.
+// "x [bias] -> y": brackets around what may be absent, operands and attributes, a star behind what there may be several
+// of; "..." at the end where a kernel may do it for several groups.
 struct Line {
   Operation operation;
   std::string_view name, signature, attributes;
@@ -125,7 +125,7 @@ constexpr auto lines = [] {
       {Operation::VocabularyLoss, "vocabulary_loss", "exponentials sums target_logits -> softmax loss", "", Free},
       {Operation::VocabularyLossBackward, "vocabulary_loss_backward", "softmax ids outside -> dlogits", "factor", Free},
 
-      {Operation::Matmul, "matmul", "a b [bias] [added] -> c", "scale", Matmul},
+      {Operation::Matmul, "matmul", "a b [bias] [added] -> c", "scale [spared]", Matmul},
       {Operation::Attention, "attention", "q k v [bias] -> y [lse] [seed] [offset]", "scale causal dropout", Attention},
       {Operation::AttentionBackward, "attention_backward", "dy q k v [y] lse [seed] [offset] [bias] -> dq dk dv",
        "scale causal dropout", Attention},
@@ -167,7 +167,12 @@ std::vector<std::string_view> words(std::string_view text) {
 std::vector<OperationFacts> read_all() {
   std::vector<OperationFacts> all;
   for (const Line& line : lines) {
-    OperationFacts facts{line.name, {}, {}, words(line.attributes), line.sizes, false};
+    OperationFacts facts{line.name, {}, {}, words(line.attributes), 0, line.sizes, false};
+    for (std::string_view& attribute : facts.attributes) {
+      const bool optional = attribute.starts_with('[');
+      if (optional) attribute = attribute.substr(1, attribute.size() - 2);
+      facts.required += optional ? 0 : 1;
+    }
     std::vector<OperandFacts>* list = &facts.inputs;
     for (std::string_view word : words(line.signature)) {
       if (word == "->") {

@@ -153,6 +153,7 @@ struct OperationFacts {
   std::string_view name;
   std::vector<OperandFacts> inputs, outputs;
   std::vector<std::string_view> attributes;
+  std::size_t required = 0;  ///< attributes; the others are zero where nothing is said
   OperandSizes sizes = OperandSizes::Free;
   bool grouped = false;  ///< one kernel may do it for several groups of operands, one group after another
 };

@@ -50,7 +50,8 @@ void write(Out out, const Kernel& kernel) {
     fmt::format_to(out, "fused={} ", kernel.follows() ? "-" : fmt::to_string(kernel.fused->traffic.count()));
   fmt::format_to(out, "{}", facts.name);
   for (std::size_t i = 0; i < facts.attributes.size(); ++i)
-    fmt::format_to(out, "{}{}={}", i == 0 ? "(" : ",", facts.attributes[i], kernel.attributes[i]);
+    if (i < facts.required || kernel.attributes[i] != 0)
+      fmt::format_to(out, "{}{}={}", i == 0 ? "(" : ",", facts.attributes[i], kernel.attributes[i]);
   if (!facts.attributes.empty()) fmt::format_to(out, ")");
 }
 
@@ -263,6 +264,7 @@ class LineReader {
     std::string_view rest = found.substr(called.size());
     for (std::size_t i = 0; i < its->attributes.size(); ++i) {
       const std::string expected = fmt::format("{}{}=", i == 0 ? "(" : ",", its->attributes[i]);
+      if (i >= its->required && !rest.starts_with(expected)) continue;
       if (!rest.starts_with(expected))
         fail(fmt::format("{} takes {}, not '{}'", called, fmt::join(its->attributes, ", "), found));
       rest.remove_prefix(expected.size());
@@ -352,7 +354,7 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     if (!known) in.fail(fmt::format("'{}' is no category", category));
     const StreamId stream = in.stream();
     const LabelId label = program.label(in.word("label"));
-    const MemorySpace space = in.at_end() ? MemorySpace::Device : in.one_of<MemorySpace>(in.word("space"), 6, "space");
+    const MemorySpace space = in.at_end() ? MemorySpace::Device : in.one_of<MemorySpace>(in.word("space"), 7, "space");
     program.alloc(buffer, size, *known, label, stream, space);
   } else if (kind == "free") {
     program.push(Free{in.buffer()});

@@ -21,8 +21,9 @@ struct GroupAxis {
 };
 
 /// What carries the messages between two ranks of a group: the group's own communicator, as for sends and receives that
-/// are handed over together, or one of just these two ranks, which PyTorch makes for those that are not.
-enum class MessageRoute : std::uint8_t { Group, Pairs };
+/// are handed over together, or one of just these two ranks, which PyTorch makes for those that are not; or the copy
+/// engines of devices that reach each other's memory, without any library's channels.
+enum class MessageRoute : std::uint8_t { Group, Pairs, CopyEngines };
 
 /// A communicator as each rank sees its own: "my pipeline group". A rank's group holds the ranks that differ from it
 /// along these axes only; the first axis runs fastest.

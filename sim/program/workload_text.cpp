@@ -69,6 +69,10 @@ Communicator communicator(const Lines& lines, const std::vector<std::string_view
       found.messages = MessageRoute::Pairs;
       continue;
     }
+    if (words[i] == "copies") {
+      found.messages = MessageRoute::CopyEngines;
+      continue;
+    }
     const std::vector<std::string_view> axis = words_of(words[i], "/");
     if (axis.size() != 3) throw ProgramTextError(lines.number(), "an axis is size/stride/step");
     found.axes.push_back({number(lines, axis[0], 1), number(lines, axis[1], 1), number(lines, axis[2], 1)});
@@ -127,6 +131,7 @@ std::string text(const Workload& workload) {
     out += "communicator " + c.name;
     for (const GroupAxis& axis : c.axes) out += fmt::format(" {}/{}/{}", axis.size, axis.stride, axis.step);
     if (c.messages == MessageRoute::Pairs) out += " pairs";
+    if (c.messages == MessageRoute::CopyEngines) out += " copies";
     out += '\n';
   }
   out += fmt::format("ranks {}\n", fmt::join(workload.program_of_rank, " "));

@@ -119,6 +119,24 @@ TEST(Roofline, ProductsHaveASecondWaveWhereTheirBlocksStay) {
   EXPECT_TRUE(second_waves(program, d, times).empty()) << "Ampere's blocks take a tile each";
 }
 
+// Ten multiprocessors of which two are spared: a tile each on eight, and no second wave where a collective has the
+// others.
+TEST(Roofline, ProductsLeaveMultiprocessorsToOthers) {
+  const Device d = device();
+  const auto time = [&](const char* spared) {
+    const Program program = parse_program(fmt::format(
+        "launch s0 matmul(scale=1{}) b0:bf16[2048x1024] b1:bf16[1024x1280] - - -> b2:bf16[2048x1280]\n", spared));
+    return kernel_times(program, d).front();
+  };
+  const auto spare = static_cast<std::int64_t>(d.multiprocessors) / 5;
+  const Duration all = time(""), fewer = time(fmt::format(",spared={}", spare).c_str());
+  EXPECT_GT(100 * fewer, 120 * all);
+  EXPECT_LT(100 * fewer, 150 * all);
+  const Program program =
+      parse_program("launch s0 matmul(scale=1,spared=2) b0:bf16[8x8] b1:bf16[8x8] - - -> b2:bf16[8x8]\n");
+  EXPECT_TRUE(second_waves(program, d, {30_ns}).empty());
+}
+
 TEST(Roofline, BatchesOfMatricesAreRows) {
   EXPECT_EQ(time_of("matmul(scale=1) b0:bf16[10x256x1000] b1:bf16[10x1000x128] - - -> b2:bf16[10x256x128]", device()),
             65'536_ns);

@@ -136,6 +136,16 @@ TEST(Mesh, ValuesOfTokensThatFollowGoBetweenPairsOfTheRingOrOfAllContexts) {
   EXPECT_FALSE(communicators({.context = 4}, {}).neighbours.valid());
 }
 
+TEST(Mesh, UserBuffersAreOfTensorRanksAndSetUpByAll) {
+  const Communicators made = communicators({.tensor = 2, .data = 2}, {.user_buffers = true});
+  EXPECT_EQ(group_size(made.table[made.user_buffers.index()]), 2);
+  EXPECT_EQ(made.table[made.user_buffers.index()].messages, MessageRoute::CopyEngines);
+  EXPECT_EQ(group_size(made.table[made.user_buffers_world.index()]), 4);
+  EXPECT_EQ(group_size(made.table[made.user_buffers_domain.index()]), 2);
+  EXPECT_FALSE(communicators({.tensor = 2}, {.user_buffers = true}).user_buffers_domain.valid()) << "that is the world";
+  EXPECT_FALSE(communicators({.data = 2}, {.user_buffers = true}).user_buffers.valid());
+}
+
 TEST(Mesh, AGroupOfOneHasNoCommunicator) {
   EXPECT_TRUE(communicators({}, {.embedding_at_both_ends = true}).table.empty());
   const Communicators data_only = communicators({.data = 8}, {});

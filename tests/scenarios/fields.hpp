@@ -203,13 +203,17 @@ inline auto fields(DataOverlap& v) {
   auto& [gradients, parameters, gradients_aligned, parameters_aligned, bucket_elements] = v;
   return std::tie(gradients, parameters, gradients_aligned, parameters_aligned, bucket_elements);
 }
+inline auto fields(TensorOverlap& v) {
+  auto& [gathers, scatters, bulk_gathers, bulk_scatters] = v;
+  return std::tie(gathers, scatters, bulk_gathers, bulk_scatters);
+}
 inline auto fields(ModuleOffloadHabits& v) {
   auto& [a, b, c, d, e] = v;
   return std::tie(a, b, c, d, e);
 }
 inline auto fields(RuntimeChoice& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb);
 }
 inline auto fields(Scenario& v) {
   auto& [a, b, c, d, e, f, g] = v;

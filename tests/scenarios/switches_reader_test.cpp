@@ -67,9 +67,10 @@ TEST(SwitchesReader, ASwitchAgreesWithWhatWasAskedForNotWithWhatMegatronMakesOfI
 }
 
 TEST(SwitchesReader, SwitchesThatAreUnknownOrNotModelledAreRefused) {
-  EXPECT_EQ(with_switch("tp-comm-overlap = true"),
-            "job.toml:21:19: error: tp-comm-overlap = true: TransformerEngine's user buffers are not modelled yet\n  "
-            "hint: leave it out, or set false");
+  EXPECT_EQ(
+      with_switch("tp-comm-overlap-rs-dgrad = true"),
+      "job.toml:21:28: error: tp-comm-overlap-rs-dgrad = true: reducing parts of an input's gradient while the next "
+      "is made is not modelled yet\n  hint: leave it out, or set false");
   EXPECT_EQ(with_switch("num-experts = 8"),
             "job.toml:21:15: error: num-experts = 8 disagrees with the model's number of experts\n  hint: leave it "
             "out, or set 0");

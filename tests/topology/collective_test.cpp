@@ -124,6 +124,14 @@ TEST(Collective, AMessageTakesItsRoute) {
   EXPECT_EQ(message_price(fabric, 0, 8, 0_B), (TransferPrice{network_step, {}}));
 }
 
+TEST(Collective, CopyEnginesTakeNoChannels) {
+  const Fabric fabric = build_fabric(of_32_channels(), 16);
+  const Communicator pair{"pair", {{2, 1, 1}}, MessageRoute::CopyEngines};
+  const TransferPrice price =
+      message_price(fabric, 0, 1, size, PriceModel::Routed, message_way(fabric, pair, Rank{0}, Rank{1}));
+  EXPECT_EQ(alone(price, fabric), step_latency(fabric, 0, 0, 1) + size / 400_GBps);
+}
+
 TEST(Collective, TreeAllReduceOnOneNode) {
   // Four members: 0 over 2, 2 over 1 and 3, and the mirror image. Member 1 is a leaf, sending S/2 up, in the one and
   // inner, sending S/2 up and S/2 to each of two children, in the other: 2 S/B. Depth 2, up and down.

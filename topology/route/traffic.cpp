@@ -260,7 +260,7 @@ void Router::add_message(CommSlot comm, std::int32_t step, Rank sender) {
   route(fabric_, sender.value, way.exit, peer.value, route_);
   flow.cost = with(static_cast<std::uint64_t>(route_.latency.count()),
                    fabric_.node_of(sender.value) == fabric_.node_of(peer.value));
-  flow.cost = with(flow.cost, way.channels.several_nodes);
+  flow.cost = with(flow.cost, way.channels ? (way.channels->several_nodes ? 1 : 0) : 2);
   if (!route_.shares.empty())
     flow.cost = with(flow.cost, static_cast<std::int64_t>(fabric_[route_.shares[0].link].type));
   if (options_.model == PriceModel::Routed)

@@ -77,6 +77,7 @@ Mlp::Mlp(Worker& w, Parameters& parameters, const std::string& at, std::int64_t 
   activation_ = w.name(fmt::format("{}.{}", at, activation_name(m.activation)));
   fc2_ = make_linear(w, parameters, at + ".fc2", m.hidden, ffn, WeightCut::Columns, GemmBias::None);
   if (m.mlp_bias) output_bias_ = make_output_bias(w, parameters, at + ".fc2");
+  fc1_.user_buffer = "fc1", fc2_.user_buffer = "fc2";
   if (own && m.norms != NormPlacement::Before) post_norm_ = make_norm(w, parameters, at + ".post_norm");
 }
 

@@ -36,6 +36,7 @@ struct Held {
   std::vector<ShardPiece> pieces;  // that they keep optimizer state for; where nothing is sharded, all keep the same
   std::int32_t expert = 0;         // whose place among the experts' ranks gets as many tokens
   std::int32_t attention = 0;      // whose place in a ring decides which keys come when, or which neighbours there are
+  std::int32_t tensor = 0;         // whose place in a ring decides which rows come when
   auto operator<=>(const Held&) const = default;
 };
 
@@ -95,6 +96,7 @@ std::vector<Role> roles(const LoweringInput& input) {
   const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
   const StagePlacement placement = layout.placement();
   const std::int32_t last = placement.place_of(placement.stages() - 1).rank;
+  const bool rings = input.runtime.tensor_overlap.has_value();
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     const std::vector<Buffer> buffers = buffers_of(input, sizes, p);
@@ -126,9 +128,10 @@ std::vector<Role> roles(const LoweringInput& input) {
           const Coordinates place{.tensor = t, .context = c, .data = d, .pipeline = p};
           const Rank rank = rank_at(layout, place);
           const Held held{pieces_of(place), alike[static_cast<std::size_t>(experts.coordinate(rank, axis::ep))],
-                          rolls ? c : attention_place(layout, c)};
+                          rolls ? c : attention_place(layout, c), rings ? t : 0};
           const auto [entry, added] = known.try_emplace(held, found.size());
-          const std::int32_t passes = (p * layout.expert + held.expert) * layout.context + held.attention;
+          const std::int32_t of_pipeline = (p * layout.expert + held.expert) * layout.context + held.attention;
+          const std::int32_t passes = of_pipeline * layout.tensor + held.tensor;
           if (added) {
             const auto next = static_cast<std::int32_t>(known_sizes.size());
             const std::int32_t its = known_sizes.try_emplace(sizes_held(input.built, held.pieces), next).first->second;

@@ -30,6 +30,7 @@ SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t lay
   if (norm_before && w.runtime.fused_norm_linear) norm_ = make_norm(w, parameters, at + ".norm");
   qkv_ = make_linear(w, parameters, at + ".qkv", q_width + 2 * kv_width, m.hidden, WeightCut::Rows,
                      m.qkv_bias ? GemmBias::Added : GemmBias::None);
+  proj_.user_buffer = "proj", qkv_.user_buffer = "qkv";
   if (m.qk_norm != QkNorm::None) {
     // Of each head alike, or of all heads together, which are cut.
     const auto norm = [&](const std::string& name, std::int64_t width) {

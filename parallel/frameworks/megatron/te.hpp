@@ -24,6 +24,7 @@ struct Linear {
   Name name;
   const Weight* weight = nullptr;
   const Weight* bias = nullptr;
+  std::string_view user_buffer{};  ///< what Userbuffers call it (user_buffers.hpp); empty: nothing
 
   [[nodiscard]] bool column_parallel() const { return cuts(WeightCut::Rows); }
   [[nodiscard]] bool row_parallel() const { return cuts(WeightCut::Columns); }
@@ -51,19 +52,20 @@ struct NormContext {
 /// Attention's output projection.
 [[nodiscard]] Tensor projected(Worker& w, const Linear& projection, Tensor context);
 
-/// The linear's GEMMs on this rank: x W^T and + bias where there is one, and the gradient of x.
+/// The linear's GEMMs on this rank: x W^T and + bias where there is one, and the gradient of x. They leave so many
+/// multiprocessors to others.
 void forward_product(const Worker& w, const Weight& weight, const Weight* bias, Tensor x, const Tensor& out,
-                     BufferId workspace);
+                     BufferId workspace, double spared = 0);
 void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& gradient, const Tensor& out,
-                           BufferId workspace);
+                           BufferId workspace, double spared = 0);
 /// The GEMM adds into the gradient buffer, or makes a tensor of its own, which is given.
 [[nodiscard]] Tensor weight_gradient_product(Worker& w, const Name& name, const Weight& weight, Tensor input,
-                                             Tensor gradient, BufferId workspace);
+                                             Tensor gradient, BufferId workspace, double spared = 0);
 /// What autograd gets: the product's own tensor, or a dummy, because it wants something.
 [[nodiscard]] Tensor given_gradient(Worker& w, const Weight& weight, Tensor own);
 /// Both.
 [[nodiscard]] Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                                     BufferId workspace);
+                                     BufferId workspace, double spared = 0);
 
 /// Causal self-attention of a layer, by the job's kernel. Queries, keys and values are [sequence, batch, heads, width];
 /// what it gives to the projection has a row for each token.

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "parallel/frameworks/megatron/te.hpp"
+#include "parallel/frameworks/megatron/user_buffers.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -63,20 +64,20 @@ Tensor norm(Worker& w, const Norm& norm, Tensor x) {
 // ---- linears -------------------------------------------------------------------------------------------------------
 
 void forward_product(const Worker& w, const Weight& weight, const Weight* bias, Tensor x, const Tensor& out,
-                     BufferId workspace) {
-  w.launch({Operation::Matmul, {1}},
+                     BufferId workspace, double spared) {
+  w.launch({Operation::Matmul, {1, spared}},
            {std::move(x), swapped(weight.value, 0, 1), bias != nullptr ? bias->value : Tensor{}, Tensor{}}, {out},
            workspace);
 }
 
 void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& gradient, const Tensor& out,
-                           BufferId workspace) {
-  w.launch({Operation::Matmul, {1}}, {gradient, weight.value, Tensor{}, Tensor{}}, {out}, workspace);
+                           BufferId workspace, double spared) {
+  w.launch({Operation::Matmul, {1, spared}}, {gradient, weight.value, Tensor{}, Tensor{}}, {out}, workspace);
 }
 
 Tensor weight_gradient_product(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                               BufferId workspace) {
-  const Computation product{Operation::Matmul, {1}};
+                               BufferId workspace, double spared) {
+  const Computation product{Operation::Matmul, {1, spared}};
   if (w.runtime.dummy_gradient == DummyGradient::None) {
     Tensor own = w.temporary(name("weight_gradient"), weight.shape());
     w.launch(product, {swapped(std::move(gradient), 0, 1), std::move(input), Tensor{}, Tensor{}}, {own}, workspace);
@@ -95,8 +96,8 @@ Tensor given_gradient(Worker& w, const Weight& weight, Tensor own) {
 }
 
 Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                       BufferId workspace) {
-  Tensor own = weight_gradient_product(w, name, weight, std::move(input), std::move(gradient), workspace);
+                       BufferId workspace, double spared) {
+  Tensor own = weight_gradient_product(w, name, weight, std::move(input), std::move(gradient), workspace, spared);
   return given_gradient(w, weight, std::move(own));
 }
 
@@ -122,9 +123,14 @@ Tensor gathered_input(Worker& w, const Linear& linear, Tensor x) {
   return gathered;
 }
 
-Tensor linear_forward(Worker& w, const Linear& linear, Tensor x) {
+// Of a norm and a linear in one function nothing goes round where no gradients will be asked for.
+enum class Rings : std::uint8_t { Allowed, None };
+
+Tensor linear_forward(Worker& w, const Linear& linear, Tensor x, Rings rings) {
   const Weight& weight = *linear.weight;
   const bool row_parallel = linear.row_parallel(), column_parallel = linear.column_parallel();
+  if (column_parallel && rings == Rings::Allowed && gathers_in_ring(w, linear)) return ring_forward(w, linear, x);
+  if (row_parallel && scatters_in_pieces(w, linear)) return pipelined_forward(w, linear, x);
   if (column_parallel && w.sequence_parallel()) x = gathered_input(w, linear, std::move(x));
   const BufferId workspace = w.linear_workspace(HostThread::Main);
   if (row_parallel && w.sequence_parallel()) {
@@ -150,25 +156,46 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   const Weight& weight = *linear.weight;
   const bool row_parallel = linear.row_parallel(), column_parallel = linear.column_parallel();
   const bool sequence_parallel = w.sequence_parallel();
+  const bool ring = row_parallel && gathers_in_ring(w, linear);
+  // A linear by itself is not told to go in bulk (core/extensions/transformer_engine.py TELinear).
+  const bool in_bulk = column_parallel && frame != nullptr;
+  const bool gathers = in_bulk && gathers_in_bulk(w, linear), scatters = in_bulk && scatters_in_bulk(w, linear);
   if (frame != nullptr) frame->frame.push_back(gradient);
-  const BufferId workspace = w.linear_workspace(HostThread::Autograd);
-  if (row_parallel && sequence_parallel)
+  const auto workspace_of = [&](bool by_user_buffers) {
+    return by_user_buffers ? w.user_buffer_workspace() : w.linear_workspace(HostThread::Autograd);
+  };
+  BufferId workspace = ring ? BufferId{} : workspace_of(gathers);
+  if (row_parallel && sequence_parallel && !ring)
     gradient = w.all_gather(linear.name("gradient_gathered"), std::move(gradient), w.whole(weight.rows));
 
-  Tensor input = w.take(saved);
+  Tensor input = w.take(saved), dgrad;
+  if (ring) {
+    RingGradients made = ring_backward(w, linear, std::move(gradient));
+    dgrad = std::move(made.input), gradient = std::move(made.gathered);
+  }
   const Shape input_shape = input.sizes;
   Tensor whole_input = input;
   EventId gathering;  // while the GEMM of the input's gradient runs
-  if (column_parallel && sequence_parallel) {
+  if (gathers) {
+    Coming coming = bulk_gather(w, linear, input);
+    whole_input = std::move(coming.whole), gathering = coming.come;
+  } else if (column_parallel && sequence_parallel) {
     whole_input = room_for_gathered(w, linear);
     gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
   }
-  Tensor dgrad = w.temporary(linear.name("input_gradient"),
-                             row_parallel || column_parallel ? w.whole(weight.columns) : input_shape);
-  data_gradient_product(w, weight, gradient, dgrad, workspace);
+  if (!ring) {
+    dgrad = scatters ? bulk_room(w, linear)
+                     : w.temporary(linear.name("input_gradient"),
+                                   row_parallel || column_parallel ? w.whole(weight.columns) : input_shape);
+    data_gradient_product(w, weight, gradient, dgrad, workspace, gathers ? spared_multiprocessors : 0);
+  }
   Tensor result = dgrad;
   EventId reducing;  // while the GEMM of the weight's gradient runs
-  if (column_parallel && sequence_parallel) {
+  if (ring || gathers != scatters) workspace = workspace_of(scatters);
+  if (scatters) {
+    Coming coming = bulk_scatter(w, linear);
+    result = std::move(coming.whole), reducing = coming.come;
+  } else if (column_parallel && sequence_parallel) {
     result = w.communicated(linear.name("input_gradient_scattered"), input_shape);
     reducing = w.aside(CollectiveKind::ReduceScatter, dgrad, result);
   } else if (column_parallel) {
@@ -192,11 +219,18 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   }
   Tensor of_bias;
   if (linear.bias != nullptr) of_bias = gradient;
-  Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace);
+  Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace,
+                                 scatters ? spared_multiprocessors : 0);
   w.process.join(reducing);
+  if (scatters) {  // what is in the buffer will be written over
+    Tensor own = w.temporary(linear.name("input_gradient_scattered"), input_shape);
+    w.launch(Operation::Copy, {std::move(result)}, {own});
+    result = std::move(own);
+    dgrad = {};
+  }
   input = {};  // TransformerEngine clears it as soon as the weight gradient is done
   if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias));
-  if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
+  if (frame != nullptr && dgrad.defined()) frame->frame.push_back(std::move(dgrad));
   return {std::move(result), std::move(wgrad)};
 }
 
@@ -207,7 +241,7 @@ Tensor linear(Worker& w, const Linear& linear, Tensor x) {
   const auto node = w.node(linear.name(), {&linear.weight->value, &x});
   Saved saved;
   if (node) saved = w.session.save(x);
-  Tensor out = linear_forward(w, linear, std::move(x));
+  Tensor out = linear_forward(w, linear, std::move(x), Rings::Allowed);
   if (!node) return out;
   node->sum = linear.name("gradient_sum");
   node->apply = [&w, &linear, saved = std::move(saved)](Gradients& gradients) mutable {
@@ -228,7 +262,7 @@ Tensor norm_linear(Worker& w, const Norm& norm, const Linear& linear, Tensor x) 
   w.mark(Phase::Forward, linear.name);
   Saved saved;
   if (node) saved = w.session.save(normed);
-  Tensor out = linear_forward(w, linear, std::move(normed));
+  Tensor out = linear_forward(w, linear, std::move(normed), node ? Rings::Allowed : Rings::None);
   if (!node) return out;
   node->sum = norm.name("gradient_sum");
   node->apply = [&w, &norm, &linear, frame = node.get(), context = std::move(context),

@@ -11,6 +11,7 @@
 #include "parallel/frameworks/megatron/optimizer.hpp"
 #include "parallel/frameworks/megatron/overlapped_buckets.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
+#include "parallel/frameworks/megatron/user_buffers.hpp"
 #include "parallel/generation/engine.hpp"
 #include "sim/program/liveness.hpp"
 
@@ -46,6 +47,7 @@ class Training {
       process.create(DriverResource::NcclKernels);
       reduce("barrier", w_.comms.world);
     }
+    register_user_buffers(w_);
     process.mark(Phase::Construction, "build_model");
     for (const Stage& chunk : w_.chunks) {
       build_model(w_, chunk);

@@ -115,6 +115,17 @@ BufferId Worker::library_workspace() {
   return gemm_workspace_.buffer();
 }
 
+// TransformerEngine, cpp_extensions/gemm.py get_cublas_workspace; before 2.10 module/base.py initialize_ub made one of
+// the same size, which all GEMMs use.
+BufferId Worker::user_buffer_workspace() {
+  constexpr std::int64_t streams = 3;
+  Tensor& its = runtime.shared_user_workspace ? gemm_workspace_ : user_buffer_workspace_;
+  if (!its.defined())
+    its =
+        cache("workspace.user_buffers", {streams * runtime.gemm_workspace.count()}, DType::BOOL, Category::Workspaces);
+  return its.buffer();
+}
+
 // TransformerEngine, cpp_extensions/gemm.py get_multi_stream_cublas_workspace: all are made at once.
 BufferId Worker::grouped_workspace(std::size_t gemm) {
   for (std::size_t i = 0; i < grouped_workspaces_.size(); ++i)

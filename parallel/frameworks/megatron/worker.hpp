@@ -178,9 +178,14 @@ class Worker {
   /// Where modules' saved tensors go to the host.
   ModuleOffload* module_offload = nullptr;
 
+  /// Memory that tensor-parallel ranks reach of each other, by the product that it is for (user_buffers.hpp).
+  std::map<std::string, Tensor, std::less<>> user_buffers;
+
   // Caches: made at first use, kept for ever.
   [[nodiscard]] BufferId linear_workspace(HostThread thread);  ///< of the layers' linears, library's or framework's
   [[nodiscard]] BufferId library_workspace();                  ///< of the library's GEMMs, whatever layers are made of
+  /// Of the library's GEMMs beside which Userbuffers are used: one for each of three streams.
+  [[nodiscard]] BufferId user_buffer_workspace();
   /// One of those that the library's grouped GEMMs take turns with.
   [[nodiscard]] BufferId grouped_workspace(std::size_t gemm);
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
@@ -194,7 +199,7 @@ class Worker {
   [[nodiscard]] Tensor cache(std::string_view label, Shape sizes, DType dtype, Category category) const;
 
   std::map<std::int32_t, Weight> weights_;
-  Tensor gemm_workspace_, rotary_table_;
+  Tensor gemm_workspace_, user_buffer_workspace_, rotary_table_;
   std::array<Tensor, 3> global_buffers_;
   std::array<Tensor, 4> grouped_workspaces_;  // TransformerEngine: one for each stream of its own
   std::array<Tensor, 2> rotary_tables_;       // that the one of both is made of

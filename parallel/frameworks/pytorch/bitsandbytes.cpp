@@ -90,8 +90,8 @@ class BitsAndBytesRule final : public UpdateRule {
 
   // get_state_buffer: of what the driver pages, or of PyTorch's allocator.
   [[nodiscard]] Tensor state_buffer(const Shape& sizes, DType dtype, std::string_view what) {
-    std::optional<InManagedMemory> managed;
-    if (kind_.paged && elements_of(sizes) >= least_paged) managed.emplace(s_);
+    std::optional<InMemory> managed;
+    if (kind_.paged && elements_of(sizes) >= least_paged) managed.emplace(s_, MemorySpace::Managed);
     return zeros(sizes, dtype, what);
   }
 

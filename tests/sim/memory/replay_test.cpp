@@ -353,6 +353,16 @@ free b0
 }
 
 // The device does not see what the host holds.
+TEST(Replay, RegisteredMemoryIsTheDevicesAndNoAllocators) {
+  const MemoryRecord record = replayed("alloc b0 1048577 comm_tp s0 t registered\n" + alloc(1, 5 * mib, "gradients"));
+  EXPECT_EQ(record.allocated.bytes, 5_MiB);
+  EXPECT_EQ(record.peak_reserved, 20_MiB);
+  EXPECT_EQ(record.device.bytes, 22_MiB) << "in pages of two MiB";
+  EXPECT_EQ(record.device.composition[Category::CommTp], 2_MiB);
+  EXPECT_EQ(record.peak_device_upper, 22_MiB);
+  EXPECT_TRUE(replayed("alloc b0 5242880 comm_tp s0 t registered\n", free_of_charge(), 4_MiB).failure.has_value());
+}
+
 TEST(Replay, HostMemoryChangesNothingOnTheDevice) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Program program = with_frees(random_program(seed));
