@@ -65,7 +65,7 @@ Verb compare_verb(CLI::App& app) {
       ->type_name("PERCENT");
   add_json(*verb, asked->json);
   add_quiet(*verb, asked->loudness);
-  add_examples(*verb, {{"predict llama-3.1-8b-8xh100 --snapshot snapshot.pickle",
+  add_examples(*verb, {{"predict llama-3.1-8b-8xh100 --rank 0 --snapshot snapshot.pickle",
                         "a snapshot, where no real run has written one"},
                        {"compare llama-3.1-8b-8xh100 snapshot.pickle --rank 0", "where the bytes differ"}});
   return {verb, [asked] { return agrees(*asked) ? yes : no; }, &asked->scenario};

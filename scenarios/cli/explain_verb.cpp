@@ -1,7 +1,12 @@
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -31,7 +36,8 @@ namespace {
 struct AskedToExplain {
   std::string scenario, json;
   TimelineOptions picked;
-  std::string at = "peak", show = "memory";
+  std::optional<std::string> at;
+  std::string show = "memory";
   bool all = false;
   Loudness loudness;
 };
@@ -64,8 +70,21 @@ int show_timeline(const AskedToExplain& asked, const Scenario& scenario, const s
   return yes;
 }
 
+// Throws InputError where something is given that makes no difference.
+void refuse_idle_options(const AskedToExplain& asked) {
+  const auto idle = [&](std::string option, std::string hint) {
+    refuse(std::move(option), fmt::format("--show {} does not depend on it", asked.show), std::move(hint));
+  };
+  constexpr std::array<std::string_view, 5> of_all_ranks{"scenario", "model", "schedule", "time", "fabric"};
+  if (asked.at && asked.show != "memory") idle("--at", "leave it out, or leave --show out");
+  if (asked.all && asked.show != "memory") idle("--all", "leave it out, or leave --show out");
+  if (asked.picked.ranks && std::ranges::find(of_all_ranks, asked.show) != of_all_ranks.end())
+    idle("--rank", "leave it out: it shows all ranks at once");
+}
+
 int run(const AskedToExplain& asked) {
-  const AskedMoment at = asked_moment(asked.at);
+  const AskedMoment at = asked_moment(asked.at.value_or("peak"));
+  refuse_idle_options(asked);
   const LinkModel links = asked_link_model(asked.picked.link_model);
   if (asked.show != "timeline") asked.picked.refuse_filters("--show timeline shows one");
   if (links != LinkModel::MaxMin && asked.show != "timeline")

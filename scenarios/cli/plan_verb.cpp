@@ -57,14 +57,26 @@ struct AskedToPlan {
 // nothing left dies of the first thing that nobody counted. A choice, not a measurement; the answer says it.
 constexpr const char* default_headroom = "2 GiB";
 
+// What a file may leave to the command line.
+void set_headroom(Space& space, const AskedToPlan& a) {
+  const KeyPath key{"runtime", "headroom"};
+  const auto sets_it = [&](const Axis& axis) { return std::ranges::count(axis.keys(), key) > 0; };
+  if (value_at(space.base, key) != nullptr || std::ranges::any_of(space.axes, sets_it))
+    throw InputError(Problem{.file = a.scenario,
+                             .message = "says headroom, and so does --headroom",
+                             .hint = "change it in the file, or leave --headroom out"});
+  set_value(space.base, key, {text(asked_size("--headroom", a.headroom)), {}});
+}
+
 Space asked_space(const AskedToPlan& a) {
   if (!a.scenario.empty()) {
-    if (!a.model.empty() || !a.cluster.empty() || a.gpus != 0 || a.sequence != 0 || a.global_batch != 0 ||
-        !a.headroom.empty())
+    if (!a.model.empty() || !a.cluster.empty() || a.gpus != 0 || a.sequence != 0 || a.global_batch != 0)
       throw InputError(Problem{.file = a.scenario,
                                .message = "a scenario, and flags that say what it says",
                                .hint = "change them in the file, or leave the file out"});
-    return read_space(a.scenario, data_root(), a.with);
+    Space space = read_space(a.scenario, data_root(), a.with);
+    if (!a.headroom.empty()) set_headroom(space, a);
+    return space;
   }
   std::string missing;
   for (const auto& [name, given] : {std::pair("--model", !a.model.empty()), std::pair("--cluster", !a.cluster.empty()),
@@ -257,7 +269,8 @@ Verb plan_verb(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 24))
       ->type_name("N");
   verb->add_option("--headroom", asked->headroom,
-                   fmt::format("what must stay free on every device (default without a file: {})", default_headroom))
+                   fmt::format("what must stay free on every device, where no file says it (default without one: {})",
+                               default_headroom))
       ->type_name("SIZE");
   add_json(*verb, asked->json);
   add_quiet(*verb, asked->loudness);

@@ -111,8 +111,19 @@ std::optional<AcceptedChanges> accepted_changes(Source source, const Prediction&
   return AcceptedChanges(std::move(source.document), source.at, source.folders, prediction.scenario);
 }
 
+// Throws InputError where something is to be written beside the scenario that is printed: nothing is predicted.
+void refuse_outputs(const AskedToPredict& asked) {
+  for (const auto& [option, file] :
+       {std::pair("--json", &asked.json), std::pair("--timeline", &asked.files.timeline),
+        std::pair("--trace", &asked.files.trace), std::pair("--snapshot", &asked.files.snapshot)})
+    if (!file->empty())
+      refuse(option, "is of a prediction, and --print-scenario predicts nothing",
+             fmt::format("leave {} out, or --print-scenario", option));
+}
+
 int run(const AskedToPredict& asked) {
   const PredictOptions options{.links = asked_link_model(asked.picked.link_model)};
+  if (asked.print_scenario) refuse_outputs(asked);
   check_files(asked.files, asked.json);
   if (!asked.files.any() && asked.picked.ranks)
     refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
@@ -133,11 +144,14 @@ int run(const AskedToPredict& asked) {
   const Job job(scenario, Job::Steps::All, progress_on_terminal("lowering programs", asked.loudness));
   const Trace trace = simulate_time(job, options.links);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness), options);
-  if (!prediction.deadlock) write_files(asked.files, job, trace, prediction, query);
+  std::vector<std::string> told;
+  if (!prediction.deadlock) told = write_files(asked.files, job, trace, prediction, query);
   const std::optional<AcceptedChanges> accepted = accepted_changes(source, prediction);
   const AcceptedChanges* const those = accepted ? &*accepted : nullptr;
   answer(asked.verbose ? prediction_text(prediction, those) : brief_text(prediction, source.file, those), asked.json,
          [&] { return prediction_json(prediction, those); });
+  if (!asked.loudness.quiet)
+    for (const std::string& line : told) complain(line);
   return prediction.fits ? yes : no;
 }
 

@@ -12,6 +12,7 @@
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/recordings/memory_snapshot_writer.hpp"
+#include "scenarios/report/format.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
 
 namespace tidemark::cli {
@@ -25,6 +26,16 @@ std::string with_rank(std::string name, Rank rank) {
   for (std::size_t at = name.find(placeholder); at != std::string::npos; at = name.find(placeholder))
     name.replace(at, placeholder.size(), std::to_string(rank.value));
   return name;
+}
+
+// "job.jsonl is of ranks 0, 8, 16, the lowest of each group of ranks alike".
+std::string picked(const std::string& name, const std::vector<Rank>& ranks, std::string_view which) {
+  constexpr std::size_t most_named = 8;
+  const std::vector<Rank> named(ranks.begin(),
+                                ranks.begin() + static_cast<std::ptrdiff_t>(std::min(ranks.size(), most_named)));
+  const std::string others = ranks.size() > most_named ? fmt::format(" and {} others", ranks.size() - most_named) : "";
+  return fmt::format("{} is of rank{} {}{}, {}; --rank picks others", name, ranks.size() == 1 ? "" : "s",
+                     scenarios::rank_list(named), others, which);
 }
 
 }  // namespace
@@ -60,8 +71,9 @@ void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& 
          fmt::format("put {} into its name", placeholder));
 }
 
-void write_files(const PredictedFiles& files, const Job& job, const Trace& trace, const Prediction& prediction,
-                 TimelineQuery query) {
+std::vector<std::string> write_files(const PredictedFiles& files, const Job& job, const Trace& trace,
+                                     const Prediction& prediction, TimelineQuery query) {
+  std::vector<std::string> told;
   std::vector<Rank> snapshots = query.ranks;
   TimelineQuery viewed = query;
   if (query.ranks.empty()) {
@@ -71,6 +83,11 @@ void write_files(const PredictedFiles& files, const Job& job, const Trace& trace
     for (const RankGroup& group : prediction.groups)
       if (stages.insert(group.coordinates.pipeline).second) viewed.ranks.push_back(group.ranks.front());
     snapshots = for_each_rank(files.snapshot) ? query.ranks : std::vector{prediction.highest().ranks.front()};
+    if (!files.timeline.empty())
+      told.push_back(picked(files.timeline, query.ranks, "the lowest of each group of ranks alike"));
+    if (!files.trace.empty()) told.push_back(picked(files.trace, viewed.ranks, "the lowest of each pipeline stage"));
+    if (!files.snapshot.empty() && !for_each_rank(files.snapshot))
+      told.push_back(picked(files.snapshot, snapshots, "the fullest"));
   }
   const auto write = [&](const std::string& name, const TimelineQuery& what, TimelineFormat format) {
     if (name.empty()) return;
@@ -78,11 +95,12 @@ void write_files(const PredictedFiles& files, const Job& job, const Trace& trace
   };
   write(files.timeline, query, TimelineFormat::JsonLines);
   write(files.trace, viewed, TimelineFormat::ChromeTrace);
-  if (files.snapshot.empty()) return;
+  if (files.snapshot.empty()) return told;
   for (const Rank rank : snapshots) {
     write_file(with_rank(files.snapshot, rank),
                [&](std::ostream& file) { write_memory_snapshot(file, simulated_snapshot(job, trace, rank)); });
   }
+  return told;
 }
 
 }  // namespace tidemark::cli

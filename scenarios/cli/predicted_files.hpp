@@ -29,8 +29,9 @@ void check_files(const PredictedFiles& files, const std::string& json);
 void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& asked);
 
 /// Writes those that are asked for. `query` picks from timelines and traces; without ranks, a timeline is about the
-/// lowest of each group, a trace about the lowest of each pipeline stage, and a snapshot about the fullest.
-void write_files(const PredictedFiles& files, const Job& job, const Trace& trace, const Prediction& prediction,
-                 TimelineQuery query);
+/// lowest of each group, a trace about the lowest of each pipeline stage, and a snapshot about the fullest. Which those
+/// are, a line of each file; nothing of ranks that were asked for, or stand in the file's name.
+[[nodiscard]] std::vector<std::string> write_files(const PredictedFiles& files, const Job& job, const Trace& trace,
+                                                   const Prediction& prediction, TimelineQuery query);
 
 }  // namespace tidemark::cli

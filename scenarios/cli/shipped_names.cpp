@@ -62,6 +62,12 @@ std::optional<Problem> not_there(const std::string& text, const Shipped& kind) {
         .message = "is a scenario that comes along, and no study: it has no tables [space] and [capacity]",
         .hint = fmt::format("{} is one, and its file can be copied and changed; tidemark list studies tells all",
                             shipped_names(kind).back())};
+  if (kind.folder == std::string_view(examples_shipped.folder) && is_there(shipped_file(text, studies_shipped)))
+    return Problem{.file = text,
+                   .message = "is a study that comes along, and no scenario",
+                   .hint = fmt::format("tidemark capacity {} says how far it goes; tidemark list examples tells the "
+                                       "scenarios that come along",
+                                       text)};
   try {
     static_cast<void>(read_text(text));
   } catch (const InputError& error) {

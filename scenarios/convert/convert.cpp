@@ -60,11 +60,12 @@ class Conversion {
   Converted run() {
     if (std::ranges::all_of(asked_.files,
                             [&](const auto& file) { return content(file).kind == FileKind::ModelConfig; }))
-      throw InputError(Problem{.file = asked_.files.front().string(),
-                               .line = 1,
-                               .column = 1,
-                               .message = "is a model, which says of no training",
-                               .hint = {}});
+      throw InputError(
+          Problem{.file = asked_.files.front().string(),
+                  .line = 1,
+                  .column = 1,
+                  .message = "is a model, which says of no training",
+                  .hint = "tidemark predict --model FILE takes it, with --cluster, --gpus and --sequence"});
     draft_.file = asked_.files.front().string();
     if (!asked_.model.empty()) draft_.set("model", asked_.model);
     if (!asked_.cluster.empty()) draft_.set("cluster", asked_.cluster);

@@ -7,6 +7,7 @@
 #include "scenarios/estimate/envelope.hpp"
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
+#include "scenarios/report/prediction_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -28,19 +29,12 @@ std::string off_text(const RuleRow& row) {
   return std::abs(off) < rounded_away ? "nothing" : fmt::format("{:+.1f} %", 100 * off);
 }
 
-std::string verdict(const Prediction& p) {
-  if (p.deadlock) return "no, it deadlocks\n";
-  const Bytes capacity = p.scenario.cluster.device.capacity;
-  const Bytes upper = p.highest().memory.peak_device_upper + p.scenario.runtime.headroom;
-  return p.fits ? fmt::format("yes, it fits: {} to spare on the fullest device\n", gib(capacity - upper))
-                : fmt::format("no, it does not fit: the fullest device lacks {}\n", gib(upper - capacity));
-}
-
 }  // namespace
 
 std::string envelope_text(const Envelope& e) {
   const Prediction& p = e.prediction;
-  std::string out = verdict(p);
+  const std::string verdict = verdict_text(p);
+  std::string out = verdict.substr(0, verdict.find('\n') + 1);
   out += fmt::format("{}: {} ({:.2f} B parameters) on {} x {}\n\nrules of thumb beside rank {}, in GB of 1e9 bytes\n",
                      p.scenario.name, p.scenario.model.name, static_cast<double>(p.parameters) / 1e9, p.scenario.gpus,
                      p.scenario.cluster.device.name, p.highest().ranks.front().value);

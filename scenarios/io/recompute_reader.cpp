@@ -73,7 +73,7 @@ void check_recomputation(TomlReader& table, const Recomputation& asked) {
     return;
   }
   const std::string hint = "leave it out, or set recompute = \"full\"";
-  if (asked.kind == Recompute::Selective && table.has("recompute_method") && table.sound("recompute_method"))
+  if (table.has("recompute_method") && table.sound("recompute_method"))
     table.problem("recompute_method", "recompute_method is for recompute = \"full\"", hint);
   if (table.sound("recompute_layers") && table.integer("recompute_layers", layers_again).value_or(0) != 0)
     table.problem("recompute_layers", "recompute_layers is for recompute = \"full\"", hint);

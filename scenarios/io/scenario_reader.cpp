@@ -332,6 +332,11 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
     tables.top.problem("space", "space is of searches, and this reads one job",
                        "tidemark plan searches it; leave it out to look at the job that it starts from");
   }
+  if (tables.top.has("capacity")) {
+    (void)tables.top.raw("capacity");
+    tables.top.problem("capacity", "capacity is of studies, and this question takes none",
+                       "tidemark capacity takes the file; leave the table out to ask anything else of it");
+  }
 
   Scenario scenario;
   scenario.name = file.stem().string();

@@ -35,7 +35,7 @@ struct Advice {
   Figures now;
   bool fits = false;             ///< as it is, and nothing more was asked for
   Bytes lacks;                   ///< of the fullest device, as it is; negative: to spare
-  Bytes host_lacks;              ///< the same of the fullest host; nothing where it is not known what hosts have
+  Bytes host_lacks;              ///< the fullest host; nothing where it has enough, or it is not known what it has
   std::vector<Remedy> remedies;  ///< those that train the same first; the fewest changes, then the fastest
   std::vector<TooMuchForHosts> for_hosts;  ///< that are none because of hosts, where these are not too full already
   std::int64_t tried = 0;                  ///< sets of changes

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/job.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/io/axis_order.hpp"
 #include "scenarios/io/names.hpp"

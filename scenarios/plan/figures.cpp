@@ -25,12 +25,12 @@ Bytes lack(const Scenario& scenario, Bytes device_upper) {
 
 Bytes host_lack(const Scenario& scenario, const Figures& figures) {
   const Bytes memory = scenario.cluster.host.memory;
-  return memory > Bytes{} ? figures.host_upper - memory : Bytes{};
+  return memory > Bytes{} ? std::max(figures.host_upper - memory, Bytes{}) : Bytes{};
 }
 
 bool fits(const Scenario& scenario, const Figures& figures) {
   return figures.completed && lack(scenario, figures.device_upper) <= Bytes{0} &&
-         host_lack(scenario, figures) <= Bytes{0};
+         host_lack(scenario, figures) == Bytes{0};
 }
 
 }  // namespace tidemark::scenarios

@@ -28,16 +28,6 @@ TomlValue& entry(TomlTable& table, const std::string& name, Place set_at) {
   return table.keys.insert(place, TomlKey{name, set_at, {{}, set_at}})->value;
 }
 
-void set(TomlTable& document, const KeyPath& path, const TomlValue& value) {
-  TomlTable* table = &document;
-  for (std::size_t i = 0; i + 1 < path.size(); ++i) {
-    TomlValue& inner = entry(*table, path[i], value.place);
-    if (!std::holds_alternative<TomlTable>(inner.value)) inner.value = TomlTable{};
-    table = &std::get<TomlTable>(inner.value);
-  }
-  entry(*table, path.back(), value.place) = value;
-}
-
 void erase(TomlTable& document, const KeyPath& path) {
   TomlTable* table = &document;
   for (std::size_t i = 0; i + 1 < path.size(); ++i) {
@@ -63,7 +53,7 @@ void choose(TomlTable& document, const Axis& axis, std::size_t chosen) {
     for (const AxisValue::Setting& setting : axis.values[v].settings)
       if (!sets(its, setting.key) && (v == 0 || !sets(axis.values[v - 1], setting.key))) erase(document, setting.key);
   }
-  for (const AxisValue::Setting& setting : its.settings) set(document, setting.key, setting.value);
+  for (const AxisValue::Setting& setting : its.settings) set_value(document, setting.key, setting.value);
 }
 
 std::string without_numbers(const std::string& text) {
@@ -105,6 +95,16 @@ const TomlValue* value_at(const TomlTable& document, const KeyPath& key) {
     table = std::get_if<TomlTable>(&found->value.value);
   }
   return nullptr;
+}
+
+void set_value(TomlTable& document, const KeyPath& key, const TomlValue& value) {
+  TomlTable* table = &document;
+  for (std::size_t i = 0; i + 1 < key.size(); ++i) {
+    TomlValue& inner = entry(*table, key[i], value.place);
+    if (!std::holds_alternative<TomlTable>(inner.value)) inner.value = TomlTable{};
+    table = &std::get<TomlTable>(inner.value);
+  }
+  entry(*table, key.back(), value.place) = value;
 }
 
 std::vector<KeyPath> Axis::keys() const {

@@ -23,6 +23,8 @@ using KeyPath = std::vector<std::string>;
 
 /// The value of a key of a document; nothing where it is left out.
 [[nodiscard]] const TomlValue* value_at(const TomlTable& document, const KeyPath& key);
+/// Gives it one, whichever it had.
+void set_value(TomlTable& document, const KeyPath& key, const TomlValue& value);
 
 /// One value of an axis: what it sets. Keys that other values of its axis set, and this one does not, are left out of
 /// the scenario.

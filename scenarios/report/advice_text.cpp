@@ -166,8 +166,8 @@ std::string capacity_json(const Study& study, const std::vector<Limit>& limits) 
 std::string capacity_csv(const Study& study, const std::vector<Limit>& limits) {
   std::string out = "by,largest,candidate,tokens_per_s_per_device,peak_device_upper_bytes,next_lacks_bytes\n";
   for (const Limit& l : limits) {
-    out += study.by ? value_text(study, *study.by, l.by) : "";
-    out += ',' + (l.largest ? value_text(study, study.grows, *l.largest) : "") + ',';
+    out += study.by ? csv_field(value_text(study, *study.by, l.by)) : "";
+    out += ',' + (l.largest ? csv_field(value_text(study, study.grows, *l.largest)) : "") + ',';
     if (l.best)
       out +=
           fmt::format("{},{},{},", l.best->candidate, l.best->figures.throughput, l.best->figures.device_upper.count());

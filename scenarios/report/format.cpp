@@ -16,6 +16,13 @@ std::string without_layer(const Label& label) {
   return label.layer < 0 ? label.text : fmt::format("layers.*{}", label.within_layer());
 }
 
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
+  return out + '"';
+}
+
 std::string rank_list(const std::vector<Rank>& ranks) {
   std::string out;
   for (std::size_t i = 0; i < ranks.size();) {

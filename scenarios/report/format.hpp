@@ -16,6 +16,9 @@ namespace tidemark::scenarios {
 /// "60.68 GiB".
 [[nodiscard]] std::string gib(Bytes bytes);
 
+/// Between quotes where a reader of CSV would take it for several.
+[[nodiscard]] std::string csv_field(const std::string& text);
+
 /// "0-7, 16" for sorted ranks.
 [[nodiscard]] std::string rank_list(const std::vector<Rank>& ranks);
 

@@ -37,6 +37,20 @@ std::map<std::int32_t, std::int64_t> launches_of_last_step(const Program& progra
   return found;
 }
 
+// Of one that works on many tensors, such as all that an optimizer steps, the first few.
+std::string kernel_text(const Program& program, Kernel kernel) {
+  constexpr std::size_t many = 16, named = 4;
+  const auto cut = [](std::vector<ViewId>& views) {
+    if (views.size() <= many) return std::string();
+    const std::string others = fmt::format(" and {} others", views.size() - named);
+    views.resize(named);
+    return others;
+  };
+  const std::string other_inputs = cut(kernel.inputs), other_outputs = cut(kernel.outputs);
+  std::string out = text(program, kernel) + other_outputs;
+  return out.insert(out.rfind(" ->"), other_inputs);
+}
+
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 /// What a kernel reaches in that time, in words.
 std::string reached(const Program& program, const Kernel& kernel, Duration time, const Cluster& cluster) {
@@ -109,7 +123,7 @@ std::string kernels_text(const Job& job, Rank rank) {
     const auto [each, source] = times[static_cast<std::size_t>(e.kernel)];
     rows.push_back({fmt::format("{:.1f} %", 100 * share(seconds(e.all), seconds(sum))), fmt::format("{}", e.count),
                     fmt::format("{:.1f} us", 1e6 * seconds(each)), reached(program, kernel, each, cluster),
-                    from(kernel, source, cluster.device), text(program, kernel)});
+                    from(kernel, source, cluster.device), kernel_text(program, kernel)});
   }
   std::string out = fmt::format("{} kernels in the last step of rank {}, {:.3f} s in all; constants: {}\n", launches,
                                 rank.value, seconds(sum), cluster.device.efficiency.source);

@@ -272,13 +272,6 @@ std::string verdict(const Space& space, const Plan& plan) {
   return out;
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + '"';
-}
-
 }  // namespace
 
 std::string space_text(const Space& space) {

@@ -30,8 +30,11 @@ Json composition(const Composition& parts) {
   return out;
 }
 
-// What a process holds beside its program's own buffers is not modelled, as `not_modelled` says: nothing is no figure.
-Json host_peak(const HostRecord& host) { return host.peak > Bytes{} ? Json(host.peak.count()) : Json(nullptr); }
+// What a process holds beside its program's own buffers is not modelled, as `not_modelled` says: where no program of
+// the job asks for any, nothing is no figure.
+Json host_peak(const HostRecord& host, const Prediction& p) {
+  return p.fullest_node.bytes > Bytes{} ? Json(host.peak.count()) : Json(nullptr);
+}
 
 Json by_phase(const MemoryRecord& memory) {
   Json out = Json::object();
@@ -65,8 +68,8 @@ Json group_json(const RankGroup& group, const Prediction& p) {
            {"peak_reserved_bytes", m.peak_reserved.count()},
            {"peak_device_bytes", m.device.bytes.count()},
            {"peak_device_upper_bytes", m.peak_device_upper.count()},
-           {"peak_host_pinned_bytes", host_peak(m.pinned)},
-           {"peak_host_pageable_bytes", host_peak(m.pageable)},
+           {"peak_host_pinned_bytes", host_peak(m.pinned, p)},
+           {"peak_host_pageable_bytes", host_peak(m.pageable, p)},
            {"static_allocated_bytes", m.final_allocated.count()},
            {"peak_allocated_by_step", std::move(by_step)},
            {"peak_at", instant(m.device.at, group.device_peak_op, group.device_peak_time)},

@@ -176,8 +176,10 @@ std::string host(const Prediction& p) {
       "\non the host, node {}: {}{} of {}\n", p.fullest_node.node, gib(p.fullest_node.bytes),
       p.fullest_node.upper > p.fullest_node.bytes ? fmt::format(" (up to {})", gib(p.fullest_node.upper)) : "",
       memory > Bytes{} ? gib(memory) : "what there is, which the cluster's file does not say");
-  out += fmt::format("  rank {}: {}, at {}; pinned {} (in powers of two), pageable {}\n", top.ranks.front().value,
-                     gib(m.host.bytes), where(m.host.at, top.host_peak_op), gib(m.pinned.peak), gib(m.pageable.peak));
+  // Of managed memory alone, which is on the host where the device has no room, there is no more to say.
+  if (m.host.bytes > Bytes{})
+    out += fmt::format("  rank {}: {}, at {}; pinned {} (in powers of two), pageable {}\n", top.ranks.front().value,
+                       gib(m.host.bytes), where(m.host.at, top.host_peak_op), gib(m.pinned.peak), gib(m.pageable.peak));
   if (p.fullest_node.nvme > Bytes{}) {
     const auto most = std::ranges::max(p.groups, {}, [](const RankGroup& group) { return group.memory.nvme; });
     out += fmt::format("  in files on NVMe: {} of a rank, {} of a node\n", gib(most.memory.nvme),

@@ -326,6 +326,20 @@ by = "recompute"
   EXPECT_EQ(capacity_json(study, found), capacity_json(study, limits(study)));
 }
 
+TEST(Capacity, CsvQuotesValuesThatHaveCommas) {
+  const std::string text = std::string(too_much) + R"([space]
+gpus = [4]
+recompute = [{train.recompute = "none"}, {train.recompute = "full", train.recompute_layers = 1}]
+[capacity]
+largest = "gpus"
+by = "recompute"
+)";
+  const Study study = study_of(parse_toml(text, "study"), "study.toml", folders);
+  EXPECT_EQ(capacity_csv(study, {{1, 0, {}, {}}}),
+            "by,largest,candidate,tokens_per_s_per_device,peak_device_upper_bytes,next_lacks_bytes\n"
+            "\"recompute = \"\"full\"\", recompute_layers = 1\",4,,,,\n");
+}
+
 TEST(Capacity, ShippedStudiesAreRead) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(source / "scenarios/studies")) {

@@ -414,6 +414,40 @@ TEST_F(Cli, ASnapshotIsOfTheFullestRankOrOfThoseInItsName) {
   EXPECT_FALSE(std::filesystem::exists(path("0.pickle")));
 }
 
+TEST_F(Cli, ANoteSaysWhichRanksAFileIsOfWhereNoneAreAskedFor) {
+  const std::string snapshot = (folder_ / "a.pickle").string(), timeline = (folder_ / "a.jsonl").string();
+  const std::string predict = "predict " + scenario() + " --snapshot " + snapshot;
+  const Ran r = run(predict + " --timeline " + timeline + " --json " + (folder_ / "a.json").string());
+  EXPECT_EQ(r.code, 0) << r.err;
+  const json groups = json::parse(content(folder_ / "a.json"))["groups"];
+  const auto fullest = std::max_element(groups.begin(), groups.end(), [](const json& a, const json& b) {
+    return a["peak_device_upper_bytes"].get<std::int64_t>() < b["peak_device_upper_bytes"].get<std::int64_t>();
+  });
+  EXPECT_NE(
+      r.err.find(snapshot + " is of rank " + (*fullest)["ranks"][0].dump() + ", the fullest; --rank picks others\n"),
+      std::string::npos)
+      << r.err;
+  EXPECT_NE(r.err.find(timeline + " is of rank"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find(", the lowest of each group of ranks alike; --rank picks others\n"), std::string::npos) << r.err;
+  for (const std::string option : {" --quiet", " --rank 3"}) EXPECT_EQ(run(predict + option).err, "") << option;
+  EXPECT_EQ(run("predict " + scenario() + " --snapshot '" + (folder_ / "{rank}.pickle").string() + "'").err, "");
+}
+
+TEST_F(Cli, SizesInTablesOfFiguresArePlainBytes) {
+  const std::string figures = (folder_ / "figures").string();
+  const Ran r = run("report " + scenario() + " --figures " + figures + " --output " + (folder_ / "page.html").string());
+  EXPECT_EQ(r.code, 0) << r.err;
+  const json groups = json::parse(run("predict --json - " + scenario()).out)["groups"];
+  const std::string stages = content(figures + "/stages.csv"), drivers = content(figures + "/driver-memory.csv");
+  EXPECT_TRUE(stages.starts_with("stage,ranks,allocated (B),reserved (B),device (B),up to (B),to spare (B),"))
+      << stages;
+  EXPECT_NE(stages.find("," + groups[0]["peak_allocated_bytes"].dump() + ","), std::string::npos) << stages;
+  EXPECT_TRUE(drivers.starts_with("what,held (B),low (B),high (B),source\n")) << drivers;
+  EXPECT_NE(drivers.find("," + groups[0]["device_rows"][0]["bytes"].dump() + ","), std::string::npos) << drivers;
+  // People still read GiB.
+  EXPECT_NE(content(figures + "/stages.md").find(" GiB |"), std::string::npos);
+}
+
 TEST_F(Cli, ATraceIsOneJsonFile) {
   const std::string path = (folder_ / "trace.json").string();
   EXPECT_EQ(run("predict " + scenario() + " --trace " + path + " --rank 0,7 --step 1").code, 0);

@@ -218,6 +218,21 @@ TEST(Explanation, EveryStageOfTheFlowHasAText) {
     EXPECT_NE(prices.find(row), std::string::npos) << row;
 }
 
+TEST(Explanation, AKernelThatWorksOnManyTensorsNamesAFewOfThem) {
+  const Scenario replicated = parse_scenario(
+      "model = \"models/gpt2.json\"\ncluster = \"clusters/a100-sxm-40g.toml\"\ngpus = 1\n[train]\n"
+      "sequence_length = 128\nmicro_batch = 1\nglobal_batch = 1\n",
+      "replicated.toml", {source / "scenarios/examples", source / "scenarios"});
+  std::istringstream lines(kernels_text(Job(replicated), Rank{0}));
+  bool cut = false;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LT(line.size(), 700) << line;
+    if (line.find(" adam(") == std::string::npos) continue;
+    cut |= line.find(" others -> ") != std::string::npos && line.ends_with(" others");
+  }
+  EXPECT_TRUE(cut);
+}
+
 TEST(Explanation, KernelsAreThoseOfTheLastStepCostliestFirst) {
   const std::string text = kernels_text(job(), Rank{0});
   EXPECT_NE(text.find("in the last step of rank 0"), std::string::npos);

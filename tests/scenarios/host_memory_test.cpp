@@ -167,6 +167,29 @@ TEST(HostMemory, ThatNobodyStatesIsNotJudged) {
   EXPECT_TRUE(predict(s).fits);
 }
 
+TEST(HostMemory, LacksNothingWhereThereIsEnough) {
+  Scenario s = scenario_of(job(parameters));
+  s.cluster.host.memory = 64_GiB;
+  Figures figures;
+  EXPECT_EQ(host_lack(s, figures), 0_B);
+  figures.host_upper = 63_GiB;
+  EXPECT_EQ(host_lack(s, figures), 0_B);
+  figures.host_upper = 65_GiB;
+  EXPECT_EQ(host_lack(s, figures), 1_GiB);
+}
+
+TEST(HostMemory, OfAKindThatAJobDoesNotAskForIsZeroBesideTheOther) {
+  for (const std::string pinned : {"true", "false"}) {
+    const std::string runtime = "name = \"pytorch\"\nswitches = { pin_memory = " + pinned + " }";
+    const Prediction p = predict(scenario_of(job("activations = \"cpu\"", runtime)));
+    const MemoryRecord& memory = p.groups.front().memory;
+    EXPECT_EQ((pinned == "true" ? memory.pageable : memory.pinned).peak, 0_B);
+    const nlohmann::json group = nlohmann::json::parse(prediction_json(p))["groups"][0];
+    EXPECT_EQ(group["peak_host_pinned_bytes"], memory.pinned.peak.count());
+    EXPECT_EQ(group["peak_host_pageable_bytes"], memory.pageable.peak.count());
+  }
+}
+
 TEST(HostMemory, IsNoneOfAJobThatAsksForNone) {
   const Prediction p = predict(scenario_of(job("parameters = \"none\"")));
   EXPECT_EQ(p.fullest_node.bytes, 0_B);

@@ -210,6 +210,7 @@ TEST(LayoutReader, Recomputation) {
   };
   complains("recompute = \"full\"\nrecompute_layers = 0", "recompute_layers = 0 recomputes nothing");
   complains("recompute_layers = 2", "recompute_layers is for recompute = \"full\"");
+  complains("recompute_method = \"uniform\"", "recompute_method is for recompute = \"full\"");
   complains("recompute = \"selective\"\nrecompute_method = \"block\"", "recompute_method is for recompute = \"full\"");
   complains("recompute = \"full\"\nrecompute_modules = [\"mlp\"]", "recompute_modules is for");
   complains("recompute = \"selective\"\nrecompute_modules = []", "with nothing to recompute");

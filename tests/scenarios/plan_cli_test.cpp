@@ -167,6 +167,16 @@ TEST_F(PlanCli, AnAxisAskedForByNameIsInEveryAnswer) {
   EXPECT_GT(without, 0);
 }
 
+TEST_F(PlanCli, HeadroomThatTheFileDoesNotAskForIsAskedOnTheCommandLine) {
+  const std::string best = (folder_ / "best").string();
+  int code = -1;
+  const std::string found = answer("", "--headroom '3 GiB' --top 1 --write-scenarios " + best, &code);
+  EXPECT_EQ(code, 0) << read(folder_ / "err");
+  EXPECT_NE(found.find("  3.00 GiB must stay free on every device"), std::string::npos) << found;
+  for (const auto& entry : std::filesystem::directory_iterator(best))
+    EXPECT_NE(read(entry.path()).find("headroom = \"3 GiB\""), std::string::npos);
+}
+
 TEST_F(PlanCli, ShowSpaceSaysWhatElseCanBeSearched) {
   int code = -1;
   const std::string space = answer("", "--show-space", &code);

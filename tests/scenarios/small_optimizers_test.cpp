@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
+#include "scenarios/report/prediction_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 
@@ -103,6 +105,20 @@ TEST(SmallOptimizers, PagedStateOfLargeTensorsIsManaged) {
   EXPECT_EQ(prediction.resident(memory, memory.device.bytes), memory.managed);
   EXPECT_EQ(prediction.resident(memory, scenario.cluster.device.capacity - 5_MiB), 5_MiB);
   EXPECT_EQ(prediction.resident(memory, scenario.cluster.device.capacity + 5_MiB), 0_B);
+}
+
+TEST(SmallOptimizers, ManagedMemoryAloneIsAllThatIsSaidOfAHost) {
+  Scenario full = parsed("optimizer = \"paged_adamw_32bit\"");
+  const MemoryRecord memory = predict(full).highest().memory;
+  full.cluster.device.capacity = memory.device.bytes;  // no room beside all else
+  const Prediction prediction = predict(full);
+  EXPECT_EQ(prediction.fullest_node.bytes, memory.managed);
+  const std::string text = prediction_text(prediction);
+  EXPECT_NE(text.find("\non the host, node 0: "), std::string::npos) << text;
+  EXPECT_EQ(text.find("; pinned "), std::string::npos) << text;
+  const nlohmann::json group = nlohmann::json::parse(prediction_json(prediction))["groups"][0];
+  EXPECT_EQ(group["peak_host_pinned_bytes"], 0);
+  EXPECT_EQ(group["peak_host_pageable_bytes"], 0);
 }
 
 TEST(SmallOptimizers, AdafactorKeepsARowAndAColumnOfEachMatrix) {

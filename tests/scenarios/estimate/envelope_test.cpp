@@ -164,6 +164,13 @@ name = "{}"
             megatron.buckets.parameters + megatron.buckets.gradients + megatron.buckets.optimizer);
 }
 
+TEST(Envelope, AnswersAsPredictDoes) {
+  const Envelope e = envelope(scenario_of_text(std::string(small_job) + "[runtime]\nheadroom = \"1 GiB\"\n"));
+  const std::string text = envelope_text(e), answer = prediction_text(e.prediction);
+  EXPECT_TRUE(text.starts_with("yes, it fits with 1.00 GiB headroom: ")) << text;
+  EXPECT_EQ(text.substr(0, text.find('\n')), answer.substr(0, answer.find('\n')));
+}
+
 TEST(Envelope, JsonSaysWhatTheTextSays) {
   const Envelope e = envelope(scenario_of_text(small_job));
   const auto json = nlohmann::json::parse(envelope_json(e));

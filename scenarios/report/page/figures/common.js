@@ -31,6 +31,10 @@ var Tidemark = (function () {
   function mib(bytes) {
     return bytes >= 1073741824 ? gib(bytes) : (bytes / 1048576).toFixed(bytes < 10485760 ? 2 : 1) + ' MiB';
   }
+  /// A cell of a table: as people read it, and as plain bytes where it goes into CSV.
+  function bytes_cell(bytes, shown) { return {bytes: bytes, toString: function () { return shown(bytes); }}; }
+  function gib_cell(bytes) { return bytes_cell(bytes, gib); }
+  function mib_cell(bytes) { return bytes_cell(bytes, mib); }
   function percent(share) { return (100 * share).toFixed(1) + ' %'; }
   function thousands(n) { return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ',').replace(/,/g, '\u202f'); }
   function words(name) { return name.replace(/_/g, ' '); }

@@ -11,11 +11,15 @@
     themes: themes,
     /// All that a report shows beside its verdict.
     document: function (data) { return documents[data.kind](data); },
-    /// {head, rows} as CSV.
+    /// {head, rows} as CSV, sizes in plain bytes.
     csv: function (table) {
-      return [table.head].concat(table.rows).map(function (cells) {
+      function is_size(cell) { return cell !== null && cell !== undefined && cell.bytes !== undefined; }
+      var head = table.head.map(function (name, at) {
+        return name + (table.rows.some(function (cells) { return is_size(cells[at]); }) ? ' (B)' : '');
+      });
+      return [head].concat(table.rows).map(function (cells) {
         return cells.map(function (cell) {
-          var text = String(cell);
+          var text = String(is_size(cell) ? cell.bytes : cell);
           return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
         }).join(',');
       }).join('\n') + '\n';

@@ -50,7 +50,7 @@
   }
   function error_text(pair) { return pair.error === null ? '' : (100 * pair.error).toFixed(3) + ' %'; }
   function pair_row(name, pair) {
-    return [name, mib(pair.predicted_bytes), mib(pair.measured_bytes), error_text(pair)];
+    return [name, mib_cell(pair.predicted_bytes), mib_cell(pair.measured_bytes), error_text(pair)];
   }
 
   function comparison_document(data) {
@@ -68,7 +68,7 @@
       }]};
     function unmatched(id, title, list) {
       return {id: id, title: title, head: ['what', 'tensors', 'requested', 'in blocks'], rows: list.slice(0, 40).map(function (u) {
-        return [u.what, u.count, mib(u.requested_bytes), mib(u.block_bytes)];
+        return [u.what, u.count, mib_cell(u.requested_bytes), mib_cell(u.block_bytes)];
       })};
     }
     var tables = [{id: 'peaks', title: 'Peaks of rank ' + c.rank, head: head, rows: [
@@ -99,8 +99,8 @@
                              ranks.map(function (r) { return r.measured_peak_bytes; }))],
       tables: [{id: 'ranks', title: 'Rank by rank', head: ['rank', 'host', 'agrees', 'predicted', 'measured', 'largest difference', 'of the peak'],
                 rows: ranks.map(function (r) {
-                  return [r.rank, r.host, r.agrees ? 'yes' : 'no', mib(r.predicted_peak_bytes), mib(r.measured_peak_bytes),
-                          mib(r.largest_difference_bytes), percent(r.difference_over_peak)];
+                  return [r.rank, r.host, r.agrees ? 'yes' : 'no', mib_cell(r.predicted_peak_bytes),
+                          mib_cell(r.measured_peak_bytes), mib_cell(r.largest_difference_bytes), percent(r.difference_over_peak)];
                 })}]
     }];
     if (worst.samples.length)

@@ -9,17 +9,19 @@
         var of_stage = p.groups.filter(function (g) { return g.coordinates.pp === stage.stage; });
         var g = of_stage.filter(function (group) { return parseInt(group.ranks, 10) === stage.memory.rank; })[0];
         return [stage.stage, of_stage.reduce(function (sum, group) { return sum + group.rank_count; }, 0),
-                gib(g.peak_allocated_bytes), gib(g.peak_reserved_bytes), gib(g.peak_device_bytes),
-                gib(g.peak_device_upper_bytes),
-                gib(p.capacity_bytes - p.headroom_bytes - g.peak_device_upper_bytes), instant(g.allocated_peak_at)];
+                gib_cell(g.peak_allocated_bytes), gib_cell(g.peak_reserved_bytes), gib_cell(g.peak_device_bytes),
+                gib_cell(g.peak_device_upper_bytes),
+                gib_cell(p.capacity_bytes - p.headroom_bytes - g.peak_device_upper_bytes), instant(g.allocated_peak_at)];
       })
     };
   }
   function driver_table(group) {
     return {
       id: 'driver-memory', title: 'Behind the allocator, on rank ' + parseInt(group.ranks, 10),
-      head: ['what', 'bytes', 'low', 'high', 'source'],
-      rows: group.device_rows.map(function (r) { return [r.name, mib(r.bytes), mib(r.low), mib(r.high), r.source]; })
+      head: ['what', 'held', 'low', 'high', 'source'],
+      rows: group.device_rows.map(function (r) {
+        return [r.name, mib_cell(r.bytes), mib_cell(r.low), mib_cell(r.high), r.source];
+      })
     };
   }
   function fullest(data) {
@@ -125,8 +127,9 @@
         head: ['scenario', 'fits', 'allocated', 'reserved', 'device', 'up to', 'capacity', 'step', 'tokens/s', 'MFU'],
         rows: reports.map(function (r, i) {
           var p = r.prediction, top = tops[i], has = p.step_time_s !== null;
-          return [r.title, r.answer ? 'yes' : 'no', gib(top.peak_allocated_bytes), gib(top.peak_reserved_bytes),
-                  gib(top.peak_device_bytes), gib(top.peak_device_upper_bytes), gib(p.capacity_bytes),
+          return [r.title, r.answer ? 'yes' : 'no', gib_cell(top.peak_allocated_bytes),
+                  gib_cell(top.peak_reserved_bytes), gib_cell(top.peak_device_bytes),
+                  gib_cell(top.peak_device_upper_bytes), gib_cell(p.capacity_bytes),
                   has ? time(1e9 * p.step_time_s) : '', has ? thousands(p.tokens_per_s_per_device) : '',
                   has ? percent(p.mfu) : ''];
         })

@@ -46,7 +46,7 @@
               head: ['layout', 'tokens/s', 'step', 'device up to', 'allocated', 'on the front'].concat(telling.map(short_name)),
               rows: list.map(function (f) {
                 return ['#' + f.candidate, thousands(f.tokens_per_s_per_device), time(1e9 * f.step_time_s),
-                        gib(f.peak_device_upper_bytes), gib(f.peak_allocated_bytes), on_front[f.candidate] ? 'yes' : '']
+                        gib_cell(f.peak_device_upper_bytes), gib_cell(f.peak_allocated_bytes), on_front[f.candidate] ? 'yes' : '']
                     .concat(telling.map(function (name) { return f.layout[name]; }));
               })};
     }
@@ -152,8 +152,8 @@
         rows: limits.map(function (l) {
           return [by_name(l), l.largest === null ? 'none' : l.largest,
                   l.candidate === null ? '' : thousands(l.tokens_per_s_per_device),
-                  l.candidate === null ? '' : gib(l.peak_device_upper_bytes),
-                  l.next_lacks_bytes === null ? '' : gib(l.next_lacks_bytes), l['with'] || ''];
+                  l.candidate === null ? '' : gib_cell(l.peak_device_upper_bytes),
+                  l.next_lacks_bytes === null ? '' : gib_cell(l.next_lacks_bytes), l['with'] || ''];
         })
       }]}],
       assumptions: study.assumptions
