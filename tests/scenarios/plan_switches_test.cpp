@@ -14,6 +14,7 @@
 #include "scenarios/io/optimizer_switches.hpp"
 #include "scenarios/io/pytorch_switches.hpp"
 #include "scenarios/io/schedule_reader.hpp"
+#include "scenarios/io/tensor_overlap.hpp"
 #include "tests/scenarios/small_space.hpp"
 #include "tests/seeds.hpp"
 
@@ -146,6 +147,7 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
     for (const std::string_view flag : deferral_switches) names.erase(std::string(flag));   // so are these
     for (const std::string_view flag : optimizer_switches) names.erase(std::string(flag));  // and these
     for (const std::string_view flag : module_offload_switches) names.erase(std::string(flag));
+    for (const std::string_view flag : tensor_overlap_switches) names.erase(std::string(flag));
     return names;
   };
   const auto searched = [](std::uint32_t first, std::uint32_t count) {
