@@ -91,6 +91,11 @@ Scenario settled(Scenario scenario) {
   return scenario;
 }
 
+Scenario carried_out(Scenario scenario) {
+  if (scenario.runtime.tensor_overlap) scenario.runtime.tensor_overlap->each_place = true;
+  return scenario;
+}
+
 AllocatorOptions without_limit(AllocatorOptions options) {
   options.memory_fraction = 1;
   options.device_memory = AllocatorOptions{}.device_memory;  // of which expandable segments reserve addresses

@@ -77,6 +77,8 @@ struct Job : PricedJob {
 /// The scenario with what it leaves to its device decided. Throws InputError where it cannot be lowered, or its
 /// programs would be too long.
 [[nodiscard]] Scenario settled(Scenario scenario);
+/// The scenario for programs that are carried out: each rank's is its own wherever data would lie elsewhere.
+[[nodiscard]] Scenario carried_out(Scenario scenario);
 
 /// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.
 [[nodiscard]] Runtime runtime_of(const Scenario& scenario);

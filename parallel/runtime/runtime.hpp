@@ -333,6 +333,9 @@ struct TensorOverlap {
   bool scatters = true;       ///< parts of a product are reduced while the next is made (tp_comm_overlap_rs)
   bool bulk_gathers = true;   ///< of a norm's output, beside the product of its gradient (tp_comm_bulk_dgrad)
   bool bulk_scatters = true;  ///< of that gradient, beside the weight gradient's product (tp_comm_bulk_wgrad)
+  /// Each rank has a program of its own, to be carried out. Otherwise ranks that differ in whose rows come when share
+  /// that of the first, which takes as long and as much memory.
+  bool each_place = false;
   bool operator==(const TensorOverlap&) const = default;
 };
 

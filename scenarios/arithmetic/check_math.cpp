@@ -166,7 +166,7 @@ MathCheck check_math(const Scenario& asked, World& world, math::Storage storage,
 
 MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
                      Mutation mutation) {
-  const Job job(asked);
+  const Job job(carried_out(asked));
   RankTraining training(job, world.rank(), job);
   const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
   const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));

@@ -80,7 +80,7 @@ Workload in_host_order(Workload workload) {
 }
 
 std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Cluster& machine) {
-  const Job job(scenario);
+  const Job job(carried_out(scenario));
   const Workload workload = in_host_order(lower(job.lowering()));
   const Folding folding = unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
   TimePrices prices = kernels::price_time(workload, folding, machine);
@@ -109,7 +109,7 @@ std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Clust
 }
 
 std::vector<MathStep> measured_math_steps(const Scenario& scenario, execute::World& world, std::int64_t repeats) {
-  const Job job(scenario);
+  const Job job(carried_out(scenario));
   const RankTraining training(job, world.rank(), job);
   const Program& program = training.program();
   math::HostCalculator host;

@@ -204,8 +204,8 @@ inline auto fields(DataOverlap& v) {
   return std::tie(gradients, parameters, gradients_aligned, parameters_aligned, bucket_elements);
 }
 inline auto fields(TensorOverlap& v) {
-  auto& [gathers, scatters, bulk_gathers, bulk_scatters] = v;
-  return std::tie(gathers, scatters, bulk_gathers, bulk_scatters);
+  auto& [gathers, scatters, bulk_gathers, bulk_scatters, each_place] = v;
+  return std::tie(gathers, scatters, bulk_gathers, bulk_scatters, each_place);
 }
 inline auto fields(ModuleOffloadHabits& v) {
   auto& [a, b, c, d, e] = v;

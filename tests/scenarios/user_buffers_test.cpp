@@ -101,6 +101,20 @@ TEST(UserBuffers, EveryPartGoesRound) {
   EXPECT_EQ(messages, 2 * 3 * 4 * layers * micro_batches * steps);
 }
 
+// Ranks whose parts come in another order take as long, and hold as much.
+TEST(UserBuffers, TheFirstRanksProgramStandsForAll) {
+  for (const char* layout : {"", "pipeline = 2\nchunks = 2\n"}) {
+    SCOPED_TRACE(layout);
+    const Scenario s = scenario(on, "", fmt::format("{}{}", ranks, layout));
+    const Job one(s), each(carried_out(s));
+    EXPECT_EQ(4 * one.outline.programs.size(), each.outline.programs.size());
+    EXPECT_EQ(last_step(simulate_time(one)), last_step(simulate_time(each)));
+    const Prediction of_one = predict(s), of_each = predict(carried_out(s));
+    EXPECT_EQ(of_one.highest().memory.device.bytes, of_each.highest().memory.device.bytes);
+    EXPECT_EQ(of_one.highest().memory.allocated.bytes, of_each.highest().memory.allocated.bytes);
+  }
+}
+
 TEST(UserBuffers, WhereTheFrameworkStopsIsRefused) {
   EXPECT_EQ(problem(on), "no problem");
   EXPECT_NE(problem(on, "", "tensor = 4\n").find("sequence parallelism only"), std::string::npos);

@@ -96,7 +96,7 @@ std::vector<Role> roles(const LoweringInput& input) {
   const Sizes sizes = sizes_of(input.built.model, layout, input.train, input.runtime);
   const StagePlacement placement = layout.placement();
   const std::int32_t last = placement.place_of(placement.stages() - 1).rank;
-  const bool rings = input.runtime.tensor_overlap.has_value();
+  const bool rings = input.runtime.tensor_overlap && input.runtime.tensor_overlap->each_place;
   std::vector<Role> found;
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     const std::vector<Buffer> buffers = buffers_of(input, sizes, p);
