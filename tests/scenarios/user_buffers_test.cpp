@@ -88,6 +88,20 @@ TEST(UserBuffers, AsManyAsTheReleaseHas) {
   };
   EXPECT_EQ(registered("2.11"), 12 * 64_MiB);
   EXPECT_EQ(registered("2.6"), 10 * 64_MiB);
+  // Before 2.10 all of the library's GEMMs work in one place, made with the buffers.
+  const auto workspaces = [](const char* release) {
+    const Program program =
+        Job(scenario(on, fmt::format("[runtime.versions]\ntransformer_engine = \"{}\"\n", release))).program(0);
+    std::vector<std::string> names;
+    for (const Op& op : program.ops)
+      if (const auto* alloc = std::get_if<Alloc>(&op);
+          alloc != nullptr &&
+          (program[alloc->label] == "workspace.gemm" || program[alloc->label] == "workspace.user_buffers"))
+        names.push_back(program[alloc->label]);
+    return names;
+  };
+  EXPECT_EQ(workspaces("2.8"), (std::vector<std::string>{"workspace.user_buffers"}));
+  EXPECT_EQ(workspaces("2.11"), (std::vector<std::string>{"workspace.user_buffers", "workspace.gemm"}));
 }
 
 // Three hand-overs for each product that goes in a ring: two forward and two backward of each layer.

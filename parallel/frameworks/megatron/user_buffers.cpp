@@ -79,6 +79,7 @@ void register_user_buffers(Worker& w) {
     const Tensor one = w.temporary(w.process.label("user_buffers.barrier"), {1}, DType::FP32);
     w.session.collective(group, CollectiveKind::AllReduce, one, one);
   }
+  if (w.runtime.shared_user_workspace) (void)w.user_buffer_workspace();
   std::vector<std::string_view> products{"qkv_fprop", "fc1_fprop", "proj_dgrad", "fc2_dgrad", "proj_fprop",
                                          "fc2_fprop", "qkv_dgrad", "qkv_wgrad",  "fc1_dgrad", "fc1_wgrad"};
   if (w.runtime.external_user_buffers) products.insert(products.end(), {"proj_wgrad", "fc2_wgrad"});

@@ -47,7 +47,7 @@ struct Coming {
 [[nodiscard]] Tensor bulk_room(Worker& w, const Linear& linear);
 [[nodiscard]] Coming bulk_scatter(Worker& w, const Linear& linear);
 
-/// Multiprocessors that products leave to Userbuffers' kernels beside them.
+/// Multiprocessors that products leave to Userbuffers' kernels beside them: num_sm of get_default_config.
 inline constexpr double spared_multiprocessors = 16;
 
 }  // namespace tidemark::parallel::megatron
