@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -55,10 +56,8 @@ std::vector<Duration> times_of(const SmallProgram& small, const std::vector<Grou
   rank.run();
   std::vector<Duration> times;
   for (std::size_t i = warm_up; i < small.timed.size(); ++i) {
-    Duration sum;
-    for (std::size_t op = small.timed[i]; op < std::min(small.timed[i] + small.ops, clock.times().size()); ++op)
-      sum += clock.times()[op];
-    times.push_back(sum);
+    const auto at = [&](std::size_t op) { return clock.times().begin() + static_cast<std::ptrdiff_t>(op); };
+    times.push_back(std::accumulate(at(small.timed[i].begin), at(small.timed[i].end), Duration{}));
   }
   return times;
 }
@@ -86,8 +85,9 @@ std::vector<Point> products(const std::vector<std::string>& words, const HostTas
   for (const std::int64_t n : product_sizes)
     for (const std::int64_t k : product_sizes) {
       if (m * n * k > most_multiply_adds) continue;
-      std::vector<Duration> times = times_of(product_program(dtype, m, n, k, asked.repeats + 1), {}, world, 1);
-      for (Duration& three : times) three = three / 3;
+      const std::vector<Duration> ways = times_of(product_program(dtype, m, n, k, asked.repeats + 1), {}, world, 3);
+      std::vector<Duration> times;
+      for (std::size_t i = 0; i + 2 < ways.size(); i += 3) times.push_back((ways[i] + ways[i + 1] + ways[i + 2]) / 3);
       points.push_back(point_of(fmt::format("kernel matmul {} 1 {} {} {}", words[1], m, n, k), std::move(times)));
     }
   return points;

@@ -24,17 +24,40 @@ class Writer {
     const ViewId view = builder.view(dtype, sizes, contiguous_strides(sizes));
     return {Operand{allocate(builder.program().views[view.index()].extent())}, view};
   }
-  /// From here on ops are timed.
-  void begin() { timed.push_back(builder.program().ops.size()); }
   void free(const ViewedOperand& operand) { builder.push(Free{operand.operand.buffer}); }
 
-  SmallProgram finish(std::size_t ops) && { return {std::move(builder).finish(), std::move(timed), ops}; }
+  /// As a job is where one of its kernels has just written `written`: the rest of the core's own cache has what others
+  /// used before.
+  void after_others(const ViewedOperand& written) {
+    for (const ViewedOperand& its : {elsewhere_, written}) builder.launch({Operation::Fill, {0.01}}, {}, {its});
+  }
+  /// The ops that `work` writes are timed, together.
+  template <class Work>
+  void timed(Work&& work) {
+    const std::size_t begin = builder.program().ops.size();
+    work();
+    times_.push_back({begin, builder.program().ops.size()});
+  }
+
+  SmallProgram finish() && { return {std::move(builder).finish(), std::move(times_)}; }
 
   ProgramBuilder builder;
-  std::vector<std::size_t> timed;
+
+ private:
+  // More than the caches of one core; cores share larger ones, in which a job's operands may well be.
+  static constexpr Bytes of_others{4 << 20};
+
+  std::vector<SmallProgram::Timed> times_;
+  ViewedOperand elsewhere_ = held(DType::FP32, {of_others / size_of(DType::FP32)});
 };
 
 const ViewedOperand absent{};
+
+// Whoever is timed from here on waits for nobody.
+void meet(Writer& w, const ViewedOperand& together) {
+  w.builder.collective(CommSlot{0}, {CollectiveKind::AllReduce, DType::FP32}, together.operand, together.operand,
+                       size_of(DType::FP32));
+}
 
 }  // namespace
 
@@ -46,15 +69,18 @@ SmallProgram product_program(DType dtype, std::int64_t m, std::int64_t n, std::i
   };
   const ViewedOperand a_turned = turned(a, m, k), b_turned = turned(b, k, n);
   for (std::int64_t i = 0; i < repeats; ++i) {
-    w.begin();
     for (const ViewedOperand& weights : {b_turned, b}) {
-      const ViewedOperand c = w.fresh(dtype, {m, n});
-      w.builder.launch({Operation::Matmul, {1}}, {a, weights, absent, absent}, {c});
-      w.free(c);
+      w.after_others(a);
+      w.timed([&] {
+        const ViewedOperand c = w.fresh(dtype, {m, n});
+        w.builder.launch({Operation::Matmul, {1}}, {a, weights, absent, absent}, {c});
+        w.free(c);
+      });
     }
-    w.builder.launch({Operation::Matmul, {1}}, {a_turned, b, absent, sums}, {sums});
+    w.after_others(a);
+    w.timed([&] { w.builder.launch({Operation::Matmul, {1}}, {a_turned, b, absent, sums}, {sums}); });
   }
-  return std::move(w).finish(7);
+  return std::move(w).finish();
 }
 
 SmallProgram attention_program(DType dtype, std::int64_t batch, std::int64_t heads, std::int64_t sequence,
@@ -66,18 +92,22 @@ SmallProgram attention_program(DType dtype, std::int64_t batch, std::int64_t hea
   const Attributes attributes{1 / static_cast<double>(width), 1, 0};
   const ViewedOperand kept = w.fresh(dtype, sizes), lse = w.fresh(DType::FP32, {batch, heads, sequence});
   for (std::int64_t i = 0; i < repeats; ++i) {
-    w.begin();
-    const ViewedOperand y = w.fresh(dtype, sizes), unused = w.fresh(DType::FP32, {batch, heads, sequence});
-    w.builder.launch({Operation::Attention, attributes}, {q, k, v, absent}, {y, unused, absent, absent});
-    w.free(y), w.free(unused), w.builder.push(Mark{});
+    w.after_others(q);
+    w.timed([&] {
+      const ViewedOperand y = w.fresh(dtype, sizes), unused = w.fresh(DType::FP32, {batch, heads, sequence});
+      w.builder.launch({Operation::Attention, attributes}, {q, k, v, absent}, {y, unused, absent, absent});
+      w.free(y), w.free(unused);
+    });
     if (i == 0) w.builder.launch({Operation::Attention, attributes}, {q, k, v, absent}, {kept, lse, absent, absent});
-    w.begin();
-    const ViewedOperand dq = w.fresh(dtype, sizes), dk = w.fresh(dtype, sizes), dv = w.fresh(dtype, sizes);
-    w.builder.launch({Operation::AttentionBackward, attributes}, {dy, q, k, v, kept, lse, absent, absent, absent},
-                     {dq, dk, dv});
-    w.free(dq), w.free(dk), w.free(dv);
+    w.after_others(dy);
+    w.timed([&] {
+      const ViewedOperand dq = w.fresh(dtype, sizes), dk = w.fresh(dtype, sizes), dv = w.fresh(dtype, sizes);
+      w.builder.launch({Operation::AttentionBackward, attributes}, {dy, q, k, v, kept, lse, absent, absent, absent},
+                       {dq, dk, dv});
+      w.free(dq), w.free(dk), w.free(dv);
+    });
   }
-  return std::move(w).finish(7);
+  return std::move(w).finish();
 }
 
 SmallProgram collective_program(CollectiveKind kind, std::int64_t members, Bytes size, std::int64_t repeats) {
@@ -88,26 +118,29 @@ SmallProgram collective_program(CollectiveKind kind, std::int64_t members, Bytes
   const ViewedOperand out = w.held(DType::FP32, {small_out ? part : whole});
   const ViewedOperand together = w.held(DType::FP32, {1});
   for (std::int64_t i = 0; i < repeats; ++i) {
-    w.builder.collective(CommSlot{0}, {CollectiveKind::AllReduce, DType::FP32}, together.operand, together.operand,
-                         size_of(DType::FP32));
-    w.begin();
-    w.builder.collective(CommSlot{0}, {kind, DType::FP32}, in.operand, out.operand, size);
+    w.after_others(in);
+    meet(w, together);
+    w.timed([&] { w.builder.collective(CommSlot{0}, {kind, DType::FP32}, in.operand, out.operand, size); });
   }
-  return std::move(w).finish(1);
+  return std::move(w).finish();
 }
 
 SmallProgram message_program(bool first, Bytes size, std::int64_t repeats) {
   Writer w;
   const std::int64_t elements = std::max<std::int64_t>(size / size_of(DType::FP32), 1);
   const ViewedOperand sent = w.held(DType::FP32, {elements}), received = w.held(DType::FP32, {elements});
+  const ViewedOperand together = w.held(DType::FP32, {1});
   const std::array<Transfer, 1> send{Transfer{Direction::Send, 1, sent.operand.buffer}},
       receive{Transfer{Direction::Receive, -1, received.operand.buffer}};
   for (std::int64_t i = 0; i < repeats; ++i) {
-    w.begin();
-    w.builder.exchange(CommSlot{0}, first ? send : receive);
-    w.builder.exchange(CommSlot{0}, first ? receive : send);
+    w.after_others(sent);
+    meet(w, together);
+    w.timed([&] {
+      w.builder.exchange(CommSlot{0}, first ? send : receive);
+      w.builder.exchange(CommSlot{0}, first ? receive : send);
+    });
   }
-  return std::move(w).finish(2);
+  return std::move(w).finish();
 }
 
 SmallProgram copy_program(bool to_device, Bytes size, std::int64_t repeats) {
@@ -116,20 +149,17 @@ SmallProgram copy_program(bool to_device, Bytes size, std::int64_t repeats) {
   const BufferId there = w.allocate(size, MemorySpace::Pinned);
   w.builder.push(Memcpy{ProgramBuilder::compute, here.operand, Operand{there}, size});
   for (std::int64_t i = 0; i < repeats; ++i) {
-    w.begin();
     const Operand from = to_device ? Operand{there} : here.operand, to = to_device ? here.operand : Operand{there};
-    w.builder.push(Memcpy{ProgramBuilder::compute, from, to, size});
+    w.after_others(here);
+    w.timed([&] { w.builder.push(Memcpy{ProgramBuilder::compute, from, to, size}); });
   }
-  return std::move(w).finish(1);
+  return std::move(w).finish();
 }
 
 SmallProgram idle_program(std::int64_t repeats) {
   Writer w;
-  for (std::int64_t i = 0; i < repeats; ++i) {
-    w.begin();
-    w.builder.push(Mark{});
-  }
-  return std::move(w).finish(1);
+  for (std::int64_t i = 0; i < repeats; ++i) w.timed([&] { w.builder.push(Mark{}); });
+  return std::move(w).finish();
 }
 
 }  // namespace tidemark::scenarios

@@ -19,6 +19,7 @@
 #include "scenarios/calibrate/host_tasks.hpp"
 #include "scenarios/calibrate/machine_file.hpp"
 #include "scenarios/calibrate/math_times.hpp"
+#include "scenarios/calibrate/small_programs.hpp"
 #include "scenarios/calibrate/yardsticks.hpp"
 #include "scenarios/io/calibration_reader.hpp"
 #include "scenarios/io/cluster_reader.hpp"
@@ -83,6 +84,33 @@ TEST(Point, AreMediansOfRepeatsAndOfRanks) {
   EXPECT_EQ(both, (std::vector<Point>{{"x y", 5_us, 3_us, 7_us, 11}}));
   EXPECT_EQ(merged({{a}, {b}}).front().median, 7'500_ns) << "of two, what lies between them";
   EXPECT_EQ(parse_points(text(both)), both);
+}
+
+// An op that begins with what it reads in the cache, and all its other operands, takes half as long as in a job.
+TEST(SmallPrograms, TimeOpsAfterOthersAndNothingOfWhatPreparesThem) {
+  const auto fills = [](const Program& program, std::size_t begin, std::size_t end) {
+    std::vector<Bytes> written;
+    for (std::size_t op = begin; op < end; ++op)
+      if (const auto* const launch = std::get_if<Launch>(&program.ops[op]))
+        if (const Kernel& kernel = program[launch->kernel]; kernel.operation == Operation::Fill)
+          written.push_back(program[kernel.outputs[0]].extent());
+    return written;
+  };
+  const auto expect_after_others = [&](const SmallProgram& small, std::size_t times, std::vector<Bytes> before) {
+    EXPECT_EQ(small.timed.size(), times);
+    std::size_t last = 0;
+    for (const SmallProgram::Timed& timed : small.timed) {
+      EXPECT_LT(timed.begin, timed.end);
+      EXPECT_EQ(fills(small.program, last, timed.begin), before);
+      EXPECT_TRUE(fills(small.program, timed.begin, timed.end).empty());
+      last = timed.end;
+    }
+  };
+  expect_after_others(product_program(DType::BF16, 16, 32, 64, 2), 6, {4_MiB, Bytes{16 * 64 * 2}});
+  expect_after_others(attention_program(DType::FP32, 1, 4, 16, 8, 2), 4, {4_MiB, Bytes{16 * 4 * 8 * 4}});
+  expect_after_others(collective_program(CollectiveKind::AllGather, 2, 64_KiB, 3), 3, {4_MiB, 32_KiB});
+  expect_after_others(message_program(true, 1_KiB, 3), 3, {4_MiB, 1_KiB});
+  expect_after_others(copy_program(false, 1_KiB, 3), 3, {4_MiB, 1_KiB});
 }
 
 TEST_F(Calibrate, MeasuresEveryKindOfThingAndTheirFilesAreRead) {
@@ -153,17 +181,11 @@ TEST_F(Calibrate, MeasuresBetweenNodes) {
                        {"collectives all_reduce 4", {"collective all_reduce 4 2"}},
                        {"collectives all_reduce 2 apart", {"collective all_reduce 2 2"}}}));
 
-  // What was measured between nodes is theirs alone. Here all ranks are of one host, and busy: a network is told that
-  // takes twenty times as long as this host's own messages.
-  const auto inside = [&](const std::string& size) {
-    return std::ranges::find(all, "message 0 " + size, &Point::what);
-  };
+  // What was measured between nodes is theirs alone. Here all ranks are of one host, and busy: messages are told that
+  // take 1 us and 1 ns for every 10 bytes inside, and twenty times as long between nodes.
   for (Point& point : all)
-    if (point.what.starts_with("message 1")) {
-      const auto host = inside(words_of(point.what)[2]);
-      ASSERT_NE(host, all.end()) << point.what;
-      point.median = point.low = point.high = host->median * 20;
-    }
+    if (const std::vector<std::string> words = words_of(point.what); words[0] == "message")
+      point.median = point.low = point.high = (1_us + 1_ns * std::stoll(words[2]) / 10) * (words[1] == "1" ? 20 : 1);
   MachineRun run = run_of(all);
   run.ranks = run.ranks_per_host = 4;
   const MachineFiles files = host_files(run);
