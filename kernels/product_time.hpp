@@ -16,14 +16,16 @@ struct Product {
   DType result = DType::BF16;
   bool accumulates = false;
   std::int32_t spared = 0;  ///< multiprocessors that are left to others
+  std::int32_t alike = 1;   ///< so many products of this kind run at once, this one among them
 };
 
 /// Of a kernel that is a matmul. Operands of unlike types are multiplied in the narrower one.
 [[nodiscard]] Product product_of(const Program& program, const Kernel& kernel);
 
-/// Tiles of the libraries' large kernels, one on each multiprocessor at a time: in waves, of which the last costs as
-/// much as a full one, or dealt out evenly along k (stream-k), which exchanges partial sums; whichever is shorter. Part
-/// of writing the result comes on top. Not less than its memory traffic.
+/// Tiles of the libraries' kernels, one on each multiprocessor at a time: in waves, of which the last costs as much as
+/// a full one, and from Hopper on also dealt out evenly along k (stream-k), which exchanges partial sums; whichever is
+/// shorter. Part of writing the result comes on top. Not less than its memory traffic. Of products that run at once,
+/// the share of each in what their tiles take together.
 [[nodiscard]] Duration product_time(const Product& product, const Device& device);
 
 /// What a product that takes so long by itself takes for blocks whose multiprocessors are taken when it begins (Beside,

@@ -125,7 +125,7 @@ constexpr auto lines = [] {
       {Operation::VocabularyLoss, "vocabulary_loss", "exponentials sums target_logits -> softmax loss", "", Free},
       {Operation::VocabularyLossBackward, "vocabulary_loss_backward", "softmax ids outside -> dlogits", "factor", Free},
 
-      {Operation::Matmul, "matmul", "a b [bias] [added] -> c", "scale [spared]", Matmul},
+      {Operation::Matmul, "matmul", "a b [bias] [added] -> c", "scale [spared] [alike]", Matmul},
       {Operation::Attention, "attention", "q k v [bias] -> y [lse] [seed] [offset]", "scale causal dropout", Attention},
       {Operation::AttentionBackward, "attention_backward", "dy q k v [y] lse [seed] [offset] [bias] -> dq dk dv",
        "scale causal dropout", Attention},

@@ -42,8 +42,8 @@ Section kernel_section() {
   Section section{
       "## Time: kernels and collectives\n\nEach by itself, as others measured them (`tests/golden/kernels/`); none of "
       "these rows was fitted on (`scripts/fit_kernels` and `scripts/fit_collectives` fit on others of the same "
-      "sources). No constant of a device is fitted on a step. Groups are products of experts, one of each group after "
-      "another; Transformer Engine runs four at a time. flash2 is FlashAttention-2 on what can do better; memory, "
+      "sources). No constant of a device is fitted on a step. Groups are products of experts, four at a time, as "
+      "Transformer Engine runs them. flash2 is FlashAttention-2 on what can do better; memory, "
       "kernels "
       "that do little but read and write.\n\n"
       "| device | what | rows | median | nine of ten within | within 10 % |\n|---|---|---|---|---|---|\n",

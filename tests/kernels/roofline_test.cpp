@@ -137,6 +137,37 @@ TEST(Roofline, ProductsLeaveMultiprocessorsToOthers) {
   EXPECT_TRUE(second_waves(program, d, {30_ns}).empty());
 }
 
+// Five tiles of 128 x 128 each: one product keeps ten multiprocessors for a wave, as two do, and five do for three.
+TEST(Roofline, ProductsThatRunAtOnceFillEachOthersWaves) {
+  Device d = device();
+  d.memory_bandwidth = 300_GBps;  // an exchange of partial sums would take longer
+  const auto time = [&](const char* alike) {
+    return time_of(fmt::format("matmul(scale=1{}) b0:bf16[640x125] b1:bf16[125x128] - - -> b2:bf16[640x128]", alike),
+                   d);
+  };
+  EXPECT_EQ(time(""), 4'096_ns);
+  EXPECT_EQ(time(",alike=2"), 2'048_ns);
+  EXPECT_EQ(time(",alike=5"), 4'096_ns * 3 / 5);
+}
+
+TEST(Roofline, BeforeHopperProductsTakeWholeWavesOfSmallerTilesWhichReachLess) {
+  Device d = device();
+  d.compute_capability = 80;
+  d.memory_bandwidth = 200_GBps;
+  // A tile of 256 x 128 takes 65,536 ns at a depth of 1000, one of 64 x 64 an eighth of it, and more as it loads more.
+  const double largest = 256 * 128 + 5 * (256 + 128), smallest = 64 * 64 + 5 * (64 + 64);
+  const double us = 65.536 * 1.024;
+  const auto microseconds = [](Duration time) { return 1e6 * seconds(time); };
+  EXPECT_NEAR(microseconds(gemm(2560, 128, 1024, d)), us, 1e-3) << "a full wave of the largest";
+  EXPECT_NEAR(microseconds(gemm(768, 128, 1024, d)), 3 * us * smallest / largest, 1e-3)
+      << "24 of the smallest in three waves, rather than six of 128 x 128 in one";
+  // Two of 256 x 128 use a fifth of the device. Cut along k, more of it is used, and the sums of all parts are moved.
+  d.memory_bandwidth = 1'000_GBps;
+  const Duration cut = gemm(128, 256, 65'536, d);
+  EXPECT_LT(microseconds(cut), 0.25 * 64 * us);
+  EXPECT_GT(microseconds(cut), 0.1 * 64 * us);
+}
+
 TEST(Roofline, BatchesOfMatricesAreRows) {
   EXPECT_EQ(time_of("matmul(scale=1) b0:bf16[10x256x1000] b1:bf16[10x1000x128] - - -> b2:bf16[10x256x128]", device()),
             65'536_ns);

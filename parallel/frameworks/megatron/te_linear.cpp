@@ -64,20 +64,21 @@ Tensor norm(Worker& w, const Norm& norm, Tensor x) {
 // ---- linears -------------------------------------------------------------------------------------------------------
 
 void forward_product(const Worker& w, const Weight& weight, const Weight* bias, Tensor x, const Tensor& out,
-                     BufferId workspace, double spared) {
-  w.launch({Operation::Matmul, {1, spared}},
+                     BufferId workspace, Company company) {
+  w.launch({Operation::Matmul, {1, company.spared, company.alike}},
            {std::move(x), swapped(weight.value, 0, 1), bias != nullptr ? bias->value : Tensor{}, Tensor{}}, {out},
            workspace);
 }
 
 void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& gradient, const Tensor& out,
-                           BufferId workspace, double spared) {
-  w.launch({Operation::Matmul, {1, spared}}, {gradient, weight.value, Tensor{}, Tensor{}}, {out}, workspace);
+                           BufferId workspace, Company company) {
+  w.launch({Operation::Matmul, {1, company.spared, company.alike}}, {gradient, weight.value, Tensor{}, Tensor{}}, {out},
+           workspace);
 }
 
 Tensor weight_gradient_product(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                               BufferId workspace, double spared) {
-  const Computation product{Operation::Matmul, {1, spared}};
+                               BufferId workspace, Company company) {
+  const Computation product{Operation::Matmul, {1, company.spared, company.alike}};
   if (w.runtime.dummy_gradient == DummyGradient::None) {
     Tensor own = w.temporary(name("weight_gradient"), weight.shape());
     w.launch(product, {swapped(std::move(gradient), 0, 1), std::move(input), Tensor{}, Tensor{}}, {own}, workspace);
@@ -96,8 +97,8 @@ Tensor given_gradient(Worker& w, const Weight& weight, Tensor own) {
 }
 
 Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                       BufferId workspace, double spared) {
-  Tensor own = weight_gradient_product(w, name, weight, std::move(input), std::move(gradient), workspace, spared);
+                       BufferId workspace, Company company) {
+  Tensor own = weight_gradient_product(w, name, weight, std::move(input), std::move(gradient), workspace, company);
   return given_gradient(w, weight, std::move(own));
 }
 
@@ -187,7 +188,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
     dgrad = scatters ? bulk_room(w, linear)
                      : w.temporary(linear.name("input_gradient"),
                                    row_parallel || column_parallel ? w.whole(weight.columns) : input_shape);
-    data_gradient_product(w, weight, gradient, dgrad, workspace, gathers ? spared_multiprocessors : 0);
+    data_gradient_product(w, weight, gradient, dgrad, workspace, {.spared = gathers ? spared_multiprocessors : 0});
   }
   Tensor result = dgrad;
   EventId reducing;  // while the GEMM of the weight's gradient runs
@@ -220,7 +221,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   Tensor of_bias;
   if (linear.bias != nullptr) of_bias = gradient;
   Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace,
-                                 scatters ? spared_multiprocessors : 0);
+                                 {.spared = scatters ? spared_multiprocessors : 0});
   w.process.join(reducing);
   if (scatters) {  // what is in the buffer will be written over
     Tensor own = w.temporary(linear.name("input_gradient_scattered"), input_shape);

@@ -117,7 +117,7 @@ Tensor pipelined_forward(Worker& w, const Linear& linear, const Tensor& x) {
   for (std::int64_t i = 0; i < pieces; ++i) {
     const Tensor made = narrowed(whole, 0, i * rows * w.sizes.tensor, rows * w.sizes.tensor);
     forward_product(w, weight, linear.bias, narrowed(in, 1, i, 1), sized(made, {w.sizes.tensor, 1, rows, weight.rows}),
-                    workspace, spared_multiprocessors);
+                    workspace, {.spared = spared_multiprocessors});
     w.process.wait(beside, w.process.record(Process::compute_stream));
     const OnStream on(w.session, beside);
     w.session.collective(w.comms.user_buffers, CollectiveKind::ReduceScatter, made, narrowed(out, 0, i * rows, rows));

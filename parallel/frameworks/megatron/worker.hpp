@@ -186,8 +186,9 @@ class Worker {
   [[nodiscard]] BufferId library_workspace();                  ///< of the library's GEMMs, whatever layers are made of
   /// Of the library's GEMMs beside which Userbuffers are used: one for each of three streams.
   [[nodiscard]] BufferId user_buffer_workspace();
-  /// One of those that the library's grouped GEMMs take turns with.
+  /// One of those that the library's grouped GEMMs take turns with, each on a stream.
   [[nodiscard]] BufferId grouped_workspace(std::size_t gemm);
+  static constexpr std::size_t grouped_streams = 4;  // TransformerEngine 2.11, gemm/cublaslt_gemm.cu
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
   enum class GlobalBuffer : std::uint8_t { Usual, FirstOfTwo, SecondOfTwo };  ///< two that take turns
   [[nodiscard]] Tensor global_buffer(const Shape& sizes, GlobalBuffer which = GlobalBuffer::Usual);
@@ -201,8 +202,8 @@ class Worker {
   std::map<std::int32_t, Weight> weights_;
   Tensor gemm_workspace_, user_buffer_workspace_, rotary_table_;
   std::array<Tensor, 3> global_buffers_;
-  std::array<Tensor, 4> grouped_workspaces_;  // TransformerEngine: one for each stream of its own
-  std::array<Tensor, 2> rotary_tables_;       // that the one of both is made of
+  std::array<Tensor, grouped_streams> grouped_workspaces_;
+  std::array<Tensor, 2> rotary_tables_;  // that the one of both is made of
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummy_gradients_;
 };
 
