@@ -20,7 +20,7 @@ namespace tidemark::scenarios {
 /// What a transfer takes where others use its links.
 enum class LinkModel : std::uint8_t {
   MaxMin,     ///< bytes on every link of its routes, which concurrent transfers share max-min fairly
-  AlphaBeta,  ///< a latency, and bytes over its slowest link; nothing is shared
+  AlphaBeta,  ///< each as if it were alone: a latency, and bytes over its slowest link; nothing is shared
 };
 
 /// How much is told of what happened.

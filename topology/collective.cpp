@@ -180,13 +180,14 @@ std::int32_t log2i(std::int32_t n) {
 
 /// Of a group of that placement NCCL opens so many channels; its search finds half of them, which limits go by.
 std::int64_t searched_channels(const Fabric& fabric, const Placement& placement) {
-  return std::max(fabric.unlimited[placement.count() > 1 ? 1 : 0] / 2, 1);
+  return std::max(fabric.unlimited[placement.count() > 1 ? 1 : 0].collective / 2, 1);
 }
 
 /// Where variables leave fewer channels than that, no more than those move: `its` limit is of all.
 void keep_to_channels(ProtocolTime& its, const Fabric& fabric, const Placement& placement, Bandwidth of_a_channel) {
   const std::size_t several = placement.count() > 1 ? 1 : 0;
-  const std::int64_t opened = std::max(fabric.channels[several].collective, 1), usual = fabric.unlimited[several];
+  const std::int64_t opened = std::max(fabric.channels[several].collective, 1),
+                     usual = fabric.unlimited[several].collective;
   if (opened >= usual) return;
   if (its.limit > Bandwidth{}) its.limit = its.limit * opened / usual;
   const Bandwidth most = of_a_channel * opened;
@@ -367,13 +368,18 @@ CollectivePlan nvls(Tally& tally, const Fabric& fabric, const Placement& placeme
     }
   }
   const Duration pass = fabric.node.latency + nvls_pass;
-  if (kind != CollectiveKind::AllReduce)
-    return tally.plan(Algorithm::Nvls, 2 * l * percent, tally.start() + pass, placement.count() == 1);
   const std::int32_t nodes = placement.count();
+  const std::size_t several = nodes > 1 ? 1 : 0;
+  const std::int32_t channels = std::max(fabric.channels[several].nvls, 1);
+  if (kind != CollectiveKind::AllReduce) {
+    ProtocolTime time{Protocol::Simple, tally.start() + pass};
+    if (channels < fabric.unlimited[several].nvls) time.limit = nvls_rate(fabric.compute_capability) * channels;
+    return tally.plan(Algorithm::Nvls, 2 * l * percent, std::vector{time}, nodes == 1);
+  }
   const std::int64_t n = placement.members;
   NvlsTime time{.compute_capability = fabric.compute_capability,
                 .members = placement.local,
-                .channels = std::max(fabric.channels[nodes > 1 ? 1 : 0].nvls, 1),
+                .channels = channels,
                 .hops = 2 * log2i(nodes),
                 .nodes = nodes,
                 .start = tally.start(),

@@ -39,7 +39,7 @@ enum class Algorithm : std::uint8_t { Ring, Tree, Hierarchical, Nvls, Direct };
 
 enum class PriceModel : std::uint8_t {
   Routed,     ///< bytes on every link, which concurrent transfers share
-  AlphaBeta,  ///< one latency and S x factor / slowest link of the ring; shares nothing
+  AlphaBeta,  ///< one latency, and bytes over the link that takes longest with them, as if alone; shares nothing
 };
 
 struct CollectiveOptions {

@@ -38,34 +38,8 @@ Duration estimated(const CollectivePlan& plan, Bytes size) {
       plan.time);
 }
 
-/// S x factor crosses each link of a ring.
-std::pair<std::int64_t, std::int64_t> ring_factor(CollectiveKind kind, std::int64_t n) {
-  switch (kind) {
-    case CollectiveKind::AllReduce:
-      return {2 * (n - 1), n};
-    case CollectiveKind::AllGather:
-    case CollectiveKind::ReduceScatter:
-    case CollectiveKind::AllToAll:
-      return {n - 1, n};
-    case CollectiveKind::Broadcast:
-      return {1, 1};
-  }
-  return {1, 1};
-}
-
-TransferPrice alpha_beta(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind, Bytes size) {
-  const std::size_t n = devices.size();
-  Duration latency;
-  Bandwidth slowest{std::numeric_limits<std::int64_t>::max()};
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::int32_t next = devices[(i + 1) % n];
-    latency = std::max(latency, step_latency(fabric, devices[i], devices[i], next));
-    for (const LinkShare& share : route(fabric, devices[i], next).shares)
-      slowest = std::min(slowest, fabric[share.link].capacity * share.of);
-  }
-  const auto [parts, of] = ring_factor(kind, static_cast<std::int64_t>(n));
-  return {latency + share_of(size, parts, of) / slowest, {}};
-}
+/// Nothing shares links: the transfer takes as long as it does alone.
+TransferPrice unshared(const TransferPrice& routed, const Fabric& fabric) { return {alone(routed, fabric), {}}; }
 
 }  // namespace
 
@@ -136,8 +110,8 @@ TransferPrice price_of(std::span<const CollectivePlan> plans, Bytes size, const 
 TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
                                Bytes size, const CollectiveOptions& options) {
   if (devices.size() <= 1) return {};
-  if (options.model == PriceModel::AlphaBeta) return alpha_beta(fabric, devices, kind, size);
-  return price_of(eligible_plans(fabric, devices, kind, options), size, options);
+  const TransferPrice routed = price_of(eligible_plans(fabric, devices, kind, options), size, options);
+  return options.model == PriceModel::Routed ? routed : unshared(routed, fabric);
 }
 
 namespace {
@@ -159,9 +133,6 @@ class Together {
   Duration latency_;
   std::map<LinkId, Bytes> bytes_;
 };
-
-/// Nothing shares links: the transfer takes as long as it does alone.
-TransferPrice unshared(const TransferPrice& routed, const Fabric& fabric) { return {alone(routed, fabric), {}}; }
 
 }  // namespace
 

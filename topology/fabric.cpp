@@ -44,8 +44,7 @@ class Builder {
     NcclSettings limited;
     limited.channels = options.channels;
     fabric_.channels = {nccl_channels(cluster, limited, one_node), nccl_channels(cluster, limited, several)};
-    fabric_.unlimited = {nccl_channels(cluster, {}, one_node).collective,
-                         nccl_channels(cluster, {}, several).collective};
+    fabric_.unlimited = {nccl_channels(cluster, {}, one_node), nccl_channels(cluster, {}, several)};
     fabric_.per_net_peer = options.channels.channels_per_net_peer;
     fabric_.leaves = 1;
     if (cluster.fabric.kind == FabricKind::LeafSpine) {

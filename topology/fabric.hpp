@@ -77,7 +77,7 @@ struct Fabric {
   NcclAlgorithms algorithms{};
   NcclProtocols protocols{};
   std::array<NcclChannels, 2> channels{};      ///< that NCCL opens for all of one node, and of several
-  std::array<std::int32_t, 2> unlimited{};     ///< of collectives, where no variable says how many
+  std::array<NcclChannels, 2> unlimited{};     ///< where no variable says how many
   std::optional<std::int32_t> per_net_peer{};  ///< channels of messages to another node, where one does
   SharedCalibration calibration;
   std::vector<Link> links;                           ///< by LinkId

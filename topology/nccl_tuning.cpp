@@ -99,6 +99,8 @@ Duration base_latency(StepOf algorithm, Protocol protocol, Duration simple) {
   return std::max(simple + its[index(protocol)] - its[index(Protocol::Simple)], Duration{});
 }
 
+Bandwidth nvls_rate(std::int32_t compute_capability) { return nvls_channel(compute_capability).rate; }
+
 std::int64_t nvls_percent(std::int32_t compute_capability) { return compute_capability >= 100 ? 83 : 89; }
 std::int64_t estimated_nvls_percent(std::int32_t compute_capability) { return compute_capability >= 100 ? 74 : 85; }
 

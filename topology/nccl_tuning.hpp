@@ -109,6 +109,8 @@ struct NvlsChunks {
 
 /// What a channel moves at most, of messages; taken for steps of rings and trees too where variables leave few of them.
 [[nodiscard]] Bandwidth channel_rate(std::int32_t compute_capability);
+/// What a channel of NVLS moves at most of a collective's bytes, with all members.
+[[nodiscard]] Bandwidth nvls_rate(std::int32_t compute_capability);
 /// Per cent of a member's link that the switch's operations reach.
 [[nodiscard]] std::int64_t nvls_percent(std::int32_t compute_capability);
 /// The same as NCCL reckons.

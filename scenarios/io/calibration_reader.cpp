@@ -96,12 +96,28 @@ Sizes read_sizes(TomlReader& entry, Operation operation) {
   return {{bytes.count()}, number(bytes.count()), false};
 }
 
+// The same of whatever moves bytes: caches, links and switches included.
+constexpr std::int64_t most_times_the_memory = 20;
+
+void check_rate(TomlReader& entry, Bytes size, Duration time, const Device& device) {
+  const Bandwidth memory = device.memory_bandwidth;
+  if (memory <= Bandwidth{} || !entry.sound("time") || !entry.sound("bytes") ||
+      size / (memory * most_times_the_memory) <= time)
+    return;
+  entry.problem(
+      "time",
+      fmt::format("time = {}: that is {:.3g} GB/s, and the device's memory moves {:.0f}", text(time),
+                  static_cast<double>(size.count()) / seconds(time) / 1e9, static_cast<double>(memory.count()) / 1e9),
+      "a longer time would do, or fewer bytes");
+}
+
 // Of what no device does.
 void check_speed(TomlReader& entry, const Calibration::Kernel& kernel, const Sizes& sizes, const Device& device) {
   const auto peak = static_cast<double>(kernels::peak_rate(device, kernel.dtype).count());
   const double most = peak * static_cast<double>(most_of_peak.count()) / static_cast<double>(one.count());
   const double seconds = static_cast<double>(kernel.time.count()) / static_cast<double>(picoseconds_per_second);
-  if (!sizes.of_peak || peak <= 0 || !entry.sound("time") || sizes.work <= most * seconds) return;
+  if (!sizes.of_peak) return check_rate(entry, Bytes{sizes.all.front()}, kernel.time, device);
+  if (peak <= 0 || !entry.sound("time") || sizes.work <= most * seconds) return;
   entry.problem("time",
                 fmt::format("time = {}: that is {:.0f} TFLOP/s, and the device's peak is {:.0f}", text(kernel.time),
                             sizes.work / seconds / 1e12, peak / 1e12),
@@ -142,35 +158,39 @@ std::optional<Calibration::Kernel> read_kernel(TomlReader entry, const Device& d
   return kernel;
 }
 
-Calibration::Collective read_collective(TomlReader entry) {
+Calibration::Collective read_collective(TomlReader entry, const Device& device) {
   Calibration::Collective c;
   c.kind = read_name(entry, "kind", collective_kind_names, {}, Presence::Required).value_or(c.kind);
   c.ranks = narrow(entry.integer("ranks", several_ranks, Presence::Required).value_or(2));
   c.nodes = narrow(entry.integer("nodes", node_count).value_or(1));
   if (entry.sound("nodes") && entry.sound("ranks") && c.nodes > c.ranks)
-    entry.problem("nodes", fmt::format("{} ranks do not lie on {} nodes", c.ranks, c.nodes));
+    entry.problem("nodes", fmt::format("{} ranks do not lie on {} nodes", c.ranks, c.nodes),
+                  "a node for each rank would do, or fewer");
   c.size = read_size(entry);
   c.time = read_time(entry);
+  check_rate(entry, c.size, c.time, device);
   entry.refuse_unknown_keys();
   return c;
 }
 
-Calibration::Message read_message(TomlReader entry) {
+Calibration::Message read_message(TomlReader entry, const Device& device) {
   Calibration::Message m;
   m.between_nodes = entry.boolean("between_nodes").value_or(false);
   m.size = read_size(entry);
   m.time = read_time(entry);
+  check_rate(entry, m.size, m.time, device);
   entry.refuse_unknown_keys();
   return m;
 }
 
-Calibration::Copy read_copy(TomlReader entry) {
+Calibration::Copy read_copy(TomlReader entry, const Device& device) {
   Calibration::Copy c;
   c.to_device =
       read_name(entry, "direction", copy_direction_names, {}, Presence::Required).value_or(CopyDirection::ToDevice) ==
       CopyDirection::ToDevice;
   c.size = read_size(entry);
   c.time = read_time(entry);
+  check_rate(entry, c.size, c.time, device);
   entry.refuse_unknown_keys();
   return c;
 }
@@ -229,17 +249,17 @@ Calibration parse_calibration(std::string_view file_text, const std::filesystem:
     calibration.kernels.push_back(*std::move(k));
   });
   each_entry(top, "collectives", problems, [&](TomlReader entry, Place place) {
-    const Calibration::Collective c = read_collective(std::move(entry));
+    const Calibration::Collective c = read_collective(std::move(entry), device);
     collectives.once(place, "a collective", name(c.kind), c.ranks, c.nodes, c.size.count());
     calibration.collectives.push_back(c);
   });
   each_entry(top, "messages", problems, [&](TomlReader entry, Place place) {
-    const Calibration::Message m = read_message(std::move(entry));
+    const Calibration::Message m = read_message(std::move(entry), device);
     messages.once(place, "a message", m.between_nodes, m.size.count());
     calibration.messages.push_back(m);
   });
   each_entry(top, "copies", problems, [&](TomlReader entry, Place place) {
-    const Calibration::Copy c = read_copy(std::move(entry));
+    const Calibration::Copy c = read_copy(std::move(entry), device);
     copies.once(place, "a copy", c.to_device, c.size.count());
     calibration.copies.push_back(c);
   });

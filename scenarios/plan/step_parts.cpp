@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -63,8 +65,9 @@ class Adder {
         if (time.source != TimeSource::Measured) sum.may_be_off += all;
       } else if (const auto* const call = std::get_if<Collective>(&op)) {
         const auto group = static_cast<std::size_t>(its.groups[call->comm.index()]);
+        const CollectiveKey key = key_of(rolled, *call);
         add_transfer(fmt::format("{} of {}", name(call->kind), job_.outline.communicators[call->comm.index()].name),
-                     job_.times.collectives[group].at(key_of(rolled, *call)), more * ranks);
+                     job_.times.collectives[group].at(key), more * ranks, measured(its.first, key));
       } else if (const auto* const exchange = std::get_if<Exchange>(&op)) {
         for (const Transfer& t : rolled[exchange->transfers]) {
           if (t.direction != Direction::Send) continue;
@@ -72,7 +75,7 @@ class Adder {
           const auto price = prices.messages.find({exchange->comm, t.step, size});
           if (price == prices.messages.end()) continue;
           add_transfer(fmt::format("messages of {}", job_.outline.communicators[exchange->comm.index()].name),
-                       price->second, more * ranks);
+                       price->second, more * ranks, measured(its.first, price->first));
         }
       }
     };
@@ -86,11 +89,31 @@ class Adder {
         hear(rolled.ops[op], static_cast<double>(repeat.more));
   }
 
-  void add_transfer(const std::string& cause, const TransferPrice& price, double times) {
+  void add_transfer(const std::string& cause, const TransferPrice& price, double times, bool measured) {
     const double all = times * static_cast<double>(lone(price, job_.times.links).count());
     Sum& sum = transfers[cause];
     sum.time += all;
-    sum.may_be_off += all;
+    if (!measured) sum.may_be_off += all;
+  }
+
+  [[nodiscard]] bool measured(Rank rank, const CollectiveKey& key) const {
+    const Cluster& cluster = job_.scenario.cluster;
+    if (!cluster.calibration.there() || key.matrix.valid()) return false;
+    std::set<std::int32_t> nodes;
+    const std::vector<Rank> members = group_members(job_.outline.communicators[key.comm.index()], rank);
+    for (const Rank member : members) nodes.insert(member.value / cluster.node.devices);
+    return is_measured(measured_time(*cluster.calibration.get(), key.kind, static_cast<std::int32_t>(members.size()),
+                                     static_cast<std::int32_t>(nodes.size()), key.size));
+  }
+  [[nodiscard]] bool measured(Rank rank, const MessageKey& key) const {
+    const Cluster& cluster = job_.scenario.cluster;
+    if (!cluster.calibration.there()) return false;
+    const Rank peer = group_neighbour(job_.outline.communicators[key.comm.index()], rank, key.step);
+    const bool between = rank.value / cluster.node.devices != peer.value / cluster.node.devices;
+    return is_measured(measured_message(*cluster.calibration.get(), between, key.size));
+  }
+  static bool is_measured(const std::optional<TimeByPoints>& time) {
+    return time && time->source == TimeSource::Measured;
   }
 
   const Job& job_;

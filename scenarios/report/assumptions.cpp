@@ -548,7 +548,7 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   list.push_back(
       options.links == LinkModel::MaxMin
           ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
-          : "collectives: rings, a latency and bytes over their slowest link (alpha-beta); nothing shares links");
+          : "collectives: NCCL's ring, tree, NVLS, each as if it were alone (alpha-beta); nothing shares links");
   if (s.runtime.nccl.sockets && s.layout.world_size() > s.cluster.node.devices)
     list.push_back(
         "NCCL's sockets (NCCL_IB_DISABLE, NCCL_NET): through the host's memory at the rate of the cluster's NICs, "

@@ -101,6 +101,7 @@ Json shares(const Prediction& p) {
     exposed[p.communicators[slot].name] = p.step.exposed[slot];
   return {{"kernels", p.step.share(StepCause::Compute)},
           {"bubble", p.step.waiting()},
+          {"copies", p.step.share(StepCause::Copies)},
           {"idle", p.step.share(StepCause::Host)},
           {"exposed_communication", std::move(exposed)}};
 }

@@ -62,6 +62,15 @@ TEST(StepParts, AddUpToTheStepAndSayWhatIsMeasured) {
   calibration.kernels = {{Operation::Matmul, DType::BF16, {1, 4096, 14336, 4096}, 600_us}};
   scenario.cluster.calibration = calibration;
   EXPECT_LT(step_parts(scenario, step).at("matmul").error, 0.15) << "some of them are known";
+  EXPECT_DOUBLE_EQ(step_parts(scenario, step).at("all_gather of tensor").error, 0.25);
+  // Tokens of a sequence-parallel pair, and of a stage to the next.
+  calibration.collectives = {{CollectiveKind::AllGather, 2, 1, 32_MiB, 120_us}};
+  calibration.messages = {{false, 16_MiB, 60_us}};
+  scenario.cluster.calibration = calibration;
+  const StepParts known = step_parts(scenario, step);
+  EXPECT_LT(known.at("all_gather of tensor").error, 0.25);
+  EXPECT_EQ(known.at("messages of pipeline").error, 0);
+  EXPECT_DOUBLE_EQ(known.at("reduce_scatter of tensor").error, 0.25) << "of another kind";
 }
 
 SmallSpace layouts() {

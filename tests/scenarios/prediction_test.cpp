@@ -187,7 +187,7 @@ TEST(PredictionJson, TimesAreOfOneClock) {
   EXPECT_GT(j["mfu"], 0);
   EXPECT_LT(j["mfu"], 1);
   double shares = 0;
-  for (const char* part : {"kernels", "bubble", "idle"}) shares += j["step_shares"][part].get<double>();
+  for (const char* part : {"kernels", "bubble", "copies", "idle"}) shares += j["step_shares"][part].get<double>();
   for (const json& part : j["step_shares"]["exposed_communication"]) shares += part.get<double>();
   EXPECT_NEAR(shares, 1, 1e-9);
   EXPECT_EQ(keys(j["step_causes_s"]),

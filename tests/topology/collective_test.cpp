@@ -329,13 +329,14 @@ TEST(Collective, WithoutNvlinkTheHostBridgeIsShared) {
             nvlink_step + share_time(size, 1, 2, 56_GBps));
 }
 
-TEST(Collective, AlphaBetaIsOneLatencyAndTheSlowestLink) {
+TEST(Collective, AlphaBetaIsWhatEachTakesAlone) {
   const Fabric fabric = build_fabric(hgx(), 16);
-  const CollectiveOptions plain{.algorithm = {}, .model = PriceModel::AlphaBeta};
-  EXPECT_EQ(collective_price(fabric, devices(8), CollectiveKind::AllReduce, size, plain),
-            (TransferPrice{nvlink_step + share_time(size, 14, 8, 400_GBps), {}}));
-  EXPECT_EQ(collective_price(fabric, devices(16), CollectiveKind::AllGather, size, plain),
-            (TransferPrice{network_step + share_time(size, 15, 16, 50_GBps), {}}));
+  for (const int ranks : {2, 8, 16})
+    for (const CollectiveKind kind :
+         {CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllToAll,
+          CollectiveKind::Broadcast})
+      EXPECT_EQ(collective_price(fabric, devices(ranks), kind, size, {.algorithm = {}, .model = PriceModel::AlphaBeta}),
+                (TransferPrice{alone(collective_price(fabric, devices(ranks), kind, size), fabric), {}}));
   EXPECT_EQ(message_price(fabric, 0, 8, size, PriceModel::AlphaBeta),
             (TransferPrice{network_step + slice + std::max(size / (channel * 2), size / 50_GBps), {}}));
 }
@@ -464,6 +465,10 @@ TEST(Collective, FewChannelsMoveNoMoreThanEachCan) {
     const Fabric fabric = on(nccl);
     return alone(collective_price(fabric, one_node, CollectiveKind::AllGather, 1_GiB), fabric);
   };
+  const auto by_switch = [&](const NcclSettings& nccl, CollectiveKind kind) {
+    const Fabric fabric = on(nccl);
+    return alone(collective_price(fabric, one_node, kind, 1_GiB, {.algorithm = Algorithm::Nvls, .model = {}}), fabric);
+  };
   const auto reduced = [&](const NcclSettings& nccl, const std::vector<std::int32_t>& group) {
     const Fabric fabric = on(nccl);
     return alone(collective_price(fabric, group, CollectiveKind::AllReduce, 1_GiB), fabric);
@@ -490,6 +495,10 @@ TEST(Collective, FewChannelsMoveNoMoreThanEachCan) {
   EXPECT_LT(2 * reduced(no_switch, two_nodes), reduced(four, two_nodes));
   EXPECT_LT(2 * reduced({}, one_node), reduced(in_switch, one_node));
   EXPECT_GT(reduced(ctas, one_node), reduced({}, one_node)) << "of both kinds";
+  for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::ReduceScatter}) {
+    EXPECT_LT(2 * by_switch({}, kind), by_switch(in_switch, kind));
+    EXPECT_EQ(by_switch(ctas, kind), by_switch(in_switch, kind));
+  }
   EXPECT_LT(2 * sent({}, 0, 1), sent(for_messages, 0, 1));
   EXPECT_LT(sent({}, 0, 8), sent(for_peers, 0, 8));
 }
