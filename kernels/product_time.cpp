@@ -82,7 +82,8 @@ Product product_of(const Program& program, const Kernel& kernel) {
           c.dtype,
           kernel.inputs[3].valid(),
           static_cast<std::int32_t>(kernel.attributes[1]),
-          std::max(static_cast<std::int32_t>(kernel.attributes[2]), 1)};
+          std::max(static_cast<std::int32_t>(kernel.attributes[2]), 1),
+          kernel.follows()};
 }
 
 Duration product_time(const Product& p, const Device& device) {
@@ -92,7 +93,8 @@ Duration product_time(const Product& p, const Device& device) {
   const Bytes result = (p.m * p.n * (p.accumulates ? 2 : 1)) * size_of(p.result);
   const Bytes traffic = (p.m * p.k + p.k * p.n) * size_of(p.operands) + result;
   const Duration written = time_of(scaled(result, device.efficiency.epilogue), device);
-  return start_of_large(device) + std::max(arithmetic + written, time_of(traffic, device));
+  const Duration start = p.follows ? Duration{} : start_of_large(device);
+  return start + std::max(arithmetic + written, time_of(traffic, device));
 }
 
 // Blocks of NCCL's kernels share their multiprocessor with none of compute (NVIDIA/nccl, issue 689). On an H100,

@@ -17,6 +17,7 @@ struct Product {
   bool accumulates = false;
   std::int32_t spared = 0;  ///< multiprocessors that are left to others
   std::int32_t alike = 1;   ///< so many products of this kind run at once, this one among them
+  bool follows = false;     ///< it runs in a kernel that was launched with another one
 };
 
 /// Of a kernel that is a matmul. Operands of unlike types are multiplied in the narrower one.

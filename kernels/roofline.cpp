@@ -24,7 +24,7 @@ TensorInstructions instructions_of(const Program& program, ViewId seed) {
 Duration kernel_time(const Program& program, const Kernel& kernel, const Device& device) {
   const auto view = [&](std::size_t input) -> const View& { return program[kernel.inputs[input]]; };
   const bool causal = kernel.attributes[1] != 0;
-  if (kernel.follows()) return {};
+  if (kernel.follows() && kernel.operation != Operation::Matmul) return {};
   switch (kernel.operation) {
     case Operation::Matmul:
       return product_time(product_of(program, kernel), device);

@@ -9,7 +9,7 @@
 namespace tidemark::parallel::torch {
 namespace {
 
-// Neighbouring groups of as many rows: a kernel's launch for them together.
+// Neighbouring groups of as many rows: a launch for them together.
 struct Groups {
   std::int64_t first = 0, count = 0, row = 0, rows = 0;
 };
@@ -33,8 +33,29 @@ Tensor matrices_of(const Tensor& weights, const Groups& groups) {
   return narrowed(weights, 0, groups.first, groups.count);
 }
 
-void multiply(Session& s, const Tensor& a, const Tensor& b, const Tensor& out) {
-  s.launch({Operation::Matmul, {1}}, {a, b, Tensor{}, Tensor{}}, {out});
+struct Factors {
+  Tensor a, b, out;
+};
+
+// One kernel, whatever the groups' rows: `factors_of(groups)` are those of a launch.
+template <class FactorsOf>
+void multiply(Session& s, const std::vector<std::int64_t>& rows, FactorsOf&& factors_of) {
+  const std::vector<Groups> launches = alike(rows);
+  std::vector<Factors> factors;
+  Bytes traffic;
+  for (const Groups& groups : launches) {
+    const Factors& its = factors.emplace_back(factors_of(groups));
+    traffic += its.a.bytes() + its.b.bytes() + its.out.bytes();
+  }
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    Computation product{Operation::Matmul, {1}};
+    if (launches.size() > 1) {
+      const auto all = static_cast<std::int64_t>(rows.size()), its = launches[i].count;
+      product.attributes[2] = static_cast<double>((2 * all + its) / (2 * its));
+      product.fused = i == 0 ? FusedStep{false, traffic} : FusedStep{true, {}};
+    }
+    s.launch(product, {factors[i].a, factors[i].b, Tensor{}, Tensor{}}, {factors[i].out});
+  }
 }
 
 // Kernels leave rows beyond the last group as they are, and nobody reads what comes of them. Here these are zeros, so
@@ -59,8 +80,9 @@ Tensor grouped_linear(Session& s, const Tensor& x, const Tensor& weights, const 
   }
   const std::int64_t outputs = weights.size(1);
   Tensor out = s.empty({x.size(0), outputs}, x.dtype, "grouped_mm");
-  for (const Groups& groups : alike(rows))
-    multiply(s, rows_of(x, groups), swapped(matrices_of(weights, groups), 1, 2), rows_of(out, groups));
+  multiply(s, rows, [&](const Groups& groups) {
+    return Factors{rows_of(x, groups), swapped(matrices_of(weights, groups), 1, 2), rows_of(out, groups)};
+  });
   clear_rest(s, out, rows);
   if (node)
     node->apply = [&s, saved_x, saved_weights, saved_ends, rows, x_sizes = x.sizes, sizes = weights.sizes,
@@ -70,14 +92,16 @@ Tensor grouped_linear(Session& s, const Tensor& x, const Tensor& weights, const 
       Gradients made(2);
       if (saved_x) {
         made[1] = s.empty(sizes, dtype, "weight_gradient");
-        for (const Groups& groups : alike(rows))
-          multiply(s, swapped(rows_of(g.front(), groups), 1, 2), rows_of(in, groups), matrices_of(made[1], groups));
+        multiply(s, rows, [&](const Groups& groups) {
+          return Factors{swapped(rows_of(g.front(), groups), 1, 2), rows_of(in, groups), matrices_of(made[1], groups)};
+        });
         made[1].view = true;
       }
       if (saved_weights) {
         made[0] = s.empty(x_sizes, dtype, "input_gradient", Category::Temporaries);
-        for (const Groups& groups : alike(rows))
-          multiply(s, rows_of(g.front(), groups), matrices_of(matrices, groups), rows_of(made[0], groups));
+        multiply(s, rows, [&](const Groups& groups) {
+          return Factors{rows_of(g.front(), groups), matrices_of(matrices, groups), rows_of(made[0], groups)};
+        });
         clear_rest(s, made[0], rows);
       }
       return made;

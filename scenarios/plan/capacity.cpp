@@ -1,6 +1,7 @@
 #include "scenarios/plan/capacity.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -75,13 +76,17 @@ std::vector<Limit> limits(const Study& study, const PlanProgress& progress) {
   const std::size_t rows = study.by ? study.space.axes[*study.by].values.size() : 1;
   const std::size_t steps = study.space.axes[study.grows].values.size();
   for (std::size_t row = 0; row < rows; ++row) {
-    Limit limit{row, {}, {}, {}};
+    Limit limit{row, {}, {}, {}, {}};
+    std::int64_t candidates = 0;
+    std::map<std::string, std::int64_t> dropped;
     // From the largest down: nothing says that what fits at a value fits below it.
     for (std::size_t value = steps; value-- > 0 && !limit.largest;) {
       std::vector<std::pair<std::size_t, std::size_t>> fixed{{study.grows, value}};
       if (study.by) fixed.emplace_back(*study.by, row);
       const Space space = pinned(study.space, fixed);
       const Plan plan = scenarios::plan(space, {.top = 1});
+      candidates += plan.candidates;
+      for (const auto& [why, count] : plan.dropped) dropped[why] += count;
       if (progress)
         progress("frontier", static_cast<std::int64_t>(row * steps + steps - value),
                  static_cast<std::int64_t>(rows * steps));
@@ -97,6 +102,8 @@ std::vector<Limit> limits(const Study& study, const PlanProgress& progress) {
       limit.best = plan.best.front();
       limit.best->candidate = number_in(study.space, space, limit.best->candidate, fixed);
     }
+    const auto most = std::ranges::max_element(dropped, {}, &std::pair<const std::string, std::int64_t>::second);
+    if (candidates == 0 && most != dropped.end()) limit.refused = most->first;
     found.push_back(std::move(limit));
   }
   return found;

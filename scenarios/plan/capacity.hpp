@@ -29,6 +29,7 @@ struct Limit {
   std::optional<std::size_t> largest;  ///< value of the axis that grows; nothing: not even the smallest fits
   std::optional<Found> best;           ///< at that value; candidate of the study's space
   std::optional<Miss> next;            ///< what lacks the least at the next larger value
+  std::string refused;                 ///< where all values give jobs that cannot be: why most of them cannot
 };
 
 [[nodiscard]] std::vector<Limit> limits(const Study& study, const PlanProgress& progress = {});

@@ -127,14 +127,18 @@ std::string capacity_text(const Study& study, const std::vector<Limit>& limits) 
       {study.by ? study.space.axes[*study.by].name : "", grows, "tokens/s", "device up to", "the next lacks", "with"}};
   for (const Limit& l : limits) {
     std::vector<std::string> row{study.by ? value_text(study, *study.by, l.by) : ""};
-    row.push_back(l.largest ? value_text(study, study.grows, *l.largest) : "none");
+    row.push_back(l.largest ? value_text(study, study.grows, *l.largest) : l.refused.empty() ? "none" : "refused");
     row.push_back(l.best ? fmt::format("{:.0f}", l.best->figures.throughput) : "");
     row.push_back(l.best ? gib(l.best->figures.device_upper) : "");
     row.push_back(l.next ? fmt::format("{}{}", l.next->exact ? "" : "at least ", gib(l.next->lacks)) : "");
     row.push_back(l.best ? layout_text(study, l.best->candidate) : "");
     rows.push_back(std::move(row));
   }
-  out += table(rows) + assumed(space_remarks(study.space));
+  out += table(rows);
+  for (const Limit& l : limits)
+    if (!l.refused.empty())
+      out += fmt::format("\nrefused{}: {}\n", study.by ? ", " + value_text(study, *study.by, l.by) : "", l.refused);
+  out += assumed(space_remarks(study.space));
   if (!any)
     out += fmt::format("\nnext: smaller values of {} in [space], or more axes there: tidemark list keys\n", grows);
   return out;
@@ -151,6 +155,7 @@ std::string capacity_json(const Study& study, const std::vector<Limit>& limits) 
     row["peak_device_upper_bytes"] = l.best ? Json(l.best->figures.device_upper.count()) : Json(nullptr);
     row["with"] = l.best ? Json(layout_text(study, l.best->candidate)) : Json(nullptr);
     row["next_lacks_bytes"] = l.next ? Json(l.next->lacks.count()) : Json(nullptr);
+    row["refused"] = l.refused.empty() ? Json(nullptr) : Json(l.refused);
     rows.push_back(std::move(row));
   }
   const Json json = {{"schema", "tidemark.capacity/1"},

@@ -50,7 +50,7 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
   if (habits.titan && dispatched && s.layout.context > 1) {
     list.push_back(
         "attention: cuDNN's, which torchtitan asks for first; what it works in between context-parallel ranks is not "
-        "known: FlashAttention's stands for it");
+        "known: FlashAttention's stands for it, and its times, which are longer");
     return;
   }
   if (habits.titan && s.layout.sharding == Sharding::None && s.layout.tensor * s.layout.pipeline > 1)

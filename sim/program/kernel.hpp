@@ -36,7 +36,8 @@ struct View {
 enum class Processor : std::uint8_t { Device, Host };
 
 /// A kernel that a compiler made of several operations is launched as these, one after another, so that each can be
-/// carried out. The first of them takes the time of all, the others none.
+/// carried out. The first of them takes the time of all, the others none; but products of one kernel take their shares,
+/// of which the first has its start.
 struct FusedStep {
   bool follows = false;  ///< another step, which is the first or follows it itself
   Bytes traffic;         ///< of the first: what the whole kernel reads from memory and writes there
@@ -52,7 +53,8 @@ struct Kernel {
   Processor processor = Processor::Device;
   std::optional<FusedStep> fused{};
 
-  /// It is a part of what was launched before: neither the host thread nor the device takes longer for it.
+  /// It is a part of what was launched before: the host thread takes no longer for it, nor does the device, but for
+  /// products.
   [[nodiscard]] bool follows() const { return fused && fused->follows; }
   bool operator==(const Kernel&) const = default;
 };

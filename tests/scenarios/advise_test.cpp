@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/plan/capacity.hpp"
@@ -326,6 +327,30 @@ by = "recompute"
   EXPECT_EQ(capacity_json(study, found), capacity_json(study, limits(study)));
 }
 
+// Three ranks share no head: that is no lack of memory.
+TEST(Capacity, AJobThatCannotBeIsSaidToBeRefused) {
+  const std::string text = std::string(too_much) + R"([space]
+layout.tensor = [2, 3]
+train.sequence_length = [1024, 2048]
+recompute = [{train.recompute = "full"}]
+[capacity]
+largest = "train.sequence_length"
+by = "layout.tensor"
+)";
+  const Study study = study_of(parse_toml(text, "study"), "study.toml", folders);
+  const std::vector<Limit> found = limits(study);
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_TRUE(found[0].largest);
+  EXPECT_EQ(found[0].refused, "");
+  EXPECT_FALSE(found[1].largest);
+  EXPECT_NE(found[1].refused, "");
+  EXPECT_NE(capacity_text(study, found).find("refused, 3: " + found[1].refused), std::string::npos)
+      << capacity_text(study, found);
+  const auto rows = nlohmann::json::parse(capacity_json(study, found))["limits"];
+  EXPECT_TRUE(rows[0]["refused"].is_null());
+  EXPECT_EQ(rows[1]["refused"], found[1].refused);
+}
+
 TEST(Capacity, CsvQuotesValuesThatHaveCommas) {
   const std::string text = std::string(too_much) + R"([space]
 gpus = [4]
@@ -335,7 +360,7 @@ largest = "gpus"
 by = "recompute"
 )";
   const Study study = study_of(parse_toml(text, "study"), "study.toml", folders);
-  EXPECT_EQ(capacity_csv(study, {{1, 0, {}, {}}}),
+  EXPECT_EQ(capacity_csv(study, {{1, 0, {}, {}, {}}}),
             "by,largest,candidate,tokens_per_s_per_device,peak_device_upper_bytes,next_lacks_bytes\n"
             "\"recompute = \"\"full\"\", recompute_layers = 1\",4,,,,\n");
 }

@@ -72,5 +72,21 @@ INSTANTIATE_TEST_SUITE_P(Shipped, ModelsOfExperts, testing::ValuesIn(models_of_e
   return name;
 });
 
+// torchtitan multiplies all experts in one kernel, and numbers their rows in another, whatever they get.
+TEST(TitanExperts, AFewRowsMoreOrLessTakeHardlyLonger) {
+  const auto step = [](const std::string& moe) {
+    const Prediction its = predict(parse_scenario(
+        "model = \"models/qwen3-30b-a3b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+        "[model_override]\nnum_hidden_layers = 2\n[layout]\nexpert = 8\n[train]\nsequence_length = 4096\n"
+        "micro_batch = 1\n[runtime]\nname = \"torchtitan\"\n" +
+            moe,
+        "titan.toml", {source / "scenarios/examples", source / "scenarios"}));
+    return seconds(its.step.step);
+  };
+  const double even = step("");
+  EXPECT_NEAR(step("[moe]\nimbalance = 1.001\n") / even, 1, 0.03);
+  EXPECT_GT(step("[moe]\nimbalance = 1.5\n"), even);
+}
+
 }  // namespace
 }  // namespace tidemark::tests

@@ -191,8 +191,14 @@ void MixtureOfExperts::number_rows(const Tensor& places) {
     }
     place = begin += padded_[static_cast<std::size_t>(e)];
   }
-  for (const Run& run : runs)
-    s_.launch({Operation::Arange, {static_cast<double>(run.row)}}, {}, {narrowed(places, 0, run.place, run.rows)});
+  // One kernel writes them all (kernels.py _fill_indices_kernel).
+  FusedStep step{false, arriving_rows_ * size_of(places.dtype)};
+  for (const Run& run : runs) {
+    Computation numbers{Operation::Arange, {static_cast<double>(run.row)}};
+    if (runs.size() > 1) numbers.fused = step;
+    s_.launch(numbers, {}, {narrowed(places, 0, run.place, run.rows)});
+    step = FusedStep{true, {}};
+  }
 }
 
 // utils.py _permute. Rows that only fill up are copies of one that is zero; there is room for as many as there could
