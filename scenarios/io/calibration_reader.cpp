@@ -96,7 +96,8 @@ Sizes read_sizes(TomlReader& entry, Operation operation) {
   return {{bytes.count()}, number(bytes.count()), false};
 }
 
-// The same of whatever moves bytes: caches, links and switches included.
+// Nothing that moves bytes is so much faster than the memory, a core's nearest cache included; slips of a unit are a
+// thousand.
 constexpr std::int64_t most_times_the_memory = 20;
 
 void check_rate(TomlReader& entry, Bytes size, Duration time, const Device& device) {
