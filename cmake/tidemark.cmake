@@ -74,14 +74,14 @@ endfunction()
 # templates again and again. So a name without linkage is one of its folder, not only of its file. Without it (the preset
 # "debug") each file is compiled alone, which sees that it includes what it uses.
 option(TIDEMARK_TOGETHER "Compile the files of a folder together" ON)
-set(tidemark_together_most 8)  # Of more, one change would compile too much again.
 
-# tidemark_together(target [BUT file ...]): not the files that are named, each of which says why where it is named.
+# tidemark_together(target MOST n [BUT file ...]): at most n at a time, since a change compiles all of them again. Not the
+# files that are named, each of which says why where it is named.
 function(tidemark_together target)
   if(NOT TIDEMARK_TOGETHER)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "BUT" ${ARGN})
+  cmake_parse_arguments(ARG "" "MOST" "BUT" ${ARGN})
   get_target_property(files ${target} SOURCES)
   list(FILTER files INCLUDE REGEX "\\.cpp$")
   list(SORT files)
@@ -98,7 +98,7 @@ function(tidemark_together target)
       continue()
     endif()
     get_filename_component(folder ${file} DIRECTORY)
-    if(NOT folder STREQUAL last_folder OR count EQUAL tidemark_together_most)
+    if(NOT folder STREQUAL last_folder OR count EQUAL ARG_MOST)
       math(EXPR group "${group} + 1")
       set(count 0)
       set(last_folder ${folder})
@@ -145,15 +145,39 @@ if(TIDEMARK_CUDA AND NOT TIDEMARK_SANITIZE)
   endif()
 endif()
 
-# tidemark_library(name SOURCES a.cpp ... DEPENDS tidemark::x ... PRIVATE fmt::fmt ...)
-# DEPENDS are our own libraries, and the ones whose headers ours show; PRIVATE ones stay in the .cpp files.
+# How a release is optimized, by what it is for: the engine and real numbers for speed; what writes programs and searches
+# layouts at -O1, a third quicker to compile and as quick to run within a few percent; what runs once in an answer (readers,
+# printers, the command line) at -Og, twice as quick to compile.
+set(tidemark_level_fast -O3)
+set(tidemark_level_even -O1 -finline-small-functions -finline-functions -fstrict-aliasing)
+set(tidemark_level_once -Og)
+
+# tidemark_library(name [LEVEL fast|even|once] SOURCES a.cpp ... DEPENDS tidemark::x ... PRIVATE fmt::fmt ... [ALONE b.cpp ...])
+# DEPENDS are our own libraries, and the ones whose headers ours show; PRIVATE ones stay in the .cpp files. ALONE are files
+# that are not compiled together with others.
 function(tidemark_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "" "LEVEL" "SOURCES;DEPENDS;PRIVATE;ALONE" ${ARGN})
   add_library(tidemark_${name} STATIC ${ARG_SOURCES})
   add_library(tidemark::${name} ALIAS tidemark_${name})
-  target_link_libraries(tidemark_${name} PUBLIC ${ARG_DEPENDS} PRIVATE tidemark_options fmt::fmt ${ARG_PRIVATE})
-  tidemark_precompile(tidemark_${name} tidemark_often)
-  tidemark_together(tidemark_${name} BUT ${ARG_ALONE})
+  tidemark_compile(tidemark_${name} ${ARGN})
+endfunction()
+
+# tidemark_objects(name ...): the same, as objects of another library.
+function(tidemark_objects name)
+  cmake_parse_arguments(ARG "" "LEVEL" "SOURCES;DEPENDS;PRIVATE;ALONE" ${ARGN})
+  add_library(tidemark_${name} OBJECT ${ARG_SOURCES})
+  tidemark_compile(tidemark_${name} ${ARGN})
+endfunction()
+
+function(tidemark_compile target)
+  cmake_parse_arguments(ARG "" "LEVEL" "SOURCES;DEPENDS;PRIVATE;ALONE" ${ARGN})
+  if(NOT ARG_LEVEL)
+    set(ARG_LEVEL even)
+  endif()
+  target_link_libraries(${target} PUBLIC ${ARG_DEPENDS} PRIVATE tidemark_options fmt::fmt ${ARG_PRIVATE})
+  target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:${tidemark_level_${ARG_LEVEL}}>")
+  tidemark_precompile(${target} tidemark_often_${ARG_LEVEL})
+  tidemark_together(${target} MOST 8 BUT ${ARG_ALONE})
 endfunction()
 
 # Most of the time goes into compiling tests, little into running their own code.
@@ -162,18 +186,16 @@ set(tidemark_test_options $<$<CONFIG:Release,RelWithDebInfo>:-O0>)
 add_custom_target(unit_tests COMMENT "Tests labelled unit")
 add_custom_target(job_tests COMMENT "Tests labelled job")
 
-# tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit [TOGETHER [ALONE b_test.cpp ...]]): one binary, each of
-# its suites known to CTest.
+# tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit): one binary, each of its suites known to CTest. Each file
+# is in a namespace of its own, since many are compiled together.
 function(tidemark_test name)
-  cmake_parse_arguments(ARG "TOGETHER" "" "SOURCES;DEPENDS;LABELS;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
   target_link_libraries(${name}_test PRIVATE tidemark_options fmt::fmt ${ARG_DEPENDS} GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE TIDEMARK_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name}_test PRIVATE ${tidemark_test_options})
   tidemark_precompile(${name}_test tidemark_often_in_tests)
-  if(ARG_TOGETHER)
-    tidemark_together(${name}_test BUT ${ARG_ALONE})
-  endif()
+  tidemark_together(${name}_test MOST 12)
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   add_custom_command(TARGET ${name}_test POST_BUILD BYPRODUCTS ${suites}
                      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}_test> -D LABELS=${ARG_LABELS} -D FILE=${suites}

@@ -15,7 +15,7 @@
 #include "scenarios/io/toml_text.hpp"
 #include "tests/convert/recipes.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::convert_test {
 namespace {
 
 class Recipes : public testing::TestWithParam<Recipe> {};
@@ -264,4 +264,4 @@ TEST(Convert, AFlagThatRepeatsTheModelHasToAgreeWithIt) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::convert_test

@@ -10,7 +10,7 @@
 #include "scenarios/io/text_file.hpp"
 #include "tests/convert/recipes.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::format_page_test {
 namespace {
 
 TEST(FormatPage, SaysWhatTheReaderOfScenariosTellsOfItself) {
@@ -28,4 +28,4 @@ TEST(FormatPage, EveryKeyHasAMeaning) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::format_page_test

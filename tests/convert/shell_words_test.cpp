@@ -7,7 +7,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::shell_words_test {
 namespace {
 
 // The commands, a line each, words between bars.
@@ -141,4 +141,4 @@ TEST(ShellWords, WhatDoesNotCloseIsSaidWithItsPlace) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::shell_words_test

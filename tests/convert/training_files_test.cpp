@@ -8,7 +8,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "tests/convert/recipes.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::training_files_test {
 namespace {
 
 // Of a Llama-3.1-8B on eight GPUs.
@@ -147,4 +147,4 @@ TEST(Convert, AScenarioPrintedAsJsonIsOfNoFramework) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::training_files_test

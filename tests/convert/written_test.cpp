@@ -12,7 +12,7 @@
 #include "scenarios/io/toml_text.hpp"
 #include "tests/convert/recipes.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::written_test {
 namespace {
 
 TEST(Convert, CoefficientsOfLossesComeBackAsTheyWere) {
@@ -253,4 +253,4 @@ TEST(Convert, SwitchesAtTheirDefaultAreNoDifference) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::written_test

@@ -16,7 +16,7 @@
 
 // What the docs claim is what is predicted now: docs/accuracy.md section by section, docs/accuracy.toml claim by claim.
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::accuracy_test {
 namespace {
 
 const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
@@ -124,4 +124,4 @@ TEST(ReservedGolden, FiguresAreThoseThatWerePublished) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::accuracy_test

@@ -10,7 +10,7 @@
 // Models that PEFT adapts (tests/ground_truth/adapted.py), category by category; held to what docs/accuracy.toml
 // claims.
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::adapted_test {
 namespace {
 
 class Adapted : public testing::TestWithParam<Recording> {};
@@ -48,4 +48,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, Adapted, testing::ValuesIn(adapted_recordin
                          [](const testing::TestParamInfo<Recording>& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::adapted_test

@@ -8,7 +8,7 @@
 
 // Trainings that seeds chose, over all families and modes of plain PyTorch (tests/ground_truth/drawn.py).
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::drawn_test {
 namespace {
 
 class Drawn : public testing::Test {
@@ -41,4 +41,4 @@ TEST_F(Drawn, PlainRunsAllocateAsMuch) { EXPECT_EQ(errors(of_all().allocated).wo
 TEST_F(Drawn, PlainRunsReserveAsMuch) { EXPECT_EQ(errors(of_all().reserved).worst, 0) << rows(); }
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::drawn_test

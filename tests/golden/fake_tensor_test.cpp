@@ -12,7 +12,7 @@
 // Real PyTorch on fake tensors against the programs of runtime "pytorch", category by category; held to what
 // docs/accuracy.toml claims.
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::fake_tensor_test {
 namespace {
 
 double worst(std::string_view family, std::string_view figure) { return std::abs(claimed(family, figure).worst); }
@@ -64,4 +64,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, FakeTensor, testing::ValuesIn(fake_recordin
                          [](const testing::TestParamInfo<Recording>& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::fake_tensor_test

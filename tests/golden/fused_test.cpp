@@ -6,7 +6,7 @@
 // Fused kernels in the place of transformers' modules, over tensors on a device that does nothing
 // (tests/ground_truth/fused.py), and several sequences in one row (packed.py).
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::fused_test {
 namespace {
 
 void expect_equal_peaks(const Recording& recorded) {
@@ -49,4 +49,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, FusedKernels, testing::ValuesIn(fused_recor
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::fused_test

@@ -12,7 +12,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "tests/golden/golden_rows.hpp"
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::golden_test {
 namespace {
 
 // Every row is held to what docs/accuracy.toml claims of its family, in percent.
@@ -124,4 +124,4 @@ TEST(LastRankGolden, EveryRowIsAsNearAsItsFamilyClaims) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::golden_test

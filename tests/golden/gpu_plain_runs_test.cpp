@@ -13,7 +13,7 @@
 // Trainings of plain PyTorch on a GPU (tests/ground_truth/record_gpu.py plain_runs): predictions against what PyTorch
 // counted. docs/validate.md has the figures.
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::gpu_plain_runs_test {
 namespace {
 
 struct Score {
@@ -79,4 +79,4 @@ TEST_F(PlainRunsOnAGpu, AllocateAndReserveAsMuch) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::gpu_plain_runs_test

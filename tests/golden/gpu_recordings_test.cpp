@@ -17,7 +17,7 @@
 
 // What PyTorch's caching allocator did on a GPU (tests/ground_truth/record_gpu.py): ours does the same.
 
-namespace tidemark::tests {
+namespace tidemark::tests::gpu_recordings_test {
 namespace {
 
 const std::filesystem::path recordings = TIDEMARK_SOURCE_DIR "/tests/golden/gpu_recordings";
@@ -118,4 +118,4 @@ TEST(LadderOfAnH100, HasACommunicatorAsLargeAsItsFormula) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::gpu_recordings_test

@@ -11,7 +11,7 @@
 #include "sim/memory/caching_host_allocator.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::host_allocator_test {
 namespace {
 
 using namespace literals;
@@ -90,4 +90,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, HostAllocatorRecorded,
                          [](const testing::TestParamInfo<Setting>& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::host_allocator_test

@@ -20,7 +20,7 @@
 // Megatron's HybridDeviceOptimizer over one rank's shards of a model, recorded alone (tests/ground_truth/
 // record_hybrid.py): what its device and its host hold.
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::hybrid_test {
 namespace {
 
 using namespace parallel::torch;
@@ -150,4 +150,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, Hybrid,
                          [](const testing::TestParamInfo<std::string>& row) { return row.param; });
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::hybrid_test

@@ -9,7 +9,7 @@
 
 // One rank of trainings with tensors on the host, recorded from PyTorch: what its device and its host hold.
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::offload_test {
 namespace {
 
 constexpr double of_device = 0.1, of_host = 1;  // percent
@@ -66,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(OfSavedTensors, Offloaded, testing::ValuesIn(saved_on_c
 INSTANTIATE_TEST_SUITE_P(OfTorchtitan, Offloaded, testing::ValuesIn(offloaded_titan_recordings()), name_of);
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::offload_test

@@ -6,7 +6,7 @@
 // Each optimizer that keeps less than AdamW, over tensors on a device that does nothing
 // (tests/ground_truth/optimizers.py).
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::optimizers_test {
 namespace {
 
 class SmallOptimizers : public testing::TestWithParam<Recording> {};
@@ -49,4 +49,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, SmallOptimizers, testing::ValuesIn(optimize
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::optimizers_test

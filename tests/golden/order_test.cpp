@@ -12,7 +12,7 @@
 // Whoever picks a layout goes by the order of predicted times: of each model with three published layouts or more on
 // one device, the predicted order is the measured one.
 
-namespace tidemark::tests {
+namespace tidemark::tests::order_test {
 namespace {
 
 constexpr double tie = 0.02;  // measured times nearer than that have no order
@@ -52,4 +52,4 @@ TEST(OrderOfLayouts, IsTheMeasuredOne) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::order_test

@@ -14,7 +14,7 @@
 // What PyTorch's partitioner kept of graphs that torch.compile made of torchtitan's layers and loss
 // (tests/ground_truth/record_partitions.py), tensor by tensor.
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::partition_test {
 namespace {
 
 using parallel::compile::GraphNode;
@@ -98,4 +98,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, Partitions, testing::ValuesIn(partitions())
                          });
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::partition_test

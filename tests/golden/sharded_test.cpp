@@ -17,7 +17,7 @@
 // One rank of trainings under fully_shard, FullyShardedDataParallel and DeepSpeed's ZeRO against the programs of
 // runtimes "fsdp2", "torchtitan", "fsdp" and "deepspeed"; held to what docs/accuracy.toml claims.
 
-namespace tidemark::tests::golden {
+namespace tidemark::tests::golden::sharded_test {
 namespace {
 
 struct Subject {
@@ -181,4 +181,4 @@ INSTANTIATE_TEST_SUITE_P(Recordings, Sharded, testing::ValuesIn(subjects()),
                          });
 
 }  // namespace
-}  // namespace tidemark::tests::golden
+}  // namespace tidemark::tests::golden::sharded_test

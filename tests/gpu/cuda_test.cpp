@@ -15,7 +15,7 @@
 #include "sim/memory/caching_allocator.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::cuda_test {
 namespace {
 
 using namespace literals;
@@ -163,4 +163,4 @@ INSTANTIATE_TEST_SUITE_P(Jobs, GpuTraining, testing::Values("math_one", "math_tp
                          [](const auto& job) { return std::string(job.param); });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::cuda_test

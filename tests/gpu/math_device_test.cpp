@@ -9,7 +9,7 @@
 #include "kernels/math/device_calculator.hpp"
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_device_test {
 namespace {
 
 using math::Storage;
@@ -24,7 +24,7 @@ class MathDevice : public testing::Test {
   }
 
   // The largest difference of an output from the host's, and that nothing else was written.
-  double apart(const MathCase& one, const Tensors& in, const Tensors& out, Storage storage, Layout layout) {
+  double apart(const MathCase& one, const Tensors& in, const Tensors& out, Storage storage, MatrixLayout layout) {
     std::int64_t strays = 0;
     const Tensors expected = run(one.operation, one.attributes, in, out, {storage, layout});
     const Tensors made = run(one.operation, one.attributes, in, out,
@@ -40,7 +40,7 @@ class MathDevice : public testing::Test {
 
 TEST_F(MathDevice, InFloat64EachOperationIsTheHosts) {
   for (const MathCase& one : all_math_cases())
-    for (const Layout layout : layouts)
+    for (const MatrixLayout layout : layouts)
       EXPECT_LT(apart(one, one.inputs, one.outputs, Storage::Wide, layout), 1e-13) << name(one.operation);
 }
 
@@ -49,7 +49,7 @@ TEST_F(MathDevice, InTheirTypesTheyAreAsCloseAsThoseCanBe) {
   constexpr double fp32_roundings = 32;
   for (const DType dtype : {DType::FP32, DType::BF16, DType::FP16})
     for (const MathCase& one : all_math_cases())
-      for (const Layout layout : layouts)
+      for (const MatrixLayout layout : layouts)
         EXPECT_LE(apart(one, as(dtype, one.inputs), as(dtype, one.outputs), Storage::Native, layout),
                   2 * bound(dtype) + fp32_roundings * bound(DType::FP32))
             << name(one.operation) << ' ' << name(dtype);
@@ -78,7 +78,7 @@ TEST_F(MathDevice, MoreElementsThanThreads) {
       Operation::Matmul, {1}, {draw({300, 500}), draw({500, 200}), absent, absent}, {zeros({300, 200})}};
   const MathCase norm{Operation::Norm, {}, {draw(large), draw({70'000})}, {zeros({})}};
   for (const MathCase* one : {&sum, &scale, &product, &norm})
-    for (const Layout layout : {Layout::SideBySide, Layout::FirstInnermostApart}) {
+    for (const MatrixLayout layout : {MatrixLayout::SideBySide, MatrixLayout::FirstInnermostApart}) {
       EXPECT_LT(apart(*one, one->inputs, one->outputs, Storage::Wide, layout), 1e-12) << name(one->operation);
       EXPECT_LT(apart(*one, one->inputs, one->outputs, Storage::Native, layout), 1e-5) << name(one->operation);
     }
@@ -88,7 +88,7 @@ TEST_F(MathDevice, MoreElementsThanThreads) {
 TEST_F(MathDevice, ProductsKeepTheirDigits) {
   Draw draw;
   const MathCase one{Operation::Matmul, {1}, {draw({64, 512}), draw({512, 64}), absent, absent}, {zeros({64, 64})}};
-  EXPECT_LT(apart(one, one.inputs, one.outputs, Storage::Native, Layout::SideBySide), 1e-5);
+  EXPECT_LT(apart(one, one.inputs, one.outputs, Storage::Native, MatrixLayout::SideBySide), 1e-5);
 }
 
 TEST_F(MathDevice, AnIndexOutsideIsReported) {
@@ -100,4 +100,4 @@ TEST_F(MathDevice, AnIndexOutsideIsReported) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_device_test

@@ -17,7 +17,7 @@
 #include "tests/sim/program/random_matrix.hpp"
 #include "tests/sim/program/viewed.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::arithmetic_rank_test {
 namespace {
 
 constexpr std::int64_t element = 4;  // bytes
@@ -208,4 +208,4 @@ launch s0 top_k(count=1,routed=1,of_group=0) b0:fp32[4x6] -> b1:fp32[4x1] b2:int
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::arithmetic_rank_test

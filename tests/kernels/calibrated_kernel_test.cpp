@@ -13,7 +13,7 @@
 #include "tests/namespace.hpp"
 #include "topology/cluster.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::calibrated_kernel_test {
 namespace {
 
 using namespace literals;
@@ -123,4 +123,4 @@ TEST(CalibratedKernel, CollectivesTakeWhatWasMeasuredFoldedOrNot) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::calibrated_kernel_test

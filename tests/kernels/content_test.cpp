@@ -6,7 +6,7 @@
 
 #include "tests/kernels/words.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::content_test {
 namespace {
 
 constexpr std::int64_t most_words = 6000;
@@ -94,4 +94,4 @@ TEST(Content, PartsAreEvenAndLargeOnesWholePages) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::content_test

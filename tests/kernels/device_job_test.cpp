@@ -8,7 +8,7 @@
 #include "sim/program/workload_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::device_job_test {
 namespace {
 
 TEST(DeviceJob, RoundTrips) {
@@ -71,4 +71,4 @@ TEST(DeviceJob, MistakesNameTheirLine) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::device_job_test

@@ -9,7 +9,7 @@
 #include "tests/kernels/uneven_workload.hpp"
 #include "tests/kernels/words.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::executor_test {
 namespace {
 
 // Op, step, phase, allocated: all that a back end counts by itself.
@@ -331,4 +331,4 @@ launch s0 add b0:bool[1] b2:bool[1] -> b0:bool[1]
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::executor_test

@@ -4,7 +4,7 @@
 
 #include "tests/kernels/words.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::expectation_test {
 namespace {
 
 const BufferId b0{0}, b1{1}, b2{2}, b3{3};
@@ -191,4 +191,4 @@ launch s0 fill(value=0) -> b0:bool[1]
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::expectation_test

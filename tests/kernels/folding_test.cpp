@@ -24,7 +24,7 @@
 
 // Folding must not change an answer: generated jobs on fabrics whose links groups share in every way there is.
 
-namespace tidemark::tests {
+namespace tidemark::tests::folding_test {
 namespace {
 
 struct Case {
@@ -343,4 +343,4 @@ TEST(Folding, TellsApartRanksWhoseCountsDiffer) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::folding_test

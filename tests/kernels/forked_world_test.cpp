@@ -10,7 +10,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::forked_world_test {
 namespace {
 
 using std::chrono::seconds;
@@ -95,4 +95,4 @@ TEST(ForkedWorld, NobodyWaitsForEver) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::forked_world_test

@@ -10,7 +10,7 @@
 #include "tests/kernels/thread_world.hpp"
 #include "tests/sim/program/random_matrix.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::host_collectives_test {
 namespace {
 
 using Payload = std::vector<std::uint64_t>;
@@ -126,7 +126,7 @@ TEST_P(Collectives, GiveEveryMemberItsUnevenParts) {
       const auto cut = [](const std::vector<Bytes>& parts) {
         std::vector<std::int64_t> words;
         for (const Bytes part : parts) words.push_back(part.count() / 8);
-        return Cut(words);
+        return execute::Cut(words);
       };
       const auto ends = on_ranks(n, [&](World& world) {
         Group group;
@@ -139,7 +139,7 @@ TEST_P(Collectives, GiveEveryMemberItsUnevenParts) {
         for (std::int64_t w = 0; w < words; ++w) in[static_cast<std::size_t>(w)] = input(group.me, w);
         Payload wanted = call.in_place ? in : out;
         for (std::int64_t m = 0; m < n; ++m) {
-          const Cut theirs = cut(rows[static_cast<std::size_t>(m)].sends);
+          const execute::Cut theirs = cut(rows[static_cast<std::size_t>(m)].sends);
           for (std::int64_t w = 0; w < parts.receives.size(m); ++w) {
             const auto at = [&](std::int64_t word) -> std::uint64_t& { return wanted[static_cast<std::size_t>(word)]; };
             if (call.kind == CollectiveKind::AllToAll)
@@ -163,4 +163,4 @@ TEST_P(Collectives, GiveEveryMemberItsUnevenParts) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::host_collectives_test

@@ -13,7 +13,7 @@
 #include "sim/program/liveness.hpp"
 #include "tests/sim/program/random_program.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::host_memory_test {
 namespace {
 
 using namespace literals;
@@ -171,4 +171,4 @@ TEST(HostMemory, SaysWhatTheSystemRefuses) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::host_memory_test

@@ -1,6 +1,6 @@
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_backward_test {
 
 // Whatever the operands hold: finite differences see to what comes out, these to how it is read, computed and written.
 std::vector<MathCase> backward_cases() {
@@ -48,4 +48,4 @@ std::vector<MathCase> backward_cases() {
   return all;
 }
 
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_backward_test

@@ -30,40 +30,56 @@ struct GradientCase {
   std::vector<std::size_t> of = {0};  ///< which inputs
 };
 
+namespace math_elementwise_test {
 std::vector<MathCase> elementwise_cases();
-std::vector<MathCase> row_cases();
-std::vector<MathCase> loss_cases();
-std::vector<MathCase> product_cases();
-std::vector<MathCase> optimizer_cases();
-std::vector<MathCase> routing_cases();
-std::vector<MathCase> backward_cases();
 std::vector<GradientCase> elementwise_gradients();
+}  // namespace math_elementwise_test
+namespace math_rows_test {
+std::vector<MathCase> row_cases();
 std::vector<GradientCase> row_gradients();
+}  // namespace math_rows_test
+namespace math_losses_test {
+std::vector<MathCase> loss_cases();
 std::vector<GradientCase> loss_gradients();
+}  // namespace math_losses_test
+namespace math_products_test {
+std::vector<MathCase> product_cases();
 std::vector<GradientCase> attention_gradients();
+}  // namespace math_products_test
+namespace math_optimizers_test {
+std::vector<MathCase> optimizer_cases();
+}  // namespace math_optimizers_test
+namespace math_routing_test {
+std::vector<MathCase> routing_cases();
 std::vector<GradientCase> routing_gradients();
+}  // namespace math_routing_test
+namespace math_backward_test {
+std::vector<MathCase> backward_cases();
+}  // namespace math_backward_test
 
 /// All of them.
 inline const std::vector<MathCase>& all_math_cases() {
   static const std::vector<MathCase> all = [] {
     std::vector<MathCase> joined;
     for (auto* family :
-         {elementwise_cases, row_cases, loss_cases, product_cases, optimizer_cases, routing_cases, backward_cases})
+         {math_elementwise_test::elementwise_cases, math_rows_test::row_cases, math_losses_test::loss_cases,
+          math_products_test::product_cases, math_optimizers_test::optimizer_cases, math_routing_test::routing_cases,
+          math_backward_test::backward_cases})
       for (MathCase& one : family()) joined.push_back(std::move(one));
     return joined;
   }();
   return all;
 }
 
-inline constexpr Layout layouts[] = {Layout::SideBySide, Layout::FirstInnermost, Layout::Apart,
-                                     Layout::FirstInnermostApart};
+inline constexpr MatrixLayout layouts[] = {MatrixLayout::SideBySide, MatrixLayout::FirstInnermost, MatrixLayout::Apart,
+                                           MatrixLayout::FirstInnermostApart};
 
 /// Floating-point operands as another type, with the numbers that it holds.
 inline Tensors as(DType dtype, Tensors all) {
   for (Numbers& x : all) {
     if (!is_floating(x.dtype)) continue;
     x.dtype = dtype;
-    if (x.there) x = Laid(x, math::Storage::Native, Layout::SideBySide).numbers();
+    if (x.there) x = Laid(x, math::Storage::Native, MatrixLayout::SideBySide).numbers();
   }
   return all;
 }

@@ -5,7 +5,7 @@
 
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_elementwise_test {
 namespace {
 
 double normal_distribution(double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; }
@@ -318,4 +318,4 @@ std::vector<GradientCase> elementwise_gradients() {
   return all;
 }
 
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_elementwise_test

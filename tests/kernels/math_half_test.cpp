@@ -6,7 +6,7 @@
 #include "kernels/math/half.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_half_test {
 namespace {
 
 TEST(MathHalves, AreRoundedToNearestEven) {
@@ -36,4 +36,4 @@ TEST(MathHalves, AreRoundedToNearestEven) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_half_test

@@ -4,7 +4,7 @@
 
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_losses_test {
 namespace {
 
 constexpr double no_label = -100;
@@ -207,4 +207,4 @@ std::vector<GradientCase> loss_gradients() {
   return all;
 }
 
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_losses_test

@@ -54,18 +54,18 @@ class Draw {
 };
 
 /// How a tensor lies in memory.
-enum class Layout { SideBySide, FirstInnermost, Apart, FirstInnermostApart };
+enum class MatrixLayout { SideBySide, FirstInnermost, Apart, FirstInnermostApart };
 
 /// Numbers in memory, between bytes that are NaN, and that nobody may write.
 class Laid {
  public:
-  Laid(const Numbers& numbers, math::Storage storage, Layout layout) : storage_(storage), there_(numbers.there) {
+  Laid(const Numbers& numbers, math::Storage storage, MatrixLayout layout) : storage_(storage), there_(numbers.there) {
     view_ = {numbers.dtype, numbers.sizes, contiguous_strides(numbers.sizes)};
-    if (layout == Layout::FirstInnermost || layout == Layout::FirstInnermostApart) {
-      std::int64_t stride = layout == Layout::FirstInnermost ? 1 : 3;
+    if (layout == MatrixLayout::FirstInnermost || layout == MatrixLayout::FirstInnermostApart) {
+      std::int64_t stride = layout == MatrixLayout::FirstInnermost ? 1 : 3;
       for (std::size_t d = 0; d < view_.sizes.size(); ++d)
         view_.strides[d] = std::exchange(stride, stride * view_.sizes[d]);
-    } else if (layout == Layout::Apart) {
+    } else if (layout == MatrixLayout::Apart) {
       for (std::int64_t& stride : view_.strides) stride *= 3;
     }
     bytes_.assign(static_cast<std::size_t>((view_.extent().count() + 2 * margin) * math::spread(storage)),
@@ -179,7 +179,7 @@ struct InPlace {
 
 struct RunOptions {
   math::Storage storage = math::Storage::Wide;
-  Layout layout = Layout::SideBySide;
+  MatrixLayout layout = MatrixLayout::SideBySide;
   std::optional<InPlace> in_place = {};  ///< the output lies on the input
   math::Setting setting = {};
   math::Calculator* calculator = nullptr;  ///< none: the host's

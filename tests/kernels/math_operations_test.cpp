@@ -12,7 +12,7 @@
 #include "sim/program/kernel_checks.hpp"
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_operations_test {
 namespace {
 
 using math::Storage;
@@ -20,7 +20,9 @@ using math::Storage;
 const std::vector<GradientCase>& gradients() {
   static const std::vector<GradientCase> all = [] {
     std::vector<GradientCase> joined;
-    for (auto* family : {elementwise_gradients, row_gradients, loss_gradients, attention_gradients, routing_gradients})
+    for (auto* family :
+         {math_elementwise_test::elementwise_gradients, math_rows_test::row_gradients, math_losses_test::loss_gradients,
+          math_products_test::attention_gradients, math_routing_test::routing_gradients})
       for (GradientCase& one : family()) joined.push_back(std::move(one));
     return joined;
   }();
@@ -68,11 +70,11 @@ TEST(MathOperations, WrittenIsWhatTheOutputsViewsShowAndNothingElse) {
   for (const MathCase& one : all_math_cases())
     for (const Storage storage : {Storage::Wide, Storage::Native}) {
       Tensors side_by_side;
-      for (const Layout layout : layouts) {
+      for (const MatrixLayout layout : layouts) {
         std::int64_t strays = 0;
         const Tensors made = run(one.operation, one.attributes, one.inputs, one.outputs, {storage, layout}, &strays);
         EXPECT_EQ(strays, 0) << name(one.operation);
-        if (layout == Layout::SideBySide) side_by_side = made;
+        if (layout == MatrixLayout::SideBySide) side_by_side = made;
         for (std::size_t o = 0; o < made.size(); ++o)
           EXPECT_LT(difference(made[o], side_by_side[o]), 1e-6) << name(one.operation) << ' ' << o;
       }
@@ -85,7 +87,7 @@ TEST(MathOperations, InTheirTypesTheyAreAsCloseAsThoseCanBe) {
   for (const DType dtype : {DType::FP64, DType::FP32, DType::BF16, DType::FP16})
     for (const MathCase& one : all_math_cases()) {
       const Tensors in = as(dtype, one.inputs), out = as(dtype, one.outputs);
-      for (const Layout layout : layouts) {
+      for (const MatrixLayout layout : layouts) {
         const Tensors made = run(one.operation, one.attributes, in, out, {Storage::Native, layout});
         const Tensors expected = run(one.operation, one.attributes, in, out);
         for (std::size_t o = 0; o < made.size(); ++o)
@@ -206,16 +208,16 @@ TEST(MathOperations, GroupsFollowOneAnother) {
   // The second group reads what the first one wrote.
   Numbers x = zeros({3});
   x.values = {1, 2, 3};
-  Laid memory(x, Storage::Native, Layout::SideBySide);
+  Laid memory(x, Storage::Native, MatrixLayout::SideBySide);
   const math::Array array = memory.array();
   const math::Array in[] = {array, array}, out[] = {array, array};
   math::compute(Operation::Scale, {3}, in, out);
   EXPECT_EQ(memory.numbers().values, (std::vector<double>{9, 18, 27}));
   // Pieces of several tensors into one: a concatenation.
   Numbers whole = zeros({2, 5});
-  Laid a({DType::FP32, {2, 2}, {1, 2, 3, 4}}, Storage::Wide, Layout::SideBySide);
-  Laid b({DType::BF16, {2, 3}, {5, 6, 7, 8, 9, 10}}, Storage::Wide, Layout::FirstInnermost);
-  Laid joined(whole, Storage::Wide, Layout::SideBySide);
+  Laid a({DType::FP32, {2, 2}, {1, 2, 3, 4}}, Storage::Wide, MatrixLayout::SideBySide);
+  Laid b({DType::BF16, {2, 3}, {5, 6, 7, 8, 9, 10}}, Storage::Wide, MatrixLayout::FirstInnermost);
+  Laid joined(whole, Storage::Wide, MatrixLayout::SideBySide);
   math::Array left = joined.array(), right = left;
   left.view.sizes = {2, 2}, right.view.sizes = {2, 3};
   right.first += 2 * 4 * 4;
@@ -225,10 +227,10 @@ TEST(MathOperations, GroupsFollowOneAnother) {
 }
 
 TEST(MathOperations, AnExpandedDimensionIsReadAgainAndAgain) {
-  Laid memory({DType::FP32, {3}, {1, 2, 3}}, Storage::Native, Layout::SideBySide);
+  Laid memory({DType::FP32, {3}, {1, 2, 3}}, Storage::Native, MatrixLayout::SideBySide);
   math::Array expanded = memory.array();
   expanded.view = {DType::FP32, {2, 3, 2}, {0, 1, 0}};
-  Laid sum(zeros({}), Storage::Native, Layout::SideBySide);
+  Laid sum(zeros({}), Storage::Native, MatrixLayout::SideBySide);
   const math::Array in[] = {expanded}, out[] = {sum.array()};
   math::compute(Operation::Sum, {}, in, out);
   EXPECT_EQ(sum.numbers().values[0], 24);
@@ -289,4 +291,4 @@ TEST(MathOperations, ALaunchOfAProgramIsCarriedOut) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_operations_test

@@ -5,7 +5,7 @@
 
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_optimizers_test {
 namespace {
 
 // Adam as its paper has it (Kingma and Ba, arXiv 1412.6980, algorithm 1), weights decaying by themselves (arXiv
@@ -213,4 +213,4 @@ TEST(MathOptimizers, StepsThatTheHostCountsCorrectTheMoments) {
               1e-12);
 }
 
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_optimizers_test

@@ -4,7 +4,7 @@
 
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_products_test {
 namespace {
 
 Tensors product(const Tensors& in, Tensors out, double scale) {
@@ -154,4 +154,4 @@ TEST(MathAttention, AQueryThatSeesNoKeyGivesNothing) {
     for (const double value : gradient.values) EXPECT_TRUE(std::isfinite(value));
 }
 
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_products_test

@@ -3,7 +3,7 @@
 #include "kernels/math/philox.hpp"
 #include "tests/kernels/math_numbers.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_random_test {
 namespace {
 
 using math::Storage;
@@ -22,7 +22,7 @@ TEST(MathRandom, WhatIsDroppedDependsOnKeyAndPlaceAlone) {
   const Numbers x = Draw()({100, 100});
   const Tensors out{zeros({100, 100}), zeros({100, 100}, DType::BOOL)};
   const auto mask = [&](std::uint64_t key, Storage storage = Storage::Wide) {
-    return run(Operation::Dropout, {0.3}, {x}, out, {storage, Layout::SideBySide, {}, {.key = key}})[1].values;
+    return run(Operation::Dropout, {0.3}, {x}, out, {storage, MatrixLayout::SideBySide, {}, {.key = key}})[1].values;
   };
   double kept = 0;
   for (const double k : mask(1)) kept += k;
@@ -55,4 +55,4 @@ TEST(MathRandom, WhoRunsAKernelMaySayWhatIsInitialized) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_random_test

@@ -6,7 +6,7 @@
 
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_routing_test {
 namespace {
 
 // Five tokens, three experts: the example of TransformerEngine's make_row_id_map.
@@ -291,9 +291,9 @@ TEST(MathRouting, EqualScoresAreChosenInOrderAndNoNumberFirst) {
 
 // A capacity's tokens: those with the largest probabilities, expert by expert.
 TEST(MathRouting, TheLargestOfColumnsAreChosenByViewsThatSwapDimensions) {
-  Laid probs({DType::FP32, {3, 2}, {0.1, 0.6, 0.3, 0.2, 0.2, 0.4}}, math::Storage::Native, Layout::SideBySide);
-  Laid values(zeros({2, 2}), math::Storage::Native, Layout::SideBySide);
-  Laid ids(zeros({2, 2}, DType::INT64), math::Storage::Native, Layout::SideBySide);
+  Laid probs({DType::FP32, {3, 2}, {0.1, 0.6, 0.3, 0.2, 0.2, 0.4}}, math::Storage::Native, MatrixLayout::SideBySide);
+  Laid values(zeros({2, 2}), math::Storage::Native, MatrixLayout::SideBySide);
+  Laid ids(zeros({2, 2}, DType::INT64), math::Storage::Native, MatrixLayout::SideBySide);
   std::vector<math::Array> in{probs.array()}, out{values.array(), ids.array()};
   for (std::vector<math::Array>* arrays : {&in, &out})
     for (math::Array& array : *arrays) {
@@ -382,4 +382,4 @@ TEST(MathRouting, NoRowsAreNothing) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_routing_test

@@ -5,7 +5,7 @@
 
 #include "tests/kernels/math_cases.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_rows_test {
 namespace {
 
 using Row = std::span<const double>;
@@ -231,4 +231,4 @@ std::vector<GradientCase> row_gradients() {
   return all;
 }
 
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_rows_test

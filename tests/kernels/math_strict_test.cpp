@@ -3,7 +3,7 @@
 #include "tests/kernels/math_cases.hpp"
 #include "tests/kernels/strict_calculator.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_strict_test {
 namespace {
 
 using math::Storage;
@@ -12,7 +12,7 @@ using math::Storage;
 TEST(MathStrict, EachOperationIsTheHosts) {
   StrictCalculator strict;
   for (const MathCase& one : all_math_cases()) {
-    const auto compare = [&](const Tensors& in, const Tensors& out, Storage storage, Layout layout) {
+    const auto compare = [&](const Tensors& in, const Tensors& out, Storage storage, MatrixLayout layout) {
       std::int64_t strays = 0;
       const Tensors expected = run(one.operation, one.attributes, in, out, {storage, layout});
       const Tensors made = run(one.operation, one.attributes, in, out,
@@ -21,9 +21,9 @@ TEST(MathStrict, EachOperationIsTheHosts) {
       for (std::size_t o = 0; o < made.size(); ++o)
         EXPECT_EQ(difference(made[o], expected[o]), 0) << name(one.operation) << ' ' << o;
     };
-    compare(one.inputs, one.outputs, Storage::Wide, Layout::SideBySide);
+    compare(one.inputs, one.outputs, Storage::Wide, MatrixLayout::SideBySide);
     for (const DType dtype : {DType::FP32, DType::BF16, DType::FP16})
-      compare(as(dtype, one.inputs), as(dtype, one.outputs), Storage::Native, Layout::FirstInnermostApart);
+      compare(as(dtype, one.inputs), as(dtype, one.outputs), Storage::Native, MatrixLayout::FirstInnermostApart);
   }
 }
 
@@ -43,4 +43,4 @@ TEST(MathStrictDeathTest, WhoTouchesItsMemoryIsCaught) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_strict_test

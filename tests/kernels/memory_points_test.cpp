@@ -8,7 +8,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::memory_points_test {
 namespace {
 
 using namespace literals;
@@ -87,4 +87,4 @@ TEST(MemoryPoints, APhaseKeepsItsHighestValues) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::memory_points_test

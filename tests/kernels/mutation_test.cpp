@@ -9,7 +9,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/kernels/job_runs.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::mutation_test {
 namespace {
 
 constexpr PageScale scale{4};
@@ -247,4 +247,4 @@ launch s0 copy b1:bf16[5x4] -> b0:bf16[5x4]
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::mutation_test

@@ -9,7 +9,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/sim/program/random_program.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::references_test {
 namespace {
 
 using Releases = std::vector<std::pair<std::size_t, std::int32_t>>;  // op, buffer
@@ -108,4 +108,4 @@ unbind frame
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::references_test

@@ -8,7 +8,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::roofline_test {
 namespace {
 
 using namespace literals;
@@ -248,4 +248,4 @@ TEST(Roofline, BytesAreThoseOfTheViews) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::roofline_test

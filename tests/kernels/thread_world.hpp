@@ -39,16 +39,16 @@ class ThreadWorld final : public World {
   [[nodiscard]] Rank rank() const override { return rank_; }
   [[nodiscard]] std::int32_t size() const override { return post_.ranks; }
 
-  void exchange(std::span<const Message> messages, const std::string& doing) override {
+  void exchange(std::span<const execute::Message> messages, const std::string& doing) override {
     std::unique_lock lock(post_.mutex);
-    for (const Message& m : messages) {
+    for (const execute::Message& m : messages) {
       if (m.direction != Direction::Send) continue;
       const char* data = static_cast<const char*>(m.data);  // nothing may be nowhere
       post_.letters[{rank_, m.peer, m.tag}].emplace_back(data, data + m.bytes);
     }
     post_.news.notify_all();
     const auto until = std::chrono::steady_clock::now() + post_.time_limit;
-    for (const Message& m : messages) {
+    for (const execute::Message& m : messages) {
       if (m.direction != Direction::Receive) continue;
       std::deque<std::vector<char>>& box = post_.letters[{m.peer, rank_, m.tag}];
       const bool there = post_.news.wait_until(lock, until, [&] { return post_.failure || !box.empty(); });

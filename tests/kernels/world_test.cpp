@@ -6,7 +6,7 @@
 
 #include "tests/kernels/thread_world.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::world_test {
 namespace {
 
 class Worlds : public testing::TestWithParam<int> {};
@@ -84,4 +84,4 @@ TEST(World, NothingWaitsLongerThanTheTimeLimit) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::world_test

@@ -6,7 +6,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::batch_test {
 namespace {
 
 using namespace literals;
@@ -39,4 +39,4 @@ TEST(Batch, OutlivesItsPassesInCore018Only) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::batch_test

@@ -11,7 +11,7 @@
 // Pipelines on the simulated clock against the closed form: where messages are free, p stages take m micro-batches in
 // (m + p - 1)(f + b), of which (p - 1) / (m + p - 1) is bubble.
 
-namespace tidemark::tests {
+namespace tidemark::tests::bubble_test {
 namespace {
 
 constexpr Duration forward{1'000'003};
@@ -84,4 +84,4 @@ TEST(Bubble, OfGPipeIsTheClosedForm) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::bubble_test

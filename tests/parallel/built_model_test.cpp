@@ -14,7 +14,7 @@
 #include "parallel/frameworks/megatron/training.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::built_model_test {
 namespace {
 
 const Model tiny{.name = "tiny",
@@ -303,4 +303,4 @@ TEST(DryRun, SeesThatAGateInTwoStepsSavesItsActivation) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::built_model_test

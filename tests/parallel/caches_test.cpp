@@ -12,7 +12,7 @@
 #include "parallel/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::caches_test {
 namespace {
 
 // ---- loss ----------------------------------------------------------------------------------------------------------
@@ -207,4 +207,4 @@ TEST(Batch, IsGoneAfterItsForwardPassButForWhatBackwardReads) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::caches_test

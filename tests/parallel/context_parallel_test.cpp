@@ -12,7 +12,7 @@
 #include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::context_parallel_test {
 namespace {
 
 struct Cut {
@@ -155,4 +155,4 @@ TEST(ContextParallel, ABatchIsThereWholeOneTensorAtATime) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::context_parallel_test

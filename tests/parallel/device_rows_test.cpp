@@ -7,7 +7,7 @@
 
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::device_rows_test {
 namespace {
 
 // Names of the communicators that the first role of a stage creates, in order.
@@ -89,4 +89,4 @@ TEST(EmbeddingGradient, ManyTokensAreSummedInTwoSteps) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::device_rows_test

@@ -12,7 +12,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::expert_routing_test {
 namespace {
 
 using Counts = std::vector<std::int64_t>;
@@ -309,4 +309,4 @@ TEST(ExpertRouting, TokensThatComeOnceAreNoMoreThanTheirRows) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::expert_routing_test

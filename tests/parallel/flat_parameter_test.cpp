@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace tidemark::tests {
+namespace tidemark::tests::flat_parameter_test {
 namespace {
 
 using parallel::pytorch::FlatLayout;
@@ -53,4 +53,4 @@ TEST(FlatLayout, ShardsHoldEveryElementOnce) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::flat_parameter_test

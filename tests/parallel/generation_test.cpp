@@ -5,7 +5,7 @@
 #include "parallel/generation/engine.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::generation_test {
 namespace {
 
 Model grouped() {
@@ -78,4 +78,4 @@ TEST(Generation, RanksOfAnEngineKeepOneHeadOfKeysAtLeast) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::generation_test

@@ -6,7 +6,7 @@
 #include "parallel/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::gradients_test {
 namespace {
 
 TEST(Gradients, OfALinearWithoutANormBeforeItAreDroppedWithItsFunction) {
@@ -85,4 +85,4 @@ TEST(Gradients, OfOneWholeParameterAreSummedWhereTheyLie) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::gradients_test

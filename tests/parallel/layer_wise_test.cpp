@@ -11,7 +11,7 @@
 
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::layer_wise_test {
 namespace {
 
 Sizes sizes(const TestJob& job) {
@@ -85,4 +85,4 @@ TEST(LayerWise, ParametersAreDealtForthAndBack) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::layer_wise_test

@@ -9,7 +9,7 @@
 #include "parallel/schedule/messages.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::lowered_messages_test {
 namespace {
 
 std::string word(Direction direction, std::int32_t step) {
@@ -78,4 +78,4 @@ TEST(LoweredMessages, AreThoseOfTheSchedules) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::lowered_messages_test

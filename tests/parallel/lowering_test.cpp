@@ -18,7 +18,7 @@
 #include "tests/parallel/test_job.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::lowering_test {
 namespace {
 
 TestJob generated_job(std::uint64_t seed) {
@@ -266,4 +266,4 @@ TEST_P(EveryLayout, IsLoweredTheSameTwice) {
 INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 46, seed_step));
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::lowering_test

@@ -14,7 +14,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::mesh_test {
 namespace {
 
 std::string groups(const Communicator& communicator, std::int32_t world) {
@@ -315,4 +315,4 @@ TEST(Mesh, ExpertsHaveAxesOfTheirOwnInTheLayoutsOrder) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::mesh_test

@@ -10,7 +10,7 @@
 #include "parallel/schedule/dry_run.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::messages_test {
 namespace {
 
 std::vector<Schedule> of_ranks(std::int32_t ranks, const std::function<Schedule(std::int32_t)>& schedule) {
@@ -125,4 +125,4 @@ TEST(Deadlock, NoScheduleHasOne) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::messages_test

@@ -11,7 +11,7 @@
 #include "parallel/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::moe_activations_test {
 namespace {
 
 // DeepSeek-V2's router, and as many rows as capacity has: every item of the figures is there.
@@ -154,4 +154,4 @@ TEST(MoeActivations, OfTheFlexDispatcherAreATokenForEachRankAndWhatLeadsBack) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::moe_activations_test

@@ -7,7 +7,7 @@
 
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::next_tokens_test {
 namespace {
 
 TestJob job_with(std::int64_t modules, Cut cut = {2, true}) {
@@ -76,4 +76,4 @@ TEST(NextTokens, LeaveATiedLastStageAHeadThatNobodyReads) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::next_tokens_test

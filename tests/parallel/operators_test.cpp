@@ -10,7 +10,7 @@
 #include "parallel/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::operators_test {
 namespace {
 
 // What an operator's pass allocates, in its order, when caches are filled: "proj.out 1536, …".
@@ -288,4 +288,4 @@ TEST(Embedding, ThatIsScaledIsMadeTwice) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::operators_test

@@ -10,7 +10,7 @@
 #include "parallel/frameworks/megatron/worker.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::overlapped_buckets_test {
 namespace {
 
 TestJob overlapping_job(std::int32_t pipeline, std::int32_t chunks = 1) {
@@ -114,4 +114,4 @@ TEST(OverlappedBuckets, OfInterleavedStagesGoTogether) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::overlapped_buckets_test

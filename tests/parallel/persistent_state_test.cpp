@@ -11,7 +11,7 @@
 #include "sim/memory/flat.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::persistent_state_test {
 namespace {
 
 using namespace literals;
@@ -224,4 +224,4 @@ TEST(Steps, MoreMicroBatchesOnOneStageChangeNoPeak) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::persistent_state_test

@@ -16,7 +16,7 @@
 
 #include "parallel/job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::pipeline_actions_test {
 namespace {
 
 using namespace parallel;
@@ -104,4 +104,4 @@ TEST(PipelineActions, AreThoseOfPyTorchsLists) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::pipeline_actions_test

@@ -2,7 +2,7 @@
 
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::recompute_test {
 namespace {
 
 TestJob job_with(Recomputation asked, AttentionKernel attention = AttentionKernel::Fused) {
@@ -274,4 +274,4 @@ TEST(Recomputation, LeavesALayerWhatKorthikantiEtAlCount) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::recompute_test

@@ -13,7 +13,7 @@
 #include "tests/parallel/test_job.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::repeats_test {
 namespace {
 
 // Where two programs part, for messages.
@@ -240,4 +240,4 @@ TEST(Repeats, AreFoundWhereMicroBatchesDoTheSame) {
 TEST(Repeats, AreNotFoundWhereOneIsAnother) { EXPECT_FALSE(find_repeats(queue_of(1024), {{100, 1}})); }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::repeats_test

@@ -8,7 +8,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::roles_test {
 namespace {
 
 TEST(Roles, WithoutShardingAStageIsOneRole) {
@@ -98,4 +98,4 @@ TEST(Roles, AttentionIsSettledByTheDeviceAndTheModel) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::roles_test

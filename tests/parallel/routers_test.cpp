@@ -9,7 +9,7 @@
 #include "parallel/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::routers_test {
 namespace {
 
 TestJob job_of_routers() {
@@ -88,4 +88,4 @@ TEST(Routers, MoveTheirBiasesAfterAStep) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::routers_test

@@ -5,7 +5,7 @@
 #include "parallel/runtime/runtimes.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::runtime_test {
 namespace {
 
 using namespace literals;
@@ -102,4 +102,4 @@ TEST(RuntimeDeathTest, UnknownNamesNeverGetHere) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::runtime_test

@@ -11,7 +11,7 @@
 #include "parallel/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::saved_activations_test {
 namespace {
 
 bool of_state(Category category) {
@@ -220,4 +220,4 @@ TEST(LatentAttention, SavesLatentsAndWhatHeadsAreMadeOfThem) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::saved_activations_test

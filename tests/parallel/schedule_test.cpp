@@ -9,7 +9,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::schedule_test {
 namespace {
 
 TEST(OneFOneB, FourStagesSixMicroBatches) {
@@ -231,4 +231,4 @@ TEST(ScheduleText, NamesWhatIsNoAction) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::schedule_test

@@ -10,7 +10,7 @@
 
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::sizes_test {
 namespace {
 
 using namespace literals;
@@ -242,4 +242,4 @@ TEST(BufferLayout, TheCopyOfATiedEmbeddingHasABucketOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::sizes_test

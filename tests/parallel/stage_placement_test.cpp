@@ -6,7 +6,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::stage_placement_test {
 namespace {
 
 using Stages = std::vector<std::int32_t>;
@@ -65,4 +65,4 @@ TEST(StagePlacement, NeighboursLeadThroughAllStagesInOrder) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::stage_placement_test

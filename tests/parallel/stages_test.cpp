@@ -4,7 +4,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::stages_test {
 namespace {
 
 std::vector<std::int32_t> layers_of(std::int32_t layers, const Layout& layout) {
@@ -66,4 +66,4 @@ TEST(Stages, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::stages_test

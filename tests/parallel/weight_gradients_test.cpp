@@ -9,7 +9,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::weight_gradients_test {
 namespace {
 
 // The passes of a model on one rank, in the order of that text.
@@ -93,4 +93,4 @@ TEST(WeightGradients, OfTheHeadHoldWhatTheirProductsAreOf) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::weight_gradients_test

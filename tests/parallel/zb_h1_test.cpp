@@ -13,7 +13,7 @@
 #include "tests/namespace.hpp"
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::zb_h1_test {
 namespace {
 
 std::vector<Schedule> of_all(std::int32_t stages, std::int32_t micro_batches) {
@@ -155,4 +155,4 @@ TEST(ZeroBubbleH1, NobodyWaitsForEver) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::zb_h1_test

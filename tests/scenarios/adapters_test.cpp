@@ -17,7 +17,7 @@
 
 // [adapter]: what is read, and programs against what a reader of PEFT's sources expects.
 
-namespace tidemark::tests {
+namespace tidemark::tests::adapters_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -258,4 +258,4 @@ TEST(Adapters, ExplainCountsWhatIsTrained) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::adapters_test

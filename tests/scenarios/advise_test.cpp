@@ -19,7 +19,7 @@
 #include "scenarios/report/advice_text.hpp"
 #include "tests/scenarios/folders.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::advise_test {
 namespace {
 
 using namespace literals;
@@ -385,4 +385,4 @@ TEST(Capacity, NamesAxesOfItsSpace) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::advise_test

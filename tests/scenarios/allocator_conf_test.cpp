@@ -9,7 +9,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::allocator_conf_test {
 namespace {
 
 using namespace literals;
@@ -163,4 +163,4 @@ TEST(AllocatorConf, AMistakeHasAPlaceAndAHint) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::allocator_conf_test

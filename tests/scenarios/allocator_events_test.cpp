@@ -15,7 +15,7 @@
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::allocator_events_test {
 namespace {
 
 TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
@@ -128,4 +128,4 @@ TEST(AllocatorEvents, AStateIsTheSameUpToCommunicatorsThatPassesCreate) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::allocator_events_test

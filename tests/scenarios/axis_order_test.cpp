@@ -6,7 +6,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::axis_order_test {
 namespace {
 
 std::string read(const std::string& order) {
@@ -33,4 +33,4 @@ TEST(AxisOrder, NamesEveryAxisOnceAndNoOther) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::axis_order_test

@@ -24,7 +24,7 @@
 #include "scenarios/io/toml_value.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::bad_inputs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -282,4 +282,4 @@ TEST_F(BadInputs, EveryKeyRefusesValuesOfOtherKinds) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::bad_inputs_test

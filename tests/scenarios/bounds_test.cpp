@@ -21,7 +21,7 @@
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::bounds_test {
 namespace {
 
 using namespace literals;
@@ -274,4 +274,4 @@ TEST(PassSchedule, TheMostInFlightIsReadFromTheList) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::bounds_test

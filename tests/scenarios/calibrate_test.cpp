@@ -28,7 +28,7 @@
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::calibrate_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -313,4 +313,4 @@ TEST_F(Calibrate, HostOrderKeepsEveryLaunchAndWaitsForTransfers) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::calibrate_test

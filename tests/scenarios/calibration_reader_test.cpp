@@ -17,7 +17,7 @@
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::calibration_reader_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -98,4 +98,4 @@ TEST_F(CalibratedScenario, StepsTakeMeasuredTimesAndExplainSaysSo) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::calibration_reader_test

@@ -17,7 +17,7 @@
 #include "scenarios/report/timeline.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::chrome_trace_test {
 namespace {
 
 using nlohmann::json;
@@ -216,4 +216,4 @@ TEST(ChromeTrace, SameInputGivesSameBytes) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::chrome_trace_test

@@ -15,7 +15,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::cli_test {
 namespace {
 
 using nlohmann::json;
@@ -549,4 +549,4 @@ TEST_F(Cli, WhatCannotBeComparedIsTwo) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::cli_test

@@ -12,7 +12,7 @@
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::cluster_reader_test {
 namespace {
 
 using namespace literals;
@@ -382,4 +382,4 @@ TEST(ClusterReader, GarbageIsAnInputError) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::cluster_reader_test

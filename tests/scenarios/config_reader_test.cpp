@@ -6,7 +6,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::config_reader_test {
 namespace {
 
 Model shipped(const std::string& name) {
@@ -438,4 +438,4 @@ TEST(ConfigReader, AFileThatIsNotThereIsAnInputError) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::config_reader_test

@@ -13,7 +13,7 @@
 #include "tests/scenarios/small_job.hpp"
 #include "tests/scenarios/small_space.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::contest_test {
 namespace {
 
 using namespace literals;
@@ -111,4 +111,4 @@ TEST(Contest, SearchesByMeasuredTimesAgreeWithPredict) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::contest_test

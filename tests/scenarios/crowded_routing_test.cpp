@@ -22,7 +22,7 @@
 #include "sim/memory/replay.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::crowded_routing_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -193,4 +193,4 @@ TEST(CrowdedJobs, TheIntervalCoversProgramsOfSampledRoutings) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::crowded_routing_test

@@ -21,7 +21,7 @@
 // Interleaved schedules send beside the passes: what is sent is free again between the end of its pass and the next
 // time the host waits for the device.
 
-namespace tidemark::tests {
+namespace tidemark::tests::deferred_frees_test {
 namespace {
 
 using namespace literals;
@@ -234,4 +234,4 @@ TEST(DeferredFrees, PlanFindsWhatBruteForceFinds) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::deferred_frees_test

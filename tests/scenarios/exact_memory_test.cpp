@@ -24,7 +24,7 @@
 
 // What the planner shares between candidates, and leaves out of what it runs, held against the whole.
 
-namespace tidemark::tests {
+namespace tidemark::tests::exact_memory_test {
 namespace {
 
 std::vector<Scenario> random_scenarios(int count) {
@@ -230,4 +230,4 @@ TEST(Calls, SayAllThatPricesAndClassesDependOn) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::exact_memory_test

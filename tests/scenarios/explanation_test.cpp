@@ -25,7 +25,7 @@
 // data 4 with sharded optimizer state, 4096 tokens. Its ranks measured 62136.2534 to 62136.4019 MiB (SimuMax,
 // docs/b200/b200_release_v1.2_summary.json); what that is made of follows from the sizes of the model.
 
-namespace tidemark::tests {
+namespace tidemark::tests::explanation_test {
 namespace {
 
 using nlohmann::json;
@@ -414,4 +414,4 @@ TEST(Format, Numbers) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::explanation_test

@@ -19,7 +19,7 @@
 // with, what the layer before it was gathered into, its gradients, and those of the layer behind it in fp32 while they
 // are reduced (2n + 2n + 2n + 4n).
 
-namespace tidemark::tests {
+namespace tidemark::tests::fsdp2_windows_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -114,4 +114,4 @@ TEST(Fsdp2Windows, EachLayerGatheredAheadTakesAnother) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::fsdp2_windows_test

@@ -11,7 +11,7 @@
 
 // What torch.compile fuses is one kernel on the clock.
 
-namespace tidemark::tests {
+namespace tidemark::tests::fused_kernels_test {
 namespace {
 
 using namespace literals;
@@ -96,4 +96,4 @@ TEST(FusedKernels, MakeAStepShorterByWhatTheyDoNotMove) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::fused_kernels_test

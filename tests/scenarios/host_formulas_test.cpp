@@ -12,7 +12,7 @@
 #include "scenarios/prediction.hpp"
 #include "tests/scenarios/folders.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::host_formulas_test {
 namespace {
 
 // A training, and the bytes a parameter that a node's host holds of it by formulas.
@@ -129,4 +129,4 @@ TEST(HostFormulas, CountLessThanWhatIsHeld) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::host_formulas_test

@@ -19,7 +19,7 @@
 #include "scenarios/report/timeline.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::host_memory_test {
 namespace {
 
 using namespace literals;
@@ -223,4 +223,4 @@ TEST(HostMemory, IsAskedForWhereItIsKnown) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::host_memory_test

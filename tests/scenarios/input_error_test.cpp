@@ -5,7 +5,7 @@
 #include "scenarios/io/suggestion.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::input_error_test {
 namespace {
 
 TEST(InputError, ShowsEveryProblemAsCompilersDo) {
@@ -61,4 +61,4 @@ TEST(Suggestion, QuotesForATerminal) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::input_error_test

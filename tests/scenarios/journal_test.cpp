@@ -25,7 +25,7 @@
 #include "tests/namespace.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::journal_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -256,4 +256,4 @@ TEST_P(KilledSearch, EndsInTheSameBytes) {
 INSTANTIATE_TEST_SUITE_P(AfterRecord, KilledSearch, testing::Range<std::size_t>(0, 25, seed_step));
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::journal_test

@@ -16,7 +16,7 @@
 
 // What candidates share depends on its key alone.
 
-namespace tidemark::tests {
+namespace tidemark::tests::keys_test {
 namespace {
 
 constexpr const char* base = R"(model = "models/llama-3.1-8b.json"
@@ -226,4 +226,4 @@ INSTANTIATE_TEST_SUITE_P(
                     "model_override.vocabulary_multiple = 256", "cluster = \"clusters/a100-sxm-40g.toml\""));
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::keys_test

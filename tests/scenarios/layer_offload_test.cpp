@@ -12,7 +12,7 @@
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::layer_offload_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -79,4 +79,4 @@ TEST(LayerOffload, KeepsAsManyLayersLessOnTheDevice) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::layer_offload_test

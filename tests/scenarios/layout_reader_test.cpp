@@ -7,7 +7,7 @@
 
 // Layouts and training as files ask for them: what goes together, and what is said where it does not.
 
-namespace tidemark::tests {
+namespace tidemark::tests::layout_reader_test {
 namespace {
 
 using namespace literals;
@@ -268,4 +268,4 @@ TEST(LayoutReader, LatentAttentionOfPartsOfASequenceGoesRoundRings) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::layout_reader_test

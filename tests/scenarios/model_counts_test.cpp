@@ -8,7 +8,7 @@
 #include "scenarios/io/config_reader.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::model_counts_test {
 namespace {
 
 const std::filesystem::path models = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios/models";
@@ -160,4 +160,4 @@ TEST(ModelCounts, EveryShippedModelIsChecked) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::model_counts_test

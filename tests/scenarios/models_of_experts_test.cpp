@@ -14,7 +14,7 @@
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::models_of_experts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -89,4 +89,4 @@ TEST(TitanExperts, AFewRowsMoreOrLessTakeHardlyLonger) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::models_of_experts_test

@@ -12,7 +12,7 @@
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::module_offload_test {
 namespace {
 
 using namespace literals;
@@ -129,4 +129,4 @@ TEST(ModuleOffload, PassesInFlightHaveRoomOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::module_offload_test

@@ -12,7 +12,7 @@
 #include "scenarios/io/scenario_json.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::moe_reader_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -167,4 +167,4 @@ TEST_F(MoeTable, TheFileIsOneOfThoseThatTheScenarioReads) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::moe_reader_test

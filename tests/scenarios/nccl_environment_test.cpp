@@ -6,7 +6,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::nccl_environment_test {
 namespace {
 
 using namespace literals;
@@ -132,4 +132,4 @@ TEST(NcclEnvironment, BadValuesAndUnknownNamesAreErrors) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::nccl_environment_test

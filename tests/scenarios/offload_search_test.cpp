@@ -17,7 +17,7 @@
 #include "scenarios/report/plan_text.hpp"
 #include "tests/scenarios/small_space.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::offload_search_test {
 namespace {
 
 using namespace literals;
@@ -197,4 +197,4 @@ TEST(AdviseOffload, TakesLessToHostsThatAreTooFull) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::offload_search_test

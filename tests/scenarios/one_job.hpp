@@ -1,7 +1,6 @@
 #pragma once
 
 #include <concepts>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,13 +8,11 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // A job of Megatron as a scenario file says it, and the same with a few words changed.
 
 namespace tidemark::tests::one_job {
-
-inline const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-inline const ScenarioFolders folders{source / "scenarios/examples", source / "scenarios"};
 
 // Line 5 begins [layout], line 10 [train], line 18 [runtime].
 inline constexpr std::string_view job = R"(model = "models/llama-3.1-70b.json"

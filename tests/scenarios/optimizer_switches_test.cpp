@@ -11,7 +11,7 @@
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::optimizer_switches_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -131,4 +131,4 @@ TEST(MuonSwitches, AreWrittenAsTheyAreRead) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::optimizer_switches_test

@@ -14,7 +14,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/scenarios/folders.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::other_sizes_test {
 namespace {
 
 // Four layers with experts in two stages, on four ranks which all get other numbers of tokens; two replicas of each
@@ -134,4 +134,4 @@ TEST(OtherSizes, AreNothingWhereFewMicroBatchesDoNotShowThem) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::other_sizes_test

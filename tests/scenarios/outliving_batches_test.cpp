@@ -18,7 +18,7 @@
 
 // Megatron-LM core 0.18 keeps the batches of a step until the next one.
 
-namespace tidemark::tests {
+namespace tidemark::tests::outliving_batches_test {
 namespace {
 
 using namespace literals;
@@ -83,4 +83,4 @@ TEST(OutlivingBatches, PlanComesToTheFiguresOfPredict) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::outliving_batches_test

@@ -16,7 +16,7 @@
 
 // More of it, as people meet it, is in tests/bad_inputs/cases/outputs.toml.
 
-namespace tidemark::tests {
+namespace tidemark::tests::output_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,4 +117,4 @@ TEST_F(OutputFile, WhatCannotBeWrittenIsSaidBefore) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::output_file_test

@@ -11,7 +11,7 @@
 
 // packed_sequences: what is read, and what follows from it.
 
-namespace tidemark::tests {
+namespace tidemark::tests::packed_sequences_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -70,4 +70,4 @@ TEST(PackedSequences, AttentionTakesTheTimeOfShortSequences) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::packed_sequences_test

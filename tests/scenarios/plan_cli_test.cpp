@@ -22,7 +22,7 @@
 
 // `plan` as people start it: under mpirun, killed and started again.
 
-namespace tidemark::tests {
+namespace tidemark::tests::plan_cli_test {
 namespace {
 
 constexpr const char* small = R"(model = "models/llama-3.1-8b.json"
@@ -256,4 +256,4 @@ TEST_F(PlanCli, ScenarioFilesOfTheBestAreWhatPredictTakes) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::plan_cli_test

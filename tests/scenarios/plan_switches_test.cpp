@@ -20,7 +20,7 @@
 
 // Every switch that a framework's reader knows is an axis of a space that is searched, and run by brute force.
 
-namespace tidemark::tests {
+namespace tidemark::tests::plan_switches_test {
 namespace {
 
 struct Switch {
@@ -166,4 +166,4 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::plan_switches_test

@@ -26,7 +26,7 @@
 #include "tests/scenarios/small_space.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::plan_test {
 namespace {
 
 /// Some values of a list, at least one, in order.
@@ -481,4 +481,4 @@ both = [{layout.tensor = 1, layout.pipeline = 2}]
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::plan_test

@@ -20,7 +20,7 @@
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::prediction_test {
 namespace {
 
 using namespace literals;
@@ -543,4 +543,4 @@ TEST(Examples, TheFirstOneFits) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::prediction_test

@@ -16,7 +16,7 @@
 
 // Runtime "pytorch": the scenario's keys, and programs against what a reader of PyTorch's sources expects.
 
-namespace tidemark::tests {
+namespace tidemark::tests::pytorch_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -559,4 +559,4 @@ TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::pytorch_test

@@ -10,7 +10,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::quantity_test {
 namespace {
 
 using namespace literals;
@@ -139,4 +139,4 @@ TEST(Quantity, PrintedRatesAndDurationsReadBack) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::quantity_test

@@ -17,7 +17,7 @@
 
 // [quantization]: bytes against bitsandbytes' own arithmetic (functional.py quantize_4bit), and what its linears make.
 
-namespace tidemark::tests {
+namespace tidemark::tests::quantization_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -289,4 +289,4 @@ TEST(Quantization, WhatItDoesNotGoWith) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::quantization_test

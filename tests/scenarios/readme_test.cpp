@@ -7,7 +7,7 @@
 #include "scenarios/report/prediction_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::readme_test {
 namespace {
 
 const std::filesystem::path root = TIDEMARK_SOURCE_DIR;
@@ -21,4 +21,4 @@ TEST(Readme, ShowsWhatTheFirstCommandPrints) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::readme_test

@@ -13,7 +13,7 @@
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::report_test {
 namespace {
 
 using nlohmann::json;
@@ -186,4 +186,4 @@ TEST(Report, IsOneFileThatNothingInItsDataCanBreak) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::report_test

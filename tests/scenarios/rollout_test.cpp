@@ -18,7 +18,7 @@
 
 // [rollout]: what generation takes of the devices that train, and when.
 
-namespace tidemark::tests {
+namespace tidemark::tests::rollout_test {
 namespace {
 
 constexpr const char* policy = R"(model = "models/qwen2.5-7b.json"
@@ -264,4 +264,4 @@ TEST(Remedies, AreThoseThatTheScenarioTakes) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::rollout_test

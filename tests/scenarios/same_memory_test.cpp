@@ -20,7 +20,7 @@
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::same_memory_test {
 namespace {
 
 const RankGroup& group_of(const Prediction& prediction, Rank rank) {
@@ -77,4 +77,4 @@ TEST(RolesOfTheSameSizes, HaveTheMemoryThatEachHasAlone) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::same_memory_test

@@ -8,7 +8,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::scenario_json_test {
 namespace {
 
 using nlohmann::json;
@@ -41,4 +41,4 @@ TEST(ScenarioJson, NamesThatAreNotUtf8DoNotThrow) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::scenario_json_test

@@ -6,7 +6,7 @@
 
 // Scenario files as such: their keys, their defaults, and how problems are told.
 
-namespace tidemark::tests {
+namespace tidemark::tests::scenario_reader_test {
 namespace {
 
 using namespace literals;
@@ -272,4 +272,4 @@ TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::scenario_reader_test

@@ -7,7 +7,7 @@
 
 // What runtimes of PyTorch that shard parameters are told.
 
-namespace tidemark::tests {
+namespace tidemark::tests::sharded_reader_test {
 namespace {
 
 using namespace literals;
@@ -309,4 +309,4 @@ TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::sharded_reader_test

@@ -11,7 +11,7 @@
 #include "scenarios/plan/plan.hpp"
 #include "tests/scenarios/small_space.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::sharded_search_test {
 namespace {
 
 struct Searched {
@@ -84,4 +84,4 @@ TEST(AllRuntimes, HaveCandidatesInOneSearch) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::sharded_search_test

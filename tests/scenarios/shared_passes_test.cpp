@@ -23,7 +23,7 @@
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::shared_passes_test {
 namespace {
 
 // With buffers and events in the order in which they come; and what variables hold at its end in any order.
@@ -123,4 +123,4 @@ TEST(PassesOfRoles, PutTogetherAreWhatLoweringWrites) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::shared_passes_test

@@ -18,7 +18,7 @@
 #include "tests/namespace.hpp"
 #include "tests/scenarios/small_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::simulated_snapshot_test {
 namespace {
 
 using namespace literals;
@@ -172,4 +172,4 @@ TEST(SimulatedSnapshot, MarksTheOptimizersSteps) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::simulated_snapshot_test

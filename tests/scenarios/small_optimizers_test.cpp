@@ -16,7 +16,7 @@
 
 // Optimizers that keep less than AdamW: keys, and what they keep, by their sources' own arithmetic.
 
-namespace tidemark::tests {
+namespace tidemark::tests::small_optimizers_test {
 namespace {
 
 using namespace literals;
@@ -220,4 +220,4 @@ TEST(SmallOptimizers, WhatDoesNotGoTogetherIsAnError) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::small_optimizers_test

@@ -15,7 +15,7 @@
 #include "sim/clock/engine.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::step_causes_test {
 namespace {
 
 using namespace literals;
@@ -192,4 +192,4 @@ TEST(HardwareUtilization, CountsWhatIsComputedAgain) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::step_causes_test

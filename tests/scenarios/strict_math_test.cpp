@@ -11,7 +11,7 @@
 #include "tests/kernels/strict_calculator.hpp"
 #include "tests/kernels/thread_world.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::strict_math_test {
 namespace {
 
 /// Carries numbers between the memories of calculators. As NCCL has it, a message waits until the other side takes it.
@@ -71,4 +71,4 @@ INSTANTIATE_TEST_SUITE_P(Jobs, StrictMath, testing::Values("math_one", "math_tp2
                          [](const auto& job) { return std::string(job.param); });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::strict_math_test

@@ -7,7 +7,7 @@
 
 // Switches, environment and versions of a runtime.
 
-namespace tidemark::tests {
+namespace tidemark::tests::switches_reader_test {
 namespace {
 
 using namespace literals;
@@ -273,4 +273,4 @@ moe-deepep-num-sms = 20
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::switches_reader_test

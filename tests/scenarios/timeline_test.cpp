@@ -18,7 +18,7 @@
 #include "tests/namespace.hpp"
 #include "tests/scenarios/small_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::timeline_test {
 namespace {
 
 using nlohmann::json;
@@ -341,4 +341,4 @@ TEST(FabricText, ShowsLinksBisectionRoutesAndLoad) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::timeline_test

@@ -17,7 +17,7 @@
 #include "scenarios/report/plan_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::times_compare_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -96,4 +96,4 @@ TEST(TimesCompare, EveryPredictionAndADifferenceOfTwoSayIt) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::times_compare_test

@@ -17,7 +17,7 @@
 #include "sim/program/timing.hpp"
 #include "tests/scenarios/one_job.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::timing_classes_test {
 namespace {
 
 // Two stages of four data-parallel ranks, whose optimizers hold other pieces of parameters.
@@ -190,16 +190,16 @@ TEST(TimingClasses, ARolesOpsComeWhenThoseOfItsClassDo) {
 
 // Of each rank of an expert group in each of 16 stages: more than any memory has room for.
 TEST(TimingClasses, AreRefusedWhereProgramsWouldTakeAllMemory) {
-  std::ifstream file(one_job::source / "scenarios/examples/deepseek-v3-2048xh800.toml");
+  std::ifstream file(source / "scenarios/examples/deepseek-v3-2048xh800.toml");
   std::string text(std::istreambuf_iterator<char>(file), {});
   const std::string batch = "global_batch = 3072";
   text.replace(text.find(batch), batch.size(), "global_batch = 307200");
   text += "[moe]\nimbalance = { dirichlet = 20, seed = 1 }\n";
-  const Scenario scenario = parse_scenario(text, "job.toml", one_job::folders);
+  const Scenario scenario = parse_scenario(text, "job.toml", folders);
   const std::string problem = one_job::problem_of([&] { return Job(scenario); });
   EXPECT_NE(problem.find("job: error: 1024 programs of "), std::string::npos) << problem;
   EXPECT_NE(problem.find("GB are free here"), std::string::npos) << problem;
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::timing_classes_test

@@ -15,7 +15,7 @@
 
 // tp-comm-overlap: TransformerEngine's Userbuffers. That ranks compute what one does is in tests/validate.
 
-namespace tidemark::tests {
+namespace tidemark::tests::user_buffers_test {
 namespace {
 
 using namespace literals;
@@ -146,4 +146,4 @@ TEST(UserBuffers, ComeBackFromJson) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::user_buffers_test

@@ -11,7 +11,7 @@
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::version_assumptions_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -88,4 +88,4 @@ TEST(Versions, ThoseThatSelectNothingAreNamed) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::version_assumptions_test

@@ -14,7 +14,7 @@
 #include "scenarios/report/prediction_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::zero_offload_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -181,4 +181,4 @@ TEST(ZeroOffload, IsToldTensorByTensor) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::zero_offload_test

@@ -13,7 +13,7 @@
 
 // What DeepSpeed is told: [runtime.switches], and a ds_config.json that [runtime] names.
 
-namespace tidemark::tests {
+namespace tidemark::tests::zero_reader_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -276,4 +276,4 @@ TEST_F(DsConfigFile, IsJson) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::zero_reader_test

@@ -14,7 +14,7 @@
 // figure 1 and table 1: of P parameters trained by Adam in mixed precision on N ranks, 2 P bytes of parameters, 2 P of
 // gradients, 12 P of optimizer state, and of these a share of N as the stage says.
 
-namespace tidemark::tests {
+namespace tidemark::tests::zero_states_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -91,4 +91,4 @@ TEST_P(ZeroStates, AreThoseOfThePaper) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ZeroStates, testing::Values(4, 8));
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::zero_states_test

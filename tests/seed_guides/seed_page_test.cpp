@@ -9,7 +9,7 @@
 
 // What docs/seed-guides.md says is what is simulated now. With TIDEMARK_WRITE_DOCS set, it is written.
 
-namespace tidemark::tests::seeds {
+namespace tidemark::tests::seeds::seed_page_test {
 namespace {
 
 const std::filesystem::path file = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "docs/seed-guides.md";
@@ -34,4 +34,4 @@ TEST(SeedGuides, PageSaysWhatIsSimulatedNow) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests::seeds
+}  // namespace tidemark::tests::seeds::seed_page_test

@@ -8,7 +8,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::calibration_test {
 namespace {
 
 using namespace literals;
@@ -99,4 +99,4 @@ TEST(Calibration, SharedOnesAreEqualWhereTheySayTheSame) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::calibration_test

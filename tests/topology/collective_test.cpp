@@ -12,7 +12,7 @@
 #include "tests/sim/program/random_matrix.hpp"
 #include "tests/topology/test_clusters.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::collective_test {
 namespace {
 
 using namespace literals;
@@ -616,4 +616,4 @@ TEST(Copy, GoesOverTheDevicesLinkToItsHostAndTheHost) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::collective_test

@@ -4,7 +4,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::deep_ep_memory_test {
 namespace {
 
 using namespace literals;
@@ -35,4 +35,4 @@ TEST(DeepEpMemory, FewerMultiprocessorsHaveFewerChannels) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::deep_ep_memory_test

@@ -11,7 +11,7 @@
 #include "tests/topology/test_clusters.hpp"
 #include "topology/fabric_graph.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::fabric_test {
 namespace {
 
 using namespace literals;
@@ -323,4 +323,4 @@ TEST(Fabric, SixteenThousandDevicesAreBuiltAndRouted) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::fabric_test

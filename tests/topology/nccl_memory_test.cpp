@@ -8,7 +8,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::nccl_memory_test {
 namespace {
 
 using namespace literals;
@@ -464,4 +464,4 @@ TEST(NcclOnHosts, HoldsAllBuffersOfRanksThatMeetThere) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::nccl_memory_test

@@ -6,7 +6,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::nccl_tuning_test {
 namespace {
 
 using namespace literals;
@@ -89,4 +89,4 @@ TEST(Protocols, TreesOfMiddlingSizeSag) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::nccl_tuning_test

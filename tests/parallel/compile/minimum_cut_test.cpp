@@ -7,7 +7,7 @@
 #include "parallel/compile/partitioner.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::minimum_cut_test {
 namespace {
 
 using compile::GraphNode;
@@ -65,4 +65,4 @@ TEST(Partitioner, RunsAgainWhatCheckpointingSays) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::minimum_cut_test

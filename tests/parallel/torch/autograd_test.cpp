@@ -6,7 +6,7 @@
 #include "parallel/torch/checkpoint.hpp"
 #include "tests/parallel/torch/written.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::autograd_test {
 namespace {
 
 using namespace parallel::torch;
@@ -161,4 +161,4 @@ TEST(Checkpoint, StopsWhereNothingElseIsAskedFor) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::autograd_test

@@ -2,7 +2,7 @@
 
 #include "tests/parallel/torch/written.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::process_test {
 namespace {
 
 using namespace parallel::torch;
@@ -110,4 +110,4 @@ TEST(Process, CallsWhatItKeepsByItsLabel) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::process_test

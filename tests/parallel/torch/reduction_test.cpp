@@ -6,7 +6,7 @@
 
 // What a sum takes besides its result, as the null device recorded it (tests/ground_truth; an A100 with PyTorch 2.15).
 
-namespace tidemark::tests {
+namespace tidemark::tests::reduction_test {
 namespace {
 
 using namespace parallel::torch;
@@ -44,4 +44,4 @@ TEST(EagerReduction, SumsOfNothingTakeNothing) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::reduction_test

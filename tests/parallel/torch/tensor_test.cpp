@@ -4,7 +4,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::tensor_test {
 namespace {
 
 using namespace parallel::torch;
@@ -53,4 +53,4 @@ TEST(EagerTensor, ShapesSpreadOverEachOther) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::tensor_test

@@ -13,7 +13,7 @@
 #include "scenarios/arithmetic/rank_training.hpp"
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::comparison_test {
 namespace {
 
 class Comparisons : public testing::Test {
@@ -73,4 +73,4 @@ TEST_F(Comparisons, TakeWhatIsNoNumberForWrong) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::comparison_test

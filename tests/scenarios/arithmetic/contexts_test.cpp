@@ -8,7 +8,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::contexts_test {
 namespace {
 
 class ArithmeticOfContexts : public testing::TestWithParam<MathCase> {};
@@ -72,4 +72,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::contexts_test

@@ -15,7 +15,7 @@
 #include "scenarios/job.hpp"
 #include "tests/scenarios/random_layout.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::data_flow_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -342,4 +342,4 @@ TEST(DataFlowOfJobs, NothingIsKnownThatNobodyMeets) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::data_flow_test

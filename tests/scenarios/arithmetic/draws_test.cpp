@@ -7,7 +7,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::draws_test {
 namespace {
 
 // Tensor-parallel ranks that cut the sequence, and replicas of four micro-batches.
@@ -95,4 +95,4 @@ TEST(Draws, ReplicasThatShareAMicroBatchHavePartsOfIt) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::draws_test

@@ -9,7 +9,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::experts_test {
 namespace {
 
 class ArithmeticOfExperts : public testing::TestWithParam<MathCase> {};
@@ -230,4 +230,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::experts_test

@@ -5,7 +5,7 @@
 // Sharded parameters, gathered and reduced unit by unit: what comes of them is what one rank that holds the model
 // whole comes to.
 
-namespace tidemark::tests {
+namespace tidemark::tests::fully_shard_test {
 namespace {
 
 MathCase sharded(std::string name, int gpus, std::string layout = "", std::string train = "",
@@ -233,4 +233,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::fully_shard_test

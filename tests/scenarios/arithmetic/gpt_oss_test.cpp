@@ -7,7 +7,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::gpt_oss_test {
 namespace {
 
 class ArithmeticOfGptOss : public testing::TestWithParam<MathCase> {};
@@ -45,4 +45,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::gpt_oss_test

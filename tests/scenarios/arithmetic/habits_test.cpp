@@ -6,7 +6,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::habits_test {
 namespace {
 
 class ArithmeticOfHabits : public testing::TestWithParam<MathCase> {};
@@ -64,4 +64,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::habits_test

@@ -7,7 +7,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_mutations_test {
 namespace {
 
 testing::AssertionResult says(const std::string& text, const std::string& words) {
@@ -103,4 +103,4 @@ TEST(MathMutation, WhereThereIsNothingToSpoilItSaysSo) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_mutations_test

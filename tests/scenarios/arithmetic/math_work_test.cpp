@@ -9,7 +9,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::math_work_test {
 namespace {
 
 using namespace literals;
@@ -71,4 +71,4 @@ TEST(MathWork, IsDoneUnaskedWhereItIsLittle) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::math_work_test

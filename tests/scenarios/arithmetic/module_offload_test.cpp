@@ -7,7 +7,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::module_offload_test {
 namespace {
 
 class ArithmeticOfModulesOnTheHost : public testing::TestWithParam<MathCase> {};
@@ -72,4 +72,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::module_offload_test

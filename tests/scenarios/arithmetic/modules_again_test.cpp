@@ -8,7 +8,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::modules_again_test {
 namespace {
 
 class ArithmeticOfModulesAgain : public testing::TestWithParam<MathCase> {};
@@ -68,4 +68,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::modules_again_test

@@ -7,7 +7,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::muon_test {
 namespace {
 
 class ArithmeticOfMuon : public testing::TestWithParam<MathCase> {};
@@ -43,4 +43,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ArithmeticOfMuon,
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::muon_test

@@ -8,7 +8,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::next_tokens_test {
 namespace {
 
 class ArithmeticOfNextTokens : public testing::TestWithParam<MathCase> {};
@@ -79,4 +79,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::next_tokens_test

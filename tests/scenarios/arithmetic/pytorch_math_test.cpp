@@ -7,7 +7,7 @@
 
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::pytorch_math_test {
 namespace {
 
 const std::string grouped = "num_key_value_heads = 2\nhead_dim = 8";
@@ -134,4 +134,4 @@ INSTANTIATE_TEST_SUITE_P(Dropouts, PyTorchArithmetic,
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::pytorch_math_test

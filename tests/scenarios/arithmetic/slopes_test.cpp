@@ -11,7 +11,7 @@
 #include "scenarios/arithmetic/rank_training.hpp"
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::slopes_test {
 namespace {
 
 std::vector<Finding> first_step(const Job& job, double aside) {
@@ -117,4 +117,4 @@ INSTANTIATE_TEST_SUITE_P(
     names);
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::slopes_test

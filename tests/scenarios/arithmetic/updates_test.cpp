@@ -14,7 +14,7 @@
 #include "scenarios/arithmetic/rank_training.hpp"
 #include "tests/scenarios/arithmetic/math_case.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::updates_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -157,4 +157,4 @@ TEST(MuonsUpdates, AreMomentaMadeOrthogonal) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::updates_test

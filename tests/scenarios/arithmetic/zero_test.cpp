@@ -5,7 +5,7 @@
 // DeepSpeed's ZeRO: whatever is shared out, in whatever buckets, ranks come to what one rank comes to that holds all of
 // it.
 
-namespace tidemark::tests {
+namespace tidemark::tests::zero_test {
 namespace {
 
 MathCase zero(std::string name, int stage, int gpus, std::string switches = "", std::string train = "") {
@@ -97,4 +97,4 @@ INSTANTIATE_TEST_SUITE_P(
     name_of);
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::zero_test

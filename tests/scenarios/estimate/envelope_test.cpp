@@ -11,7 +11,7 @@
 #include "scenarios/report/prediction_text.hpp"
 #include "tests/scenarios/folders.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::envelope_test {
 namespace {
 
 constexpr const char* small_job = R"(model = "models/llama-3.1-8b.json"
@@ -183,4 +183,4 @@ TEST(Envelope, JsonSaysWhatTheTextSays) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::envelope_test

@@ -6,7 +6,7 @@
 
 // What the guides work out by hand, by their own rules.
 
-namespace tidemark::tests {
+namespace tidemark::tests::rules_test {
 namespace {
 
 constexpr double gb = 1e9, mib = 1 << 20;
@@ -55,4 +55,4 @@ TEST(EstimateRules, ShortcutGivesAnotherNumberThanItsComment) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::rules_test

@@ -8,7 +8,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::log_comparison_test {
 namespace {
 
 using namespace literals;
@@ -69,4 +69,4 @@ TEST(LogComparison, ARankOfAnotherJobIsAnError) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::log_comparison_test

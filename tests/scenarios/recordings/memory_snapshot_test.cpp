@@ -16,7 +16,7 @@
 #include "scenarios/recordings/gzip.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::memory_snapshot_test {
 namespace {
 
 using namespace literals;
@@ -300,4 +300,4 @@ TEST(MemorySnapshot, SharedRecordsDoNotMultiplyTheWork) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::memory_snapshot_test

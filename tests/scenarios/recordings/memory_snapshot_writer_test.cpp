@@ -7,7 +7,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::memory_snapshot_writer_test {
 namespace {
 
 using namespace literals;
@@ -96,4 +96,4 @@ TEST(MemorySnapshotWriter, StacksAndFramesAreWrittenOnce) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::memory_snapshot_writer_test

@@ -16,7 +16,7 @@
 #include "scenarios/recordings/pickle_opcodes.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::pickle_test {
 namespace {
 
 using namespace std::string_literals;
@@ -431,4 +431,4 @@ TEST(Pickle, SharingDoesNotMultiplyTheWork) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::pickle_test

@@ -12,7 +12,7 @@
 #include "scenarios/recordings/pickle.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::pickle_writer_test {
 namespace {
 
 using namespace std::string_literals;
@@ -125,4 +125,4 @@ TEST(PickleWriter, LongTextsAreReadBack) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::pickle_writer_test

@@ -11,7 +11,7 @@
 #include "scenarios/recordings/trace_replay.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::recorded_memory_test {
 namespace {
 
 using namespace literals;
@@ -134,4 +134,4 @@ TEST(LiveTensors, ComeInOrderOfAllocationWithTheirStacks) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::recorded_memory_test

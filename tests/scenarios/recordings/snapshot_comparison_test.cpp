@@ -9,7 +9,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::snapshot_comparison_test {
 namespace {
 
 using namespace literals;
@@ -195,4 +195,4 @@ TEST(SnapshotComparison, NothingMeasuredIsAllOfIt) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::snapshot_comparison_test

@@ -7,7 +7,7 @@
 
 #include "tests/scenarios/recordings/recorded_program.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::survivors_test {
 namespace {
 
 using namespace literals;
@@ -104,4 +104,4 @@ TEST(Survivors, AllocatedGrowsByWhatIsLeft) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::survivors_test

@@ -19,7 +19,7 @@
 #include "sim/memory/caching_allocator.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::trace_replay_options_test {
 namespace {
 
 using namespace literals;
@@ -359,4 +359,4 @@ std::vector<std::pair<std::string, Conditions>> conditions_of_fixed_segments() {
 INSTANTIATE_TEST_SUITE_P(Conditions, ReplayTurnedOver, testing::ValuesIn(conditions_of_fixed_segments()), name_of);
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::trace_replay_options_test

@@ -21,7 +21,7 @@
 #include "sim/memory/caching_allocator.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::trace_replay_test {
 namespace {
 
 using namespace literals;
@@ -593,4 +593,4 @@ TEST(RecordedTrace, OtherDevicesPlayNoPart) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::trace_replay_test

@@ -9,7 +9,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::training_log_test {
 namespace {
 
 using namespace literals;
@@ -128,4 +128,4 @@ TEST(TrainingLog, APartOfALogIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::training_log_test

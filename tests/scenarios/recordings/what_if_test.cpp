@@ -12,7 +12,7 @@
 #include "scenarios/recordings/trace_replay.hpp"
 #include "tests/scenarios/recordings/recorded_program.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::what_if_test {
 namespace {
 
 using namespace literals;
@@ -321,4 +321,4 @@ TEST(WhatIf, AnExpandableRecordingRerunsAsItWas) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::what_if_test

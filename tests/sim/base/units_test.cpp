@@ -10,7 +10,7 @@
 #include "sim/base/dtype.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::units_test {
 namespace {
 
 using namespace literals;
@@ -114,4 +114,4 @@ TEST(Units, ACompositionSumsToItsTotal) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::units_test

@@ -9,7 +9,7 @@
 #include "tests/namespace.hpp"
 #include "tests/sim/clock/outlined.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::engine_test {
 namespace {
 
 using namespace literals;
@@ -228,4 +228,4 @@ TEST(Engine, AnUnevenCollectiveTakesWhatItsMatrixTakes) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::engine_test

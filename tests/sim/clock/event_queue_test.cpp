@@ -14,7 +14,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::event_queue_test {
 namespace {
 
 using namespace literals;
@@ -159,4 +159,4 @@ TEST(EventQueueDeathTest, NothingIsPoppedFromAnEmptyQueue) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::event_queue_test

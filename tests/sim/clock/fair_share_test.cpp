@@ -15,7 +15,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::fair_share_test {
 namespace {
 
 using namespace literals;
@@ -405,4 +405,4 @@ TEST(FairShareProperty, AClassOfEqualFlowsRunsAsEachOfThem) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::fair_share_test

@@ -5,7 +5,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::lone_transfers_test {
 namespace {
 
 using namespace literals;
@@ -65,4 +65,4 @@ TEST(LoneTransfers, OfKnownDurationTheyAreKernels) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::lone_transfers_test

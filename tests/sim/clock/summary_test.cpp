@@ -6,7 +6,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::summary_test {
 namespace {
 
 using namespace literals;
@@ -103,4 +103,4 @@ TEST(Summary, WhoWaitsForAStreamDoesWhatThatDoes) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::summary_test

@@ -15,7 +15,7 @@
 #include "tests/namespace.hpp"
 #include "tests/sim/clock/outlined.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::timed_program_test {
 namespace {
 
 using namespace literals;
@@ -350,4 +350,4 @@ TEST(TimedProgram, KernelsTogetherStandWhereEachWould) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::timed_program_test

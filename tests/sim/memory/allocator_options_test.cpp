@@ -4,7 +4,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::allocator_options_test {
 namespace {
 
 using namespace literals;
@@ -72,4 +72,4 @@ TEST(AllocatorOptions, AnExpandableSegmentReservesMoreThanTheDevice) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::allocator_options_test

@@ -18,7 +18,7 @@
 #include "tests/seeds.hpp"
 #include "tests/sim/memory/reference_allocator.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::allocator_reference_test {
 namespace {
 
 using namespace literals;
@@ -268,4 +268,4 @@ TEST_P(GeneratedOptions, AgreeWithTheReference) { Pair(GetParam()).run(4000); }
 INSTANTIATE_TEST_SUITE_P(Seeds, GeneratedOptions, testing::Range<std::uint64_t>(1, 61, seed_step));
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::allocator_reference_test

@@ -5,7 +5,7 @@
 #include "sim/memory/block_map.hpp"
 #include "tests/sim/memory/allocator_text.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::block_expansion_test {
 namespace {
 
 using namespace literals;
@@ -214,4 +214,4 @@ TEST(ExpandableSegments, RestoredStateContinuesAsTheOriginal) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::block_expansion_test

@@ -5,7 +5,7 @@
 #include "sim/memory/block_map.hpp"
 #include "tests/sim/memory/allocator_text.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::block_release_test {
 namespace {
 
 using namespace literals;
@@ -218,4 +218,4 @@ TEST(MemoryFraction, TheAllocatorStopsAtItsShare) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::block_release_test

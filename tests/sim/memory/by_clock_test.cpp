@@ -16,7 +16,7 @@
 
 // Memory that asks the clock when borrowed blocks come back.
 
-namespace tidemark::tests {
+namespace tidemark::tests::by_clock_test {
 namespace {
 
 using namespace literals;
@@ -169,4 +169,4 @@ TEST(ByClock, AtEachRequestNoMoreIsPendingThanUntilTheNextSync) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::by_clock_test

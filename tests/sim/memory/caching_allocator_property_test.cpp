@@ -17,7 +17,7 @@
 #include "sim/memory/caching_allocator.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::caching_allocator_property_test {
 namespace {
 
 using namespace literals;
@@ -247,4 +247,4 @@ TEST_P(GeneratedRequests, AgreeWithTheNaiveModel) {
 INSTANTIATE_TEST_SUITE_P(Seeds, GeneratedRequests, testing::Range<std::uint64_t>(1, 9));
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::caching_allocator_property_test

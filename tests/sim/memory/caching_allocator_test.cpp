@@ -9,7 +9,7 @@
 
 #include "tests/sim/memory/allocator_text.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::caching_allocator_test {
 namespace {
 
 using namespace literals;
@@ -307,4 +307,4 @@ TEST(CachingAllocator, CountsMemoryAloneWhereThatWillDo) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::caching_allocator_test

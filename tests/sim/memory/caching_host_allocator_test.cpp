@@ -15,7 +15,7 @@
 #include "tests/namespace.hpp"
 #include "tests/seeds.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::caching_host_allocator_test {
 namespace {
 
 using namespace literals;
@@ -218,4 +218,4 @@ TEST(HostAllocator, DoesAsAnotherAccountOfItDoes) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::caching_host_allocator_test

@@ -6,7 +6,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::driver_addresses_test {
 namespace {
 
 using namespace literals;
@@ -62,4 +62,4 @@ TEST(DriverAddresses, DoNotRunOut) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::driver_addresses_test

@@ -11,7 +11,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/sim/program/random_program.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::flat_test {
 namespace {
 
 using namespace literals;
@@ -70,4 +70,4 @@ TEST(Flat, SmallRequestsHaveNoSlack) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::flat_test

@@ -10,7 +10,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::free_blocks_test {
 namespace {
 
 using Key = std::pair<Bytes, Address>;
@@ -79,4 +79,4 @@ TEST(FreeBlocks, BehaveAsAnOrderedSetOfSizesOfAllMagnitudes) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::free_blocks_test

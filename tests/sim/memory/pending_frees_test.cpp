@@ -6,7 +6,7 @@
 
 #include "tests/sim/memory/allocator_text.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::pending_frees_test {
 namespace {
 
 using namespace literals;
@@ -253,4 +253,4 @@ TEST(PrivatePool, GrowsByPagesToo) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::pending_frees_test

@@ -12,7 +12,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/sim/program/random_program.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::replay_test {
 namespace {
 
 using namespace literals;
@@ -389,4 +389,4 @@ TEST(Replay, HostMemoryChangesNothingOnTheDevice) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::replay_test

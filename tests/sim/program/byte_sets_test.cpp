@@ -7,7 +7,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::byte_sets_test {
 namespace {
 
 std::set<std::int64_t> bytes(const ByteSets& sets, ByteSets::Id id) {
@@ -82,4 +82,4 @@ TEST(ByteSets, WhatFillsABufferIsOneStretch) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::byte_sets_test

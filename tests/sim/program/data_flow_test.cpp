@@ -10,7 +10,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::data_flow_test {
 namespace {
 
 std::string text(const FlowFinding& f) {
@@ -182,4 +182,4 @@ bind out b1
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::data_flow_test

@@ -4,7 +4,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::label_test {
 namespace {
 
 TEST(Label, SaysOfWhichLayerItIs) {
@@ -26,4 +26,4 @@ TEST(Label, IsOfNoLayerWhereItDoesNotBeginWithOne) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::label_test

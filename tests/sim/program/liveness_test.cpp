@@ -7,7 +7,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::liveness_test {
 namespace {
 
 std::string freed(const std::string& program) { return text(with_frees(parse_program(program))); }
@@ -182,4 +182,4 @@ TEST(LivenessDeathTest, FreesAreComputedNotWritten) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::liveness_test

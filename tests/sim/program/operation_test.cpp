@@ -12,7 +12,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::operation_test {
 namespace {
 
 std::string_view name_of(OperandSizes sizes) {
@@ -70,4 +70,4 @@ TEST(Operations, NamesAreTheirOwn) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::operation_test

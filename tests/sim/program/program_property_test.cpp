@@ -10,7 +10,7 @@
 #include "sim/program/verify.hpp"
 #include "tests/sim/program/random_program.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::program_property_test {
 namespace {
 
 class ProgramProperty : public testing::TestWithParam<std::uint64_t> {
@@ -94,4 +94,4 @@ TEST_P(ProgramProperty, ADeviceOfThePeaksSizeIsEnough) {
 INSTANTIATE_TEST_SUITE_P(Seeds, ProgramProperty, testing::Range<std::uint64_t>(1, 13));
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::program_property_test

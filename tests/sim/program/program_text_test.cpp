@@ -8,7 +8,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::program_text_test {
 namespace {
 
 std::string round_trip(const std::string& line) { return text(parse_program(line)); }
@@ -210,4 +210,4 @@ TEST(ProgramText, SpacesAndCopiesRoundTrip) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::program_text_test

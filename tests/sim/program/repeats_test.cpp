@@ -18,7 +18,7 @@
 
 // What no lowering writes yet. (Of what they do, see tests/parallel/repeats_test.cpp.)
 
-namespace tidemark::tests {
+namespace tidemark::tests::repeats_test {
 namespace {
 
 // Each micro-batch sends its tokens to others, keeps what it made in host memory, and fetches it two passes later.
@@ -101,4 +101,4 @@ TEST(HandMadeRepeats, AnotherSpaceSizeOrRowIsNoRepetition) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::repeats_test

@@ -10,7 +10,7 @@
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::shared_passes_test {
 namespace {
 
 const std::string start = R"(mark construction 0 -1 start
@@ -74,4 +74,4 @@ TEST(SharedPasses, AreThoseOfThatStateOnly) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::shared_passes_test

@@ -9,7 +9,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/sim/program/random_program.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::timing_test {
 namespace {
 
 using Places = std::vector<std::uint32_t>;
@@ -97,4 +97,4 @@ TEST(Timing, WaitsDoByWhatTheyWaitFor) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::timing_test

@@ -9,7 +9,7 @@
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::verify_test {
 namespace {
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -353,4 +353,4 @@ TEST(Verify, ACopyOnAnotherStreamUsesTheDevicesBlockThere) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::verify_test

@@ -7,7 +7,7 @@
 
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::workload_test {
 namespace {
 
 std::string members(const Communicator& communicator, std::int32_t rank) {
@@ -90,4 +90,4 @@ TEST(Workload, ARankRunsTheProgramOfItsRole) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::workload_test

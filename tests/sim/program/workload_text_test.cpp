@@ -9,7 +9,7 @@
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::workload_text_test {
 namespace {
 
 const std::string sample = R"(communicator tensor 2/1/1
@@ -96,4 +96,4 @@ collective s0 g0 all_to_all bool 512 b0 -> b0 m7 sends 256 0 receives 512 0
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::workload_text_test

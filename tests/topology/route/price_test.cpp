@@ -9,7 +9,7 @@
 #include "tests/namespace.hpp"
 #include "topology/nccl_memory.hpp"
 
-namespace tidemark::tests {
+namespace tidemark::tests::price_test {
 namespace {
 
 using namespace literals;
@@ -169,4 +169,4 @@ TEST(Price, CommunicatorsOfThousandsOfRanksArePricedQuickly) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::price_test

@@ -20,7 +20,7 @@
 
 // One rank of each orbit must tell what all ranks tell: generated jobs, long along the data-parallel axis.
 
-namespace tidemark::tests {
+namespace tidemark::tests::replica_orbits_test {
 namespace {
 
 Cluster of_nodes(Cluster cluster, std::int32_t devices, std::int32_t nics) {
@@ -295,4 +295,4 @@ TEST(ReplicaOrbits, ThatWereToldApartStayApart) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests
+}  // namespace tidemark::tests::replica_orbits_test
