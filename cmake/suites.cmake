@@ -1,19 +1,46 @@
-# Tells CTest of a GoogleTest program's suites: cmake -D PROGRAM=... -D LABELS=... -D FILE=... -P suites.cmake
+# Tells CTest of a GoogleTest program's suites:
+#   cmake -D PROGRAM=... -D LABEL=... -D FILE=... -D ONLY_WITH_ALL=... -P suites.cmake
 # A process for each test would take longer to start than most tests run, above all under sanitizers. Suites of many tests are
-# several processes, so that they can run beside each other.
+# several processes, so that they can run beside each other. Cases that are there with TIDEMARK_EVERY_CASE only, and tests that
+# the file ONLY_WITH_ALL names, have the label `all` besides.
+cmake_minimum_required(VERSION 3.25)
 set(most_tests 24)
 
-execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE status)
-if(NOT status EQUAL 0)
-  message(FATAL_ERROR "${PROGRAM} --gtest_list_tests failed: ${status}")
-endif()
-# Parameters follow a '#'; they may hold what CMake takes for a list.
-string(REGEX REPLACE "#[^\n]*" "" listed "${listed}")
-string(REPLACE "\n" ";" lines "${listed}")
+# tests_of(variable every|some): all its tests, by name.
+function(tests_of variable which)
+  set(environment --unset=TIDEMARK_EVERY_CASE)
+  if(which STREQUAL "every")
+    set(environment TIDEMARK_EVERY_CASE=1)
+  endif()
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env ${environment} ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed
+                  RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${PROGRAM} --gtest_list_tests failed: ${status}")
+  endif()
+  # Parameters follow a '#'; they may hold what CMake takes for a list.
+  string(REGEX REPLACE "#[^\n]*" "" listed "${listed}")
+  string(REPLACE "\n" ";" lines "${listed}")
+  set(tests "")
+  foreach(line IN LISTS lines)
+    string(STRIP "${line}" word)
+    if(line MATCHES "^ +[^ ]")
+      list(APPEND tests "${suite}.${word}")
+    elseif(line MATCHES "^[^ ].*\\.")
+      string(REGEX REPLACE "\\. *$" "" suite "${word}")
+    endif()
+  endforeach()
+  set(${variable} "${tests}" PARENT_SCOPE)
+endfunction()
 
+tests_of(every every)
+tests_of(some some)
+file(STRINGS ${ONLY_WITH_ALL} named REGEX "^[^# ]")
+list(TRANSFORM named REPLACE " *\\|.*$" "")
+
+# tell(suite labels tests...): as one or more tests of CTest.
 set(script "")
-set(suite "")
-function(tell)
+function(tell suite labels)
+  set(tests ${ARGN})
   list(LENGTH tests count)
   if(count EQUAL 0)
     return()
@@ -29,20 +56,25 @@ function(tell)
       set(name "${suite}.part${part}")
     endif()
     string(APPEND told "add_test([=[${name}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${filter}]=])\n"
-                       "set_tests_properties([=[${name}]=] PROPERTIES LABELS [=[${LABELS}]=])\n")
+                       "set_tests_properties([=[${name}]=] PROPERTIES LABELS [=[${labels}]=])\n")
   endforeach()
   set(script "${script}${told}" PARENT_SCOPE)
 endfunction()
 
-foreach(line IN LISTS lines)
-  string(STRIP "${line}" word)
-  if(line MATCHES "^ +[^ ]")
-    list(APPEND tests "${suite}.${word}")
-  elseif(line MATCHES "^[^ ].*\\.")
-    tell()
-    string(REGEX REPLACE "\\. *$" "" suite "${word}")
-    set(tests "")
+set(suites "")
+foreach(test IN LISTS every)
+  string(REGEX REPLACE "^([^.]*)\\..*$" "\\1" suite "${test}")
+  if(NOT suite IN_LIST suites)
+    list(APPEND suites "${suite}")
+  endif()
+  if(test IN_LIST some AND NOT test IN_LIST named)
+    list(APPEND of_push_${suite} "${test}")
+  else()
+    list(APPEND of_all_${suite} "${test}")
   endif()
 endforeach()
-tell()
+foreach(suite IN LISTS suites)
+  tell("${suite}" "${LABEL}" ${of_push_${suite}})
+  tell("${suite}.all" "${LABEL};all" ${of_all_${suite}})
+endforeach()
 file(WRITE ${FILE} "${script}")

@@ -124,8 +124,9 @@ if(TIDEMARK_CUDA AND NOT TIDEMARK_SANITIZE)
     find_path(TIDEMARK_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     mark_as_advanced(TIDEMARK_NCCL_LIBRARY TIDEMARK_NCCL_INCLUDE)
     if(CMAKE_CUDA_COMPILER AND TIDEMARK_NCCL_LIBRARY AND TIDEMARK_NCCL_INCLUDE)
-      # Ampere, Hopper and Blackwell, and code that later devices compile for themselves.
-      set(CMAKE_CUDA_ARCHITECTURES 80 90 100)
+      # Code for Ampere, which later devices compile for themselves. `scripts/test --all` also compiles for Hopper and Blackwell.
+      set(TIDEMARK_CUDA_ARCHITECTURES 80 CACHE STRING "What nvcc compiles for")
+      set(CMAKE_CUDA_ARCHITECTURES ${TIDEMARK_CUDA_ARCHITECTURES})
       enable_language(CUDA)
       # CMake 3.25 does not know what CUDA 13 can.
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
@@ -186,6 +187,21 @@ set(tidemark_test_options $<$<CONFIG:Release,RelWithDebInfo>:-O0>)
 add_custom_target(unit_tests COMMENT "Tests labelled unit")
 add_custom_target(job_tests COMMENT "Tests labelled job")
 
+# What `scripts/test` leaves to `scripts/test --all`: `name | what shows the same by push`, a line each. A test that is named
+# there has the label `all`.
+set(tidemark_only_with_all ${CMAKE_SOURCE_DIR}/tests/only_with_all.txt)
+file(STRINGS ${tidemark_only_with_all} tidemark_named_there REGEX "^[^# ]")
+list(TRANSFORM tidemark_named_there REPLACE " *\\|.*$" "")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tidemark_only_with_all})
+
+# tidemark_label(test label): of a test that is no suite of GoogleTest's.
+function(tidemark_label test label)
+  if(test IN_LIST tidemark_named_there)
+    list(APPEND label all)
+  endif()
+  set_tests_properties(${test} PROPERTIES LABELS "${label}")
+endfunction()
+
 # tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit): one binary, each of its suites known to CTest. Each file
 # is in a namespace of its own, since many are compiled together.
 function(tidemark_test name)
@@ -198,8 +214,9 @@ function(tidemark_test name)
   tidemark_together(${name}_test MOST 12)
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   add_custom_command(TARGET ${name}_test POST_BUILD BYPRODUCTS ${suites}
-                     COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}_test> -D LABELS=${ARG_LABELS} -D FILE=${suites}
-                             -P ${CMAKE_SOURCE_DIR}/cmake/suites.cmake VERBATIM)
+                     COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}_test> -D LABEL=${ARG_LABELS} -D FILE=${suites}
+                             -D ONLY_WITH_ALL=${tidemark_only_with_all} -P ${CMAKE_SOURCE_DIR}/cmake/suites.cmake VERBATIM)
+  set_property(TARGET ${name}_test APPEND PROPERTY LINK_DEPENDS ${tidemark_only_with_all} ${CMAKE_SOURCE_DIR}/cmake/suites.cmake)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake
        "if(EXISTS \"${suites}\")\n  include(\"${suites}\")\nelse()\n  add_test(${name}_test_NOT_BUILT ${name}_test_NOT_BUILT)\nendif()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)

@@ -17,6 +17,7 @@
 #include "sim/program/verify.hpp"
 #include "tests/parallel/sharded_job.hpp"
 #include "tests/parallel/test_job.hpp"
+#include "tests/seeds.hpp"
 #include "tests/sim/program/random_matrix.hpp"
 #include "tests/topology/test_clusters.hpp"
 #include "topology/route/price.hpp"
@@ -188,6 +189,8 @@ std::vector<Span> in_order(std::vector<Span> spans) {
   return spans;
 }
 
+std::size_t some(int all) { return static_cast<std::size_t>(seeds(all)); }
+
 // More than so many of the jobs have fewer classes than ranks.
 void expect_the_same_folded(const std::vector<Case>& cases, std::size_t more_than) {
   std::size_t folded_cases = 0;
@@ -209,14 +212,14 @@ void expect_the_same_folded(const std::vector<Case>& cases, std::size_t more_tha
   EXPECT_GT(folded_cases, more_than);
 }
 
-TEST(Folding, ChangesNoTimeOfAnyRank) { expect_the_same_folded(generated(2'024, 160), 40); }
+TEST(Folding, ChangesNoTimeOfAnyRank) { expect_the_same_folded(generated(2'024, some(160)), some(40)); }
 
-TEST(Folding, ChangesNoTimeOfRanksWithExperts) { expect_the_same_folded(generated_with_experts(1, 64), 20); }
+TEST(Folding, ChangesNoTimeOfRanksWithExperts) { expect_the_same_folded(generated_with_experts(1, some(64)), some(16)); }
 
-TEST(Folding, ChangesNoTimeOfShardedRanks) { expect_the_same_folded(generated_sharded(1, 64), 10); }
+TEST(Folding, ChangesNoTimeOfShardedRanks) { expect_the_same_folded(generated_sharded(1, some(64)), some(8)); }
 
 TEST(Folding, ChangesNoTimeOfPlainPricesEither) {
-  for (const Case& c : generated(5, 24)) {
+  for (const Case& c : generated(5, some(24))) {
     SCOPED_TRACE(c.name);
     const Workload workload = lower_passes(Lowered(c.job).input);
     const Timed folded(workload, c, true, PriceModel::AlphaBeta), each(workload, c, false, PriceModel::AlphaBeta);
@@ -226,7 +229,7 @@ TEST(Folding, ChangesNoTimeOfPlainPricesEither) {
 }
 
 TEST(Folding, TwoRunsAreIdentical) {
-  for (const Case& c : generated(7, 16)) {
+  for (const Case& c : generated(7, some(16))) {
     SCOPED_TRACE(c.name);
     const Workload workload = lower_passes(Lowered(c.job).input);
     const Timed first(workload, c, true), second(workload, c, true);
@@ -259,7 +262,7 @@ std::map<LinkId, std::vector<Passage>> passages(const Workload& workload, const 
 }
 
 TEST(Folding, NoLinkCarriesMoreThanItCan) {
-  for (const Case& c : generated(99, 24)) {
+  for (const Case& c : generated(99, some(24))) {
     SCOPED_TRACE(c.name);
     const Workload workload = lower_passes(Lowered(c.job).input);
     const Timed run(workload, c, false);

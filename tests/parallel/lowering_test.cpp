@@ -263,7 +263,7 @@ TEST_P(EveryLayout, IsLoweredTheSameTwice) {
   EXPECT_EQ(again.program_of_rank, workload_.program_of_rank);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 46, seed_step));
+INSTANTIATE_TEST_SUITE_P(Seeds, EveryLayout, testing::Range<std::uint64_t>(1, 46, seed_step()));
 
 }  // namespace
 }  // namespace tidemark::tests::lowering_test

@@ -146,7 +146,7 @@ TEST(Repeats, UnrollToWhatEveryPassByItselfGives) {
 }
 
 TEST(Repeats, OfPlainPyTorchUnrollToo) {
-  for (std::uint32_t seed = 1; seed <= 60; seed += seed_step) {
+  for (std::uint32_t seed = 1; seed <= 60; seed += seed_step()) {
     SCOPED_TRACE(seed);
     const Lowered lowered(random_pytorch_job(seed));
     expect_what_every_pass_gives(lowered, lowered.roles.front());
@@ -154,7 +154,7 @@ TEST(Repeats, OfPlainPyTorchUnrollToo) {
 }
 
 TEST(Repeats, OfShardedRuntimesUnrollToo) {
-  for (std::uint32_t seed = 1; seed <= 60; seed += seed_step) {
+  for (std::uint32_t seed = 1; seed <= 60; seed += seed_step()) {
     SCOPED_TRACE(seed);
     const Lowered lowered(random_sharded_job(seed));
     // TODO: under DeepSpeed a table has entries that no op refers to, in one of the two (seeds 7, 16, 44); which is not
@@ -186,7 +186,7 @@ Program queue_of(std::int64_t second_size) {
 // Memory is replayed op by op without the ops: to the end, and to where a device is full.
 TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
   int full = 0;
-  for (std::uint32_t seed = 1; seed < 24; seed += seed_step) {
+  for (std::uint32_t seed = 1; seed < 24; seed += seed_step()) {
     const std::optional<TestJob> job = random_job(seed);
     if (!job) continue;
     SCOPED_TRACE(seed);
@@ -208,7 +208,7 @@ TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
 }
 
 TEST(Repeats, OfShardedRuntimesReplayAsWhatTheyUnrollTo) {
-  for (std::uint32_t seed = 101; seed <= 130; seed += seed_step) {
+  for (std::uint32_t seed = 101; seed <= 130; seed += seed_step()) {
     SCOPED_TRACE(seed);
     const Lowered lowered(random_sharded_job(seed));
     const RepeatingProgram program = lower_repeating(lowered.input, lowered.roles.back());

@@ -16,6 +16,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/timeline.hpp"
 #include "tests/namespace.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests::chrome_trace_test {
 namespace {
@@ -205,7 +206,7 @@ TEST(ChromeTrace, EveryMessageBetweenShownRanksIsAnArrow) {
 }
 TEST(ChromeTrace, RanksThatStandForOthersHaveArrowsToo) {
   expect_matched_flows({Rank{0}, Rank{6}, Rank{9}, Rank{13}}, 1);  // not in one pipeline
-  expect_matched_flows({Rank{0}, Rank{1}, Rank{2}, Rank{4}, Rank{5}, Rank{8}, Rank{12}}, 1);
+  if (every_case()) expect_matched_flows({Rank{0}, Rank{1}, Rank{2}, Rank{4}, Rank{5}, Rank{8}, Rank{12}}, 1);
   expect_matched_flows({Rank{3}}, 0);
 }
 

@@ -253,7 +253,7 @@ TEST_P(KilledSearch, EndsInTheSameBytes) {
   EXPECT_EQ(on_journal(), whole);
 }
 
-INSTANTIATE_TEST_SUITE_P(AfterRecord, KilledSearch, testing::Range<std::size_t>(0, 25, seed_step));
+INSTANTIATE_TEST_SUITE_P(AfterRecord, KilledSearch, testing::Range<std::size_t>(0, 25, seed_step()));
 
 }  // namespace
 }  // namespace tidemark::tests::journal_test

@@ -125,7 +125,7 @@ TEST_P(SwitchSpaces, FindTheWinnerAndTheFrontThatBruteForceFinds) {
     for (const std::string& value : each.values)
       EXPECT_TRUE(seen.contains({"runtime.switches." + each.key, value})) << each.key << " = " << value;
 }
-INSTANTIATE_TEST_SUITE_P(Plan, SwitchSpaces, testing::Range(0U, spaces_of_megatron + spaces_of_pytorch, seed_step));
+INSTANTIATE_TEST_SUITE_P(Plan, SwitchSpaces, testing::Range(0U, spaces_of_megatron + spaces_of_pytorch, seed_step()));
 
 TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
   const auto asked = [](auto read) {

@@ -78,7 +78,7 @@ TEST_P(SmallSpaces, FindsTheWinnerAndTheFrontThatBruteForceFinds) {
   expect_as_by_brute_force(plan(space_of(small), {}), all);
   expect_answers(all);
 }
-INSTANTIATE_TEST_SUITE_P(Plan, SmallSpaces, testing::Range(1U, 25U, seed_step));
+INSTANTIATE_TEST_SUITE_P(Plan, SmallSpaces, testing::Range(1U, 25U, seed_step()));
 
 // What divides experts, and what divides sequences.
 SmallSpace small_space_of_parts(std::uint32_t seed) {
@@ -128,7 +128,7 @@ TEST_P(SmallSpacesOfParts, FindTheWinnerAndTheFrontThatBruteForceFinds) {
   EXPECT_EQ(found.tiers.unbounded, 0);
   expect_as_by_brute_force(found, all);
 }
-INSTANTIATE_TEST_SUITE_P(Plan, SmallSpacesOfParts, testing::Range(1U, 10U, seed_step));
+INSTANTIATE_TEST_SUITE_P(Plan, SmallSpacesOfParts, testing::Range(1U, 10U, seed_step()));
 
 // The axes that are asked for by name, written out for brute force.
 TEST_P(SmallSpacesWithSettings, FindsTheSameWithTheAllocatorsSettings) {

@@ -265,7 +265,7 @@ class GeneratedOptions : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(GeneratedOptions, AgreeWithTheReference) { Pair(GetParam()).run(4000); }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, GeneratedOptions, testing::Range<std::uint64_t>(1, 61, seed_step));
+INSTANTIATE_TEST_SUITE_P(Seeds, GeneratedOptions, testing::Range<std::uint64_t>(1, 61, seed_step()));
 
 }  // namespace
 }  // namespace tidemark::tests::allocator_reference_test
