@@ -5,14 +5,16 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
 #include "tests/golden/accuracy_page.hpp"
+#include "tests/golden/own_figures.hpp"
 
-// accuracy [ROOT]: docs/accuracy.md to standard output; of a source tree, writes docs/accuracy.md, docs/accuracy.toml
-// and README's table, and tells which claims have changed.
+// accuracy [ROOT]: docs/accuracy.md to standard output; of a source tree, writes docs/accuracy.md, docs/accuracy.toml,
+// README's table and tests/golden/own_figures/off_by.toml, and tells which claims have changed.
 
 namespace tidemark::tests::golden {
 namespace {
@@ -55,6 +57,9 @@ int run(int argc, char** argv) {
   if (std::filesystem::exists(data)) tell_changes(read_claims(data), claims);
   write(root / "docs/accuracy.md", page);
   write(data, claims_text(claims));
+  std::map<std::string, FiguresOfRows> own;
+  for (const Golden& its : goldens()) own[its.family][its.row] = its.now();
+  write(own_figures_file(root), figures_text(own));
   write(root / "README.md", with_claims_table(read(root / "README.md"), claims_table(claims)));
   return 0;
 }

@@ -107,7 +107,7 @@ Claim claim_of(std::string family, std::string figure, const std::vector<Error>&
 
 std::string claims_text(const std::vector<Claim>& claims) {
   std::string out =
-      "# What README.md and docs/accuracy.md claim, and what tests hold every row to: by family and figure, how far\n"
+      "# What README.md and docs/accuracy.md claim: by family and figure, how far\n"
       "# predictions are off in percent of what was measured, rounded away from 0; negative: predicted too low.\n"
       "# Written by scripts/accuracy, of what is predicted now.\n";
   for (const Claim& c : claims)

@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-// How far predictions are off, as data: docs/accuracy.toml holds what README.md and docs/accuracy.md claim, and tests
-// hold every row to it.
+// How far predictions are off, as data: docs/accuracy.toml holds what README.md and docs/accuracy.md claim.
 
 namespace tidemark::tests::golden {
 

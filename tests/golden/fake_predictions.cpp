@@ -34,7 +34,8 @@ Kind kind_of(Category category, Phase phase) {
 
 }  // namespace
 
-std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place) {
+std::vector<StepPeak> predicted_peaks(Scenario scenario, bool sums_in_place) {
+  scenario.runtime.eager.fake_tensors = true;  // as the recorder's are that counts tensors
   Runtime runtime = runtime_of(scenario);
   runtime.eager->torch.sums_in_place = sums_in_place;
   const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
@@ -69,8 +70,7 @@ std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_pla
   return peaks;
 }
 
-Program program_of(Scenario scenario, Rank rank) {
-  scenario.runtime.eager.fake_tensors = false;
+Program program_of(const Scenario& scenario, Rank rank) {
   const Runtime runtime = runtime_of(scenario);
   const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
   const LoweringInput input{built, scenario.layout, scenario.train, runtime};
@@ -80,7 +80,7 @@ Program program_of(Scenario scenario, Rank rank) {
   return lower_role(input, *its);
 }
 
-std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
+std::vector<Bytes> requested_by_step(const Scenario& scenario, Rank rank) {
   const Program program = program_of(scenario, rank);
   // Of what is on the device.
   std::vector<Bytes> peaks(static_cast<std::size_t>(scenario.train.steps) + 1), sizes;
@@ -102,8 +102,7 @@ std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank) {
 
 namespace {
 
-MemoryRecord predicted_memory(Scenario scenario, Rank rank) {
-  scenario.runtime.eager.fake_tensors = false;
+MemoryRecord predicted_memory(const Scenario& scenario, Rank rank) {
   const Prediction prediction = predict(scenario);
   return std::ranges::find_if(
              prediction.groups,
@@ -118,7 +117,7 @@ HostPeaks predicted_host_peaks(const Scenario& scenario, Rank rank) {
   return {memory.pinned.peak, memory.pageable.peak, memory.host.bytes};
 }
 
-std::vector<HostPeaks> predicted_host_by_step(Scenario scenario, Rank rank) {
+std::vector<HostPeaks> predicted_host_by_step(const Scenario& scenario, Rank rank) {
   const Program program = program_of(scenario, rank);
   std::vector<HostPeaks> peaks(static_cast<std::size_t>(scenario.train.steps) + 1);
   std::vector<std::pair<Bytes HostPeaks::*, Bytes>> of_buffer(static_cast<std::size_t>(program.buffers));

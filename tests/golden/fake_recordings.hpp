@@ -47,7 +47,7 @@ struct HostPeaks {
 
 struct Recording {
   std::string name;
-  Scenario scenario;                   ///< under FakeTensorMode
+  Scenario scenario;                   ///< as the reader has it, of a file that says what was recorded
   std::vector<StepPeak> steps;         ///< as a run without fake tensors does it: sums in place
   std::vector<StepPeak> out_of_place;  ///< as MemTracker counted it; empty where tensors were real
   PlainRun plain;
@@ -112,17 +112,17 @@ struct DrawnScore {
 [[nodiscard]] DrawnScore score(const std::vector<Recording>& recordings);
 
 /// What the program of that training holds, step by step.
-[[nodiscard]] std::vector<StepPeak> predicted_peaks(const Scenario& scenario, bool sums_in_place);
+[[nodiscard]] std::vector<StepPeak> predicted_peaks(Scenario scenario, bool sums_in_place);
 
 /// What the rank runs in that training, with real tensors.
-[[nodiscard]] Program program_of(Scenario scenario, Rank rank);
+[[nodiscard]] Program program_of(const Scenario& scenario, Rank rank);
 
 /// The most that tensors of the rank's program take at once, step by step, not rounded.
-[[nodiscard]] std::vector<Bytes> requested_by_step(Scenario scenario, Rank rank);
+[[nodiscard]] std::vector<Bytes> requested_by_step(const Scenario& scenario, Rank rank);
 
 [[nodiscard]] HostPeaks predicted_host_peaks(const Scenario& scenario, Rank rank);
 /// What tensors of the rank's program ask its host for at most, step by step, construction first.
-[[nodiscard]] std::vector<HostPeaks> predicted_host_by_step(Scenario scenario, Rank rank);
+[[nodiscard]] std::vector<HostPeaks> predicted_host_by_step(const Scenario& scenario, Rank rank);
 
 /// What `predict` says of a plain run.
 [[nodiscard]] PlainRun predicted_plain_run(const Scenario& scenario, Rank rank = {0});

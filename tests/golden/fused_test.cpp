@@ -24,15 +24,6 @@ class FusedKernels : public testing::TestWithParam<Recording> {};
 
 TEST_P(FusedKernels, TensorsAtThePeakAreEqual) { expect_equal_peaks(GetParam()); }
 
-TEST_P(FusedKernels, PlainRunsAllocateAsMuch) {
-  const Recording& recorded = GetParam();
-  const PlainRun ours = predicted_plain_run(recorded.scenario);
-  for (std::size_t i = 0; i < recorded.plain.allocated.size(); ++i) {
-    const auto theirs = static_cast<double>(recorded.plain.allocated[i].count());
-    EXPECT_NEAR(static_cast<double>(ours.allocated.at(i).count()), theirs, 1e-3 * theirs) << "step " << i + 1;
-  }
-}
-
 class PackedSequences : public testing::TestWithParam<Recording> {};
 
 TEST_P(PackedSequences, TensorsAtThePeakAreThoseOfTransformers) { expect_equal_peaks(GetParam()); }

@@ -1,12 +1,9 @@
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "scenarios/io/scenario_reader.hpp"
@@ -15,26 +12,7 @@
 namespace tidemark::tests::golden::golden_test {
 namespace {
 
-// Every row is held to what docs/accuracy.toml claims of its family, in percent.
-double off(double predicted, double measured) { return std::abs(percent(predicted / measured - 1)); }
-double off(Bytes predicted, Bytes measured) {
-  return off(static_cast<double>(predicted.count()), static_cast<double>(measured.count()));
-}
-double worst(std::string_view family, std::string_view figure) { return std::abs(claimed(family, figure).worst); }
-
-class Golden : public testing::TestWithParam<Row> {};
-
-TEST_P(Golden, EveryStagesAllocatedPeakIsAsMeasured) {
-  const Row& row = GetParam();
-  const std::vector<StageFigures> stages = predicted(row).stages;
-  ASSERT_EQ(stages.size(), row.allocated_max.size());
-  const std::string figure = std::string("allocated peak of a stage") + (row.dense() ? ", without experts" : "");
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    EXPECT_LE(off(stages[s].allocated_max, row.allocated_max[s]), worst("simumax_b200", figure))
-        << "stage " << s << ", source " << row.source;
-    EXPECT_GE(stages[s].least_cached, 0);
-  }
-}
+// Each row's own figures: own_figures_test.cpp.
 
 // Identical ranks of one stage spread by up to 2.6 %, so that stages are held by the median of their ranks.
 TEST(ReservedGolden, StagesAreAsMeasured) {
@@ -47,24 +25,10 @@ TEST(ReservedGolden, StagesAreAsMeasured) {
   EXPECT_LT(std::abs(now.worst), percent(of_factor.worst));
 }
 
-TEST_P(Golden, AStepTakesAboutAsLongAsMeasured) {
-  const Row& row = GetParam();
-  EXPECT_LE(off(predicted(row).step_ms, row.step_ms), worst("simumax_b200", "step time")) << "source " << row.source;
-}
-
 std::vector<Row> all_rows() {
   std::vector<Row> rows;
   for (const Family& family : families()) rows.insert(rows.end(), family.rows.begin(), family.rows.end());
   return rows;
-}
-
-INSTANTIATE_TEST_SUITE_P(Rows, Golden, testing::ValuesIn(all_rows()), [](const auto& row) { return row.param.name; });
-
-TEST(StepGolden, StepsTakeAboutAsLongAsMeasured) {
-  for (const StepFamily& family : step_families())
-    for (const StepRow& row : family.rows)
-      EXPECT_LE(off(predicted_step_s(row), row.step_s), worst(family.name, "step time"))
-          << row.name << ", source " << row.source;
 }
 
 // Three layouts of one model on eight devices, by what they make of a second.
@@ -92,35 +56,6 @@ TEST(StepGolden, LayoutsComeInTheOrderInWhichTheyWereMeasured) {
         EXPECT_GT(a.predicted, b.predicted) << a.name << " and " << b.name;
       }
   }
-}
-
-TEST(ReservedGolden, EveryRowIsAsNearAsItsFamilyClaims) {
-  for (const ReservedFamily& family : reserved_families())
-    for (const ReservedRow& row : family.rows) {
-      if (row.excluded.empty()) {
-        EXPECT_LE(100 * std::abs(predicted_reserved(family, row) / row.reserved - 1),
-                  worst(family.name, figure_of(family)))
-            << row.name;
-      }
-    }
-}
-
-TEST(LastRankGolden, EveryRowIsAsNearAsItsFamilyClaims) {
-  for (const LastRankFamily& family : last_rank_families())
-    for (const LastRankRow& row : family.rows) {
-      if (!row.excluded.empty()) continue;
-      const LastRankFigures p = predicted(row);
-      const std::string known = row.fully_specified ? "fully specified" : "all";
-      EXPECT_LE(off(p.static_bytes, row.static_bytes), worst(family.name, "static, " + known)) << row.name;
-      if (row.peak_bytes) {
-        EXPECT_LE(off(p.peak_bytes, *row.peak_bytes), worst(family.name, "peak, " + known)) << row.name;
-      }
-      if (row.first_step_peak_bytes) {
-        EXPECT_LE(off(p.first_step_peak_bytes, *row.first_step_peak_bytes),
-                  worst(family.name, "first step's peak, all"))
-            << row.name;
-      }
-    }
 }
 
 }  // namespace

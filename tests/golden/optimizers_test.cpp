@@ -40,9 +40,6 @@ TEST_P(SmallOptimizers, PlainRunsAllocateAsMuch) {
   const PlainRun ours = predicted_plain_run(recorded.scenario);
   for (std::size_t i = 0; i < recorded.plain.allocated.size(); ++i)
     EXPECT_EQ(ours.allocated.at(i), recorded.plain.allocated[i]) << "step " << i + 1;
-  // APOLLO's norms along a dimension hold other partial sums than sums do: a small segment more or less.
-  const auto reserved = static_cast<double>(recorded.plain.reserved.count());
-  EXPECT_NEAR(static_cast<double>(ours.reserved.count()), reserved, 0.005 * reserved);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recordings, SmallOptimizers, testing::ValuesIn(optimizer_recordings()),
