@@ -60,9 +60,9 @@ constexpr std::array<std::string_view, 8> tables{"model",   "train",        "opt
 constexpr std::array<std::string_view, 10> aside{"checkpoint",  "logger",    "scheduler", "rng",  "profiling",
                                                  "exp_manager", "tokenizer", "hydra",     "dist", "validation"};
 
-class Walk {
+class BridgeWalk {
  public:
-  explicit Walk(Draft& draft) : draft_(draft) {}
+  explicit BridgeWalk(Draft& draft) : draft_(draft) {}
 
   void table(const TomlTable& table, const std::string& path) {
     for (const TomlKey& key : table.keys) {
@@ -185,7 +185,7 @@ std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft) {
   for (const TomlKey& key : document.keys)
     if (const auto* table = std::get_if<TomlTable>(&key.value.value); table != nullptr && key.name == "MODEL_ARGS")
       return flags_of_tests(*table);
-  Walk walk(draft);
+  BridgeWalk walk(draft);
   walk.table(document, "");
   std::vector<TomlKey> flags = std::move(walk).flags();
   const bool virtual_stages =

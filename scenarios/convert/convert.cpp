@@ -14,6 +14,8 @@
 #include "scenarios/convert/shell_words.hpp"
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/environment.hpp"
+#include "scenarios/io/input_error.hpp"
 #include "scenarios/io/json_table.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
@@ -70,7 +72,8 @@ class Conversion {
     if (!asked_.model.empty()) draft_.set("model", asked_.model);
     if (!asked_.cluster.empty()) draft_.set("cluster", asked_.cluster);
     if (asked_.gpus) draft_.set("gpus", *asked_.gpus);
-    for (const std::filesystem::path& file : in_order()) read(file, content(file));
+    refuse_second_ones();
+    for (const std::filesystem::path& file : in_order()) read_beside_others(file, content(file));
     if (from_ == Dialect::DeepSpeed || from_ == Dialect::Accelerate || from_ == Dialect::TrainingArguments) {
       say("train.sequence_length", asked_.sequence_length);
       say("train.micro_batch", asked_.micro_batch);
@@ -169,62 +172,186 @@ class Conversion {
   }
 
   void merge(const TomlTable& document) {
-    for (const TomlKey& key : document.keys)
-      if (draft_.find(key.name) == nullptr) draft_.set(key.name, key.value.value, key.value.place);
+    for (const auto& [path, value] : leaves(document))
+      if (draft_.find(path) == nullptr) draft_.set(path, value.value, value.place);
+  }
+
+  static void add_leaves(const TomlTable& table, const std::string& prefix, std::map<std::string, TomlValue>& all) {
+    for (const TomlKey& key : table.keys)
+      if (const auto* inner = std::get_if<TomlTable>(&key.value.value); inner != nullptr && !inner->keys.empty())
+        add_leaves(*inner, prefix + key.name + '.', all);
+      else
+        all.emplace(prefix + key.name, key.value);
+  }
+  static std::map<std::string, TomlValue> leaves(const TomlTable& table) {
+    std::map<std::string, TomlValue> all;
+    add_leaves(table, "", all);
+    return all;
+  }
+
+  // Two configurations of one kind are of two trainings. A scenario completes another, and arguments alone a script.
+  void refuse_second_ones() const {
+    std::map<FileKind, std::string> seen;
+    for (const std::filesystem::path& file : asked_.files) {
+      const FileContent its = content(file);
+      if (its.kind == FileKind::Scenario) continue;
+      if (its.kind == FileKind::Shell &&
+          std::ranges::all_of(launch_lines(read_shell(its.text, file.string(), asked_.variables), file.string()),
+                              [](const LaunchLine& line) { return line.program.empty(); }))
+        continue;
+      const auto [first, is_new] = seen.emplace(its.kind, file.string());
+      if (!is_new)
+        fail(file.string(), {1, 1},
+             fmt::format("says what {} says of another training, and a scenario is of one", first->second),
+             "give one of them");
+    }
+  }
+
+  // What one file says and another says otherwise.
+  void read_beside_others(const std::filesystem::path& file, FileContent its) {
+    const std::map<std::string, TomlValue> before = leaves(draft_.document);
+    const bool whole = its.kind == FileKind::Scenario || its.kind == FileKind::Shell || its.kind == FileKind::Bridge ||
+                       its.kind == FileKind::TorchTitan;
+    const std::map<std::string, TomlValue> said =
+        its.kind == FileKind::Scenario ? leaves(its.document) : std::map<std::string, TomlValue>{};
+    read(file, std::move(its));
+    if (!whole) return;
+    const std::map<std::string, TomlValue> after = said.empty() ? leaves(draft_.document) : said;
+    const std::map<std::string, bool> by_option{{"model", !asked_.model.empty()},
+                                                {"cluster", !asked_.cluster.empty()},
+                                                {"gpus", asked_.gpus.has_value()},
+                                                {"train.sequence_length", asked_.sequence_length.has_value()},
+                                                {"train.micro_batch", asked_.micro_batch.has_value()},
+                                                {"train.global_batch", asked_.global_batch.has_value()}};
+    for (const auto& [path, value] : after) {
+      const auto old = before.find(path);
+      const bool overridden = by_option.contains(path) && by_option.at(path);
+      if (old == before.end() || overridden || !whole_files_.contains(path)) continue;
+      if (scenarios::text(old->second) != scenarios::text(value))
+        fail(file.string(), value.place,
+             fmt::format("{} = {}, and {} says {}", path, scenarios::text(value), whole_files_.at(path),
+                         scenarios::text(old->second)),
+             "leave it out of one of them");
+    }
+    for (const auto& [path, value] : leaves(draft_.document))
+      if (!before.contains(path)) whole_files_.emplace(path, file.string());
   }
 
   void read_script(const std::filesystem::path& file, const std::string& text) {
     const ShellScript script = read_shell(text, file.string(), asked_.variables);
-    const std::optional<LaunchLine> line = launch_line(script, file.string());
-    for (const auto& [what, place] : script.skips)
-      draft_.remark(RemarkKind::Assumed, what, "is passed over: nothing is run", place);
-    if (!line)
-      throw InputError(
-          Problem{.file = file.string(),
-                  .line = 1,
-                  .column = 1,
-                  .message = "starts no training that is known here",
-                  .hint = "torchrun … pretrain_gpt.py, deepspeed …, accelerate launch …, or its arguments alone"});
-    if (line->gpus && !asked_.gpus) draft_.set("gpus", *line->gpus, line->place);
-    for (const ShellWord& word : line->unread)
+    for (const ShellSkip& skip : script.skips)
+      draft_.remark(RemarkKind::Assumed, skip.what, "is passed over: nothing is run", skip.place);
+    const LaunchLine line = training_of(script, file.string());
+    if (line.gpus && !asked_.gpus) draft_.set("gpus", *line.gpus, line.place);
+    for (const ShellWord& word : line.unread)
       if (draft_.find("gpus") != nullptr)
         draft_.remark(RemarkKind::NoMatter, word.unknown, "the launcher's: on how many GPUs is said", word.place);
       else
         not_read(word, "; --gpus says on how many GPUs");
-    for (const auto& [name, value] : script.exported)
-      if (matters(name))
-        draft_.set("runtime.environment." + name, value);
-      else
-        draft_.remark(RemarkKind::NoMatter, name, "a variable that changes neither memory nor time");
-    read_arguments(*line);
+    for (const auto& [name, value] : *line.environment) read_variable(name, value);
+    read_arguments(line);
+  }
+
+  void read_variable(const std::string& name, const ShellWord& value) {
+    if (name.starts_with("SLURM_")) return;  // of #SBATCH lines
+    if (!matters(name) || (!value.unknown.empty() && is_harmless_variable(name)))
+      draft_.remark(RemarkKind::NoMatter, name, "a variable that changes neither memory nor time");
+    else if (value.unknown.empty())
+      draft_.set("runtime.environment." + name, value.text, value.place);
+    else
+      draft_.remark(RemarkKind::NotExpressed,
+                    fmt::format("{}: {} is not known without running it", name, value.unknown),
+                    hint_of_unknown(value.unknown), value.place);
+  }
+
+  [[noreturn]] static void fail(const std::string& file, Place place, std::string message, std::string hint) {
+    throw InputError(Problem{file, place.line, place.column, std::move(message), std::move(hint)});
+  }
+
+  // The one training that the script starts.
+  LaunchLine training_of(const ShellScript& script, const std::string& file) {
+    const std::vector<LaunchLine> lines = launch_lines(script, file);
+    const auto hidden = std::ranges::find_if(script.skips, &ShellSkip::trains);
+    if (lines.empty() && hidden == script.skips.end())
+      fail(file, {1, 1}, "starts no training that is known here",
+           "torchrun … pretrain_gpt.py, deepspeed …, accelerate launch …, or its arguments alone");
+    constexpr const char* alone = "give the command alone, as it would be typed";
+    if (lines.empty())
+      fail(file, hidden->place, fmt::format("{} is not followed, and may start a training", hidden->what), alone);
+    std::vector<LaunchLine> trainings;
+    for (const LaunchLine& line : lines)
+      if (trains(line)) trainings.push_back(line);
+    if (std::ranges::any_of(trainings, [](const LaunchLine& line) { return !prepares(line); }))
+      std::erase_if(trainings, prepares);
+    if (trainings.empty()) {
+      const auto launched = std::ranges::find_if(lines, [](const LaunchLine& line) { return !line.launcher.empty(); });
+      return launched == lines.end() ? lines.front() : *launched;
+    }
+    const LaunchLine& first = trainings.front();
+    for (const LaunchLine& line : lines)
+      if (std::ranges::find(trainings, line.place.line, [](const LaunchLine& t) { return t.place.line; }) ==
+          trainings.end())
+        draft_.remark(RemarkKind::Assumed, line.program, "is passed over: it is taken for no training", line.place);
+    for (const LaunchLine& line : trainings) {
+      if (&line == &first) continue;
+      if (!says_the_same(line, first))
+        fail(file, line.place,
+             fmt::format("starts another training than line {} does, and a scenario is of one", first.place.line),
+             alone);
+      draft_.remark(RemarkKind::Assumed, line.program,
+                    fmt::format("is the training of line {} again: it is looked at once", first.place.line),
+                    line.place);
+    }
+    if (hidden != script.skips.end())
+      fail(file, hidden->place,
+           fmt::format("{} is not followed, and may start another training than line {} does", hidden->what,
+                       first.place.line),
+           alone);
+    return first;
+  }
+
+  static bool says_the_same(const LaunchLine& a, const LaunchLine& b) {
+    const auto same = [](const ShellWord& x, const ShellWord& y) { return x.text == y.text && x.unknown == y.unknown; };
+    return a.program == b.program && a.gpus == b.gpus && std::ranges::equal(a.arguments, b.arguments, same) &&
+           std::ranges::equal(*a.environment, *b.environment, [&](const auto& x, const auto& y) {
+             return x.first == y.first && same(x.second, y.second);
+           });
+  }
+
+  // Programs that take a training's flags, and come before or behind it.
+  static bool prepares(const LaunchLine& line) {
+    constexpr auto words =
+        std::to_array<std::string_view>({"convert", "preprocess", "tokeniz", "eval", "generat", "inference", "prepare",
+                                         "merge", "export", "checkpoint", "download"});
+    return std::ranges::any_of(words,
+                               [&](std::string_view word) { return line.program.find(word) != std::string::npos; });
+  }
+
+  static bool trains(const LaunchLine& line) {
+    std::vector<ShellWord> unread;
+    const std::vector<TomlKey> flags = flags_of(line.arguments, unread);
+    return is_titan(line, flags) || is_megatron(line, flags) || has_training_arguments(underscored(flags));
   }
 
   // What the script gives on and does not say itself.
   void not_read(const ShellWord& word, std::string_view besides = "") {
     const std::string name = variable_of(word.unknown);
-    draft_.remark(RemarkKind::NotExpressed, word.unknown,
-                  name.empty()
-                      ? fmt::format("only running it would tell which arguments these are{}", besides)
-                      : fmt::format("is assigned nowhere, so that its arguments are not read: --set {0}=\"…\" says "
-                                    "them, --set {0}= that there are none{1}",
-                                    name, besides),
-                  word.place);
+    const bool assigned = word.unknown.ends_with(')');  // somewhere, and why that is not known
+    draft_.remark(
+        RemarkKind::NotExpressed, word.unknown,
+        name.empty() ? fmt::format("only running it would tell which arguments these are{}", besides)
+                     : fmt::format("is {}, so that its arguments are not read: --set {}=\"…\" says them, --set {}= "
+                                   "that there are none{}",
+                                   assigned ? "not known without running it" : "assigned nowhere", name, name, besides),
+        word.place);
   }
 
   void read_arguments(const LaunchLine& line) {
     std::vector<ShellWord> unread;
     std::vector<TomlKey> flags = flags_of(line.arguments, unread);
     for (const ShellWord& word : unread) not_read(word);
-    const auto has = [&](std::initializer_list<std::string_view> any) {
-      return std::ranges::any_of(
-          flags, [&](const TomlKey& flag) { return std::ranges::find(any, std::string_view(flag.name)) != any.end(); });
-    };
-    const bool titan = line.program.find("torchtitan") != std::string::npos ||
-                       has({"job.config_file", "job.config-file", "model.flavor"}) ||
-                       std::ranges::any_of(flags, [](const TomlKey& f) { return f.name.starts_with("training."); });
-    if (titan) return read_titan_arguments(std::move(flags));
-    const bool trains = line.program.starts_with("pretrain_") && !flags.empty();
-    if (trains || has({"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"})) {
+    if (is_titan(line, flags)) return read_titan_arguments(std::move(flags));
+    if (is_megatron(line, flags)) {
       from_ = Dialect::Megatron;
       refuse_other_programs(line);
       Given given(std::move(flags), "--", draft_);
@@ -237,6 +364,20 @@ class Conversion {
     Given given(std::move(flags), "--", draft_);
     drop_unknown(given);
     read_training_arguments(given, models_, draft_);
+  }
+
+  static bool has_any(const std::vector<TomlKey>& flags, std::initializer_list<std::string_view> any) {
+    return std::ranges::any_of(
+        flags, [&](const TomlKey& flag) { return std::ranges::find(any, std::string_view(flag.name)) != any.end(); });
+  }
+  static bool is_titan(const LaunchLine& line, const std::vector<TomlKey>& flags) {
+    return line.program.find("torchtitan") != std::string::npos ||
+           has_any(flags, {"job.config_file", "job.config-file", "model.flavor"}) ||
+           std::ranges::any_of(flags, [](const TomlKey& f) { return f.name.starts_with("training."); });
+  }
+  static bool is_megatron(const LaunchLine& line, const std::vector<TomlKey>& flags) {
+    return (line.program.starts_with("pretrain_") && !flags.empty()) ||
+           has_any(flags, {"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"});
   }
 
   // Megatron's flags are those of its other programs, too.
@@ -363,6 +504,7 @@ class Conversion {
 
   const ConvertAsked& asked_;
   std::vector<ShippedModel> models_;
+  std::map<std::string, std::string> whole_files_;  // which file says a key, of those that say a whole training
   Draft draft_;
   Dialect from_ = Dialect::Scenario;
 };

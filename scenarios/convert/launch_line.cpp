@@ -32,9 +32,10 @@ bool is_flag(const ShellWord& word) {
 /// Whether it stands for arguments, and not for one value: an array, what a file holds, or what its name says.
 bool is_arguments(const ShellWord& word) {
   if (!word.is_any_words()) return false;
-  const std::string& its = word.unknown;
+  const std::string its = word.unknown.substr(0, word.unknown.find(" ("));  // without why it is not known
   if (its.find("[@]") != std::string::npos || its.find("[*]") != std::string::npos) return true;
-  if (its.starts_with("$(cat ") || its.starts_with("$(<")) return true;
+  if (its.starts_with("$@") || its.starts_with("$*")) return true;
+  if (word.unknown.starts_with("$(cat ") || its.starts_with("$(<")) return true;
   std::string name = its;
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   return std::ranges::any_of(std::array{"arg", "opt", "flag", "param", "extra"}, [&](const char* part) {
@@ -61,8 +62,10 @@ std::string flag_name(const ShellWord& word) {
 
 class Line {
  public:
-  Line(const std::vector<ShellWord>& words, std::string file, const ShellScript& script)
-      : words_(words), file_(std::move(file)), script_(script) {}
+  Line(const ShellCommand& command, std::string file)
+      : words_(command.words), file_(std::move(file)), environment_(*command.environment) {
+    line_.environment = command.environment;
+  }
 
   std::optional<LaunchLine> read() {
     for (std::size_t i = 0; i < words_.size(); ++i) {
@@ -154,9 +157,9 @@ class Line {
   }
 
   [[nodiscard]] std::optional<std::int64_t> variable(const char* name) const {
-    const auto found = script_.variables.find(name);
-    if (found == script_.variables.end()) return std::nullopt;
-    const Content content = typed(found->second);
+    const auto found = environment_.find(name);
+    if (found == environment_.end() || !found->second.unknown.empty()) return std::nullopt;
+    const Content content = typed(found->second.text);
     const auto* number = std::get_if<std::int64_t>(&content);
     return number == nullptr ? std::nullopt : std::optional(*number);
   }
@@ -183,7 +186,7 @@ class Line {
 
   const std::vector<ShellWord>& words_;
   std::string file_;
-  const ShellScript& script_;
+  const ShellEnvironment& environment_;
   LaunchLine line_;
   std::vector<TomlKey> unknown_;
   std::optional<std::size_t> beginning_;  // of what may be the program, or arguments of the launcher
@@ -192,18 +195,27 @@ class Line {
 
 }  // namespace
 
-std::optional<LaunchLine> launch_line(const ShellScript& script, const std::string& file) {
-  for (const std::vector<ShellWord>& command : script.commands)
-    if (std::optional<LaunchLine> line = Line(command, file, script).read()) return line;
+std::vector<LaunchLine> launch_lines(const ShellScript& script, const std::string& file) {
+  std::vector<LaunchLine> lines;
+  for (const ShellCommand& command : script.commands)
+    if (std::optional<LaunchLine> line = Line(command, file).read()) lines.push_back(*std::move(line));
+  if (!lines.empty()) return lines;
   // Arguments alone, as they stand in a paper's appendix.
-  for (const std::vector<ShellWord>& command : script.commands)
-    if (!command.empty() && command.front().text.starts_with("--")) {
+  for (const ShellCommand& command : script.commands)
+    if (!command.words.empty() && command.words.front().text.starts_with("--")) {
       LaunchLine line;
-      line.arguments = command;
-      line.place = command.front().place;
-      return line;
+      line.arguments = command.words;
+      line.place = command.words.front().place;
+      line.environment = command.environment;
+      lines.push_back(std::move(line));
     }
-  return std::nullopt;
+  return lines;
+}
+
+bool may_train(std::string_view word) {
+  const std::string name = base(std::string(word));
+  if (name == "torchrun" || name == "deepspeed" || name == "accelerate") return true;
+  return name.starts_with("torch.distributed.") || (name.ends_with(".py") && name.find("train") != std::string::npos);
 }
 
 std::string variable_of(std::string_view unknown) {

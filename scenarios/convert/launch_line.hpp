@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,11 +21,14 @@ struct LaunchLine {
   std::vector<ShellWord> unread;        ///< given to the launcher, and known to nobody: "$DISTRIBUTED_ARGS"
   std::vector<ShellWord> arguments;     ///< of the program
   std::optional<std::int64_t> gpus;     ///< as far as the launcher says
+  std::shared_ptr<const ShellEnvironment> environment;
   Place place;
 };
 
-/// The training that the script starts, nothing where it starts none; the first where it starts several.
-[[nodiscard]] std::optional<LaunchLine> launch_line(const ShellScript& script, const std::string& file);
+/// What the script starts of programs that may be trainings, in their order; arguments alone where it starts none.
+[[nodiscard]] std::vector<LaunchLine> launch_lines(const ShellScript& script, const std::string& file);
+/// Whether a word of a command says that it starts a training: torchrun, pretrain_gpt.py.
+[[nodiscard]] bool may_train(std::string_view word);
 
 /// How to say outside of a script what it leaves to whoever runs it: "say it with --set NODES=VALUE".
 [[nodiscard]] std::string hint_of_unknown(std::string_view unknown);

@@ -59,9 +59,9 @@ Content in_list(const TomlValue& value) {
   return std::vector<TomlValue>{value};
 }
 
-class Reader {
+class MegatronReader {
  public:
-  Reader(Given& flags, Draft& draft) : flags_(flags), draft_(draft) {}
+  MegatronReader(Given& flags, Draft& draft) : flags_(flags), draft_(draft) {}
 
   void read() {
     draft_.set("runtime.name", std::string("megatron"));
@@ -293,7 +293,7 @@ class Reader {
 }  // namespace
 
 void read_megatron(Given& flags, const std::vector<ShippedModel>& models, Draft& draft) {
-  Reader reader(flags, draft);
+  MegatronReader reader(flags, draft);
   reader.read();
   if (draft.find("model") == nullptr) {
     describe_model(flags, models, draft);

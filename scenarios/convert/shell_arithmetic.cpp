@@ -81,6 +81,9 @@ class Sum {
       if (!value) return std::nullopt;
       word = *value;
     }
+    // Octal to a shell.
+    const std::size_t first = word.starts_with('-') ? 1 : 0;
+    if (word.size() > first + 1 && word[first] == '0') return std::nullopt;
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     return error == std::errc{} && end == word.data() + word.size() ? Number(number) : std::nullopt;

@@ -45,6 +45,11 @@ ShellAnswer compared(const std::string& a, const std::string& sign, const std::s
   if (sign == "!=") return !same;
   const std::optional<std::int64_t> x = whole(a), y = whole(b);
   if (!x || !y) return std::nullopt;
+  // [[ … ]] takes numbers that begin with 0 for octal ones.
+  const auto is_octal = [](const std::string& text) {
+    return text.find_first_not_of('-') != text.find_first_not_of("-0");
+  };
+  if (patterns && (is_octal(a) || is_octal(b)) && a != "0" && b != "0") return std::nullopt;
   if (sign == "-eq") return *x == *y;
   if (sign == "-ne") return *x != *y;
   if (sign == "-gt") return *x > *y;

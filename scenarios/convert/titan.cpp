@@ -42,9 +42,9 @@ std::string long_name(DType dtype) {
   return dtype == DType::FP32 ? "float32" : dtype == DType::FP16 ? "float16" : "bfloat16";
 }
 
-class Reader {
+class TitanReader {
  public:
-  Reader(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft)
+  TitanReader(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft)
       : top_(document.keys, "", draft), models_(models), draft_(draft) {}
 
   void read() {
@@ -284,7 +284,7 @@ TomlTable table_of(std::vector<TomlKey> keys) {
 }  // namespace
 
 void read_titan(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft) {
-  Reader(document, models, draft).read();
+  TitanReader(document, models, draft).read();
 }
 
 TomlTable titan_config(const Scenario& scenario) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,12 +17,17 @@ namespace {
 
 constexpr int deepest = 32;
 
-class Walk {
+class YamlWalk {
  public:
-  explicit Walk(std::string file) : file_(std::move(file)) {}
+  explicit YamlWalk(std::string file) : file_(std::move(file)) {}
 
-  [[nodiscard]] std::optional<TomlValue> value(const YAML::Node& node, int depth) const {
+  [[nodiscard]] std::optional<TomlValue> value(const YAML::Node& node, int depth) {
     const Place place{node.Mark().line + 1, node.Mark().column + 1};
+    if (++nodes_ > most_nodes)
+      throw InputError(
+          Problem{file_, place.line, place.column,
+                  fmt::format("comes to more than {} values, with all that its aliases repeat", most_nodes),
+                  "leave out what is not of the training"});
     if (depth > deepest)  // an anchor may stand within itself
       throw InputError(Problem{file_, place.line, place.column, "is nested too deep", {}});
     if (node.IsNull() || !node.IsDefined()) return std::nullopt;
@@ -36,14 +42,15 @@ class Walk {
     return TomlValue{node.Tag() == "!" ? Content(node.Scalar()) : scalar(node.Scalar()), place};
   }
 
-  [[nodiscard]] TomlTable table(const YAML::Node& node, int depth) const {
+  [[nodiscard]] TomlTable table(const YAML::Node& node, int depth) {
     TomlTable made;
+    std::set<std::string> names;
     for (const auto& entry : node) {
       const Place place{entry.first.Mark().line + 1, entry.first.Mark().column + 1};
       if (!entry.first.IsScalar())
         throw InputError(Problem{file_, place.line, place.column, "a key that is no text", {}});
       const std::string name = entry.first.Scalar();
-      if (std::ranges::any_of(made.keys, [&](const TomlKey& key) { return key.name == name; }))
+      if (!names.insert(name).second)
         throw InputError(Problem{file_, place.line, place.column, fmt::format("{}: is there twice", in_quotes(name)),
                                  "leave one of them out"});
       if (std::optional<TomlValue> its = value(entry.second, depth + 1))
@@ -61,16 +68,24 @@ class Walk {
       if (text == no) return false;
     return typed(text);
   }
+  static constexpr int most_nodes = 100'000;
   std::string file_;
+  int nodes_ = 0;
 };
 
 }  // namespace
 
 TomlTable parse_yaml_table(std::string_view text, const std::string& file) {
   try {
-    const YAML::Node document = YAML::Load(std::string(text));
+    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    std::erase_if(documents, [](const YAML::Node& node) { return !node.IsDefined() || node.IsNull(); });
+    if (documents.size() > 1)
+      throw InputError(Problem{file, documents[1].Mark().line + 1, documents[1].Mark().column + 1,
+                               "begins a second document, and a scenario is of one training",
+                               "give each a file of its own"});
+    const YAML::Node document = documents.empty() ? YAML::Node() : documents.front();
     if (!document.IsMap()) throw InputError(Problem{file, 1, 1, "is no YAML map", "key: value on lines of its own"});
-    return Walk(file).table(document, 0);
+    return YamlWalk(file).table(document, 0);
   } catch (const YAML::Exception& error) {
     throw InputError(Problem{file, error.mark.line + 1, error.mark.column + 1, error.msg, {}});
   }

@@ -113,6 +113,10 @@ bool is_cublas_workspace_config(std::string_view text) {
   return !text.empty();
 }
 
+bool is_harmless_variable(std::string_view name) {
+  return is_harmless_nccl_variable(name) || std::find(harmless.begin(), harmless.end(), name) != harmless.end();
+}
+
 Environment read_environment(TomlReader table) {
   Environment environment;
   for (const TomlKey& variable : table.keys()) {
@@ -136,7 +140,7 @@ Environment read_environment(TomlReader table) {
         table.problem(variable.name, "and its other name say different things", "leave one of them out");
       environment.allocator = read_allocator_text(table, variable.name);
     } else if (variable.name != cublas) {
-      if (std::find(harmless.begin(), harmless.end(), variable.name) == harmless.end()) refuse(table, variable, *value);
+      if (!is_harmless_variable(variable.name)) refuse(table, variable, *value);
     } else if (is_cublas_workspace_config(*value)) {
       environment.cublas_workspace_config = *value;
       if (cublas_workspace(*value, {}) == Bytes{})

@@ -23,6 +23,9 @@ struct Environment {
 /// Reads the variables. One without an effect on memory passes; any other that is not understood is a problem.
 Environment read_environment(TomlReader table);
 
+/// Whether a variable leaves memory as it is, whatever it says.
+[[nodiscard]] bool is_harmless_variable(std::string_view name);
+
 /// The grammar of CUBLAS_WORKSPACE_CONFIG: one or more ":SIZE:COUNT", SIZE in KiB, such as ":4096:2:16:8".
 bool is_cublas_workspace_config(std::string_view text);
 

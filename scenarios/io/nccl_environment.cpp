@@ -286,9 +286,12 @@ std::vector<std::string> known_names() {
 }  // namespace
 
 bool is_nccl_variable(std::string_view name) { return name.starts_with("NCCL_"); }
+bool is_harmless_nccl_variable(std::string_view name) {
+  return std::find(harmless.begin(), harmless.end(), name) != harmless.end();
+}
 
 void read_nccl_variable(TomlReader& table, const std::string& name, const std::string& value, NcclSettings& settings) {
-  if (std::find(harmless.begin(), harmless.end(), name) != harmless.end()) return;
+  if (is_harmless_nccl_variable(name)) return;
   const auto* const numeric =
       std::find_if(numbers.begin(), numbers.end(), [&](const Number& n) { return n.name == name; });
   if (numeric != numbers.end()) {

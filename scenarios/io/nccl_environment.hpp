@@ -14,6 +14,9 @@ namespace tidemark::scenarios {
 /// Whether the variable is NCCL's: its name begins with NCCL_.
 [[nodiscard]] bool is_nccl_variable(std::string_view name);
 
+/// Whether it leaves memory as it is, whatever it says.
+[[nodiscard]] bool is_harmless_nccl_variable(std::string_view name);
+
 /// Takes in what the variable says of memory. What NCCL would not take, or what is not modelled, is a problem of the
 /// key of that name.
 void read_nccl_variable(TomlReader& table, const std::string& name, const std::string& value, NcclSettings& settings);

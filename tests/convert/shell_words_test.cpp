@@ -13,8 +13,9 @@ namespace {
 // The commands, a line each, words between bars.
 std::string read(const std::string& script, const std::map<std::string, std::string>& given = {}) {
   std::string text;
-  for (const std::vector<ShellWord>& command : read_shell(script, "job.sh", given).commands) {
-    for (const ShellWord& word : command) text += (word.unknown.empty() ? word.text : "<" + word.unknown + ">") + '|';
+  for (const ShellCommand& command : read_shell(script, "job.sh", given).commands) {
+    for (const ShellWord& word : command.words)
+      text += (word.unknown.empty() ? word.text : "<" + word.unknown + ">") + '|';
     text += '\n';
   }
   return text;
@@ -35,7 +36,7 @@ TEST(ShellWords, Arrays) {
   EXPECT_EQ(read("A=(--a 1 # one\n  --b \"2 3\"\n)\nA+=(--c)\nrun \"${A[@]}\" ${A[@]} ${#A[@]} ${A[1]}"),
             "run|--a|1|--b|2 3|--c|--a|1|--b|2|3|--c|5|1|\n");
   EXPECT_EQ(read("E=()\nrun \"${E[@]}\" x"), "run|x|\n");
-  EXPECT_EQ(read("E=()\nrun $E ${E:?} x"), "run|x|\n");
+  EXPECT_EQ(read("E=()\nrun $E ${E:?} x"), "run|<$E>|x|\n") << "bash ends at it";
 }
 
 TEST(ShellWords, WhatOnlyRunningItTellsIsMarkedWhereItIs) {
@@ -76,14 +77,15 @@ TEST(ShellWords, ConditionsOfSeveralParts) {
 TEST(ShellWords, WhatStandsBehindAndAndOr) {
   EXPECT_EQ(read("[ $A = 1 ] && O+=' --a'\n[[ $A == 2 && 1 == 1 ]] && O+=' --b'\n[ $A = 2 ] || O+=' --c'\nrun $O",
                  {{"A", "1"}}),
-            "[|1|=|1|]|\n[[|1|==|2|<an operator>|<an operator>|1|==|1|]]|\n[|1|=|2|]|\nrun|--a|--c|\n");
+            "run|--a|--c|\n");
   EXPECT_EQ(read("cd x && run yes\nmkdir d || run no\nmkdir d || { run no; X=1; }\nmkdir d || (run no)\nrun ${X:-0}"),
-            "cd|x|\nrun|yes|\nmkdir|d|\nmkdir|d|\nmkdir|d|\nrun|0|\n");
-  EXPECT_EQ(read("[ 1 = 1 ] && A=1 || A=2\n[ 1 = 2 ] && B=1 || B=2\nrun $A $B"), "[|1|=|1|]|\n[|1|=|2|]|\nrun|1|2|\n");
-  EXPECT_EQ(read("false && if true; then run no; fi\nrun yes"), "false|\nrun|yes|\n");
+            "cd|x|\nrun|yes|\nmkdir|d|\nmkdir|d|\nmkdir|d|\n"
+            "run|<${X:-0} (what stands behind || in line 3 may assign it)>|\n");
+  EXPECT_EQ(read("[ 1 = 1 ] && A=1 || A=2\n[ 1 = 2 ] && B=1 || B=2\nrun $A $B"), "run|1|2|\n");
+  EXPECT_EQ(read("false && if true; then run no; fi\nrun yes"), "run|yes|\n");
   // What is not known is passed over, and said.
   const ShellScript open = read_shell("command -v nvcc && run no\nrun yes", "job.sh");
-  EXPECT_EQ(open.commands.size(), 2U);
+  EXPECT_EQ(open.commands.size(), 1U);
   EXPECT_EQ(open.skips.size(), 1U);
 }
 
@@ -92,8 +94,9 @@ TEST(ShellWords, ScriptsInHereDocumentsAreFollowed) {
             "srun|run|4|2|\nrun|last|\n");
   EXPECT_EQ(read("srun -l bash -x <<-'EOF' | tee log\n\tA=1\n\trun $A\n\tEOF\nrun last"),
             "srun|-l|run|1|\ntee|log|\nrun|last|\n");
-  EXPECT_EQ(read("cat <<'EOF' > job.sh\nrun $A\nEOF\nchmod +x job.sh\nA=3\nsrun -n 8 bash job.sh\nsbatch job.sh"),
-            "cat|\nchmod|+x|job.sh|\nsrun|-n|8|run|3|\nrun|3|\n");
+  EXPECT_EQ(
+      read("cat <<'EOF' > job.sh\nrun $A\nEOF\nchmod +x job.sh\nexport A=3\nsrun -n 8 bash job.sh\nsbatch job.sh"),
+      "cat|\nchmod|+x|job.sh|\nsrun|-n|8|run|3|\nrun|3|\n");
   EXPECT_EQ(read("cat <<A <<B\none\nA\ntwo\nB\nrun"), "cat|\nrun|\n");
   const ShellScript exported = read_shell("bash <<EOF\nexport X=1\nEOF", "job.sh");
   EXPECT_EQ(exported.exported, (std::map<std::string, std::string>{{"X", "1"}}));
@@ -106,7 +109,10 @@ TEST(ShellWords, RedirectionsPipesAndHereDocuments) {
 
 TEST(ShellWords, TheEnvironmentOfACommandAndOfTheScript) {
   const ShellScript script = read_shell("export A=1\nB=2\nC=3 run x\nexport B", "job.sh");
-  EXPECT_EQ(script.exported, (std::map<std::string, std::string>{{"A", "1"}, {"B", "2"}, {"C", "3"}}));
+  EXPECT_EQ(script.exported, (std::map<std::string, std::string>{{"A", "1"}, {"B", "2"}}));
+  const ShellEnvironment& of_run = *script.commands.front().environment;
+  EXPECT_EQ(of_run.size(), 2U);
+  EXPECT_EQ(of_run.at("C").text, "3") << "of this command alone";
 }
 
 TEST(ShellWords, OnlyWhatIsExportedIs) {
