@@ -95,6 +95,11 @@ Place Given::place(std::string_view name) const {
   return key == nullptr ? Place{} : key->value.place;
 }
 
+const TomlValue* Given::look_at(std::string_view name) const {
+  const TomlKey* key = find(name);
+  return key == nullptr ? nullptr : &key->value;
+}
+
 const TomlValue* Given::take(std::string_view name) {
   const TomlKey* key = find(name);
   if (key == nullptr) return nullptr;

@@ -63,6 +63,8 @@ class Given {
 
   /// Nothing where it is not there; "auto" and null are not.
   const TomlValue* take(std::string_view name);
+  /// The same, and leaves it to others.
+  [[nodiscard]] const TomlValue* look_at(std::string_view name) const;
   /// InputError where it is of another type.
   std::optional<std::int64_t> integer(std::string_view name);
   std::optional<bool> flag(std::string_view name);

@@ -10,6 +10,7 @@
 
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/json_table.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/suggestion.hpp"
 
@@ -54,7 +55,21 @@ bool is_plain(const Model& m) {
 /// What the flags say, given or by default, as TOML writes it; nothing where it is left to others.
 class Wanted {
  public:
-  explicit Wanted(Given& flags) : flags_(flags) {}
+  Wanted(Given& flags, const std::vector<ShippedModel>& models) : flags_(flags) {
+    if (const std::optional<std::string> name = tokenizer()) {
+      const std::string file = shipped_model(models, *name);
+      const auto its = std::ranges::find(models, file, &ShippedModel::file);
+      if (its != models.end()) of_tokenizer_ = &*its;
+    }
+  }
+
+  /// The model that the tokenizer is of, by its name; null: it says none.
+  [[nodiscard]] const ShippedModel* of_tokenizer() const { return of_tokenizer_; }
+  [[nodiscard]] std::optional<std::string> tokenizer() const {
+    const TomlValue* value = flags_.look_at("tokenizer-model");
+    const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(&value->value);
+    return text == nullptr ? std::nullopt : std::optional(*text);
+  }
 
   [[nodiscard]] bool says(std::string_view flag) const { return flags_.has(flag); }
   [[nodiscard]] bool on(std::string_view flag) { return flags_.has(flag) && flags_.flag(flag).value_or(false); }
@@ -92,15 +107,39 @@ class Wanted {
     if (says("vocab-size")) return std::to_string(number("vocab-size", 0));
     constexpr std::string_view of_gpt2 = "50257";  // GPT2BPETokenizer's own files
     if (says("tokenizer-type") && flags_.text("tokenizer-type") == "GPT2BPETokenizer") return std::string(of_gpt2);
+    if (of_tokenizer_ != nullptr) return std::to_string(of_tokenizer_->model.vocabulary);
     return std::nullopt;
   }
   Given& flags_;
+  const ShippedModel* of_tokenizer_ = nullptr;
 };
 
 struct Candidate {
   const ShippedModel* base = nullptr;
   std::vector<ConfigOverride> overrides;
+  Model model;  ///< with them
 };
+
+std::optional<double> as_number(const TomlValue& value) {
+  if (const auto* whole = std::get_if<std::int64_t>(&value.value)) return static_cast<double>(*whole);
+  const auto* real = std::get_if<double>(&value.value);
+  return real == nullptr ? std::nullopt : std::optional(*real);
+}
+
+// The base of the angles that its positions turn by.
+double rotary_base(const ShippedModel& its) {
+  constexpr double usual = 10'000;  // transformers, LlamaConfig
+  for (const TomlKey& key : parse_json_table(its.config, its.path.string(), Automatic::Kept).keys)
+    if (key.name == "rope_theta") return as_number(key.value).value_or(usual);
+  return usual;
+}
+
+// What memory and time depend on: not its name, nor how far rotary positions reach.
+Model plain(Model model) {
+  model.name = model.architecture = {};
+  if (model.positions == Positions::Rotary) model.max_positions = 0;
+  return model;
+}
 
 bool agrees(std::string_view flag, const std::string& wanted, const Model& model) {
   Scenario scenario;
@@ -193,20 +232,38 @@ bool is_it(const Model& model, Wanted& wanted) {
          });
 }
 
-std::optional<Candidate> nearest_model(const std::vector<ShippedModel>& models, Wanted& wanted, Given& flags) {
-  std::optional<Candidate> best;
+// Those that the flags are with the fewest changes.
+std::vector<Candidate> nearest_models(const std::vector<ShippedModel>& models, Wanted& wanted, Given& flags) {
+  std::vector<Candidate> best;
   for (const ShippedModel& base : models) {
     if (!is_plain(base.model)) continue;
     std::vector<ConfigOverride> overrides = changes(base, wanted, flags);
-    if (best && best->overrides.size() <= overrides.size()) continue;
+    if (!best.empty() && best.front().overrides.size() < overrides.size()) continue;
     try {
-      if (!is_it(parse_model(base.config, base.path, overrides), wanted)) continue;
+      Model made = parse_model(base.config, base.path, overrides);
+      if (!is_it(made, wanted)) continue;
+      if (!best.empty() && overrides.size() < best.front().overrides.size()) best.clear();
+      best.push_back({&base, std::move(overrides), plain(std::move(made))});
     } catch (const InputError&) {
       continue;  // its family has no such thing
     }
-    best = Candidate{&base, std::move(overrides)};
   }
   return best;
+}
+
+// Of models of one shape, the one that the tokenizer or the base of rotary positions is of.
+void prefer_alike(std::vector<Candidate>& found, const Wanted& wanted, const Given& flags) {
+  const auto keep = [&](const auto& is_alike) {
+    if (std::ranges::any_of(found, is_alike))
+      std::erase_if(found, [&](const Candidate& its) { return !is_alike(its); });
+  };
+  keep([&](const Candidate& its) { return its.base == wanted.of_tokenizer(); });
+  if (const TomlValue* type = flags.look_at("tokenizer-type"))
+    if (scenarios::text(*type) == in_quotes("Llama2Tokenizer"))
+      keep([](const Candidate& its) { return its.model.vocabulary == 32'000; });
+  if (const TomlValue* base = flags.look_at("rotary-base"))
+    if (const std::optional<double> its_base = as_number(*base))
+      keep([&](const Candidate& its) { return rotary_base(*its.base) == *its_base; });
 }
 
 }  // namespace
@@ -259,27 +316,44 @@ bool describes_model(std::string_view flag) {
 }
 
 void describe_model(Given& flags, const std::vector<ShippedModel>& models, Draft& draft) {
-  Wanted wanted(flags);
+  Wanted wanted(flags, models);
   if (!flags.has("num-layers") || !flags.has("hidden-size") || !flags.has("num-attention-heads")) {
     draft.remark(RemarkKind::NotExpressed, "the model",
                  "num-layers, hidden-size and num-attention-heads are not all given: name it with --model");
     return;
   }
   const Place place = flags.place("num-layers");
-  const std::optional<Candidate> found = nearest_model(models, wanted, flags);
-  if (!found) {
+  std::vector<Candidate> found = nearest_models(models, wanted, flags);
+  if (found.empty()) {
     draft.remark(RemarkKind::NotExpressed, "the model",
                  "no family that is known has one like this: give a config.json with --model", place);
     return;
   }
-  if (!wanted.text("vocab-size"))
-    draft.remark(
-        RemarkKind::Assumed, "vocab-size",
-        fmt::format("{}, as {} has it: the tokenizer is not read", found->base->model.vocabulary, found->base->file));
-  if (found->base->model.positions == Positions::Rotary)
+  prefer_alike(found, wanted, flags);
+  const Candidate& best = found.front();
+  const auto other = std::ranges::find_if(found, [&](const Candidate& its) { return its.model != best.model; });
+  if (other != found.end() && !wanted.text("vocab-size")) {
+    draft.remark(RemarkKind::NotExpressed, "the model",
+                 fmt::format("{} and {} have this shape, and vocabularies of {} and {} tokens; which of them is not "
+                             "said: put --vocab-size into the script, or name one with --model",
+                             best.base->file, other->base->file, best.model.vocabulary, other->model.vocabulary),
+                 place);
+    return;
+  }
+  if (!flags.has("vocab-size")) {
+    if (!wanted.text("vocab-size"))
+      draft.remark(
+          RemarkKind::Assumed, "vocab-size",
+          fmt::format("{}, as {} has it: the tokenizer is not read", best.base->model.vocabulary, best.base->file));
+    else if (wanted.of_tokenizer() != nullptr)
+      draft.remark(RemarkKind::Assumed, "vocab-size",
+                   fmt::format("{}, as {} has it, whose tokenizer is named", *wanted.text("vocab-size"),
+                               wanted.of_tokenizer()->file));
+  }
+  if (best.base->model.positions == Positions::Rotary)
     flags.tell(RemarkKind::NoMatter, "max-position-embeddings", "rotary positions have no table");
-  draft.set("model", found->base->file, place);
-  for (const ConfigOverride& its : found->overrides)
+  draft.set("model", best.base->file, place);
+  for (const ConfigOverride& its : best.overrides)
     std::visit([&](const auto& value) { draft.set("model_override." + its.key, value, place); }, its.value);
 }
 
