@@ -206,22 +206,22 @@ std::string stages(const Prediction& p, StageDetail detail) {
   std::ranges::sort(uppers, std::ranges::greater());
   const bool all = detail == StageDetail::Moments || uppers.size() <= most;
   for (const auto& [stage, groups] : by_stage) {
-    const RankGroup& worst = **std::max_element(groups.begin(), groups.end(), [](const auto* a, const auto* b) {
-      return a->memory.peak_device_upper < b->memory.peak_device_upper;
-    });
     std::size_t ranks = 0;
-    Bytes allocated, reserved;
+    Bytes reserved, device, upper;
+    const RankGroup* most_allocated = groups.front();
     for (const RankGroup* group : groups) {
+      const MemoryRecord& m = group->memory;
       ranks += group->ranks.size();
-      allocated = std::max(allocated, group->memory.allocated.bytes);
-      reserved = std::max(reserved, group->memory.peak_reserved);
+      reserved = std::max(reserved, m.peak_reserved);
+      device = std::max(device, m.device.bytes);
+      upper = std::max(upper, m.peak_device_upper);
+      if (m.allocated.bytes > most_allocated->memory.allocated.bytes) most_allocated = group;
     }
-    const MemoryRecord& m = worst.memory;
-    if (!all && (m.peak_device_upper < uppers[shown - 1] || rows.size() > shown)) continue;
-    rows.push_back({std::to_string(stage), std::to_string(ranks), gib(allocated), gib(reserved), gib(m.device.bytes),
-                    gib(m.peak_device_upper),
-                    gib(p.scenario.cluster.device.capacity - p.scenario.runtime.headroom - m.peak_device_upper)});
-    if (detail == StageDetail::Moments) rows.back().push_back(where(m.allocated.at, worst.allocated_peak_op));
+    const Peak& allocated = most_allocated->memory.allocated;
+    if (!all && (upper < uppers[shown - 1] || rows.size() > shown)) continue;
+    rows.push_back({std::to_string(stage), std::to_string(ranks), gib(allocated.bytes), gib(reserved), gib(device),
+                    gib(upper), gib(p.scenario.cluster.device.capacity - p.scenario.runtime.headroom - upper)});
+    if (detail == StageDetail::Moments) rows.back().push_back(where(allocated.at, most_allocated->allocated_peak_op));
   }
   const std::string others =
       all ? "" : fmt::format("  the other {} stages reach no higher\n", by_stage.size() + 1 - rows.size());
