@@ -22,6 +22,10 @@ bool borrows(const Program& program) {
                      [](const Op& op) { return std::holds_alternative<Borrow>(op); });
 }
 
+JudgedDevice judged_device(const Scenario& scenario) {
+  return {scenario.cluster.device.capacity, allocator_options_of(scenario), launch_queue_of(scenario)};
+}
+
 bool borrows(const RepeatingWorkload& workload) {
   return std::any_of(workload.programs.begin(), workload.programs.end(),
                      [](const Outline& program) { return borrows(program.shown()); });
@@ -38,11 +42,14 @@ Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& d
 Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const Program& program,
                 const BorrowedReturn& later) {
   const auto unlimited = [&] {
-    return replay(program, prices, {.allocator = without_limit(device.allocator), .borrowed = later}).peak_device_upper;
+    return replay(program, prices,
+                  {.allocator = without_limit(device.allocator), .borrowed = later, .queue = device.queue})
+        .peak_device_upper;
   };
   const auto within = [&](const DriverPrices& upper) -> std::optional<Bytes> {
     const MemoryRecord record =
-        replay(program, upper, {.capacity = device.capacity, .allocator = device.allocator, .borrowed = later});
+        replay(program, upper,
+               {.capacity = device.capacity, .allocator = device.allocator, .borrowed = later, .queue = device.queue});
     return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
   };
   return upper_end(at_once, prices, device, {unlimited, within});

@@ -4,17 +4,19 @@
 #include <optional>
 
 #include "scenarios/namespace.hpp"
+#include "scenarios/scenario.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/replay.hpp"
+#include "sim/program/launch_queue.hpp"
 #include "sim/program/prices.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/repeats.hpp"
 
-// Blocks that another stream borrows come back between their free and the next time the host waits for that stream
-// (sim/memory/replay.hpp). `predict` and `plan` tell what is allocated and reserved at the near end, and count in what
-// a device holds at most, here alone, the far end and what the simulated clock says. The latter need not lie between:
-// which blocks are free decides how requests are cut.
+// Blocks that another stream borrows come back between their free and the next time the host waits for that stream, or
+// for room in its launch queue behind that stream's work (sim/memory/replay.hpp). `predict` and `plan` tell what is
+// allocated and reserved at the near end, and count in what a device holds at most, here alone, the far end and what
+// the simulated clock says. The latter need not lie between: which blocks are free decides how requests are cut.
 
 namespace tidemark::scenarios {
 
@@ -27,7 +29,11 @@ namespace tidemark::scenarios {
 struct JudgedDevice {
   Bytes capacity;
   AllocatorOptions allocator;
+  LaunchQueue queue;  ///< of the rank's host thread
 };
+
+/// That of the scenario's ranks.
+[[nodiscard]] JudgedDevice judged_device(const Scenario& scenario);
 
 /// A rank's memory with frees that come later.
 struct DeferredFrees {
@@ -42,7 +48,7 @@ struct DeferredFrees {
 /// it helps.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                               const DeferredFrees& deferred);
-/// The same by the rank's program, with frees at the next sync or when a clock says so.
+/// The same by the rank's program, with frees at the latest or when a clock says so.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
                               const Program& program, const BorrowedReturn& later);
 

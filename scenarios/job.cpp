@@ -170,6 +170,19 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
   return settings;
 }
 
+// Megatron-LM's arguments.py asks for one connection where tensors or contexts are parallel, before Blackwell.
+LaunchQueue launch_queue_of(const Scenario& scenario) {
+  const LaunchQueueSettings& asked = scenario.runtime.launch_queue;
+  constexpr std::int32_t blackwell = 100;
+  const bool asks_for_one = runtime_kind(scenario.runtime.name).id == RuntimeId::Megatron &&
+                            (scenario.layout.tensor > 1 || scenario.layout.context > 1) &&
+                            scenario.cluster.device.compute_capability < blackwell;
+  LaunchQueue queue;
+  queue.channels = asked.connections.value_or(asks_for_one ? 1 : queue.channels);
+  queue.depth = static_cast<std::int64_t>(static_cast<double>(queue.depth) * asked.scale);
+  return queue;
+}
+
 Fabric fabric_of(const Scenario& scenario, std::int32_t devices) {
   return build_fabric(scenario.cluster, devices, fabric_options(scenario.runtime.nccl));
 }
@@ -284,6 +297,7 @@ Job::Job(const Scenario& asked, Steps whole, const Progress& lowered) : PricedJo
   Router router(calls, fabric_of(scenario, calls.world_size()), prices.entry_of_rank);
   folding = fold(calls, prices.entry_of_rank, router.traffic());
   times = price_time(calls, folding, scenario.cluster, router);
+  for (OpTimes& its : times.classes) its.queue = launch_queue_of(scenario);
 }
 
 const Role& PricedJob::role_of(Rank rank) const {

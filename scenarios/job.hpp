@@ -15,6 +15,7 @@
 #include "sim/clock/folding.hpp"
 #include "sim/clock/time_prices.hpp"
 #include "sim/memory/allocator_options.hpp"
+#include "sim/program/launch_queue.hpp"
 #include "sim/program/other_sizes.hpp"
 #include "sim/program/prices.hpp"
 #include "sim/program/repeats.hpp"
@@ -86,6 +87,8 @@ struct Job : PricedJob {
 
 /// What NCCL's memory depends on besides the cluster.
 [[nodiscard]] NcclSettings nccl_settings(const RuntimeChoice& runtime);
+/// How far a rank's host thread may run ahead of its device.
+[[nodiscard]] LaunchQueue launch_queue_of(const Scenario& scenario);
 /// The scenario's cluster of so many devices, as NCCL uses it there.
 [[nodiscard]] Fabric fabric_of(const Scenario& scenario, std::int32_t devices);
 /// The allocator's settings, on a device of the scenario's cluster.

@@ -31,7 +31,7 @@ namespace {
 
 // The memory of ranks that run one program at the same prices.
 RankGroup replayed(const Program& program, bool borrowing, const DriverPrices& prices, const JudgedDevice& device) {
-  const auto& [capacity, allocator] = device;
+  const auto& [capacity, allocator, queue] = device;
   RankGroup group;
   group.prices = prices;
   group.memory = replay(program, prices, {.allocator = without_limit(allocator)});
@@ -50,7 +50,8 @@ RankGroup replayed(const Program& program, bool borrowing, const DriverPrices& p
   // Pinned blocks are neither cut nor merged: the later they come back, the more there are.
   group.host_upper = group.memory.host.bytes;
   if (group.memory.pinned.peak > Bytes{}) {
-    const ReplayOptions deferred{.allocator = without_limit(allocator), .borrowed = BorrowedFrees::AtNextSync};
+    const ReplayOptions deferred{
+        .allocator = without_limit(allocator), .borrowed = BorrowedFrees::AtNextSync, .queue = queue};
     group.host_upper = std::max(group.host_upper, replay(program, prices, deferred).host.bytes);
   }
   group.device_peak_op = program[group.memory.device.at.mark.label];
@@ -206,7 +207,7 @@ void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, 
   const Program& program = its.program();
   const bool has_times = !clock.classes.empty();
   const bool borrowing = job.borrowing && borrows(program), asks_the_clock = has_times && borrowing;
-  const JudgedDevice device{job.scenario.cluster.device.capacity, allocator_options_of(job.scenario)};
+  const JudgedDevice device = judged_device(job.scenario);
 
   std::map<std::int32_t, RankGroup> by_price;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
@@ -361,8 +362,9 @@ double hardware_utilization(const Job& job, const StepAccount& account, Duration
 
 Trace simulate_time(const Job& job, LinkModel links) {
   if (links == LinkModel::MaxMin) return simulate(job.outline, job.folding, job.times);
-  const TimePrices times =
+  TimePrices times =
       price_time(job.calls, job.folding, job.scenario.cluster, {.algorithm = {}, .model = PriceModel::AlphaBeta});
+  for (OpTimes& its : times.classes) its.queue = launch_queue_of(job.scenario);
   return simulate(job.outline, job.folding, times, LinkSharing::None);
 }
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "parallel/layout.hpp"
@@ -15,6 +16,13 @@
 
 namespace tidemark::scenarios {
 
+/// What variables of the environment say of CUDA's launch queue.
+struct LaunchQueueSettings {
+  std::optional<std::int32_t> connections;  ///< CUDA_DEVICE_MAX_CONNECTIONS
+  double scale = 1;                         ///< CUDA_SCALE_LAUNCH_QUEUES
+  bool operator==(const LaunchQueueSettings&) const = default;
+};
+
 /// What the user asks about how the framework runs; the runtime itself is looked up by name.
 struct RuntimeChoice {
   std::string name = "megatron";
@@ -23,6 +31,7 @@ struct RuntimeChoice {
   std::string cublas_workspace_config;  ///< environment.CUBLAS_WORKSPACE_CONFIG, such as ":4096:8"
   NcclSettings nccl{};                  ///< by environment.NCCL_…; the release is that of `versions`
   std::map<std::string, std::string> nccl_environment{};  ///< those variables as they were given
+  LaunchQueueSettings launch_queue{};
   bool attention_mask = true;  ///< Megatron's data loader makes one; switch no-create-attention-mask-in-dataloader
   // Megatron's own flags, by their meaning.
   bool gradient_accumulation_fusion = true;

@@ -19,8 +19,7 @@ namespace {
 /// Variables that leave memory as it is, whatever their value. NVTE_…_SM_MARGIN: so many multiprocessors Transformer
 /// Engine's norms leave to others (pytorch/module/layernorm_linear.py, common/normalization/), which are bound by
 /// memory.
-constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_MAX_CONNECTIONS",
-                                                           "CUDA_DEVICE_ORDER",
+constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_ORDER",
                                                            "CUDA_VISIBLE_DEVICES",
                                                            "GLOO_SOCKET_IFNAME",
                                                            "HF_HOME",
@@ -54,6 +53,15 @@ constexpr std::array neutral{Neutral{"CUDA_MODULE_LOADING", "LAZY"}, Neutral{"CU
                              Neutral{"NVTE_UNFUSED_ATTN", "1"}};
 
 constexpr auto allocators = std::to_array<std::string_view>({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"});
+// How far the host thread runs ahead of its device (sim/program/launch_queue.hpp). The values of the second are those
+// of the CUDA programming guide, 5.2, and the default.
+constexpr std::string_view connections = "CUDA_DEVICE_MAX_CONNECTIONS", queue_scale = "CUDA_SCALE_LAUNCH_QUEUES";
+struct QueueScale {
+  std::string_view text;
+  double value;
+};
+constexpr std::array queue_scales{QueueScale{"0.25x", 0.25}, QueueScale{"0.5x", 0.5}, QueueScale{"1x", 1},
+                                  QueueScale{"2x", 2}, QueueScale{"4x", 4}};
 constexpr std::string_view cublas = "CUBLAS_WORKSPACE_CONFIG";
 constexpr std::string_view nondeterministic = "NVTE_ALLOW_NONDETERMINISTIC_ALGO";
 constexpr std::string_view older_offload = "NVTE_CPU_OFFLOAD_V1";
@@ -85,13 +93,34 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
                   fmt::format("leave it out, or set {}", in_quotes(known->value)));
     return;
   }
-  std::vector<std::string> names{std::string(cublas), std::string(nondeterministic), std::string(older_offload)};
+  std::vector<std::string> names{std::string(cublas), std::string(nondeterministic), std::string(older_offload),
+                                 std::string(connections), std::string(queue_scale)};
   names.insert(names.end(), harmless.begin(), harmless.end());
   names.insert(names.end(), allocators.begin(), allocators.end());
   for (const Neutral& n : neutral) names.emplace_back(n.name);
   const std::string meant = nearest(variable.name, names);
   table.problem(variable.name, fmt::format("{} is not modelled yet", in_quotes(variable.name)),
                 meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
+}
+
+// 1 to 32, by the CUDA programming guide.
+void read_connections(TomlReader& table, const std::string& value, LaunchQueueSettings& queue) {
+  std::size_t at = 0;
+  const std::optional<std::int64_t> asked = number(value, at);
+  if (asked && at == value.size() && *asked >= 1 && *asked <= 32)
+    queue.connections = static_cast<std::int32_t>(*asked);
+  else
+    table.problem(connections, fmt::format("{} = {} is not a number from 1 to 32", connections, in_quotes(value)),
+                  "\"1\" is what Megatron-LM asks for before Blackwell, \"8\" CUDA's default");
+}
+
+void read_queue_scale(TomlReader& table, const std::string& value, LaunchQueueSettings& queue) {
+  const auto* const known = std::ranges::find(queue_scales, value, &QueueScale::text);
+  if (known != queue_scales.end())
+    queue.scale = known->value;
+  else
+    table.problem(queue_scale, fmt::format("{} = {} is no scale of CUDA's", queue_scale, in_quotes(value)),
+                  "\"0.25x\", \"0.5x\", \"2x\" or \"4x\" is");
 }
 
 }  // namespace
@@ -131,6 +160,10 @@ Environment read_environment(TomlReader table) {
       if (*value != "0" && *value != "1")
         table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", nondeterministic, in_quotes(*value)));
       environment.deterministic = *value == "0";
+    } else if (variable.name == connections) {
+      read_connections(table, *value, environment.launch_queue);
+    } else if (variable.name == queue_scale) {
+      read_queue_scale(table, *value, environment.launch_queue);
     } else if (variable.name == older_offload) {
       if (*value != "0" && *value != "1")
         table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", older_offload, in_quotes(*value)));

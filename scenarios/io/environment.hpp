@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "scenarios/io/toml_reader.hpp"
+#include "scenarios/scenario.hpp"
 #include "topology/nccl_settings.hpp"
 
 namespace tidemark::scenarios {
@@ -15,6 +16,7 @@ struct Environment {
   std::string cublas_workspace_config;
   NcclSettings nccl;
   std::map<std::string, std::string> nccl_variables;  ///< as they were given
+  LaunchQueueSettings launch_queue;
   std::optional<std::string> allocator;  ///< PYTORCH_ALLOC_CONF, or PYTORCH_CUDA_ALLOC_CONF as it was called before 2.9
   std::optional<bool> older_offload;     ///< NVTE_CPU_OFFLOAD_V1
   bool deterministic = false;            ///< NVTE_ALLOW_NONDETERMINISTIC_ALGO=0

@@ -541,6 +541,10 @@ Json as_json(const RuntimeChoice& runtime) {
   if (!runtime.cublas_workspace_config.empty())
     environment["CUBLAS_WORKSPACE_CONFIG"] = runtime.cublas_workspace_config;
   for (const auto& [name, value] : runtime.nccl_environment) environment[name] = value;
+  if (const auto& asked = runtime.launch_queue.connections)
+    environment["CUDA_DEVICE_MAX_CONNECTIONS"] = std::to_string(*asked);
+  if (const double scale = runtime.launch_queue.scale; scale != 1)
+    environment["CUDA_SCALE_LAUNCH_QUEUES"] = fmt::format("{}x", scale);
   return {{"name", runtime.name},
           {"allocator", runtime.allocator},
           {"headroom", text(runtime.headroom)},

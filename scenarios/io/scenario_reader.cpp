@@ -277,6 +277,7 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
   runtime.cublas_workspace_config = environment.cublas_workspace_config;
   runtime.nccl = environment.nccl;
   runtime.nccl_environment = environment.nccl_variables;
+  runtime.launch_queue = environment.launch_queue;
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
   const RuntimeKind& kind = runtime_kind(runtime.name);

@@ -51,10 +51,12 @@ class Cutter {
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { refer(o.buffer, {}, Kind::Free, Kind::FreeState); },
                    [&](const Borrow& o) { refer(o.buffer, o.stream, Kind::Borrow, std::nullopt); },
-                   [](const Launch&) {},
-                   [](const Collective&) {},
-                   [](const Exchange&) {},
-                   [](const Memcpy&) {},
+                   [&](const Launch& o) {
+                     if (o.stream.valid() && !program_.rolled[o.kernel].follows()) launch(o.stream);
+                   },
+                   [&](const Collective& o) { launch(o.stream); },
+                   [&](const Exchange& o) { launch(o.stream); },
+                   [&](const Memcpy& o) { launch(o.stream); },
                    [&](const Record& o) { record(o); },
                    [&](const Wait& o) { refer(o.event, o.stream, Kind::Wait, Kind::WaitState); },
                    [&](const Sync& o) { refer(o.event, {}, Kind::Sync, Kind::SyncState); },
@@ -67,6 +69,14 @@ class Cutter {
                op);
   }
   void add(Kind kind, std::int32_t ref) { part_->push_back({0, ref, 0, {}, kind}); }
+
+  // Counted as long as nothing else happens.
+  void launch(StreamId stream) {
+    if (!cut_.passes.borrows && micro_batch_ >= 0) return;
+    if (part_->empty() || part_->back().kind != Kind::Launches || part_->back().stream != stream)
+      part_->push_back({0, 0, 0, stream, Kind::Launches});
+    ++part_->back().bytes;
+  }
 
   void allocate(const Alloc& o) {
     Made& made = made_[o.buffer.index()];

@@ -17,7 +17,7 @@
 //                                               |body|  as often as the step repeats it
 //
 // Only allocations, frees and what drivers take matter to memory; and where other streams borrow blocks, what the
-// streams and the host wait for.
+// streams and the host wait for, launches included, of which a queue holds so many.
 //
 // State and passes can be cut apart where neither frees, or waits for, what the other made. Then ranks that run the
 // same passes around another state share them, and a body is replayed without its program. Whether a program is so is
@@ -38,6 +38,7 @@ struct AllocatorEvent {
     Record,
     Wait,
     Sync,
+    Launches,  ///< of its stream, `bytes` of them
     AllocState,
     FreeState,
     RecordState,
@@ -46,7 +47,7 @@ struct AllocatorEvent {
     Driver,
     Communicator
   };
-  std::int64_t bytes = 0;   ///< asked for
+  std::int64_t bytes = 0;   ///< asked for, or a count
   std::int32_t ref = 0;     ///< how many came before it, of the state's or since that micro-batch; else what is created
   std::int32_t behind = 0;  ///< micro-batches
   StreamId stream;

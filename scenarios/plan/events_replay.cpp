@@ -8,6 +8,7 @@
 
 #include "sim/memory/caching_allocator.hpp"
 #include "sim/memory/device_memory.hpp"
+#include "sim/memory/queued_launches.hpp"
 #include "sim/memory/stream_clocks.hpp"
 
 namespace tidemark::scenarios {
@@ -54,9 +55,10 @@ class LiveHash {
 class EventsReplayer {
  public:
   EventsReplayer(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, MayStop may_stop,
-                 BorrowedFrees borrowed)
+                 const EventFrees& frees)
       : allocator_(DeviceMemory(capacity, options.address_order), options, {}, Counted::Memory),
-        defers_(borrowed == BorrowedFrees::AtNextSync),
+        defers_(frees.borrowed == BorrowedFrees::AtNextSync),
+        queue_(frees.queue),
         repeats_(!defers_ && !options.collects_garbage()),
         prices_(prices),
         may_stop_(std::move(may_stop)) {
@@ -119,6 +121,9 @@ class EventsReplayer {
         break;
       case AllocatorEvent::Kind::Sync:
         if (defers_) StreamClocks::finish(among(events_, e), allocator_.events());
+        break;
+      case AllocatorEvent::Kind::Launches:
+        if (defers_) queue_.launch(e.stream, e.bytes, streams_, allocator_.events());
         break;
       case AllocatorEvent::Kind::AllocState:
         state_.push_back(allocate(e));
@@ -225,6 +230,7 @@ class EventsReplayer {
 
   CachingAllocator<DeviceMemory> allocator_;
   bool defers_;  // frees of borrowed blocks, until the host has waited
+  QueuedLaunches queue_;
   bool repeats_;
   const DriverPrices* prices_;
   MayStop may_stop_;
@@ -263,14 +269,14 @@ Bytes EventsRecord::device_upper(const DriverPrices& prices) const {
 }
 
 EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, const AllocatorOptions& options,
-                           const MayStop& may_stop, BorrowedFrees borrowed) {
+                           const MayStop& may_stop, const EventFrees& frees) {
   constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
-  return EventsReplayer(options, unlimited, nullptr, may_stop, borrowed).run(state, stage);
+  return EventsReplayer(options, unlimited, nullptr, may_stop, frees).run(state, stage);
 }
 
 EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, const AllocatorOptions& options,
-                           const DriverPrices& prices, Bytes capacity, BorrowedFrees borrowed) {
-  return EventsReplayer(options, capacity, &prices, {}, borrowed).run(state, stage);
+                           const DriverPrices& prices, Bytes capacity, const EventFrees& frees) {
+  return EventsReplayer(options, capacity, &prices, {}, frees).run(state, stage);
 }
 
 }  // namespace tidemark::scenarios

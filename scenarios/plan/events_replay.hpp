@@ -10,6 +10,7 @@
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/replay.hpp"
+#include "sim/program/launch_queue.hpp"
 #include "sim/program/prices.hpp"
 
 // A rank's events through the emulated allocator: what `replay` shows of its whole program (tests AllocatorEvents.*).
@@ -38,13 +39,19 @@ struct EventsRecord {
 /// Asked whenever a run's epochs have changed: whether it may stop here.
 using MayStop = std::function<bool(const EventsRecord&)>;
 
+/// When blocks that other streams borrowed come back, as in ReplayOptions.
+struct EventFrees {
+  BorrowedFrees borrowed = BorrowedFrees::AtOnce;
+  LaunchQueue queue = {};
+};
+
 /// Through the allocator, on a device of unlimited memory.
 [[nodiscard]] EventsRecord replay_events(const StateEvents& state, const StageEvents& stage,
                                          const AllocatorOptions& options = {}, const MayStop& may_stop = {},
-                                         BorrowedFrees borrowed = BorrowedFrees::AtOnce);
+                                         const EventFrees& frees = {});
 /// The same on a device of `capacity`, where drivers take what `prices` say at their central values.
 [[nodiscard]] EventsRecord replay_events(const StateEvents& state, const StageEvents& stage,
                                          const AllocatorOptions& options, const DriverPrices& prices, Bytes capacity,
-                                         BorrowedFrees borrowed = BorrowedFrees::AtOnce);
+                                         const EventFrees& frees = {});
 
 }  // namespace tidemark::scenarios

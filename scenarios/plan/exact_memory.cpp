@@ -232,11 +232,12 @@ struct ExactMemory::Runs {
 
   /// Of a role that has run: from its first op, and to the end.
   [[nodiscard]] EventsRecord run_again(std::size_t role, BorrowedFrees borrowed) {
-    return replay_events(*its_state(role), *passes_of(role), options, {}, borrowed);
+    return replay_events(*its_state(role), *passes_of(role), options, {}, {borrowed, launch_queue_of(scenario)});
   }
   [[nodiscard]] EventsRecord run_within(std::size_t role, const JudgedDevice& device, const DriverPrices& prices,
                                         BorrowedFrees borrowed) {
-    return replay_events(*its_state(role), *passes_of(role), device.allocator, prices, device.capacity, borrowed);
+    return replay_events(*its_state(role), *passes_of(role), device.allocator, prices, device.capacity,
+                         {borrowed, device.queue});
   }
 
   const Scenario scenario;
@@ -338,7 +339,7 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
 
   Answer answer;
   answer.figures.completed = true;
-  const JudgedDevice device{scenario.cluster.device.capacity, options};
+  const JudgedDevice device = judged_device(scenario);
   const std::lock_guard lock(runs->mutex);
   for (std::size_t r = 0; r < all.size(); ++r) {
     Watch watch(its_prices[r], device.capacity, dominated);

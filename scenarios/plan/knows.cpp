@@ -157,7 +157,7 @@ bool known(const Cluster& cluster) {
 }
 
 bool known(const RuntimeChoice& runtime) {
-  const auto& [name, versions, allocator, cublas_workspace_config, nccl, nccl_environment, attention_mask,
+  const auto& [name, versions, allocator, cublas_workspace_config, nccl, nccl_environment, launch_queue, attention_mask,
                gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
                masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, tensor_overlap, distribute_saved,
                deterministic, deferred_head_gradients, overlaps_flush, experts, optimizer, offloaded_layers,
@@ -171,7 +171,7 @@ bool known(const RuntimeChoice& runtime) {
          // Of hand-overs beside the first and last passes, and products beside their own parts; of passes that talk to
          // data-parallel ranks.
          !overlaps_flush && !tensor_overlap && !experts.balances_by(LoadBalancing::GlobalLoss) &&
-         of_no_matter(nccl_environment, eager, headroom) &&
+         of_no_matter(nccl_environment, launch_queue, eager, headroom) &&
          lowered(experts, versions, allocator, cublas_workspace_config, nccl, attention_mask,
                  gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
                  masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, deterministic);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <optional>
 
 #include "sim/base/overloaded.hpp"
 #include "sim/clock/detail/rank_alone.hpp"
+#include "sim/clock/queue_points.hpp"
 
 namespace tidemark::sim {
 namespace {
@@ -20,7 +22,9 @@ class Walk {
         told_(told),
         events_(static_cast<std::size_t>(program.events)),
         alone_(told.beside, events_.size()),
-        is_beside_(alone_.any()) {}
+        is_beside_(alone_.any()),
+        queue_(times.queue, fills(times.queue, program)),
+        handed_over_(queue_.launched().size()) {}
 
   ClassTimeline timeline() && {
     found_.host.resize(program_.ops.size());
@@ -31,8 +35,9 @@ class Walk {
       // Most ops only matter to memory, and most others are launches.
       if (const auto* kernel = std::get_if<Launch>(&op))
         launch(*kernel);
-      else if (!std::holds_alternative<Alloc>(op) && !std::holds_alternative<Free>(op) &&
-               !std::holds_alternative<Mark>(op))
+      else if (const auto* mark = std::get_if<Mark>(&op))
+        enter(*mark);
+      else if (!std::holds_alternative<Alloc>(op) && !std::holds_alternative<Free>(op))
         add(op);
     }
     return std::move(found_);
@@ -41,6 +46,12 @@ class Walk {
  private:
   // Nothing: something before it never ended.
   using Known = std::optional<Instant>;
+
+  // So many launches on a channel, and when all of them were done.
+  struct HandedOver {
+    std::int64_t launches = 0;
+    Known done;
+  };
 
   struct Stream {
     Instant tail;
@@ -63,10 +74,40 @@ class Walk {
                      const Known done = events_[o.event.index()];
                      stopped_ = !done;
                      if (done) now_ = std::max(now_, *done);
+                     wait_for_room();
                    },
                    Ignored<Alloc, Free, Borrow, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
                },
                op);
+  }
+
+  void enter(const Mark& mark) {
+    if (queue_.is_at(mark)) wait_for_room();
+  }
+
+  void hand_over(StreamId to) {
+    if (queue_.is_before_launch(to)) wait_for_room();
+    queue_.launch(to);
+    now_ = now_ + times_.launch;
+  }
+
+  // At one of the queue's points, or after the host has waited for an event.
+  void wait_for_room() {
+    queue_.pass();
+    if (!queue_.fills()) return;
+    for (std::size_t channel = 0; channel < handed_over_.size(); ++channel) {
+      Known done = Instant{};
+      for (std::size_t s = channel; s < streams_.size(); s += handed_over_.size())
+        done = done && !streams_[s].stands ? Known{std::max(*done, streams_[s].tail)} : Known{};
+      const std::int64_t launched = queue_.launched()[channel];
+      handed_over_[channel].push_back({launched, done});
+      const std::int64_t rid_of = QueuePoints::rid_of(times_.queue, launched);
+      if (rid_of <= 0) continue;
+      while (handed_over_[channel].front().launches < rid_of) handed_over_[channel].pop_front();
+      const Known room = handed_over_[channel].front().done;
+      stopped_ |= !room;
+      if (room) now_ = std::max(now_, *room);
+    }
   }
 
   void launch(const Launch& o) {
@@ -75,7 +116,7 @@ class Walk {
       now_ = now_ + duration;
       return;
     }
-    if (!program_[o.kernel].follows()) now_ = now_ + times_.launch;
+    if (!program_[o.kernel].follows()) hand_over(o.stream);
     if (is_beside_) duration = alone_.kernel(o.stream, o.kernel, duration);
     Stream& its = stream(o.stream);
     if (its.stands) return;
@@ -89,7 +130,7 @@ class Walk {
     if (is_beside_) alone_.collective(o.stream, key);
     const auto lone = told_.lone.find(key);
     if (lone == told_.lone.end()) return transfer(o.stream);
-    now_ = now_ + times_.launch;
+    hand_over(o.stream);
     Stream& its = stream(o.stream);
     if (its.stands) return;
     const Instant begin = std::max(its.tail, now_);
@@ -98,7 +139,7 @@ class Walk {
   }
 
   void transfer(StreamId on) {
-    now_ = now_ + times_.launch;
+    hand_over(on);
     Stream& its = stream(on);
     if (its.stands) return;
     const std::size_t which = its.transfers++;
@@ -139,7 +180,9 @@ class Walk {
   std::vector<Stream> streams_;  // by StreamId
   RankAlone alone_;
   bool is_beside_;
-  Instant now_;  // of the host thread
+  QueuePoints queue_;
+  std::vector<std::deque<HandedOver>> handed_over_;  // by channel, at points of the queue
+  Instant now_;                                      // of the host thread
   std::size_t at_ = 0;
   bool stopped_ = false;  // the host thread waits for what never comes
   ClassTimeline found_;

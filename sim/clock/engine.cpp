@@ -9,6 +9,7 @@
 #include "sim/base/ensure.hpp"
 #include "sim/clock/detail/engine_state.hpp"
 #include "sim/clock/event_queue.hpp"
+#include "sim/clock/queue_points.hpp"
 
 // Kernels need no events: a stream that waits for nothing knows when each of them ends. Only what depends on other
 // ranks does: a transfer begins when everyone who takes part is ready, and ends when its bytes have moved at the rates
@@ -63,6 +64,8 @@ class Engine {
     ClassState& its = state_.of(c);
     const std::vector<HostStretch>& stretches = its.timed->host;
     while (its.starts.size() < stretches.size() && its.host_waits_for_event == nobody) {
+      its.host_waits_for_room = its.fills_queue && !has_room(its);
+      if (its.host_waits_for_room) return;
       const HostStretch& stretch = stretches[its.starts.size()];
       end_steps(its);
       its.starts.push_back(its.host);
@@ -77,6 +80,27 @@ class Engine {
         its.host_waits_for_event = stretch.sync;
       }
     }
+  }
+
+  // Whether what makes room for the next stretch is known to be done: the host thread is no earlier than that.
+  static bool has_room(ClassState& its) {
+    const auto channels = its.free_since.size();
+    const auto launched = [&](std::size_t stretch, std::size_t channel) {
+      return its.timed->launched[stretch * channels + channel];
+    };
+    for (std::size_t channel = 0; channel < channels; ++channel) {
+      const std::int64_t rid_of = QueuePoints::rid_of(its.queue, launched(its.starts.size(), channel));
+      if (rid_of <= 0) continue;
+      std::uint32_t& since = its.free_since[channel];
+      while (launched(since, channel) < rid_of) ++since;
+      for (std::size_t s = channel; s < its.streams.size(); s += channels) {
+        StreamState& stream = its.streams[s];
+        if (stream.stretch() < since) return false;
+        while (stream.done.front().before < since) stream.done.pop();
+        its.host = std::max(its.host, stream.done.front().at);
+      }
+    }
+    return true;
   }
 
   // Training loops wait for the device once a step, when they read the loss: the next step begins after all streams.
@@ -152,14 +176,27 @@ class Engine {
         arrivals_.push(at);
         return;
     }
-    ++stream.next;
+    go_on(at, its, stream);
+  }
+
+  // To what the stream is handed next.
+  void go_on(const Waiter& at, ClassState& its, StreamState& stream) {
+    const std::uint32_t stretch = stream.next++->stretch;
+    if (!its.fills_queue || stream.stretch() == stretch) return;
+    stream.done.push({stream.stretch(), stream.tail});
+    if (its.host_waits_for_room) roomier_.push(at.rank_class);
   }
 
   // Carries on what newly recorded events and arrivals allow, until nothing moves at this instant.
   void wake_waiters() {
-    while (!recorded_.empty() || !arrivals_.empty()) {
+    while (!recorded_.empty() || !arrivals_.empty() || !roomier_.empty()) {
       if (!arrivals_.empty()) {
         arrive(arrivals_.pop());
+        continue;
+      }
+      if (!roomier_.empty()) {
+        const std::int32_t c = roomier_.pop();
+        if (state_.of(c).host_waits_for_room) run_host(c);
         continue;
       }
       const auto [c, event] = recorded_.pop();
@@ -276,7 +313,7 @@ class Engine {
     its.trace.transfers[at.stream.index()].push_back(times);
     stream.tail = times.end;
     stream.in_transfer = false;
-    ++stream.next;
+    go_on(at, its, stream);
     drain(at);
   }
 
@@ -306,6 +343,7 @@ class Engine {
   EventQueue<QueuedEvent> queue_;
   Fifo<std::pair<std::int32_t, std::int32_t>> recorded_;  // class, event
   Fifo<Waiter> arrivals_;                                 // at a transfer
+  Fifo<std::int32_t> roomier_;                            // classes whose launch queue may have room again
   Trace trace_;
 };
 

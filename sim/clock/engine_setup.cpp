@@ -44,7 +44,7 @@ class SetUp {
     state_.classes.resize(state_.folding.classes.size());
     for (std::size_t c = 0; c < state_.classes.size(); ++c) {
       classes_[static_cast<std::size_t>(state_.folding.classes[c].program)].push_back(c);
-      state_.classes[c].launch = prices.classes[c].launch;
+      state_.classes[c].queue = prices.classes[c].queue;
       state_.classes[c].trace.beside = beside_of(static_cast<std::int32_t>(c), prices);
     }
   }
@@ -57,16 +57,16 @@ class SetUp {
       const OpTimes& times = prices.classes[c];
       ClassState& its = state_.classes[c];
       const auto same = std::ranges::find_if(seen, [&](std::size_t other) {
-        return prices.classes[other].launch == times.launch && prices.classes[other].kernels == times.kernels &&
-               state_.classes[other].trace.beside == its.trace.beside;
+        return prices.classes[other].launch == times.launch && prices.classes[other].queue == times.queue &&
+               prices.classes[other].kernels == times.kernels && state_.classes[other].trace.beside == its.trace.beside;
       });
       if (same != seen.end()) {
         its.timed = state_.classes[*same].timed;
         continue;
       }
       seen.push_back(c);
-      its.timed =
-          std::make_shared<const TimedProgram>(timed(program, times.launch, times.kernels, how, its.trace.beside));
+      its.timed = std::make_shared<const TimedProgram>(
+          timed(program, times.launch, times.kernels, how, its.trace.beside, times.queue));
     }
   }
 
@@ -114,11 +114,14 @@ class SetUp {
 
   void stand_at_start(ClassState& its) {
     const TimedProgram& program = *its.timed;
+    its.fills_queue = !program.launched.empty();
     for (const std::vector<TimedOp>& ops : program.streams) {
       StreamState& stream = its.streams.emplace_back();
       stream.next = ops.data();
       stream.end = ops.data() + ops.size();
+      if (its.fills_queue && stream.stretch() > 0) stream.done.push({stream.stretch(), {}});
     }
+    its.free_since.resize(static_cast<std::size_t>(its.queue.channels), 0);
     its.starts.reserve(program.host.size());
     its.events.resize(program.events, unrecorded);
     its.meetings.resize(state_.communicators.size());

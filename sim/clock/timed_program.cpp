@@ -8,6 +8,7 @@
 
 #include "sim/base/overloaded.hpp"
 #include "sim/clock/detail/rank_alone.hpp"
+#include "sim/clock/queue_points.hpp"
 
 namespace tidemark::sim {
 namespace {
@@ -50,7 +51,7 @@ constexpr std::size_t ahead = 32;
 class Timing {
  public:
   Timing(const Program& program, std::span<const Repeat> repeats, Duration launch, const std::vector<Duration>& kernels,
-         Kernels how, const Beside& beside)
+         Kernels how, const Beside& beside, const LaunchQueue& queue)
       : program_(program),
         repeats_(repeats),
         launch_(launch),
@@ -60,7 +61,9 @@ class Timing {
         spaces_(sizes_.size(), MemorySpace::Device),
         events_(static_cast<std::size_t>(program.events)),
         alone_(beside, events_.size()),
-        is_beside_(alone_.any()) {
+        is_beside_(alone_.any()),
+        queue_(queue, fills(queue, program, repeats)) {
+    note_launched();
     for (std::size_t e = 0; e < events_.size(); ++e) events_[e].number = static_cast<std::uint32_t>(e);
     timed_.events = events_.size();
   }
@@ -86,6 +89,7 @@ class Timing {
     }
     at_ = static_cast<std::uint32_t>(ops.size()) + repeated_ops_;
     end_stretch(-1);
+    if (queue_.fills()) timed_.launched.resize(timed_.host.size() * queue_.launched().size());
     timed_.collectives = collectives_.calls();
     timed_.exchanges = exchanges_.calls();
     timed_.copies = copies_.calls();
@@ -101,17 +105,17 @@ class Timing {
   void add(const Op& op) {
     std::visit(Overloaded{
                    [&](const Collective& o) {
-                     now_ += launch_;
+                     hand_over(o.stream);
                      const CollectiveKey key = key_of(program_, o);
                      if (is_beside_) alone_.collective(o.stream, key);
                      push(o.stream, TimedOp::Kind::Collective, collectives_.of(key));
                    },
                    [&](const Exchange& o) {
-                     now_ += launch_;
+                     hand_over(o.stream);
                      push(o.stream, TimedOp::Kind::Exchange, exchanges_.of(exchange(o)));
                    },
                    [&](const Memcpy& o) {
-                     now_ += launch_;
+                     hand_over(o.stream);
                      push(o.stream, TimedOp::Kind::Copy,
                           copies_.of({spaces_[o.from.buffer.index()], spaces_[o.to.buffer.index()], o.size}));
                    },
@@ -140,7 +144,7 @@ class Timing {
       now_ += duration;
       return;
     }
-    if (!program_[o.kernel].follows()) now_ += launch_;
+    if (!program_[o.kernel].follows()) hand_over(o.stream);
     if (is_beside_) duration = alone_.kernel(o.stream, o.kernel, duration);
     std::vector<TimedOp>& its = stream(o.stream);
     if (how_ == Kernels::Each || its.size() <= fence(o.stream) || its.back().kind != TimedOp::Kind::Kernels ||
@@ -154,7 +158,15 @@ class Timing {
     ++before.what;
   }
 
+  // The host thread takes a launch's time, once there is room for it.
+  void hand_over(StreamId to) {
+    if (queue_.is_before_launch(to)) end_stretch(-1);
+    queue_.launch(to);
+    now_ += launch_;
+  }
+
   void mark(const Mark& o) {
+    if (queue_.is_at(o)) end_stretch(-1);
     if (std::exchange(step_, o.step) != o.step) timed_.step_ends.push_back({stretch(), now_});
   }
 
@@ -176,6 +188,13 @@ class Timing {
     const std::uint32_t last = sync < 0 ? at_ : at_ + 1;
     timed_.host.push_back({now_, std::exchange(first_, last), last, sync});
     now_ = {};
+    queue_.pass();
+    note_launched();
+  }
+  // Before the stretch that begins.
+  void note_launched() {
+    if (queue_.fills())
+      timed_.launched.insert(timed_.launched.end(), queue_.launched().begin(), queue_.launched().end());
   }
 
   std::uint32_t record(EventId id) {
@@ -195,6 +214,7 @@ class Timing {
     std::size_t host = 0;
     Duration now;
     std::vector<Duration> tails;  // of streams on their own clock
+    QueuePoints queue;
   };
 
   bool come_to(std::size_t op) {
@@ -209,7 +229,7 @@ class Timing {
 
   // Kernels on both sides of it stay apart.
   Place place() {
-    Place here{{}, timed_.host.size(), now_, alone_.tails()};
+    Place here{{}, timed_.host.size(), now_, alone_.tails(), queue_};
     for (const std::vector<TimedOp>& ops : timed_.streams) here.streams.push_back(ops.size());
     fences_ = here.streams;
     return here;
@@ -229,10 +249,12 @@ class Timing {
     for (std::size_t s = 0; s < here.streams.size(); ++s)
       if (here.streams[s] - first_body_.streams[s] != first_body_.streams[s] - before_.streams[s]) return false;
     if (is_beside_ && !repeat_beside(here, repeat.more)) return false;
+    if (!queue_.repeat(before_.queue, first_body_.queue, repeat.more)) return false;
 
     for (std::size_t s = 0; s < here.streams.size(); ++s)
       go_on(timed_.streams[s], here.streams[s] - first_body_.streams[s], repeat.more);
     go_on(timed_.host, stretches, repeat.more);
+    if (queue_.fills()) go_on(timed_.launched, stretches * queue_.launched().size(), repeat.more);
     if (stretches == 0) now_ += repeat.more * (here.now - first_body_.now);
     const auto ops = static_cast<std::uint32_t>(repeat.more) * static_cast<std::uint32_t>(repeat.last - repeat.first);
     repeated_ops_ += ops;
@@ -310,28 +332,29 @@ class Timing {
   std::vector<Event> events_;        // by EventId
   RankAlone alone_;
   bool is_beside_;
+  QueuePoints queue_;
   Numbers<CollectiveKey> collectives_;
   Numbers<TimedExchange> exchanges_;
   Numbers<CopyKey> copies_;
   TimedProgram timed_;
 
-  Place before_, first_body_;        // where the last two bodies begin
-  std::vector<std::size_t> fences_;  // by stream
-  std::uint32_t repeated_ops_ = 0;   // so far
-  bool recorded_again_ = false;      // some event
+  Place before_{{}, 0, {}, {}, queue_}, first_body_ = before_;  // where the last two bodies begin
+  std::vector<std::size_t> fences_;                             // by stream
+  std::uint32_t repeated_ops_ = 0;                              // so far
+  bool recorded_again_ = false;                                 // some event
 };
 
 }  // namespace
 
 TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels, Kernels how,
-                   const Beside& beside) {
-  return *Timing(program, {}, launch, kernels, how, beside).program();
+                   const Beside& beside, const LaunchQueue& queue) {
+  return *Timing(program, {}, launch, kernels, how, beside, queue).program();
 }
 
 TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels, Kernels how,
-                   const Beside& beside) {
-  auto found = Timing(program.rolled, program.repeats, launch, kernels, how, beside).program();
-  return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how, beside);
+                   const Beside& beside, const LaunchQueue& queue) {
+  auto found = Timing(program.rolled, program.repeats, launch, kernels, how, beside, queue).program();
+  return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how, beside, queue);
 }
 
 }  // namespace tidemark::sim

@@ -11,8 +11,9 @@
 #include "sim/program/repeats.hpp"
 
 // A program with nothing left but what takes time or waits, each stream's part by itself. The host thread only ever
-// waits in a Sync. Between two of them, in a *stretch*, everything is handed over at a known distance from the start of
-// the stretch, so that a stream needs the start only, and no queue of what it has been handed.
+// waits in a Sync, or where its launch queue is full (queue_points.hpp). Between two such places, in a *stretch*,
+// everything is handed over at a known distance from the start of the stretch, so that a stream needs the start only,
+// and no queue of what it has been handed.
 
 namespace tidemark::sim {
 
@@ -32,11 +33,11 @@ struct TimedOp {
 };
 static_assert(sizeof(TimedOp) <= 32);
 
-/// What a host thread does until it waits for an event, or ends.
+/// What a host thread does until it waits for an event, sees whether its launch queue has room, or ends.
 struct HostStretch {
   Duration length;
   std::uint32_t first = 0, last = 0;  ///< its ops: from first to before last
-  std::int32_t sync = -1;             ///< the event it then waits for; -1: none, the program is over
+  std::int32_t sync = -1;             ///< the event it then waits for; -1: none
   bool operator==(const HostStretch&) const = default;
 };
 
@@ -66,10 +67,13 @@ struct TimedExchange {
 struct TimedProgram {
   std::vector<std::vector<TimedOp>> streams;  ///< by StreamId
   std::vector<HostStretch> host;              ///< one at least
-  std::vector<StepEnd> step_ends;             ///< all but the last, which is the program's
-  std::vector<CollectiveKey> collectives;     ///< each once
-  std::vector<TimedExchange> exchanges;       ///< each once
-  std::vector<CopyKey> copies;                ///< each once
+  /// By stretch and channel of the launch queue: how many launches come before the stretch. Empty where the queue never
+  /// fills.
+  std::vector<std::int64_t> launched;
+  std::vector<StepEnd> step_ends;          ///< all but the last, which is the program's
+  std::vector<CollectiveKey> collectives;  ///< each once
+  std::vector<TimedExchange> exchanges;    ///< each once
+  std::vector<CopyKey> copies;             ///< each once
   std::size_t events = 0;
   bool operator==(const TimedProgram&) const = default;
 };
@@ -90,12 +94,15 @@ struct Beside {
   bool operator==(const Beside&) const = default;
 };
 
-/// `launch` and `kernels` as in OpTimes.
+/// A queue that no host thread fills.
+inline constexpr LaunchQueue endless_queue{.depth = LaunchQueue::endless, .channels = 1};
+
+/// `launch`, `kernels` and `queue` as in OpTimes.
 [[nodiscard]] TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels,
-                                 Kernels how, const Beside& beside = {});
+                                 Kernels how, const Beside& beside = {}, const LaunchQueue& queue = endless_queue);
 
 /// Of all that the program stands for, without unrolling it.
 [[nodiscard]] TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
-                                 Kernels how, const Beside& beside = {});
+                                 Kernels how, const Beside& beside = {}, const LaunchQueue& queue = endless_queue);
 
 }  // namespace tidemark::sim

@@ -9,6 +9,7 @@
 #include "sim/memory/caching_host_allocator.hpp"
 #include "sim/memory/device_memory.hpp"
 #include "sim/memory/event_times.hpp"
+#include "sim/memory/queued_launches.hpp"
 #include "sim/memory/stream_clocks.hpp"
 #include "sim/memory/waited_work.hpp"
 #include "sim/program/repeats.hpp"
@@ -23,9 +24,12 @@ class Replayer {
  public:
   /// `program` has at least so many buffers.
   Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
-      : prices_(prices),
+      : program_(program),
+        prices_(prices),
         defers_(options.borrowed != ReplayOptions{}.borrowed),
         defers_pinned_(options.borrowed == BorrowedReturn{BorrowedFrees::AtNextSync}),
+        asks_the_queue_(defers_pinned_ && options.queue.depth < LaunchQueue::endless),
+        queue_(options.queue),
         allocator_(LoggedSegments(DeviceMemory(options.capacity, options.allocator.address_order)), options.allocator,
                    {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
@@ -49,7 +53,12 @@ class Replayer {
                    [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
                    [&](const Mark& o) { enter(o); },
                    [&](const Memcpy& o) { copy(o); },
-                   Ignored<Launch, Collective, Exchange, Bind, Unbind>{},
+                   [&](const Launch& o) {
+                     if (o.stream.valid() && asks_the_queue_ && !program_[o.kernel].follows()) hand_over(o.stream);
+                   },
+                   [&](const Collective& o) { hand_over(o.stream); },
+                   [&](const Exchange& o) { hand_over(o.stream); },
+                   Ignored<Bind, Unbind>{},
                },
                op);
     return !record_.failure;
@@ -203,6 +212,7 @@ class Replayer {
 
   // Where frees come at once, copies are over by then.
   void copy(const Memcpy& o) {
+    hand_over(o.stream);
     if (!defers_pinned_) return;
     for (const Operand& side : {o.from, o.to})
       if (const Held& held = buffers_[side.buffer.index()]; held.space == MemorySpace::Pinned)
@@ -228,6 +238,9 @@ class Replayer {
   }
   void wait(const Wait& o) {
     if (o.event.index() < recorded_.size()) streams_.wait(o.stream, recorded_[o.event.index()]);
+  }
+  void hand_over(StreamId stream) {
+    if (asks_the_queue_) queue_.launch(stream, 1, streams_, allocator_.events());
   }
   void sync(EventId event) {
     if (event.index() < recorded_.size()) StreamClocks::finish(recorded_[event.index()], allocator_.events());
@@ -286,9 +299,12 @@ class Replayer {
     there[Category::Fragmentation] = reserved - allocator_.allocated();
   }
 
+  const Program& program_;
   const DriverPrices& prices_;
-  bool defers_;                      // frees of borrowed blocks
-  bool defers_pinned_;               // … of those that streams copy
+  bool defers_;          // frees of borrowed blocks
+  bool defers_pinned_;   // … of those that streams copy
+  bool asks_the_queue_;  // what must be done since the host thread goes on
+  QueuedLaunches queue_;
   std::optional<EventTimes> clock_;  // otherwise until the host has waited
   std::vector<Deferred> deferred_;   // frees, in order
   std::vector<BufferId> came_back_;

@@ -14,6 +14,7 @@
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/block_map.hpp"
 #include "sim/memory/segment_source.hpp"
+#include "sim/program/launch_queue.hpp"
 #include "sim/program/prices.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/program_times.hpp"
@@ -88,13 +89,15 @@ struct MemoryRecord {
 /// When a block that another stream borrowed comes back after its free, and a pinned one that streams copied, without
 /// asking a clock: the ends of what can be. An allocator that is refused a segment waits for all of them first.
 enum class BorrowedFrees : std::uint8_t {
-  AtOnce,      ///< the other stream had finished
-  AtNextSync,  ///< it finished just when the host waited for an event that comes after its work, by whatever stream
+  AtOnce,  ///< the other stream had finished
+  /// It finished just when the host thread had to wait for what comes after its work, by whatever stream: for an event,
+  /// or for room in the launch queue.
+  AtNextSync,
 };
 
 /// It comes back as PyTorch's allocator learns of it: at the first request after the other stream has done what it had
 /// been given before the free (insert_events, process_events in c10/cuda/CUDACachingAllocator.cpp). At each request as
-/// many blocks have come back as would at the next sync, or more.
+/// many blocks have come back as would at the latest (AtNextSync, of the same launch queue), or more.
 /// Pinned blocks come back at once.
 struct ByClock {
   const ProgramTimes* times = nullptr;  ///< of the program that is replayed, op by op
@@ -107,6 +110,7 @@ struct ReplayOptions {
   Bytes capacity = Bytes{std::numeric_limits<std::int64_t>::max() / 2};  ///< of the device
   AllocatorOptions allocator = {};
   BorrowedReturn borrowed = BorrowedFrees::AtOnce;
+  LaunchQueue queue = {};  ///< of the host thread, which AtNextSync asks for
 };
 
 /// Runs the program's memory through the allocator.

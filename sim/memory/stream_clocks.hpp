@@ -29,7 +29,16 @@ class StreamClocks {
   void wait(StreamId stream, const Clock& event) {
     Clock& clock = before(stream);
     if (clock.size() < event.size()) clock.resize(event.size(), 0);
-    for (std::size_t s = 0; s < event.size(); ++s) clock[s] = std::max(clock[s], event[s]);
+    bool later = false;
+    for (std::size_t s = 0; s < event.size(); ++s) {
+      later |= event[s] > clock[s];
+      clock[s] = std::max(clock[s], event[s]);
+    }
+    if (later) ++learned_[stream.index()];
+  }
+  /// How often the stream's work came to be after more than before.
+  [[nodiscard]] std::int64_t learned(StreamId stream) const {
+    return stream.index() < learned_.size() ? learned_[stream.index()] : 0;
   }
 
   /// The host waited for an event of that clock.
@@ -41,11 +50,15 @@ class StreamClocks {
  private:
   Clock& before(StreamId stream) {
     const auto its = static_cast<std::size_t>(stream.value);
-    if (before_.size() <= its) before_.resize(its + 1);
+    if (before_.size() <= its) {
+      before_.resize(its + 1);
+      learned_.resize(its + 1, 0);
+    }
     return before_[its];
   }
 
   std::vector<Clock> before_;  // by stream: of the others, what its next work comes after
+  std::vector<std::int64_t> learned_;
 };
 
 }  // namespace tidemark::sim

@@ -52,7 +52,7 @@ std::vector<Scenario> interleaved_jobs() {
 }
 
 ReplayOptions returning(const BorrowedReturn& frees, const Scenario& scenario) {
-  return {.allocator = allocator_options_of(scenario), .borrowed = frees};
+  return {.allocator = allocator_options_of(scenario), .borrowed = frees, .queue = launch_queue_of(scenario)};
 }
 
 bool says_so(const Prediction& prediction) {

@@ -29,6 +29,7 @@ template <class T>
 class Fifo {
  public:
   [[nodiscard]] bool empty() const { return first_ == items_.size(); }
+  [[nodiscard]] const T& front() const { return items_[first_]; }
   void push(const T& item) { items_.push_back(item); }
   T pop() {
     const T item = items_[first_++];
@@ -46,13 +47,25 @@ class Fifo {
   std::size_t first_ = 0;
 };
 
+// All that a stream is handed in stretches before that one it has done at that instant.
+struct StretchesDone {
+  std::uint32_t before = 0;
+  Instant at;
+};
+
 struct StreamState {
   const TimedOp* next = nullptr;  // what it does next, or waits in
   const TimedOp* end = nullptr;
-  Instant tail;  // all work before `next` is done by then
+  Fifo<StretchesDone> done;  // in order, where the host thread may wait for them
+  Instant tail;              // all work before `next` is done by then
   bool in_transfer = false;
   std::int32_t waits_for_event = nobody;
   Instant arrived;  // at the transfer
+
+  /// The stretch of what comes next; behind all where there is nothing.
+  [[nodiscard]] std::uint32_t stretch() const {
+    return next == end ? std::numeric_limits<std::uint32_t>::max() : next->stretch;
+  }
 };
 
 // A collective as one class calls it.
@@ -71,7 +84,9 @@ struct MessageCall {
 
 struct ClassState {
   std::shared_ptr<const TimedProgram> timed;  // classes that take equally long share one
-  Duration launch;
+  LaunchQueue queue;
+  bool fills_queue = false;                         // its host thread may have to wait for room in it
+  std::vector<std::uint32_t> free_since;            // by channel: a stretch, what comes before which has to be done
   std::vector<CollectiveCall> collectives;          // as in `timed`
   std::vector<std::vector<MessageCall>> exchanges;  // as in `timed`
   std::vector<const TransferPrice*> copies;         // as in `timed`; none: the price list has no such copy
@@ -79,6 +94,7 @@ struct ClassState {
   std::size_t next_step_end = 0;
   Instant host;
   std::int32_t host_waits_for_event = nobody;
+  bool host_waits_for_room = false;  // in its launch queue
   std::vector<StreamState> streams;
   std::vector<Instant> events;
   std::vector<std::int64_t> meetings;  // by slot: how many collectives it has come to

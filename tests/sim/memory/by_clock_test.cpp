@@ -27,7 +27,7 @@ ProgramTimes times_alone(const Program& program, Duration launch, std::vector<Du
   workload.programs = {program};
   workload.program_of_rank = {0};
   TimePrices prices;
-  prices.classes = {{launch, std::move(kernels), {}, {}, {}}};
+  prices.classes = {{launch, {}, std::move(kernels), {}, {}, {}}};
   const Trace trace = simulate(workload, unfolded(workload, {0}), prices);
   return times_of(timeline_of(program, prices.classes.front(), trace.classes.front()));
 }
