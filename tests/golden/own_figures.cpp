@@ -140,7 +140,7 @@ void add(std::vector<Golden>& all, const std::string& family, std::vector<Record
          OwnFigures (*figures)(const Recording&)) {
   for (Recording& its : recordings) {
     const std::string name = its.name;
-    all.push_back({family, name, [its = std::move(its), figures] { return figures(its); }});
+    all.push_back({family, name, [its = std::move(its), figures] { return figures(its); }, true});
   }
 }
 

@@ -20,6 +20,7 @@ using OwnFigures = std::map<std::string, std::string>;
 struct Golden {
   std::string family, row;
   std::function<OwnFigures()> now;  ///< predicts
+  bool recorded = false;            ///< by tests/ground_truth, not published
 };
 
 /// All of them, in the order of families, then rows.

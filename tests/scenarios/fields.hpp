@@ -211,9 +211,13 @@ inline auto fields(ModuleOffloadHabits& v) {
   auto& [a, b, c, d, e] = v;
   return std::tie(a, b, c, d, e);
 }
+inline auto fields(LaunchQueueSettings& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
 inline auto fields(RuntimeChoice& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc);
 }
 inline auto fields(Scenario& v) {
   auto& [a, b, c, d, e, f, g] = v;
