@@ -69,6 +69,8 @@ struct Leaf {
   Tensor gradient;  ///< undefined until a backward pass has come here
   bool parameter = false;
   ParameterRole role = ParameterRole::Hidden;
+  /// Of a DTensor that is cut into rows: its gradient is Replicate, and `value` is the rows from this one on.
+  std::optional<std::int64_t> rows_of_whole_gradient;
   std::optional<DType> gradient_dtype;     ///< Tensor.grad_dtype: a first gradient is converted to it
   std::function<void(Leaf&)> accumulated;  ///< called when a gradient has come; may be empty
 

@@ -76,6 +76,8 @@ RECORDINGS = {
     "llama_tensor_4_4": (llama(**DEEP), {"tensor": 4, "world": 4, "batch": 2}),  # without FSDP: fp32
     "llama_tensor_2_2_op": (llama(**DEEP), {"tensor": 2, "world": 2, "batch": 2, "checkpointing": "op"}),
     "llama_tensor_2_2_accumulating": (llama(**DEEP), {"tensor": 2, "world": 2, "micro_batches": 3}),
+    "llama_tensor_2_2_foreach": (llama(**DEEP), {"tensor": 2, "world": 2, "implementation": "foreach"}),
+    "llama_tensor_4_4_for_loop": (llama(**DEEP), {"tensor": 4, "world": 4, "rank": 3, "implementation": "for-loop"}),
     "llama_8_fp32": (llama(**DEEP), {"precision": "fp32", "batch": 2}),
     "llama_8_fp32_full": (llama(**DEEP), {"precision": "fp32", "batch": 2, "checkpointing": "full"}),
     "llama_1": (llama(**DEEP), {**ALONE, "batch": 2}),

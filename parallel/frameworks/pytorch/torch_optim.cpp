@@ -41,7 +41,9 @@ class TorchRule final : public UpdateRule {
   void update_all_at_once();
   void update_by_adam(const List& values, const List& gradients);
   void update_by_sgd(const List& values, const List& gradients);
-  [[nodiscard]] List moments(std::size_t which) const;  ///< of all parameters
+  [[nodiscard]] Tensor own_rows(const Leaf& parameter, const Tensor& gradient) const;
+  [[nodiscard]] List own_rows(const List& gradients) const;  ///< of all parameters
+  [[nodiscard]] List moments(std::size_t which) const;       ///< of all parameters
   void update_fused();
 
   Session& s_;
@@ -83,6 +85,21 @@ TorchRule::AdamStep TorchRule::adam_step() const {
   return {usual_learning_rate / (1 - std::pow(beta1, steps_)), std::sqrt(1 - std::pow(beta2, steps_))};
 }
 
+// torch/distributed/tensor/_dispatch.py redistribute_local_args: operations on parts of a DTensor are given parts of
+// what every rank has whole (placement_types.py _replicate_to_shard), which go when they are over.
+Tensor TorchRule::own_rows(const Leaf& parameter, const Tensor& gradient) const {
+  if (!parameter.rows_of_whole_gradient) return gradient;
+  const Tensor own = s_.empty(parameter.value.sizes, gradient.dtype, "chunk");
+  s_.launch(Operation::Copy, {narrowed(gradient, 0, *parameter.rows_of_whole_gradient, own.sizes.front())}, {own});
+  return own;
+}
+
+List TorchRule::own_rows(const List& gradients) const {
+  List own;
+  for (std::size_t i = 0; i < updated_.size(); ++i) own.push_back(own_rows(*updated_[i]->parameter, gradients[i]));
+  return own;
+}
+
 void TorchRule::update(State& state, Tensor& gradient, Tensor& denominator) {
   const Tensor& value = state.parameter->value;
   gradient = state.parameter->gradient;
@@ -102,9 +119,10 @@ void TorchRule::update(State& state, Tensor& gradient, Tensor& denominator) {
   const Tensor &mean = state.moments[0], &squares = state.moments[1], &largest = state.moments.back();
   if (shrinks_weights())
     s_.launch({Operation::Scale, {1 - usual_learning_rate * habits_.weight_decay}}, {value}, {value});
-  s_.launch({Operation::Lerp, {1 - beta1}}, {mean, gradient}, {mean});
+  const auto own = [&] { return own_rows(*state.parameter, gradient); };
+  s_.launch({Operation::Lerp, {1 - beta1}}, {mean, own()}, {mean});
   s_.launch({Operation::Scale, {beta2}}, {squares}, {squares});
-  s_.launch({Operation::AddProduct, {1 - beta2}}, {squares, gradient, gradient}, {squares});
+  s_.launch({Operation::AddProduct, {1 - beta2}}, {squares, own(), own()}, {squares});
   if (habits_.amsgrad) s_.launch(Operation::Maximum, {largest, squares}, {largest});
   // denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps): the last parameter's goes when this one is there.
   const auto next = [&] {
@@ -150,12 +168,18 @@ void TorchRule::update_by_adam(const List& values, const List& gradients) {
   if (shrinks_weights())
     foreach (s_, {Operation::Scale, {1 - usual_learning_rate * habits_.weight_decay}}, {&values}, values)
       ;
-  foreach (s_, {Operation::Lerp, {1 - beta1}}, {&means, &gradients}, means)
-    ;
+  {
+    List own = own_rows(gradients);
+    foreach (s_, {Operation::Lerp, {1 - beta1}}, {&means, &own}, means)
+      ;
+  }
   foreach (s_, {Operation::Scale, {beta2}}, {&squares}, squares)
     ;
-  foreach (s_, {Operation::AddProduct, {1 - beta2}}, {&squares, &gradients, &gradients}, squares)
-    ;
+  {
+    List first = own_rows(gradients), second = own_rows(gradients);
+    foreach (s_, {Operation::AddProduct, {1 - beta2}}, {&squares, &first, &second}, squares)
+      ;
+  }
   if (habits_.amsgrad)
     foreach (s_, Operation::Maximum, {&largest, &squares}, largest)
       ;
@@ -196,7 +220,7 @@ void TorchRule::update_fused() {
     };
     const List kept = adam ? List{moment(0), moment(1), moment(2), state->step} : List{moment(0)};
     read.push_back(state->parameter->value);
-    read.push_back(state->parameter->gradient);
+    read.push_back(own_rows(*state->parameter, state->parameter->gradient));
     written.push_back(state->parameter->value);
     for (List* const list : {&read, &written}) list->insert(list->end(), kept.begin(), kept.end());
   }

@@ -187,6 +187,8 @@ Decoder::Decoder(Session& session, const Model& model, const Stage& stage, std::
       make_(std::move(make)) {
   if (stage.embedding) {
     tokens_ = parameter("tok_embeddings.weight", {vocabulary / tensor.ranks, model.hidden});
+    // fully_shard takes its rows of the gradient; else it is kept as embedding_dense_backward gives it, Replicate.
+    if (!make_ && tensor.ranks > 1) tokens_->rows_of_whole_gradient = vocabulary / tensor.ranks * tensor.rank;
     end_part("tok_embeddings", true);
   }
   qwen3(model) ? make_halves() : make_frequencies();
@@ -392,7 +394,7 @@ Tensor Decoder::run_embedding(const Tensor& tokens) {
   s_.mark(Phase::Forward, "tok_embeddings");
   const ForwardHooks& hooks = parts_.front().hooks;
   if (hooks.before) (void)hooks.before({});
-  const Tensor out = scattered(s_, tensor_, embedding(s_, tensor_, tokens, tokens_->value, !make_));
+  const Tensor out = scattered(s_, tensor_, embedding(s_, tensor_, tokens, tokens_->value));
   return hooks.after ? hooks.after(out) : out;
 }
 

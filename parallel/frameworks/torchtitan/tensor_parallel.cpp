@@ -173,13 +173,13 @@ Tensor whole_last(Session& s, const TensorGroup& group, const Tensor& x) {
   return with(gather(s, group, x.detached(), -1), std::move(node));
 }
 
-Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const Tensor& weight, bool cuts_gradient) {
+Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const Tensor& weight) {
   if (group.ranks == 1) return torch::embedding(s, ids, weight);
   const std::int64_t rows = weight.sizes.front(), first = rows * group.rank;
   auto node = s.node({&weight});
   Saved saved;
   if (node) saved = s.save(ids);
-  if (node && !cuts_gradient) node->inputs[0].sizes = with_size(weight.sizes, 0, rows * group.ranks);
+  if (node) node->inputs[0].sizes = with_size(weight.sizes, 0, rows * group.ranks);
   Tensor out;
   {
     const NoGrad no_grad(s);
@@ -188,17 +188,11 @@ Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const 
     s.launch({Operation::MaskedFill, {0}}, {out, as_column(its.outside)}, {out});
   }
   if (node)
-    node->apply = [&s, group, saved, rows, first, cuts_gradient, sizes = weight.sizes,
-                   dtype = weight.dtype](Gradients& g) {
-      // Every rank has all tokens' gradients: the whole weight's comes of them, of which each is to keep its rows.
+    node->apply = [&s, saved, whole = node->inputs[0].sizes, dtype = weight.dtype](const Gradients& g) {
+      // Every rank has all tokens' gradients, and the whole weight's comes of them (_embedding_ops.py
+      // embedding_dense_backward_strategy: nothing cuts it).
       const Tensor places = s.unpack(saved);
-      Tensor whole = embedding_backward(s, g.front(), places, with_size(sizes, 0, rows * group.ranks), dtype);
-      if (!cuts_gradient) return Gradients{whole};
-      g.clear();  // its rows are taken by a node of their own
-      const Tensor own = s.empty(sizes, dtype, "weight_gradient");
-      s.launch(Operation::Copy, {narrowed(whole, 0, first, rows)}, {own});
-      whole = {};
-      return Gradients{own};
+      return Gradients{embedding_backward(s, g.front(), places, whole, dtype)};
     };
   return with(std::move(out), std::move(node));
 }

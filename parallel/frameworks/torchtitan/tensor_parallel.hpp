@@ -38,10 +38,8 @@ struct TensorGroup {
 /// Partial to Shard(1); the gradient is gathered.
 [[nodiscard]] Tensor scattered(Session& s, const TensorGroup& group, const Tensor& x);
 
-/// Of a weight of which a rank has some rows, and no others: Partial. Its gradient comes whole, and is cut here or by
-/// who takes it.
-[[nodiscard]] Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const Tensor& weight,
-                               bool cuts_gradient);
+/// Of a weight of which a rank has some rows, and no others: Partial. Its gradient is of all rows, on every rank.
+[[nodiscard]] Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const Tensor& weight);
 /// loss_parallel: the mean over rows of logits of which a rank has some columns.
 [[nodiscard]] Tensor cross_entropy(Session& s, const TensorGroup& group, const Tensor& logits, const Tensor& labels);
 /// Shard(-1) to Replicate, of logits.

@@ -322,7 +322,11 @@ class Trainer {
   void tell(StateMoment::What what, std::int32_t step) {
     if (state_ == nullptr) return;
     StateMoment moment{what, step, s_.process.marks(), {}};
-    const auto of = [&](const Leaf& p) { return what == StateMoment::What::Gradients ? p.gradient : p.value; };
+    const auto of = [&](const Leaf& p) {
+      if (what != StateMoment::What::Gradients) return p.value;
+      if (!p.rows_of_whole_gradient) return p.gradient;
+      return narrowed(p.gradient, 0, *p.rows_of_whole_gradient, p.value.sizes.front());
+    };
     for (const auto& part : parts_) {
       if (part->shards() != nullptr)
         for (const ShardedParameter* p : part->shards()->shards())
