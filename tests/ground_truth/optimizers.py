@@ -30,6 +30,8 @@ OPTIMIZERS = {
     "optimizer_galore_bf16": of("galore", rank=64, clip_grad_norm=1.0),
     "optimizer_galore_fp32": of("galore", precision="fp32", weight_decay=0.1),
     "optimizer_galore_layerwise_bf16": of("galore_layerwise", rank=64, clip_grad_norm=1.0),
+    "optimizer_adam_foreach_decayed": of("adam foreach", weight_decay=0.1),
+    "optimizer_adam_for_loop_decayed": of("adam for-loop", weight_decay=0.1, clip_grad_norm=1.0),
     "optimizer_paged_adamw_32bit_bf16": of("paged_adamw_32bit", clip_grad_norm=1.0),
     "optimizer_paged_adamw_8bit_fp32": of("paged_adamw_8bit", small_gpt2(), precision="fp32"),
 }

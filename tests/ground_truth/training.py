@@ -142,14 +142,15 @@ def build_optimizer(model, settings):
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     choices = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}, "": {}}
     choice = choices[implementation]
-    if kind not in ("adamw", "sgd", "sgd_momentum"):
+    if kind not in ("adam", "adamw", "sgd", "sgd_momentum"):
         import optimizers
 
         return optimizers.build(model, kind, choice, settings)
     decay = settings.get("weight_decay", 0.1 if kind == "adamw" else 0.0)
-    if kind == "adamw":
+    if kind in ("adam", "adamw"):
         choice["amsgrad"] = settings.get("amsgrad", False)
-        return torch.optim.AdamW(trained, lr=1e-4, weight_decay=decay, **choice)
+        named = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+        return named(trained, lr=1e-4, weight_decay=decay, **choice)
     momentum = 0.9 if kind == "sgd_momentum" else 0.0
     return torch.optim.SGD(trained, lr=1e-2, momentum=momentum, weight_decay=decay, **choice)
 

@@ -39,7 +39,7 @@ class TorchRule final : public UpdateRule {
   [[nodiscard]] bool shrinks_weights() const;
   void update(State& state, Tensor& gradient, Tensor& denominator);
   void update_all_at_once();
-  void update_by_adam(const List& values, const List& gradients);
+  void update_by_adam(const List& values, List& gradients);
   void update_by_sgd(const List& values, const List& gradients);
   [[nodiscard]] Tensor own_rows(const Leaf& parameter, const Tensor& gradient) const;
   [[nodiscard]] List own_rows(const List& gradients) const;  ///< of all parameters
@@ -162,7 +162,7 @@ List TorchRule::moments(std::size_t which) const {
   return all;
 }
 
-void TorchRule::update_by_adam(const List& values, const List& gradients) {
+void TorchRule::update_by_adam(const List& values, List& gradients) {
   const AdamStep step = adam_step();
   const List means = moments(0), squares = moments(1), largest = habits_.amsgrad ? moments(2) : squares;
   if (shrinks_weights())
@@ -180,6 +180,7 @@ void TorchRule::update_by_adam(const List& values, const List& gradients) {
     foreach (s_, {Operation::AddProduct, {1 - beta2}}, {&squares, &first, &second}, squares)
       ;
   }
+  drop(gradients);  // del device_grads, scaled_device_grads: those that were decayed go before roots are made
   if (habits_.amsgrad)
     foreach (s_, Operation::Maximum, {&largest, &squares}, largest)
       ;
