@@ -149,7 +149,9 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
                               "of fp32",
                               name(*adapter.dtype), name(base)),
                   fmt::format("\"{}\" or \"fp32\" would do", name(base)));
-  if (adapter.dtype == base) adapter.dtype = std::nullopt;
+  // "As their linears" is of what linears are made in. In fp32 adapters are fp32, however linears are gathered or
+  // coded.
+  if (adapter.dtype == base && base != DType::FP32) adapter.dtype = std::nullopt;
   if (!tables.model_sound || asked.model.experts || asked.model.latent) return;
   if (!table.has("target_modules")) {
     adapter.targets = parallel::transformers::usual_targets(asked.model);
