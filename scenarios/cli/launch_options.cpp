@@ -67,7 +67,7 @@ std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
       if (first) text += fmt::format("{}\n", title);
       first = false;
       const std::string place = remark.place.line > 0 ? fmt::format("{}:{}: ", remark.file, remark.place.line) : "";
-      text += fmt::format("  {}{}: {}\n", place, remark.what, remark.why);
+      text += fmt::format("  {}{}: {}\n", place, printable(remark.what), printable(remark.why));
     }
   };
   section(RemarkKind::NotExpressed, "not expressed");
@@ -80,7 +80,8 @@ std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
   std::string names;
   for (const Remark& remark : remarks)
     if (remark.kind == RemarkKind::NoMatter)
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", remark.what.substr(0, remark.what.find(" = ")));
+      names +=
+          fmt::format("{}{}", names.empty() ? "" : ", ", printable(remark.what.substr(0, remark.what.find(" = "))));
   if (!names.empty()) text += fmt::format("of no matter to memory and time\n  {}\n", names);
   return text;
 }

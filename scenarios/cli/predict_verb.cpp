@@ -51,6 +51,7 @@ struct Source {
   ScenarioFolders folders;
   std::vector<std::filesystem::path> files;  ///< that were read
   std::string file;                          ///< that has the scenario; empty where none has
+  std::vector<std::string> assumed = {};     ///< of what another framework's file does not say
 };
 
 Source from_options(const AskedToPredict& asked) {
@@ -84,12 +85,19 @@ Source source_of(const AskedToPredict& asked) {
   if (foreign) {
     Converted converted = convert(asked.launch.asked({asked.scenario}));
     Scenario scenario = scenario_of(converted, data_root());
+    std::vector<std::string> assumed;
+    for (const Remark& remark : converted.remarks)
+      if (remark.kind == RemarkKind::Assumed)
+        assumed.push_back(remark.place.line > 0
+                              ? fmt::format("{}:{}: {}: {}", remark.file, remark.place.line, remark.what, remark.why)
+                              : fmt::format("{}: {}", remark.what, remark.why));
     return {std::move(converted.document),
             std::move(scenario),
             converted.file,
             {converted.file.parent_path(), data_root()},
             files_behind(asked.scenario),
-            {}};
+            {},
+            std::move(assumed)};
   }
   const std::filesystem::path file = asked.scenario;
   return {asked.print_scenario ? parse_toml(read_text(asked.scenario), asked.scenario) : TomlTable{},
@@ -143,7 +151,8 @@ int run(const AskedToPredict& asked) {
 
   const Job job(scenario, Job::Steps::All, progress_on_terminal("lowering programs", asked.loudness));
   const Trace trace = simulate_time(job, options.links);
-  const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness), options);
+  Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness), options);
+  prediction.assumptions.insert(prediction.assumptions.end(), source.assumed.begin(), source.assumed.end());
   std::vector<std::string> told;
   if (!prediction.deadlock) told = write_files(asked.files, job, trace, prediction, query);
   const std::optional<AcceptedChanges> accepted = accepted_changes(source, prediction);

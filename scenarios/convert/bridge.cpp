@@ -82,7 +82,7 @@ class BridgeWalk {
   }
 
   std::vector<TomlKey> flags() && {
-    if (nodes_ > 0 && devices_ > 0) draft_.set("gpus", nodes_ * devices_);
+    if (nodes_ > 0 && devices_ > 0) draft_.set("gpus", product({nodes_, devices_}));
     return std::move(flags_);
   }
 

@@ -11,6 +11,7 @@
 #include "scenarios/convert/detect.hpp"
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/launch_line.hpp"
+#include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/shell_words.hpp"
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/io/config_reader.hpp"
@@ -272,6 +273,11 @@ class Conversion {
   LaunchLine training_of(const ShellScript& script, const std::string& file) {
     const std::vector<LaunchLine> lines = launch_lines(script, file);
     const auto hidden = std::ranges::find_if(script.skips, &ShellSkip::trains);
+    if (lines.empty())
+      for (const ShellCommand& command : script.commands)
+        if (const std::string tool = tool_called(command.words); !tool.empty())
+          fail(file, command.words.front().place, fmt::format("calls {}, which is not read", tool),
+               std::string(instead_of_other_tools));
     if (lines.empty() && hidden == script.skips.end())
       fail(file, {1, 1}, "starts no training that is known here",
            "torchrun … pretrain_gpt.py, deepspeed …, accelerate launch …, or its arguments alone");
@@ -360,6 +366,9 @@ class Conversion {
     flags = underscored(std::move(flags));
     if (!has_training_arguments(flags)) refuse_unknown(line, unread);
     from_ = Dialect::TrainingArguments;
+    refuse_other_tasks(line);
+    draft_.trl |= line.path.find("trl/") != std::string::npos || line.path.starts_with("trl.") ||
+                  line.program == "sft.py" || line.program == "run_sft.py";
     read_launcher(line);
     Given given(std::move(flags), "--", draft_);
     drop_unknown(given);
@@ -391,6 +400,42 @@ class Conversion {
       draft_.remark(RemarkKind::NotExpressed, its, "generates text, and trains nothing", line.place);
   }
 
+  // TRL's scripts for tasks other than supervised fine-tuning, and those of others that are called alike.
+  void refuse_other_tasks(const LaunchLine& line) {
+    struct Task {
+      std::string_view word, what;
+    };
+    constexpr auto tasks = std::to_array<Task>({{"dpo", "DPO"},
+                                                {"grpo", "GRPO"},
+                                                {"kto", "KTO"},
+                                                {"orpo", "ORPO"},
+                                                {"cpo", "CPO"},
+                                                {"simpo", "SimPO"},
+                                                {"ppo", "PPO"},
+                                                {"rloo", "RLOO"},
+                                                {"gkd", "GKD"},
+                                                {"xpo", "XPO"},
+                                                {"bco", "BCO"},
+                                                {"nash", "Nash-MD"},
+                                                {"prm", "a process reward model"},
+                                                {"reward", "a reward model"},
+                                                {"rm", "a reward model"}});
+    std::string name = line.program.ends_with(".py") ? line.program.substr(0, line.program.size() - 3)
+                                                     : line.program.substr(line.program.rfind('.') + 1);
+    std::ranges::replace(name, '-', '_');
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    for (std::size_t at = 0; at <= name.size();) {
+      const std::size_t end = std::min(name.find('_', at), name.size());
+      const auto* const task = std::ranges::find(tasks, std::string_view(name).substr(at, end - at), &Task::word);
+      if (task != tasks.end())
+        return draft_.remark(
+            RemarkKind::NotExpressed, line.program,
+            fmt::format("trains by {}, a task that is not modelled: supervised fine-tuning is", task->what),
+            line.place);
+      at = end + 1;
+    }
+  }
+
   // Flags that scripts around transformers' Trainer have, one of them at least.
   static bool has_training_arguments(const std::vector<TomlKey>& flags) {
     return std::ranges::any_of(flags, [](const TomlKey& flag) {
@@ -403,6 +448,9 @@ class Conversion {
   }
 
   [[noreturn]] void refuse_unknown(const LaunchLine& line, const std::vector<ShellWord>& unread) const {
+    if (const std::string tool = tool_of_program(line.path); !tool.empty())
+      fail(draft_.file, line.place, fmt::format("{} is of {}, which is not read", in_quotes(line.path), tool),
+           std::string(instead_of_other_tools));
     std::string words;
     for (const ShellWord& word : unread) words += (words.empty() ? "" : ", ") + word.unknown;
     const Place place = unread.empty() ? line.place : unread.front().place;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/format.h>
+
+#include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/json_table.hpp"
@@ -14,6 +17,13 @@ namespace {
 bool has(const TomlTable& table, std::initializer_list<std::string_view> any) {
   return std::ranges::any_of(
       table.keys, [&](const TomlKey& key) { return std::ranges::find(any, std::string_view(key.name)) != any.end(); });
+}
+
+std::size_t keys_in(const TomlTable& table) {
+  std::size_t count = table.keys.size();
+  for (const TomlKey& key : table.keys)
+    if (const auto* inner = std::get_if<TomlTable>(&key.value.value)) count += keys_in(*inner);
+  return count;
 }
 
 FileKind kind_of(const TomlTable& its, bool toml) {
@@ -33,6 +43,8 @@ FileKind kind_of(const TomlTable& its, bool toml) {
 FileContent content_of(const std::filesystem::path& file) { return content_of(file, read_text(file)); }
 
 FileContent content_of(const std::filesystem::path& file, std::string text) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
   const std::string ending = file.extension().string();
   if (ending == ".toml") {
     TomlTable document = parse_toml(text, file.string());
@@ -43,6 +55,13 @@ FileContent content_of(const std::filesystem::path& file, std::string text) {
   if (ending == ".json" || ending == ".yaml" || ending == ".yml") {
     TomlTable document = ending == ".json" ? parse_json_table(text, file.string(), Automatic::Kept)
                                            : parse_yaml_table(text, file.string());
+    constexpr std::size_t most_keys = 5'000;
+    if (keys_in(document) > most_keys)
+      throw InputError(Problem{file.string(), 1, 1, fmt::format("has more than {} keys", most_keys),
+                               "the files that belong here have some dozens"});
+    if (const std::string tool = tool_of(document); !tool.empty())
+      throw InputError(Problem{file.string(), 1, 1, fmt::format("is a configuration of {}, which is not read", tool),
+                               std::string(instead_of_other_tools)});
     const FileKind kind = kind_of(document, false);
     if (kind == FileKind::Scenario && has(document, {"cluster"}))
       throw InputError(Problem{.file = file.string(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -72,14 +73,20 @@ std::optional<std::string> Draft::text(std::string_view path) const {
 }
 
 void Draft::remark(RemarkKind kind, std::string what, std::string why, Place place) {
-  Remark made{kind, file, place, std::move(what), std::move(why)};
-  if (std::ranges::find(remarks, made) == remarks.end()) remarks.push_back(std::move(made));
+  what = printable(what), why = printable(why);
+  if (!told_.insert(fmt::format("{}\n{}\n{}", static_cast<int>(kind), what, why)).second) return;
+  remarks.push_back({kind, file, place, std::move(what), std::move(why)});
+}
+
+Given::Given(std::vector<TomlKey> keys, std::string prefix, Draft& draft)
+    : keys_(std::move(keys)), prefix_(std::move(prefix)), draft_(&draft) {
+  // As argparse has it, the last one counts.
+  for (std::size_t i = 0; i < keys_.size(); ++i) last_[keys_[i].name] = i;
 }
 
 const TomlKey* Given::find(std::string_view name) const {
-  // As argparse has it, the last one counts.
-  const auto found = std::find_if(keys_.rbegin(), keys_.rend(), [&](const TomlKey& key) { return key.name == name; });
-  return found == keys_.rend() ? nullptr : &*found;
+  const auto found = last_.find(name);
+  return found == last_.end() ? nullptr : &keys_[found->second];
 }
 
 bool Given::has(std::string_view name) const { return find(name) != nullptr; }
@@ -209,6 +216,13 @@ void Given::refuse_the_rest(std::string_view why, const std::vector<std::string>
     tell(RemarkKind::NotExpressed, key.name,
          meant.empty() ? std::string(why) : fmt::format("{}: did you mean {}{}?", why, prefix_, meant));
   }
+}
+
+std::int64_t product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t made = 1;
+  for (const std::int64_t factor : factors)
+    if (__builtin_mul_overflow(made, factor, &made)) return std::numeric_limits<std::int64_t>::max();
+  return made;
 }
 
 Content typed(const std::string& word) {

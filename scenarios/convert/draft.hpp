@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -42,6 +44,7 @@ class Draft {
   std::optional<std::int64_t> accumulation;  ///< micro-batches of a step, where that is what an input says
   std::set<std::string> automatic;           ///< keys of DeepSpeed's that are left to transformers
   bool trainer = false;                      ///< transformers' Trainer runs it
+  bool trl = false;                          ///< and it is one of TRL's scripts
   bool mixed_precision = false;              ///< accelerate's: autocast, or FSDP's MixedPrecision
 
   /// `path` as in "layout.tensor".
@@ -52,14 +55,16 @@ class Draft {
   [[nodiscard]] std::optional<std::string> text(std::string_view path) const;
 
   void remark(RemarkKind kind, std::string what, std::string why, Place place = {});
+
+ private:
+  std::set<std::string> told_;  // of `remarks`
 };
 
 /// The keys of an input. Each is taken by somebody who knows what it means; what is left at the end is not known.
 class Given {
  public:
   /// `prefix`: of the names as they are told, "training." or "--".
-  Given(std::vector<TomlKey> keys, std::string prefix, Draft& draft)
-      : keys_(std::move(keys)), prefix_(std::move(prefix)), draft_(&draft) {}
+  Given(std::vector<TomlKey> keys, std::string prefix, Draft& draft);
 
   /// Nothing where it is not there; "auto" and null are not.
   const TomlValue* take(std::string_view name);
@@ -95,10 +100,14 @@ class Given {
   [[nodiscard]] const TomlKey* find(std::string_view name) const;
   [[noreturn]] void wrong(const TomlKey& key, std::string_view wanted) const;
   std::vector<TomlKey> keys_;
+  std::map<std::string, std::size_t, std::less<>> last_;  // where the last one of a name stands
   std::string prefix_;
   std::set<std::string, std::less<>> taken_;
   Draft* draft_;
 };
+
+/// Of numbers that an input gives: the largest there is where it would be larger, which readers refuse.
+[[nodiscard]] std::int64_t product(std::initializer_list<std::int64_t> factors);
 
 /// What a word of a command line is: a number, true or false, or a text.
 [[nodiscard]] Content typed(const std::string& word);

@@ -54,8 +54,9 @@ std::string fsdp_words(Given& given) {
     return words;
   }
   if (const auto* flag = std::get_if<bool>(&value->value)) return *flag ? "full_shard auto_wrap" : "";
-  const auto* text = std::get_if<std::string>(&value->value);
-  return text == nullptr ? "" : *text;
+  if (const auto* text = std::get_if<std::string>(&value->value)) return *text;
+  given.tell(RemarkKind::NotExpressed, "fsdp", "takes true or a text such as \"full_shard auto_wrap\"");
+  return "";
 }
 
 // training_args.py: each is a member of FSDPOption.
@@ -195,18 +196,28 @@ void read_batch(Given& given) {
       draft.set("train.sequence_length", *length, given.place(name));
 }
 
+bool is_type(std::string type) {
+  if (type.starts_with("torch.")) type.erase(0, 6);
+  constexpr auto known =
+      std::to_array<std::string_view>({"bfloat16", "bf16", "float16", "half", "fp16", "float32", "float", "fp32"});
+  return std::ranges::find(known, type) != known.end();
+}
+
 // In which type a model is loaded ("bfloat16", "torch.bfloat16" or "bf16").
 void set_held_type(Draft& draft, const std::string& held) {
-  const std::string type = held.ends_with("bfloat16") || held == "bf16"  ? "bf16"
-                           : held.ends_with("float16") || held == "fp16" ? "fp16"
-                                                                         : "fp32";
+  const bool half = held.ends_with("float16") || held.ends_with("half") || held == "fp16";
+  const std::string type = held.ends_with("bfloat16") || held == "bf16" ? "bf16" : half ? "fp16" : "fp32";
   if (!draft.mixed_precision) draft.set("train.precision", type);
   if (type != "fp32") draft.set("train.master_dtype", type);
 }
 
 void read_precision(Given& given) {
   Draft& draft = given.draft();
-  const bool bf16 = given.flag("bf16").value_or(false), fp16 = given.flag("fp16").value_or(false);
+  const bool fp16 = given.flag("fp16").value_or(false), left_open = given.left_to_others("bf16");
+  const bool bf16 = left_open ? !fp16 : given.flag("bf16").value_or(false);
+  if (left_open && bf16) given.tell(RemarkKind::Assumed, "bf16", "true, as on devices of Ampere and later");
+  if (given.left_to_others("fp16") && !bf16)
+    given.tell(RemarkKind::NotExpressed, "fp16", "\"auto\" does not say whether: true or false would");
   if (bf16 && fp16) {  // TrainingArguments.__post_init__
     const Place place = given.place("fp16");
     throw InputError({Problem{.file = draft.file,
@@ -218,9 +229,13 @@ void read_precision(Given& given) {
   draft.mixed_precision |= bf16 || fp16;
   std::optional<std::string> held;
   for (const std::string_view name : {"torch_dtype", "dtype", "model_dtype"})
-    if (const auto type = given.text(name))
-      held = *type;
-    else if (given.left_to_others(name))
+    if (const auto type = given.text(name)) {
+      if (is_type(*type))
+        held = *type;
+      else
+        given.tell(RemarkKind::NotExpressed, name,
+                   "is no type that a model is loaded in here: bfloat16, float16, float32");
+    } else if (given.left_to_others(name))
       draft.automatic.emplace("torch_dtype");
   if (bf16 || fp16)
     draft.set("train.precision", std::string(bf16 ? "bf16" : "fp16"), given.place(bf16 ? "bf16" : "fp16"));
@@ -284,6 +299,81 @@ void read_adapter(Given& given) {
   }
   if (given.flag("load_in_8bit").value_or(false))
     draft.set("quantization.format", std::string("int8"), given.place("load_in_8bit"));
+}
+
+// TRL's defaults are not TrainingArguments', and changed with its releases (trl/trainer/base_config.py, sft_config.py):
+// bf16 and gradient_checkpointing were false up to 0.18 and 0.21, and are true from 0.20 and 0.22 on; the loss is
+// chunked_nll from 1.7 on. loss_type is a key from 0.23 on.
+void read_trl(Given& given) {
+  constexpr auto telling =
+      std::to_array<std::string_view>({"use_peft", "packing", "dataset_text_field", "loss_type", "assistant_only_loss",
+                                       "completion_only_loss", "chat_template_path", "max_length"});
+  Draft& draft = given.draft();
+  draft.trl |= std::ranges::any_of(telling, [&](std::string_view name) { return given.has(name); });
+  if (!draft.trl) return;
+  const bool liger = given.flag("use_liger_kernel").value_or(false) || given.flag("use_liger").value_or(false);
+  const std::optional<std::string> loss = given.text("loss_type");
+  if (loss == "nll")
+    given.tell(RemarkKind::NoMatter, "loss_type", "logits are whole, as they are simulated");
+  else if (loss)
+    given.tell(RemarkKind::NotExpressed, "loss_type", "a loss that is not modelled: nll is");
+  else if (!liger)
+    draft.remark(
+        RemarkKind::NotExpressed, "loss_type",
+        "is not said, and TRL's default depends on its release: chunked_nll from 1.7 on, which is not modelled; "
+        "\"loss_type: nll\" says that of releases before");
+  const auto recent = [&](std::string_view name, std::string_view older) {
+    if (given.has(name) && !given.left_to_others(name)) return false;
+    if (!loss)
+      draft.remark(
+          RemarkKind::NotExpressed, std::string(name),
+          fmt::format("is not said, and TRL's default depends on its release: false up to {}, then true", older));
+    else
+      draft.remark(RemarkKind::Assumed, std::string(name), "true, which is TRL's default since it has a loss_type");
+    return loss.has_value();
+  };
+  if (!given.has("activation_checkpointing") && recent("gradient_checkpointing", "0.21"))
+    draft.set("train.recompute", std::string("full"));
+  if (!given.flag("fp16").value_or(false) && !draft.mixed_precision && recent("bf16", "0.18")) {
+    draft.mixed_precision = true;
+    draft.set("train.precision", std::string("bf16"));
+  }
+}
+
+// Evaluation is not simulated. Its logits are those of a batch of its own.
+void read_evaluation(Given& given) {
+  Draft& draft = given.draft();
+  const auto says = [&](std::string_view name) {
+    const std::optional<std::string> when = given.text(name);
+    return when && *when != "no" && *when != "false";
+  };
+  constexpr std::string_view key = "per_device_eval_batch_size";
+  constexpr std::int64_t usual = 8;  // TrainingArguments
+  const bool evaluates = says("eval_strategy") || says("evaluation_strategy") ||
+                         given.flag("eval_on_start").value_or(false) || given.flag("do_eval").value_or(false);
+  const std::int64_t batch = given.integer(key).value_or(usual),
+                     trained = draft.integer("train.micro_batch").value_or(usual);
+  if (!evaluates) {
+    if (given.has(key)) given.tell(RemarkKind::NoMatter, key, "nothing is evaluated");
+    return;
+  }
+  const std::string what = given.has(key) ? fmt::format("{} = {}", key, batch) : std::string(key);
+  const Place place = given.place(given.has(key) ? key : says("eval_strategy") ? "eval_strategy" : "do_eval");
+  if (batch > trained)
+    draft.remark(RemarkKind::NotExpressed, what,
+                 fmt::format("evaluation is not modelled, and with {} sequences at once its logits may be more than "
+                             "those of {} that are trained: {} or fewer, or an eval_strategy of \"no\", would do",
+                             batch, trained, trained),
+                 place);
+  else if (draft.find("runtime.switches.use_liger_kernel") != nullptr)
+    draft.remark(
+        RemarkKind::NotExpressed, what,
+        "evaluation is not modelled, and makes the logits that Liger's loss spares: an eval_strategy of \"no\" "
+        "would do",
+        place);
+  else
+    draft.remark(RemarkKind::Assumed, what,
+                 "evaluation is not modelled: no more sequences at once than are trained, and no gradients", place);
 }
 
 void read_kernels(Given& given) {
@@ -362,8 +452,12 @@ void read_training_arguments(Given& given, const std::vector<ShippedModel>& mode
       read_deepspeed(config, draft);
     } else if (const auto* name = std::get_if<std::string>(&value->value)) {
       read_deepspeed_file(given, "deepspeed", *name);
+    } else {
+      given.tell(RemarkKind::NotExpressed, "deepspeed", "takes a file's name or a table");
     }
   }
+  read_trl(given);
+  read_evaluation(given);
   for (const auto& [name, what, neutral] : refused_arguments)
     given.refuse(name, what, {std::string(neutral), "false", "0"});
   given.no_matter(plain_arguments);
@@ -549,7 +643,7 @@ void settle_held_type(Draft& draft, const std::string& runtime) {
 void check_batch(Draft& draft, std::int64_t micro) {
   const TomlValue* const all = draft.find("train.global_batch");
   if (all == nullptr || !draft.accumulation || draft.find("gpus") == nullptr) return;
-  const std::int64_t gpus = draft.integer("gpus").value_or(1), made = micro * *draft.accumulation * gpus,
+  const std::int64_t gpus = draft.integer("gpus").value_or(1), made = product({micro, *draft.accumulation, gpus}),
                      given = draft.integer("train.global_batch").value_or(made);
   if (given == made) return;
   draft.remark(RemarkKind::NotExpressed, fmt::format("train_batch_size = {}", given),
@@ -571,7 +665,7 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
   }
   const std::int64_t micro = draft.integer("train.micro_batch").value_or(1);
   if (draft.accumulation && draft.find("gpus") != nullptr && draft.find("train.global_batch") == nullptr)
-    draft.set("train.global_batch", micro * *draft.accumulation * draft.integer("gpus").value_or(1));
+    draft.set("train.global_batch", product({micro, *draft.accumulation, draft.integer("gpus").value_or(1)}));
   if (runtime == "deepspeed") {
     check_batch(draft, micro);
     // trainer hands its own to the engine where the file says "auto".
@@ -584,6 +678,12 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
     if (draft.find("runtime.switches.offload_optimizer") != nullptr) draft.erase("runtime.switches.fused");
   }
   if (draft.text("train.optimizer").value_or("adamw") != "adamw") draft.erase("runtime.switches.fused");
+  // transformers before 5; TRL's scripts from 0.28 on, whatever transformers does.
+  const bool loaded_wide = draft.find("train.master_dtype") == nullptr && draft.find("quantization.format") == nullptr;
+  if (loaded_wide && draft.trainer && (runtime == "pytorch" || !draft.mixed_precision) && runtime != "deepspeed")
+    draft.remark(
+        RemarkKind::Assumed, "dtype",
+        "float32: nothing says in which type the model is loaded, which transformers 5 leaves to the checkpoint");
   settle_held_type(draft, runtime);
   if (draft.find("train.precision") == nullptr) draft.set("train.precision", std::string("fp32"));
 }

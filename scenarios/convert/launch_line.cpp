@@ -73,6 +73,7 @@ class Line {
       if (name.ends_with(".py") || (i > 0 && words_[i - 1].text == "-m" && !launches(words_[i].text))) {
         if (i == 0 && !launched_) launched_ = true;
         line_.program = name.ends_with(".py") ? name : words_[i].text;
+        line_.path = words_[i].text;
         line_.place = words_[i].place;
         line_.arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1, words_.end());
         if (!launched_) return std::nullopt;
@@ -147,13 +148,25 @@ class Line {
                                            std::get<std::string>(hidden->value.value)),
                     .hint = hint_of_unknown(std::get<std::string>(hidden->value.value)) + ", or give --gpus"});
       }
-      if (const auto* number = std::get_if<std::int64_t>(&found->value.value)) return *number;
-      if (const auto* text = std::get_if<std::string>(&found->value.value)) {  // 1:8 is at least one
-        const Content last = typed(text->substr(text->rfind(':') + 1));
-        if (const auto* number = std::get_if<std::int64_t>(&last)) return *number;
-      }
+      Content content = found->value.value;
+      if (const auto* text = std::get_if<std::string>(&content))  // 1:8 is at least one
+        content = typed(text->substr(text->rfind(':') + 1));
+      if (const auto* number = std::get_if<std::int64_t>(&content)) return counted(name, *number, found->value.place);
+      if (std::holds_alternative<double>(content))  // a whole number that is too large is one, too
+        refuse_count(name, scenarios::text(found->value), found->value.place);
     }
     return std::nullopt;
+  }
+
+  [[nodiscard]] std::int64_t counted(std::string_view name, std::int64_t number, Place place) const {
+    constexpr std::int64_t most = std::int64_t{1} << 20;  // devices of a scenario
+    if (number < 1 || number > most) refuse_count(name, std::to_string(number), place);
+    return number;
+  }
+  [[noreturn]] void refuse_count(std::string_view name, const std::string& number, Place place) const {
+    throw InputError(Problem{file_, place.line, place.column,
+                             fmt::format("--{}: {} is no number of nodes, processes or devices", name, number),
+                             "1 to 1048576 would be"});
   }
 
   [[nodiscard]] std::optional<std::int64_t> variable(const char* name) const {
@@ -161,7 +174,7 @@ class Line {
     if (found == environment_.end() || !found->second.unknown.empty()) return std::nullopt;
     const Content content = typed(found->second.text);
     const auto* number = std::get_if<std::int64_t>(&content);
-    return number == nullptr ? std::nullopt : std::optional(*number);
+    return number == nullptr ? std::nullopt : std::optional(counted(name, *number, found->second.place));
   }
 
   [[nodiscard]] std::optional<std::int64_t> devices() const {

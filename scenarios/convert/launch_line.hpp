@@ -17,6 +17,7 @@ namespace tidemark::scenarios {
 struct LaunchLine {
   std::string launcher;                 ///< "torchrun", "srun", "accelerate", … ; empty: the program itself
   std::string program;                  ///< "pretrain_gpt.py", "torchtitan.train"
+  std::string path;                     ///< of it, as it is written: "trl/scripts/sft.py"
   std::vector<TomlKey> launcher_flags;  ///< with '_' as '-'
   std::vector<ShellWord> unread;        ///< given to the launcher, and known to nobody: "$DISTRIBUTED_ARGS"
   std::vector<ShellWord> arguments;     ///< of the program

@@ -207,9 +207,9 @@ class MegatronReader {
   void read_layout() {
     if (on("use-distributed-optimizer")) set("layout.sharding", std::string("zero1"), "use-distributed-optimizer");
     const std::optional<std::int64_t> gpus = draft_.integer("gpus");
-    const std::int64_t each = draft_.integer("layout.tensor").value_or(1) *
-                              draft_.integer("layout.pipeline").value_or(1) *
-                              draft_.integer("layout.context").value_or(1);
+    const std::int64_t each =
+        product({draft_.integer("layout.tensor").value_or(1), draft_.integer("layout.pipeline").value_or(1),
+                 draft_.integer("layout.context").value_or(1)});
     if (const auto instances = flags_.integer("num-distributed-optimizer-instances"); instances && *instances > 1) {
       const std::int64_t data = gpus.value_or(0) / std::max<std::int64_t>(each, 1);
       if (gpus && *instances > 0 && data % *instances == 0)
@@ -225,7 +225,7 @@ class MegatronReader {
       const std::int64_t all = flags_.integer("num-layers").value_or(0) +
                                (on("account-for-embedding-in-pipeline-split") ? 1 : 0) +
                                (on("account-for-loss-in-pipeline-split") ? 1 : 0);
-      const std::int64_t chunks = all / std::max<std::int64_t>(pipeline * *layers, 1);
+      const std::int64_t chunks = all / std::max<std::int64_t>(product({pipeline, *layers}), 1);
       if (chunks > 1) set("layout.chunks", chunks, "num-layers-per-virtual-pipeline-stage");
     }
   }

@@ -87,7 +87,7 @@ class Wanted {
     if (flag == "moe-ffn-hidden-size" && !says(flag)) return text("ffn-hidden-size");
     if (flag == "ffn-hidden-size" && !says(flag)) {
       const std::int64_t hidden = number("hidden-size", 0);
-      return std::to_string(on("swiglu") ? hidden * 4 * 2 / 3 / 64 * 64 : 4 * hidden);
+      return std::to_string(on("swiglu") ? product({hidden, 8}) / 3 / 64 * 64 : product({4, hidden}));
     }
     if (flag == "kv-channels") {
       if (latent) return std::nullopt;
@@ -135,7 +135,7 @@ double rotary_base(const ShippedModel& its) {
 }
 
 // What memory and time depend on: not its name, nor how far rotary positions reach.
-Model plain(Model model) {
+Model bare_model(Model model) {
   model.name = model.architecture = {};
   if (model.positions == Positions::Rotary) model.max_positions = 0;
   return model;
@@ -243,7 +243,7 @@ std::vector<Candidate> nearest_models(const std::vector<ShippedModel>& models, W
       Model made = parse_model(base.config, base.path, overrides);
       if (!is_it(made, wanted)) continue;
       if (!best.empty() && overrides.size() < best.front().overrides.size()) best.clear();
-      best.push_back({&base, std::move(overrides), plain(std::move(made))});
+      best.push_back({&base, std::move(overrides), bare_model(std::move(made))});
     } catch (const InputError&) {
       continue;  // its family has no such thing
     }

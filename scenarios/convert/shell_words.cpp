@@ -696,7 +696,7 @@ class ShellReader {
       for (std::size_t i = 1; i < words.size(); ++i)
         if (words[i].text.starts_with('-'))
           told += fmt::format("#SBATCH {} {}\n", words[i].text, i + 1 < words.size() ? words[i + 1].text : "");
-      set_by_slurm(told + text + '\n' + told);
+      set_by_slurm(told + text + '\n' + told, place);
     }
     const std::size_t first = script_.commands.size();
     const Status last = run_text(text, place);
@@ -712,8 +712,8 @@ class ShellReader {
     return last == Status::Failure ? Status::Failure : Status::Presumed;
   }
 
-  void set_by_slurm(std::string_view text) {
-    for (const auto& [name, value] : slurm_variables(text)) {
+  void set_by_slurm(std::string_view text, std::optional<Place> within = {}) {
+    for (const auto& [name, value] : slurm_variables(text, shared_->file, within)) {
       if (!shell_.expansion.fixed.contains(name)) shell_.expansion.variables[name] = {{{value, {}}}};
       shell_.exported.insert(name);
     }

@@ -121,11 +121,16 @@ class TitanReader {
     if (const auto global = table.integer("global_batch_size"); global && *global > 0)
       draft_.set("train.global_batch", *global, table.place("global_batch_size"));
     draft_.set("train.sequence_length", table.integer("seq_len").value_or(usual_length), table.place("seq_len"));
-    draft_.set("train.precision", short_name(table.text("mixed_precision_param").value_or("bfloat16")),
+    const auto type = [&](std::string_view key) {
+      const std::optional<std::string> its = table.text(key);
+      if (its && *its != "bfloat16" && *its != "float32" && *its != "float16")
+        table.tell(RemarkKind::NotExpressed, key, "bfloat16, float16 and float32 are types that torchtitan knows");
+      return its;
+    };
+    draft_.set("train.precision", short_name(type("mixed_precision_param").value_or("bfloat16")),
                table.place("mixed_precision_param"));
-    if (const auto held = table.text("dtype"))
-      draft_.set("train.master_dtype", short_name(*held), table.place("dtype"));
-    if (const auto reduced = table.text("mixed_precision_reduce"))
+    if (const auto held = type("dtype")) draft_.set("train.master_dtype", short_name(*held), table.place("dtype"));
+    if (const auto reduced = type("mixed_precision_reduce"))
       draft_.set("runtime.switches.mixed_precision_reduce", short_name(*reduced),
                  table.place("mixed_precision_reduce"));
     if (table.flag("enable_cpu_offload").value_or(false))
@@ -154,14 +159,20 @@ class TitanReader {
       draft_.set("layout.expert_tensor", *parts, table.place("expert_tensor_parallel_degree"));
     const std::int64_t replicas = table.integer("data_parallel_replicate_degree").value_or(1);
     const std::int64_t shards = table.integer("data_parallel_shard_degree").value_or(-1);
-    const std::int64_t cut = draft_.integer("layout.tensor").value_or(1) *
-                             draft_.integer("layout.pipeline").value_or(1) *
-                             draft_.integer("layout.context").value_or(1);
+    const std::int64_t cut =
+        product({draft_.integer("layout.tensor").value_or(1), draft_.integer("layout.pipeline").value_or(1),
+                 draft_.integer("layout.context").value_or(1)});
+    // distributed/parallel_dims.py _validate: -1 takes what is left, and nothing below 1 else means anything.
+    for (const std::string_view degree : {"data_parallel_replicate_degree", "data_parallel_shard_degree"})
+      if (const std::int64_t n = table.integer(degree).value_or(1);
+          n < 1 && (n != -1 || degree != "data_parallel_shard_degree"))
+        table.tell(RemarkKind::NotExpressed, degree,
+                   "torchtitan stops: 1 and more are degrees, and -1 of shards alone");
     if (shards > 0 && draft_.find("gpus") == nullptr)
-      draft_.set("gpus", replicas * shards * cut, table.place("data_parallel_shard_degree"));
+      draft_.set("gpus", product({replicas, shards, cut}), table.place("data_parallel_shard_degree"));
     // distributed/parallel_dims.py _validate.
     if (const std::int64_t gpus = draft_.integer("gpus").value_or(0);
-        gpus > 0 && shards > 0 && replicas * shards * cut != gpus)
+        gpus > 0 && shards > 0 && product({replicas, shards, cut}) != gpus)
       table.tell(
           RemarkKind::NotExpressed, "data_parallel_shard_degree",
           fmt::format("torchtitan stops: {} replicas, {} shards and {} ranks that cut the model are not {} GPUs; "
@@ -174,8 +185,9 @@ class TitanReader {
       else if (shards == 1)
         table.tell(RemarkKind::NotExpressed, "data_parallel_replicate_degree",
                    "torchtitan has replicas alone (DistributedDataParallel) along one axis only");
-      else if (gpus > 0 && gpus % (replicas * cut) == 0)
-        draft_.set("layout.shard_group", gpus / (replicas * cut), table.place("data_parallel_replicate_degree"));
+      else if (gpus > 0 && gpus % std::max<std::int64_t>(product({replicas, cut}), 1) == 0)
+        draft_.set("layout.shard_group", gpus / product({replicas, cut}),
+                   table.place("data_parallel_replicate_degree"));
       else
         table.tell(RemarkKind::NotExpressed, "data_parallel_replicate_degree",
                    "takes the number of GPUs, which is not said");

@@ -90,14 +90,21 @@ void read_parts(Given& parallelism, Draft& draft) {
 }  // namespace
 
 void read_titan_pipeline(Given& parallelism, Draft& draft) {
+  constexpr std::string_view schedule_key = "pipeline_parallel_schedule",
+                             batch_key = "pipeline_parallel_microbatch_size";
+  const std::string schedule = parallelism.text(schedule_key).value_or("1F1B");
+  const auto* const known = std::ranges::find(schedules, schedule, &NamedSchedule::name);
+  if (const auto each = parallelism.integer(batch_key); each && *each < 1)
+    parallelism.tell(RemarkKind::NotExpressed, batch_key, "is no number of sequences: 1 would do");
   if (draft.integer("layout.pipeline").value_or(1) == 1) {
+    // PyTorch's _PipelineSchedule names; what is none of them is a slip, whether it is used or not.
+    constexpr auto others = std::to_array<std::string_view>({"PipelineScheduleSingle", "PipelineScheduleMulti"});
+    if (known == schedules.end() && std::ranges::find(others, schedule) == others.end())
+      parallelism.tell(RemarkKind::NotExpressed, schedule_key, "is no schedule of PyTorch's");
     for (const std::string_view key : keys)
       if (parallelism.has(key)) parallelism.tell(RemarkKind::NoMatter, key, "there is no pipeline");
     return;
   }
-  constexpr std::string_view schedule_key = "pipeline_parallel_schedule";
-  const std::string schedule = parallelism.text(schedule_key).value_or("1F1B");
-  const auto* const known = std::ranges::find(schedules, schedule, &NamedSchedule::name);
   if (known != schedules.end())
     draft.set("layout.schedule", std::string(known->here), parallelism.place(schedule_key));
   else

@@ -113,6 +113,8 @@ class Walk {
 }  // namespace
 
 TomlTable parse_json_table(std::string_view text, const std::string& file, Automatic automatic) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   Problems problems(file);
   (void)parse_config(text, problems);
   return std::get<TomlTable>(Walk(text, automatic).value()->value);

@@ -107,22 +107,31 @@ std::string one_of(const std::vector<std::string>& alternatives) {
   return list;
 }
 
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code >= 0x20 && code != 0x7F) {
+      out += c;
+      continue;
+    }
+    constexpr std::string_view digits = "0123456789abcdef";
+    out += "\\x";
+    out += digits[code >> 4U];
+    out += digits[code & 15U];
+  }
+  return out;
+}
+
 std::string in_quotes(std::string_view text) {
   std::size_t end = std::min(text.size(), longest_shown);
   while (end > 0 && end < text.size() && continues_character(text[end])) --end;
   std::string out = "\"";
   for (const char c : text.substr(0, end)) {
-    const auto code = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+    if (c == '"' || c == '\\')
       out += {'\\', c};
-    } else if (code < 0x20 || code == 0x7F) {
-      constexpr std::string_view digits = "0123456789abcdef";
-      out += "\\x";
-      out += digits[code >> 4U];
-      out += digits[code & 15U];
-    } else {
-      out += c;
-    }
+    else
+      out += printable(std::string_view(&c, 1));
   }
   if (end < text.size()) out += "...";
   return out + '"';

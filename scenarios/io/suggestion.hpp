@@ -20,6 +20,9 @@ std::vector<std::string> near_names(std::string_view word, const std::vector<std
 /// "1", "1 or 2", "1, 2, 4 or 8".
 std::string one_of(const std::vector<std::string>& alternatives);
 
+/// `text` with control characters escaped: safe to print.
+std::string printable(std::string_view text);
+
 /// `text` between double quotes, control characters escaped and overlong text cut: safe to print.
 std::string in_quotes(std::string_view text);
 
