@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <oneapi/tbb/parallel_for.h>
 
 #include "kernels/price_time.hpp"
 #include "parallel/flops.hpp"
@@ -22,6 +21,7 @@
 #include "scenarios/outliving_batches.hpp"
 #include "scenarios/report/assumptions.hpp"
 #include "scenarios/role_program.hpp"
+#include "sim/base/in_parallel.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/shared_passes.hpp"
 #include "sim/program/verify.hpp"
@@ -347,9 +347,8 @@ double tokens_per_s_per_device(const Scenario& s, Duration step) {
 StepAccount account_of(const Job& job, const Trace& trace) {
   const std::vector<std::vector<std::int32_t>> classes = classes_by_program(job);
   StepAccount account = empty_account(job);
-  oneapi::tbb::parallel_for(std::size_t{0}, classes.size(), [&](std::size_t p) {
-    account_for(job, trace, p, on_clock(job, trace, p, classes[p]), account);
-  });
+  in_parallel(0, classes.size(),
+              [&](std::size_t p) { account_for(job, trace, p, on_clock(job, trace, p, classes[p]), account); });
   return account;
 }
 
@@ -406,15 +405,15 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   const bool completed = std::holds_alternative<Completed>(trace.outcome);
   const bool has_times = completed && has_a_timeline(job, options);
   StepAccount account = empty_account(job);
-  oneapi::tbb::parallel_for(std::size_t{0}, by_program.size(), [&](std::size_t program) {
+  in_parallel(0, by_program.size(), [&](std::size_t program) {
     OnClock clock = on_clock(job, trace, program, has_times ? classes[program] : std::vector<std::int32_t>{});
     if (has_times && options.told == Told::Whole) account_for(job, trace, program, clock, account);
     if (!job.borrowing)
       for (auto& [c, timeline] : clock.classes) timeline.spans = {};
-    oneapi::tbb::parallel_for(std::size_t{0}, by_program[program].size(), [&](std::size_t p) {
+    in_parallel(0, by_program[program].size(), [&](std::size_t p) {
       const std::vector<std::size_t>& its = by_program[program][p].roles;
       const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size(), clock.program);
-      oneapi::tbb::parallel_for(std::size_t{0}, its.size(), [&](std::size_t i) {
+      in_parallel(0, its.size(), [&](std::size_t i) {
         const SameMemory& same = roles[its[i]];
         if (i == 0) {
           replay_roles(job, clock, same, passes.shown(), passes.crowded_program(), found[its[i]]);

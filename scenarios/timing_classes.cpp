@@ -10,9 +10,8 @@
 #include <tuple>
 #include <utility>
 
-#include <oneapi/tbb/parallel_for.h>
-
 #include "sim/base/ensure.hpp"
+#include "sim/base/in_parallel.hpp"
 #include "sim/program/timing.hpp"
 
 namespace tidemark::scenarios {
@@ -53,7 +52,7 @@ std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t b
   }
   if (any_is_seen) found.front().shortest = lower.shortest(roles[begin]);
   std::vector<char> alike(end - begin, 1);
-  oneapi::tbb::parallel_for(begin + 1, end, [&](std::size_t r) {
+  in_parallel(begin + 1, end, [&](std::size_t r) {
     if (like[r - begin] != r) return;
     const std::optional<Program> other = is_seen(r) ? lower.shortest(roles[r]) : lower.state(roles[r]);
     alike[r - begin] = other && timed_like(is_seen(r) ? *found.front().shortest : *state, *other) ? 1 : 0;
@@ -75,7 +74,7 @@ std::vector<Alike> alike_by_passes_among(const std::vector<Role>& roles, std::si
   for (std::size_t r = begin; r < end; ++r)
     if (firsts.empty() || roles[r].passes != roles[firsts.back()].passes) firsts.push_back(r);
   std::vector<std::vector<Alike>> by_passes(firsts.size());
-  oneapi::tbb::parallel_for(std::size_t{0}, firsts.size(), [&](std::size_t i) {
+  in_parallel(0, firsts.size(), [&](std::size_t i) {
     const Word word = roles[firsts[i]].tokens == roles[begin].tokens ? Word::Seen : Word::Taken;
     by_passes[i] = alike_by_passes(roles, firsts[i], i + 1 < firsts.size() ? firsts[i + 1] : end, word, lower);
   });
@@ -94,7 +93,7 @@ std::vector<std::vector<std::size_t>> alike_among(std::vector<Alike>& near, cons
   std::vector<Program> firsts;  // of those found
   for (std::size_t begin = 0; begin < among.size(); begin += at_a_time) {
     std::vector<Program> next(std::min(at_a_time, among.size() - begin));
-    oneapi::tbb::parallel_for(std::size_t{0}, next.size(), [&](std::size_t i) {
+    in_parallel(0, next.size(), [&](std::size_t i) {
       Alike& its = near[among[begin + i]];
       next[i] = its.shortest ? *std::exchange(its.shortest, {}) : lower.shortest(roles[its.first]);
     });
@@ -175,14 +174,14 @@ void make_programs(const std::vector<Role>& roles, const LowerRole& lower, Timin
   make_first(0);
   if (lower.before_all) lower.before_all(programs.size(), *programs.front()->get(), classes.sizes.front().get());
   tell();
-  oneapi::tbb::parallel_for(std::size_t{1}, alike.size(), [&](std::size_t a) {
+  in_parallel(1, alike.size(), [&](std::size_t a) {
     make_first(a);
     tell();
   });
   std::vector<std::pair<std::size_t, std::size_t>> others;  // and the first of those like it
   for (const std::vector<std::size_t>& its : alike)
     for (std::size_t i = 1; i < its.size(); ++i) others.emplace_back(its[i], its.front());
-  oneapi::tbb::parallel_for(std::size_t{0}, others.size(), [&](std::size_t i) {
+  in_parallel(0, others.size(), [&](std::size_t i) {
     const auto [p, first] = others[i];
     if (classes.sizes[first]) programs[p] = outline_of(classes.sizes[first], lower.shortest(role_of(p)));
     if (programs[p])

@@ -78,6 +78,11 @@ class Threads {
   Threads& operator=(const Threads&) = delete;
   void join() {
     for (std::thread& thread : threads_) thread.join();
+    check();
+  }
+  /// Throws what one of them has thrown so far.
+  void check() {
+    const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
   }
 
@@ -114,7 +119,14 @@ class MpiFarm final : public Farm {
       mine.emplace_back(task, std::move(result));
       return true;
     });
+    // Before the threads are joined: where this throws, they take no further task.
+    struct TakesTheRest {
+      std::atomic<std::size_t>& next;
+      std::size_t all;
+      ~TakesTheRest() { next = all; }
+    } const takes_the_rest{next, tasks.size()};
     for (std::size_t told = 0; told < tasks.size();) {
+      own.check();
       bool moved = false;
       {
         std::vector<std::pair<std::size_t, std::string>> ready;

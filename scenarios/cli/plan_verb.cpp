@@ -21,6 +21,7 @@
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/cli/terminal.hpp"
+#include "scenarios/cli/program_fingerprint.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/quantity.hpp"
@@ -170,7 +171,7 @@ Plan searched(const Space& space, const AskedToPlan& a, TaskRunner& runner) {
   const PlanOptions options{.top = static_cast<std::size_t>(a.top)};
   if (a.journal.empty()) return plan(space, options, runner, plan_progress_on_terminal(a.loudness));
   const std::unique_ptr<TaskRunner> journal =
-      journal_runner(runner, a.journal, question_of(space, options, TIDEMARK_VERSION));
+      journal_runner(runner, a.journal, question_of(space, options, program_fingerprint()));
   return plan(space, options, *journal, plan_progress_on_terminal(a.loudness));
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <oneapi/tbb/parallel_for.h>
 
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/plan/changes.hpp"
@@ -15,6 +14,7 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"
+#include "sim/base/in_parallel.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -205,7 +205,7 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
     std::vector<std::optional<Evaluated>> found(sets.size());
     std::mutex reporting;
     std::int64_t done = 0;
-    oneapi::tbb::parallel_for(std::size_t{0}, sets.size(), [&](std::size_t i) {
+    in_parallel(0, sets.size(), [&](std::size_t i) {
       found[i] = simulated(evaluator, number_of(space, sets[i]));
       const std::lock_guard lock(reporting);
       if (progress)

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <stdexcept>
 #include <string_view>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -22,7 +22,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-constexpr std::string_view magic = "tidemark journal 3\n", any_magic = "tidemark journal ";
+constexpr std::string_view magic = "tidemark journal 4\n", any_magic = "tidemark journal ";
 // A record of the largest searches holds some hundred survivors or points of a front, of 40 bytes each.
 constexpr std::uint64_t largest_record = 64 << 20;
 
@@ -41,9 +41,10 @@ std::uint64_t number_at(std::string_view text, std::size_t at) {
   return number;
 }
 
-// What was asked, and for each file its name and what it said, as checksums of one size each.
+// The program, what was asked, and for each file its name and what it said, as checksums of one size each.
 std::string head_of(const Question& question) {
   std::string head(magic);
+  append(head, checksum(question.program));
   append(head, checksum(question.text));
   append(head, question.files.size());
   for (const auto& [name, text] : question.files) {
@@ -56,7 +57,7 @@ std::string head_of(const Question& question) {
 // The first of the question's files that said something else when a journal with that head was begun, if nothing else
 // is another question.
 const std::string* changed_file(const Question& question, const std::string& head, std::string_view its) {
-  const std::size_t files = magic.size() + 2 * sizeof(std::uint64_t);
+  const std::size_t files = magic.size() + 3 * sizeof(std::uint64_t);
   if (its.size() < head.size() || its.substr(0, files) != std::string_view(head).substr(0, files)) return nullptr;
   const std::string* changed = nullptr;
   std::size_t at = files;
@@ -66,6 +67,11 @@ const std::string* changed_file(const Question& question, const std::string& hea
     at += 2 * sizeof(std::uint64_t);
   }
   return changed;
+}
+
+bool is_of_program(const Question& question, std::string_view head) {
+  return head.size() >= magic.size() + sizeof(std::uint64_t) &&
+         number_at(head, magic.size()) == checksum(question.program);
 }
 
 std::string_view kind_of(mode_t mode) {
@@ -118,7 +124,7 @@ class JournalRunner final : public TaskRunner {
   [[noreturn]] void refuse(std::string message, std::string hint) const {
     throw InputError(Problem{.file = path_, .message = std::move(message), .hint = std::move(hint)});
   }
-  [[noreturn]] void fail() const { throw std::runtime_error(fmt::format("{}: {}", path_, std::strerror(errno))); }
+  [[noreturn]] void fail() const { throw std::system_error(errno, std::generic_category(), path_); }
 
   void refuse_unless_regular(const struct stat& its) const {
     if (!S_ISREG(its.st_mode))
@@ -143,8 +149,9 @@ class JournalRunner final : public TaskRunner {
       refuse(fmt::format("was begun when {} said something else", *changed),
              "give another file, remove this one, or put back what the search began with");
     } else {
-      const std::string_view what = there.starts_with(magic)       ? "is the journal of another question"
-                                    : there.starts_with(any_magic) ? "is the journal of another release of Tidemark"
+      const std::string_view what = there.starts_with(magic) && is_of_program(question, there)
+                                        ? "is the journal of another question"
+                                    : there.starts_with(any_magic) ? "is the journal of another build of Tidemark"
                                                                    : "is no journal";
       refuse(std::string(what), "give another file, or remove this one");
     }
@@ -186,6 +193,7 @@ class JournalRunner final : public TaskRunner {
   }
 
   void remember(const std::string& task, const std::string& result) {
+    if (failed_) return;
     std::string record;
     append(record, task.size());
     append(record, result.size());
@@ -196,11 +204,21 @@ class JournalRunner final : public TaskRunner {
     end_ += record.size();
   }
 
-  void write_at(std::size_t place, const std::string& text) const {
+  void write_at(std::size_t place, const std::string& text) {
     for (std::size_t done = 0; done < text.size();) {
       const ssize_t n = pwrite(file_, text.data() + done, text.size() - done, static_cast<off_t>(place + done));
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) fail();
+      if (n <= 0) {
+        const int error = n < 0 ? errno : ENOSPC;
+        failed_ = true;
+        // What was written of it goes. Should that fail too, its checksum tells.
+        [[maybe_unused]] const int cut = ftruncate(file_, static_cast<off_t>(place));
+        throw std::system_error(
+            error, std::generic_category(),
+            path_ +
+                ": the journal cannot be written (what is in it stays valid: make room and start the "
+                "same search again)");
+      }
       done += static_cast<std::size_t>(n);
     }
   }
@@ -209,13 +227,14 @@ class JournalRunner final : public TaskRunner {
   std::string path_;
   int file_ = -1;
   std::size_t end_ = 0;
+  bool failed_ = false;
   std::unordered_map<std::string, std::string> known_;
 };
 
 }  // namespace
 
-Question question_of(const Space& space, const PlanOptions& options, std::string_view release) {
-  Question question{fmt::format("tidemark {}\ntop {}\n", release, options.top) + toml_text(space.base), {}};
+Question question_of(const Space& space, const PlanOptions& options, std::string program) {
+  Question question{fmt::format("top {}\n", options.top) + toml_text(space.base), {}, std::move(program)};
   for (const Axis& axis : space.axes)
     for (const AxisValue& value : axis.values) {
       question.text += axis.name + '\n';

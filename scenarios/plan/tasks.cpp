@@ -3,12 +3,11 @@
 #include <mutex>
 #include <utility>
 
-#include <oneapi/tbb/parallel_for.h>
-
 #include "scenarios/plan/detail/task_texts.hpp"
 #include "scenarios/plan/evaluate.hpp"
 #include "scenarios/plan/pack.hpp"
 #include "sim/base/ensure.hpp"
+#include "sim/base/in_parallel.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -33,10 +32,17 @@ class ThreadRunner final : public TaskRunner {
   std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
     std::vector<std::string> results(tasks.size());
     std::mutex reporting;
-    oneapi::tbb::parallel_for(std::size_t{0}, tasks.size(), [&](std::size_t i) {
-      results[i] = function_(tasks[i]);
-      const std::lock_guard lock(reporting);
-      if (done) done(i, results[i]);
+    bool failed = false;
+    in_parallel(0, tasks.size(), [&](std::size_t i) {
+      try {
+        results[i] = function_(tasks[i]);
+        const std::lock_guard lock(reporting);
+        if (done && !failed) done(i, results[i]);
+      } catch (...) {
+        const std::lock_guard lock(reporting);
+        failed = true;
+        throw;
+      }
     });
     return results;
   }

@@ -17,7 +17,8 @@ namespace tidemark::scenarios {
 
 class Evaluator;
 
-/// Runs tasks; results are in the order of the tasks. `done` hears of each as it comes, one call at a time.
+/// Runs tasks; results are in the order of the tasks. `done` hears of each as it comes, one call at a time, and of none
+/// once a task or `done` itself has thrown.
 class TaskRunner {
  public:
   TaskRunner() = default;

@@ -2,8 +2,7 @@
 #include <optional>
 #include <utility>
 
-#include <oneapi/tbb/parallel_for.h>
-
+#include "sim/base/in_parallel.hpp"
 #include "sim/clock/detail/engine_state.hpp"
 #include "sim/clock/lone_transfers.hpp"
 
@@ -26,7 +25,7 @@ class SetUp {
   EngineState of(const std::vector<Outline>& programs, const TimePrices& prices) && {
     begin(programs.size(), prices);
     std::vector<Overlaps> overlap(programs.size());
-    oneapi::tbb::parallel_for(std::size_t{0}, programs.size(), [&](std::size_t p) {
+    in_parallel(0, programs.size(), [&](std::size_t p) {
       const std::shared_ptr<const RepeatingProgram> its = programs[p].get();
       time_program(p, *its, Kernels::Together, prices);
       overlap[p] = overlaps_of(*its);

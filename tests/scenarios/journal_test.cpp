@@ -148,11 +148,14 @@ TEST_F(Journal, OfAnotherQuestionIsLeftAsItIs) {
   EXPECT_EQ(of("of which", {{"a.toml", "A"}, {"b.toml", "C"}}),
             "journal: error: was begun when b.toml said something else");
   EXPECT_EQ(of("of which", question.files), "");
+  EXPECT_EQ(
+      refused(journal_, {question.text, question.files, "a later build"}),
+      "journal: error: is the journal of another build of Tidemark\n  hint: give another file, or remove this one");
   for (const std::string& text : {std::string("a note"), whole.substr(1), "tidemark journal 1\n" + whole.substr(19)}) {
     std::ofstream(journal_, std::ios::binary) << text;
     EXPECT_EQ(refused(journal_, question),
               fmt::format("journal: error: is {}\n  hint: give another file, or remove this one",
-                          text.starts_with("tidemark") ? "the journal of another release of Tidemark" : "no journal"));
+                          text.starts_with("tidemark") ? "the journal of another build of Tidemark" : "no journal"));
     EXPECT_EQ(read(journal_), text);
   }
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <nlohmann/json.hpp>
-#include <tbb/parallel_for.h>
 
 #include "scenarios/report/fabric_loads.hpp"
 #include "scenarios/report/format.hpp"
@@ -12,6 +11,7 @@
 #include "scenarios/report/page/report_page.hpp"
 #include "scenarios/report/page/schedule_lane.hpp"
 #include "scenarios/report/prediction_text.hpp"
+#include "sim/base/in_parallel.hpp"
 #include "sim/clock/summary.hpp"
 
 namespace tidemark::scenarios {
@@ -144,7 +144,7 @@ std::vector<std::size_t> heat_groups(const Prediction& p) {
 Json heat_json(const Job& job, const Trace& trace, const Prediction& p, Instant begin, Instant end) {
   const std::vector<std::size_t> groups = heat_groups(p);
   std::vector<std::vector<Bytes>> rows(groups.size());
-  tbb::parallel_for(std::size_t{0}, groups.size(), [&](std::size_t i) {
+  in_parallel(0, groups.size(), [&](std::size_t i) {
     rows[i] = highest_by_time(job, trace, p.groups[groups[i]], begin, end, heat_columns);
   });
   // Of a group that is not played, the fullest of its stage.
@@ -262,7 +262,7 @@ void add_timelines(Json& out, const Job& job, const Trace& trace, const Predicti
   const std::vector<StepTimes> times = account_of(job, trace).classes;
   std::vector<MemoryCurve> curves(stages.size());
   std::vector<ScheduleLane> lanes(stages.size());
-  tbb::parallel_for(std::size_t{0}, stages.size(), [&](std::size_t s) {
+  in_parallel(0, stages.size(), [&](std::size_t s) {
     const Rank rank = stages[s]->ranks.front();
     curves[s] = memory_curve(job, trace, *stages[s], step.number, stretches);
     lanes[s] = schedule_lane(job, trace, rank, step.number, finest);
