@@ -1,13 +1,40 @@
 #include "kernels/math/blas.hpp"
 
+#include <cstdlib>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 #include <cblas.h>
+#include <dlfcn.h>
 
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::math {
 namespace {
+
+/// OpenBLAS starts a thread for every core when it is loaded, and reserves memory for each of them. So nobody links it:
+/// it is loaded for the first product, and told before that one thread will do.
+struct OpenBlas {
+  decltype(&cblas_sgemm) sgemm = nullptr;
+  decltype(&cblas_dgemm) dgemm = nullptr;
+};
+
+OpenBlas loaded() {
+  setenv("OPENBLAS_NUM_THREADS", "1", 1);
+  void* const library = dlopen(TIDEMARK_OPENBLAS, RTLD_NOW | RTLD_LOCAL);
+  const auto function = [&](const char* name) {
+    void* const found = library == nullptr ? nullptr : dlsym(library, name);
+    if (found == nullptr)
+      throw std::runtime_error(std::string(dlerror()) +
+                               " (products of real numbers take OpenBLAS: install libopenblas0)");
+    return found;
+  };
+  // Of a process that had it already.
+  reinterpret_cast<decltype(&openblas_set_num_threads)>(function("openblas_set_num_threads"))(1);
+  return {reinterpret_cast<decltype(&cblas_sgemm)>(function("cblas_sgemm")),
+          reinterpret_cast<decltype(&cblas_dgemm)>(function("cblas_dgemm"))};
+}
 
 blasint number(std::int64_t n) {
   sim::ensure(n <= std::numeric_limits<blasint>::max(), "matrices have no more rows than BLAS can count");
@@ -23,8 +50,8 @@ CBLAS_TRANSPOSE lies(const Matrix<Real>& m) {
 
 template <class Real>
 void multiply(double scale, const Matrix<Real>& a, const Matrix<Real>& b, double kept, Real* c, std::int64_t apart) {
-  static const bool alone = (openblas_set_num_threads(1), true);
-  sim::ensure(alone && a.columns == b.rows, "matrices have a product");
+  static const OpenBlas blas = loaded();
+  sim::ensure(a.columns == b.rows, "matrices have a product");
   if (a.rows == 0 || b.columns == 0) return;
   const ByColumns<Real> p(a, b, apart);
   const auto gemm = [&](auto call, Real by, Real keep) {
@@ -32,9 +59,9 @@ void multiply(double scale, const Matrix<Real>& a, const Matrix<Real>& b, double
          number(p.first.apart), p.second.first, number(p.second.apart), keep, c, number(p.apart));
   };
   if constexpr (sizeof(Real) == sizeof(float))
-    gemm(cblas_sgemm, static_cast<float>(scale), static_cast<float>(kept));
+    gemm(blas.sgemm, static_cast<float>(scale), static_cast<float>(kept));
   else
-    gemm(cblas_dgemm, scale, kept);
+    gemm(blas.dgemm, scale, kept);
 }
 
 template void multiply(double, const Matrix<float>&, const Matrix<float>&, double, float*, std::int64_t);

@@ -33,7 +33,7 @@ struct ByColumns {
 };
 
 /// c = scale * a b + kept * c, of whose rows each is so far from the next. By OpenBLAS, on this thread alone: ranks
-/// share the machine's cores.
+/// share the machine's cores. Throws std::runtime_error where that is not installed.
 template <class Real>
 void multiply(double scale, const Matrix<Real>& a, const Matrix<Real>& b, double kept, Real* c, std::int64_t apart);
 

@@ -4,11 +4,13 @@
 #include <csignal>
 #include <exception>
 #include <string>
+#include <new>
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <oneapi/tbb/global_control.h>
 
 #include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
@@ -17,6 +19,7 @@
 #include "scenarios/cli/output.hpp"
 #include "scenarios/io/input_error.hpp"
 
+#include "scenarios/cli/threads.hpp"
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
 
 namespace tidemark::cli {
@@ -65,6 +68,21 @@ int run(int argc, char** argv) {
 
 }  // namespace
 }  // namespace tidemark::cli
+// What no handler takes: an exception of a thread of a library, or one that meets another on its way.
+[[noreturn]] void end_badly() {
+  const char* why = "an exception came out where none may";
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::bad_alloc&) {
+    why = "out of memory";
+  } catch (const std::exception& error) {
+    why = error.what();
+  } catch (...) {
+  }
+  std::fprintf(stderr, "tidemark: %s\n", why);
+  _exit(machine_failed);
+}
+
 
 int main(int argc, char** argv) {
   // A reader that went away, or a limit on file sizes, is what the write that meets it says.
@@ -72,14 +90,21 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   // A file that is opened must not become the standard stream that was closed.
   for (int stream = 0; stream <= STDERR_FILENO; ++stream)
+  std::set_terminate(tidemark::cli::end_badly);
+  tidemark::cli::leave_nothing_on_signals();
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) static_cast<void>(open("/dev/null", O_RDONLY));
   try {
     return tidemark::cli::run(argc, argv);
   } catch (const tidemark::scenarios::InputError& error) {
+    const oneapi::tbb::global_control threads(oneapi::tbb::global_control::max_allowed_parallelism,
+                                              tidemark::cli::working_threads());
     tidemark::cli::complain(error.what());
     return tidemark::cli::bad_input;
   } catch (const std::exception& error) {
     tidemark::cli::complain(fmt::format("tidemark: {}", error.what()));
+  } catch (const std::bad_alloc&) {
+    tidemark::cli::complain("tidemark: out of memory");
+    return tidemark::cli::machine_failed;
     return tidemark::cli::machine_failed;
   }
 }

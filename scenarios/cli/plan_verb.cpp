@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <oneapi/tbb/info.h>
 #include <unistd.h>
 
 #include "kernels/execute/mpi_farm.hpp"
@@ -21,7 +20,7 @@
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/cli/terminal.hpp"
-#include "scenarios/cli/program_fingerprint.hpp"
+#include "scenarios/cli/threads.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/quantity.hpp"
@@ -239,7 +238,7 @@ void refuse_outputs(const AskedToPlan& a) {
 int run(const AskedToPlan& a) {
   const bool searches = !a.show_space && a.why.empty();
   if (!searches) refuse_outputs(a);
-  if (under_mpirun() && searches) return run_on_farm(*mpi_farm(oneapi::tbb::info::default_concurrency()), a);
+  if (under_mpirun() && searches) return run_on_farm(*mpi_farm(static_cast<int>(working_threads())), a);
   const Space space = asked_space(a);
   if (a.show_space) {
     answer(space_text(space) + further_text(space), "", {});
