@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -39,9 +41,54 @@ void check(int code, const char* call) {
       fmt::format("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length))));
 }
 
+// The rank that mpirun or Slurm gives this process, before MPI says so; 0 where neither does.
+std::int32_t rank_told_by_launcher() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
+}
+
+/// Ends the process where it has not come so far within a time: MPI_Init waits for all ranks, and returns to none when
+/// one stands still. Of several ranks the first tells: the others wait a little longer, in which mpirun ends them.
+class StartLimit {
+ public:
+  StartLimit(std::chrono::seconds limit, const TellFailure& tell)
+      : watch_([this, limit, tell] {
+          const Rank rank{rank_told_by_launcher()};
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, limit + before_the_next * std::min(rank.value, most_turns),
+                                [this] { return begun_; }))
+            return;
+          tell(RunFailure(fmt::format("rank {}: waited {} s in MPI_Init: another rank has not started, or stands still",
+                                      rank.value, limit.count()),
+                          rank));
+          std::fflush(nullptr);
+          _exit(failed_exit);
+        }) {}
+  StartLimit(const StartLimit&) = delete;
+  StartLimit& operator=(const StartLimit&) = delete;
+  ~StartLimit() {
+    {
+      const std::lock_guard lock(mutex_);
+      begun_ = true;
+    }
+    changed_.notify_one();
+    watch_.join();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds before_the_next{500};
+  static constexpr std::int32_t most_turns = 20;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool begun_ = false;
+  std::thread watch_;
+};
+
 class MpiWorld final : public World {
  public:
   MpiWorld(std::chrono::seconds time_limit, TellFailure tell) : time_limit_(time_limit), tell_(std::move(tell)) {
+    const StartLimit limit(time_limit_, tell_);
     check(MPI_Init(nullptr, nullptr), "MPI_Init");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     check(MPI_Comm_dup(MPI_COMM_WORLD, &payload_), "MPI_Comm_dup");

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <ostream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "scenarios/cli/ranks.hpp"
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/output_file.hpp"
+#include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/job.hpp"
 #include "scenarios/report/validation_json.hpp"
@@ -122,6 +124,33 @@ std::string why_without_math(const AskedToValidate& asked, const Scenario& scena
                         : "they do not follow " + beyond.substr(0, beyond.find('\n'));
 }
 
+// Where a text first differs from that of the first rank.
+std::string first_difference(const std::string& first, const std::string& its) {
+  std::istringstream ours(first), theirs(its);
+  std::string a, b;
+  while (std::getline(ours, a) && std::getline(theirs, b) && a == b) {
+  }
+  const auto trimmed = [](const std::string& line) {
+    const std::size_t begin = line.find_first_not_of(' '), end = line.find_last_not_of(",");
+    return begin == line.npos || end < begin ? std::string("nothing") : line.substr(begin, end + 1 - begin);
+  };
+  return fmt::format("{} here, {} there", trimmed(b), trimmed(a));
+}
+
+// Files of one name may say different things on different machines: what each rank has read, model and cluster
+// included, is compared before any of it is run.
+std::string who_read_otherwise(World& world, const std::string& read, const std::string& scenario) {
+  const std::vector<std::string> all = world.gather(read);
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all.front())
+      return InputError(Problem{.file = scenario,
+                                .message = fmt::format("rank {} has read another scenario than rank 0: {}", rank,
+                                                       first_difference(all.front(), all[rank])),
+                                .hint = "give all ranks the same files: scenario, model and cluster"})
+          .what();
+  return {};
+}
+
 // Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one
 // machine may not be there on another.
 int run_on(World& world, const AskedToValidate& asked) {
@@ -133,6 +162,7 @@ int run_on(World& world, const AskedToValidate& asked) {
   };
   ValidateOptions options{.scale = {asked.scale}};
   Scenario scenario;
+  std::string read;  // all that ranks have to have read alike
   Cluster machine;
   const std::string misread = mistakes_of(asked.scenario, [&] {
     options.mutation = asked_mutation(asked.mutation);
@@ -148,8 +178,10 @@ int run_on(World& world, const AskedToValidate& asked) {
     if (!asked.machine.empty() && (asked.no_math || asked.mutation != "none"))
       refuse("--machine", "is for training with real numbers, and nothing wrong",
              "leave out --no-math and --mutate, or --machine");
+    read = scenario_json(settled(scenario), 1);
   });
   if (!agreed(misread)) return bad_input;
+  if (!agreed(who_read_otherwise(world, read, asked.scenario))) return bad_input;
 
   std::string agrees;
   // What it refuses, it refuses on all ranks.
