@@ -19,7 +19,7 @@ BuiltModel build_model(const Model& model, const ModelOptions& options) {
 std::int64_t parameter_count(const BuiltModel& built) {
   std::int64_t count = 0;
   for (const Parameter& p : built.parameters)
-    if (!p.spare) count += p.rows * p.columns;
+    if (!p.spare) count += p.elements();
   return count;
 }
 
@@ -27,7 +27,7 @@ std::int64_t active_parameter_count(const BuiltModel& built) {
   const std::int64_t chosen = built.model.experts ? built.model.experts->chosen : 0;  // any will do: all are alike
   std::int64_t count = 0;
   for (const Parameter& p : built.parameters)
-    if (p.expert < chosen && !p.spare) count += p.rows * p.columns;
+    if (p.expert < chosen && !p.spare) count += p.elements();
   return count;
 }
 

@@ -24,11 +24,12 @@ enum class GradientInParts : std::uint8_t {
   Always,                    ///< they meet it with other heads
 };
 
-/// A weight: `rows` outputs by `columns` inputs, or a vector of `rows` (columns = 1). Nothing is cut or padded.
+/// A weight: `rows` outputs by `columns` inputs, of which one is a matrix too, or a vector of `rows` (no columns).
+/// Nothing is cut or padded.
 struct Parameter {
   std::string name;
   std::int64_t rows = 0;
-  std::int64_t columns = 1;
+  std::int64_t columns = 0;
   WeightCut cut = WeightCut::None;
   GradientInParts in_parts = GradientInParts::Never;
   bool vocabulary = false;   ///< its rows are the vocabulary, which runtimes pad
@@ -36,7 +37,8 @@ struct Parameter {
   std::int32_t expert = -1;  ///< of its layer, from 0; -1: of none
   bool spare = false;  ///< a head that nobody reads: there where a stage has it without the embedding it is tied to
 
-  [[nodiscard]] bool matrix() const { return columns > 1; }
+  [[nodiscard]] bool matrix() const { return columns > 0; }
+  [[nodiscard]] std::int64_t elements() const { return matrix() ? rows * columns : rows; }
   [[nodiscard]] bool of_expert() const { return expert >= 0; }
   bool operator==(const Parameter&) const = default;
 };

@@ -15,6 +15,7 @@ std::int64_t Sizes::rows(const Parameter& parameter) const {
 }
 
 std::int64_t Sizes::columns(const Parameter& parameter) const {
+  if (!parameter.matrix()) return 1;
   return parameter.cut == WeightCut::Columns ? parameter.columns / parts_of(parameter) : parameter.columns;
 }
 

@@ -39,9 +39,10 @@ std::vector<std::int64_t> weight_parts(const BuiltModel& built, const Rollout& r
   std::vector<std::int64_t> elements;
   for (const Parameter& parameter : built.parameters) {
     if (parameter.spare) continue;
+    const std::int64_t rows = rows_of(built.model, parameter, rollout.tensor);
     const std::int64_t columns =
         parameter.cut == WeightCut::Columns ? parts(parameter.columns, rollout.tensor) : parameter.columns;
-    elements.push_back(rows_of(built.model, parameter, rollout.tensor) * columns);
+    elements.push_back(parameter.matrix() ? rows * columns : rows);
   }
   return elements;
 }

@@ -16,6 +16,7 @@ namespace tidemark::scenarios {
 ParameterPart::ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes,
                              std::int32_t tensor_rank, PlaceOfExperts experts)
     : name_(name_in_model(parameter, experts.first)),
+      matrix_(parameter.matrix()),
       cut_(parameter.cut),
       rank_(parameter.of_expert() ? experts.tensor_rank : tensor_rank),
       ranks_(sizes.parts_of(parameter)),

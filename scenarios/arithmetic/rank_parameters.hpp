@@ -27,13 +27,13 @@ class ParameterPart {
  public:
   /// Of one that is cut row by row at most: the rank draws its elements from `drawn_from` on.
   ParameterPart(std::string name, std::int64_t rows, std::int64_t columns, std::int64_t drawn_from)
-      : name_(std::move(name)), rows_(rows), columns_(columns), drawn_from_(drawn_from) {}
+      : name_(std::move(name)), matrix_(columns > 1), rows_(rows), columns_(columns), drawn_from_(drawn_from) {}
   /// What tensor and expert parallelism leave to a rank.
   ParameterPart(const Parameter& parameter, const Model& model, const Sizes& sizes, std::int32_t tensor_rank,
                 PlaceOfExperts experts);
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] bool matrix() const { return columns_ > 1; }
+  [[nodiscard]] bool matrix() const { return matrix_; }
   /// Of the whole.
   [[nodiscard]] std::int64_t elements() const { return rows_ * columns_ * (cut_ == WeightCut::None ? 1 : ranks_); }
   /// The part's element that comes first where it is drawn.
@@ -43,6 +43,7 @@ class ParameterPart {
 
  private:
   std::string name_;
+  bool matrix_ = false;
   WeightCut cut_ = WeightCut::None;
   std::int64_t rank_ = 0, ranks_ = 1;
   std::int64_t rows_, columns_;  // of the part

@@ -10,6 +10,7 @@
 
 #include "parallel/runtime/runtime.hpp"
 #include "scenarios/io/allocator_conf.hpp"
+#include "scenarios/io/names.hpp"
 #include "scenarios/io/nccl_environment.hpp"
 #include "scenarios/io/suggestion.hpp"
 
@@ -46,11 +47,23 @@ struct Neutral {
   std::string_view name;
   std::string_view value;
 };
-// NVTE_…_ATTN: which kernels Transformer Engine may choose from, all of them by itself
-// (pytorch/attention/dot_product_attention/utils.py).
-constexpr std::array neutral{Neutral{"CUDA_MODULE_LOADING", "LAZY"}, Neutral{"CUDA_LAUNCH_BLOCKING", "0"},
-                             Neutral{"NVTE_FLASH_ATTN", "1"}, Neutral{"NVTE_FUSED_ATTN", "1"},
-                             Neutral{"NVTE_UNFUSED_ATTN", "1"}};
+constexpr std::array neutral{Neutral{"CUDA_MODULE_LOADING", "LAZY"}, Neutral{"CUDA_LAUNCH_BLOCKING", "0"}};
+
+/// Which kernels Transformer Engine may choose from (pytorch/attention/dot_product_attention/utils.py).
+constexpr auto attention_variables =
+    std::to_array<std::string_view>({"NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"});
+
+/// Megatron-LM sets all three by --attention-backend, and stops where one has another value
+/// (core/models/common/language_module/language_module.py _set_attention_backend).
+struct AttentionVariables {
+  AttentionKernel kernel;
+  std::array<std::string_view, attention_variables.size()> values;
+};
+constexpr std::array attention_kernels{AttentionVariables{AttentionKernel::Auto, {"1", "1", "1"}},
+                                       AttentionVariables{AttentionKernel::Flash, {"1", "0", "0"}},
+                                       AttentionVariables{AttentionKernel::Fused, {"0", "1", "0"}},
+                                       AttentionVariables{AttentionKernel::Unfused, {"0", "0", "1"}},
+                                       AttentionVariables{AttentionKernel::Local, {"0", "0", "0"}}};
 
 constexpr auto allocators = std::to_array<std::string_view>({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"});
 // How far the host thread runs ahead of its device (sim/program/launch_queue.hpp). The values of the second are those
@@ -97,6 +110,7 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
                                  std::string(connections), std::string(queue_scale)};
   names.insert(names.end(), harmless.begin(), harmless.end());
   names.insert(names.end(), allocators.begin(), allocators.end());
+  names.insert(names.end(), attention_variables.begin(), attention_variables.end());
   for (const Neutral& n : neutral) names.emplace_back(n.name);
   const std::string meant = nearest(variable.name, names);
   table.problem(variable.name, fmt::format("{} is not modelled yet", in_quotes(variable.name)),
@@ -168,6 +182,9 @@ Environment read_environment(TomlReader table) {
       if (*value != "0" && *value != "1")
         table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", older_offload, in_quotes(*value)));
       environment.older_offload = *value == "1";
+    } else if (std::ranges::count(attention_variables, variable.name) > 0) {
+      if (*value != "0" && *value != "1")
+        table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", variable.name, in_quotes(*value)));
     } else if (std::find(allocators.begin(), allocators.end(), variable.name) != allocators.end()) {
       if (environment.allocator && *environment.allocator != *value)
         table.problem(variable.name, "and its other name say different things", "leave one of them out");
@@ -188,6 +205,33 @@ Environment read_environment(TomlReader table) {
     }
   }
   return environment;
+}
+
+void check_attention_variables(TomlReader table, AttentionKernel asked) {
+  std::array<std::optional<std::string>, attention_variables.size()> given;
+  for (std::size_t i = 0; i < given.size(); ++i)
+    if (const TomlValue* value = table.raw(attention_variables[i]); value != nullptr) given[i] = value_of(*value);
+  const auto disagrees = [&](const AttentionVariables& its, std::size_t i) {
+    return given[i] && *given[i] != its.values[i];
+  };
+  const auto name_of = [](AttentionKernel kernel) { return in_quotes(word(attention_names, kernel)); };
+  const auto& expected = *std::ranges::find(attention_kernels, asked, &AttentionVariables::kernel);
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!disagrees(expected, i) || !table.sound(attention_variables[i])) continue;
+    const auto meant = std::ranges::find_if(attention_kernels, [&](const AttentionVariables& its) {
+      for (std::size_t j = 0; j < given.size(); ++j)
+        if (disagrees(its, j)) return false;
+      return true;
+    });
+    std::string hint = "leave these variables out, and choose the kernel by attention in [train]";
+    if (meant != attention_kernels.end())
+      hint = fmt::format("leave it out, or set attention = {} in [train]", name_of(meant->kernel));
+    return table.problem(
+        attention_variables[i],
+        fmt::format("{} = {}: Megatron-LM sets it to {} for attention = {}, and stops at another value",
+                    attention_variables[i], in_quotes(*given[i]), expected.values[i], name_of(asked)),
+        std::move(hint));
+  }
 }
 
 }  // namespace tidemark::scenarios

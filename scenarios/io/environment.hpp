@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "parallel/train.hpp"
 #include "scenarios/io/toml_reader.hpp"
 #include "scenarios/scenario.hpp"
 #include "topology/nccl_settings.hpp"
@@ -27,6 +28,10 @@ Environment read_environment(TomlReader table);
 
 /// Whether a variable leaves memory as it is, whatever it says.
 [[nodiscard]] bool is_harmless_variable(std::string_view name);
+
+/// Of a job of Megatron-LM with that attention: NVTE_FLASH_ATTN, NVTE_FUSED_ATTN and NVTE_UNFUSED_ATTN have the values
+/// that it gives them, or are problems.
+void check_attention_variables(TomlReader environment, AttentionKernel asked);
 
 /// The grammar of CUBLAS_WORKSPACE_CONFIG: one or more ":SIZE:COUNT", SIZE in KiB, such as ":4096:2:16:8".
 bool is_cublas_workspace_config(std::string_view text);

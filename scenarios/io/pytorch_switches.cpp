@@ -281,6 +281,13 @@ void check_litgpt(const Scenario& asked, ScenarioTables& tables) {
   refuse(switches.caches_keys, "keeps no keys and values in training", "leave use_cache out");
   refuse(asked.train.attention == AttentionKernel::Unfused || asked.train.attention == AttentionKernel::Flash,
          "takes scaled_dot_product_attention", "set attention = \"fused\"");
+  // litgpt/model.py GPT.forward: tables of positions end with the model's.
+  if (tables.model_sound && tables.train.sound("sequence_length") && asked.train.sequence_length > m.max_positions)
+    tables.train.problem(
+        "sequence_length",
+        fmt::format("sequence_length = {} is more than the {} positions of the model, at which LitGPT stops",
+                    asked.train.sequence_length, m.max_positions),
+        "max_position_embeddings in [model_override] says how many there are");
   if (tables.model_sound)
     refuse(m.positions != Positions::Rotary || m.tied_embeddings || m.norms != NormPlacement::Before ||
                m.qk_norm != QkNorm::None || m.zero_centered_norms || m.scaled_embedding || m.logit_softcap > 0 ||

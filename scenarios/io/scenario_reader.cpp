@@ -370,6 +370,8 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   check_recomputation(tables.train, scenario.train.recompute);
 
   const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
+  if (!eager && tables.train.sound("attention"))
+    check_attention_variables(tables.runtime.table("environment"), scenario.train.attention);
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan)
     settle_titan(scenario, tables);
   else if (eager)

@@ -129,10 +129,10 @@ TEST(BuiltModel, LatentsAreProjectedDownWholeAndUpInParts) {
     std::int64_t rows, columns;
     WeightCut cut;
   };
-  const Expected expected[] = {{"norm", 64, 1, WeightCut::None},      {"proj", 64, 4 * 8, WeightCut::Columns},
-                               {"q_down", 24, 64, WeightCut::None},   {"q_norm", 24, 1, WeightCut::None},
+  const Expected expected[] = {{"norm", 64, 0, WeightCut::None},      {"proj", 64, 4 * 8, WeightCut::Columns},
+                               {"q_down", 24, 64, WeightCut::None},   {"q_norm", 24, 0, WeightCut::None},
                                {"q_up", 4 * 24, 24, WeightCut::Rows}, {"kv_down", 16 + 8, 64, WeightCut::None},
-                               {"kv_norm", 16, 1, WeightCut::None},   {"kv_up", 4 * (16 + 8), 16, WeightCut::Rows}};
+                               {"kv_norm", 16, 0, WeightCut::None},   {"kv_up", 4 * (16 + 8), 16, WeightCut::Rows}};
   std::size_t at = 1;  // after the embedding
   for (const Expected& e : expected) {
     const Parameter& p = built.parameters[at++];

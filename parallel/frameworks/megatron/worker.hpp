@@ -59,7 +59,7 @@ struct Weight {
   std::function<void()> gradient_arrived{};  ///< is called when a micro-batch's gradient has been added, if there
 
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
-  [[nodiscard]] Shape shape() const { return columns > 1 ? Shape{rows, columns} : Shape{rows}; }
+  [[nodiscard]] Shape shape() const { return parameter->matrix() ? Shape{rows, columns} : Shape{rows}; }
 };
 
 /// What a router keeps from one micro-batch to the next; which of it there is, model and losses say.
