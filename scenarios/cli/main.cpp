@@ -17,6 +17,7 @@
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/interrupts.hpp"
 #include "scenarios/io/input_error.hpp"
 
 #include "scenarios/cli/threads.hpp"

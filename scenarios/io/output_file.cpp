@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -138,6 +140,41 @@ Destination destination_of(const fs::path& path) {
 
 fs::path folder_of(const fs::path& place) { return place.has_parent_path() ? place.parent_path() : fs::path("."); }
 
+/// The name of a file that is being written, where a signal handler finds it. There is nothing to allocate and no lock.
+struct UnfinishedName {
+  std::atomic<bool> taken{false}, there{false};
+  std::array<char, PATH_MAX> path{};
+};
+// Files of one process that are written at the same time. One that finds no place is only not removed by a signal.
+std::array<UnfinishedName, 4> unfinished_names;
+
+class OnSignal {
+ public:
+  OnSignal() = default;
+  /// Before the file is made: a signal may come at any time.
+  void remove(const fs::path& path) {
+    if (path.native().size() >= PATH_MAX) return;
+    for (UnfinishedName& name : unfinished_names) {
+      if (name.taken.exchange(true)) continue;
+      *std::copy(path.native().begin(), path.native().end(), name.path.begin()) = '\0';
+      name.there = true;
+      name_ = &name;
+      return;
+    }
+  }
+  OnSignal(const OnSignal&) = delete;
+  OnSignal& operator=(const OnSignal&) = delete;
+  ~OnSignal() { keep(); }
+  void keep() {
+    if (name_ == nullptr) return;
+    name_->there = false;
+    std::exchange(name_, nullptr)->taken = false;
+  }
+
+ private:
+  UnfinishedName* name_ = nullptr;
+};
+
 /// An unfinished file beside `place`; removed unless it is moved there.
 class Unfinished {
  public:
@@ -157,6 +194,7 @@ class Unfinished {
     }
     if (const int error = descriptor_.close(); error != 0) refuse(asked_, error);
     if (::rename(name_.c_str(), to_.place.c_str()) != 0) refuse(asked_, errno);
+    on_signal_.keep();
     name_.clear();
   }
 
@@ -168,11 +206,13 @@ class Unfinished {
     const mode_t mode = to_.there ? to_.there->st_mode & 0666U : 0666U;  // who may not read it may not meanwhile
     for (int n = 0; n < most_tries; ++n) {
       name_ = folder / fmt::format(".tidemark-{}-{}.part", ::getpid(), n);
+      on_signal_.remove(name_);
       const int file = ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
       if (file >= 0) return file;
-      if (errno == EEXIST) continue;
-      name_.clear();
       const int error = errno;
+      on_signal_.keep();
+      if (error == EEXIST) continue;
+      name_.clear();
       struct stat its {};
       if (::stat(folder.c_str(), &its) != 0)
         refuse(asked_, ENOENT, fmt::format("there is no folder {}", folder.string()));
@@ -186,6 +226,7 @@ class Unfinished {
   const fs::path& asked_;
   const Destination& to_;
   fs::path name_;
+  OnSignal on_signal_;
   Descriptor descriptor_;
 };
 
@@ -265,6 +306,11 @@ void check_output_folder(const Output& folder) {
   while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
   if (!fs::is_directory(there, none)) refuse(folder.path, ENOTDIR, fmt::format("{} is no folder", there.string()));
   probe(folder.path, {there / "file", std::nullopt});
+}
+
+void remove_unfinished_files() noexcept {
+  for (const UnfinishedName& name : unfinished_names)
+    if (name.there) ::unlink(name.path.data());
 }
 
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {

@@ -31,4 +31,7 @@ void check_output_folder(const Output& folder);
 /// at fault (a full disk).
 void write_file(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 
+/// Removes what write_file has begun and not yet moved to its place, in this process; a signal handler may call it.
+void remove_unfinished_files() noexcept;
+
 }  // namespace tidemark::scenarios

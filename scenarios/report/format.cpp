@@ -1,7 +1,9 @@
 #include "scenarios/report/format.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -16,10 +18,23 @@ std::string without_layer(const Label& label) {
   return label.layer < 0 ? label.text : fmt::format("layers.*{}", label.within_layer());
 }
 
+namespace {
+
+// A spreadsheet computes what begins with one of these (https://owasp.org/www-community/attacks/CSV_Injection).
+bool is_formula(const std::string& text) {
+  if (text.empty() || std::string_view("=+-@\t\r").find(text.front()) == std::string_view::npos) return false;
+  char* end = nullptr;
+  static_cast<void>(std::strtod(text.c_str(), &end));
+  return end != text.c_str() + text.size();  // a number, negative perhaps, is none
+}
+
+}  // namespace
+
 std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  const std::string cell = is_formula(text) ? "'" + text : text;
+  if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
   std::string out = "\"";
-  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
+  for (const char c : cell) out += c == '"' ? "\"\"" : std::string(1, c);
   return out + '"';
 }
 

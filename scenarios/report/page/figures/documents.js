@@ -11,7 +11,7 @@
     themes: themes,
     /// All that a report shows beside its verdict.
     document: function (data) { return documents[data.kind](data); },
-    /// {head, rows} as CSV, sizes in plain bytes.
+    /// {head, rows} as CSV, sizes in plain bytes. A text that a spreadsheet would compute gets a ' before it.
     csv: function (table) {
       function is_size(cell) { return cell !== null && cell !== undefined && cell.bytes !== undefined; }
       var head = table.head.map(function (name, at) {
@@ -20,7 +20,8 @@
       return [head].concat(table.rows).map(function (cells) {
         return cells.map(function (cell) {
           var text = String(is_size(cell) ? cell.bytes : cell);
-          return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+          if (/^[=+\-@\t\r]/.test(text) && !isFinite(text)) text = "'" + text;
+          return /[",\r\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
         }).join(',');
       }).join('\n') + '\n';
     },
@@ -52,10 +53,12 @@
       option.dataZoom = [];
       return option;
     },
+    /// Of the texts nothing is HTML, a link or a picture.
     markdown: function (table) {
-      function line(cells) {
-        return '| ' + cells.map(function (cell) { return String(cell).replace(/\|/g, '\\|'); }).join(' | ') + ' |\n';
+      function plain(cell) {
+        return escaped(cell).replace(/>/g, '&gt;').replace(/\|/g, '\\|').replace(/\]\(/g, ']\\(').replace(/[\r\n]+/g, ' ');
       }
+      function line(cells) { return '| ' + cells.map(plain).join(' | ') + ' |\n'; }
       return line(table.head) + '|' + table.head.map(function () { return '---|'; }).join('') + '\n' +
              table.rows.map(line).join('');
     }
