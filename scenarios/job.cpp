@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,25 +25,81 @@
 namespace tidemark::scenarios {
 namespace {
 
-// A program is unrolled, and two are in memory for each thread while frees are put in.
+// Of the programs of all stages together. Each op is unrolled, timed and replayed: some 9 us of CPU time
+// (Llama-3.1-405B over tensor 8 and pipeline 2: 23 s for 64 micro-batches, which this counts as 2.6 million ops), so
+// this is ten minutes.
 constexpr std::int64_t most_ops = 64'000'000;
 // Forward, backward and frees, where modules are few kernels, and where they run operation by operation.
 constexpr std::int64_t ops_of_a_layers_passes = 160, ops_of_an_eager_layers_passes = 1200;
+// Of a program that is held, with what it points to, what takes time or waits in it, and what is made of it while it
+// runs: 128 of 10 to 27 thousand ops take 130 to 150 each (examples/deepseek-v3-2048xh800.toml on 256 devices, expert
+// 8, loads drawn with a seed, 2 to 6 micro-batches).
+constexpr std::int64_t bytes_of_an_op = 160;
 
+std::int64_t ops_of_a_micro_batch(const Scenario& s) {
+  const std::int64_t of_a_layer = runtime_of(s).eager ? ops_of_an_eager_layers_passes : ops_of_a_layers_passes;
+  const std::int64_t layers = s.model.layers + s.layout.pipeline;  // embedding and head are one more a stage at most
+  return of_a_layer * layers * s.train.steps;
+}
+
+// A program is unrolled, and a second one is made of it with its frees, on each of the threads that have one.
+std::int64_t bytes_while_unrolled(const Scenario& s, std::int64_t ops) {
+  const std::int64_t stages = s.layout.pipeline;
+  return 2 * (ops / stages) * bytes_of_an_op *
+         std::min<std::int64_t>(stages, std::max(std::thread::hardware_concurrency(), 1U));
+}
+
+// Before anything is made: by what is counted here, not by what runs out.
 void refuse_endless_programs(const Scenario& s) {
+  const std::int64_t in_a_batch = s.train.micro_batch * s.layout.data,
+                     micro_batches = s.train.global_batch / in_a_batch;
+  const std::int64_t most = std::max<std::int64_t>(most_ops / ops_of_a_micro_batch(s), 1);
+  const auto takes = [&](std::int64_t batches) { return bytes_while_unrolled(s, batches * ops_of_a_micro_batch(s)); };
+  const bool too_many = micro_batches > most;
+  constexpr std::int64_t little = std::int64_t{256} << 20;  // what is free need not be looked at
+  if (!too_many && takes(micro_batches) <= little) return;
+  const std::int64_t there = execute::memory_left().count();
+  if (!too_many && takes(micro_batches) <= there) return;
+  const std::int64_t would_do = std::clamp<std::int64_t>(there / std::max<std::int64_t>(takes(1), 1), 1, most);
+  throw InputError(Problem{
+      .file = s.name,
+      .message = too_many
+                     ? fmt::format("{} micro-batches make programs of {} million ops and more, and {} million take ten "
+                                   "minutes of CPU time",
+                                   micro_batches, most_ops / 1'000'000, most_ops / 1'000'000)
+                     : fmt::format("{} micro-batches make programs that take some {} GB while they run, and {} GB are "
+                                   "free here",
+                                   micro_batches, takes(micro_batches) / 1'000'000'000, there / 1'000'000'000),
+      .hint = fmt::format(
+          "memory repeats from micro-batch to micro-batch: global_batch = {} ({} micro-batches) has the same "
+          "peak",
+          std::min(would_do, micro_batches) * in_a_batch, std::min(would_do, micro_batches))});
+}
+
+// DeepSpeed's stage 3 pads a gradient that has no part for a rank with a tensor of that rank's own, in every reduction,
+// so each rank's program is as long as all ranks are many. It makes, copies and frees each.
+void refuse_endless_padding(const Scenario& s, const BuiltModel& built) {
+  if (runtime_kind(s.runtime.name).id != RuntimeId::DeepSpeed || s.layout.sharding != Sharding::Zero3 ||
+      s.train.adapter)
+    return;
+  constexpr std::int64_t ops_of_a_pad = 4;
+  const std::int64_t ranks = s.layout.data;
+  std::int64_t pads = 0;
+  for (const Parameter& p : built.parameters) {
+    const std::int64_t each = (p.elements() + ranks - 1) / ranks;
+    pads += ranks - p.elements() / each;
+  }
   const std::int64_t micro_batches = s.train.global_batch / (s.train.micro_batch * s.layout.data);
-  const std::int64_t layers = s.model.layers / s.layout.pipeline + 1;
-  const auto fits = [&](std::int64_t ops_of_a_layer) {
-    return micro_batches <= most_ops / (ops_of_a_layer * layers * s.train.steps);
-  };
-  static_assert(ops_of_a_layers_passes < ops_of_an_eager_layers_passes, "so a runtime is made where it matters");
-  if (fits(ops_of_an_eager_layers_passes)) return;
-  if (!runtime_of(s).eager && fits(ops_of_a_layers_passes)) return;
-  throw InputError(
-      Problem{.file = s.name,
-              .message = fmt::format("{} micro-batches of {} layers a stage make a program of more than {} million ops",
-                                     micro_batches, layers, most_ops / 1'000'000),
-              .hint = "memory repeats from micro-batch to micro-batch: a smaller global_batch has the same peak"});
+  const std::int64_t of_one = std::max<std::int64_t>(ops_of_a_pad * pads * s.train.steps, 1);
+  if (micro_batches <= most_ops / of_one) return;
+  throw InputError(Problem{
+      .file = s.name,
+      .message =
+          fmt::format("{} ranks pad {} parts of gradients in each of {} micro-batches, each with a tensor of its own: "
+                      "programs of more than {} million ops, which take ten minutes of CPU time",
+                      ranks, pads, micro_batches, most_ops / 1'000'000),
+      .hint =
+          "fewer gpus or a smaller global_batch would do; fsdp2 ([runtime] name) shards as much and pads nothing so"});
 }
 
 // Where a token goes once to a rank, how many do is a matter of which experts are chosen together.
@@ -189,10 +246,6 @@ Fabric fabric_of(const Scenario& scenario, std::int32_t devices) {
 
 namespace {
 
-// Of a program that is held, with what it points to, what takes time or waits in it, and what is made of it while it
-// runs: 128 of 10 to 27 thousand ops take 130 to 150 each (examples/deepseek-v3-2048xh800.toml on 256 devices, expert
-// 8, loads drawn with a seed, 2 to 6 micro-batches).
-constexpr std::int64_t bytes_of_an_op = 160;
 // Of others few micro-batches are held, and of each op what takes time or waits: the same of 2,048 devices has 1,024
 // programs of mostly 233 thousand ops, which take 1.9 GB.
 constexpr std::int64_t bytes_of_an_op_of_others = 5;
@@ -225,14 +278,14 @@ void refuse_more_than_memory(const Scenario& scenario, const LoweringInput& inpu
                                   : long_as(sizes->few().ops.size()) * bytes_of_an_op + ops * bytes_of_an_op_of_others;
   const std::int64_t needed = of_one * long_as(programs);
   constexpr std::int64_t always_there = std::int64_t{2} << 30;
-  const std::int64_t there = std::max(always_there, execute::available_memory().count());
+  const std::int64_t there = std::max(always_there, execute::memory_left().count());
   if (needed <= there) return;
   const bool a_factor_helps =
       static_cast<double>(needed) * left_by_a_factor(scenario, input, roles) <= static_cast<double>(there);
   throw InputError(Problem{
       .file = scenario.name,
       .message = fmt::format("{} programs of {} thousand ops take some {} GB, and {} GB are free here", programs,
-                             ops / 1000, needed / 1'000'000'000, execute::available_memory().count() / 1'000'000'000),
+                             ops / 1000, needed / 1'000'000'000, execute::memory_left().count() / 1'000'000'000),
       .hint =
           a_factor_helps
               ? "loads that differ from rank to rank make a program for each: a factor for the fullest rank "
@@ -283,6 +336,7 @@ PricedJob::PricedJob(Scenario its)
       roles(parallel::roles(lowering())) {}
 
 Job::Job(const Scenario& asked, Steps whole, const Progress& lowered) : PricedJob(settled(asked)) {
+  refuse_endless_padding(scenario, built);
   TimingClasses classes = classes_of(scenario, lowering(), roles, whole, lowered);
   const std::vector<std::string> findings = findings_of(classes);
   outline = std::move(classes.workload);

@@ -1,14 +1,18 @@
 #include "kernels/execute/process_memory.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -48,6 +52,43 @@ class Lines {
 
 Bytes resident_anonymous() { return Lines("/proc/self/smaps_rollup")["Anonymous:"]; }
 Bytes available_memory() { return Lines("/proc/meminfo")["MemAvailable:"]; }
+
+namespace {
+
+// A file that has one number; nothing where it is not there or says "max".
+std::optional<std::int64_t> number_in(const std::string& path) {
+  std::int64_t number = 0;
+  std::ifstream file(path);
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+// Of the control group that the process is in (version 2), and of those around it.
+std::optional<std::int64_t> left_in_group() {
+  std::ifstream file("/proc/self/cgroup");
+  std::optional<std::int64_t> least;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("0::")) continue;
+    for (std::string group = line.substr(3);; group = group.substr(0, group.rfind('/'))) {
+      const std::string folder = "/sys/fs/cgroup" + (group == "/" ? "" : group);
+      const std::optional<std::int64_t> most = number_in(folder + "/memory.max"),
+                                        used = number_in(folder + "/memory.current");
+      if (most && used) least = std::min(least.value_or(*most - *used), *most - *used);
+      if (group.empty() || group == "/") break;
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+Bytes memory_left() {
+  std::int64_t left = available_memory().count();
+  if (const std::optional<std::int64_t> its = left_in_group()) left = std::min(left, *its);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    left = std::min(left, static_cast<std::int64_t>(limit.rlim_cur) - Lines("/proc/self/status")["VmSize:"].count());
+  return Bytes{std::max<std::int64_t>(left, 0)};
+}
 
 ResidentByKind resident_by_kind() {
   const Lines status("/proc/self/status");

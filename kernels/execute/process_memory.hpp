@@ -25,5 +25,8 @@ void reset_resident_peak();
 
 /// What processes may still take (MemAvailable).
 [[nodiscard]] Bytes available_memory();
+/// What this process may still take: of that, what its limit of address space (ulimit -v) and its control group (a
+/// container, a job of Slurm's) leave.
+[[nodiscard]] Bytes memory_left();
 
 }  // namespace tidemark::execute

@@ -6,6 +6,19 @@
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
+namespace {
+
+// A part of flat memory, as rows that begin so far from each other.
+Tensor strided_rows(const Tensor& flat, std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t apart) {
+  Tensor made = flat.detached();
+  made.sizes = {rows, width};
+  made.strides = {apart, 1};
+  made.offset += begin;
+  return made;
+}
+
+}  // namespace
+
 Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighbours, const ZeroHabits& habits,
                const EagerHabits& eager, const Train& train, const Scaling& scaling, NamedParameters parameters,
                std::int64_t untied, CausalLM& model)
@@ -313,7 +326,6 @@ std::vector<Tensor> Stage3::scattered() {
     all = flattened(parameters_[only].leaf->gradient);
   } else {
     std::vector<Tensor> from, places, empty_places;
-    std::vector<std::pair<std::int64_t, std::int64_t>> pads;  // where, and how many elements
     const auto each_piece = [&](const auto& piece) {
       for (std::int64_t rank = 0, at = 0; rank < group_.ranks; ++rank)
         for (const std::size_t p : bucket_) {
@@ -327,13 +339,24 @@ std::vector<Tensor> Stage3::scattered() {
         padding.push_back(s_.empty({parameters_[p].each - size}, dtype_, "padding", Category::CommDp));
     });
     all = s_.empty({of_rank * group_.ranks}, dtype_, "reduce_scatter", Category::CommDp);
-    each_piece([&](std::size_t p, std::int64_t begin, std::int64_t size, std::int64_t at) {
-      if (size > 0) {
-        from.push_back(narrowed(flattened(parameters_[p].leaf->gradient), 0, begin, size));
-        places.push_back(narrowed(all, 0, at, size));
-      }
+    each_piece([&](std::size_t p, std::int64_t, std::int64_t size, std::int64_t at) {
       if (size < parameters_[p].each) empty_places.push_back(narrowed(all, 0, at + size, parameters_[p].each - size));
     });
+    // Of a gradient the parts of all ranks that have a whole one are rows, so that there are no more operands with more
+    // ranks.
+    for (std::int64_t at = 0; const std::size_t p : bucket_) {
+      const std::int64_t each = parameters_[p].each, whole = parameters_[p].elements / each;
+      const std::int64_t rest = parameters_[p].elements % each;
+      const Tensor gradient = flattened(parameters_[p].leaf->gradient);
+      const auto copy = [&](std::int64_t first, std::int64_t ranks, std::int64_t width) {
+        if (ranks == 0 || width == 0) return;
+        from.push_back(strided_rows(gradient, first * each, ranks, width, each));
+        places.push_back(strided_rows(all, first * of_rank + at, ranks, width, of_rank));
+      };
+      copy(0, whole, each);
+      copy(whole, 1, rest);
+      at += each;
+    }
     s_.launch(Operation::Copy, from, places);
     if (!padding.empty()) {
       s_.launch({Operation::Fill, {0}}, {}, padding);
