@@ -2,25 +2,26 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <exception>
-#include <string>
 #include <new>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 #include <oneapi/tbb/global_control.h>
+#include <unistd.h>
 
 #include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
-#include "scenarios/cli/output.hpp"
 #include "scenarios/cli/interrupts.hpp"
+#include "scenarios/cli/output.hpp"
+#include "scenarios/cli/threads.hpp"
 #include "scenarios/io/input_error.hpp"
 
-#include "scenarios/cli/threads.hpp"
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
 
 namespace tidemark::cli {
@@ -67,8 +68,6 @@ int run(int argc, char** argv) {
   }
 }
 
-}  // namespace
-}  // namespace tidemark::cli
 // What no handler takes: an exception of a thread of a library, or one that meets another on its way.
 [[noreturn]] void end_badly() {
   const char* why = "an exception came out where none may";
@@ -84,28 +83,30 @@ int run(int argc, char** argv) {
   _exit(machine_failed);
 }
 
+}  // namespace
+}  // namespace tidemark::cli
 
 int main(int argc, char** argv) {
   // A reader that went away, or a limit on file sizes, is what the write that meets it says.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  // A file that is opened must not become the standard stream that was closed.
-  for (int stream = 0; stream <= STDERR_FILENO; ++stream)
   std::set_terminate(tidemark::cli::end_badly);
   tidemark::cli::leave_nothing_on_signals();
+  // A file that is opened must not become the standard stream that was closed.
+  for (int stream = 0; stream <= STDERR_FILENO; ++stream)
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) static_cast<void>(open("/dev/null", O_RDONLY));
   try {
-    return tidemark::cli::run(argc, argv);
-  } catch (const tidemark::scenarios::InputError& error) {
     const oneapi::tbb::global_control threads(oneapi::tbb::global_control::max_allowed_parallelism,
                                               tidemark::cli::working_threads());
+    return tidemark::cli::run(argc, argv);
+  } catch (const tidemark::scenarios::InputError& error) {
     tidemark::cli::complain(error.what());
     return tidemark::cli::bad_input;
-  } catch (const std::exception& error) {
-    tidemark::cli::complain(fmt::format("tidemark: {}", error.what()));
   } catch (const std::bad_alloc&) {
     tidemark::cli::complain("tidemark: out of memory");
     return tidemark::cli::machine_failed;
+  } catch (const std::exception& error) {
+    tidemark::cli::complain(fmt::format("tidemark: {}", error.what()));
     return tidemark::cli::machine_failed;
   }
 }

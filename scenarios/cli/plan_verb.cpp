@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <ostream>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,7 +19,9 @@
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/interrupts.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/program_fingerprint.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/cli/terminal.hpp"
 #include "scenarios/cli/threads.hpp"
@@ -53,15 +57,10 @@ struct AskedToPlan {
   std::vector<std::string> with{};  ///< axes beyond the space
 };
 
-// What a search asks for that is told of no headroom: the fastest layouts are those that fill devices, and one that has
-// nothing left dies of the first thing that nobody counted. A choice, not a measurement; the answer says it.
-constexpr const char* default_headroom = "2 GiB";
-
 // What a file may leave to the command line.
 void set_headroom(Space& space, const AskedToPlan& a) {
   const KeyPath key{"runtime", "headroom"};
-  const auto sets_it = [&](const Axis& axis) { return std::ranges::count(axis.keys(), key) > 0; };
-  if (value_at(space.base, key) != nullptr || std::ranges::any_of(space.axes, sets_it))
+  if (says(space, key))
     throw InputError(Problem{.file = a.scenario,
                              .message = "says headroom, and so does --headroom",
                              .hint = "change it in the file, or leave --headroom out"});
@@ -75,7 +74,10 @@ Space asked_space(const AskedToPlan& a) {
                                .message = "a scenario, and flags that say what it says",
                                .hint = "change them in the file, or leave the file out"});
     Space space = read_space(a.scenario, data_root(), a.with);
-    if (!a.headroom.empty()) set_headroom(space, a);
+    if (!a.headroom.empty())
+      set_headroom(space, a);
+    else
+      take_default_headroom(space);
     return space;
   }
   std::string missing;
@@ -90,11 +92,13 @@ Space asked_space(const AskedToPlan& a) {
   JobOptions base;
   base.model = a.model;
   base.cluster = a.cluster;
-  base.headroom = a.headroom.empty() ? default_headroom : a.headroom;
+  base.headroom = a.headroom;
   base.gpus = a.gpus;
   base.sequence = a.sequence;
   base.global_batch = a.global_batch;
-  return space_of(document_of(base), "plan", {std::filesystem::current_path(), data_root()}, a.with);
+  Space space = space_of(document_of(base), "plan", {std::filesystem::current_path(), data_root()}, a.with);
+  take_default_headroom(space);
+  return space;
 }
 
 // "02-candidate-17.toml": the folder may hold one that is read.
@@ -166,8 +170,34 @@ int why(const Space& space, const AskedToPlan& a) {
   return yes;
 }
 
+/// What a search that is interrupted says.
+class BestSoFar {
+ public:
+  BestSoFar(const Space& space, const AskedToPlan& a) : last_words_([this, &space, &a] { complain(text(space, a)); }) {}
+
+  void hear(const std::vector<Found>& best) {
+    const std::lock_guard lock(mutex_);
+    best_ = best;
+  }
+
+ private:
+  std::string text(const Space& space, const AskedToPlan& a) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t columns = terminal(STDERR_FILENO).columns;
+    return interrupted_text(space, best_, columns == 0 ? usual_columns : std::min(columns, usual_columns)) +
+           (a.journal.empty() ? "next: with --journal FILE a search that is interrupted goes on where it was"
+                              : fmt::format("next: the same command goes on from what {} remembers", a.journal));
+  }
+
+  std::mutex mutex_;
+  std::vector<Found> best_;
+  LastWords last_words_;  // the last to come and the first to go: it speaks of the others
+};
+
 Plan searched(const Space& space, const AskedToPlan& a, TaskRunner& runner) {
-  const PlanOptions options{.top = static_cast<std::size_t>(a.top)};
+  BestSoFar so_far(space, a);
+  const PlanOptions options{.top = static_cast<std::size_t>(a.top),
+                            .found = [&](const std::vector<Found>& best) { so_far.hear(best); }};
   if (a.journal.empty()) return plan(space, options, runner, plan_progress_on_terminal(a.loudness));
   const std::unique_ptr<TaskRunner> journal =
       journal_runner(runner, a.journal, question_of(space, options, program_fingerprint()));

@@ -235,6 +235,7 @@ class Search {
     }
     best_.insert(std::upper_bound(best_.begin(), best_.end(), found, better), found);
     best_.resize(std::min(best_.size(), options_.top));
+    if (options_.found) options_.found(best_);
   }
 
   void add(const Evaluated& evaluated) {

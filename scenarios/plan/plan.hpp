@@ -64,6 +64,8 @@ struct PlanOptions {
   std::size_t top = 10;  ///< how many of the best are listed, and near misses
   /// Where a whole run contradicts what was said of a candidate, all run whole if there are no more than so many.
   std::int64_t most_in_full = 1000;
+  /// Is told the best so far, each time that they change: before the search is over, and before they have run whole.
+  std::function<void(const std::vector<Found>& best)> found = {};
 };
 
 /// How many candidates each tier decided.

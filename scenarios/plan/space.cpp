@@ -115,6 +115,18 @@ std::vector<KeyPath> Axis::keys() const {
   return all;
 }
 
+bool says(const Space& space, const KeyPath& key) {
+  const auto sets_it = [&](const Axis& axis) { return std::ranges::count(axis.keys(), key) > 0; };
+  return value_at(space.base, key) != nullptr || std::ranges::any_of(space.axes, sets_it);
+}
+
+void take_default_headroom(Space& space) {
+  const KeyPath key{"runtime", "headroom"};
+  if (says(space, key)) return;
+  set_value(space.base, key, {std::string(default_headroom), {}});
+  space.headroom_by_default = true;
+}
+
 std::int64_t Space::size() const {
   std::int64_t size = 1;
   for (const Axis& axis : axes) {

@@ -52,6 +52,7 @@ struct Space {
   ScenarioFolders folders;
   ScenarioFiles files;  ///< all that its candidates name
   std::vector<Axis> axes;
+  bool headroom_by_default = false;  ///< nobody asked for one
 
   [[nodiscard]] std::int64_t size() const;
   /// By axis: which of its values the candidate has.
@@ -71,6 +72,14 @@ struct Dropped {
 
 /// Where all runtimes are searched, stages of sharding are that only some of them have.
 enum class Runtimes : std::uint8_t { One, All };
+/// What a search keeps free on every device where neither its base nor an axis says: the fastest layouts are those that
+/// fill devices, and one that has nothing left dies of the first thing that nobody counted. A choice, not a
+/// measurement; the answer says it.
+inline constexpr const char* default_headroom = "2 GiB";
+void take_default_headroom(Space& space);
+/// Whether the base or an axis says something of the key.
+[[nodiscard]] bool says(const Space& space, const KeyPath& key);
+
 /// Axes for a base scenario that says no more than model, cluster, devices, sequence and batch: everything that is
 /// modelled and that a planner may choose. docs/planner.md lists them.
 [[nodiscard]] std::vector<Axis> default_axes(const Scenario& base, Runtimes searched = Runtimes::One);

@@ -100,8 +100,9 @@ std::optional<Prediction> predict(const Scenario& scenario, const Options& optio
 std::optional<Plan> plan(const Scenario& scenario, const PlanOptions& options) {
   return answered(scenario.file, [&] {
     tell(options, 0, 1);
-    const scenarios::Space space = scenarios::space_of(scenarios::parse_toml(scenario.text, scenario.file.string()),
-                                                       scenario.file, folders_of(scenario, options), options.with);
+    scenarios::Space space = scenarios::space_of(scenarios::parse_toml(scenario.text, scenario.file.string()),
+                                                 scenario.file, folders_of(scenario, options), options.with);
+    take_default_headroom(space);
     const auto progress = [&](const std::string&, std::int64_t done, std::int64_t all) { tell(options, done, all); };
     const scenarios::Plan found = scenarios::plan(space, {.top = options.top}, progress);
     if (found.candidates == 0) refuse_no_candidates(space, scenario.file.string());

@@ -34,6 +34,17 @@ std::string layout_text(const Study& study, std::int64_t candidate) {
   return out;
 }
 
+// Whether the list of values ended before anything did not fit: no limit is known then.
+bool list_ended(const Study& study, const Limit& limit) {
+  return limit.largest && *limit.largest + 1 == study.space.axes[study.grows].values.size();
+}
+
+std::string next_text(const Study& study, const Limit& limit) {
+  if (list_ended(study, limit)) return "the list ends";
+  if (limit.next) return fmt::format("{}{}", limit.next->exact ? "" : "at least ", gib(limit.next->lacks));
+  return limit.largest ? "refused" : "";
+}
+
 std::string remedies_text(const Advice& advice, bool changes_training, std::string_view heading) {
   const bool hosts = advice.now.host_upper > Bytes{} || std::ranges::any_of(advice.remedies, [](const Remedy& r) {
                        return r.found.figures.host_upper > Bytes{};
@@ -130,11 +141,14 @@ std::string capacity_text(const Study& study, const std::vector<Limit>& limits) 
     row.push_back(l.largest ? value_text(study, study.grows, *l.largest) : l.refused.empty() ? "none" : "refused");
     row.push_back(l.best ? fmt::format("{:.0f}", l.best->figures.throughput) : "");
     row.push_back(l.best ? gib(l.best->figures.device_upper) : "");
-    row.push_back(l.next ? fmt::format("{}{}", l.next->exact ? "" : "at least ", gib(l.next->lacks)) : "");
+    row.push_back(next_text(study, l));
     row.push_back(l.best ? layout_text(study, l.best->candidate) : "");
     rows.push_back(std::move(row));
   }
   out += table(rows);
+  if (std::ranges::any_of(limits, [&](const Limit& l) { return list_ended(study, l); }))
+    out += fmt::format("\nthe list ends: {} fits and is the last value of {} in [space]; larger ones were not tried\n",
+                       study.space.axes[study.grows].values.back().text, grows);
   for (const Limit& l : limits)
     if (!l.refused.empty())
       out += fmt::format("\nrefused{}: {}\n", study.by ? ", " + value_text(study, *study.by, l.by) : "", l.refused);
@@ -155,6 +169,7 @@ std::string capacity_json(const Study& study, const std::vector<Limit>& limits) 
     row["peak_device_upper_bytes"] = l.best ? Json(l.best->figures.device_upper.count()) : Json(nullptr);
     row["with"] = l.best ? Json(layout_text(study, l.best->candidate)) : Json(nullptr);
     row["next_lacks_bytes"] = l.next ? Json(l.next->lacks.count()) : Json(nullptr);
+    row["list_ended"] = list_ended(study, l);
     row["refused"] = l.refused.empty() ? Json(nullptr) : Json(l.refused);
     rows.push_back(std::move(row));
   }
@@ -169,7 +184,8 @@ std::string capacity_json(const Study& study, const std::vector<Limit>& limits) 
 }
 
 std::string capacity_csv(const Study& study, const std::vector<Limit>& limits) {
-  std::string out = "by,largest,candidate,tokens_per_s_per_device,peak_device_upper_bytes,next_lacks_bytes\n";
+  std::string out =
+      "by,largest,candidate,tokens_per_s_per_device,peak_device_upper_bytes,next_lacks_bytes,list_ended\n";
   for (const Limit& l : limits) {
     out += study.by ? csv_field(value_text(study, *study.by, l.by)) : "";
     out += ',' + (l.largest ? csv_field(value_text(study, study.grows, *l.largest)) : "") + ',';
@@ -179,7 +195,7 @@ std::string capacity_csv(const Study& study, const std::vector<Limit>& limits) {
     else
       out += ",,,";
     if (l.next) out += std::to_string(l.next->lacks.count());
-    out += '\n';
+    out += list_ended(study, l) ? ",true\n" : ",false\n";
   }
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <variant>
@@ -267,8 +268,9 @@ std::string verdict(const Space& space, const Plan& plan) {
                                       : fmt::format("yes: the best of {} candidates makes {:.0f} tokens/s per device\n",
                                                     plan.candidates, plan.best.front().figures.throughput);
   if (const std::optional<Bytes> headroom = headroom_of(space))
-    out += fmt::format("  {} must stay free on every device ([runtime] headroom, or --headroom)\n",
-                       *headroom == Bytes{} ? "nothing" : gib(*headroom));
+    out +=
+        fmt::format("  {} must stay free on every device{} ([runtime] headroom, or --headroom)\n",
+                    *headroom == Bytes{} ? "nothing" : gib(*headroom), space.headroom_by_default ? " by default" : "");
   return out;
 }
 
@@ -284,6 +286,33 @@ std::string space_text(const Space& space) {
     out += '\n';
   }
   return out;
+}
+
+// Of a search that was free to choose: gradients that are summed in 16 bits train otherwise than those in fp32.
+std::string narrow_gradients_text(const Space& space, const Plan& plan, std::size_t columns) {
+  const auto axis = std::ranges::find(space.axes, "train.gradient_dtype", &Axis::name);
+  if (axis == space.axes.end() || axis->values.size() < 2) return {};
+  const auto at = static_cast<std::size_t>(axis - space.axes.begin());
+  std::map<std::string, std::vector<std::string>> by_type;
+  for (const Found& f : plan.best) {
+    const std::string& type = axis->values[space.values_of(f.candidate)[at]].text;
+    if (type != "fp32") by_type[type].push_back(fmt::format("#{}", f.candidate));
+  }
+  std::string out;
+  for (const auto& [type, which] : by_type)
+    out += fmt::format("\nchanges what is trained: {} {} gradients in {}, not in fp32 (train.gradient_dtype)\n",
+                       which.size() == plan.best.size() ? "all of these" : fmt::format("{}", fmt::join(which, ", ")),
+                       which.size() == 1 ? "sums" : "sum", type);
+  return folded(out, columns);
+}
+
+std::string interrupted_text(const Space& space, const std::vector<Found>& best, std::size_t columns) {
+  if (best.empty()) return "interrupted, before any layout was found to fit\n";
+  std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "device up to"}};
+  for (const Found& f : best)
+    rows.push_back(
+        {fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput), gib(f.figures.device_upper)});
+  return brief_table(space, "interrupted: the best so far, of a search that was not over", best, rows, columns);
 }
 
 std::string brief_text(const Space& space, const Plan& plan, std::size_t columns) {
@@ -310,7 +339,8 @@ std::string brief_text(const Space& space, const Plan& plan, std::size_t columns
     if (spare) rows.back().push_back(*to_spare(space, f));
     if (open) rows.back().push_back(order_mark(plan, f));
   }
-  out += brief_table(space, "best", plan.best, rows, columns) + open_orders_text(plan, columns);
+  out += brief_table(space, "best", plan.best, rows, columns) + open_orders_text(plan, columns) +
+         narrow_gradients_text(space, plan, columns);
   const Found& lowest =
       *std::ranges::min_element(plan.front, {}, [](const Found& f) { return f.figures.device_upper; });
   if (plan.front.size() > 1)
@@ -325,7 +355,8 @@ std::string brief_text(const Space& space, const Plan& plan, std::size_t columns
 std::string plan_text(const Space& space, const Plan& plan) {
   std::string out = verdict(space, plan);
   if (!plan.best.empty()) {
-    out += "\nbest\n" + found_table(space, plan, plan.best) + open_orders_text(plan, usual_columns);
+    out += "\nbest\n" + found_table(space, plan, plan.best) + open_orders_text(plan, usual_columns) +
+           narrow_gradients_text(space, plan, usual_columns);
     out += "\nfront: less memory only for less throughput\n" + found_table(space, plan, plan.front);
   }
   if (!plan.near_misses.empty()) out += "\nnear misses\n" + miss_table(space, plan.near_misses);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space.hpp"
@@ -15,6 +16,8 @@ inline constexpr std::size_t usual_columns = 100;
 [[nodiscard]] std::string brief_text(const Space& space, const Plan& plan, std::size_t columns = usual_columns);
 /// All of it, however wide: yes or no, the best, the front, near misses, what was dropped and why.
 [[nodiscard]] std::string plan_text(const Space& space, const Plan& plan);
+/// What a search that is interrupted has found so far.
+[[nodiscard]] std::string interrupted_text(const Space& space, const std::vector<Found>& best, std::size_t columns);
 /// The same as JSON, "tidemark.plan/1".
 [[nodiscard]] std::string plan_json(const Space& space, const Plan& plan);
 /// The best, the front and the near misses, one line each.

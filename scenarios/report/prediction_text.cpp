@@ -124,6 +124,15 @@ std::vector<Part> parts_of(const Peak& peak) {
   return parts;
 }
 
+// The peak of allocated has a moment of its own, so what is in tensors at the device's is told here: what is reserved
+// and free beside those is the composition's fragmentation.
+std::string allocated_then(const Peak& device) {
+  const Composition& its = device.composition;
+  const Bytes free = its[Category::Fragmentation];
+  const Bytes allocated = its.total() - free - its[Category::Nccl] - its[Category::Context];
+  return fmt::format("  at that moment {} are allocated, and {} reserved and free\n", gib(allocated), gib(free));
+}
+
 std::string composition_table(const Peak& peak) {
   std::vector<std::vector<std::string>> rows;
   for (const Part& part : parts_of(peak))
@@ -152,10 +161,11 @@ std::string peak(const Prediction& p) {
   std::string out = fmt::format(
       "\npeak on rank {} (pp {}, dp {}, {}tp {}), at {}\n"
       "  device     {:>9}  (up to {}) of {}\n  reserved   {:>9}  held by the allocator\n"
-      "  allocated  {:>9}  in tensors, highest at {}\n\nmade of\n",
+      "  allocated  {:>9}  in tensors, highest at {}\n{}\nmade of\n",
       top.ranks.front().value, top.coordinates.pipeline, top.coordinates.data, context, top.coordinates.tensor,
       where(m.device.at, top.device_peak_op), gib(m.device.bytes), gib(m.peak_device_upper), gib(capacity),
-      gib(m.peak_reserved), gib(m.allocated.bytes), where(m.allocated.at, top.allocated_peak_op));
+      gib(m.peak_reserved), gib(m.allocated.bytes), where(m.allocated.at, top.allocated_peak_op),
+      allocated_then(m.device));
   if (m.managed > Bytes{}) {
     const std::size_t before = out.rfind("\n\nmade of");
     out.insert(before,
@@ -298,8 +308,9 @@ std::string brief_text(const Prediction& p, const std::string& file, const Accep
     const RankGroup& top = p.highest();
     const MemoryRecord& m = top.memory;
     out += step_line(p) + stages(p, StageDetail::Figures);
-    out += fmt::format("\npeak on rank {} (stage {}), at {}\n  {}\n", top.ranks.front().value, top.coordinates.pipeline,
-                       where(m.device.at, top.device_peak_op), composition_line(m.device));
+    out +=
+        fmt::format("\npeak on rank {} (stage {}), at {}\n{}  {}\n", top.ranks.front().value, top.coordinates.pipeline,
+                    where(m.device.at, top.device_peak_op), allocated_then(m.device), composition_line(m.device));
     if (p.fullest_node.bytes > Bytes{})
       out += fmt::format("on the host, node {}: up to {}{}\n", p.fullest_node.node, gib(p.fullest_node.upper),
                          p.scenario.cluster.host.memory > Bytes{} ? " of " + gib(p.scenario.cluster.host.memory) : "");

@@ -20,9 +20,17 @@ std::string percent(const RankAgreement& rank) {
       "{:.3f} %", 100 * static_cast<double>(rank.difference().count()) / static_cast<double>(rank.yardstick().count()));
 }
 
+// What differences are a percentage of: each rank's measured peak, or 256 MiB where that is larger.
+std::string share_of_what(const Validation& validation) {
+  const bool small = std::ranges::any_of(
+      validation.ranks, [](const RankAgreement& rank) { return rank.measured.peak.resident < rank.yardstick(); });
+  return small ? fmt::format("of peak, or of {:.0f} MiB", static_cast<double>(least_yardstick.count()) / (1 << 20))
+               : "of peak";
+}
+
 std::string ranks_table(const Validation& validation) {
   std::vector<std::vector<std::string>> rows{{"rank", "predicted peak", "measured peak", "largest difference",
-                                              "of peak", "phases", "moments", "payloads", ""}};
+                                              share_of_what(validation), "phases", "moments", "payloads", ""}};
   for (const RankAgreement& rank : validation.ranks)
     rows.push_back({fmt::format("{}", rank.rank.value), mib(rank.predicted.peak.resident),
                     mib(rank.measured.peak.resident), mib(rank.difference()), percent(rank),

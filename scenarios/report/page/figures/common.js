@@ -110,12 +110,12 @@ var Tidemark = (function () {
     for (var key in more) base[key] = more[key];
     return base;
   }
-  /// `across`: upright, with its name on the side of the axis that `at_top` says.
+  /// Above whatever it crosses. `across`: upright, with its name on the side of the axis that `at_top` says.
   function capacity_line(theme, bytes, across, at_top) {
     var at = across ? {xAxis: bytes / 1073741824} : {yAxis: bytes / 1073741824};
     var label = {formatter: 'capacity ' + gib(bytes), color: theme.no, position: across ? at_top : 'insideEndTop'};
     if (across) label.align = 'right';
-    return {silent: true, symbol: 'none', lineStyle: {color: theme.no, type: 'dashed', width: 1.5}, label: label, data: [at],
+    return {silent: true, z: 95, symbol: 'none', lineStyle: {color: theme.no, type: 'dashed', width: 1.5}, label: label, data: [at],
             animation: false};
   }
   /// Of lists of colours: the theme's, by its name, or one of its own.

@@ -107,7 +107,9 @@
     function by_name(limit) { return by ? String(limit[by]) : 'all'; }
     function frontier(id, title, unit, value, colour) {
       return {
-        id: id, title: title, caption: 'At the largest value that fits, the best of all that the study tries.',
+        id: id, title: title, caption: 'At the largest value that fits, the best of all that the study tries.' +
+                 (limits.some(function (l) { return l.list_ended; }) ?
+                    ' Where the list of values ended first, larger ones were not tried: no limit is known.' : ''),
         height: 320,
         option: function (theme) {
           var values = limits.map(value), numbers = values.filter(function (v) { return v > 0; });
@@ -126,11 +128,15 @@
                 out += row('tokens/s', thousands(l.tokens_per_s_per_device)) + row('up to', gib(l.peak_device_upper_bytes)) +
                        row('with', escaped(l['with']));
               if (l.next_lacks_bytes !== null) out += row('the next larger lacks', gib(l.next_lacks_bytes));
+              if (l.list_ended) out += row('larger ones', 'were not tried');
               return out;
             }}),
             series: [{type: 'bar', color: colour, barMaxWidth: 60, animation: false, data: values,
                       label: {show: true, position: 'top', color: theme.ink,
-                              formatter: function (bar) { return bar.value > 0 ? thousands(bar.value) : 'none'; }}}]
+                              formatter: function (bar) {
+                                return bar.value > 0 ? thousands(bar.value) + (limits[bar.dataIndex].list_ended && id === 'frontier' ? ' or more' : '')
+                                                     : 'none';
+                              }}}]
           };
         },
         table: function () { return {head: [by || 'all', unit], rows: limits.map(function (l) { return [by_name(l), value(l)]; })}; }
@@ -153,7 +159,8 @@
           return [by_name(l), l.largest === null ? 'none' : l.largest,
                   l.candidate === null ? '' : thousands(l.tokens_per_s_per_device),
                   l.candidate === null ? '' : gib_cell(l.peak_device_upper_bytes),
-                  l.next_lacks_bytes === null ? '' : gib_cell(l.next_lacks_bytes), l['with'] || ''];
+                  l.list_ended ? 'the list ends' : l.next_lacks_bytes === null ? '' : gib_cell(l.next_lacks_bytes),
+                  l['with'] || ''];
         })
       }]}],
       assumptions: study.assumptions
