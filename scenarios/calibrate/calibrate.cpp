@@ -96,11 +96,11 @@ std::optional<std::vector<Point>> calibrate(World& world, const CalibrateOptions
     std::unique_ptr<TaskRunner> journal;
     if (!options.journal.empty()) {
       Question question{
-          fmt::format("tidemark {} calibrate\n{} ranks on {}{}\n{} repeats\n{}\n", options.release, world.size(),
-                      fmt::join(hosts, ", "),
+          fmt::format("calibrate\n{} ranks on {}{}\n{} repeats\n{}\n", world.size(), fmt::join(hosts, ", "),
                       options.tasks.ranks_per_node > 0 ? fmt::format(", {} a node", options.tasks.ranks_per_node) : "",
                       options.tasks.repeats, fmt::join(tasks, "\n")),
-          {}};
+          {},
+          options.release};
       for (const std::string& file : options.tasks.scenarios) question.files.emplace(file, read_text(file));
       journal = journal_runner(everyone, options.journal, question);
     }

@@ -14,7 +14,7 @@ namespace tidemark::scenarios {
 struct CalibrateOptions {
   HostTasks tasks;
   std::string journal;  ///< file that remembers what was measured; empty: none
-  std::string release;  ///< of Tidemark: a journal is of one
+  std::string release;  ///< which build of Tidemark: a journal is of one
 };
 
 /// The ranks' hosts, each once, in the order of ranks; at every rank.

@@ -24,6 +24,7 @@
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/output.hpp"
+#include "scenarios/cli/program_fingerprint.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/cli/ranks.hpp"
 #include "scenarios/io/cluster_reader.hpp"
@@ -137,7 +138,8 @@ int run_on(World& world, const AskedToCalibrate& a) {
   const std::int32_t of_host = ranks_per_host(world, host_name());
   if (!agreed(mistakes_of([&] { check_nodes(a, of_host); }))) return bad_input;
   const std::int32_t of_node = a.ranks_per_node > 0 ? a.ranks_per_node : hosts.size() > 1 ? of_host : 0;
-  const CalibrateOptions options{{a.scenarios, data_root(), of_node, a.repeats, a.brief}, a.journal, TIDEMARK_VERSION};
+  const CalibrateOptions options{
+      {a.scenarios, data_root(), of_node, a.repeats, a.brief}, a.journal, program_fingerprint()};
   const std::string refused = mistakes_of([&] {
     std::optional<std::vector<Point>> points = calibrate(world, options, hosts, plan_progress_on_terminal(a.loudness));
     if (!points) return;

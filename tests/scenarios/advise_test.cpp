@@ -361,8 +361,8 @@ by = "recompute"
 )";
   const Study study = study_of(parse_toml(text, "study"), "study.toml", folders);
   EXPECT_EQ(capacity_csv(study, {{1, 0, {}, {}, {}}}),
-            "by,largest,candidate,tokens_per_s_per_device,peak_device_upper_bytes,next_lacks_bytes\n"
-            "\"recompute = \"\"full\"\", recompute_layers = 1\",4,,,,\n");
+            "by,largest,candidate,tokens_per_s_per_device,peak_device_upper_bytes,next_lacks_bytes,list_ended\n"
+            "\"recompute = \"\"full\"\", recompute_layers = 1\",4,,,,,true\n");
 }
 
 TEST(Capacity, ShippedStudiesAreRead) {
