@@ -69,7 +69,9 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   std::array<Saved, 2> saved;
   const bool to_the_weight = node && node->needs(1);
   if (to_the_weight || (node && kept == SavedInput::Always)) saved[of_x] = s.save(x);
-  if (node && node->needs(0)) saved[of_weight] = s.save(weight);
+  // mm and addmm save what they are given: weight.t(). DeepSpeed's function saves the weight.
+  const bool saved_transposed = outputs_first && kept == SavedInput::ForTheWeight;
+  if (node && node->needs(0)) saved[of_weight] = s.save(saved_transposed ? swapped(weight, 0, 1) : weight);
   Tensor out;
   const Dispatched op = added ? Dispatched::AddedProduct : Dispatched::MatrixProduct;
   if (!s.recalled(op, {&out, 1})) {
@@ -79,7 +81,7 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
   }
   if (node)
     node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
-                   bias_sizes = bias.sizes, added, transposed = outputs_first, to_the_weight,
+                   bias_sizes = bias.sizes, added, transposed = outputs_first, saved_transposed, to_the_weight,
                    of_bias = added && node->needs(2)](const Gradients& g) {
       Gradients made(of_bias ? 3 : 2);
       // What a node unpacks, and so what is recomputed for it, lives until its backward pass is over
@@ -96,7 +98,8 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
       const auto to_input = [&] {
         if (!saved[of_weight] || !s.asks_for(0)) return;
         made[0] = s.empty({rows, inputs}, dtype, "input_gradient", Category::Temporaries);
-        gemm(s, g.front(), transposed ? its : swapped(its, 0, 1), {}, made[0]);
+        const bool as_multiplied = transposed && !saved_transposed;
+        gemm(s, g.front(), as_multiplied ? its : swapped(its, 0, 1), {}, made[0]);
       };
       if (!added) to_weight();
       to_input();
