@@ -14,7 +14,7 @@ namespace {
 // Frameworks that are one runtime's: under another one their release is told only where a scenario asks for one.
 bool of_its_runtime_only(std::string_view component) {
   return component == "torchtitan" || component == "deepspeed" || component == "bitsandbytes" ||
-         component == "liger_kernel";
+         component == "liger_kernel" || component == "litgpt";
 }
 
 }  // namespace

@@ -45,11 +45,12 @@ bool has_large_shared_memory(std::int32_t compute_capability) {
 std::span<const KnownReleases> pytorch_releases() {
   // Both ends were measured: torch 2.4 with transformers 4.45 (tests/golden/fms_full/), 2.15 with 5.23
   // (tests/golden/fake_tensor/).
-  static constexpr std::array<KnownReleases, 5> known{{
+  static constexpr std::array<KnownReleases, 6> known{{
       {"torch", {2, 4}, {2, 15}},
       {"transformers", {4, 45}, {5, 23}},
       {"bitsandbytes", {0, 43}, {0, 50}},
       {"liger_kernel", {0, 8}, {0, 8}},
+      {"litgpt", {0, 3, 1}, {0, 4, 11}},
       {"nccl", {2, 17}, {2, 28}},
   }};
   return known;
@@ -87,10 +88,11 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   habits.pairs_keys = versions.transformers < Version{4, 54};          // gpt_bigcode/modeling_gpt_bigcode.py: key_value
   habits.caches_checkpointed = versions.transformers < Version{4, 53};  // … its loop asked for presents all the same
   habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
-  habits.repeats_keys_for_flash = versions.transformers < Version{4, 48};  // models had classes of their own for it
-  habits.upcasts_every_loss = versions.transformers >= Version{4, 49};     // these models had a loss of their own
-  habits.shifts_logits = versions.transformers < Version{4, 49};           // loss/loss_utils.py ForCausalLMLoss
-  habits.widens_logits = versions.transformers < Version{4, 46};           // self.lm_head(hidden_states).float()
+  habits.litgpt_weights_wide = versions.litgpt >= Version{0, 4, 6};     // litgpt/model.py RMSNorm
+  habits.own_flash_classes = versions.transformers < Version{4, 48};    // models/*/modeling_*.py …FlashAttention2
+  habits.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
+  habits.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
+  habits.widens_logits = versions.transformers < Version{4, 46};        // self.lm_head(hidden_states).float()
   habits.gradients_view_buckets = asked.gradients_view_buckets;
   // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
   // can_accumulate_inplace), and its kernels only make their outputs.

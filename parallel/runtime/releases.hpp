@@ -21,7 +21,7 @@ struct Component {
   bool by_patch = false;  ///< patch releases change habits
 };
 
-inline constexpr std::array<Component, 10> components{{
+inline constexpr std::array<Component, 11> components{{
     {"megatron", "Megatron-LM core", &Versions::megatron},
     {"transformer_engine", "TransformerEngine", &Versions::transformer_engine},
     {"torch", "PyTorch", &Versions::torch},
@@ -32,6 +32,7 @@ inline constexpr std::array<Component, 10> components{{
     {"deepspeed", "DeepSpeed", &Versions::deepspeed},
     {"bitsandbytes", "bitsandbytes", &Versions::bitsandbytes},
     {"liger_kernel", "Liger-Kernel", &Versions::liger},
+    {"litgpt", "LitGPT", &Versions::litgpt, true},
 }};
 
 /// The releases of a component, `first` to `last`, of which a runtime knows what they change of what is modelled.

@@ -295,7 +295,8 @@ struct EagerHabits {
   QuantizedHabits quantized;
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
-  bool repeats_keys_for_flash = false;  ///< … before FlashAttention's own functions, too, which need it not
+  bool own_flash_classes = false;       ///< models call FlashAttention's functions in classes of their own
+  bool litgpt_weights_wide = true;      ///< LitGPT's RMSNorm weights in fp32, before it converts
   bool upcasts_every_loss = true;       ///< also GPT-2's, GPTBigCode's and GPT-NeoX's losses are computed in fp32
   bool shifts_logits = false;           ///< the loss copies all logits but the last token's
   bool widens_logits = false;           ///< logits are made fp32 as they come, but for those whose loss is their own

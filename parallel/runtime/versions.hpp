@@ -17,7 +17,7 @@ struct Version {
 
 /// Releases that select dated habits. Defaults: Megatron-LM core 0.14 with TransformerEngine 2.11, PyTorch 2.10;
 /// transformers 5.23; torchtitan 0.2.2, DeepSpeed 0.19; bitsandbytes 0.50,
-/// Liger-Kernel 0.8.
+/// Liger-Kernel 0.8; LitGPT 0.4.11.
 struct Versions {
   Version megatron{0, 14};
   Version transformer_engine{2, 11};
@@ -29,6 +29,7 @@ struct Versions {
   Version deepspeed{0, 19};
   Version bitsandbytes{0, 50};
   Version liger{0, 8};
+  Version litgpt{0, 4, 11};
 
   bool operator==(const Versions&) const = default;
 };

@@ -558,7 +558,8 @@ Json as_json(const RuntimeChoice& runtime) {
             {"torchtitan", text(runtime.versions.torchtitan)},
             {"deepspeed", text(runtime.versions.deepspeed)},
             {"bitsandbytes", text(runtime.versions.bitsandbytes)},
-            {"liger_kernel", text(runtime.versions.liger)}}},
+            {"liger_kernel", text(runtime.versions.liger)},
+            {"litgpt", text(runtime.versions.litgpt)}}},
           {"environment", environment},
           {"switches", runtime_kind(runtime.name).eager() ? eager_switches(runtime) : megatron_switches(runtime)}};
 }

@@ -158,9 +158,9 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                                  "operation",
                                  text(versions.torchtitan), text(versions.torch))
       : habits.modules == ModuleLibrary::LitGpt
-          ? fmt::format("habits of PyTorch {} with the modules of LitGPT 0.4.11, run operation by operation; the loop "
+          ? fmt::format("habits of PyTorch {} with the modules of LitGPT {}, run operation by operation; the loop "
                         "computes the loss of logits as they are, and holds them until it has the next ones",
-                        text(versions.torch))
+                        text(versions.torch), text(versions.litgpt))
           : fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
                         text(versions.torch), text(versions.transformers)));
   if (habits.zero)

@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "parallel/frameworks/transformers/modules.hpp"
@@ -197,11 +200,18 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
   return output;
 }
 
+// Up to 4.47 models had classes of their own for FlashAttention: Mistral's, and those made after it, repeat keys and
+// values (modeling_mistral.py MistralFlashAttention2); Llama's, and those made after it, hand them over as they are.
+bool CausalLM::repeats_keys_for_flash() const {
+  constexpr std::string_view like_mistral[] = {"mistral", "qwen2", "phi3"};
+  return habits_.own_flash_classes && std::ranges::find(like_mistral, model_.architecture) != std::end(like_mistral);
+}
+
 Tensor CausalLM::fused(const Layer& layer, const States& states, const Context& context) {
   const Tensor& mask = (layer.windowed ? context.window : context.whole).mask;
   // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
   const bool flash = train_.attention == AttentionKernel::Flash;
-  const bool repeats = !litgpt() && (flash ? habits_.repeats_keys_for_flash : habits_.repeats_keys || mask.defined());
+  const bool repeats = !litgpt() && (flash ? repeats_keys_for_flash() : habits_.repeats_keys || mask.defined());
   const std::int64_t times = repeats ? model_.heads / model_.kv_heads : 1;
   Tensor query = states.query, keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   // modeling_flash_attention_utils.py: what norms or rotary positions left in fp32 is cast, in autocast's type.

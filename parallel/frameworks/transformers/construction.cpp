@@ -53,7 +53,9 @@ Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
     made.bias = parameter(name + ".bias", {width});
   } else if (model_.zero_centered_norms) {
     made.kind = NormKind::ZeroCenteredRms;
-  } else if (computes_wide(model_) || litgpt()) {
+  } else if (litgpt()) {
+    if (habits_.litgpt_weights_wide) made.kind = NormKind::WidenedRms;
+  } else if (computes_wide(model_)) {
     made.kind = NormKind::WideRms;
   }
   made.kind = fused_norm(made.kind);

@@ -68,6 +68,7 @@ Tensor Norm::normalized(Session& s, const Tensor& x) const {
       return foak::rms_norm(s, x, weight->value);
     case NormKind::Rms:
     case NormKind::WideRms:
+    case NormKind::WidenedRms:
     case NormKind::ZeroCenteredRms:
       break;
   }
@@ -90,6 +91,10 @@ Tensor Norm::normalized(Session& s, const Tensor& x) const {
   const Tensor variance = mean_of_squares(hidden);
   const auto scale = [&] { return rsqrt(s, add_number(s, variance, usual_epsilon)); };
   hidden = mul(s, hidden, scale());
+  if (kind == NormKind::WidenedRms) {  // LitGPT: x_normed * weight.float()
+    const Tensor weighted = mul(s, hidden, to(s, weight->value, DType::FP32));
+    return to(s, weighted, x.dtype);
+  }
   if (kind == NormKind::WideRms) {  // OLMo 2: weighted in fp32
     const Tensor weighted = mul(s, weight->value, hidden);
     return to(s, weighted, x.dtype);

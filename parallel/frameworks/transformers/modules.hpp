@@ -91,6 +91,7 @@ struct Linear {
 enum class NormKind : std::uint8_t {
   Rms,
   WideRms,
+  WidenedRms,  ///< the same, of a weight that is converted to fp32
   ZeroCenteredRms,
   Layer,
   // Fused ones (fused.hpp).
@@ -271,6 +272,7 @@ class CausalLM {
   Tensor litgpt_forward(const Layer& layer, const Tensor& hidden, const Context& context);
   void turn(States& states, const Context::View& view);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
+  [[nodiscard]] bool repeats_keys_for_flash() const;
   Tensor fused(const Layer& layer, const States& states, const Context& context);
   void rotary_tables(Context::View& view, const Tensor& positions, const Tensor& hidden);
   Tensor position_ids(std::int64_t sequence);
