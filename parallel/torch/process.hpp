@@ -39,6 +39,13 @@ class Process {
     program.mark(phase, step_, micro_batch_, label);
   }
 
+  /// torch.cuda.empty_cache().
+  void empty_cache() {
+    barrier_ = here();
+    ++marks_;
+    program.mark(phase_, step_, micro_batch_, label_, true);
+  }
+
   LabelId label(std::string_view text) { return program.label(text); }
   [[nodiscard]] const std::string& text(LabelId label) const { return program.program()[label]; }
 

@@ -139,6 +139,10 @@ class Cutter {
   // A step begins with the state, then come its passes, then the state again: from its second mark on, where there is
   // no pass. What comes in another order is not apart.
   void enter(const Mark& mark) {
+    if (mark.empties_cache) {
+      apart_ &= mark.micro_batch < 0;
+      add(Kind::EmptyCache, 0);
+    }
     if (mark.step != step_) {
       step_ = mark.step;
       part_ = &cut_.state.steps.emplace_back().before;

@@ -144,6 +144,9 @@ class EventsReplayer {
       case AllocatorEvent::Kind::Communicator:
         create(e);
         break;
+      case AllocatorEvent::Kind::EmptyCache:
+        (void)allocator_.empty_cache();
+        break;
     }
   }
 

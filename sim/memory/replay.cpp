@@ -269,6 +269,12 @@ class Replayer {
     if (mark.step != mark_.step) record_.peak_allocated_by_step.push_back(allocator_.allocated());
     if (mark.phase != mark_.phase) note_composition();
     mark_ = mark;
+    if (mark.empties_cache) {
+      note_composition();
+      came_back_.clear();
+      (void)allocator_.empty_cache();
+      take_back({}, true);
+    }
     note_phase(allocator_.allocated());
   }
 

@@ -204,7 +204,8 @@ class SameButForSizes {
   bool same(const Bind& a, const Bind& b) { return its_[a.name] == other_[b.name] && same(a.buffer, b.buffer); }
   bool same(const Unbind& a, const Unbind& b) const { return its_[a.name] == other_[b.name]; }
   bool same(const Mark& a, const Mark& b) {
-    return a.phase == b.phase && a.step == b.step && a.micro_batch == b.micro_batch && same(a.label, b.label);
+    return a.phase == b.phase && a.step == b.step && a.micro_batch == b.micro_batch &&
+           a.empties_cache == b.empties_cache && same(a.label, b.label);
   }
 
   const Program& its_;

@@ -178,6 +178,7 @@ struct Mark {
   std::int32_t step = 0;
   std::int32_t micro_batch = -1;  ///< -1 outside micro-batches
   LabelId label;                  ///< the model's operator or the framework's activity
+  bool empties_cache = false;     ///< torch.cuda.empty_cache(): what is cached goes back to the driver
   bool operator==(const Mark&) const = default;
 };
 

@@ -143,8 +143,8 @@ void ProgramBuilder::exchange(CommSlot comm, std::span<const Transfer> transfers
 void ProgramBuilder::bind(NameId name, BufferId buffer) { program_.ops.emplace_back(Bind{name, buffer}); }
 void ProgramBuilder::unbind(NameId name) { program_.ops.emplace_back(Unbind{name}); }
 
-void ProgramBuilder::mark(Phase phase, std::int32_t step, std::int32_t micro_batch, LabelId label) {
-  program_.ops.emplace_back(Mark{phase, step, micro_batch, label});
+void ProgramBuilder::mark(Phase phase, std::int32_t step, std::int32_t micro_batch, LabelId label, bool empties_cache) {
+  program_.ops.emplace_back(Mark{phase, step, micro_batch, label, empties_cache});
 }
 
 void ProgramBuilder::push(const Op& op) {

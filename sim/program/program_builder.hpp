@@ -77,7 +77,7 @@ class ProgramBuilder {
   }
   void bind(NameId name, BufferId buffer);
   void unbind(NameId name);
-  void mark(Phase phase, std::int32_t step, std::int32_t micro_batch, LabelId label);
+  void mark(Phase phase, std::int32_t step, std::int32_t micro_batch, LabelId label, bool empties_cache = false);
   /// Ops that point into no table: free, borrow, memcpy, events, driver resources and communicators.
   void push(const Op& op);
 

@@ -134,7 +134,8 @@ void write(Out out, const Program& program, const Op& op) {
                  [&](const Bind& o) { fmt::format_to(out, "bind {} b{}", program[o.name], o.buffer.value); },
                  [&](const Unbind& o) { fmt::format_to(out, "unbind {}", program[o.name]); },
                  [&](const Mark& o) {
-                   fmt::format_to(out, "mark {} {} {} {}", name(o.phase), o.step, o.micro_batch, program[o.label]);
+                   fmt::format_to(out, "mark {} {} {} {}{}", name(o.phase), o.step, o.micro_batch, program[o.label],
+                                  o.empties_cache ? " empty_cache" : "");
                  },
              },
              op);
@@ -430,7 +431,10 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     const Phase phase = in.one_of<Phase>(in.word("phase"), 6, "phase");
     const std::int32_t step = in.number<std::int32_t>("step");
     const std::int32_t micro_batch = in.number<std::int32_t>("micro-batch");
-    program.mark(phase, step, micro_batch, program.label(in.word("label")));
+    const LabelId label = program.label(in.word("label"));
+    const bool empties_cache = !in.at_end() && !in.at_comment();
+    if (empties_cache) in.expect("empty_cache");
+    program.mark(phase, step, micro_batch, label, empties_cache);
   } else {
     in.fail(fmt::format("'{}' is no op", kind));
   }

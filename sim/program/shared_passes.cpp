@@ -92,7 +92,8 @@ class SharedPasses::Compare {
   }
   bool alike(const Unbind& a, const Unbind& b) const { return state_[a.name] == whole_[b.name]; }
   bool alike(const Mark& a, const Mark& b) const {
-    return std::tie(a.phase, a.step, a.micro_batch) == std::tie(b.phase, b.step, b.micro_batch) &&
+    return std::tie(a.phase, a.step, a.micro_batch, a.empties_cache) ==
+               std::tie(b.phase, b.step, b.micro_batch, b.empties_cache) &&
            state_[a.label] == whole_[b.label];
   }
 
@@ -361,7 +362,7 @@ class SharedPasses::Splice {
   static CreateCommunicator copied(const CreateCommunicator& o) { return o; }
   Bind copied(const Bind& o) const { return {now(o.name), now(o.buffer)}; }
   Unbind copied(const Unbind& o) const { return {now(o.name)}; }
-  Mark copied(const Mark& o) const { return {o.phase, o.step, o.micro_batch, now(o.label)}; }
+  Mark copied(const Mark& o) const { return {o.phase, o.step, o.micro_batch, now(o.label), o.empties_cache}; }
 
   const SharedPasses& shared_;
   const Program& own_;

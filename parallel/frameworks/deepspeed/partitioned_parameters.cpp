@@ -106,6 +106,7 @@ void PartitionedParameters::partition(const PartsOnHost& host) {
   if (were_whole_ && !offload_) {
     put_together(before);
     parts.clear();
+    s_.process.empty_cache();  // defragment
   }
   {
     OnPlace place;

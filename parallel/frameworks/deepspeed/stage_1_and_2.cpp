@@ -26,6 +26,7 @@ Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabit
   of_parameter_.resize(parameters_.size());
   for (const FlatSlice& slice : slices_) of_parameter_[slice.parameter] = slice;
   if (habits_.overlaps) s_.process.order_frees(reduction);
+  s_.process.empty_cache();  // before the one group is flattened
   flat_ = flatten(s_, layout_, parameters_, dtype_);
   if (habits_.offload_optimizer)
     make_host_state();

@@ -169,7 +169,7 @@ class SizedWriter {
   }
   template <class Elsewhere>
   void write(Source& from, const Mark& o, const Mark&, Elsewhere) {
-    out_.ops.emplace_back(Mark{o.phase, o.step, o.micro_batch, now(from, o.label)});
+    out_.ops.emplace_back(Mark{o.phase, o.step, o.micro_batch, now(from, o.label), o.empties_cache});
   }
 
   const Program& sizes_;
