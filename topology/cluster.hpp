@@ -96,6 +96,7 @@ enum class NodeLink : std::uint8_t { Pcie, NvLink, NvSwitch };
 
 struct Node {
   std::int32_t devices = 8;
+  std::int32_t job_devices = 0;  ///< of these so many are a job's that takes several nodes; 0: all
   NodeLink link = NodeLink::NvSwitch;
   std::int32_t nics = 8;  ///< spread evenly: a device uses the nearest
   bool gpu_direct_rdma = true;

@@ -248,6 +248,12 @@ Node read_node(TomlReader table) {
   Node node;
   if (!table.present()) return node;
   node.devices = narrow(table.integer("devices", device_count, Presence::Required).value_or(node.devices));
+  if (const auto given = table.integer("job_devices", device_count)) {
+    node.job_devices = narrow(*given);
+    if (node.job_devices > node.devices && table.sound("devices"))
+      table.problem("job_devices", fmt::format("job_devices = {} of devices = {}", node.job_devices, node.devices),
+                    "as many as jobs of several nodes take of each, or leave it out");
+  }
   read_node_link(table, node);
   node.nics = narrow(table.integer("nics", nic_count, Presence::Required).value_or(node.nics));
   node.nic_bandwidth = read_bandwidth(table, "nic_bandwidth", most_nic_bandwidth);

@@ -126,6 +126,7 @@ Json as_json(const Device& device) {
 /// Without the keys that have no meaning for its link, as the cluster file leaves them out.
 Json as_json(const Node& node) {
   Json json = {{"devices", node.devices}, {"link", word(node_link_names, node.link)}};
+  if (node.job_devices > 0) json["job_devices"] = node.job_devices;
   if (node.link != NodeLink::Pcie) {
     json["bandwidth"] = text(node.bandwidth);
     json["latency"] = text(node.latency);

@@ -265,6 +265,16 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
   return text;
 }
 
+// Where schedulers give jobs of several nodes a part of each: the rest of a node is another job's, or spare. A job of
+// whole nodes alone has all of them.
+void leave_devices_out(Node& node, std::int32_t gpus) {
+  const std::int32_t taken = node.job_devices;
+  const bool whole_nodes = gpus % node.devices == 0 && (taken == 0 || gpus % taken != 0);
+  if (taken == 0 || taken == node.devices || gpus <= node.devices || whole_nodes) return;
+  if (node.nics % node.devices == 0) node.nics = node.nics / node.devices * taken;
+  node.devices = taken;
+}
+
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& runtime, const LoadsFiles& files,
                         ZeroAsked& zero) {
@@ -351,6 +361,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   if (SharedCalibration its = read_calibration_key(tables.top, folders, problems, scenario.cluster.device, read_before);
       its.there())
     scenario.cluster.calibration = std::move(its);
+  leave_devices_out(scenario.cluster.node, scenario.gpus);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
   TomlReader rollout = tables.top.table("rollout");

@@ -527,6 +527,9 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
   const std::vector<std::string> versions = version_assumptions(s.runtime);
   list.insert(list.begin() + 1, versions.begin(), versions.end());
+  if (const Node& node = s.cluster.node; node.job_devices == node.devices && s.gpus > node.devices)
+    list.push_back(
+        fmt::format("a job of several nodes takes {} devices of each (the cluster's job_devices)", node.job_devices));
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
   if (const Calibration* its = s.cluster.calibration.get())
