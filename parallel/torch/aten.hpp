@@ -81,6 +81,7 @@ enum class Approximate : std::uint8_t { None, Tanh };
 struct FlashWindow {
   static constexpr std::int64_t all = 0, causal = 1;
   std::int64_t keys = causal;
+  std::int64_t head_dim = 0;  ///< by which scores are scaled, where heads are padded; 0: theirs
 };
 /// The kernel itself, outside the autograd graph: the output, the logarithm of each row's sum, and the seed and the
 /// offset of what is drawn. There may be other numbers of keys than of queries.

@@ -49,6 +49,10 @@ constexpr std::int64_t all_keys = FlashWindow::all, own_and_before = FlashWindow
 Attributes attributes_of(const AttentionShape& shape, std::int64_t causal, double dropout) {
   return {1 / std::sqrt(static_cast<double>(shape.head_dim)), static_cast<double>(causal), dropout};
 }
+Attributes attributes_of(AttentionShape shape, FlashWindow seen, double dropout) {
+  if (seen.head_dim > 0) shape.head_dim = seen.head_dim;
+  return attributes_of(shape, seen.keys, dropout);
+}
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
 
@@ -92,7 +96,7 @@ std::array<Tensor, 4> flash_kernel(Session& s, const Tensor& q, const Tensor& k,
   }
   const Tensor seed = s.empty({2}, DType::INT64, "attention_rng_state");
   const Tensor offset = s.empty({1}, DType::INT64, "attention_rng_offset");
-  s.launch({Operation::Attention, attributes_of(shape, seen.keys, dropout)},
+  s.launch({Operation::Attention, attributes_of(shape, seen, dropout)},
            {by_sequence(q), by_sequence(k), by_sequence(v), Tensor{}}, {by_sequence(out), lse, seed, offset}, partial);
   return {out, lse, seed, offset};
 }
@@ -129,7 +133,7 @@ Gradients flash_backward_kernel(Session& s, const Tensor& gradient, const Tensor
       scratch.push_back(s.empty(of_each, v.dtype, "expanded_value_gradient"));
     }
   }
-  s.launch({Operation::AttentionBackward, attributes_of(shape, seen.keys, dropout)},
+  s.launch({Operation::AttentionBackward, attributes_of(shape, seen, dropout)},
            {by_sequence(read(gradient, given_copy)), by_sequence(q), by_sequence(k), by_sequence(v),
             by_sequence(read(result, copy)), sums, seed, offset, Tensor{}},
            {by_sequence(dq), by_sequence(dk), by_sequence(dv)}, scratch);
@@ -171,10 +175,10 @@ Tensor fused_attention(Session& s, const States& states, Forward forward, Backwa
 
 }  // namespace
 
-Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability,
-                       std::int64_t window) {
-  const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
-  const FlashWindow seen{std::max(window, own_and_before)};
+namespace {
+
+Tensor flash_in_graph(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, double probability,
+                      FlashWindow seen) {
   return fused_attention(
       s, {q, k, v, {}}, [&](const States& in) { return flash_kernel(s, in.q, in.k, in.v, seen, probability); },
       [&s, seen, probability](const Tensor& gradient, const States& in, const std::array<Tensor, 4>& made) {
@@ -182,7 +186,39 @@ Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const
       });
 }
 
+// Both libraries load 16 bytes at once: so many halves.
+constexpr std::int64_t aligned_halves = 8, aligned_floats = 4;
+
+// attention.cpp pad_last_dim: at::pad, whose backward pass pads by less than nothing (PadNd.cpp constant_pad_nd).
+Tensor padded_heads(Session& s, const Tensor& x, std::int64_t width) {
+  auto node = s.node({&x});
+  if (node)
+    node->apply = [&s, own = x.size(-1)](const Gradients& g) {
+      const Tensor part = narrowed(g.front(), -1, 0, own);
+      return Gradients{clone(s, part, elementwise_strides({&part}, part.sizes))};
+    };
+  Tensor made = s.empty(with_size(x.sizes, -1, width), x.dtype, "padded_heads");
+  s.launch({Operation::Fill, {0}}, {}, {made});
+  s.launch(Operation::Copy, {x}, {narrowed(made, -1, 0, x.size(-1))});
+  return with(std::move(made), std::move(node));
+}
+
+}  // namespace
+
+Tensor flash_attention(Session& s, const Tensor& query, const Tensor& key, const Tensor& value, double probability,
+                       std::int64_t window) {
+  const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
+  return flash_in_graph(s, q, k, v, probability, FlashWindow{std::max(window, own_and_before)});
+}
+
 namespace {
+
+// attention.cpp: FlashAttention is handed copies with wider heads, and what it gives is cut.
+Tensor flash_attention_of_padded(Session& s, const Tensor& q, const Tensor& k, const Tensor& v, double probability) {
+  const std::int64_t own = q.size(-1), width = round_up(own, aligned_halves);
+  const Tensor query = padded_heads(s, q, width), key = padded_heads(s, k, width), value = padded_heads(s, v, width);
+  return slice(s, flash_in_graph(s, query, key, value, probability, FlashWindow{own_and_before, own}), -1, 0, own);
+}
 
 // cuDNN works in memory that PyTorch allocates for each call: what the plan itself asks for, on an H100 with cuDNN 9.19
 // (tests/golden/gpu_recordings), and what cudnn-frontend's node/scaled_dot_product_flash_attention.h adds backward:
@@ -421,13 +457,18 @@ Tensor scaled_dot_product_attention(Session& s, const Tensor& query, const Tenso
   const DType dtype = s.autocast.value_or(query.dtype);
   const bool half = dtype != DType::FP32;
   const TorchHabits& habits = s.habits();
+  const std::int64_t width = query.size(-1);
+  const bool whole = width % aligned_halves == 0;
   const bool cudnn =
-      half && habits.cudnn_attention && !habits.deterministic && query.size(-1) <= habits.widest_cudnn_head;
-  if (half && !cudnn && !mask.defined()) return flash_attention(s, query, key, value, dropout);
+      half && habits.cudnn_attention && !habits.deterministic && whole && width <= habits.widest_cudnn_head;
+  if (half && !cudnn && !mask.defined() && whole) return flash_attention(s, query, key, value, dropout);
   const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
   if (cudnn) return cudnn_attention(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
+  if (half && !mask.defined()) return flash_attention_of_padded(s, q, k, v, dropout);
   const bool shared = q.size(1) != k.size(1);
-  if (!habits.efficient_attention || (shared && !habits.efficient_shares_keys))
+  // check_head_dim_size_mem_efficient.
+  const bool aligned = width % (half ? aligned_halves : aligned_floats) == 0;
+  if (!habits.efficient_attention || !aligned || (shared && !habits.efficient_shares_keys))
     return math_attention(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
   const Tensor bias = mask.defined() ? aligned_bias(s, mask, dtype) : Tensor{};
   return efficient_attention(s, q, k, v, bias, dropout);

@@ -271,12 +271,11 @@ class ConfigReader {
       config_.problem(kv_heads_rule.key,
                       fmt::format("{} does not divide {} attention heads", model.kv_heads, model.heads));
     }
-    // The 16-byte loads of both attention libraries.
-    if (model.head_dim > 0 && (model.head_dim % 8 != 0 || model.head_dim > head_dim_rule.high)) {
+    // Of latent attention nothing is padded.
+    if (model.head_dim > head_dim_rule.high || (model.latent && model.head_dim % 8 != 0))
       config_.problem(
           config_.find(head_dim_rule.key) != nullptr ? head_dim_rule.key : keys_.heads,
           fmt::format("{} per head: FlashAttention and cuDNN take multiples of 8 up to 256", model.head_dim));
-    }
   }
 
   void read_activation(const Family& family, Model& model) {

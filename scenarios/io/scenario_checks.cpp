@@ -66,6 +66,7 @@ class Checks {
     if (data_known_) check_experts(scenario_, tables_);
     check_sequence();
     check_attention();
+    check_head_width();
     check_latent_attention();
     check_sinks();
     check_latent_contexts();
@@ -385,6 +386,22 @@ class Checks {
         fmt::format("attention = \"{}\" cannot cap scores, as the model's attn_logit_softcapping asks",
                     word(attention_names, train_.attention)),
         R"("auto", "unfused" or "local" can)");
+  }
+
+  // The 16-byte loads of both attention libraries. scaled_dot_product_attention pads heads for them; torchtitan's
+  // models and FlashAttention's own functions were not looked at.
+  void check_head_width() {
+    constexpr std::int64_t aligned = 8;
+    if (!tables_.model_sound || model_.latent || model_.head_dim % aligned == 0) return;
+    const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
+    const bool pads = runtime.eager() && runtime.id != RuntimeId::TorchTitan;
+    const bool takes = stores_scores(train_.attention) || (pads && train_.attention == AttentionKernel::Fused);
+    if (takes || !tables_.train.sound("attention")) return;
+    tables_.train.problem(
+        "attention",
+        fmt::format("attention = \"{}\": {} per head, and FlashAttention and cuDNN take multiples of 8",
+                    word(attention_names, train_.attention), model_.head_dim),
+        pads ? "\"fused\" would do, for which PyTorch pads heads, or \"unfused\"" : "\"unfused\" would do");
   }
 
   // TransformerEngine dot_product_attention/utils.py: softmax_type "learnable".

@@ -158,12 +158,20 @@ WIDE = {
     "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 1024,
 }  # fmt: skip
 
+HEADS_OF_100 = {
+    **SMALL_VOCABULARY, "hidden_size": 800, "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 100,
+    "intermediate_size": 1600,
+}  # fmt: skip
+
 RECORDINGS = {
     # The loss is the peak: logits' gradient beside the softmax that was saved.
     "llama_gqa_bf16_sdpa": (llama(), {"batch": 2}),
     "llama_gqa_bf16_eager": (llama(), {"batch": 2, "attention": "eager"}),
     "gpt2_bf16_sdpa": (gpt2(), {"batch": 2}),
     "llama_gqa_bf16_checkpointed": (llama(), {"batch": 4, "checkpointing": "non_reentrant"}),
+    # Heads that are no multiple of 8, as OpenLLaMA-3B's: scaled_dot_product_attention pads them in 16 bits.
+    "llama_heads_of_100_bf16": (llama(**HEADS_OF_100), {"batch": 2}),
+    "llama_heads_of_100_fp32": (llama(**HEADS_OF_100), {"precision": "fp32"}),
     # A small vocabulary moves the peak into the layers' backward, many parameters into the optimizer's step.
     "llama_gqa_bf16_layers": (llama(**SMALL_VOCABULARY, num_hidden_layers=6), {"batch": 4, "clip_grad_norm": 1.0}),
     "llama_gqa_bf16_checkpointed_layers": (
