@@ -15,8 +15,8 @@ namespace {
 using namespace literals;
 
 const std::string borrowed =
-    "alloc b0 31457280 temporaries s0 x\nlaunch s0 add ->\nborrow b0 s1\nlaunch s1 copy b0:bool[1] ->\nrecord e0 s1\n"
-    "free b0\n";
+    "alloc b0 31457280 temporaries s0 x\nlaunch s0 add ->\nborrow b0 s1\nlaunch s1 copy b0:bool[1] ->\nfree b0\n"
+    "record e0 s1\n";
 
 Bytes reserved_at_the_latest(const std::string& text, const LaunchQueue& queue) {
   const Program program = parse_program(text + "alloc b1 31457280 temporaries s0 x\n");
