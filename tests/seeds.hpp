@@ -5,7 +5,8 @@
 
 #include "tests/namespace.hpp"
 
-// Generated cases differ in what they ask, not in which code answers. A push sees one in four of them, and `scripts/test
+// Generated cases differ in what they ask, not in which code answers. A push sees one in four of them, and
+// `scripts/test
 // --all` every one (TIDEMARK_EVERY_CASE=1). Sanitizers look at how code does it, and take long: they see a quarter of
 // either. Cases that were written by hand are always seen.
 

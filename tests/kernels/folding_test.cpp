@@ -214,7 +214,9 @@ void expect_the_same_folded(const std::vector<Case>& cases, std::size_t more_tha
 
 TEST(Folding, ChangesNoTimeOfAnyRank) { expect_the_same_folded(generated(2'024, some(160)), some(40)); }
 
-TEST(Folding, ChangesNoTimeOfRanksWithExperts) { expect_the_same_folded(generated_with_experts(1, some(64)), some(16)); }
+TEST(Folding, ChangesNoTimeOfRanksWithExperts) {
+  expect_the_same_folded(generated_with_experts(1, some(64)), some(16));
+}
 
 TEST(Folding, ChangesNoTimeOfShardedRanks) { expect_the_same_folded(generated_sharded(1, some(64)), some(8)); }
 
