@@ -73,12 +73,13 @@ endfunction()
 # Files of a folder are compiled together, a few at a time: half of a build's time, most of which goes into the same
 # templates again and again. So a name without linkage is one of its folder, not only of its file. Without it (the preset
 # "debug") each file is compiled alone, which sees that it includes what it uses.
-option(TIDEMARK_TOGETHER "Compile the files of a folder together" ON)
+# With "tests" only tests are compiled together: scripts/sabotage changes one file of the program at a time.
+set(TIDEMARK_TOGETHER ON CACHE STRING "Compile the files of a folder together: ON, OFF or tests")
 
 # tidemark_together(target MOST n [BUT file ...]): at most n at a time, since a change compiles all of them again. Not the
 # files that are named, each of which says why where it is named.
 function(tidemark_together target)
-  if(NOT TIDEMARK_TOGETHER)
+  if(NOT TIDEMARK_TOGETHER OR (TIDEMARK_TOGETHER STREQUAL "tests" AND NOT target MATCHES "_test$|_golden$"))
     return()
   endif()
   cmake_parse_arguments(ARG "" "MOST" "BUT" ${ARGN})
