@@ -96,7 +96,6 @@ enum class NodeLink : std::uint8_t { Pcie, NvLink, NvSwitch };
 
 struct Node {
   std::int32_t devices = 8;
-  std::int32_t job_devices = 0;  ///< of these so many are a job's that takes several nodes; 0: all
   NodeLink link = NodeLink::NvSwitch;
   std::int32_t nics = 8;  ///< spread evenly: a device uses the nearest
   bool gpu_direct_rdma = true;
@@ -106,6 +105,7 @@ struct Node {
   Bandwidth nic_bandwidth{50'000'000'000};  ///< of each
   Duration collective_start;                ///< what NCCL takes once for a collective
   Duration collective_step{2'800'000};      ///< what it takes for each step over NVLink, besides the wire's latency
+  std::int32_t job_devices = 0;             ///< so many of `devices` are a job's that takes several nodes; 0: all
 
   bool operator==(const Node&) const = default;
 };

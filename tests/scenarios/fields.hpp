@@ -29,8 +29,8 @@ inline auto fields(Version& v) {
   return std::tie(first, second, third);
 }
 inline auto fields(Versions& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j);
+  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(Estimate& v) {
   auto& [a, b, c, d] = v;
@@ -71,8 +71,8 @@ inline auto fields(Host& v) {
   return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Node& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j);
+  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 inline auto fields(FabricShape& v) {
   auto& [a, b, c, d, e] = v;
