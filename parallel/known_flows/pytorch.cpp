@@ -37,6 +37,10 @@ constexpr std::string_view
     reduced_waits =
         "what was reduced over replicas is kept until the next unit waits for that "
         "(_fsdp_param_group.py AllReduceState)",
+    whole_gradient =
+        "an embedding's gradient stays whole on every tensor rank until zero_grad, and the optimizer reads the rank's "
+        "rows "
+        "(torch/distributed/tensor/_ops/_embedding_ops.py)",
     next_denominator =
         "a loop's variable lives until the next parameter's is there "
         "(torch/optim/adam.py _single_tensor_adam)",
@@ -306,6 +310,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "layers.*.add", "backward layers.*", "backward layers.*", second_run_ends},
     {Kept, "clip_grad_norm.*", "optimizer_step clip_grad_norm", "optimizer_step clip_grad_norm", clipping},
     {Kept, "*", "optimizer_step optimizer_step", "optimizer_step zero_grad", until_zeroed},
+    {Unread, "model.weight_gradient", "optimizer_step clip_grad_norm", "optimizer_step zero_grad", whole_gradient},
     {Kept, "*.reduce_scatter_output", "backward *", "backward *", reduced_waits},
     {Kept, "optimizer.mul_number", "optimizer_step optimizer_step", "optimizer_step optimizer_step", next_denominator},
     {Unread, "loss.target_mask", "forward loss", "forward loss", counts_targets},

@@ -240,9 +240,8 @@ LatentSelfAttention::Heads LatentSelfAttention::assembled(Tensor query, const Te
   return {std::move(query), with(std::move(key), node, 0), with(std::move(value), node, 1)};
 }
 
-// Neighbours that turn together, as halves: rope_utils.py _apply_rotary_pos_emb_bshd with multi_latent_attention. The
-// gradient gets the shape of the tensor that x is a view of.
-Tensor LatentSelfAttention::in_halves(Tensor x, const Shape& viewed) {
+// Neighbours that turn together, as halves: rope_utils.py _apply_rotary_pos_emb_bshd with multi_latent_attention.
+Tensor LatentSelfAttention::in_halves(Tensor x) {
   const auto node = w_.node(positions_(), {&x});
   const Shape shape = x.sizes;
   Shape pairs = shape;
@@ -263,7 +262,7 @@ Tensor LatentSelfAttention::in_halves(Tensor x, const Shape& viewed) {
   Tensor out = w_.temporary(positions_("halves"), shape);
   w_.launch(Operation::Copy, {neighbour(x, 0), neighbour(x, 1)}, {half(out, 0), half(out, 1)});
   if (!node) return out;
-  node->apply = [this, shape, viewed, neighbour, half](Gradients& gradients) {
+  node->apply = [this, shape, neighbour, half](Gradients& gradients) {
     const Tensor gradient = std::move(gradients.front());
     Tensor sum;
     for (const std::int64_t which : {0, 1}) {  // each into a tensor of zeros
@@ -275,7 +274,7 @@ Tensor LatentSelfAttention::in_halves(Tensor x, const Shape& viewed) {
       else
         sum = std::move(laid);
     }
-    return Gradients{sized(std::move(sum), viewed)};
+    return Gradients{std::move(sum)};
   };
   return with(std::move(out), node);
 }
@@ -302,11 +301,10 @@ LatentSelfAttention::Heads LatentSelfAttention::turned_and_joined(const Tensor& 
   };
   auto [q_plain, q_turning] = cut(query, by_head(held, plain + turned), plain, turned, "query_cut_gradient");
   auto [k_plain, value] = cut(joint, by_head(held, plain + value_width), plain, value_width, "joint_gradient");
-  const Shape of_query = q_turning.sizes;
-  Tensor q_turned = rotary(w_, query_rotary_, in_halves(std::move(q_turning), of_query));
+  Tensor q_turned = rotary(w_, query_rotary_, in_halves(std::move(q_turning)));
   Tensor one = sized(positions, by_head(1, turned));
   one.gradient = positions.gradient;
-  Tensor k_turned = rotary(w_, key_rotary_, in_halves(std::move(one), positions.sizes));
+  Tensor k_turned = rotary(w_, key_rotary_, in_halves(std::move(one)));
   const auto join = [this, held, plain, turned](const Tensor& first, const Tensor& second, LabelId label, bool shared) {
     const auto node = w_.node(positions_(), {&first, &second});
     Tensor made = w_.temporary(label, by_head(held, plain + turned));
