@@ -174,7 +174,7 @@ class GraphBuilder {
     return {static_cast<std::int32_t>(graph_.parameters.size()) - 1};
   }
   ParameterId vector(std::string name, std::int64_t rows, WeightCut cut = WeightCut::None) {
-    return matrix(std::move(name), rows, 1, cut);
+    return matrix(std::move(name), rows, 0, cut);  // a vector has no columns
   }
   ValueId add(std::string name, Does does, std::vector<ValueId> inputs, std::vector<ParameterId> parameters = {}) {
     const ValueId out = value();

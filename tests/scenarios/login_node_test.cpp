@@ -81,10 +81,11 @@ TEST_F(LoginNode, ASearchDoesToo) {
       << said_;
 }
 
-// With less than it takes to begin there is a message, and no signal.
+// With less than it takes there is a message, and no signal: 2 where what the job takes was counted before it was
+// taken.
 TEST_F(LoginNode, TooLittleIsAMessage) {
   const int code = run(110'000, "predict llama-3.1-70b-64xh100 -q");
-  EXPECT_TRUE(code == 0 || code == 3) << code << said_;
+  EXPECT_TRUE(code == 0 || code == 2 || code == 3) << code << said_;
   EXPECT_EQ(said_.find("terminate"), std::string::npos) << said_;
 }
 

@@ -22,6 +22,7 @@ gpus = 1
 num_hidden_layers = 1
 [train]
 sequence_length = 1024
+micro_batch = 1
 global_batch = 1
 )",
                                 "small.toml", {source / "scenarios/examples", source / "scenarios"}));

@@ -41,7 +41,6 @@ UpdateRulePtr rule_of(Session& session, Optimizer kind, const EagerHabits& habit
 }  // namespace
 
 void foreach (Session& s, const Computation& what, std::initializer_list<const List*> operands, const List& made) {
-  if (made.empty()) return;  // multi_tensor_apply launches nothing for tensors without elements
   List in;
   for (std::size_t i = 0; i < made.size(); ++i)
     for (const List* list : operands) in.push_back((*list)[i]);
@@ -81,15 +80,9 @@ Tensor clip_grad_norm(Session& s, const Parameters& parameters, const std::vecto
   s.mark(Phase::OptimizerStep, "clip_grad_norm");
   List norms, gradients;
   for (const std::shared_ptr<Leaf>& p : parameters) {
-    // A shard without rows has a norm too, which is 0: its rank takes part in what follows.
-    const bool without_rows = p->value.elements() == 0;
-    if (!p->gradient.defined() && !without_rows) continue;
-    norms.push_back(s.empty({}, without_rows ? p->value.dtype : p->gradient.dtype, "norm"));
-    if (without_rows) {
-      s.launch({Operation::Fill, {0}}, {}, {norms.back()});
-      continue;
-    }
+    if (!p->gradient.defined()) continue;
     gradients.push_back(p->gradient);
+    norms.push_back(s.empty({}, gradients.back().dtype, "norm"));
     s.launch(Operation::Norm, {gradients.back()}, {norms.back()});
   }
   if (norms.empty()) return {};
