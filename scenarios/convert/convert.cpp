@@ -32,7 +32,8 @@ constexpr std::array<std::string_view, 6> names{"scenario",  "megatron",   "torc
 bool matters(std::string_view variable) {
   for (const std::string_view prefix : {"NCCL_", "NVTE_", "CUBLAS_", "PYTORCH_"})
     if (variable.starts_with(prefix)) return true;
-  return variable == "CUDA_MODULE_LOADING" || variable == "CUDA_LAUNCH_BLOCKING";
+  return variable == "CUDA_MODULE_LOADING" || variable == "CUDA_LAUNCH_BLOCKING" ||
+         variable == "CUDA_DEVICE_MAX_CONNECTIONS" || variable == "CUDA_SCALE_LAUNCH_QUEUES";
 }
 
 // Keys of one input under the flags of HfArgumentParser.

@@ -158,6 +158,7 @@ void add_script_arguments(Json& json, const Scenario& s) {
   if (s.train.master_dtype == DType::FP16) json["torch_dtype"] = "float16";
   if (const auto& adapter = s.train.adapter) {
     json["use_peft"] = true;
+    json["loss_type"] = "nll";  // whole logits, whatever the release's default
     json["lora_r"] = adapter->rank;
     json["lora_alpha"] = adapter->alpha;
     json["lora_dropout"] = adapter->dropout;

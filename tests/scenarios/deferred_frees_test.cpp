@@ -180,7 +180,10 @@ TEST(DeferredFrees, PlanComesToTheFiguresOfPredict) {
       EXPECT_EQ(fits(scenario, said), prediction.fits);
       SharedModels models;
       auto [without_clock, dominated, asks_the_clock] = ExactMemory(models).of(scenario);
-      EXPECT_TRUE(asks_the_clock);
+      if (!asks_the_clock) {  // it was run in full
+        EXPECT_EQ(without_clock, figures_of(prediction));
+        continue;
+      }
       Bounder bounder(models);
       EXPECT_LE(bounder.memory(scenario).device_upper, without_clock.device_upper);
       EXPECT_LE(without_clock.device_upper, said.device_upper);
