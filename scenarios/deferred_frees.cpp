@@ -1,6 +1,7 @@
 #include "scenarios/deferred_frees.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "scenarios/job.hpp"
@@ -8,14 +9,23 @@
 namespace tidemark::scenarios {
 namespace {
 
-DriverPrices at_upper_ends(DriverPrices prices) {
-  const auto raise = [](Estimate& e) { e.bytes = e.high; };
-  for (Estimate* e : {&prices.context, &prices.modules, &prices.nccl_kernels, &prices.blas_handle}) raise(*e);
-  for (Estimate& e : prices.communicators) raise(e);
+// What `change` makes of each estimate.
+template <class Change>
+DriverPrices changed(DriverPrices prices, Change change) {
+  for (Estimate* e : {&prices.context, &prices.modules, &prices.nccl_kernels, &prices.blas_handle}) change(*e);
+  for (Estimate& e : prices.communicators) change(e);
   return prices;
 }
 
 }  // namespace
+
+DriverPrices at_upper_ends(DriverPrices prices) {
+  return changed(std::move(prices), [](Estimate& e) { e.bytes = e.high; });
+}
+
+DriverPrices at_lower_ends(DriverPrices prices) {
+  return changed(std::move(prices), [](Estimate& e) { e.bytes = e.low; });
+}
 
 bool borrows(const Program& program) {
   return std::any_of(program.ops.begin(), program.ops.end(),

@@ -25,6 +25,10 @@ namespace tidemark::scenarios {
 /// The same of any program: then what a device holds at most asks the clock.
 [[nodiscard]] bool borrows(const RepeatingWorkload& workload);
 
+/// What drivers and libraries take, at the ends of its estimates.
+[[nodiscard]] DriverPrices at_upper_ends(DriverPrices prices);
+[[nodiscard]] DriverPrices at_lower_ends(DriverPrices prices);
+
 /// A rank's device as its memory is judged.
 struct JudgedDevice {
   Bytes capacity;

@@ -29,29 +29,54 @@
 namespace tidemark::scenarios {
 namespace {
 
+// What the memory of ranks is held against.
+struct RankRoom {
+  JudgedDevice device;
+  Bytes room;  // but for headroom, and for batches that outlive their passes
+  Require required = Require::Least;
+};
+
 // The memory of ranks that run one program at the same prices.
-RankGroup replayed(const Program& program, bool borrowing, const DriverPrices& prices, const JudgedDevice& device) {
-  const auto& [capacity, allocator, queue] = device;
+RankGroup replayed(const Program& program, bool borrowing, const DriverPrices& prices, const RankRoom& by) {
+  const JudgedDevice& device = by.device;
+  const Bytes capacity = device.capacity;
+  const AllocatorOptions& allocator = device.allocator;
   RankGroup group;
   group.prices = prices;
   group.memory = replay(program, prices, {.allocator = without_limit(allocator)});
+  const auto late_on = [&](const AllocatorOptions& its, const DriverPrices& priced, Bytes memory) {
+    return replay(program, priced,
+                  {.capacity = memory, .allocator = its, .borrowed = BorrowedFrees::AtNextSync, .queue = device.queue});
+  };
+  std::optional<Bytes> late;
+  if (borrowing) late = late_on(without_limit(allocator), prices, ReplayOptions{}.capacity).peak_device_upper;
+  const UnlimitedMemory unlimited = unlimited_memory(group.memory, late);
+  group.unlimited_upper = unlimited.filled();
+  group.required = required_memory(program, unlimited, prices, device, by.room, by.required);
+  if (group.required.upper > by.room) group.fits_at_best = gets_through_at_best(program, prices, device, by.room);
   if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
     MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
     group.failure = limited.failure;
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
+    group.fits_at_best &= !group.failure || !allocator.memory_limit();
     if (!group.failure) group.memory = std::move(limited);
   }
   if (borrowing) {
     Bytes& upper = group.memory.peak_device_upper;
-    const Bytes at_once = std::exchange(upper, upper_end(upper, prices, device, program, BorrowedFrees::AtNextSync));
+    const Bytes at_once = upper;
+    const auto within = [&](const DriverPrices& its) -> std::optional<Bytes> {
+      const MemoryRecord record = late_on(allocator, its, capacity);
+      return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
+    };
+    upper = upper_end(at_once, prices, device, {[&] { return *late; }, within});
     group.of_deferred_frees = upper - at_once;
   }
   // Pinned blocks are neither cut nor merged: the later they come back, the more there are.
   group.host_upper = group.memory.host.bytes;
   if (group.memory.pinned.peak > Bytes{}) {
     const ReplayOptions deferred{
-        .allocator = without_limit(allocator), .borrowed = BorrowedFrees::AtNextSync, .queue = queue};
+        .allocator = without_limit(allocator), .borrowed = BorrowedFrees::AtNextSync, .queue = device.queue};
     group.host_upper = std::max(group.host_upper, replay(program, prices, deferred).host.bytes);
   }
   group.device_peak_op = program[group.memory.device.at.mark.label];
@@ -61,13 +86,15 @@ RankGroup replayed(const Program& program, bool borrowing, const DriverPrices& p
 }
 
 // What deferred frees hold by the clock is within the upper end too.
-void add_frees_by_clock(const ProgramTimes& times, const Program& program, const JudgedDevice& device,
-                        RankGroup& group) {
+void add_frees_by_clock(const ProgramTimes& times, const Program& program, const RankRoom& by, RankGroup& group) {
+  const JudgedDevice& device = by.device;
   Bytes& upper = group.memory.peak_device_upper;
   const Bytes at_once = upper - group.of_deferred_frees - group.of_routing;
   group.of_frees_by_clock = upper_end(at_once, group.prices, device, program, ByClock{&times}) - at_once;
   group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
   upper = at_once + group.of_deferred_frees + group.of_routing;
+  if (by.required == Require::Room && upper <= by.room) return;
+  group.required.upper = required_by_clock(program, times, group.prices, device, by.room, group.required.upper);
 }
 
 // What tokens bring beyond those that are stated is within the upper end too.
@@ -78,6 +105,8 @@ void add_routing(const RankGroup& crowded, RankGroup& group) {
   group.crowded = {.allocated = std::max(group.memory.allocated.bytes, crowded.memory.allocated.bytes),
                    .reserved = std::max(group.memory.peak_reserved, crowded.memory.peak_reserved),
                    .device = std::max(group.memory.device.bytes, crowded.memory.device.bytes)};
+  group.required.upper = std::max(group.required.upper, crowded.required.upper);
+  group.unlimited_upper = std::max(group.unlimited_upper, crowded.unlimited_upper);
 }
 
 // A timeline says when things happen, and what frees hold by the clock.
@@ -202,12 +231,16 @@ struct OnClock {
 };
 
 void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
-                  const std::optional<Program>& crowded_program, std::vector<RankGroup>& groups) {
+                  const std::optional<Program>& crowded_program, const PredictOptions& options,
+                  std::vector<RankGroup>& groups) {
   const Role& role = *same.replayed;
   const Program& program = its.program();
   const bool has_times = !clock.classes.empty();
   const bool borrowing = job.borrowing && borrows(program), asks_the_clock = has_times && borrowing;
-  const JudgedDevice device = judged_device(job.scenario);
+  const Bytes batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
+  const RankRoom by{judged_device(job.scenario),
+                    job.scenario.cluster.device.capacity - job.scenario.runtime.headroom - batches,
+                    options.told == Told::Whole ? Require::Least : Require::Room};
 
   std::map<std::int32_t, RankGroup> by_price;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
@@ -217,15 +250,18 @@ void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, 
     const auto [known, added] = by_price.try_emplace(entry);
     if (added) {
       const DriverPrices& prices = job.prices.entries[static_cast<std::size_t>(entry)];
-      known->second = replayed(program, borrowing, prices, device);
-      if (crowded_program) add_routing(replayed(*crowded_program, borrowing, prices, device), known->second);
+      known->second = replayed(program, borrowing, prices, by);
+      if (crowded_program) add_routing(replayed(*crowded_program, borrowing, prices, by), known->second);
     }
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
-    if (asks_the_clock) add_frees_by_clock(its.times(clock.classes.at(rank_class)), program, device, group);
-    group.of_outliving_batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
+    if (asks_the_clock) add_frees_by_clock(its.times(clock.classes.at(rank_class)), program, by, group);
+    group.of_outliving_batches = batches;
     group.memory.peak_device_upper += group.of_outliving_batches;
+    group.required.upper += group.of_outliving_batches;
+    group.unlimited_upper =
+        std::max(group.unlimited_upper + group.of_outliving_batches, group.memory.peak_device_upper);
     if (has_times) {
       const ClassTimeline& timeline = clock.classes.at(rank_class);
       group.device_peak_time = its.host_time(timeline, group.memory.device.at.op);
@@ -373,6 +409,20 @@ const RankGroup& Prediction::highest() const {
   });
 }
 
+const RankGroup& Prediction::most_required() const {
+  return *std::ranges::max_element(groups, {}, [](const RankGroup& group) { return group.required.upper; });
+}
+
+Bytes Prediction::filled(const RankGroup& group) const {
+  return std::min(group.memory.peak_device_upper, scenario.cluster.device.capacity);
+}
+
+std::int64_t Prediction::retries_per_step() const {
+  std::int64_t most = 0;
+  for (const RankGroup& group : groups) most = std::max(most, group.memory.retries_of_last_step);
+  return most;
+}
+
 // Where the cluster's file says how much there is.
 bool Prediction::exceeds_host() const {
   const Bytes memory = scenario.cluster.host.memory;
@@ -416,10 +466,10 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
       in_parallel(0, its.size(), [&](std::size_t i) {
         const SameMemory& same = roles[its[i]];
         if (i == 0) {
-          replay_roles(job, clock, same, passes.shown(), passes.crowded_program(), found[its[i]]);
+          replay_roles(job, clock, same, passes.shown(), passes.crowded_program(), options, found[its[i]]);
         } else {
           const PassesOfRoles::Programs programs = passes.of(*same.replayed);
-          replay_roles(job, clock, same, *programs.own, programs.crowded, found[its[i]]);
+          replay_roles(job, clock, same, *programs.own, programs.crowded, options, found[its[i]]);
         }
         const std::lock_guard lock(reporting);
         if (progress) progress(++done, roles.size());
@@ -442,14 +492,17 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
     for (RankGroup& group : groups) prediction.groups.push_back(std::move(group));
   std::sort(prediction.groups.begin(), prediction.groups.end(),
             [](const RankGroup& a, const RankGroup& b) { return a.ranks.front() < b.ranks.front(); });
+  const Bytes room = job.scenario.cluster.device.capacity - job.scenario.runtime.headroom;
+  bool fits_at_best = !prediction.deadlock;
   for (const RankGroup& group : prediction.groups) {
     prediction.completed &= !group.failure;
-    prediction.fits &=
-        group.memory.peak_device_upper + job.scenario.runtime.headroom <= job.scenario.cluster.device.capacity;
+    prediction.fits &= group.required.upper <= room;
+    fits_at_best &= group.fits_at_best;
   }
   prediction.fullest_node = fullest_node(job, prediction.groups);
   prediction.completed &= !prediction.exceeds_host();
   prediction.fits &= prediction.completed && !prediction.may_exceed_host();
+  prediction.open = !prediction.fits && fits_at_best && !prediction.exceeds_host();
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
   prediction.not_modelled = {
       fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",

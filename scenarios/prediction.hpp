@@ -8,6 +8,7 @@
 
 #include "scenarios/job.hpp"
 #include "scenarios/report/deadlock.hpp"
+#include "scenarios/required_memory.hpp"
 #include "scenarios/step_causes.hpp"
 #include "sim/base/time.hpp"
 #include "sim/clock/summary.hpp"
@@ -49,8 +50,13 @@ struct RankGroup {
   Bytes of_deferred_frees, of_outliving_batches;  ///< of `peak_device_upper`
   Bytes of_routing;                               ///< the same: for tokens that come beyond what is stated
   std::optional<CrowdedMemory> crowded;           ///< nothing where what comes is stated
-  Bytes host_upper;         ///< as `memory.host`, if pinned blocks wait until the host next waits for their copies
-  Bytes of_frees_by_clock;  ///< of which deferred frees hold so much by the simulated clock
+  /// What it must have: the rest of what the device holds, its allocator would give back before it failed. The upper
+  /// end holds what `peak_device_upper` does.
+  RequiredMemory required;
+  bool fits_at_best = true;  ///< with the headroom asked for, at the lower ends of estimates
+  Bytes unlimited_upper;     ///< as `memory.peak_device_upper`, on a device without a limit
+  Bytes host_upper;          ///< as `memory.host`, if pinned blocks wait until the host next waits for their copies
+  Bytes of_frees_by_clock;   ///< of which deferred frees hold so much by the simulated clock
   std::optional<OutOfDeviceMemory> failure;
   std::string failed_op;       ///< label of the failure's moment
   std::string device_peak_op;  ///< labels of the peaks' moments
@@ -97,12 +103,20 @@ struct Prediction {
   std::optional<DeadlockReport> deadlock;
   NodeMemory fullest_node;  ///< the first of those that hold most
   bool completed = true;    ///< at central values against the full capacity, of every host too
-  bool fits = true;         ///< at upper values, with the headroom asked for
+  bool fits = true;         ///< at upper values of what must be had, with the headroom asked for
+  /// Whether nobody can say: it does not fit at the upper ends, and does at the lower ones.
+  bool open = false;
   std::vector<std::string> assumptions;
   std::vector<std::string> not_modelled;
 
   /// The group that reaches highest at the upper ends of its estimates; the lowest ranks among equals.
   [[nodiscard]] const RankGroup& highest() const;
+  /// The group that must have most at the upper ends; the lowest ranks among equals.
+  [[nodiscard]] const RankGroup& most_required() const;
+  /// What the group's devices would hold of what they have, at the upper ends.
+  [[nodiscard]] Bytes filled(const RankGroup& group) const;
+  /// Of the group with most, how often a step has its cache given back.
+  [[nodiscard]] std::int64_t retries_per_step() const;
   /// The fullest node's ranks hold more than its host has.
   [[nodiscard]] bool exceeds_host() const;
   /// … or might, where blocks of pinned memory wait for their copies.

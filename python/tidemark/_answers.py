@@ -38,7 +38,7 @@ class Group:
 class Prediction:
     """Does it fit, and how long does a step take? Peaks are of the fullest rank."""
 
-    fits: bool
+    fits: Optional[bool]  # None: it cannot be said
     outcome: str  # "completed", "out_of_memory" or "deadlock"
     world_size: int
     capacity_bytes: int

@@ -168,7 +168,7 @@ def ask(arguments: Sequence[str], progress: Optional[Progress] = None) -> Tuple[
             os.close(reading)
         if child.returncode == 2:
             raise InputError("".join(told).strip())
-        if child.returncode not in (0, 1):
+        if child.returncode not in (0, 1, 4):  # 4: it cannot say
             raise InternalError("".join(told).strip() or f"the program ended with {child.returncode}")
         content = Path(answer).read_text(encoding="utf-8") if os.path.exists(answer) else ""
         return text, json.loads(content) if content else {}, child.returncode == 0

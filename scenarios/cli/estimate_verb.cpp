@@ -24,7 +24,7 @@ int run(const AskedToEstimate& asked) {
   const Envelope found =
       envelope(read_scenario(asked.scenario, data_root()), progress_on_terminal("simulating ranks", asked.loudness));
   answer(envelope_text(found), asked.json, [&] { return envelope_json(found); });
-  return found.prediction.fits ? yes : no;
+  return found.prediction.fits ? yes : found.prediction.open ? cannot_say : no;
 }
 
 }  // namespace

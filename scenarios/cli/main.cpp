@@ -22,7 +22,8 @@
 #include "scenarios/cli/threads.hpp"
 #include "scenarios/io/input_error.hpp"
 
-// One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed.
+// One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed, 4 it
+// cannot say.
 
 namespace tidemark::cli {
 namespace {

@@ -161,7 +161,7 @@ int run(const AskedToPredict& asked) {
          [&] { return prediction_json(prediction, those); });
   if (!asked.loudness.quiet)
     for (const std::string& line : told) complain(line);
-  return prediction.fits ? yes : no;
+  return prediction.fits ? yes : prediction.open ? cannot_say : no;
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ Report of_prediction(const std::string& file, const std::string& command, Report
   const Trace trace = simulate_time(job);
   const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", loudness));
   return {scenario.name, verdict_text(prediction), prediction.fits,
-          report_json(job, trace, prediction, origin_of(file, command), detail)};
+          report_json(job, trace, prediction, origin_of(file, command), detail), prediction.open};
 }
 
 Report of_measurement(const AskedToReport& asked, const std::string& command) {
@@ -96,7 +96,7 @@ int run(AskedToReport& asked, const std::string& command) {
   std::string text = report.verdict + fmt::format("report: {}\n", asked.page);
   if (!asked.figures.empty()) text += write_figures(asked.figures, figure_files(report.data));
   answer(text, asked.json, [&] { return report.data + '\n'; });
-  return report.answer ? yes : no;
+  return report.answer ? yes : report.open ? cannot_say : no;
 }
 
 }  // namespace

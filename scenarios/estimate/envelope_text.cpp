@@ -63,7 +63,7 @@ std::string envelope_json(const Envelope& e) {
                     {"why", row.why}});
   const Json json = {{"schema", "tidemark.estimate/1"},
                      {"scenario", p.scenario.name},
-                     {"fits", p.fits},
+                     {"fits", p.open ? Json(nullptr) : Json(p.fits)},
                      {"capacity_bytes", p.scenario.cluster.device.capacity.count()},
                      {"rank", p.highest().ranks.front().value},
                      {"parameters", p.parameters},

@@ -166,8 +166,9 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
               const AdviseOptions& options, const PlanProgress& progress) {
   Advice advice;
   const Scenario scenario = settled(scenario_of(document, file, folders));
-  advice.now = figures_of(predict(scenario));
-  advice.lacks = lack(scenario, advice.now.device_upper);
+  const Prediction now = predict(scenario);
+  advice.now = figures_of(now);
+  advice.lacks = lack(scenario, now.most_required().required.upper);
   advice.host_lacks = host_lack(scenario, advice.now);
   advice.space = {file.stem().string(), std::move(document), folders, {}, {}};
   Space& space = advice.space;

@@ -129,7 +129,7 @@ class EventsReplayer {
         state_.push_back(allocate(e));
         break;
       case AllocatorEvent::Kind::FreeState:
-        allocator_.free(state_[static_cast<std::size_t>(e.ref)]);
+        give_back(state_[static_cast<std::size_t>(e.ref)]);
         break;
       case AllocatorEvent::Kind::RecordState:
         if (defers_) state_events_.push_back(streams_.record(e.stream, allocator_.events()));
@@ -163,7 +163,11 @@ class EventsReplayer {
   }
   void release(const Held& held) {
     live_.remove(held.term);
-    allocator_.free(held.block);
+    give_back(held.block);
+  }
+  void give_back(BlockId block) {
+    in_use_ -= block_size(allocator_.requested(block));
+    allocator_.free(block);
   }
 
   // The state's blocks stay during passes, free neighbours are always merged, and so live blocks and segments say all;
@@ -199,6 +203,8 @@ class EventsReplayer {
       run_out();
       return {};
     }
+    in_use_ += block_size(Bytes{e.bytes});
+    record_.epochs.back().live = std::max(record_.epochs.back().live, in_use_);
     if (allocator_.reserved() > record_.epochs.back().reserved) {
       record_.epochs.back().reserved = allocator_.reserved();
       look();
@@ -209,17 +215,18 @@ class EventsReplayer {
   void create(const AllocatorEvent& e) {
     if (e.kind == AllocatorEvent::Kind::Driver) {
       const auto resource = static_cast<DriverResource>(e.ref);
-      begin_epoch({resource, {}, {}}, prices_ == nullptr ? Bytes{} : prices_->of(resource).bytes);
+      begin_epoch({resource, {}, {}, in_use_}, prices_ == nullptr ? Bytes{} : prices_->of(resource).bytes);
       return;
     }
     const CommSlot comm{e.ref};
     if (comm.index() >= created_.size()) created_.resize(comm.index() + 1, false);
     if (created_[comm.index()]) return;  // by a part that was lowered by itself
     created_[comm.index()] = true;
-    begin_epoch({std::nullopt, comm, {}}, prices_ == nullptr ? Bytes{} : prices_->of(comm).bytes);
+    begin_epoch({std::nullopt, comm, {}, in_use_}, prices_ == nullptr ? Bytes{} : prices_->of(comm).bytes);
   }
   void begin_epoch(EventsRecord::Epoch epoch, Bytes taken) {
     if (!allocator_.source().take_for_driver(taken)) return run_out();
+    record_.drivers_come_first &= allocator_.stats().alloc_retries == 0;
     epoch.reserved = allocator_.reserved();
     record_.epochs.push_back(epoch);
     look();
@@ -245,30 +252,43 @@ class EventsReplayer {
   std::vector<std::vector<StreamClocks::Clock>> events_;  // likewise
   std::vector<StreamClocks::Clock> state_events_;         // by number
   LiveHash live_;
+  Bytes in_use_;
   std::vector<bool> created_;  // by CommSlot
   EventsRecord record_;
 };
 
 template <class Price>
-Bytes highest(const EventsRecord& record, const DriverPrices& prices, Price price) {
+Bytes highest(const EventsRecord& record, const DriverPrices& prices, Bytes EventsRecord::Epoch::*what, Price price) {
   Bytes driver, highest;
   for (const EventsRecord::Epoch& epoch : record.epochs) {
     if (epoch.resource)
       driver += price(prices.of(*epoch.resource));
     else if (epoch.comm.valid())
       driver += price(prices.of(epoch.comm));
-    highest = std::max(highest, driver + epoch.reserved);
+    highest = std::max(highest, what == nullptr ? driver : driver + epoch.*what);
   }
   return highest;
 }
 
+constexpr auto central = [](const Estimate& e) { return e.bytes; };
+constexpr auto at_the_upper_end = [](const Estimate& e) { return e.high; };
+
 }  // namespace
 
 Bytes EventsRecord::device(const DriverPrices& prices) const {
-  return highest(*this, prices, [](const Estimate& e) { return e.bytes; });
+  return highest(*this, prices, &Epoch::reserved, central);
 }
 Bytes EventsRecord::device_upper(const DriverPrices& prices) const {
-  return highest(*this, prices, [](const Estimate& e) { return e.high; });
+  return highest(*this, prices, &Epoch::reserved, at_the_upper_end);
+}
+UnlimitedMemory EventsRecord::unlimited(const DriverPrices& prices, std::optional<Bytes> late) const {
+  return {highest(*this, prices, &Epoch::live, central),
+          highest(*this, prices, &Epoch::live, at_the_upper_end),
+          device(prices),
+          device_upper(prices),
+          highest(*this, prices, nullptr, central),
+          highest(*this, prices, nullptr, at_the_upper_end),
+          late};
 }
 
 EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, const AllocatorOptions& options,

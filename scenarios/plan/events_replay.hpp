@@ -7,6 +7,7 @@
 
 #include "scenarios/namespace.hpp"
 #include "scenarios/plan/allocator_events.hpp"
+#include "scenarios/required_memory.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/replay.hpp"
@@ -26,14 +27,18 @@ struct EventsRecord {
     std::optional<DriverResource> resource;  ///< what was created at its beginning; of the first, nothing
     CommSlot comm;
     Bytes reserved;  ///< highest within
+    Bytes live;      ///< the same, of what is in use alone, as requests are rounded
   };
   std::vector<Epoch> epochs;
   bool out_of_memory = false;
+  bool drivers_come_first = true;        ///< before the allocator gave its cache back
   bool complete = false;                 ///< to the end of the last step; ended early otherwise
   std::int64_t bodies = 0, skipped = 0;  ///< run, and known without running
 
   [[nodiscard]] Bytes device(const DriverPrices& prices) const;
   [[nodiscard]] Bytes device_upper(const DriverPrices& prices) const;
+  /// On a device without a limit; `late` as in UnlimitedMemory.
+  [[nodiscard]] UnlimitedMemory unlimited(const DriverPrices& prices, std::optional<Bytes> late) const;
 };
 
 /// Asked whenever a run's epochs have changed: whether it may stop here.

@@ -39,35 +39,35 @@ struct BothEnds {
   EventsRecord at_once;
   std::optional<EventsRecord> deferred;
 };
-using RunWithin = std::function<EventsRecord(const DriverPrices&, BorrowedFrees)>;
+using RunWithin = std::function<EventsRecord(Bytes capacity, const DriverPrices&, BorrowedFrees)>;
 
 // What a role's memory is judged by, besides its program.
 struct Judged {
   JudgedDevice device;
+  Bytes headroom;
   Bytes batches;  // that outlive their passes
+  [[nodiscard]] Bytes room() const { return device.capacity - headroom - batches; }
 };
 
 // One role at one price, within the device where that matters.
 void add(const BothEnds& record, const DriverPrices& prices, const Judged& by, const RunWithin& run_within,
          Figures& figures) {
   const EventsRecord& whole = record.at_once;
-  Bytes device = whole.device(prices), upper = whole.device_upper(prices), allocated = whole.allocated;
+  Bytes device = whole.device(prices), allocated = whole.allocated;
   if (device > by.device.capacity) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    const EventsRecord limited = run_within(prices, BorrowedFrees::AtOnce);
+    const EventsRecord limited = run_within(by.device.capacity, prices, BorrowedFrees::AtOnce);
     figures.completed &= !limited.out_of_memory;
-    if (!limited.out_of_memory)
-      std::tie(device, upper, allocated) =
-          std::tuple(limited.device(prices), limited.device_upper(prices), limited.allocated);
+    if (!limited.out_of_memory) std::tie(device, allocated) = std::tuple(limited.device(prices), limited.allocated);
   }
-  if (record.deferred) {
-    const auto within = [&](const DriverPrices& its) -> std::optional<Bytes> {
-      const EventsRecord limited = run_within(its, BorrowedFrees::AtNextSync);
-      return limited.out_of_memory ? std::nullopt : std::optional(limited.device_upper(its));
-    };
-    upper = upper_end(upper, prices, by.device, {[&] { return record.deferred->device_upper(prices); }, within});
-  }
-  add(allocated, device, upper + by.batches, figures);
+  std::optional<Bytes> late;
+  if (record.deferred) late = record.deferred->device_upper(prices);
+  const RunOn run = [&](Bytes capacity, const DriverPrices& its, BorrowedFrees borrowed) -> LimitedRun {
+    const EventsRecord limited = run_within(capacity, its, borrowed);
+    return {!limited.out_of_memory, limited.drivers_come_first};
+  };
+  const RequiredMemory required = required_memory(whole.unlimited(prices, late), prices, by.room(), Require::Room, run);
+  add(allocated, device, required.upper + by.batches, figures);
 }
 
 }  // namespace
@@ -234,9 +234,9 @@ struct ExactMemory::Runs {
   [[nodiscard]] EventsRecord run_again(std::size_t role, BorrowedFrees borrowed) {
     return replay_events(*its_state(role), *passes_of(role), options, {}, {borrowed, launch_queue_of(scenario)});
   }
-  [[nodiscard]] EventsRecord run_within(std::size_t role, const JudgedDevice& device, const DriverPrices& prices,
-                                        BorrowedFrees borrowed) {
-    return replay_events(*its_state(role), *passes_of(role), device.allocator, prices, device.capacity,
+  [[nodiscard]] EventsRecord run_within(std::size_t role, const JudgedDevice& device, Bytes capacity,
+                                        const DriverPrices& prices, BorrowedFrees borrowed) {
+    return replay_events(*its_state(role), *passes_of(role), device.allocator, prices, capacity,
                          {borrowed, device.queue});
   }
 
@@ -350,10 +350,11 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
     // What frees at once show is no more than what later ones do, and so was worth looking at first.
     if (run->borrows && !run->record.deferred) run->record.deferred = runs->run_again(first, BorrowedFrees::AtNextSync);
     answer.asks_the_clock |= run->borrows;
-    const RunWithin run_within = [&](const DriverPrices& within, BorrowedFrees borrowed) {
-      return runs->run_within(first, device, within, borrowed);
+    const RunWithin run_within = [&](Bytes capacity, const DriverPrices& within, BorrowedFrees borrowed) {
+      return runs->run_within(first, device, capacity, within, borrowed);
     };
-    const Judged by{device, of_outliving_batches(scenario, runs->runtime, all[r].first.pipeline)};
+    const Judged by{device, scenario.runtime.headroom,
+                    of_outliving_batches(scenario, runs->runtime, all[r].first.pipeline)};
     for (const DriverPrices* entry : its_prices[r]) add(run->record, *entry, by, run_within, answer.figures);
     if (!dominated) continue;
     if (dominated(answer.figures.device_upper)) return Answer{answer.figures, true};

@@ -6,10 +6,13 @@ namespace tidemark::scenarios {
 
 Figures figures_of(const Prediction& prediction) {
   Figures figures;
+  const Bytes room = prediction.scenario.cluster.device.capacity - prediction.scenario.runtime.headroom;
   for (const RankGroup& group : prediction.groups) {
     figures.allocated = std::max(figures.allocated, group.memory.allocated.bytes);
     figures.device = std::max(figures.device, group.memory.device.bytes);
-    figures.device_upper = std::max(figures.device_upper, group.memory.peak_device_upper);
+    const Bytes required = group.required.upper;
+    figures.device_upper =
+        std::max(figures.device_upper, required > room ? required : std::min(group.unlimited_upper, room));
   }
   figures.host_upper = prediction.fullest_node.upper;
   figures.completed = prediction.completed && !prediction.may_exceed_host();

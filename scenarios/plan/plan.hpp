@@ -18,7 +18,7 @@ namespace tidemark::scenarios {
 struct Figures {
   Bytes allocated;     ///< torch.cuda.max_memory_allocated, highest of all ranks
   Bytes device;        ///< at central values of estimates
-  Bytes device_upper;  ///< at their upper ends, which `fits` is judged at
+  Bytes device_upper;  ///< at their upper ends: what it fills of the room there is, or must have beyond that
   Bytes host_upper;    ///< the most that ranks of one node might hold of its host's memory, which it is judged at too
   bool completed = false;
   bool deadlocks = false;  ///< and has no other figures

@@ -84,11 +84,13 @@ std::optional<Prediction> predict(const Scenario& scenario, const Options& optio
     const scenarios::AcceptedChanges* const those = accepted ? &*accepted : nullptr;
     const sim::MemoryRecord& memory = found.highest().memory;
     return Prediction{.fits = found.fits,
+                      .open = found.open,
                       .capacity_bytes = found.scenario.cluster.device.capacity.count(),
                       .allocated_bytes = memory.allocated.bytes.count(),
                       .reserved_bytes = memory.peak_reserved.count(),
                       .device_bytes = memory.device.bytes.count(),
                       .device_upper_bytes = memory.peak_device_upper.count(),
+                      .required_device_upper_bytes = found.most_required().required.upper.count(),
                       .step_s = seconds(found.step.step),
                       .tokens_per_s_per_device = found.step.tokens_per_s_per_device,
                       .mfu = found.step.mfu,

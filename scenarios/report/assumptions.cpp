@@ -505,12 +505,19 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
   };
   if (job.borrowing)
     list.push_back(fmt::format(
-        "{}; the upper ends hold up to {:.2f} GiB for what is so only later: when the host next waits for the device, "
-        "or "
-        "by the simulated clock ({:.2f} GiB)",
+        "{}; the upper ends hold up to {:.2f} GiB for what is so only later: when the host thread next waits for the "
+        "device, or for room in its launch queue, or by the simulated clock ({:.2f} GiB)",
         job.runtime.eager ? "what streams use for others (record_stream) is free again as soon as it is given up"
                           : "what is sent beside the passes is free again as soon as it is sent",
         most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
+  if (job.borrowing) {
+    const LaunchQueue queue = launch_queue_of(job.scenario);
+    list.push_back(fmt::format(
+        "host thread: ahead of its device by {} launches at most, {} (measured by others: 512 to 1,024; "
+        "CUDA_DEVICE_MAX_CONNECTIONS, CUDA_SCALE_LAUNCH_QUEUES)",
+        queue.depth,
+        queue.channels == 1 ? "of all streams together" : fmt::format("of each of {} channels", queue.channels)));
+  }
   add_routing(job.scenario, most(&RankGroup::of_routing), list);
   if (job.runtime.saves_batches)
     list.push_back(fmt::format(

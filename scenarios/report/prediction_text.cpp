@@ -18,9 +18,8 @@ namespace {
 
 std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
   if (p.deadlock) return deadlock_text(*p.deadlock);
-  const RankGroup& top = p.highest();
   const Bytes capacity = p.scenario.cluster.device.capacity;
-  const Bytes upper = top.memory.peak_device_upper + p.scenario.runtime.headroom;
+  const Bytes upper = p.most_required().required.upper + p.scenario.runtime.headroom;
   const std::string headroom =
       p.scenario.runtime.headroom > Bytes{0} ? fmt::format(" with {} headroom", gib(p.scenario.runtime.headroom)) : "";
   const std::string device = fmt::format("the fullest device lacks {}", gib(upper - capacity));
@@ -32,11 +31,20 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
                       lacks ? ", and " : "", lacks ? device : "");
   else if (p.fits)
     out = fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper));
-  else if (lacks)
-    out = fmt::format("no, it does not fit{}: {}\n", headroom, device);
+  else if (p.open && lacks)
+    out =
+        fmt::format("cannot say whether it fits{}: {} at the upper ends of estimates, and nothing at the lower ends\n",
+                    headroom, device);
+  else if (p.open)
+    out = fmt::format(
+        "cannot say whether it fits: a host lacks {} where pinned memory waits for its copies, NCCL's included\n",
+        gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
   else
-    out = fmt::format("no, it may not fit: a host lacks {} where pinned memory waits for its copies, NCCL's included\n",
-                      gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
+    out = fmt::format("no, it does not fit{}: {}\n", headroom, device);
+  if (p.completed && p.retries_per_step() > 0)
+    out += fmt::format(
+        "  gets through with {} retries a step: its allocator waits for the device and gives cached memory back\n",
+        p.retries_per_step());
   for (const RankGroup& group : p.groups) {
     if (!group.failure) continue;
     out +=
@@ -160,12 +168,14 @@ std::string peak(const Prediction& p) {
   const std::string context = p.scenario.layout.context > 1 ? fmt::format("cp {}, ", top.coordinates.context) : "";
   std::string out = fmt::format(
       "\npeak on rank {} (pp {}, dp {}, {}tp {}), at {}\n"
-      "  device     {:>9}  (up to {}) of {}\n  reserved   {:>9}  held by the allocator\n"
+      "  device     {:>9}  (up to {}) of {}\n"
+      "  must have  {:>9}  (up to {}): the rest its allocator would give back before it failed\n"
+      "  reserved   {:>9}  held by the allocator\n"
       "  allocated  {:>9}  in tensors, highest at {}\n{}\nmade of\n",
       top.ranks.front().value, top.coordinates.pipeline, top.coordinates.data, context, top.coordinates.tensor,
       where(m.device.at, top.device_peak_op), gib(m.device.bytes), gib(m.peak_device_upper), gib(capacity),
-      gib(m.peak_reserved), gib(m.allocated.bytes), where(m.allocated.at, top.allocated_peak_op),
-      allocated_then(m.device));
+      gib(top.required.bytes), gib(top.required.upper), gib(m.peak_reserved), gib(m.allocated.bytes),
+      where(m.allocated.at, top.allocated_peak_op), allocated_then(m.device));
   if (m.managed > Bytes{}) {
     const std::size_t before = out.rfind("\n\nmade of");
     out.insert(before,
@@ -205,32 +215,33 @@ std::string stages(const Prediction& p, StageDetail detail) {
   std::map<std::int32_t, std::vector<const RankGroup*>> by_stage;
   for (const RankGroup& group : p.groups) by_stage[group.coordinates.pipeline].push_back(&group);
   std::vector<std::vector<std::string>> rows{
-      {"stage", "ranks", "allocated", "reserved", "device", "up to", "to spare"}};
+      {"stage", "ranks", "allocated", "reserved", "device", "would fill", "must have", "to spare"}};
   if (detail == StageDetail::Moments) rows.front().emplace_back("peak of allocated at");
   std::vector<Bytes> uppers;
   for (const auto& [stage, groups] : by_stage)
-    uppers.push_back(std::ranges::max(groups, {}, [](const RankGroup* g) {
-                       return g->memory.peak_device_upper;
-                     })->memory.peak_device_upper);
+    uppers.push_back(
+        std::ranges::max(groups, {}, [](const RankGroup* g) { return g->required.upper; })->required.upper);
   constexpr std::size_t most = 8, shown = 4;
   std::ranges::sort(uppers, std::ranges::greater());
   const bool all = detail == StageDetail::Moments || uppers.size() <= most;
   for (const auto& [stage, groups] : by_stage) {
     std::size_t ranks = 0;
-    Bytes reserved, device, upper;
+    Bytes reserved, device, fills, required;
     const RankGroup* most_allocated = groups.front();
     for (const RankGroup* group : groups) {
       const MemoryRecord& m = group->memory;
       ranks += group->ranks.size();
       reserved = std::max(reserved, m.peak_reserved);
       device = std::max(device, m.device.bytes);
-      upper = std::max(upper, m.peak_device_upper);
+      fills = std::max(fills, p.filled(*group));
+      required = std::max(required, group->required.upper);
       if (m.allocated.bytes > most_allocated->memory.allocated.bytes) most_allocated = group;
     }
     const Peak& allocated = most_allocated->memory.allocated;
-    if (!all && (upper < uppers[shown - 1] || rows.size() > shown)) continue;
+    if (!all && (required < uppers[shown - 1] || rows.size() > shown)) continue;
     rows.push_back({std::to_string(stage), std::to_string(ranks), gib(allocated.bytes), gib(reserved), gib(device),
-                    gib(upper), gib(p.scenario.cluster.device.capacity - p.scenario.runtime.headroom - upper)});
+                    gib(fills), gib(required),
+                    gib(p.scenario.cluster.device.capacity - p.scenario.runtime.headroom - required)});
     if (detail == StageDetail::Moments) rows.back().push_back(where(allocated.at, most_allocated->allocated_peak_op));
   }
   const std::string others =

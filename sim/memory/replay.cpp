@@ -67,6 +67,9 @@ class Replayer {
   MemoryRecord finish() && {
     note_composition();
     record_.final_allocated = allocator_.allocated();
+    record_.driver_bytes = driver_;
+    record_.driver_upper = driver_upper_;
+    record_.retries_of_last_step = allocator_.stats().alloc_retries - retries_before_step_;
     record_.peak_reserved = allocator_.stats().all.reserved.peak;
     return std::move(record_);
   }
@@ -141,16 +144,18 @@ class Replayer {
       return;
     }
     if (o.space != MemorySpace::Device) return allocate_on_host(o);
-    const std::int64_t waited_for_all = allocator_.stats().sync_all_streams;
+    const std::int64_t waited_for_all = allocator_.stats().sync_all_streams, retries = allocator_.stats().alloc_retries;
     const Instant at = clock_ ? clock_->finish(at_, allocator_.events()) : Instant{};
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
     take_back(at, allocator_.stats().sync_all_streams != waited_for_all);
+    if (!record_.first_retry && allocator_.stats().alloc_retries != retries) record_.first_retry = at_;
     if (const OutOfMemory* oom = std::get_if<OutOfMemory>(&got)) {
       record_.failure = OutOfDeviceMemory{moment(), oom->segment, oom->available};
       return;
     }
     const BlockId block = std::get<BlockId>(got);
     entry(buffers_, o.buffer) = {block, o.category, o.space, o.size};
+    live_ += block_size(o.size);
     composition_[o.category] += allocator_.size(block);
 
     const Bytes now = allocator_.allocated();
@@ -204,6 +209,7 @@ class Replayer {
       return;
     }
     note_composition();
+    live_ -= block_size(held.size);
     composition_[held.category] -= allocator_.size(held.block);
     allocator_.free(held.block);
     if (clock_)
@@ -266,7 +272,10 @@ class Replayer {
   }
 
   void enter(const Mark& mark) {
-    if (mark.step != mark_.step) record_.peak_allocated_by_step.push_back(allocator_.allocated());
+    if (mark.step != mark_.step) {
+      record_.peak_allocated_by_step.push_back(allocator_.allocated());
+      retries_before_step_ = allocator_.stats().alloc_retries;
+    }
     if (mark.phase != mark_.phase) note_composition();
     mark_ = mark;
     if (mark.empties_cache) {
@@ -298,6 +307,8 @@ class Replayer {
   void note_device() {
     const Bytes reserved = allocator_.reserved();
     record_.peak_device_upper = std::max(record_.peak_device_upper, reserved + driver_upper_);
+    record_.live_device = std::max(record_.live_device, live_ + driver_);
+    record_.live_device_upper = std::max(record_.live_device_upper, live_ + driver_upper_);
     if (reserved + driver_ <= record_.device.bytes) return;
     record_.device = {reserved + driver_, moment(), composition_};
     Composition& there = record_.device.composition;
@@ -322,6 +333,8 @@ class Replayer {
   Composition composition_, driver_composition_, on_host_;
   bool composition_pending_ = false, phase_pending_ = false;
   Bytes driver_, driver_upper_, in_files_, managed_;
+  Bytes live_;  // as requests are rounded: blocks may be larger
+  std::int64_t retries_before_step_ = 0;
   Mark mark_;
   std::size_t at_ = 0;
   MemoryRecord record_;

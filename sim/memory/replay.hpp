@@ -70,13 +70,17 @@ inline constexpr std::size_t phase_count = static_cast<std::size_t>(Phase::Rollo
 
 /// The memory of one rank over a whole program.
 struct MemoryRecord {
-  std::optional<OutOfDeviceMemory> failure;            ///< the record ends there
-  Peak allocated;                                      ///< torch.cuda.max_memory_allocated: block sizes
-  Peak device;                                         ///< reserved and driver memory, at their central values
-  Bytes peak_reserved;                                 ///< torch.cuda.max_memory_reserved
-  Bytes peak_device_upper;                             ///< as `device`, estimates at their upper ends
-  Bytes final_allocated;                               ///< after the last op
-  std::vector<Bytes> peak_allocated_by_step;           ///< construction first
+  std::optional<OutOfDeviceMemory> failure;   ///< the record ends there
+  Peak allocated;                             ///< torch.cuda.max_memory_allocated: block sizes
+  Peak device;                                ///< reserved and driver memory, at their central values
+  Bytes peak_reserved;                        ///< torch.cuda.max_memory_reserved
+  Bytes peak_device_upper;                    ///< as `device`, estimates at their upper ends
+  Bytes live_device, live_device_upper;       ///< as those two, of what is in use alone: no smaller device would do
+  Bytes driver_bytes, driver_upper;           ///< of `driver`: all together, and at their upper ends
+  std::int64_t retries_of_last_step = 0;      ///< num_alloc_retries: the device was full, and the cache was given back
+  std::optional<std::size_t> first_retry;     ///< op
+  Bytes final_allocated;                      ///< after the last op
+  std::vector<Bytes> peak_allocated_by_step;  ///< construction first
   std::array<Peak, phase_count> allocated_by_phase{};  ///< as `allocated`, of every phase by itself
   std::vector<DriverRow> driver;                       ///< in order of creation
   HostRecord pinned, pageable;

@@ -117,7 +117,7 @@ TEST(DeferredFrees, NeedNotFillADeviceThatIsLargeEnoughWithoutThem) {
     for (const Bytes less : {16_MiB, 64_MiB, 128_MiB, 256_MiB, 512_MiB}) {
       scenario.cluster.device.capacity = upper - less;
       const Prediction prediction = predict(scenario);
-      EXPECT_EQ(prediction.fits, prediction.highest().memory.peak_device_upper <= scenario.cluster.device.capacity);
+      EXPECT_EQ(prediction.fits, prediction.most_required().required.upper <= scenario.cluster.device.capacity);
       if (prediction.fits && prediction.highest().of_deferred_frees > 0_B) ++fitting;
     }
   }
@@ -128,9 +128,8 @@ TEST(DeferredFrees, DoNotMakeAJobFitThatNeedsMoreWithoutThem) {
   Scenario scenario = llama("pipeline = 4\nchunks = 2\n" + interleaved, 32);
   scenario.cluster.device.capacity = 1024_GiB;
   Bytes at_once;
-  for (const RankGroup& group : predict(scenario).groups)
-    at_once = std::max(at_once, group.memory.peak_device_upper - group.of_deferred_frees);
-  scenario.cluster.device.capacity = at_once - 1_MiB;
+  for (const RankGroup& group : predict(scenario).groups) at_once = std::max(at_once, group.required.bytes);
+  scenario.cluster.device.capacity = at_once * 99 / 100;
   EXPECT_FALSE(predict(scenario).fits);
 }
 

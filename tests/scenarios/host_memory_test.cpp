@@ -83,7 +83,7 @@ TEST(HostMemory, ThatIsTooSmallIsWhereAJobEnds) {
   EXPECT_FALSE(too_small.fits);
   EXPECT_EQ(prediction_text(too_small).substr(0, 38), "no, it does not fit: the host of node ");
   EXPECT_EQ(prediction_text(too_small).find("device lacks"), std::string::npos);
-  s.cluster.device.capacity = too_small.highest().memory.peak_device_upper - Bytes{1};
+  s.cluster.device.capacity = too_small.most_required().required.upper * 98 / 100;
   const std::string neither = prediction_text(predict(s));
   EXPECT_LT(neither.find(", and the fullest device lacks "), neither.find('\n')) << "one does not hide the other";
   const nlohmann::json json = nlohmann::json::parse(prediction_json(too_small));

@@ -119,7 +119,7 @@
     redraw();
   });
   var verdict = data.verdict.replace(/\n+$/, '').split('\n');
-  make('h1', main, verdict[0], data.answer ? 'yes' : 'no');
+  make('h1', main, verdict[0], data.answer === null ? 'open' : data.answer ? 'yes' : 'no');
   if (verdict.length > 1) make('div', main, verdict.slice(1).join('\n'), 'reasons');
   if (data.question) make('div', main, data.question.replace(/\n+$/, ''), 'question');
   if (doc.figures_of_merit.length) {

@@ -33,7 +33,8 @@ struct Report {
   std::string title;
   std::string verdict;  ///< its first line is the answer
   bool answer = false;
-  std::string data;  ///< schema "tidemark.report/1"
+  std::string data;   ///< schema "tidemark.report/1"
+  bool open = false;  ///< the answer is that nobody can say
 };
 
 /// Of what another verb wrote with --json: plan, capacity, compare, validate. `text` is the file's. Throws InputError.

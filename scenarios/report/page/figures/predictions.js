@@ -127,7 +127,7 @@
         head: ['scenario', 'fits', 'allocated', 'reserved', 'device', 'up to', 'capacity', 'step', 'tokens/s', 'MFU'],
         rows: reports.map(function (r, i) {
           var p = r.prediction, top = tops[i], has = p.step_time_s !== null;
-          return [r.title, r.answer ? 'yes' : 'no', gib_cell(top.peak_allocated_bytes),
+          return [r.title, r.answer === null ? 'open' : r.answer ? 'yes' : 'no', gib_cell(top.peak_allocated_bytes),
                   gib_cell(top.peak_reserved_bytes), gib_cell(top.peak_device_bytes),
                   gib_cell(top.peak_device_upper_bytes), gib_cell(p.capacity_bytes),
                   has ? time(1e9 * p.step_time_s) : '', has ? thousands(p.tokens_per_s_per_device) : '',

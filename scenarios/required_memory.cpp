@@ -1,0 +1,100 @@
+#include "scenarios/required_memory.hpp"
+
+#include <algorithm>
+
+#include "scenarios/job.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr Bytes device_granule{2 << 20};  // of what a device gives
+
+// A limit of the allocator's own is no matter of the device.
+MemoryRecord on_device(const Program& program, const JudgedDevice& device, Bytes capacity, const DriverPrices& prices,
+                       const BorrowedReturn& borrowed) {
+  return replay(program, prices,
+                {.capacity = capacity,
+                 .allocator = without_limit(device.allocator),
+                 .borrowed = borrowed,
+                 .queue = device.queue});
+}
+
+RunOn run_of(const Program& program, const JudgedDevice& device) {
+  return [&](Bytes capacity, const DriverPrices& prices, BorrowedFrees borrowed) -> LimitedRun {
+    const MemoryRecord record = on_device(program, device, capacity, prices, borrowed);
+    const bool first = !record.first_retry || record.driver.empty() || record.driver.back().at.op < *record.first_retry;
+    return {!record.failure, first};
+  };
+}
+
+}  // namespace
+
+Bytes least_capacity(Bytes live, Bytes filled, const GetsThrough& gets_through) {
+  const Bytes near_enough = std::max(device_granule, filled / 1000);
+  Bytes fails = std::min(live, filled) - Bytes{1}, does = filled;
+  // Many get through with hardly more than what is in use at a time.
+  Bytes next = live + near_enough / 2;
+  while (does - fails > near_enough) {
+    (gets_through(next) ? does : fails) = next;
+    next = fails + (does - fails) / 2;
+  }
+  return does;
+}
+
+UnlimitedMemory unlimited_memory(const MemoryRecord& record, std::optional<Bytes> late) {
+  return {record.live_device,
+          record.live_device_upper,
+          record.device.bytes,
+          record.peak_device_upper,
+          record.driver_bytes,
+          record.driver_upper,
+          late};
+}
+
+RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPrices& prices, Bytes room, Require what,
+                               const RunOn& run) {
+  const Bytes filled = unlimited.filled();
+  const DriverPrices upper = at_upper_ends(prices);
+  const BorrowedFrees latest = unlimited.late ? BorrowedFrees::AtNextSync : BorrowedFrees::AtOnce;
+  const auto does = [&](Bytes capacity) { return run(capacity, upper, latest).gets_through; };
+  const bool has_room = filled <= room || (unlimited.live_upper <= room && does(room));
+  if (has_room && what == Require::Room) return {unlimited.device, std::min(filled, room)};
+
+  RequiredMemory required;
+  bool drivers_come_first = true;
+  required.bytes = least_capacity(unlimited.live, unlimited.device, [&](Bytes capacity) {
+    const LimitedRun its = run(capacity, prices, BorrowedFrees::AtOnce);
+    if (its.gets_through) drivers_come_first = its.drivers_come_first;
+    return its.gets_through;
+  });
+  // Where drivers have taken all they take before it matters, more of that takes as much more of the device.
+  const Bytes with_drivers = std::min(required.bytes + (unlimited.driver_upper - unlimited.driver), filled);
+  const bool known = with_drivers == filled || (drivers_come_first && !unlimited.late) || does(with_drivers);
+  required.upper = known ? with_drivers : least_capacity(with_drivers, filled, does);
+  required.upper = has_room ? std::min(required.upper, room) : std::max(required.upper, room + Bytes{1});
+  return required;
+}
+
+RequiredMemory required_memory(const Program& program, const UnlimitedMemory& unlimited, const DriverPrices& prices,
+                               const JudgedDevice& device, Bytes room, Require what) {
+  return required_memory(unlimited, prices, room, what, run_of(program, device));
+}
+
+Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverPrices& prices,
+                        const JudgedDevice& device, Bytes room, Bytes required) {
+  const DriverPrices upper = at_upper_ends(prices);
+  const auto on = [&](Bytes capacity) { return on_device(program, device, capacity, upper, ByClock{&times}); };
+  const GetsThrough does = [&](Bytes capacity) { return !on(capacity).failure; };
+  if (does(required)) return required;
+  const Bytes filled = on(ReplayOptions{}.capacity).device.bytes;
+  if (filled <= required) return required;
+  const Bytes least = least_capacity(required, filled, does);
+  return least > room && required <= room && does(room) ? room : least;
+}
+
+bool gets_through_at_best(const Program& program, const DriverPrices& prices, const JudgedDevice& device,
+                          Bytes capacity) {
+  return !on_device(program, device, capacity, at_lower_ends(prices), BorrowedFrees::AtOnce).failure;
+}
+
+}  // namespace tidemark::scenarios
