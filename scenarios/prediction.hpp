@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scenarios/job.hpp"
@@ -109,6 +110,8 @@ struct Prediction {
   std::vector<std::string> assumptions;
   std::vector<std::string> not_modelled;
 
+  /// "fits", "does_not_fit" or "cannot_say".
+  [[nodiscard]] std::string_view verdict() const { return fits ? "fits" : open ? "cannot_say" : "does_not_fit"; }
   /// The group that reaches highest at the upper ends of its estimates; the lowest ranks among equals.
   [[nodiscard]] const RankGroup& highest() const;
   /// The group that must have most at the upper ends; the lowest ranks among equals.

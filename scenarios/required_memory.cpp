@@ -88,8 +88,9 @@ Bytes required_by_clock(const Program& program, const ProgramTimes& times, const
   if (does(required)) return required;
   const Bytes filled = on(ReplayOptions{}.capacity).device.bytes;
   if (filled <= required) return required;
-  const Bytes least = least_capacity(required, filled, does);
-  return least > room && required <= room && does(room) ? room : least;
+  // What lacks room lacks as much whatever it was said to require before.
+  if (required > room || filled <= room) return least_capacity(required, filled, does);
+  return does(room) ? least_capacity(required, room, does) : least_capacity(room, filled, does);
 }
 
 bool gets_through_at_best(const Program& program, const DriverPrices& prices, const JudgedDevice& device,

@@ -38,7 +38,8 @@ class Group:
 class Prediction:
     """Does it fit, and how long does a step take? Peaks are of the fullest rank."""
 
-    fits: Optional[bool]  # None: it cannot be said
+    fits: bool
+    verdict: str  # "fits", "does_not_fit" or "cannot_say": at the upper ends it does not, and at the lower ones it does
     outcome: str  # "completed", "out_of_memory" or "deadlock"
     world_size: int
     capacity_bytes: int

@@ -57,9 +57,9 @@ def predict(scenario: Scenario, *, model: Optional[str] = None, cluster: Optiona
     most: Dict[str, Any] = {key: max((getattr(g, key) for g in groups), default=0)
                             for key in ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes",
                                         "peak_device_upper_bytes")}
-    return Prediction(**{key: json[key] for key in ("fits", "outcome", "world_size", "capacity_bytes", "step_time_s",
-                                                    "tokens_per_s_per_device", "mfu", "hfu", "step_causes_s",
-                                                    "assumptions", "not_modelled")},
+    return Prediction(**{key: json[key] for key in ("fits", "verdict", "outcome", "world_size", "capacity_bytes",
+                                                    "step_time_s", "tokens_per_s_per_device", "mfu", "hfu",
+                                                    "step_causes_s", "assumptions", "not_modelled")},
                       **most, groups=groups, text=text, json=json)
 
 

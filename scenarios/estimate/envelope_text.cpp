@@ -63,7 +63,8 @@ std::string envelope_json(const Envelope& e) {
                     {"why", row.why}});
   const Json json = {{"schema", "tidemark.estimate/1"},
                      {"scenario", p.scenario.name},
-                     {"fits", p.open ? Json(nullptr) : Json(p.fits)},
+                     {"fits", p.fits},
+                     {"verdict", p.verdict()},
                      {"capacity_bytes", p.scenario.cluster.device.capacity.count()},
                      {"rank", p.highest().ranks.front().value},
                      {"parameters", p.parameters},

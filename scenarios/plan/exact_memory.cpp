@@ -91,23 +91,20 @@ std::optional<StateEvents> state_of(const LoweringInput& input, const Role& role
   return std::move(events->state);
 }
 
-// The passes of roles that share them, of which `whole` is the first one's program; nothing where they and the state
-// are not apart. That roles run the same passes, as their framework says, is seen in the first and the last of them.
-std::optional<StageEvents> shared_passes(const LoweringInput& input, std::span<const Role> roles,
-                                         const RepeatingProgram& whole) {
-  const auto has_its_state = [&](const std::optional<RankEvents>& events, const Role& role) {
-    if (!events) return false;
-    const std::optional<StateEvents> alone = state_of(input, role);
-    return alone && same_state(*events, *alone);
-  };
-  std::optional<RankEvents> first = events_of(whole);
-  if (!has_its_state(first, roles.front())) return std::nullopt;
-  if (roles.size() > 1) {
-    const std::optional<RankEvents> one = events_of({lower_shortest(input, roles.front()), {}}),
-                                    other = events_of({lower_shortest(input, roles.back()), {}});
-    if (!one || !has_its_state(other, roles.back()) || one->passes != other->passes) return std::nullopt;
-  }
-  return std::move(first->passes);
+// What is apart from the state of the role's program.
+std::optional<StageEvents> passes_apart(const LoweringInput& input, const Role& role, const RepeatingProgram& program) {
+  std::optional<RankEvents> events = events_of(program);
+  if (!events) return std::nullopt;
+  const std::optional<StateEvents> alone = state_of(input, role);
+  if (!alone || !same_state(*events, *alone)) return std::nullopt;
+  return std::move(events->passes);
+}
+
+// Whether roles run the same passes, as their framework says, is seen in the first and the last of them.
+bool share_passes(const LoweringInput& input, std::span<const Role> roles) {
+  if (roles.size() < 2) return true;
+  const auto shortest = [&](const Role& role) { return passes_apart(input, role, {lower_shortest(input, role), {}}); };
+  return shortest(roles.front()) == shortest(roles.back());
 }
 
 // The roles that share its passes, which come together.
@@ -121,8 +118,9 @@ std::span<const Role> with_its_passes(std::span<const Role> roles, std::size_t r
 // What ranks of a role pay, and whether a run of theirs, as far as it has come, leaves anything to win.
 class Watch {
  public:
-  Watch(std::vector<const DriverPrices*> prices, Bytes capacity, const Dominated& dominated)
-      : prices_(std::move(prices)), capacity_(capacity), asked_(&dominated), driver_(prices_.size()) {}
+  /// `room` is what the role's device is judged by.
+  Watch(std::vector<const DriverPrices*> prices, Bytes capacity, Bytes room, const Dominated& dominated)
+      : prices_(std::move(prices)), capacity_(capacity), room_(room), asked_(&dominated), driver_(prices_.size()) {}
 
   /// The next change of a record's epochs. False where nothing more is to be seen: a device that would be full has to
   /// be looked at by itself, and what is dominated need not be.
@@ -146,18 +144,18 @@ class Watch {
       full_ |= driver.central + reserved > capacity_;
       upper = std::max(upper, driver.upper + reserved);
     }
-    dominated_ = !full_ && *asked_ && (*asked_)(upper);
+    dominated_ = !full_ && *asked_ && (*asked_)(std::min(upper, room_));
     return !full_ && !dominated_;
   }
   [[nodiscard]] bool dominated() const { return dominated_; }
-  void begin_again() { *this = Watch(std::move(prices_), capacity_, *asked_); }
+  void begin_again() { *this = Watch(std::move(prices_), capacity_, room_, *asked_); }
 
  private:
   struct Driver {
     Bytes central, upper;
   };
   std::vector<const DriverPrices*> prices_;
-  Bytes capacity_;
+  Bytes capacity_, room_;
   const Dominated* asked_;
   std::vector<Driver> driver_;
   std::size_t seen_ = 0;  // epochs
@@ -252,15 +250,24 @@ struct ExactMemory::Runs {
   std::vector<std::optional<Run>> by_role;
 
  private:
+  // Those of all roles that share them or, where they differ by what each one launches, the role's own.
   const std::optional<StageEvents>& passes_of(std::size_t role) {
-    if (std::exchange(passes_are_, roles[role].passes) == roles[role].passes) return passes_;
+    const std::int32_t number = roles[role].passes;
     const std::span<const Role> sharing = with_its_passes(roles, role);
-    passes_ = shared_passes(input(), sharing, lower_repeating(input(), sharing.front()));
+    const auto [shared, unknown] = shared_.try_emplace(number, true);
+    if (unknown) shared->second = share_passes(input(), sharing);
+    const Role& shown = shared->second ? sharing.front() : roles[role];
+    if (passes_are_of_ == &shown) return passes_;
+    passes_are_of_ = &shown;
+    passes_ = passes_apart(input(), shown, lower_repeating(input(), shown));
     return passes_;
   }
   [[nodiscard]] std::optional<StateEvents> its_state(std::size_t role) const { return state_of(input(), roles[role]); }
 
+  // A run of the same state and the same passes.
   std::optional<Run> run_of_one_alike(std::size_t role, const StateEvents& state) {
+    const auto shared = shared_.find(roles[role].passes);
+    if (shared != shared_.end() && !shared->second) return std::nullopt;
     if (std::exchange(states_go_with_, roles[role].passes) != roles[role].passes) states_.clear();
     for (const auto& [other, its] : states_)
       if (its == state) return by_role[other];
@@ -269,8 +276,10 @@ struct ExactMemory::Runs {
   }
 
   std::vector<std::size_t> first_like_;                      // by role
+  std::map<std::int32_t, bool> shared_;                      // by number of passes
   std::optional<StageEvents> passes_;                        // the latest
-  std::optional<std::int32_t> passes_are_, states_go_with_;  // by number
+  const Role* passes_are_of_ = nullptr;                      // of `roles`
+  std::optional<std::int32_t> states_go_with_;               // by number of passes
   std::vector<std::pair<std::size_t, StateEvents>> states_;  // by role, those with the same passes that differ
 };
 
@@ -342,7 +351,9 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
   const JudgedDevice device = judged_device(scenario);
   const std::lock_guard lock(runs->mutex);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    Watch watch(its_prices[r], device.capacity, dominated);
+    const Judged by{device, scenario.runtime.headroom,
+                    of_outliving_batches(scenario, runs->runtime, all[r].first.pipeline)};
+    Watch watch(its_prices[r], device.capacity, by.room(), dominated);
     const std::size_t first = runs->first_like(r);
     std::optional<Runs::Run>& run = runs->run(first, watch);
     if (watch.dominated()) return Answer{answer.figures, true};
@@ -353,8 +364,6 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
     const RunWithin run_within = [&](Bytes capacity, const DriverPrices& within, BorrowedFrees borrowed) {
       return runs->run_within(first, device, capacity, within, borrowed);
     };
-    const Judged by{device, scenario.runtime.headroom,
-                    of_outliving_batches(scenario, runs->runtime, all[r].first.pipeline)};
     for (const DriverPrices* entry : its_prices[r]) add(run->record, *entry, by, run_within, answer.figures);
     if (!dominated) continue;
     if (dominated(answer.figures.device_upper)) return Answer{answer.figures, true};

@@ -155,11 +155,14 @@ TEST(RequiredMemory, LeavesTheVerdictOpenBetweenTheEnds) {
   const Prediction between = predict(job(upper - upper / 200));
   EXPECT_TRUE(between.open);
   EXPECT_FALSE(between.fits);
-  EXPECT_TRUE(nlohmann::json::parse(prediction_json(between))["fits"].is_null());
+  const auto said = nlohmann::json::parse(prediction_json(between));
+  EXPECT_EQ(said["fits"], false);
+  EXPECT_EQ(said["verdict"], "cannot_say");
   EXPECT_TRUE(brief_text(between, "").starts_with("cannot say whether it fits: the fullest device lacks"));
   const Prediction no = predict(job(upper / 2));
   EXPECT_FALSE(no.open || no.fits || no.completed);
-  EXPECT_EQ(nlohmann::json::parse(prediction_json(no))["fits"], false);
+  EXPECT_EQ(nlohmann::json::parse(prediction_json(no))["verdict"], "does_not_fit");
+  EXPECT_EQ(nlohmann::json::parse(prediction_json(ample))["verdict"], "fits");
 }
 
 TEST(RequiredMemory, PlanJudgesByItToo) {
