@@ -54,6 +54,14 @@ void ParameterCoordinator::wait(std::size_t parameter) {
   parameters_.wait(*gathering);
 }
 
+// Of a parameter that a module needs: the host is ahead of gathers by two.
+void ParameterCoordinator::wait_for_fetched(std::size_t parameter) {
+  if (!in_flight_.contains(parameter)) return;
+  fetches_.make_room(s_.process);
+  wait(parameter);
+  fetches_.add(s_.process, parameters_.stream());
+}
+
 // fetch_sub_module.
 void ParameterCoordinator::fetch(std::size_t module, Direction direction) {
   const NoGrad no_grad(s_);
@@ -75,7 +83,7 @@ void ParameterCoordinator::fetch(std::size_t module, Direction direction) {
       parameters_[p].active.insert(running_backward_.back());
       run_again_[running_backward_.back()].insert(p);
     }
-    wait(p);
+    wait_for_fetched(p);
   }
   if (parameters_.stream() != Process::compute_stream) s_.process.join(s_.process.record(parameters_.stream()));
   if (trace_ == Trace::Complete) prefetch(module);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/frameworks/deepspeed/ongoing_events.hpp"
 #include "parallel/frameworks/deepspeed/partitioned_parameters.hpp"
 
 // PartitionedParameterCoordinator of deepspeed/runtime/zero/partitioned_param_coordinator.py: which parameters are
@@ -50,6 +51,7 @@ class ParameterCoordinator {
 
   void gather(std::vector<std::size_t> parameters);
   void wait(std::size_t parameter);
+  void wait_for_fetched(std::size_t parameter);
   void prefetch(std::size_t module);
   void read_ahead();
   void give_up(std::size_t parameter);
@@ -72,6 +74,7 @@ class ParameterCoordinator {
   std::int64_t step_ = 0;                            ///< modules met in this pass
   std::int64_t available_ = 0;                       ///< elements
   std::map<std::size_t, std::shared_ptr<Gathering>> in_flight_;
+  OngoingEvents fetches_;                                   ///< __ongoing_fetch_events
   std::vector<std::size_t> running_backward_;               ///< __active_backward_submodules
   std::map<std::size_t, std::set<std::size_t>> run_again_;  ///< frozen ones, by the module that they are given up with
   /// What a module gives up after so many steps is decided once (lru_cache).

@@ -281,6 +281,7 @@ void Stage3::reduce_bucket() {
   if (bucket_.empty()) return;
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "reduce");
+  reductions_.make_room(s_.process);
   const OnStream reducing_on(s_, reducing());
   std::vector<Tensor> reduced;
   if (habits_.contiguous_gradients && bucket_elements_ <= habits_.reduce_bucket && !habits_.reduce_scatter) {
@@ -311,6 +312,7 @@ void Stage3::reduce_bucket() {
   for (auto& [group, parts] : going) swapper_->swap_out_gradients(*group, parts);
   bucket_.clear();
   bucket_elements_ = 0;
+  reductions_.add(s_.process, reducing());
 }
 
 // comm/coalesced_collectives.py reduce_scatter_coalesced: each rank's parts of all gradients, padded, rank after rank.

@@ -90,9 +90,10 @@ class Stage3 {
   Tensor ipg_buffer_;        ///< gradients on their way
   std::vector<std::size_t> bucket_;
   std::int64_t bucket_elements_ = 0;
-  Tensor gradients_;  ///< grad_partitions_flat_buffer: the rank's parts of all
-  Tensor norm_;       ///< _global_grad_norm
-  Tensor tracker_;    ///< inf_or_nan_tracker
+  OngoingEvents reductions_;  ///< param_reduce_events
+  Tensor gradients_;          ///< grad_partitions_flat_buffer: the rank's parts of all
+  Tensor norm_;               ///< _global_grad_norm
+  Tensor tracker_;            ///< inf_or_nan_tracker
   const SubGroup* updating_ = nullptr;
   std::vector<Tensor> norms_;  ///< norm_for_param_grads, where the optimizer is on the host
   bool is_boundary_ = true;
