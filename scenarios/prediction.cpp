@@ -506,7 +506,9 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
   prediction.not_modelled = {
       fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",
-                  on_hosts(job.scenario.runtime).any() ? "" : ", of NCCL")};
+                  on_hosts(job.scenario.runtime).any() ? "" : ", of NCCL"),
+      "what comes beside training steps: saving checkpoints (copies of what is gathered, on devices or hosts), "
+      "evaluation (its batches and logits), compilation and autotuning of kernels (what they try out)"};
   if (job.scenario.train.rollout)
     prediction.not_modelled.emplace_back(
         "what generation takes besides weights and cache: its activations, graphs and time; a CUDA context of the "

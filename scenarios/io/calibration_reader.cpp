@@ -22,10 +22,13 @@
 namespace tidemark::scenarios {
 namespace {
 
+using namespace literals;
+
 constexpr IntegerRange extents{1, std::int64_t{1} << 40}, several_ranks{2, 1 << 20}, node_count{1, 1 << 20};
 // Of a peak that a data sheet has: no measurement, but what tells slips of a unit from devices that run above their
 // data sheet's clock, and from caches, which are faster than the memory behind them.
-constexpr Ratio least_fraction{1}, most_of_peak{1'250'000}, most_of_bandwidth{2'000'000};
+constexpr Ratio least_fraction{1}, most_of_peak{1'250'000}, most_of_caches{2'000'000};
+constexpr Bytes largest_cache = 128_MiB;  // B200's second level has 126 MB
 constexpr Duration most_time{picoseconds_per_second * 3600};
 
 std::vector<std::string> kernel_kinds() {
@@ -137,8 +140,9 @@ std::optional<Calibration::Kernel> read_kernel(TomlReader entry, const Device& d
   Calibration::Kernel kernel{*operation, dtype.value_or(DType::BF16), sizes.all, {}};
   const bool timed = entry.has("time"), fraction = entry.has("fraction");
   if (fraction) {
+    const bool may_be_cached = !sizes.of_peak && Bytes{sizes.all.front()} <= largest_cache;
     const std::optional<Ratio> reached =
-        entry.ratio("fraction", least_fraction, sizes.of_peak ? most_of_peak : most_of_bandwidth);
+        entry.ratio("fraction", least_fraction, may_be_cached ? most_of_caches : most_of_peak);
     const double peak = static_cast<double>(sizes.of_peak ? kernels::peak_rate(device, kernel.dtype).count()
                                                           : device.memory_bandwidth.count());
     const double share = static_cast<double>(reached.value_or(one).count()) / static_cast<double>(one.count());
