@@ -66,7 +66,7 @@ Answer answer_of(const AskedToConvert& asked) {
         return *text;
     return std::string();
   };
-  Written found = written(scenario, *to, launcher, text_of("model"), text_of("cluster"), data_root());
+  Written found = written(scenario, *to, launcher, text_of("model"), text_of("cluster"), data_root(), converted.kept);
   made.text = std::move(found.text);
   made.launch = std::move(found.launch);
   made.remarks.insert(made.remarks.end(), found.remarks.begin(), found.remarks.end());

@@ -86,7 +86,8 @@ class Conversion {
     say("train.sequence_length", asked_.sequence_length);
     say("train.micro_batch", asked_.micro_batch);
     say("train.global_batch", asked_.global_batch);
-    return {from_, asked_.files.front(), std::move(draft_.document), std::move(draft_.remarks)};
+    if (from_ != Dialect::Megatron) draft_.kept = {};
+    return {from_, asked_.files.front(), std::move(draft_.document), std::move(draft_.remarks), std::move(draft_.kept)};
   }
 
  private:
@@ -256,6 +257,9 @@ class Conversion {
 
   void read_variable(const std::string& name, const ShellWord& value) {
     if (name.starts_with("SLURM_")) return;  // of #SBATCH lines
+    constexpr auto of_ranks = std::to_array<std::string_view>({"MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"});
+    if (value.unknown.empty() && is_harmless_variable(name) && std::ranges::find(of_ranks, name) == of_ranks.end())
+      draft_.kept.environment[name] = value.text;
     if (!matters(name) || (!value.unknown.empty() && is_harmless_variable(name)))
       draft_.remark(RemarkKind::NoMatter, name, "a variable that changes neither memory nor time");
     else if (value.unknown.empty())

@@ -37,6 +37,7 @@ struct Converted {
   std::filesystem::path file;  ///< the first of them: gives the scenario its name, and is where its problems are
   TomlTable document;          ///< of a scenario
   std::vector<Remark> remarks;
+  KeptArguments kept;  ///< of Megatron's scripts
   /// Whether something that changes memory or time did not come along.
   [[nodiscard]] bool lossy() const;
 };
@@ -60,7 +61,9 @@ struct Written {
   std::vector<Remark> remarks;  ///< what it cannot say
 };
 /// A scenario in another dialect. What of it comes back different when it is read again is among the remarks.
+/// `kept`: what a script of the same framework said beside it.
 [[nodiscard]] Written written(const Scenario& scenario, Dialect dialect, Launcher launcher, const std::string& model,
-                              const std::string& cluster, const std::filesystem::path& data_root);
+                              const std::string& cluster, const std::filesystem::path& data_root,
+                              const KeptArguments& kept = {});
 
 }  // namespace tidemark::scenarios

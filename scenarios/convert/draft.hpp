@@ -33,6 +33,12 @@ struct Remark {
   bool operator==(const Remark& other) const { return kind == other.kind && what == other.what && why == other.why; }
 };
 
+/// "--lr", "1e-4"; and variables of the environment.
+struct KeptArguments {
+  std::vector<std::vector<std::string>> flags;
+  std::map<std::string, std::string> environment;
+};
+
 using Content = decltype(TomlValue::value);
 
 class Draft {
@@ -44,8 +50,10 @@ class Draft {
   std::optional<std::int64_t> accumulation;  ///< micro-batches of a step, where that is what an input says
   std::set<std::string> automatic;           ///< keys of DeepSpeed's that are left to transformers
   bool trainer = false;                      ///< transformers' Trainer runs it
-  bool trl = false;                          ///< and it is one of TRL's scripts
-  bool mixed_precision = false;              ///< accelerate's: autocast, or FSDP's MixedPrecision
+  /// Flags and variables that change neither memory nor time, as a script writes them: another one keeps them.
+  KeptArguments kept;
+  bool trl = false;              ///< and it is one of TRL's scripts
+  bool mixed_precision = false;  ///< accelerate's: autocast, or FSDP's MixedPrecision
 
   /// `path` as in "layout.tensor".
   void set(std::string_view path, Content content, Place place = {});

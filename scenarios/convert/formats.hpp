@@ -31,6 +31,9 @@ void read_megatron(Given& flags, const std::vector<ShippedModel>& models, Draft&
 /// The arguments, one by one: "--tensor-model-parallel-size", "8".
 [[nodiscard]] std::vector<std::vector<std::string>> megatron_arguments(const Scenario& scenario);
 
+/// Those that say what a config.json has and memory does not depend on: --rotary-base, --norm-epsilon.
+[[nodiscard]] std::vector<std::vector<std::string>> megatron_arguments_of(const std::string& config);
+
 /// torchtitan's configuration: a table of tables.
 void read_titan(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft);
 [[nodiscard]] TomlTable titan_config(const Scenario& scenario);

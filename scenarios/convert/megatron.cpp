@@ -93,6 +93,7 @@ class MegatronReader {
       if (!its) continue;
       using enum MegatronFlag::Kind;
       if (its->kind == NoMatter) {
+        keep(key.name);
         flags_.no_matter(std::array{std::string_view(key.name)});
       } else if (its->kind == Own) {
         if (const TomlValue* value = flags_.take(key.name)) {
@@ -116,6 +117,23 @@ class MegatronReader {
 
  private:
   static Content whole_as_whole(const TomlValue& value) { return value.value; }
+  // For another script; what only running it would tell is the original's alone.
+  void keep(const std::string& flag) {
+    const TomlValue* value = flags_.look_at(flag);
+    const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(&value->value);
+    if (value == nullptr || (text != nullptr && text->starts_with(unknown_value))) return;
+    std::vector<std::string> words{"--" + flag};
+    const auto word = [](const TomlValue& its) {
+      const auto* plain = std::get_if<std::string>(&its.value);
+      return plain != nullptr ? *plain : scenarios::text(its);
+    };
+    if (const auto* list = std::get_if<std::vector<TomlValue>>(&value->value))
+      for (const TomlValue& each : *list) words.push_back(word(each));
+    else if (const auto* on = std::get_if<bool>(&value->value); on == nullptr || !*on)
+      words.push_back(word(*value));
+    const auto same = [&](const std::vector<std::string>& its) { return its.front() == words.front(); };
+    if (std::ranges::none_of(draft_.kept.flags, same)) draft_.kept.flags.push_back(std::move(words));
+  }
   void set(std::string_view path, Content content, std::string_view flag) {
     draft_.set(path, std::move(content), flags_.place(flag));
   }
@@ -273,12 +291,14 @@ class MegatronReader {
   }
 
   void read_tokenizer() {
+    keep("max-position-embeddings");
     const std::optional<std::string> tokenizer =
         flags_.has("tokenizer-type") ? flags_.text("tokenizer-type") : std::nullopt;
     if (tokenizer == "NullTokenizer")
       set("model_override.vocabulary_extra", std::int64_t{1}, "tokenizer-type");
     else if (tokenizer)
-      flags_.tell(RemarkKind::NoMatter, "tokenizer-type", "the vocabulary's size is what counts");
+      keep("tokenizer-type"),
+          flags_.tell(RemarkKind::NoMatter, "tokenizer-type", "the vocabulary's size is what counts");
     if (const auto multiple = flags_.integer("make-vocab-size-divisible-by"); multiple && *multiple != 128)
       set("model_override.vocabulary_multiple", *multiple, "make-vocab-size-divisible-by");
     if (flags_.has("use-rotary-position-embeddings") || flags_.has("no-position-embedding"))
@@ -380,8 +400,11 @@ class Writer {
       add(its.flag, its.usual);
     }
     if (s_.model.latent) arguments_.push_back({"--rope-type", "yarn"});
-    if (s_.model.positions == Positions::Learned)
-      arguments_.push_back({"--max-position-embeddings", std::to_string(s_.model.max_positions)});
+    // arguments.py: required, and no less than the sequence.
+    const std::int64_t positions = s_.model.positions == Positions::Learned
+                                       ? s_.model.max_positions
+                                       : std::max(s_.model.max_positions, s_.train.sequence_length);
+    arguments_.push_back({"--max-position-embeddings", std::to_string(positions)});
     if (s_.model.vocabulary_extra == 1) arguments_.push_back({"--tokenizer-type", "NullTokenizer"});
     for (const Usual& its : training_flags)
       if (is_there(its.flag)) add(its.flag, its.usual);

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/read_again.hpp"
 #include "scenarios/io/scenario_json.hpp"
+#include "scenarios/io/text_file.hpp"
 #include "scenarios/io/toml_text.hpp"
 
 namespace tidemark::scenarios {
@@ -108,23 +111,58 @@ std::string exports_of(const Scenario& s) {
   return text;
 }
 
-std::string megatron_script(const Scenario& s, Launcher launcher) {
+// The model's config.json, where it can be read.
+std::string config_of(const std::string& model, const std::filesystem::path& data_root) {
+  const std::filesystem::path shipped = data_root / model;
+  if (!model.empty() && std::filesystem::is_regular_file(shipped)) return read_text(shipped);
+  return !model.empty() && std::filesystem::is_regular_file(model) ? read_text(model) : std::string();
+}
+
+// What the script says that the scenario does not: the original's, else the model's own.
+std::vector<std::vector<std::string>> arguments_beside(const Scenario& s, const std::string& config,
+                                                       const KeptArguments& kept) {
+  std::vector<std::vector<std::string>> all = megatron_arguments(s);
+  const auto add = [&](const std::vector<std::string>& argument) {
+    const auto same = std::ranges::find_if(all, [&](const auto& its) { return its.front() == argument.front(); });
+    if (same == all.end()) all.push_back(argument);
+  };
+  for (const std::vector<std::string>& argument : kept.flags) {
+    // The original's reach of positions; it is at least the sequence's.
+    if (argument.front() == "--max-position-embeddings" && s.model.positions == Positions::Rotary)
+      std::erase_if(all, [&](const auto& its) { return its.front() == argument.front(); });
+    add(argument);
+  }
+  if (!config.empty())
+    for (const std::vector<std::string>& argument : megatron_arguments_of(config)) add(argument);
+  return all;
+}
+
+std::string megatron_script(const Scenario& s, Launcher launcher, const std::string& config,
+                            const KeptArguments& kept) {
   const Start start = start_of(s, Dialect::Megatron, launcher);
   std::string text = start.head;
   if (launcher == Launcher::Sbatch)
     for (const std::string& option : batch_options(s)) text += fmt::format("#SBATCH {}\n", option);
+  // arguments.py asserts it where ranks cut a layer, but for devices since Blackwell.
+  constexpr std::int32_t blackwell = 100;
+  constexpr const char* connections = "CUDA_DEVICE_MAX_CONNECTIONS";
+  std::map<std::string, std::string> variables = kept.environment;
+  if ((s.layout.tensor > 1 || s.layout.context > 1) && s.cluster.device.compute_capability < blackwell)
+    variables.try_emplace(connections, "1");
+  for (const auto& [name, value] : variables) text += fmt::format("export {}={}\n", name, shell_quoted(value));
   text += exports_of(s) + "\n" + start.line + " " + program_of(Dialect::Megatron);
-  for (const std::vector<std::string>& argument : megatron_arguments(s)) {
+  for (const std::vector<std::string>& argument : arguments_beside(s, config, kept)) {
     text += " \\\n ";
     for (const std::string& word : argument) text += ' ' + shell_quoted(word);
   }
   return text + '\n';
 }
 
-std::string file_of(const Scenario& s, Dialect dialect, Launcher launcher) {
+std::string file_of(const Scenario& s, Dialect dialect, Launcher launcher, const std::string& config,
+                    const KeptArguments& kept) {
   switch (dialect) {
     case Dialect::Megatron:
-      return megatron_script(s, launcher);
+      return megatron_script(s, launcher, config, kept);
     case Dialect::TorchTitan:
       return toml_text(titan_config(s));
     case Dialect::DeepSpeed:
@@ -142,9 +180,10 @@ std::string file_of(const Scenario& s, Dialect dialect, Launcher launcher) {
 }  // namespace
 
 Written written(const Scenario& scenario, Dialect dialect, Launcher launcher, const std::string& model,
-                const std::string& cluster, const std::filesystem::path& data_root) {
+                const std::string& cluster, const std::filesystem::path& data_root, const KeptArguments& kept) {
   Written made;
-  made.text = file_of(scenario, dialect, launcher);
+  made.text = file_of(scenario, dialect, launcher,
+                      dialect == Dialect::Megatron ? config_of(model, data_root) : std::string(), kept);
   if (dialect != Dialect::Megatron) {
     std::string exports = exports_of(scenario);
     std::ranges::replace(exports, '\n', ' ');
