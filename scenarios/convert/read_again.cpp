@@ -16,6 +16,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/titan_switches.hpp"
 #include "scenarios/io/zero_keys.hpp"
+#include "scenarios/job.hpp"
 #include "scenarios/on_hosts.hpp"
 
 namespace tidemark::scenarios {
@@ -86,15 +87,23 @@ struct Said {
 };
 using Keys = std::map<std::string, Said>;
 
+// Whether it says what is so without it.
+bool is_usual_queue(Scenario scenario) {
+  const LaunchQueue asked = launch_queue_of(scenario);
+  scenario.runtime.launch_queue.connections.reset();
+  return asked == launch_queue_of(scenario);
+}
+
 Keys keys_of(const Scenario& scenario, bool in_launch_line) {
   std::map<std::string, std::string> flat;
   flatten(Json::parse(scenario_json(scenario, -1)), "", flat);
   Keys keys;
   for (auto& [key, value] : flat) keys[key] = {key, std::move(value)};
+  const bool usual_queue = is_usual_queue(scenario);
   std::erase_if(keys, [&](const auto& entry) {
     const std::string& key = entry.first;
-    return key == "name" || key.starts_with("cluster.") || key == "model.name" || key == "model.model_type" ||
-           key == "layout.data" ||
+    return (usual_queue && key == "runtime.environment.CUDA_DEVICE_MAX_CONNECTIONS") || key == "name" ||
+           key.starts_with("cluster.") || key == "model.name" || key == "model.model_type" || key == "layout.data" ||
            (in_launch_line && (key.starts_with("runtime.environment.") || key == "runtime.allocator")) ||
            (key == "model.max_position_embeddings" && scenario.model.positions == Positions::Rotary);
   });

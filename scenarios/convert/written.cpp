@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -101,11 +102,12 @@ std::vector<std::string> batch_options(const Scenario& s) {
   return options;
 }
 
-std::string exports_of(const Scenario& s) {
+// The scenario's variables, and `others` that it says nothing of.
+std::string exports_of(const Scenario& s, std::map<std::string, std::string> others = {}) {
   std::string text;
   const Json runtime = Json::parse(scenario_json(s, -1)).at("runtime");
-  for (const auto& [name, value] : runtime.at("environment").items())
-    text += fmt::format("export {}={}\n", name, shell_quoted(value.get<std::string>()));
+  for (const auto& [name, value] : runtime.at("environment").items()) others[name] = value.get<std::string>();
+  for (const auto& [name, value] : others) text += fmt::format("export {}={}\n", name, shell_quoted(value));
   if (!s.runtime.allocator.empty())
     text += fmt::format("export PYTORCH_CUDA_ALLOC_CONF={}\n", shell_quoted(s.runtime.allocator));
   return text;
@@ -149,8 +151,7 @@ std::string megatron_script(const Scenario& s, Launcher launcher, const std::str
   std::map<std::string, std::string> variables = kept.environment;
   if ((s.layout.tensor > 1 || s.layout.context > 1) && s.cluster.device.compute_capability < blackwell)
     variables.try_emplace(connections, "1");
-  for (const auto& [name, value] : variables) text += fmt::format("export {}={}\n", name, shell_quoted(value));
-  text += exports_of(s) + "\n" + start.line + " " + program_of(Dialect::Megatron);
+  text += exports_of(s, std::move(variables)) + "\n" + start.line + " " + program_of(Dialect::Megatron);
   for (const std::vector<std::string>& argument : arguments_beside(s, config, kept)) {
     text += " \\\n ";
     for (const std::string& word : argument) text += ' ' + shell_quoted(word);

@@ -13,6 +13,7 @@
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/toml_text.hpp"
+#include "scenarios/job.hpp"
 #include "tests/convert/recipes.hpp"
 
 namespace tidemark::tests::convert_test {
@@ -96,6 +97,7 @@ TEST_P(Recipes, ComesBackTheSame) {
     expected.runtime.nccl_environment = found.runtime.nccl_environment = {};
     expected.runtime.cublas_workspace_config = found.runtime.cublas_workspace_config = "";
   }
+  if (launch_queue_of(expected) == launch_queue_of(found)) expected.runtime.launch_queue = found.runtime.launch_queue;
   expected.model.name = found.model.name;
   expected.model.architecture = found.model.architecture;
   if (expected.model.positions == Positions::Rotary) expected.model.max_positions = found.model.max_positions;

@@ -202,7 +202,7 @@ TEST(Convert, DropoutIsSaidWhereDefaultsDiffer) {
     EXPECT_EQ(drops_nothing.train.hidden_dropout, 0);
     EXPECT_EQ(drops_nothing.train.attention_dropout, 0);
     const Written out = written_to(drops_nothing, Dialect::Megatron);
-    EXPECT_NE(out.text.find("--hidden-dropout 0 \\\n  --attention-dropout 0\n"), std::string::npos) << out.text;
+    EXPECT_NE(out.text.find("--hidden-dropout 0 \\\n  --attention-dropout 0 "), std::string::npos) << out.text;
     EXPECT_EQ(text_of(out.remarks).find("dropout ="), std::string::npos) << text_of(out.remarks);
   }
   EXPECT_THROW((void)scenario("attention_dropout = 0.1\n", titan), InputError);

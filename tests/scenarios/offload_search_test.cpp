@@ -149,10 +149,10 @@ TEST(OffloadAxis, HasWhatRuntimesCan) {
   }
 }
 
-// Eight layers that lack some ten gigabytes with their optimizer on the device.
+// Layers that lack some ten gigabytes with their optimizer on the device.
 std::string too_much(const std::string& memory, const std::string& more = "") {
   return fmt::format(
-      "model = \"models/llama-3.1-8b.json\"\ncluster = \"{}\"\ngpus = 4\nmodel_override.num_hidden_layers = 24\n"
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"{}\"\ngpus = 4\nmodel_override.num_hidden_layers = 44\n"
       "[train]\nsequence_length = 1024\nmicro_batch = 1\n[runtime]\nname = \"fsdp2\"\n{}",
       cluster_with(memory), more);
 }

@@ -19,7 +19,7 @@ std::int64_t waits_of_host(const std::string& layout) {
       parse_scenario("model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\n"
                      "gpus = 8\n[model_override]\nnum_hidden_layers = 4\n[layout]\n" +
                          layout +
-                         "[train]\nsequence_length = 1024\nglobal_batch = 8\n[runtime]\nname = "
+                         "[train]\nsequence_length = 1024\nmicro_batch = 1\nglobal_batch = 8\n[runtime]\nname = "
                          "\"deepspeed\"\n",
                      "zero.toml", {source / "scenarios/examples", source / "scenarios"}));
   const Program program = job.program(0);
