@@ -23,32 +23,20 @@ RunOn run_of(const Program& program, const JudgedDevice& device) {
   return [&](Bytes capacity, const DriverPrices& prices, BorrowedFrees borrowed) -> LimitedRun {
     const MemoryRecord record = on_device(program, device, capacity, prices, borrowed);
     const bool first = !record.first_retry || record.driver.empty() || record.driver.back().at.op < *record.first_retry;
-    if (!record.failure) return {{}, first};
-    return {record.failure->requested - record.failure->free, first};
+    return {!record.failure, first};
   };
 }
 
 }  // namespace
 
-// What is lacked where memory runs out leads upwards, for more would have done there; then a little less is tried.
-Bytes least_capacity(Bytes live, Bytes filled, const LacksOf& lacks_of) {
-  constexpr int most_led = 6;  // where little is lacked again and again
+Bytes least_capacity(Bytes live, Bytes filled, const GetsThrough& gets_through) {
   const Bytes near_enough = std::max(device_granule, filled / 1000);
   Bytes fails = std::min(live, filled) - Bytes{1}, does = filled;
-  const auto halfway = [&] { return fails + (does - fails) / 2; };
+  // Many get through with hardly more than what is in use at a time.
   Bytes next = live + near_enough / 2;
-  bool led = true;
-  for (int tries = 1; does - fails > near_enough; ++tries) {
-    next = std::clamp(next, fails + Bytes{1}, does - Bytes{1});
-    if (const std::optional<Bytes> lacks = lacks_of(next)) {
-      fails = next;
-      const Bytes enough = next + std::max(*lacks, near_enough / 2);
-      next = !led || tries >= most_led ? halfway() : std::min(enough, does - near_enough);
-    } else {
-      does = next;
-      next = led ? std::max(does - near_enough, fails + Bytes{1}) : halfway();
-      led = false;
-    }
+  while (does - fails > near_enough) {
+    (gets_through(next) ? does : fails) = next;
+    next = fails + (does - fails) / 2;
   }
   return does;
 }
@@ -68,21 +56,21 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPri
   const Bytes filled = unlimited.filled();
   const DriverPrices upper = at_upper_ends(prices);
   const BorrowedFrees latest = unlimited.late ? BorrowedFrees::AtNextSync : BorrowedFrees::AtOnce;
-  const LacksOf lacks = [&](Bytes capacity) { return run(capacity, upper, latest).lacks; };
-  const bool has_room = filled <= room || (unlimited.live_upper <= room && !lacks(room));
+  const auto does = [&](Bytes capacity) { return run(capacity, upper, latest).gets_through; };
+  const bool has_room = filled <= room || (unlimited.live_upper <= room && does(room));
   if (has_room && what == Require::Room) return {unlimited.device, std::min(filled, room)};
 
   RequiredMemory required;
   bool drivers_come_first = true;
   required.bytes = least_capacity(unlimited.live, unlimited.device, [&](Bytes capacity) {
     const LimitedRun its = run(capacity, prices, BorrowedFrees::AtOnce);
-    if (!its.lacks) drivers_come_first = its.drivers_come_first;
-    return its.lacks;
+    if (its.gets_through) drivers_come_first = its.drivers_come_first;
+    return its.gets_through;
   });
   // Where drivers have taken all they take before it matters, more of that takes as much more of the device.
   const Bytes with_drivers = std::min(required.bytes + (unlimited.driver_upper - unlimited.driver), filled);
-  const bool known = with_drivers == filled || (drivers_come_first && !unlimited.late) || !lacks(with_drivers);
-  required.upper = known ? with_drivers : least_capacity(with_drivers, filled, lacks);
+  const bool known = with_drivers == filled || (drivers_come_first && !unlimited.late) || does(with_drivers);
+  required.upper = known ? with_drivers : least_capacity(with_drivers, filled, does);
   required.upper = has_room ? std::min(required.upper, room) : std::max(required.upper, room + Bytes{1});
   return required;
 }
@@ -96,16 +84,13 @@ Bytes required_by_clock(const Program& program, const ProgramTimes& times, const
                         const JudgedDevice& device, Bytes room, Bytes required) {
   const DriverPrices upper = at_upper_ends(prices);
   const auto on = [&](Bytes capacity) { return on_device(program, device, capacity, upper, ByClock{&times}); };
-  const LacksOf lacks = [&](Bytes capacity) -> std::optional<Bytes> {
-    const std::optional<OutOfDeviceMemory> failure = on(capacity).failure;
-    return failure ? std::optional(failure->requested - failure->free) : std::nullopt;
-  };
-  if (!lacks(required)) return required;
+  const GetsThrough does = [&](Bytes capacity) { return !on(capacity).failure; };
+  if (does(required)) return required;
   const Bytes filled = on(ReplayOptions{}.capacity).device.bytes;
   if (filled <= required) return required;
   // What lacks room lacks as much whatever it was said to require before.
-  if (required > room || filled <= room) return least_capacity(required, filled, lacks);
-  return lacks(room) ? least_capacity(room, filled, lacks) : least_capacity(required, room, lacks);
+  if (required > room || filled <= room) return least_capacity(required, filled, does);
+  return does(room) ? least_capacity(required, room, does) : least_capacity(room, filled, does);
 }
 
 bool gets_through_at_best(const Program& program, const DriverPrices& prices, const JudgedDevice& device,

@@ -20,12 +20,12 @@
 
 namespace tidemark::scenarios {
 
-/// What a rank lacks where a device of so much memory runs out; nothing: it gets through.
-using LacksOf = std::function<std::optional<Bytes>(Bytes capacity)>;
+/// Whether a rank gets through on a device of so much memory.
+using GetsThrough = std::function<bool(Bytes capacity)>;
 
 /// The least capacity above which all that were tried get through, to a thousandth, or 2 MiB. With `filled` it does,
 /// with less than `live` it does not.
-[[nodiscard]] Bytes least_capacity(Bytes live, Bytes filled, const LacksOf& lacks_of);
+[[nodiscard]] Bytes least_capacity(Bytes live, Bytes filled, const GetsThrough& gets_through);
 
 /// A rank's memory on a device without a limit.
 struct UnlimitedMemory {
@@ -41,7 +41,7 @@ struct UnlimitedMemory {
 
 /// What a rank does on a device of limited memory.
 struct LimitedRun {
-  std::optional<Bytes> lacks;       ///< where it runs out; nothing: it gets through
+  bool gets_through = false;
   bool drivers_come_first = false;  ///< before the allocator gave its cache back, if it did
 };
 using RunOn = std::function<LimitedRun(Bytes capacity, const DriverPrices&, BorrowedFrees)>;

@@ -200,8 +200,7 @@ class EventsReplayer {
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(Bytes{e.bytes}, e.stream);
     const BlockId* const block = std::get_if<BlockId>(&got);
     if (block == nullptr) {
-      const OutOfMemory& its = std::get<OutOfMemory>(got);
-      run_out(its.segment - its.available);
+      run_out();
       return {};
     }
     in_use_ += block_size(Bytes{e.bytes});
@@ -226,16 +225,13 @@ class EventsReplayer {
     begin_epoch({std::nullopt, comm, {}, in_use_}, prices_ == nullptr ? Bytes{} : prices_->of(comm).bytes);
   }
   void begin_epoch(EventsRecord::Epoch epoch, Bytes taken) {
-    if (!allocator_.source().take_for_driver(taken)) return run_out(taken - allocator_.source().available());
+    if (!allocator_.source().take_for_driver(taken)) return run_out();
     record_.drivers_come_first &= allocator_.stats().alloc_retries == 0;
     epoch.reserved = allocator_.reserved();
     record_.epochs.push_back(epoch);
     look();
   }
-  void run_out(Bytes lacks) {
-    over_ = true;
-    record_.lacks = lacks;
-  }
+  void run_out() { over_ = record_.out_of_memory = true; }
   void look() {
     if (!may_stop_) return;
     record_.allocated = allocator_.stats().all.allocated.peak;

@@ -30,7 +30,7 @@ struct EventsRecord {
     Bytes live;      ///< the same, of what is in use alone, as requests are rounded
   };
   std::vector<Epoch> epochs;
-  std::optional<Bytes> lacks;            ///< where memory ran out
+  bool out_of_memory = false;
   bool drivers_come_first = true;        ///< before the allocator gave its cache back
   bool complete = false;                 ///< to the end of the last step; ended early otherwise
   std::int64_t bodies = 0, skipped = 0;  ///< run, and known without running

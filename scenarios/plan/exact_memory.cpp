@@ -57,14 +57,14 @@ void add(const BothEnds& record, const DriverPrices& prices, const Judged& by, c
   if (device > by.device.capacity) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
     const EventsRecord limited = run_within(by.device.capacity, prices, BorrowedFrees::AtOnce);
-    figures.completed &= !limited.lacks;
-    if (!limited.lacks) std::tie(device, allocated) = std::tuple(limited.device(prices), limited.allocated);
+    figures.completed &= !limited.out_of_memory;
+    if (!limited.out_of_memory) std::tie(device, allocated) = std::tuple(limited.device(prices), limited.allocated);
   }
   std::optional<Bytes> late;
   if (record.deferred) late = record.deferred->device_upper(prices);
   const RunOn run = [&](Bytes capacity, const DriverPrices& its, BorrowedFrees borrowed) -> LimitedRun {
     const EventsRecord limited = run_within(capacity, its, borrowed);
-    return {limited.lacks, limited.drivers_come_first};
+    return {!limited.out_of_memory, limited.drivers_come_first};
   };
   const RequiredMemory required = required_memory(whole.unlimited(prices, late), prices, by.room(), Require::Room, run);
   add(allocated, device, required.upper + by.batches, figures);
