@@ -116,7 +116,7 @@ TEST(RequiredMemory, IsWhatFitsIsJudgedBy) {
   const Prediction tight = predict(caching_job(must_have));
   EXPECT_TRUE(tight.fits && tight.completed && !tight.open);
   EXPECT_EQ(tight.most_required().required.upper, must_have) << "it does not depend on what there is";
-  const Prediction little = predict(caching_job(must_have - must_have / 500));
+  const Prediction little = predict(caching_job(must_have - must_have / 10));
   EXPECT_FALSE(little.fits);
 }
 
