@@ -313,9 +313,8 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
         "experts with biases: as in Megatron-Core 0.15, which then adds branches without its fused kernel "
         "(no-bias-dropout-fusion)");
   if (!m.experts && s.layout.expert_tensor > 0)
-    list.push_back(
-        fmt::format("expert_tensor = {} makes groups of ranks and cuts nothing: the model has no experts",
-                    s.layout.expert_tensor));
+    list.push_back(fmt::format("expert_tensor = {} makes groups of ranks and cuts nothing: the model has no experts",
+                               s.layout.expert_tensor));
   if (m.latent)
     list.push_back(
         "latent attention: YaRN's tables of positions in every layer, of 4,096 original positions, as "
