@@ -131,11 +131,26 @@ TEST(Families, AGateWithoutItsFusedKernelTakesMore) {
 
 TEST(PredictionJson, HasEveryKeyOfTheContract) {
   const json j = predicted(scenario());
-  EXPECT_EQ(keys(j),
-            (std::vector<std::string>{"assumptions", "capacity_bytes", "failure", "fits", "groups", "headroom_bytes",
-                                      "hfu", "mfu", "not_modelled", "outcome", "scenario", "schema", "step_causes_s",
-                                      "step_shares", "step_time_high_s", "step_time_low_s", "step_time_s",
-                                      "tokens_per_s_per_device", "verdict", "world_size"}));
+  EXPECT_EQ(keys(j), (std::vector<std::string>{"assumptions",
+                                               "capacity_bytes",
+                                               "failure",
+                                               "fits",
+                                               "groups",
+                                               "headroom_bytes",
+                                               "hfu",
+                                               "mfu",
+                                               "not_modelled",
+                                               "outcome",
+                                               "scenario",
+                                               "schema",
+                                               "step_causes_s",
+                                               "step_shares",
+                                               "step_time_high_s",
+                                               "step_time_low_s",
+                                               "step_time_s",
+                                               "tokens_per_s_per_device",
+                                               "verdict",
+                                               "world_size"}));
   EXPECT_EQ(j["schema"], "tidemark.prediction/1");
   EXPECT_EQ(j["world_size"], 8);
   EXPECT_EQ(j["outcome"], "completed");
