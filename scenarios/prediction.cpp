@@ -15,6 +15,7 @@
 #include "parallel/frameworks/transformers/adapters.hpp"
 #include "scenarios/crowded_routing.hpp"
 #include "scenarios/deferred_frees.hpp"
+#include "scenarios/events_replay.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/nccl_on_hosts.hpp"
 #include "scenarios/on_hosts.hpp"
@@ -36,8 +37,39 @@ struct RankRoom {
   Require required = Require::Least;
 };
 
+// What a role does to memory where its state and its passes are apart, and null otherwise.
+struct RoleEvents {
+  std::shared_ptr<const StateEvents> state;
+  std::shared_ptr<const StageEvents> passes;
+
+  RoleEvents() = default;
+  explicit RoleEvents(std::optional<RankEvents> events) {
+    if (!events) return;
+    state = std::make_shared<const StateEvents>(std::move(events->state));
+    passes = std::make_shared<const StageEvents>(std::move(events->passes));
+  }
+  RoleEvents(std::shared_ptr<const StateEvents> its_state, std::shared_ptr<const StageEvents> its_passes)
+      : state(std::move(its_state)), passes(std::move(its_passes)) {}
+  [[nodiscard]] bool apart() const { return state && passes; }
+  /// Whether the state is the one that a program without passes shows.
+  [[nodiscard]] bool with_state(const StateEvents& alone) const {
+    return apart() && same_state(*state, *passes, alone);
+  }
+};
+
+// What ranks run: op by op, and the same in short, which is quicker to try on devices of limited memory.
+struct MemoryProgram {
+  const Program& program;
+  RoleEvents events;
+
+  [[nodiscard]] RunOn run_on(const JudgedDevice& device) const {
+    return events.apart() ? run_of(events.state, events.passes, device) : run_of(program, device);
+  }
+};
+
 // The memory of ranks that run one program at the same prices.
-RankGroup replayed(const Program& program, bool borrowing, const DriverPrices& prices, const RankRoom& by) {
+RankGroup replayed(const MemoryProgram& done, bool borrowing, const DriverPrices& prices, const RankRoom& by) {
+  const Program& program = done.program;
   const JudgedDevice& device = by.device;
   const Bytes capacity = device.capacity;
   const AllocatorOptions& allocator = device.allocator;
@@ -52,8 +84,10 @@ RankGroup replayed(const Program& program, bool borrowing, const DriverPrices& p
   if (borrowing) late = late_on(without_limit(allocator), prices, ReplayOptions{}.capacity).peak_device_upper;
   const UnlimitedMemory unlimited = unlimited_memory(group.memory, late);
   group.unlimited_upper = unlimited.filled();
-  group.required = required_memory(program, unlimited, prices, device, by.room, by.required);
-  if (group.required.upper > by.room) group.fits_at_best = gets_through_at_best(program, prices, device, by.room);
+  const RunOn run = done.run_on(device);
+  group.required = required_memory(unlimited, prices, by.room, by.required, run);
+  if (group.required.upper > by.room)
+    group.fits_at_best = run(by.room, at_lower_ends(prices), BorrowedFrees::AtOnce).gets_through;
   if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
     MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
@@ -156,29 +190,45 @@ std::vector<SamePasses> roles_of_same_passes(const Job& job, const std::vector<S
 }
 
 // The role's program with as many tokens as `more` has: that of other ranks with other sizes, where there are such.
-Program with_more_tokens(const Job& job, const Train& more, const Role& role) {
+RepeatingProgram with_more_tokens(const Job& job, const Train& more, const Role& role) {
   const LoweringInput input{job.built, job.scenario.layout, more, job.runtime};
   std::optional<RepeatingProgram> its;
   if (const auto& sizes = job.sizes_of_program[job.program_of(role)]) its = sizes->as(lower_shortest(input, role));
-  return its ? unrolled(std::move(*its)) : lower_role(input, role);
+  return its ? std::move(*its) : lower_repeating(input, role);
 }
 
 // What is lowered once for roles that run the same passes.
 class PassesOfRoles {
  public:
-  PassesOfRoles(const Job& job, const Role& first, std::size_t roles, std::shared_ptr<const Program> simulated)
+  /// `simulated` is the program that stands for them on the clock, and `events` what that does.
+  PassesOfRoles(const Job& job, const Role& first, std::size_t roles, std::shared_ptr<const Program> simulated,
+                const RoleEvents& events)
       : job_(job), simulated_(std::move(simulated)), shown_(job, first, simulated_) {
-    if (const std::optional<Train> train = crowded(job.scenario)) crowded_ = with_more_tokens(job, *train, first);
+    if (&shown_.program() == simulated_.get()) events_ = events;
+    if (const std::optional<Train> train = crowded(job.scenario)) {
+      RepeatingProgram more = with_more_tokens(job, *train, first);
+      crowded_events_ = RoleEvents(events_of(more));
+      crowded_ = unrolled(std::move(more));
+    }
     if (roles > 1) state_ = lower_state(job.lowering(), first);
     if (!state_) return;
     shared_ = SharedPasses::of(shown_.program(), *state_);
     if (crowded_) shared_by_crowd_ = SharedPasses::of(*crowded_, *state_);
     frees_at_once_ = !job.borrowing && !pins(shown_.program());
+    const std::optional<RankEvents> alone = events_of({*state_, {}});
+    shares_events_ = alone && events_.with_state(alone->state);
+    shares_crowded_events_ = alone && crowded_events_.with_state(alone->state);
   }
 
   struct Programs {
-    std::optional<RoleProgram> own;  ///< nothing: that of the first role
+    std::optional<RoleProgram> own;
     std::optional<Program> crowded;
+    RoleEvents events, crowded_events;
+
+    [[nodiscard]] MemoryProgram memory() const { return {own->program(), events}; }
+    [[nodiscard]] std::optional<MemoryProgram> crowded_memory() const {
+      return crowded ? std::optional(MemoryProgram{*crowded, crowded_events}) : std::nullopt;
+    }
   };
   /// Of another role, as far as its memory is concerned.
   [[nodiscard]] Programs of(const Role& role) const {
@@ -193,11 +243,17 @@ class PassesOfRoles {
     Programs programs;
     programs.own.emplace(std::move(*own), shown_);
     if (crowd) programs.crowded = std::move(crowd->program);
+    const RoleEvents its(events_of({*state, {}}));
+    if (shares_events_) programs.events = {its.state, events_.passes};
+    if (shares_crowded_events_) programs.crowded_events = {its.state, crowded_events_.passes};
     return programs;
   }
 
   [[nodiscard]] const RoleProgram& shown() const { return shown_; }
-  [[nodiscard]] const std::optional<Program>& crowded_program() const { return crowded_; }
+  [[nodiscard]] MemoryProgram memory() const { return {shown_.program(), events_}; }
+  [[nodiscard]] std::optional<MemoryProgram> crowded_memory() const {
+    return crowded_ ? std::optional(MemoryProgram{*crowded_, crowded_events_}) : std::nullopt;
+  }
 
  private:
   Programs lowered(const Role& role) const {
@@ -222,17 +278,20 @@ class PassesOfRoles {
   bool frees_at_once_ = false;
   std::optional<Program> crowded_, state_;
   std::optional<SharedPasses> shared_, shared_by_crowd_;
+  RoleEvents events_, crowded_events_;
+  bool shares_events_ = false, shares_crowded_events_ = false;
 };
 
 // What one program did on the clock, op by op. Some are there at a time.
 struct OnClock {
   std::shared_ptr<const Program> program;
+  RoleEvents events;
   std::map<std::int32_t, ClassTimeline> classes;  // by number; none where nobody asks when things happened
 };
 
 void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
-                  const std::optional<Program>& crowded_program, const PredictOptions& options,
-                  std::vector<RankGroup>& groups) {
+                  const MemoryProgram& memory, const std::optional<MemoryProgram>& crowded_memory,
+                  const PredictOptions& options, std::vector<RankGroup>& groups) {
   const Role& role = *same.replayed;
   const Program& program = its.program();
   const bool has_times = !clock.classes.empty();
@@ -250,8 +309,8 @@ void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, 
     const auto [known, added] = by_price.try_emplace(entry);
     if (added) {
       const DriverPrices& prices = job.prices.entries[static_cast<std::size_t>(entry)];
-      known->second = replayed(program, borrowing, prices, by);
-      if (crowded_program) add_routing(replayed(*crowded_program, borrowing, prices, by), known->second);
+      known->second = replayed(memory, borrowing, prices, by);
+      if (crowded_memory) add_routing(replayed(*crowded_memory, borrowing, prices, by), known->second);
     }
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
@@ -322,7 +381,8 @@ std::vector<std::vector<std::int32_t>> classes_by_program(const Job& job) {
 
 // Of the classes that run the program.
 OnClock on_clock(const Job& job, const Trace& trace, std::size_t program, const std::vector<std::int32_t>& classes) {
-  OnClock its{std::make_shared<const Program>(job.program(program)), {}};
+  const std::shared_ptr<const RepeatingProgram> outline = job.outline.programs[program].get();
+  OnClock its{std::make_shared<const Program>(unrolled(*outline)), RoleEvents(events_of(*outline)), {}};
   for (const std::int32_t c : classes)
     its.classes.emplace(c, timeline_of(job, trace, static_cast<std::size_t>(c), *its.program));
   return its;
@@ -462,14 +522,16 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
       for (auto& [c, timeline] : clock.classes) timeline.spans = {};
     in_parallel(0, by_program[program].size(), [&](std::size_t p) {
       const std::vector<std::size_t>& its = by_program[program][p].roles;
-      const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size(), clock.program);
+      const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size(), clock.program, clock.events);
       in_parallel(0, its.size(), [&](std::size_t i) {
         const SameMemory& same = roles[its[i]];
         if (i == 0) {
-          replay_roles(job, clock, same, passes.shown(), passes.crowded_program(), options, found[its[i]]);
+          replay_roles(job, clock, same, passes.shown(), passes.memory(), passes.crowded_memory(), options,
+                       found[its[i]]);
         } else {
           const PassesOfRoles::Programs programs = passes.of(*same.replayed);
-          replay_roles(job, clock, same, *programs.own, programs.crowded, options, found[its[i]]);
+          replay_roles(job, clock, same, *programs.own, programs.memory(), programs.crowded_memory(), options,
+                       found[its[i]]);
         }
         const std::lock_guard lock(reporting);
         if (progress) progress(++done, roles.size());

@@ -1,6 +1,7 @@
 #include "scenarios/required_memory.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "scenarios/job.hpp"
 
@@ -19,15 +20,16 @@ MemoryRecord on_device(const Program& program, const JudgedDevice& device, Bytes
                  .queue = device.queue});
 }
 
-RunOn run_of(const Program& program, const JudgedDevice& device) {
-  return [&](Bytes capacity, const DriverPrices& prices, BorrowedFrees borrowed) -> LimitedRun {
+}  // namespace
+
+RunOn run_of(const Program& program, JudgedDevice device) {
+  return [&program, device = std::move(device)](Bytes capacity, const DriverPrices& prices,
+                                                BorrowedFrees borrowed) -> LimitedRun {
     const MemoryRecord record = on_device(program, device, capacity, prices, borrowed);
     const bool first = !record.first_retry || record.driver.empty() || record.driver.back().at.op < *record.first_retry;
     return {!record.failure, first};
   };
 }
-
-}  // namespace
 
 Bytes least_capacity(Bytes live, Bytes filled, const GetsThrough& gets_through) {
   const Bytes near_enough = std::max(device_granule, filled / 1000);
@@ -75,11 +77,6 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPri
   return required;
 }
 
-RequiredMemory required_memory(const Program& program, const UnlimitedMemory& unlimited, const DriverPrices& prices,
-                               const JudgedDevice& device, Bytes room, Require what) {
-  return required_memory(unlimited, prices, room, what, run_of(program, device));
-}
-
 Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverPrices& prices,
                         const JudgedDevice& device, Bytes room, Bytes required) {
   const DriverPrices upper = at_upper_ends(prices);
@@ -91,11 +88,6 @@ Bytes required_by_clock(const Program& program, const ProgramTimes& times, const
   // What lacks room lacks as much whatever it was said to require before.
   if (required > room || filled <= room) return least_capacity(required, filled, does);
   return does(room) ? least_capacity(required, room, does) : least_capacity(room, filled, does);
-}
-
-bool gets_through_at_best(const Program& program, const DriverPrices& prices, const JudgedDevice& device,
-                          Bytes capacity) {
-  return !on_device(program, device, capacity, at_lower_ends(prices), BorrowedFrees::AtOnce).failure;
 }
 
 }  // namespace tidemark::scenarios

@@ -45,6 +45,8 @@ struct LimitedRun {
   bool drivers_come_first = false;  ///< before the allocator gave its cache back, if it did
 };
 using RunOn = std::function<LimitedRun(Bytes capacity, const DriverPrices&, BorrowedFrees)>;
+/// Of a program, op by op. It outlives what is returned.
+[[nodiscard]] RunOn run_of(const Program& program, JudgedDevice device);
 
 /// What a rank must have of its device.
 struct RequiredMemory {
@@ -63,16 +65,8 @@ enum class Require : std::uint8_t {
 [[nodiscard]] RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPrices& prices, Bytes room,
                                              Require what, const RunOn& run);
 
-/// The same of a program.
-[[nodiscard]] RequiredMemory required_memory(const Program& program, const UnlimitedMemory& unlimited,
-                                             const DriverPrices& prices, const JudgedDevice& device, Bytes room,
-                                             Require what);
 /// At upper ends, where borrowed blocks come back when a clock says so. `required` is what the rank must have
 /// otherwise.
 [[nodiscard]] Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverPrices& prices,
                                       const JudgedDevice& device, Bytes room, Bytes required);
-/// Whether it gets through with so much at the lower ends of estimates.
-[[nodiscard]] bool gets_through_at_best(const Program& program, const DriverPrices& prices, const JudgedDevice& device,
-                                        Bytes capacity);
-
 }  // namespace tidemark::scenarios

@@ -9,13 +9,13 @@
 
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
+#include "scenarios/allocator_events.hpp"
 #include "scenarios/crowded_routing.hpp"
 #include "scenarios/deferred_frees.hpp"
+#include "scenarios/events_replay.hpp"
 #include "scenarios/internal_error.hpp"
 #include "scenarios/on_hosts.hpp"
 #include "scenarios/outliving_batches.hpp"
-#include "scenarios/plan/allocator_events.hpp"
-#include "scenarios/plan/events_replay.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
 #include "sim/base/ensure.hpp"
@@ -96,7 +96,7 @@ std::optional<StageEvents> passes_apart(const LoweringInput& input, const Role& 
   std::optional<RankEvents> events = events_of(program);
   if (!events) return std::nullopt;
   const std::optional<StateEvents> alone = state_of(input, role);
-  if (!alone || !same_state(*events, *alone)) return std::nullopt;
+  if (!alone || !same_state(events->state, events->passes, *alone)) return std::nullopt;
   return std::move(events->passes);
 }
 

@@ -1,12 +1,12 @@
-#include "scenarios/plan/allocator_events.hpp"
+#include "scenarios/allocator_events.hpp"
 
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "scenarios/events_replay.hpp"
 #include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/plan/events_replay.hpp"
 #include "scenarios/plan/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/prediction.hpp"
@@ -121,10 +121,10 @@ TEST(AllocatorEvents, AreNotApartWhereAStepBeginsWithAPass) {
 TEST(AllocatorEvents, AStateIsTheSameUpToCommunicatorsThatPassesCreate) {
   const auto whole = events("free b1\ncreate communicator g0\n"), alone = events("free b1\n"),
              early = events("free b1\n", "create communicator g0\n"), other = events("free b1\n", "free b3\n");
-  EXPECT_TRUE(same_state(*whole, alone->state));
-  EXPECT_TRUE(same_state(*whole, early->state));
-  EXPECT_FALSE(same_state(*alone, early->state));
-  EXPECT_FALSE(same_state(*whole, other->state));
+  EXPECT_TRUE(same_state(whole->state, whole->passes, alone->state));
+  EXPECT_TRUE(same_state(whole->state, whole->passes, early->state));
+  EXPECT_FALSE(same_state(alone->state, alone->passes, early->state));
+  EXPECT_FALSE(same_state(whole->state, whole->passes, other->state));
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 
 #include "kernels/price_time.hpp"
 #include "parallel/lower.hpp"
+#include "scenarios/allocator_events.hpp"
 #include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/plan/allocator_events.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/prediction.hpp"

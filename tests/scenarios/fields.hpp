@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "scenarios/plan/allocator_events.hpp"
+#include "scenarios/allocator_events.hpp"
 #include "scenarios/plan/keys.hpp"
 #include "scenarios/scenario.hpp"
 #include "tests/namespace.hpp"

@@ -27,6 +27,54 @@ std::string refusal(const std::string& text) {
   }
 }
 
+// 64 rows of every matrix, and more ranks than that: the last ones have no row of any parameter.
+std::string sharded(const std::string& runtime, int ranks, const std::string& more) {
+  return fmt::format(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+gpus = {0}
+[model_override]
+num_hidden_layers = 2
+hidden_size = 64
+intermediate_size = 64
+num_attention_heads = 4
+num_key_value_heads = 4
+head_dim = 16
+vocab_size = 64
+[layout]
+sharding = "zero3"
+[train]
+sequence_length = 128
+micro_batch = 1
+global_batch = {0}
+[runtime]
+name = "{1}"
+{2})",
+                     ranks, runtime, more);
+}
+
+TEST(OddShapes, ARankWithoutARowUpdatesNothing) {
+  for (const char* runtime : {"fsdp2", "torchtitan"})
+    for (const char* switches : {"", "switches = { foreach = false }", "switches = { fused = true }"}) {
+      if (std::string(runtime) == "torchtitan" && *switches != '\0') continue;
+      const Prediction some = predicted(sharded(runtime, 64, switches)),
+                       none = predicted(sharded(runtime, 72, switches));
+      EXPECT_TRUE(some.completed && none.completed) << runtime << switches;
+      const auto last = std::ranges::find_if(
+          none.groups, [](const RankGroup& group) { return std::ranges::count(group.ranks, Rank{71}) > 0; });
+      ASSERT_NE(last, none.groups.end());
+      // Which would hold moments by then.
+      EXPECT_LT(last->memory.final_allocated, none.groups.front().memory.final_allocated) << runtime << switches;
+    }
+}
+
+// All ranks meet in the norm's sum, those without rows too.
+TEST(OddShapes, ClippingMeetsRanksWithoutRows) {
+  for (const char* optimizer : {"", ", foreach = false", ", fused = true"})
+    EXPECT_TRUE(
+        predicted(sharded("fsdp2", 72, fmt::format("switches = {{ max_grad_norm = 1.0{} }}", optimizer))).completed)
+        << optimizer;
+}
+
 std::string narrow(int intermediate, int tensor) {
   return fmt::format(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
@@ -52,6 +100,32 @@ TEST(OddShapes, AMatrixOneWideIsAMatrix) {
   const Prediction whole = predicted(narrow(1, 1)), cut = predicted(narrow(8, 8));
   EXPECT_TRUE(whole.completed && cut.completed);
   EXPECT_EQ(predicted(narrow(2, 1)).parameters - whole.parameters, 2 * 3 * 4096);
+}
+
+TEST(OddShapes, LatentsProjectedAgainWithUnfusedPositions) {
+  for (const char* modules : {"\"mla_up_proj\"", "\"mla_up_proj\", \"core_attn\""})
+    for (const char* layout : {"tensor = 1\nexpert = 8", "tensor = 2\nsequence_parallel = true\nexpert = 4"}) {
+      const std::string text = fmt::format(R"(model = "models/deepseek-v3.json"
+cluster = "clusters/h200-sxm-141g.toml"
+gpus = 8
+[model_override]
+num_hidden_layers = 2
+first_k_dense_replace = 1
+num_nextn_predict_layers = 0
+[layout]
+{}
+[train]
+sequence_length = 1024
+micro_batch = 1
+recompute = "selective"
+recompute_modules = [{}]
+[runtime]
+name = "megatron"
+switches = {{ no-rope-fusion = true }}
+)",
+                                           layout, modules);
+      EXPECT_TRUE(predicted(text).completed) << layout << modules;
+    }
 }
 
 std::string litgpt(int sequence) {

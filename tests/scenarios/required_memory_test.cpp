@@ -36,7 +36,8 @@ RequiredMemory required(const std::string& text, const DriverPrices& prices = fr
   const MemoryRecord record = replay(program, prices, {});
   std::optional<Bytes> late;
   if (borrows(program)) late = replay(program, prices, {.borrowed = BorrowedFrees::AtNextSync}).peak_device_upper;
-  return required_memory(program, unlimited_memory(record, late), prices, {1024_GiB, {}, {}}, 1024_GiB, Require::Least);
+  return required_memory(unlimited_memory(record, late), prices, 1024_GiB, Require::Least,
+                         run_of(program, {1024_GiB, {}, {}}));
 }
 
 TEST(LeastCapacity, IsFoundToAThousandth) {

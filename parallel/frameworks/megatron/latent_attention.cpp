@@ -241,9 +241,10 @@ LatentSelfAttention::Heads LatentSelfAttention::assembled(Tensor query, const Te
 }
 
 // Neighbours that turn together, as halves: rope_utils.py _apply_rotary_pos_emb_bshd with multi_latent_attention.
-Tensor LatentSelfAttention::in_halves(Tensor x) {
+Tensor LatentSelfAttention::in_halves(Tensor x, const Shape& shape) {
   const auto node = w_.node(positions_(), {&x});
-  const Shape shape = x.sizes;
+  const Shape own = x.sizes;
+  if (own != shape) x = sized(std::move(x), shape);
   Shape pairs = shape;
   pairs.back() /= 2;
   pairs.push_back(2);
@@ -262,7 +263,7 @@ Tensor LatentSelfAttention::in_halves(Tensor x) {
   Tensor out = w_.temporary(positions_("halves"), shape);
   w_.launch(Operation::Copy, {neighbour(x, 0), neighbour(x, 1)}, {half(out, 0), half(out, 1)});
   if (!node) return out;
-  node->apply = [this, shape, neighbour, half](Gradients& gradients) {
+  node->apply = [this, own, shape, neighbour, half](Gradients& gradients) {
     const Tensor gradient = std::move(gradients.front());
     Tensor sum;
     for (const std::int64_t which : {0, 1}) {  // each into a tensor of zeros
@@ -274,7 +275,7 @@ Tensor LatentSelfAttention::in_halves(Tensor x) {
       else
         sum = std::move(laid);
     }
-    return Gradients{std::move(sum)};
+    return Gradients{own == shape ? std::move(sum) : sized(std::move(sum), own)};
   };
   return with(std::move(out), node);
 }
@@ -301,10 +302,9 @@ LatentSelfAttention::Heads LatentSelfAttention::turned_and_joined(const Tensor& 
   };
   auto [q_plain, q_turning] = cut(query, by_head(held, plain + turned), plain, turned, "query_cut_gradient");
   auto [k_plain, value] = cut(joint, by_head(held, plain + value_width), plain, value_width, "joint_gradient");
-  Tensor q_turned = rotary(w_, query_rotary_, in_halves(std::move(q_turning)));
-  Tensor one = sized(positions, by_head(1, turned));
-  one.gradient = positions.gradient;
-  Tensor k_turned = rotary(w_, key_rotary_, in_halves(std::move(one)));
+  const Shape of_query = q_turning.sizes;
+  Tensor q_turned = rotary(w_, query_rotary_, in_halves(std::move(q_turning), of_query));
+  Tensor k_turned = rotary(w_, key_rotary_, in_halves(positions, by_head(1, turned)));
   const auto join = [this, held, plain, turned](const Tensor& first, const Tensor& second, LabelId label, bool shared) {
     const auto node = w_.node(positions_(), {&first, &second});
     Tensor made = w_.temporary(label, by_head(held, plain + turned));

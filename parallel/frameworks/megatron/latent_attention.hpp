@@ -45,7 +45,7 @@ class LatentSelfAttention {
   [[nodiscard]] Tensor contiguous(std::string_view label, Tensor x);
   [[nodiscard]] Tensor turned_in_place(Tensor query);
   [[nodiscard]] Heads assembled(Tensor query, const Tensor& joint, const Tensor& positions);
-  [[nodiscard]] Tensor in_halves(Tensor x);
+  [[nodiscard]] Tensor in_halves(Tensor x, const Shape& shape);
   [[nodiscard]] Heads turned_and_joined(const Tensor& query, const Tensor& joint, const Tensor& positions);
   [[nodiscard]] Tensor core(const Heads& of);
   /// `again`: what makes them a second time, where something does.

@@ -1,5 +1,6 @@
 #include "parallel/frameworks/pytorch/optimizer.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "parallel/torch/operation.hpp"
@@ -41,6 +42,7 @@ UpdateRulePtr rule_of(Session& session, Optimizer kind, const EagerHabits& habit
 }  // namespace
 
 void foreach (Session& s, const Computation& what, std::initializer_list<const List*> operands, const List& made) {
+  if (made.empty()) return;  // multi_tensor_apply launches nothing for tensors without elements
   List in;
   for (std::size_t i = 0; i < made.size(); ++i)
     for (const List* list : operands) in.push_back((*list)[i]);
@@ -57,6 +59,7 @@ TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const Eager
       habits_(habits),
       parameters_(parameters),
       shards_(std::move(shards)),
+      kept_(train.master_dtype),
       in_backward_(steps_in_backward(train.optimizer)) {
   if (!in_backward_) {
     rules_.push_back(rule_of(session, train.optimizer, habits, parameters));
@@ -74,7 +77,7 @@ TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const Eager
   }
 }
 
-Tensor clip_grad_norm(Session& s, const Parameters& parameters, const std::vector<CommSlot>& all_shards) {
+Tensor clip_grad_norm(Session& s, const Parameters& parameters, const std::vector<CommSlot>& all_shards, DType kept) {
   const NoGrad no_grad(s);
   const Session::Scope scope(s, "clip_grad_norm");
   s.mark(Phase::OptimizerStep, "clip_grad_norm");
@@ -85,7 +88,11 @@ Tensor clip_grad_norm(Session& s, const Parameters& parameters, const std::vecto
     norms.push_back(s.empty({}, gradients.back().dtype, "norm"));
     s.launch(Operation::Norm, {gradients.back()}, {norms.back()});
   }
-  if (norms.empty()) return {};
+  if (norms.empty()) {
+    if (std::ranges::none_of(all_shards, &CommSlot::valid)) return {};
+    norms.push_back(s.empty({}, kept, "norm"));  // 0, with which the rank meets the others
+    s.launch({Operation::Fill, {0}}, {}, {norms.back()});
+  }
   const Tensor stacked = s.empty({static_cast<std::int64_t>(norms.size())}, norms.front().dtype, "norms");
   List places;
   for (std::size_t i = 0; i < norms.size(); ++i)
@@ -115,7 +122,7 @@ Tensor clip_grad_norm(Session& s, const Parameters& parameters, const std::vecto
 }
 
 void TorchOptimizer::clip() {
-  if (habits_.clips_gradients) (void)clip_grad_norm(s_, parameters_, shards_);
+  if (habits_.clips_gradients) (void)clip_grad_norm(s_, parameters_, shards_, kept_);
 }
 
 void TorchOptimizer::step() {

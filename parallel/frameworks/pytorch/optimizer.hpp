@@ -7,8 +7,9 @@
 
 namespace tidemark::parallel::pytorch {
 
-/// torch.nn.utils.clip_grad_norm_ of all of them; over `shards` norms are summed. Gives the norm, where there is one.
-Tensor clip_grad_norm(Session& session, const Parameters& parameters, const std::vector<CommSlot>& shards);
+/// torch.nn.utils.clip_grad_norm_ of all of them; over `shards` norms are summed, in type `kept` by a rank whose shards
+/// have no row of any parameter. Gives the norm, where there is one.
+Tensor clip_grad_norm(Session& session, const Parameters& parameters, const std::vector<CommSlot>& shards, DType kept);
 
 /// An optimizer as a training loop calls it.
 class TorchOptimizer {
@@ -31,6 +32,7 @@ class TorchOptimizer {
   const EagerHabits& habits_;
   Parameters parameters_;
   std::vector<CommSlot> shards_;
+  DType kept_;                        ///< of gradients
   bool in_backward_;                  ///< each parameter is updated once its gradient is there
   std::vector<UpdateRulePtr> rules_;  ///< of all parameters, or else one of each
   std::int32_t steps_ = 0;            ///< begun so far

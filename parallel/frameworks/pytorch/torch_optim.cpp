@@ -237,6 +237,7 @@ void TorchRule::step(std::int32_t number) {
   updated_.clear();
   for (State& state : states_)
     if (state.parameter->gradient.defined()) updated_.push_back(&state);
+  if (updated_.empty()) return;  // of a rank that has no row of any parameter
   // adam.py _init_group makes all state first, sgd.py where a buffer is first needed: by its fused kernel, all.
   if (kind_ == Optimizer::AdamW || habits_.optimizer == OptimizerKernels::Fused)
     for (State* const state : updated_) make_state(*state);

@@ -167,7 +167,7 @@ class Trainer {
     std::vector<CommSlot> ranks;
     if (rank_.mesh) ranks = {rank_.mesh->shard, rank_.tensor.comm};
     ranks.push_back(groups_.pipeline);
-    return pytorch::clip_grad_norm(s_, all, ranks);
+    return pytorch::clip_grad_norm(s_, all, ranks, input_.train.master_dtype);
   }
 
   // Of all micro-batches, on the host; summed over ranks, and read there. Where there are no others, as a float.

@@ -1,4 +1,4 @@
-#include "scenarios/plan/events_replay.hpp"
+#include "scenarios/events_replay.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -300,6 +300,15 @@ EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, c
 EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, const AllocatorOptions& options,
                            const DriverPrices& prices, Bytes capacity, const EventFrees& frees) {
   return EventsReplayer(options, capacity, &prices, {}, frees).run(state, stage);
+}
+
+RunOn run_of(std::shared_ptr<const StateEvents> state, std::shared_ptr<const StageEvents> stage, JudgedDevice device) {
+  device.allocator = without_limit(device.allocator);
+  return [=](Bytes capacity, const DriverPrices& prices, BorrowedFrees borrowed) -> LimitedRun {
+    const EventsRecord record =
+        replay_events(*state, *stage, device.allocator, prices, capacity, {borrowed, device.queue});
+    return {!record.out_of_memory, record.drivers_come_first};
+  };
 }
 
 }  // namespace tidemark::scenarios

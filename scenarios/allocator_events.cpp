@@ -1,4 +1,4 @@
-#include "scenarios/plan/allocator_events.hpp"
+#include "scenarios/allocator_events.hpp"
 
 #include <algorithm>
 #include <set>
@@ -80,6 +80,7 @@ class Cutter {
 
   void allocate(const Alloc& o) {
     Made& made = made_[o.buffer.index()];
+    apart_ &= o.space != MemorySpace::Registered;  // which takes of the device for good, past the allocator
     if (o.space != MemorySpace::Device) {
       made.on_host = true;
     } else if (micro_batch_ < 0) {
@@ -190,9 +191,9 @@ void erase_communicators(EventSequence& events, const std::set<std::int32_t>& wh
 
 std::optional<RankEvents> events_of(const RepeatingProgram& program) { return Cutter(program).cut(); }
 
-bool same_state(const RankEvents& whole, const StateEvents& alone) {
+bool same_state(const StateEvents& whole, const StageEvents& passes, const StateEvents& alone) {
   std::set<std::int32_t> created;  // by passes
-  for (const PassEvents& step : whole.passes.steps)
+  for (const PassEvents& step : passes.steps)
     for (const EventSequence* part : {&step.before, &step.body, &step.after})
       for (const AllocatorEvent& e : *part)
         if (e.kind == AllocatorEvent::Kind::Communicator) created.insert(e.ref);
@@ -201,7 +202,7 @@ bool same_state(const RankEvents& whole, const StateEvents& alone) {
     erase_communicators(step.before, created);
     erase_communicators(step.after, created);
   }
-  return rest == whole.state;
+  return rest == whole;
 }
 
 }  // namespace tidemark::scenarios

@@ -2,11 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "scenarios/allocator_events.hpp"
 #include "scenarios/namespace.hpp"
-#include "scenarios/plan/allocator_events.hpp"
 #include "scenarios/required_memory.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"
@@ -58,5 +59,9 @@ struct EventFrees {
 [[nodiscard]] EventsRecord replay_events(const StateEvents& state, const StageEvents& stage,
                                          const AllocatorOptions& options, const DriverPrices& prices, Bytes capacity,
                                          const EventFrees& frees = {});
+
+/// What a rank of those events does on devices of limited memory.
+[[nodiscard]] RunOn run_of(std::shared_ptr<const StateEvents> state, std::shared_ptr<const StageEvents> stage,
+                           JudgedDevice device);
 
 }  // namespace tidemark::scenarios

@@ -91,8 +91,8 @@ struct RankEvents {
 /// Nothing where state and passes of the program are not apart. What repeats stays said once.
 [[nodiscard]] std::optional<RankEvents> events_of(const RepeatingProgram& program);
 
-/// Whether a whole program's state is the one that a program without passes shows. Communicators that passes created
-/// are not created again.
-[[nodiscard]] bool same_state(const RankEvents& whole, const StateEvents& alone);
+/// Whether the state of a whole program with those passes is the one that a program without passes shows. Communicators
+/// that passes created are not created again.
+[[nodiscard]] bool same_state(const StateEvents& whole, const StageEvents& passes, const StateEvents& alone);
 
 }  // namespace tidemark::scenarios
