@@ -47,6 +47,12 @@ std::vector<Point> points_of_two_ranks(const std::string& journal = {}) {
   return found;
 }
 
+// Which takes seconds.
+const std::vector<Point>& measured_points() {
+  static const std::vector<Point> points = points_of_two_ranks();
+  return points;
+}
+
 MachineRun run_of(std::vector<Point> points) {
   MachineRun run;
   run.name = "machine";
@@ -114,7 +120,7 @@ TEST(SmallPrograms, TimeOpsAfterOthersAndNothingOfWhatPreparesThem) {
 }
 
 TEST_F(Calibrate, MeasuresEveryKindOfThingAndTheirFilesAreRead) {
-  const std::vector<Point> points = points_of_two_ranks();
+  const std::vector<Point>& points = measured_points();
   std::set<std::string> kinds;
   for (const Point& p : points) {
     EXPECT_GT(p.median, Duration{}) << p.what;
@@ -226,7 +232,7 @@ TEST_F(Calibrate, WhatAJournalRemembersIsNotMeasuredAgain) {
 
 // The same programs, timed and simulated. Times are not compared: a busy machine has its own.
 TEST_F(Calibrate, StepsOfAJobAreMeasuredAndPredicted) {
-  const Cluster machine = cluster_of(host_files(run_of(points_of_two_ranks())));
+  const Cluster machine = cluster_of(host_files(run_of(measured_points())));
   const Scenario job = yardstick("llama-fp32-xs-tp2", folders.data_root);
   std::vector<MathStep> measured;
   EXPECT_EQ(on_ranks(2,

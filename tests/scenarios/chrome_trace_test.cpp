@@ -41,7 +41,7 @@ sharding = "zero1"
 [train]
 sequence_length = 4096
 micro_batch = 1
-global_batch = 16
+global_batch = 8
 cross_entropy = "te"
 hidden_dropout = 0.0
 attention_dropout = 0.0

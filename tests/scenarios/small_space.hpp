@@ -60,7 +60,7 @@ inline std::vector<Fitting> brute_force(const SmallSpace& space) {
   for (;;) {
     const std::string text = space.scenario_text(at);
     try {
-      const Prediction p = predict(parse_scenario(text, "one.toml", folders));
+      const Prediction p = predict(parse_scenario(text, "one.toml", folders), {}, {.told = Told::Figures});
       if (p.fits) found.push_back({text, p.highest().memory.peak_device_upper, p.step.tokens_per_s_per_device});
     } catch (const InputError&) {
       // No layout.
