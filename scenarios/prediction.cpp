@@ -43,11 +43,11 @@ struct RoleEvents {
   std::shared_ptr<const StageEvents> passes;
 
   RoleEvents() = default;
-  explicit RoleEvents(std::optional<RankEvents> events) {
-    if (!events) return;
-    state = std::make_shared<const StateEvents>(std::move(events->state));
-    passes = std::make_shared<const StageEvents>(std::move(events->passes));
+  explicit RoleEvents(const std::shared_ptr<const RankEvents>& whole) {
+    if (whole) state = {whole, &whole->state}, passes = {whole, &whole->passes};
   }
+  explicit RoleEvents(std::optional<RankEvents> whole)
+      : RoleEvents(whole ? std::make_shared<const RankEvents>(std::move(*whole)) : nullptr) {}
   RoleEvents(std::shared_ptr<const StateEvents> its_state, std::shared_ptr<const StageEvents> its_passes)
       : state(std::move(its_state)), passes(std::move(its_passes)) {}
   [[nodiscard]] bool apart() const { return state && passes; }
@@ -204,7 +204,7 @@ class PassesOfRoles {
   PassesOfRoles(const Job& job, const Role& first, std::size_t roles, std::shared_ptr<const Program> simulated,
                 const RoleEvents& events)
       : job_(job), simulated_(std::move(simulated)), shown_(job, first, simulated_) {
-    if (&shown_.program() == simulated_.get()) events_ = events;
+    events_ = &shown_.program() == simulated_.get() ? events : RoleEvents(shown_.own_events());
     if (const std::optional<Train> train = crowded(job.scenario)) {
       RepeatingProgram more = with_more_tokens(job, *train, first);
       crowded_events_ = RoleEvents(events_of(more));
@@ -259,8 +259,12 @@ class PassesOfRoles {
   Programs lowered(const Role& role) const {
     Programs programs;
     programs.own.emplace(job_, role, simulated_);
-    if (const std::optional<Train> train = crowded(job_.scenario))
-      programs.crowded = lower_role({job_.built, job_.scenario.layout, *train, job_.runtime}, role);
+    programs.events = RoleEvents(programs.own->own_events());
+    if (const std::optional<Train> train = crowded(job_.scenario)) {
+      RepeatingProgram more = lower_repeating({job_.built, job_.scenario.layout, *train, job_.runtime}, role);
+      programs.crowded_events = RoleEvents(events_of(more));
+      programs.crowded = unrolled(std::move(more));
+    }
     return programs;
   }
 

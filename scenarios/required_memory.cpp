@@ -34,7 +34,10 @@ RunOn run_of(const Program& program, JudgedDevice device) {
 Bytes least_capacity(Bytes live, Bytes filled, const GetsThrough& gets_through) {
   const Bytes near_enough = std::max(device_granule, filled / 1000);
   Bytes fails = std::min(live, filled) - Bytes{1}, does = filled;
-  // Many get through with hardly more than what is in use at a time.
+  if (does - fails <= near_enough) return does;
+  // Many need what they fill, others hardly more than what is in use at a time.
+  if (!gets_through(filled - near_enough)) return filled;
+  does = filled - near_enough;
   Bytes next = live + near_enough / 2;
   while (does - fails > near_enough) {
     (gets_through(next) ? does : fails) = next;
@@ -70,10 +73,11 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPri
     return its.gets_through;
   });
   // Where drivers have taken all they take before it matters, more of that takes as much more of the device.
-  const Bytes with_drivers = std::min(required.bytes + (unlimited.driver_upper - unlimited.driver), filled);
-  const bool known = with_drivers == filled || (drivers_come_first && !unlimited.late) || does(with_drivers);
-  required.upper = known ? with_drivers : least_capacity(with_drivers, filled, does);
-  required.upper = has_room ? std::min(required.upper, room) : std::max(required.upper, room + Bytes{1});
+  const Bytes enough = has_room ? std::min(filled, room) : filled;
+  const Bytes with_drivers = std::min(required.bytes + (unlimited.driver_upper - unlimited.driver), enough);
+  const bool known = with_drivers == enough || (drivers_come_first && !unlimited.late) || does(with_drivers);
+  required.upper = known ? with_drivers : least_capacity(with_drivers, enough, does);
+  if (!has_room) required.upper = std::max(required.upper, room + Bytes{1});
   return required;
 }
 

@@ -18,6 +18,8 @@ RoleProgram::RoleProgram(const Job& job, const Role& role, std::shared_ptr<const
   if (&timed == &role) return;
   RepeatingProgram own = lower_repeating(job.lowering(), role);
   require_sound(job.scenario.name, verify(own.rolled));
+  if (std::optional<RankEvents> events = events_of(own))
+    own_events_ = std::make_shared<const RankEvents>(std::move(*events));
   own_ = unrolled(std::move(own));
   std::optional<std::vector<std::uint32_t>> places = timed_like(*simulated_, *own_, OwnRows::Any);
   if (!places)

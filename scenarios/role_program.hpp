@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "scenarios/allocator_events.hpp"
 #include "scenarios/job.hpp"
 #include "sim/clock/trace.hpp"
 #include "sim/program/program.hpp"
@@ -25,6 +26,9 @@ class RoleProgram {
   RoleProgram(SharedPasses::Spliced own, const RoleProgram& timed_as);
 
   [[nodiscard]] const Program& program() const { return own_ ? *own_ : *simulated_; }
+  /// Of a program of the role's own, what it does to memory; null where it is the simulated one, or passes are not
+  /// apart.
+  [[nodiscard]] const std::shared_ptr<const RankEvents>& own_events() const { return own_events_; }
   /// When a rank of that class runs it, and its host thread comes to the op. The timeline is the class's.
   [[nodiscard]] ProgramTimes times(const ClassTimeline& timeline) const;
   [[nodiscard]] Instant host_time(const ClassTimeline& timeline, std::size_t op) const;
@@ -37,7 +41,8 @@ class RoleProgram {
  private:
   const Job& job_;
   std::shared_ptr<const Program> simulated_;
-  std::optional<Program> own_;         // where it is another one
+  std::optional<Program> own_;  // where it is another one
+  std::shared_ptr<const RankEvents> own_events_;
   std::vector<std::uint32_t> places_;  // of its ops
 };
 

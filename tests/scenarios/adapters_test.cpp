@@ -14,13 +14,12 @@
 #include "scenarios/report/explanation.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // [adapter]: what is read, and programs against what a reader of PEFT's sources expects.
 
 namespace tidemark::tests::adapters_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 struct Asked {
   std::string adapter{};
@@ -36,7 +35,7 @@ Scenario parsed(const Asked& a) {
       "[train]\nsequence_length = 512\nmicro_batch = 2\nglobal_batch = {}\n{}\n[runtime]\nname = \"{}\"\n{}\n"
       "[runtime.switches]\nuse_cache = false\n{}\n",
       a.model, a.gpus, a.adapter, 2 * a.gpus, a.train, a.runtime, a.versions, a.switches);
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+  return parse_scenario(text, "job.toml", folders);
 }
 
 std::string problems(const Asked& a) {

@@ -16,14 +16,13 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/report/timeline.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/seeds.hpp"
 
 namespace tidemark::tests::chrome_trace_test {
 namespace {
 
 using nlohmann::json;
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 // Interleaved, so that messages go both ways and on several streams.
 constexpr std::string_view interleaved_job = R"(model = "models/llama-3.1-8b.json"
@@ -50,8 +49,7 @@ name = "megatron"
 )";
 
 const Job& job() {
-  static const Job the_job(
-      parse_scenario(interleaved_job, "interleaved.toml", {source / "scenarios/examples", source / "scenarios"}));
+  static const Job the_job(parse_scenario(interleaved_job, "interleaved.toml", folders));
   return the_job;
 }
 const Trace& trace() {

@@ -9,13 +9,12 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // What modules of transformers, PEFT and LitGPT do by release and by model, told of the programs of small models.
 
 namespace tidemark::tests::dated_modules_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 struct Asked {
   std::string model, versions, switches{}, train{}, tables{}, runtime = "pytorch";
@@ -29,7 +28,7 @@ Scenario parsed(const Asked& a) {
                   "[train]\nsequence_length = 256\nmicro_batch = 1\n{}\n"
                   "[runtime]\nname = \"{}\"\nversions = {{ {} }}\n[runtime.switches]\nuse_cache = false\n{}\n",
                   a.model, a.gpus, a.tables, a.train, a.runtime, a.versions, a.switches),
-      "job.toml", {source / "scenarios/examples", source / "scenarios"});
+      "job.toml", folders);
 }
 
 std::string problems(const Asked& a) {

@@ -16,6 +16,7 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/role_program.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_space.hpp"
 
 // Interleaved schedules send beside the passes: what is sent is free again between the end of its pass and the next
@@ -27,7 +28,6 @@ namespace {
 using namespace literals;
 
 Scenario llama(const std::string& layout, std::int64_t global_batch = 16) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   return settled(parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 8
@@ -40,7 +40,7 @@ micro_batch = 1
 global_batch = {}
 )",
                                             layout, global_batch),
-                                "llama.toml", {source / "scenarios/examples", source / "scenarios"}));
+                                "llama.toml", folders));
 }
 
 const std::string interleaved = "schedule = \"interleaved\"\n";

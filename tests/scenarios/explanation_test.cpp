@@ -20,6 +20,7 @@
 #include "scenarios/report/kernels_text.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // One public run, line by line: twelve layers of Llama-3 70B on eight B200, tensor 2 with sequence parallelism,
 // data 4 with sharded optimizer state, 4096 tokens. Its ranks measured 62136.2534 to 62136.4019 MiB (SimuMax,
@@ -29,8 +30,6 @@ namespace tidemark::tests::explanation_test {
 namespace {
 
 using nlohmann::json;
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 const Job& job() {
   static const Job worked_example(read_scenario(
@@ -222,7 +221,7 @@ TEST(Explanation, AKernelThatWorksOnManyTensorsNamesAFewOfThem) {
   const Scenario replicated = parse_scenario(
       "model = \"models/gpt2.json\"\ncluster = \"clusters/a100-sxm-40g.toml\"\ngpus = 1\n[train]\n"
       "sequence_length = 128\nmicro_batch = 1\nglobal_batch = 1\n",
-      "replicated.toml", {source / "scenarios/examples", source / "scenarios"});
+      "replicated.toml", folders);
   std::istringstream lines(kernels_text(Job(replicated), Rank{0}));
   bool cut = false;
   for (std::string line; std::getline(lines, line);) {
@@ -260,7 +259,7 @@ Scenario scenario_of(const std::string& model, const std::string& more = "") {
   return parse_scenario(fmt::format("model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n"
                                     "[train]\nsequence_length = 256\nmicro_batch = 1\n{}",
                                     model, more),
-                        "job.toml", {source / "scenarios/examples", source / "scenarios"});
+                        "job.toml", folders);
 }
 
 TEST(Explanation, ModelsOfExpertsSayHowMuchATokenGoesThrough) {
@@ -330,7 +329,7 @@ Job job_of(const std::string& model, int layers, const std::string& rest) {
   return Job(parse_scenario(fmt::format("model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = "
                                         "1\n[model_override]\n{} = {}\n{}",
                                         model, layers_key, layers, rest),
-                            "job.toml", {source / "scenarios/examples", source / "scenarios"}));
+                            "job.toml", folders));
 }
 
 std::vector<Job> jobs_of_all_runtimes() {

@@ -7,13 +7,12 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // Heads that are no multiple of 8 elements wide, as OpenLLaMA-3B's of 100.
 
 namespace tidemark::tests::head_width_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 std::string problems(const std::string& runtime, const std::string& attention, int gpus = 1) {
   const std::string text = fmt::format(
@@ -22,7 +21,7 @@ std::string problems(const std::string& runtime, const std::string& attention, i
       "[train]\nsequence_length = 256\nmicro_batch = 1\n{}\n[runtime]\nname = \"{}\"\n",
       gpus, attention.empty() ? "" : fmt::format("attention = \"{}\"", attention), runtime);
   try {
-    (void)parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+    (void)parse_scenario(text, "job.toml", folders);
   } catch (const InputError& error) {
     return error.what();
   }

@@ -10,6 +10,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // How far a host thread runs ahead of its device is what its launch queue holds, however long a step is.
 
@@ -19,7 +20,6 @@ namespace {
 using namespace literals;
 
 Scenario interleaved(std::int64_t global_batch, const std::string& environment = "") {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   return parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 8
@@ -41,7 +41,7 @@ name = "megatron"
 {}
 )",
                                     global_batch, environment),
-                        "job.toml", {source / "scenarios/examples", source / "scenarios"});
+                        "job.toml", folders);
 }
 
 Bytes upper(const Scenario& scenario) { return predict(scenario).highest().memory.peak_device_upper; }

@@ -18,13 +18,12 @@
 #include "scenarios/report/prediction_text.hpp"
 #include "scenarios/report/timeline.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::host_memory_test {
 namespace {
 
 using namespace literals;
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 std::string job(const std::string& offload, const std::string& runtime = "name = \"fsdp2\"") {
   return R"(model = "models/llama-3.1-8b.json"
@@ -39,9 +38,7 @@ micro_batch = 1
 )" + offload +
          "\n[runtime]\n" + runtime + "\n";
 }
-Scenario scenario_of(const std::string& text) {
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
-}
+Scenario scenario_of(const std::string& text) { return parse_scenario(text, "job.toml", folders); }
 std::string problems(const std::string& text) {
   try {
     (void)scenario_of(text);

@@ -9,20 +9,19 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // Racks of 72 GB200, of which jobs take 64 each (job_devices).
 
 namespace tidemark::tests::job_devices_test {
 namespace {
 
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-
 Node node_of(int gpus) {
   const std::string text = fmt::format(
       "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/gb200-nvl72.toml\"\ngpus = {}\n"
       "[train]\nsequence_length = 256\nmicro_batch = 1\n",
       gpus);
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"}).cluster.node;
+  return parse_scenario(text, "job.toml", folders).cluster.node;
 }
 
 TEST(JobDevices, AreTakenOfEachRackByJobsOfSeveral) {

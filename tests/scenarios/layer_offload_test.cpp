@@ -11,11 +11,10 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::layer_offload_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 std::string job(int layers, const std::string& train = "", const std::string& top = "gpus = 2") {
   return fmt::format(R"(model = "models/llama-3.1-8b.json"
@@ -36,9 +35,7 @@ cpu-offloading-num-layers = {}
 )",
                      top, train, layers);
 }
-Scenario scenario_of(const std::string& text) {
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
-}
+Scenario scenario_of(const std::string& text) { return parse_scenario(text, "job.toml", folders); }
 std::string problems(const std::string& text) {
   try {
     (void)scenario_of(text);

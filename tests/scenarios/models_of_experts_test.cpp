@@ -13,13 +13,12 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::models_of_experts_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-const fs::path source = TIDEMARK_SOURCE_DIR;
 
 std::vector<std::string> models_of_experts() {
   std::vector<std::string> names;
@@ -50,7 +49,7 @@ switches.moe-permute-fusion = true
 switches.no-create-attention-mask-in-dataloader = true
 )",
                                     model, layout),
-                        "job.toml", {source / "scenarios/examples", source / "scenarios"});
+                        "job.toml", folders);
 }
 
 class ModelsOfExperts : public testing::TestWithParam<std::string> {};
@@ -80,7 +79,7 @@ TEST(TitanExperts, AFewRowsMoreOrLessTakeHardlyLonger) {
         "[model_override]\nnum_hidden_layers = 2\n[layout]\nexpert = 8\n[train]\nsequence_length = 4096\n"
         "micro_batch = 1\n[runtime]\nname = \"torchtitan\"\n" +
             moe,
-        "titan.toml", {source / "scenarios/examples", source / "scenarios"}));
+        "titan.toml", folders));
     return seconds(its.step.step);
   };
   const double even = step("");

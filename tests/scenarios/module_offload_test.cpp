@@ -11,13 +11,12 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::module_offload_test {
 namespace {
 
 using namespace literals;
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 struct Asked {
   std::string modules = R"(["core_attn"])", switches = {}, layout = "tensor = 2", train = {};
@@ -48,9 +47,7 @@ offload-modules = {}
 )",
                      asked.gpus, asked.layers, asked.layout, asked.train, asked.release, asked.modules, asked.switches);
 }
-Scenario scenario_of(const std::string& text) {
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
-}
+Scenario scenario_of(const std::string& text) { return parse_scenario(text, "job.toml", folders); }
 std::string problems(const std::string& text) {
   try {
     (void)scenario_of(text);

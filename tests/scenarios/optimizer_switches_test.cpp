@@ -10,11 +10,10 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::optimizer_switches_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 std::string job(const std::string& tables, const std::string& train = "", const std::string& sharding = "zero1") {
   return R"(model = "models/llama-3.1-8b.json"
@@ -31,9 +30,7 @@ std::string with(const std::string& switches) { return job("[runtime.switches]\n
 const std::string on_host = "[offload]\noptimizer = \"cpu\"\n";
 const std::string aware = "use-precision-aware-optimizer = true\n";
 
-Scenario scenario_of(const std::string& text) {
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
-}
+Scenario scenario_of(const std::string& text) { return parse_scenario(text, "job.toml", folders); }
 std::string problems(const std::string& text) {
   try {
     (void)scenario_of(text);

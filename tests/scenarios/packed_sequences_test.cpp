@@ -8,13 +8,12 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // packed_sequences: what is read, and what follows from it.
 
 namespace tidemark::tests::packed_sequences_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 Scenario parsed(const std::string& train, const std::string& model = "llama-2-7b",
                 const std::string& runtime = "pytorch") {
@@ -24,7 +23,7 @@ Scenario parsed(const std::string& train, const std::string& model = "llama-2-7b
       "[train]\nsequence_length = 2048\nmicro_batch = 2\nmaster_dtype = \"bf16\"\n{}\n[runtime]\nname = \"{}\"\n"
       "[runtime.switches]\nuse_cache = false\n",
       model, train, runtime);
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+  return parse_scenario(text, "job.toml", folders);
 }
 
 std::string problems(const std::string& train, const std::string& model = "llama-2-7b",

@@ -19,14 +19,13 @@
 #include "sim/program/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::prediction_test {
 namespace {
 
 using namespace literals;
 using nlohmann::json;
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 // Four layers of Llama-3.1 8B on a node: two stages of two data-parallel ranks of two tensor-parallel ones.
 constexpr std::string_view small_job = R"(model = "models/llama-3.1-8b.json"
@@ -50,9 +49,7 @@ attention_dropout = 0.0
 name = "megatron"
 )";
 
-Scenario scenario(std::string_view text = small_job) {
-  return parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"});
-}
+Scenario scenario(std::string_view text = small_job) { return parse_scenario(text, "small.toml", folders); }
 Scenario with_capacity(Bytes capacity) {
   Scenario s = scenario();
   s.cluster.device.capacity = capacity;
@@ -445,7 +442,7 @@ TEST(Prediction, SocketsGoThroughTheHostAndSaySo) {
   const auto with = [&](const std::string& variable) {
     return parse_scenario(std::string(small_job).replace(std::string(small_job).find("gpus = 8"), 8, "gpus = 16") +
                               "environment." + variable,
-                          "small.toml", {source / "scenarios/examples", source / "scenarios"});
+                          "small.toml", folders);
   };
   const auto says_so = [](const Prediction& p) {
     return std::ranges::any_of(p.assumptions, [](const std::string& a) { return a.starts_with("NCCL's sockets"); });

@@ -13,13 +13,12 @@
 #include "scenarios/prediction.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // Runtime "pytorch": the scenario's keys, and programs against what a reader of PyTorch's sources expects.
 
 namespace tidemark::tests::pytorch_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 struct Asked {
   std::string model = "llama-2-7b", override_keys = "num_hidden_layers = 2\nvocab_size = 4096";
@@ -37,9 +36,7 @@ std::string text_of(const Asked& a) {
       a.torch.empty() ? "" : fmt::format("versions = {{ torch = \"{}\" }}\n", a.torch), a.switches);
 }
 
-Scenario parsed(const Asked& a) {
-  return parse_scenario(text_of(a), "job.toml", {source / "scenarios/examples", source / "scenarios"});
-}
+Scenario parsed(const Asked& a) { return parse_scenario(text_of(a), "job.toml", folders); }
 
 std::string problems(const Asked& a) {
   try {
@@ -460,8 +457,7 @@ TEST(PyTorch, TheHabitsOfOlderTransformersDiffer) {
   Asked asked{.train = pure};
   const std::string now = text_of(asked);
   const auto peak = [&](const std::string& versions) {
-    const Scenario s = parse_scenario(now + "[runtime.versions]\n" + versions, "job.toml",
-                                      {source / "scenarios/examples", source / "scenarios"});
+    const Scenario s = parse_scenario(now + "[runtime.versions]\n" + versions, "job.toml", folders);
     return runtime_of(s).eager.value();
   };
   EXPECT_FALSE(peak("transformers = \"5.0\"").reentrant_checkpoint);

@@ -14,13 +14,12 @@
 #include "sim/program/liveness.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // [quantization]: bytes against bitsandbytes' own arithmetic (functional.py quantize_4bit), and what its linears make.
 
 namespace tidemark::tests::quantization_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 struct Asked {
   std::string quantization = "format = \"nf4\"", adapter = "[adapter]\nrank = 8\n", switches{};
@@ -36,7 +35,7 @@ Scenario parsed(const Asked& a) {
       "[runtime]\nname = \"{}\"\nversions = {{ {} }}\n[runtime.switches]\nuse_cache = false\n{}\n",
       a.gpus, a.quantization, a.adapter, 2 * a.gpus, a.runtime == "deepspeed" ? "precision" : "master_dtype", a.train,
       a.runtime, a.versions, a.switches);
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+  return parse_scenario(text, "job.toml", folders);
 }
 
 std::string problems(const Asked& a) {

@@ -16,6 +16,7 @@
 #include "scenarios/report/prediction_text.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/sim/program/random_program.hpp"
 
 // What a job must have of its devices, as against what its allocator keeps as long as there is room.
@@ -97,7 +98,6 @@ TEST(RequiredMemory, HasNoFreesThatArePending) {
 
 // Mistral 7B on two A100s, whose allocator fills the device with what it keeps: it ran.
 Scenario caching_job(Bytes capacity) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   Scenario scenario = settled(
       read_scenario(source / "tests/golden/fms_full/fms_lig_mistral7b_full_g2_bs8_foak.toml", source / "scenarios"));
   scenario.cluster.device.capacity = capacity;
@@ -140,7 +140,6 @@ TEST(RequiredMemory, RetriesAreTold) {
 }
 
 Scenario job(Bytes capacity) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   Scenario scenario = settled(parse_scenario(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 2
@@ -153,7 +152,7 @@ sequence_length = 4096
 micro_batch = 1
 global_batch = 4
 )",
-                                             "job.toml", {source / "scenarios/examples", source / "scenarios"}));
+                                             "job.toml", folders));
   scenario.cluster.device.capacity = capacity;
   return scenario;
 }

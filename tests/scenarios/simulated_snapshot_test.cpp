@@ -16,6 +16,7 @@
 #include "scenarios/recordings/recorded_trace.hpp"
 #include "scenarios/recordings/trace_replay.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_job.hpp"
 
 namespace tidemark::tests::simulated_snapshot_test {
@@ -23,8 +24,6 @@ namespace {
 
 using namespace literals;
 using Action = TraceEvent::Action;
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 constexpr std::string_view pytorch_job = R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
@@ -49,9 +48,7 @@ struct Recorded {
   Prediction prediction;
 
   explicit Recorded(std::string_view text)
-      : job(parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"})),
-        trace(simulate_time(job)),
-        prediction(predict(job, trace)) {}
+      : job(parse_scenario(text, "small.toml", folders)), trace(simulate_time(job)), prediction(predict(job, trace)) {}
 
   [[nodiscard]] const MemoryRecord& memory(Rank rank) const {
     for (const RankGroup& group : prediction.groups)

@@ -13,6 +13,7 @@
 #include "scenarios/report/prediction_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // Optimizers that keep less than AdamW: keys, and what they keep, by their sources' own arithmetic.
 
@@ -21,8 +22,6 @@ namespace {
 
 using namespace literals;
 
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-
 Scenario parsed(const std::string& train, const std::string& switches = "", const std::string& runtime = "pytorch",
                 const std::string& versions = "", int gpus = 1) {
   const std::string text = fmt::format(
@@ -30,7 +29,7 @@ Scenario parsed(const std::string& train, const std::string& switches = "", cons
       "num_hidden_layers = 2\nvocab_size = 4100\n[train]\nsequence_length = 64\nmicro_batch = 1\nglobal_batch = {}\n"
       "master_dtype = \"bf16\"\n{}\n[runtime]\nname = \"{}\"\n{}\n[runtime.switches]\n{}\n",
       gpus, gpus, train, runtime, versions, switches);
-  return parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"});
+  return parse_scenario(text, "job.toml", folders);
 }
 
 std::string problems(const std::string& train, const std::string& switches = "", const std::string& runtime = "pytorch",

@@ -7,6 +7,7 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::stage_table_test {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using namespace literals;
 
 Prediction small_prediction() {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   return predict(parse_scenario(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 1
@@ -25,7 +25,7 @@ sequence_length = 1024
 micro_batch = 1
 global_batch = 1
 )",
-                                "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+                                "small.toml", folders));
 }
 
 // Each column by itself: the rank whose device holds most need not be the one that reaches highest at upper ends.

@@ -14,13 +14,12 @@
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::step_causes_test {
 namespace {
 
 using namespace literals;
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 // Four layers of Llama-3.1 8B on two nodes: two stages of two data-parallel ranks of two tensor-parallel ones of two
 // context-parallel ones.
@@ -47,7 +46,7 @@ attention_dropout = 0.0
 name = "megatron"
 )",
                                     train),
-                        "small.toml", {source / "scenarios/examples", source / "scenarios"});
+                        "small.toml", folders);
 }
 
 Duration sum_of(const CauseTimes& causes) { return std::accumulate(causes.begin(), causes.end(), Duration{}); }
@@ -98,7 +97,7 @@ hidden_dropout = 0.0
 attention_dropout = 0.0
 )",
                                     gpus_and_layout, tokens, global_batch),
-                        "small.toml", {source / "scenarios/examples", source / "scenarios"});
+                        "small.toml", folders);
 }
 
 CauseTimes causes_of(const Job& job) {

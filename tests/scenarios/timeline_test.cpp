@@ -16,6 +16,7 @@
 #include "scenarios/report/fabric_text.hpp"
 #include "scenarios/role_program.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_job.hpp"
 
 namespace tidemark::tests::timeline_test {
@@ -23,11 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
-
-Scenario scenario() {
-  return parse_scenario(small_job, "small.toml", {source / "scenarios/examples", source / "scenarios"});
-}
+Scenario scenario() { return parse_scenario(small_job, "small.toml", folders); }
 
 const Job& job() {
   static const Job the_job(scenario());
@@ -318,7 +315,7 @@ TEST(LinkModel, AlphaBetaSharesNothingAndSaysSo) {
       "[model_override]\nnum_hidden_layers = 4\n[layout]\ntensor = 2\nsharding = \"zero1\"\n[train]\n"
       "sequence_length = 1024\nmicro_batch = 1\nglobal_batch = 4\nhidden_dropout = 0.0\nattention_dropout = 0.0\n"
       "[runtime]\nname = \"megatron\"\n[offload]\noptimizer = \"cpu\"\n",
-      "offloaded.toml", {source / "scenarios/examples", source / "scenarios"});
+      "offloaded.toml", folders);
   const Prediction shared = predict(offloaded), plain = predict(offloaded, {}, alone);
   EXPECT_GT(shared.step.step, plain.step.step);
   EXPECT_GE(predict(scenario()).step.step, predict(scenario(), {}, alone).step.step);

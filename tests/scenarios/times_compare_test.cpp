@@ -16,11 +16,10 @@
 #include "scenarios/report/difference_text.hpp"
 #include "scenarios/report/plan_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::times_compare_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 Cluster of_source(const std::string& device, const std::string& efficiencies) {
   Cluster cluster;
@@ -44,8 +43,7 @@ std::string job(const std::string& cluster, const std::string& space) {
 }
 
 Space space(const std::string& clusters) {
-  return space_of(parse_toml(job("h100-sxm-80g", "[space]\ncluster = " + clusters + "\n"), "job"), "job",
-                  {source / "scenarios/examples", source / "scenarios"});
+  return space_of(parse_toml(job("h100-sxm-80g", "[space]\ncluster = " + clusters + "\n"), "job"), "job", folders);
 }
 
 bool says_so(const std::string& answer) { return answer.find("do not compare") != std::string::npos; }
@@ -58,15 +56,14 @@ TEST(TimesCompare, APlanOverClustersSaysWhetherTheyDo) {
 
   const Space of_one_source = space(R"(["clusters/h100-sxm-80g.toml", "clusters/h800-sxm-80g.toml"])");
   EXPECT_FALSE(says_so(plan_text(of_one_source, plan(of_one_source, {}))));
-  const Space of_one = space_of(parse_toml(job("b200-sxm-180g", "[space.train]\nmicro_batch = [1]\n"), "job"), "job",
-                                {source / "scenarios/examples", source / "scenarios"});
+  const Space of_one =
+      space_of(parse_toml(job("b200-sxm-180g", "[space.train]\nmicro_batch = [1]\n"), "job"), "job", folders);
   EXPECT_TRUE(space_remarks(of_one).empty());
 }
 
 TEST(SpaceRemarks, CandidatesThatBoundsDoNotCoverAreToldBeforehand) {
   const auto remarks = [](const std::string& axes) {
-    return space_remarks(space_of(parse_toml(job("b200-sxm-180g", axes), "job"), "job",
-                                  {source / "scenarios/examples", source / "scenarios"}));
+    return space_remarks(space_of(parse_toml(job("b200-sxm-180g", axes), "job"), "job", folders));
   };
   EXPECT_TRUE(remarks("[space.layout]\ncontext = [1]\n").empty());
   ASSERT_EQ(remarks("[space.layout]\ncontext = [1, 2]\n").size(), 1U);
@@ -78,7 +75,7 @@ TEST(TimesCompare, AnAxisThatNamesAClusterBesideOtherKeysCounts) {
 machine = [{cluster = "clusters/h100-sxm-80g.toml", gpus = 1}, {cluster = "clusters/a100-sxm-80g.toml", gpus = 2}]
 )"),
                                              "job"),
-                                  "job", {source / "scenarios/examples", source / "scenarios"});
+                                  "job", folders);
   const std::vector<std::string> remarks = space_remarks(together);
   ASSERT_EQ(remarks.size(), 1u);
   EXPECT_TRUE(says_so(remarks.front()));
@@ -86,7 +83,7 @@ machine = [{cluster = "clusters/h100-sxm-80g.toml", gpus = 1}, {cluster = "clust
 
 TEST(TimesCompare, EveryPredictionAndADifferenceOfTwoSayIt) {
   const auto predicted = [](const std::string& cluster) {
-    return predict(parse_scenario(job(cluster, ""), "job.toml", {source / "scenarios/examples", source / "scenarios"}));
+    return predict(parse_scenario(job(cluster, ""), "job.toml", folders));
   };
   const Prediction h100 = predicted("h100-sxm-80g"), b200 = predicted("b200-sxm-180g");
   for (const Prediction& p : {h100, b200})

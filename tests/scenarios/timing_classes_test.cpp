@@ -15,6 +15,7 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/role_program.hpp"
 #include "sim/program/timing.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/one_job.hpp"
 
 namespace tidemark::tests::timing_classes_test {
@@ -22,7 +23,6 @@ namespace {
 
 // Two stages of four data-parallel ranks, whose optimizers hold other pieces of parameters.
 const Job& job() {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   static const Job job(parse_scenario(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 8
@@ -36,7 +36,7 @@ sequence_length = 1024
 micro_batch = 1
 global_batch = 32
 )",
-                                      "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+                                      "small.toml", folders));
   return job;
 }
 
@@ -102,7 +102,6 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
 
 // Four layers with experts on four ranks, which all get other numbers of tokens, two replicas of each.
 TEST(TimingClasses, RolesWithOtherNumbersOfTokensAreToldApartUnseen) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   const Job drawn(parse_scenario(R"(model = "models/qwen3-30b-a3b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 16
@@ -119,7 +118,7 @@ global_batch = 32
 [moe]
 imbalance = { dirichlet = 20, seed = 1 }
 )",
-                                 "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+                                 "small.toml", folders));
   const LoweringInput input = drawn.lowering();
   std::atomic<int> shortest = 0;
   const LowerRole lower{[&](const Role& role) { return lower_repeating(input, role); },
@@ -139,7 +138,6 @@ imbalance = { dirichlet = 20, seed = 1 }
 
 // Expert ranks with as many tokens share a program, and look for experts of their own in what DeepEP brings.
 TEST(TimingClasses, RanksOfOtherExpertsAreTimedAsEachOther) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   const Job flex(parse_scenario(R"(model = "models/qwen3-30b-a3b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 16
@@ -158,7 +156,7 @@ sequence_length = 4096
 micro_batch = 1
 global_batch = 16
 )",
-                                "small.toml", {source / "scenarios/examples", source / "scenarios"}));
+                                "small.toml", folders));
   std::size_t others = 0;
   for (const Role& role : flex.roles) {
     if (&role != &flex.roles[flex.role_of_program[flex.program_of(role)]]) ++others;

@@ -10,11 +10,10 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::version_assumptions_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 std::string job(const std::string& runtime) {
   return R"(model = "models/gpt2.json"
@@ -27,9 +26,7 @@ micro_batch = 1
 )" + runtime;
 }
 
-Scenario read(const std::string& runtime) {
-  return parse_scenario(job(runtime), "job.toml", {source / "scenarios/examples", source / "scenarios"});
-}
+Scenario read(const std::string& runtime) { return parse_scenario(job(runtime), "job.toml", folders); }
 
 std::string problem(const std::string& runtime) {
   try {

@@ -6,6 +6,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/job.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 // DeepSpeed stage 3 lets its host thread be ahead of two gathers and of two reductions, so that what is borrowed of
 // modules does not pile up.
@@ -14,14 +15,13 @@ namespace tidemark::tests::zero3_waits_test {
 namespace {
 
 std::int64_t waits_of_host(const std::string& layout) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   const Job job(
       parse_scenario("model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\n"
                      "gpus = 8\n[model_override]\nnum_hidden_layers = 4\n[layout]\n" +
                          layout +
                          "[train]\nsequence_length = 1024\nmicro_batch = 1\nglobal_batch = 8\n[runtime]\nname = "
                          "\"deepspeed\"\n",
-                     "zero.toml", {source / "scenarios/examples", source / "scenarios"}));
+                     "zero.toml", folders));
   const Program program = job.program(0);
   return std::ranges::count_if(program.ops, [](const Op& op) { return std::holds_alternative<Sync>(op); });
 }

@@ -13,11 +13,10 @@
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/prediction_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::zero_offload_test {
 namespace {
-
-const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
 
 Scenario job(const std::string& stage, const std::string& offload, const std::string& switches = "") {
   return parse_scenario(R"(model = "models/llama-3.1-8b.json"
@@ -34,7 +33,7 @@ steps = 2
 [offload]
 )" + offload + "\n[runtime]\nname = \"deepspeed\"\n[runtime.switches]\n" +
                             switches + "\n",
-                        "job.toml", {source / "scenarios/examples", source / "scenarios"});
+                        "job.toml", folders);
 }
 
 const std::string optimizer = "optimizer = \"cpu\"", both = optimizer + "\nparameters = \"cpu\"";

@@ -14,6 +14,7 @@
 #include "scenarios/flow_check.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/job.hpp"
+#include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
 
@@ -55,9 +56,7 @@ std::string unexplained(const Scenario& asked) {
   return lines;
 }
 
-std::string unexplained(const std::string& text) {
-  return unexplained(parse_scenario(text, "job.toml", {source / "scenarios/examples", source / "scenarios"}));
-}
+std::string unexplained(const std::string& text) { return unexplained(parse_scenario(text, "job.toml", folders)); }
 
 std::vector<fs::path> scenario_files() {
   std::vector<fs::path> files;

@@ -12,6 +12,7 @@
 #include "scenarios/arithmetic/check_math.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "tests/kernels/thread_world.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests {
 
@@ -34,7 +35,6 @@ struct MathCase {
 inline void PrintTo(const MathCase& its, std::ostream* out) { *out << its.name; }
 
 inline Scenario scenario_of(const MathCase& asked) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   const std::string text = fmt::format(
       R"(model = "models/{}.json"
 cluster = "clusters/h100-sxm-80g.toml"
@@ -65,7 +65,7 @@ precision = "{}"
       asked.override_keys.find("n_embd") != std::string::npos ? "n_inner" : "intermediate_size", asked.vocabulary,
       asked.override_keys, asked.layout, asked.micro_batch, asked.global_batch, asked.precision, asked.dropout,
       asked.train, asked.runtime, asked.routing.empty() ? "" : "[moe]\n" + asked.routing);
-  return parse_scenario(text, "small.toml", {source / "scenarios/examples", source / "scenarios"});
+  return parse_scenario(text, "small.toml", folders);
 }
 
 inline std::string text(const MathCheck& check) {

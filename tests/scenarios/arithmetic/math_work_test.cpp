@@ -8,6 +8,7 @@
 #include "scenarios/io/scenario_reader.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::math_work_test {
 namespace {
@@ -31,7 +32,6 @@ launch s0 dropout(probability=0.5) b0:fp32[2x3] -> b1:fp32[2x3] b4:bool[2x3]
 }
 
 Scenario of_two_ranks(int batch) {
-  const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
   return parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 2
@@ -52,7 +52,7 @@ global_batch = {}
 name = "megatron"
 )",
                                     batch),
-                        "small.toml", {source / "scenarios/examples", source / "scenarios"});
+                        "small.toml", folders);
 }
 
 TEST(MathWork, OfAJobGrowsWithItsBatch) {
