@@ -257,7 +257,7 @@ Section reserved_family_section(const ReservedFamily& family) {
       excluded.add(row.excluded, row.name);
       continue;
     }
-    const double reserved = predicted_reserved(family, row);
+    const double reserved = predicted_reserved(family, row).gib;
     off_by.push_back({row.name, off(reserved, row.reserved)});
     out += fmt::format("| {} | {:.2f} | {:.2f} | {:+.2f} % |\n", row.name, reserved, row.reserved,
                        percent(off_by.back().share));
@@ -286,6 +286,22 @@ Section band_section(const BandFamily& family) {
   }
   const Claim claim = claim_of(family.name, "peak, to the nearer of allocated and reserved", errors);
   return {out + fmt::format("\nWithin its band: {} of {}.\n\n", claim.equal, claim.rows), {claim}};
+}
+
+Section ran_section() {
+  std::string out =
+      "## ran\n\nRuns of which only that is known: they had enough memory, or ran out of it. What `predict` tells of "
+      "them; "
+      "sources and assumptions are in `tests/golden/ran/facts.toml`. All rows of the other families ran, and "
+      "`off_by.toml` would name each that is told not to fit.\n\n| row | what happened | told |\n|---|---|---|\n";
+  Excluded excluded;
+  for (const RanRow& row : ran_rows()) {
+    if (!row.excluded.empty())
+      excluded.add(row.excluded, row.name);
+    else
+      out += fmt::format("| {} | {} | `{}` |\n", row.name, row.ran ? "ran" : "ran out of memory", told(row));
+  }
+  return {out + excluded.text() + "\n", {}};
 }
 
 Section recordings_section() {
@@ -470,6 +486,7 @@ std::vector<SectionWriter> section_writers() {
     writers.push_back({family.name, [=] { return reserved_family_section(family); }});
   for (const BandFamily& family : band_families())
     writers.push_back({family.name, [=] { return band_section(family); }});
+  writers.push_back({"ran", ran_section});
   return writers;
 }
 

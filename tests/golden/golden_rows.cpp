@@ -25,6 +25,12 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+// What the device lacks that the prediction says must be had; a row that was measured lacked nothing.
+Bytes lacks(const Prediction& its) {
+  const Bytes room = its.scenario.cluster.device.capacity - its.scenario.runtime.headroom;
+  return its.fits ? Bytes{} : std::max(Bytes{1}, its.most_required().required.upper - room);
+}
+
 Family read_family(const std::filesystem::path& path) {
   Family family{path.stem().string(), {}};
   const toml::table file = toml::parse_file(path.string());
@@ -125,19 +131,41 @@ std::vector<ReservedFamily> reserved_families() {
   return found;
 }
 
+std::vector<RanRow> ran_rows() {
+  std::vector<RanRow> found;
+  const toml::table file = toml::parse_file((root / "tests" / "golden" / "ran" / "facts.toml").string());
+  for (const auto& [key, node] : file) {
+    const toml::table& table = *node.as_table();
+    RanRow& row = found.emplace_back();
+    row.name = key.str();
+    row.source = table["source"].value<std::string>().value();
+    row.excluded = table["excluded"].value_or("");
+    if (!row.excluded.empty()) continue;
+    row.scenario = root / table["scenario"].value<std::string>().value();
+    row.ran = table["ran"].value<bool>().value();
+  }
+  return found;
+}
+
+std::string told(const RanRow& row) {
+  return std::string(predict(read_scenario(row.scenario, root / "scenarios")).verdict());
+}
+
 std::string figure_of(const ReservedFamily& family) { return family.allocated ? "allocated peak" : "reserved peak"; }
 
-double predicted_reserved(const ReservedFamily& family, const ReservedRow& row) {
+ReservedFigure predicted_reserved(const ReservedFamily& family, const ReservedRow& row) {
   const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
   const auto first = std::ranges::find_if(prediction.groups, [](const RankGroup& group) {
     return std::ranges::find(group.ranks, Rank{0}) != group.ranks.end();
   });
-  return mib(family.allocated ? first->memory.allocated.bytes : first->memory.peak_reserved) / 1024;
+  return {mib(family.allocated ? first->memory.allocated.bytes : first->memory.peak_reserved) / 1024,
+          lacks(prediction)};
 }
 
 Band predicted(const BandRow& row) {
-  Band band;
-  for (const RankGroup& group : predict(read_scenario(row.scenario, root / "scenarios")).groups) {
+  const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
+  Band band{.lacks = lacks(prediction)};
+  for (const RankGroup& group : prediction.groups) {
     band.allocated = std::max(band.allocated, mib(group.memory.allocated.bytes) / 1024);
     band.reserved = std::max(band.reserved, mib(group.memory.peak_reserved) / 1024);
   }
@@ -183,7 +211,8 @@ LastRankFigures predicted(const LastRankRow& row) {
     if (std::find(group.ranks.begin(), group.ranks.end(), last) == group.ranks.end()) continue;
     const std::vector<Bytes>& by_step = group.memory.peak_allocated_by_step;
     const Bytes first = std::max(by_step.at(0), by_step.at(1));
-    return {group.memory.final_allocated, row.only_one_step ? first : group.memory.allocated.bytes, first};
+    return {group.memory.final_allocated, row.only_one_step ? first : group.memory.allocated.bytes, first,
+            lacks(prediction)};
   }
   return {};
 }
@@ -200,6 +229,7 @@ Figures predicted(const Row& row) {
   const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
   Figures found;
   found.step_ms = static_cast<double>(prediction.step.step.count()) / 1e9;
+  found.lacks = lacks(prediction);
   std::vector<StageFigures>& stages = found.stages;
   stages.resize(static_cast<std::size_t>(prediction.scenario.layout.pipeline));
   for (std::size_t s = 0; s < stages.size(); ++s) {

@@ -64,6 +64,7 @@ struct BandFamily {
 };
 struct Band {
   double allocated = 0, reserved = 0;  ///< GiB, of the rank with the highest of each
+  Bytes lacks;
 };
 
 /// Every family under tests/golden/bands, rows by name.
@@ -89,9 +90,26 @@ struct ReservedFamily {
 
 /// Every family under tests/golden/reserved, rows by name.
 [[nodiscard]] std::vector<ReservedFamily> reserved_families();
+struct ReservedFigure {
+  double gib = 0;
+  Bytes lacks;
+};
 /// Of the first rank, which is the one that logs.
-[[nodiscard]] double predicted_reserved(const ReservedFamily& family, const ReservedRow& row);
+[[nodiscard]] ReservedFigure predicted_reserved(const ReservedFamily& family, const ReservedRow& row);
 [[nodiscard]] std::string figure_of(const ReservedFamily& family);
+
+/// A run of which only that is known whether it had enough memory.
+struct RanRow {
+  std::string name;
+  std::string source;
+  std::string excluded;  ///< the feature that keeps it out; then the rest is empty
+  std::filesystem::path scenario;
+  bool ran = false;
+};
+/// Those of tests/golden/ran/facts.toml, by name.
+[[nodiscard]] std::vector<RanRow> ran_rows();
+/// The verdict: "fits", "does_not_fit" or "cannot_say".
+[[nodiscard]] std::string told(const RanRow& row);
 
 /// A family of rows that share their assumptions.
 struct Family {
@@ -127,6 +145,7 @@ struct StageFigures {
 struct Figures {
   std::vector<StageFigures> stages;
   double step_ms = 0;
+  Bytes lacks;
 };
 [[nodiscard]] Figures predicted(const Row& row);
 
@@ -141,7 +160,7 @@ struct ReservedScore {
 
 /// What a last rank's counters are predicted to show.
 struct LastRankFigures {
-  Bytes static_bytes, peak_bytes, first_step_peak_bytes;
+  Bytes static_bytes, peak_bytes, first_step_peak_bytes, lacks;
 };
 [[nodiscard]] LastRankFigures predicted(const LastRankRow& row);
 

@@ -146,6 +146,9 @@ void add(std::vector<Golden>& all, const std::string& family, std::vector<Record
 
 // ---- rows that others published -------------------------------------------------------------------------------------
 
+// Every row ran.
+const std::string lacks_figure = "told to lack, though it ran";
+
 OwnFigures of_stages(const Row& row) {
   Differences off;
   const Figures its = predicted(row);
@@ -156,6 +159,7 @@ OwnFigures of_stages(const Row& row) {
                   p.reserved_median / row.reserved_median[stage] - 1);
   }
   off.add_share("step time", its.step_ms / row.step_ms - 1);
+  off.add(lacks_figure, its.lacks, Bytes{});
   return off.take();
 }
 
@@ -165,13 +169,22 @@ OwnFigures of_last_rank(const LastRankRow& row) {
   off.add("static", its.static_bytes, row.static_bytes);
   if (row.peak_bytes) off.add("peak", its.peak_bytes, *row.peak_bytes);
   if (row.first_step_peak_bytes) off.add("first step's peak", its.first_step_peak_bytes, *row.first_step_peak_bytes);
+  off.add(lacks_figure, its.lacks, Bytes{});
   return off.take();
 }
 
-OwnFigures of_share(const std::string& figure, double share) {
+OwnFigures of_share(const std::string& figure, double share, Bytes lacks = {}) {
   Differences off;
   off.add_share(figure, share);
+  off.add(lacks_figure, lacks, Bytes{});
   return off.take();
+}
+
+// What was told where it is not what happened.
+OwnFigures of_what_ran(const RanRow& row) {
+  const std::string its = told(row);
+  if (its == (row.ran ? "fits" : "does_not_fit")) return {};
+  return {{"told", "\"" + its + "\""}};
 }
 
 void add_published(std::vector<Golden>& all) {
@@ -185,13 +198,17 @@ void add_published(std::vector<Golden>& all) {
       if (row.excluded.empty())
         all.push_back({family.name, row.name, [row, allocated = family.allocated] {
                          const ReservedFamily its{{}, allocated, {}, {}};
-                         return of_share(figure_of(its), predicted_reserved(its, row) / row.reserved - 1);
+                         const ReservedFigure figure = predicted_reserved(its, row);
+                         return of_share(figure_of(its), figure.gib / row.reserved - 1, figure.lacks);
                        }});
   for (const BandFamily& family : band_families())
     for (const BandRow& row : family.rows)
       all.push_back({family.name, row.name, [row] {
-                       return of_share("peak, to the nearer of allocated and reserved", gap_of(row, predicted(row)));
+                       const Band its = predicted(row);
+                       return of_share("peak, to the nearer of allocated and reserved", gap_of(row, its), its.lacks);
                      }});
+  for (const RanRow& row : ran_rows())
+    if (row.excluded.empty()) all.push_back({"ran", row.name, [row] { return of_what_ran(row); }});
   for (const StepFamily& family : step_families())
     for (const StepRow& row : family.rows)
       all.push_back(
@@ -241,6 +258,7 @@ std::string figures_text(const std::map<std::string, FiguresOfRows>& families) {
 
 std::map<std::string, FiguresOfRows> recorded_figures() {
   const auto number = [](const toml::node& node) {
+    if (node.is_string()) return fmt::format("\"{}\"", *node.value<std::string>());
     return node.is_integer() ? fmt::format("{}", *node.value<std::int64_t>())
                              : fmt::format("{:.4f}", *node.value<double>());
   };
