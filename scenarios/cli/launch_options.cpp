@@ -66,7 +66,8 @@ std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
       if (remark.kind != kind) continue;
       if (first) text += fmt::format("{}\n", title);
       first = false;
-      const std::string place = remark.place.line > 0 ? fmt::format("{}:{}: ", remark.file, remark.place.line) : "";
+      const std::string place =
+          remark.place.line > 0 ? fmt::format("{}:{}: ", printable(remark.file), remark.place.line) : "";
       text += fmt::format("  {}{}: {}\n", place, printable(remark.what), printable(remark.why));
     }
   };

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -83,10 +86,23 @@ class BridgeWalk {
 
   std::vector<TomlKey> flags() && {
     if (nodes_ > 0 && devices_ > 0) draft_.set("gpus", product({nodes_, devices_}));
+    refuse_second_ones();
     return std::move(flags_);
   }
 
  private:
+  // Two tables may have keys of one name.
+  void refuse_second_ones() const {
+    std::map<std::string_view, const TomlKey*> first;
+    for (const TomlKey& flag : flags_) {
+      const auto [its, is_new] = first.emplace(flag.name, &flag);
+      const std::string now = scenarios::text(flag.value), before = scenarios::text(its->second->value);
+      const std::optional<MegatronFlag> known = megatron_flag(flag.name);
+      if (!is_new && now != before && known && known->kind != MegatronFlag::Kind::NoMatter)
+        draft_.remark(RemarkKind::NotExpressed, fmt::format("--{} = {}", flag.name, now),
+                      fmt::format("line {} says {}", its->second->place.line, before), flag.place);
+    }
+  }
   // Of Lightning's trainer, all else is loops, logs and checkpoints.
   static bool of_trainer(std::string_view key) {
     return key == "devices" || key == "num_nodes" || key == "precision" || key == "strategy" ||
@@ -102,23 +118,28 @@ class BridgeWalk {
     const auto* text = std::get_if<std::string>(&key.value.value);
     const auto* number = std::get_if<std::int64_t>(&key.value.value);
     const std::string& k = key.name;
-    if (k == "num_nodes" && number != nullptr) {
+    if (is_switch(k) && flag == nullptr) {
+      unknown(key, name, "takes true or false");
+    } else if (number != nullptr && *number < 1 && *number != all_there_are && is_count(k)) {
+      unknown(key, name, "is no number of nodes or devices");
+    } else if (k == "num_nodes" && number != nullptr) {
       nodes_ = *number;
-    } else if ((k == "devices" || k == "num_gpus_per_node" || k == "gpus_per_node") && number != nullptr) {
+    } else if (is_count(k) && number != nullptr) {
       devices_ = *number;
       if (nodes_ == 0) nodes_ = 1;
     } else if ((k == "mixed_precision" || k == "precision") && text != nullptr) {
       // bf16_mixed, bf16-mixed, bf16; fp16 likewise.
-      if (text->starts_with("bf16"))
+      const bool eighth = text->find("fp8") != std::string::npos;
+      std::string_view kind = *text;
+      kind = kind.substr(0, kind.find_first_of("-_"));
+      const std::string_view rest = std::string_view(*text).substr(kind.size());
+      const bool plain = rest.empty() || rest.substr(1) == "mixed" || rest.substr(1) == "true";
+      if (kind == "bf16")
         add("bf16", key, true);
-      else if (text->starts_with("fp16") || text->starts_with("16"))
+      else if (kind == "fp16" || kind == "16")
         add("fp16", key, true);
-      else if (!text->starts_with("32") && !text->starts_with("fp32"))
-        draft_.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, *text), "FP8 is not modelled yet",
-                      key.place);
-      if (text->find("fp8") != std::string::npos || text->find("mxfp8") != std::string::npos)
-        draft_.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, *text), "FP8 is not modelled yet",
-                      key.place);
+      if (eighth || !plain || (kind != "bf16" && kind != "fp16" && kind != "16" && kind != "32" && kind != "fp32"))
+        unknown(key, name, eighth ? "FP8 is not modelled yet" : "is no precision that is known here");
     } else if (k == "gated_linear_unit") {
       if (flag != nullptr && *flag) add("swiglu", key, true);
     } else if (k == "activation" && text != nullptr) {
@@ -126,21 +147,43 @@ class BridgeWalk {
         add("swiglu", key, true);
       else if (*text == "squared-relu")
         add("squared-relu", key, true);
+      else if (*text != "gelu")
+        unknown(key, name, "is no activation that is known here: gelu, swiglu, fast-swiglu and squared-relu are");
     } else if (k == "num_query_groups") {
       add("group-query-attention", key, true);
       add("num-query-groups", key);
     } else if (k == "normalization" && text != nullptr) {
-      add("normalization", key, std::string(text->starts_with("rms") || *text == "RMSNorm" ? "RMSNorm" : "LayerNorm"));
+      const bool by_squares = *text == "RMSNorm" || *text == "rmsnorm";
+      if (!by_squares && std::ranges::find(of_means, *text) == of_means.end())
+        unknown(key, name, "is no normalization that is known here: RMSNorm and LayerNorm are");
+      add("normalization", key, std::string(by_squares ? "RMSNorm" : "LayerNorm"));
     } else if (k == "grad_reduce_in_fp32" && flag != nullptr) {
       add(*flag ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", key, true);
     } else if (k == "name" && text != nullptr) {  // NeMo's optim.name
       if (*text == "distributed_fused_adam" || *text == "mcore_distributed_optim")
         add("use-distributed-optimizer", key, true);
+      else if (name.ends_with("optim.name") && std::ranges::find(plain_adams, *text) == plain_adams.end())
+        unknown(key, name, "is no optimizer that is known here");
     } else if (const auto other = std::ranges::find(inverted, k, &Renamed::key); other != inverted.end()) {
       if (flag != nullptr && !*flag) add(std::string(other->flag), key, true);
     } else {
       plain(key, name, flag);
     }
+  }
+
+  static constexpr std::int64_t all_there_are = -1;  // Lightning's
+  static constexpr std::array<std::string_view, 3> of_means{"LayerNorm", "layernorm", "layernorm1p"};
+  static constexpr std::array<std::string_view, 5> plain_adams{"adam", "adamw", "fused_adam", "megatron_fused_adam",
+                                                               "fused_adamw"};
+  static bool is_switch(std::string_view key) {
+    return key == "gated_linear_unit" || std::ranges::find(inverted, key, &Renamed::key) != inverted.end();
+  }
+  static bool is_count(std::string_view key) {
+    return key == "num_nodes" || key == "devices" || key == "num_gpus_per_node" || key == "gpus_per_node";
+  }
+  void unknown(const TomlKey& key, const std::string& name, std::string_view why) {
+    draft_.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(key.value)), std::string(why),
+                  key.place);
   }
 
   void plain(const TomlKey& key, const std::string& name, const bool* flag) {
@@ -163,10 +206,14 @@ class BridgeWalk {
 };
 
 // Megatron-LM's own tests write flags as a YAML map: MODEL_ARGS, ENV_VARS.
-std::vector<TomlKey> flags_of_tests(const TomlTable& arguments) {
+std::vector<TomlKey> flags_of_tests(const TomlTable& arguments, Draft& draft) {
   std::vector<TomlKey> flags;
   for (const TomlKey& key : arguments.keys)
-    if (key.name.starts_with("--")) flags.push_back({key.name.substr(2), key.place, key.value});
+    if (key.name.starts_with("--"))
+      flags.push_back({key.name.substr(2), key.place, key.value});
+    else
+      draft.remark(RemarkKind::NotExpressed, fmt::format("MODEL_ARGS.{}", key.name), "is no flag: those begin with --",
+                   key.place);
   return flags;
 }
 
@@ -184,7 +231,7 @@ std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft) {
   }
   for (const TomlKey& key : document.keys)
     if (const auto* table = std::get_if<TomlTable>(&key.value.value); table != nullptr && key.name == "MODEL_ARGS")
-      return flags_of_tests(*table);
+      return flags_of_tests(*table, draft);
   BridgeWalk walk(draft);
   walk.table(document, "");
   std::vector<TomlKey> flags = std::move(walk).flags();

@@ -43,8 +43,9 @@ std::vector<TomlKey> underscored(std::vector<TomlKey> flags) {
 }
 
 /// "--training.seq_len" to [training] seq_len.
-TomlTable nested(const std::vector<TomlKey>& flags, TomlTable document) {
+TomlTable nested(const std::vector<TomlKey>& flags, TomlTable document, const std::string& file) {
   Draft draft;
+  draft.file = file;
   draft.document = std::move(document);
   for (const TomlKey& flag : flags) {
     std::string path = flag.name;
@@ -120,7 +121,7 @@ class Conversion {
     const std::string name = draft_.text("model").value_or("");
     const auto shipped = std::ranges::find(models_, name, &ShippedModel::file);
     if (shipped != models_.end()) return {shipped->model.hidden, type_in(shipped->config, name)};
-    if (name.empty() || !std::filesystem::exists(name)) return {};
+    if (name.empty() || !is_there(name)) return {};
     return {read_model(name).hidden, type_in(read_text(name), name)};
   }
 
@@ -247,7 +248,9 @@ class Conversion {
     const LaunchLine line = training_of(script, file.string());
     if (line.gpus && !asked_.gpus) draft_.set("gpus", *line.gpus, line.place);
     for (const ShellWord& word : line.unread)
-      if (draft_.find("gpus") != nullptr)
+      if (word.unknown.empty())
+        stray(word);
+      else if (draft_.find("gpus") != nullptr)
         draft_.remark(RemarkKind::NoMatter, word.unknown, "the launcher's: on how many GPUs is said", word.place);
       else
         not_read(word, "; --gpus says on how many GPUs");
@@ -357,10 +360,24 @@ class Conversion {
         word.place);
   }
 
+  // What stands among flags and is none.
+  void stray(const ShellWord& word) {
+    draft_.remark(RemarkKind::NotExpressed, word.text,
+                  begins_with_other_dash(word.text) ? "begins with another dash than -, as text editors make it of --"
+                  : word.text.starts_with('-')      ? "is no flag that is known here: those begin with --"
+                                                    : "belongs to no flag, so that what it says is not read",
+                  word.place);
+  }
+
   void read_arguments(const LaunchLine& line) {
     std::vector<ShellWord> unread;
     std::vector<TomlKey> flags = flags_of(line.arguments, unread);
-    for (const ShellWord& word : unread) not_read(word);
+    for (const ShellWord& word : unread)
+      if (word.unknown.empty())
+        stray(word);
+      else
+        not_read(word);
+    std::erase_if(unread, [](const ShellWord& word) { return word.unknown.empty(); });
     if (is_titan(line, flags)) return read_titan_arguments(std::move(flags));
     if (is_megatron(line, flags)) {
       from_ = Dialect::Megatron;
@@ -497,7 +514,7 @@ class Conversion {
         const auto* text = std::get_if<std::string>(&flag.value.value);
         if (flag.name == "config-file" && text != nullptr) {
           const std::filesystem::path path = folder / *text;
-          if (std::filesystem::exists(path)) {
+          if (is_there(path)) {
             config = parse_yaml_table(read_text(path), path.string());
           } else {
             draft_.remark(RemarkKind::NotExpressed, "--config_file " + *text, "is not there: give it as a file, too",
@@ -512,6 +529,7 @@ class Conversion {
           keys, [](const TomlKey& k) { return k.name == "use_deepspeed" || k.name == "zero_stage"; });
       const bool fsdp = std::ranges::any_of(keys, [](const TomlKey& k) { return k.name == "use_fsdp"; });
       Draft together;
+      together.file = file;
       together.document = std::move(config);
       if (deepspeed) together.set("distributed_type", std::string("DEEPSPEED"));
       if (fsdp) together.set("distributed_type", std::string("FSDP"));
@@ -541,10 +559,13 @@ class Conversion {
     std::erase_if(flags, [&](const TomlKey& flag) {
       if (flag.name != "job.config_file" && flag.name != "job.config-file") return false;
       const auto* name = std::get_if<std::string>(&flag.value.value);
-      if (name == nullptr) return true;
+      if (name == nullptr)
+        fail(draft_.file, flag.place,
+             fmt::format("--{} takes a file's name, not {}", flag.name, scenarios::text(flag.value)),
+             "the configuration that the training starts from");
       std::filesystem::path path = draft_.folder / *name;
-      if (!std::filesystem::exists(path)) path = draft_.folder / std::filesystem::path(*name).filename();
-      if (std::filesystem::exists(path)) {
+      if (!is_there(path)) path = draft_.folder / std::filesystem::path(*name).filename();
+      if (is_there(path)) {
         document = parse_toml(read_text(path), path.string());
       } else {
         draft_.remark(RemarkKind::NotExpressed, "--job.config_file " + *name, "is not there: give it as a file, too",
@@ -552,7 +573,7 @@ class Conversion {
       }
       return true;
     });
-    read_titan(nested(flags, std::move(document)), models_, draft_);
+    read_titan(nested(flags, std::move(document), draft_.file), models_, draft_);
   }
 
   const ConvertAsked& asked_;

@@ -31,7 +31,13 @@ TomlKey& key_made(TomlTable& table, std::string_view name, Place place) {
 void Draft::set(std::string_view path, Content content, Place place) {
   TomlTable* table = &document;
   for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
-    table = &std::get<TomlTable>(key_made(*table, path.substr(0, dot), place).value.value);
+    TomlKey& key = key_made(*table, path.substr(0, dot), place);
+    table = std::get_if<TomlTable>(&key.value.value);
+    if (table == nullptr)
+      throw InputError(Problem{
+          file, place.line, place.column,
+          fmt::format("{}: {} is there, too, as {}", in_quotes(path), in_quotes(key.name), scenarios::text(key.value)),
+          "give it as a table, or as one value"});
     path.remove_prefix(dot + 1);
   }
   key_made(*table, path, place).value = {std::move(content), place};

@@ -173,7 +173,7 @@ void read_fsdp_config(Given config, const BesideFsdpConfig& beside) {
 void read_deepspeed_file(Given& given, std::string_view key, const std::string& name) {
   Draft& draft = given.draft();
   const std::filesystem::path path = draft.folder / name;
-  if (!std::filesystem::exists(path)) {
+  if (!is_there(path)) {
     given.tell(RemarkKind::NotExpressed, key,
                fmt::format("there is no {}: give it as a file, too", in_quotes(path.string())));
     draft.set("runtime.name", std::string("deepspeed"), given.place(key));
@@ -297,8 +297,12 @@ void read_adapter(Given& given) {
     for (const char* name : {"use_bnb_nested_quant", "bnb_4bit_use_double_quant"})
       if (given.flag(name).value_or(false)) draft.set("quantization.double_quant", true, given.place(name));
   }
-  if (given.flag("load_in_8bit").value_or(false))
+  if (given.flag("load_in_8bit").value_or(false)) {
+    if (draft.find("quantization.format") != nullptr)
+      given.tell(RemarkKind::NotExpressed, "load_in_8bit",
+                 "4 and 8 bits are asked for both, at which transformers stops");
     draft.set("quantization.format", std::string("int8"), given.place("load_in_8bit"));
+  }
 }
 
 // TRL's defaults are not TrainingArguments', and changed with its releases (trl/trainer/base_config.py, sft_config.py):
@@ -469,6 +473,9 @@ void read_accelerate(Given& config, Draft& draft) {
   if (const auto gpus = config.integer("num_processes"); gpus && draft.find("gpus") == nullptr)
     draft.set("gpus", *gpus, config.place("num_processes"));
   const std::int64_t nodes = config.integer("num_machines").value_or(1);
+  // accelerate/utils/launch.py prepare_multi_gpu_env: num_processes // num_machines on each.
+  if (const auto all = config.integer("num_processes"); nodes < 1 || (all && *all % nodes != 0))
+    config.tell(RemarkKind::NotExpressed, "num_machines", "does not divide num_processes, so that others are started");
   const std::string precision = config.text("mixed_precision").value_or("no");
   if (precision == "bf16" || precision == "fp16")
     draft.set("train.precision", precision, config.place("mixed_precision"));

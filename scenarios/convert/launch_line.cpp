@@ -25,6 +25,7 @@ bool launches(std::string_view name) {
 }
 
 bool is_flag(const ShellWord& word) {
+  if (begins_with_other_dash(word.text)) return true;
   if (word.text.size() < 2 || word.text[0] != '-') return false;
   return std::isdigit(static_cast<unsigned char>(word.text[1])) == 0 && word.text[1] != '.';
 }
@@ -87,6 +88,10 @@ class Line {
         continue;
       }
       if (line_.launcher.empty()) continue;
+      if (begins_with_other_dash(words_[i].text)) {
+        line_.unread.push_back(words_[i]);
+        continue;
+      }
       if (words_[i].is_any_words()) {
         line_.unread.push_back(words_[i]);
         beginning_ = beginning_.value_or(i);
@@ -231,6 +236,12 @@ bool may_train(std::string_view word) {
   return name.starts_with("torch.distributed.") || (name.ends_with(".py") && name.find("train") != std::string::npos);
 }
 
+bool begins_with_other_dash(std::string_view word) {
+  constexpr std::array<std::string_view, 7> dashes{"\u2010", "\u2011", "\u2012", "\u2013",
+                                                   "\u2014", "\u2015", "\u2212"};
+  return std::ranges::any_of(dashes, [&](std::string_view dash) { return word.starts_with(dash); });
+}
+
 std::string variable_of(std::string_view unknown) {
   if (unknown.starts_with("$(") || !unknown.starts_with('$')) return {};
   unknown.remove_prefix(unknown.starts_with("${") ? 2 : 1);
@@ -247,8 +258,9 @@ std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments, std::vect
   std::vector<TomlKey> flags;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const ShellWord& word = arguments[i];
-    if (word.is_any_words()) unread.push_back(word);
-    if (!word.text.starts_with("--") || word.text.size() < 3) continue;
+    const bool is_one = word.text.starts_with("--") && word.text.size() > 2;
+    if (word.is_any_words() || (!is_one && !word.text.empty())) unread.push_back(word);
+    if (!is_one) continue;
     const std::size_t sign = word.text.find('=');
     TomlKey flag{word.text.substr(2, sign == std::string::npos ? sign : sign - 2), word.place, {true, word.place}};
     std::vector<ShellWord> values;

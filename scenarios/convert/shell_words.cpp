@@ -227,13 +227,13 @@ class ShellReader {
         words.push_back({std::string(raw), its.place(), "an operator"});
         continue;
       }
-      const bool quoted_pattern = compares && raw.find_first_of("'\"\\") != std::string_view::npos &&
-                                  raw.find_first_of("*?[") != std::string_view::npos;
+      const bool is_quoted = compares && raw.find_first_of("'\"\\") != std::string_view::npos;
       compares = is_one_of(raw, {"=", "==", "!="});
       ShellFields fields = expand(its, its.words[i], ShellContext::Value);
       std::string text;
       for (std::size_t k = 0; k < fields.words.size(); ++k) text += (k > 0 ? " " : "") + fields.words[k].text;
-      words.push_back({text, its.place(), quoted_pattern ? "a pattern" : ""});
+      const bool looks_like_pattern = (text + std::string(raw)).find_first_of("*?[") != std::string::npos;
+      words.push_back({text, its.place(), is_quoted && looks_like_pattern ? "a pattern" : ""});
     }
     words.push_back({"]]", its.place()});
     return status_of(answer_of(words));
@@ -359,6 +359,7 @@ class ShellReader {
   }
 
   Status declare(const ShellNode& its, const WordList& words) {
+    if (!words.empty() && words.front().text == "local") return Status::Failure;  // functions are not followed
     const bool exports = words.front().text == "export";
     std::string flags;
     for (std::size_t i = 1; i < words.size(); ++i)
@@ -593,7 +594,8 @@ class ShellReader {
 
   Status evaluate(const WordList& words) {
     std::string text;
-    for (std::size_t i = 1; i < words.size(); ++i) text += (i > 1 ? " " : "") + words[i].text;
+    const std::size_t first = words.size() > 1 && words[1].text == "--" ? 2 : 1;
+    for (std::size_t i = first; i < words.size(); ++i) text += (i > first ? " " : "") + words[i].text;
     const Place place = words.front().place;
     // What is not known may be a word, or end one: `eval "$(tool)"`.
     const bool known = ShellExpansion::is_known(text);

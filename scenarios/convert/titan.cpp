@@ -185,7 +185,7 @@ class TitanReader {
       else if (shards == 1)
         table.tell(RemarkKind::NotExpressed, "data_parallel_replicate_degree",
                    "torchtitan has replicas alone (DistributedDataParallel) along one axis only");
-      else if (gpus > 0 && gpus % std::max<std::int64_t>(product({replicas, cut}), 1) == 0)
+      else if (gpus > 0 && product({replicas, cut}) > 0 && gpus % product({replicas, cut}) == 0)
         draft_.set("layout.shard_group", gpus / product({replicas, cut}),
                    table.place("data_parallel_replicate_degree"));
       else

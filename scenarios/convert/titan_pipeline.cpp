@@ -50,10 +50,10 @@ void read_batches(Given& parallelism, Draft& draft) {
   const std::int64_t gpus = draft.integer("gpus").value_or(0);
   std::int64_t model_ranks = 1;
   for (const char* axis : {"layout.tensor", "layout.pipeline", "layout.context"})
-    model_ranks *= draft.integer(axis).value_or(1);
+    model_ranks = product({model_ranks, draft.integer(axis).value_or(1)});
   draft.set("train.micro_batch", each, parallelism.place(key));
   const auto global = draft.integer("train.global_batch");
-  if (gpus == 0 || gpus % model_ranks != 0) {
+  if (gpus == 0 || model_ranks < 1 || gpus % model_ranks != 0) {
     if (!global)
       draft.remark(RemarkKind::NotExpressed, "training.local_batch_size",
                    "the batch of all ranks takes the number of GPUs, which is not said", {});

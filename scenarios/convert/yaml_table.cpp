@@ -29,7 +29,8 @@ class YamlWalk {
                   fmt::format("comes to more than {} values, with all that its aliases repeat", most_nodes),
                   "leave out what is not of the training"});
     if (depth > deepest)  // an anchor may stand within itself
-      throw InputError(Problem{file_, place.line, place.column, "is nested too deep", {}});
+      throw InputError(
+          Problem{file_, place.line, place.column, "is nested too deep", "leave out what is not of the training"});
     if (node.IsNull() || !node.IsDefined()) return std::nullopt;
     if (node.IsMap()) return TomlValue{table(node, depth), place};
     if (node.IsSequence()) {
@@ -48,7 +49,7 @@ class YamlWalk {
     for (const auto& entry : node) {
       const Place place{entry.first.Mark().line + 1, entry.first.Mark().column + 1};
       if (!entry.first.IsScalar())
-        throw InputError(Problem{file_, place.line, place.column, "a key that is no text", {}});
+        throw InputError(Problem{file_, place.line, place.column, "a key that is no text", "key: value"});
       const std::string name = entry.first.Scalar();
       if (!names.insert(name).second)
         throw InputError(Problem{file_, place.line, place.column, fmt::format("{}: is there twice", in_quotes(name)),
@@ -61,12 +62,20 @@ class YamlWalk {
   }
 
  private:
+  // As PyYAML has it, which all of those tools read with: 010 is eight.
+  static constexpr int octal = 8;
+  static bool is_octal(std::string_view text) {
+    constexpr std::size_t longest = 20;
+    if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+    return text.size() > 1 && text.size() <= longest && text.starts_with('0') &&
+           text.find_first_not_of("01234567") == std::string_view::npos;
+  }
   static Content scalar(const std::string& text) {
     for (const char* yes : {"true", "True", "TRUE", "yes", "Yes", "on"})
       if (text == yes) return true;
     for (const char* no : {"false", "False", "FALSE", "no", "No", "off"})
       if (text == no) return false;
-    return typed(text);
+    return is_octal(text) ? Content(static_cast<std::int64_t>(std::stoll(text, nullptr, octal))) : typed(text);
   }
   static constexpr int most_nodes = 100'000;
   std::string file_;
@@ -87,7 +96,8 @@ TomlTable parse_yaml_table(std::string_view text, const std::string& file) {
     if (!document.IsMap()) throw InputError(Problem{file, 1, 1, "is no YAML map", "key: value on lines of its own"});
     return YamlWalk(file).table(document, 0);
   } catch (const YAML::Exception& error) {
-    throw InputError(Problem{file, error.mark.line + 1, error.mark.column + 1, error.msg, {}});
+    throw InputError(Problem{file, error.mark.line + 1, error.mark.column + 1, error.msg,
+                             "YAML is wanted: key: value on lines of its own, set in by spaces"});
   }
 }
 

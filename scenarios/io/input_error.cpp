@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "scenarios/io/suggestion.hpp"
+
 namespace tidemark::scenarios {
 namespace {
 
@@ -15,10 +17,20 @@ std::string text(const std::vector<Problem>& problems) {
   return all;
 }
 
+// It may have several lines; what an input wrote into it is shown, whatever it is.
+std::string printable_lines(std::string_view text) {
+  std::string all;
+  for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+    all += printable(text.substr(0, end)) + '\n';
+    text.remove_prefix(end + 1);
+  }
+  return all + printable(text);
+}
+
 }  // namespace
 
 std::string text(const Problem& problem) {
-  std::string block = problem.file;
+  std::string block = printable(problem.file);
   for (const int number : {problem.line, problem.column}) {
     if (number <= 0) break;
     block += ':';
@@ -26,10 +38,10 @@ std::string text(const Problem& problem) {
   }
   if (!block.empty()) block += ": ";
   block += "error: ";
-  block += problem.message;
+  block += printable_lines(problem.message);
   if (problem.hint.empty()) return block;
   block += "\n  hint: ";
-  block += problem.hint;
+  block += printable_lines(problem.hint);
   return block;
 }
 

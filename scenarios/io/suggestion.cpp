@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
@@ -51,6 +52,27 @@ std::string first_letters(std::string_view text) {
 }
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
+
+// The bytes of the character that a text begins with; none of what may not be shown as it is: control characters, those
+// that turn the direction of what follows, and what is no UTF-8.
+std::size_t shown_character(std::string_view text) {
+  const auto at = [&](std::size_t i) {
+    return i < text.size() ? std::uint32_t{static_cast<unsigned char>(text[i])} : 0U;
+  };
+  const std::uint32_t first = at(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7F ? 1 : 0;
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  std::uint32_t code = first & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((at(i) & 0xC0U) != 0x80) return 0;
+    code = code << 6U | (at(i) & 0x3FU);
+  }
+  const auto within = [&](std::uint32_t from, std::uint32_t to) { return code >= from && code <= to; };
+  const bool too_long = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool hidden = within(0x80, 0x9F) || within(0x2028, 0x202E) || within(0x2066, 0x2069);
+  return too_long || hidden || within(0xD800, 0xDFFF) || code > 0x10FFFF ? 0 : length;
+}
 
 }  // namespace
 
@@ -109,16 +131,17 @@ std::string one_of(const std::vector<std::string>& alternatives) {
 
 std::string printable(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (code >= 0x20 && code != 0x7F) {
-      out += c;
-      continue;
-    }
+  while (!text.empty()) {
+    const std::size_t length = shown_character(text);
+    out += text.substr(0, length);
+    text.remove_prefix(length);
+    if (length > 0) continue;
     constexpr std::string_view digits = "0123456789abcdef";
+    const auto code = static_cast<unsigned char>(text.front());
     out += "\\x";
     out += digits[code >> 4U];
     out += digits[code & 15U];
+    text.remove_prefix(1);
   }
   return out;
 }
@@ -126,15 +149,12 @@ std::string printable(std::string_view text) {
 std::string in_quotes(std::string_view text) {
   std::size_t end = std::min(text.size(), longest_shown);
   while (end > 0 && end < text.size() && continues_character(text[end])) --end;
-  std::string out = "\"";
+  std::string out;
   for (const char c : text.substr(0, end)) {
-    if (c == '"' || c == '\\')
-      out += {'\\', c};
-    else
-      out += printable(std::string_view(&c, 1));
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
   }
-  if (end < text.size()) out += "...";
-  return out + '"';
+  return '"' + printable(out) + (end < text.size() ? "...\"" : "\"");
 }
 
 }  // namespace tidemark::scenarios

@@ -33,6 +33,11 @@ std::string near_file(const std::filesystem::path& path) {
 
 }  // namespace
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code failure;
+  return std::filesystem::exists(path, failure);
+}
+
 std::string read_text(const std::filesystem::path& path) {
   const auto refuse = [&](std::string message, std::string hint = {}) -> InputError {
     return InputError(Problem{path.string(), 0, 0, std::move(message), std::move(hint)});
@@ -56,7 +61,7 @@ std::string read_text(const std::filesystem::path& path) {
     text.append(chunk, static_cast<std::size_t>(stream.gcount()));
     if (text.size() > largest_file) throw refuse("is larger than 16 MiB", "the files that belong here are a few KiB");
   }
-  if (!stream.eof()) throw refuse("cannot be read");
+  if (!stream.eof()) throw refuse("cannot be read", "name a file that holds text");
   return text;
 }
 

@@ -10,4 +10,7 @@ namespace tidemark::scenarios {
 /// The whole of a file. InputError where there is no such regular file, it cannot be read or is absurdly large.
 std::string read_text(const std::filesystem::path& path);
 
+/// Whether something is there. A name that no system takes, too long or a link to itself, is of nothing.
+bool is_there(const std::filesystem::path& path);
+
 }  // namespace tidemark::scenarios

@@ -1,5 +1,6 @@
 #include <map>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -60,10 +61,78 @@ TEST(OtherTools, FilesAreToldByTheirToolsName) {
             "job.sh:1:11: error: \"verl.trainer.main_ppo\" is of verl, which is not read");
 }
 
+// What a file says and means nothing, or means something else than it looks like: never left out without a word.
+struct Misread {
+  std::string file, text, problem;
+};
+
+const std::string bridge =
+    "model: {num_layers: 2, hidden_size: 512, num_attention_heads: 8, seq_length: 1024, vocab_size: 32000}\n"
+    "train: {micro_batch_size: 1, global_batch_size: 8}\ntrainer: {devices: 8}\n";
+const std::string trains =
+    " pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 ";
+const std::string arguments = "output_dir: o\nper_device_train_batch_size: 1\nbf16: true\n";
+
+TEST(Values, ThoseThatMeanNothingAreTold) {
+  const std::vector<Misread> all{
+      // Words that belong to no flag.
+      {"job.sh", "torchrun --nproc-per-node 8" + trains + "--lr 1 \u2013tensor-model-parallel-size 8\n",
+       "\u2013tensor-model-parallel-size\n  hint: begins with another dash"},
+      {"job.sh", "torchrun --nproc-per-node 8" + trains + "-tp 8\n", "-tp\n  hint: is no flag that is known here"},
+      {"job.sh", "torchrun --nproc-per-node 8" + trains + "--bf16 --lr=1 more.yaml\n",
+       "more.yaml\n  hint: belongs to no flag"},
+      {"job.sh", "torchrun --nproc-per-node 8 train.py more.yaml --output_dir o --bf16\n",
+       "more.yaml\n  hint: belongs to no flag"},
+      {"job.sh", "accelerate launch \u2013config_file fsdp.yaml --num_processes 8 train.py --output_dir o --bf16\n",
+       "\u2013config_file\n  hint: begins with another dash"},
+      {"job.sh", "torchrun --nproc_per_node 8 -m torchtitan.train -training.seq_len 64\n",
+       "-training.seq_len\n  hint: is no flag that is known here"},
+      {"job.sh", "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file --training.seq_len 64\n",
+       "job.sh:1:49: error: --job.config_file takes a file's name, not true"},
+      // Megatron-Bridge and NeMo.
+      {"job.yaml", bridge + "a: {normalization: Banana}\n",
+       "a.normalization = \"Banana\"\n  hint: is no normalization"},
+      {"job.yaml", bridge + "a: {activation: banana}\n", "a.activation = \"banana\"\n  hint: is no activation"},
+      {"job.yaml", bridge + "a: {add_bias_linear: 0}\n", "a.add_bias_linear = 0\n  hint: takes true or false"},
+      {"job.yaml", bridge + "a: {gated_linear_unit: \"true\"}\n",
+       "a.gated_linear_unit = \"true\"\n  hint: takes true or false"},
+      {"job.yaml", bridge + "a: {precision: bf16_banana}\n", "a.precision = \"bf16_banana\"\n  hint: is no precision"},
+      {"job.yaml", bridge + "optim: {name: banana}\n", "optim.name = \"banana\"\n  hint: is no optimizer"},
+      {"job.yaml", bridge + "z: {micro_batch_size: 2}\n", "--micro-batch-size = 2\n  hint: line 2 says 1"},
+      {"job.yaml", bridge + "b: {num_nodes: -8}\n", "b.num_nodes = -8\n  hint: is no number of nodes or devices"},
+      {"job.yaml", "MODEL_ARGS: {--num-layers: 2, hidden-size: 512}\n", "MODEL_ARGS.hidden-size\n  hint: is no flag"},
+      // transformers and accelerate.
+      {"job.yaml", arguments + "load_in_4bit: true\nload_in_8bit: true\n", "4 and 8 bits are asked for both"},
+      {"job.yaml", "distributed_type: MULTI_GPU\nnum_machines: 3\nnum_processes: 16\n",
+       "num_machines = 3\n  hint: does not divide num_processes"},
+      {"job.yaml", "distributed_type: MULTI_GPU\nnum_machines: 0\nnum_processes: 16\n",
+       "num_machines = 0\n  hint: does not divide num_processes"},
+      // A key that is a value and a table.
+      {"job.sh", "torchrun --nproc_per_node 8 -m torchtitan.train --training 3 --training.seq_len 64\n",
+       "job.sh:1:81: error: \"training.seq_len\": \"training\" is there, too, as 3"},
+      {"ds.json", R"({"zero_optimization": {"stage": 2, "offload_optimizer": 3, "cpu_offload": true}})",
+       "\"offload_optimizer.device\": \"offload_optimizer\" is there, too, as 3"},
+  };
+  for (const auto& [file, text, problem] : all)
+    EXPECT_NE(problem_of(file, text).find(problem), std::string::npos) << text << problem_of(file, text);
+}
+
+TEST(Values, NumbersOfYamlThatBeginWithZeroAreOctalAsPyYamlHasThem) {
+  const std::string asked = arguments + "loss_type: nll\ngradient_checkpointing: true\nlora_r: ";
+  EXPECT_EQ(problem_of("job.yaml", asked + "010\n"), problem_of("job.yaml", asked + "8\n"));
+}
+
+TEST(Names, ThoseThatNoSystemTakesAreOfNoFile) {
+  for (const std::string& name : {std::string(5'000, 'x'), std::string("a\x1b/b")})
+    for (const auto& [file, text] : std::map<std::string, std::string>{
+             {"job.yaml", arguments + "deepspeed: " + name + "\n"},
+             {"a.yaml", "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: \"" + name + "\"}\n"},
+             {"job.sh", "accelerate launch --config_file " + name + " --num_processes 8 t.py --output_dir o --bf16\n"},
+             {"t.sh", "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file " + name + "\n"}})
+      EXPECT_NE(problem_of(file, text).find("error"), std::string::npos) << file;
+}
+
 TEST(Numbers, ThoseThatAreNoCountsAreRefusedWithTheirPlace) {
-  const std::string trains =
-      " pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size "
-      "1";
   EXPECT_EQ(first_line("job.sh", "torchrun --nproc-per-node 4611686018427387905 --nnodes 4" + trains),
             "job.sh:1:10: error: --nproc-per-node: 4611686018427387905 is no number of nodes, processes or devices");
   EXPECT_NE(first_line("job.sh", "torchrun --nproc-per-node 8 --nnodes -2" + trains).find("--nnodes: -2 is no number"),
@@ -115,6 +184,28 @@ TEST(Text, ControlCharactersOfUnknownFlagsDoNotReachTheTerminal) {
       "job.sh", "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --\x1b[31mred\x07 3 --hidden-size 512\n");
   EXPECT_EQ(problem.find('\x1b'), std::string::npos) << problem;
   EXPECT_NE(problem.find("--\\x1b[31mred\\x07"), std::string::npos) << problem;
+}
+
+TEST(Text, WhatATerminalActsOnIsShownAndNotSent) {
+  const std::map<std::string, std::string> shown{{"\u202Egnp", "\\xe2\\x80\\xaegnp"},
+                                                 {"\xC2\x9B"
+                                                  "31m",
+                                                  "\\xc2\\x9b31m"},
+                                                 {"\xFF\xC3", "\\xff\\xc3"},
+                                                 {"\xED\xA0\x80", "\\xed\\xa0\\x80"},
+                                                 {"ü–模型🌊", "ü–模型🌊"}};
+  for (const auto& [text, its] : shown) {
+    const std::string flag =
+        problem_of("job.sh", "torchrun --nproc-per-node 8" + trains + "--a" + text + " 3 --num-experts " + text);
+    EXPECT_NE(flag.find(its), std::string::npos) << flag;
+    EXPECT_TRUE(first_line(text + ".json", "{").starts_with(its + ".json:1:")) << first_line(text + ".json", "{");
+  }
+  EXPECT_EQ(problem_of("job.sh", "set +x\b\ntorchrun" + trains).find('\b'), std::string::npos);
+}
+
+TEST(Text, WhatIsNoYamlIsToldWithAHint) {
+  for (const std::string text : {"output_dir: *nobody\n", "output_dir: [\n", "? [a]\n: 1\n"})
+    EXPECT_NE(problem_of("a.yaml", text).find("\n  hint: "), std::string::npos) << problem_of("a.yaml", text);
 }
 
 }  // namespace
