@@ -149,6 +149,16 @@ TEST(Numbers, ThoseThatAreNoCountsAreRefusedWithTheirPlace) {
             "no problem");
 }
 
+TEST(Numbers, DegreesOfTorchtitanThatAreNoneDivideNothing) {
+  for (const char* degree : {"0", "-8", "-9223372036854775808"})
+    for (const char* axis : {"pipeline", "tensor", "context"})
+      EXPECT_NE(problem_of("job.toml", fmt::format("[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = "
+                                                   "4096\n[parallelism]\n{}_parallel_degree = {}\n",
+                                                   axis, degree)),
+                "no problem")
+          << axis << degree;
+}
+
 TEST(Bombs, WhatSaysItselfManyTimesOverIsRefusedSoon) {
   std::string yaml = "distributed_type: FSDP\na0: &a0 [l,l]\n";
   for (int i = 1; i < 29; ++i) yaml += fmt::format("a{0}: &a{0} [*a{1},*a{1}]\n", i, i - 1);
