@@ -17,6 +17,7 @@ from pathlib import Path
 
 import drawn_wrapped
 import record_fake
+import record_offload
 import record_sharded
 
 OUT = record_sharded.HERE.parent / "golden" / "wrapped" / "recordings"
@@ -76,10 +77,8 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             for name in names:
                 settings = drawn_wrapped.job(NAMES[name])[2]
-                environment = record_fake.under_null_cuda(folder, settings)
-                if "torchtitan" in settings:
-                    release = arguments.releases.resolve() / settings["torchtitan"]
-                    environment["PYTHONPATH"] = f"{release}:{environment.get('PYTHONPATH', '')}"
+                # It knows which memory of the host is pinned, which those ask that put tensors there.
+                environment = record_offload.under_host_memory(folder, settings, False, arguments.releases.resolve())
                 command = [sys.executable, __file__, name, "--out", str(arguments.out)]
                 command += ["--releases", str(arguments.releases)]
                 if subprocess.run(command, env=environment).returncode:
