@@ -292,8 +292,9 @@ Section ran_section() {
   std::string out =
       "## ran\n\nRuns of which only that is known: they had enough memory, or ran out of it. What `predict` tells of "
       "them; "
-      "sources and assumptions are in `tests/golden/ran/facts.toml`. All rows of the other families ran, and "
-      "`off_by.toml` would name each that is told not to fit.\n\n| row | what happened | told |\n|---|---|---|\n";
+      "sources and assumptions are in `tests/golden/ran/facts.toml`. Every row above whose memory was published ran "
+      "too, "
+      "and `off_by.toml` would name each that is told not to fit.\n\n| row | what happened | told |\n|---|---|---|\n";
   Excluded excluded;
   for (const RanRow& row : ran_rows()) {
     if (!row.excluded.empty())

@@ -128,7 +128,7 @@ TEST_P(SmallSpacesOfParts, FindTheWinnerAndTheFrontThatBruteForceFinds) {
   EXPECT_EQ(found.tiers.unbounded, 0);
   expect_as_by_brute_force(found, all);
 }
-// The first takes as long as all others together.
+// Not the first by push: it takes 30 s, and the other two there 11 s together.
 INSTANTIATE_TEST_SUITE_P(Plan, SmallSpacesOfParts, testing::Range(every_case() ? 1U : 5U, 10U, seed_step()));
 
 // The axes that are asked for by name, written out for brute force.
