@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "scenarios/job.hpp"
 #include "sim/memory/caching_allocator.hpp"
 #include "sim/memory/device_memory.hpp"
 #include "sim/memory/queued_launches.hpp"

@@ -30,7 +30,7 @@ void append(std::string& bytes, const Finding& finding) {
   append_number(bytes, finding.first);
   append_number(bytes, finding.op);
   append_number(bytes, finding.values.size());
-  for (const double value : finding.values) append_number(bytes, value);
+  bytes.append(reinterpret_cast<const char*>(finding.values.data()), finding.values.size() * sizeof(double));
 }
 
 std::vector<Finding> findings_in(std::string_view bytes) {
@@ -45,7 +45,9 @@ std::vector<Finding> findings_in(std::string_view bytes) {
     finding.first = take<std::int64_t>(bytes);
     finding.op = take<std::int64_t>(bytes);
     finding.values.resize(take<std::size_t>(bytes));
-    for (double& value : finding.values) value = take<double>(bytes);
+    const std::size_t of_values = finding.values.size() * sizeof(double);
+    std::memcpy(finding.values.data(), bytes.data(), of_values);
+    bytes.remove_prefix(of_values);
     all.push_back(std::move(finding));
   }
   return all;
