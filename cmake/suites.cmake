@@ -1,7 +1,7 @@
 # Tells CTest of a GoogleTest program's suites:
-#   cmake -D PROGRAM=... -D LABEL=... -D FILE=... -D ONLY_WITH_ALL=... -P suites.cmake
+#   cmake -D PROGRAM=... -D LABEL=... -D FILE=... -D ONLY_WITH_ALL=... -D ONE_PROCESS=... -P suites.cmake
 # A process for each test would take longer to start than most tests run, above all under sanitizers. Suites of many tests are
-# several processes, so that they can run beside each other. Cases that are there with TIDEMARK_EVERY_CASE only, and tests that
+# several processes, so that they can run beside each other, but for those of ONE_PROCESS, which begin first. Cases that are there with TIDEMARK_EVERY_CASE only, and tests that
 # the file ONLY_WITH_ALL names, have the label `all` besides.
 cmake_minimum_required(VERSION 3.25)
 set(most_tests 24)
@@ -47,16 +47,22 @@ function(tell suite labels)
   endif()
   math(EXPR last "${count} - 1")
   set(told "")
-  foreach(first RANGE 0 ${last} ${most_tests})
-    list(SUBLIST tests ${first} ${most_tests} these)
+  set(most ${most_tests})
+  set(more "")
+  if(suite IN_LIST ONE_PROCESS)
+    set(most ${count})
+    set(more " COST 500")
+  endif()
+  foreach(first RANGE 0 ${last} ${most})
+    list(SUBLIST tests ${first} ${most} these)
     list(JOIN these ":" filter)
     set(name ${suite})
-    if(count GREATER most_tests)
-      math(EXPR part "${first} / ${most_tests} + 1")
+    if(count GREATER most)
+      math(EXPR part "${first} / ${most} + 1")
       set(name "${suite}.part${part}")
     endif()
     string(APPEND told "add_test([=[${name}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${filter}]=])\n"
-                       "set_tests_properties([=[${name}]=] PROPERTIES LABELS [=[${labels}]=])\n")
+                       "set_tests_properties([=[${name}]=] PROPERTIES LABELS [=[${labels}]=]${more})\n")
   endforeach()
   set(script "${script}${told}" PARENT_SCOPE)
 endfunction()
@@ -64,6 +70,9 @@ endfunction()
 set(suites "")
 foreach(test IN LISTS every)
   string(REGEX REPLACE "^([^.]*)\\..*$" "\\1" suite "${test}")
+  if(suite IN_LIST ONE_PROCESS)
+    list(GET ONE_PROCESS 0 suite)
+  endif()
   if(NOT suite IN_LIST suites)
     list(APPEND suites "${suite}")
   endif()

@@ -185,6 +185,7 @@ endfunction()
 # Most of the time goes into compiling tests, little into running their own code.
 set(tidemark_test_options $<$<CONFIG:Release,RelWithDebInfo>:-O0>)
 
+# Not of the target `all`: by push they run under sanitizers only (scripts/test).
 add_custom_target(unit_tests COMMENT "Tests labelled unit")
 add_custom_target(job_tests COMMENT "Tests labelled job")
 
@@ -203,26 +204,36 @@ function(tidemark_label test label)
   set_tests_properties(${test} PROPERTIES LABELS "${label}")
 endfunction()
 
-# tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit): one binary, each of its suites known to CTest. Each file
-# is in a namespace of its own, since many are compiled together.
+# tidemark_test(name SOURCES a_test.cpp ... DEPENDS ... LABELS unit [ONE_PROCESS suite ...]): one binary, each of its suites known
+# to CTest. Each file is in a namespace of its own, since many are compiled together. ONE_PROCESS names suites that share what
+# they compute: CTest knows them as the first of them.
 function(tidemark_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS;ONE_PROCESS" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
   target_link_libraries(${name}_test PRIVATE tidemark_options fmt::fmt ${ARG_DEPENDS} GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE TIDEMARK_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name}_test PRIVATE ${tidemark_test_options})
+  if(TIDEMARK_SANITIZE MATCHES "address")
+    # Of a test's own variables: a seventh of what its compilation takes.
+    target_compile_options(${name}_test PRIVATE -fno-sanitize-address-use-after-scope)
+  endif()
   tidemark_precompile(${name}_test tidemark_often_in_tests)
   tidemark_together(${name}_test MOST 12)
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   add_custom_command(TARGET ${name}_test POST_BUILD BYPRODUCTS ${suites}
                      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}_test> -D LABEL=${ARG_LABELS} -D FILE=${suites}
+                             "-DONE_PROCESS=${ARG_ONE_PROCESS}"
                              -D ONLY_WITH_ALL=${tidemark_only_with_all} -P ${CMAKE_SOURCE_DIR}/cmake/suites.cmake VERBATIM)
   set_property(TARGET ${name}_test APPEND PROPERTY LINK_DEPENDS ${tidemark_only_with_all} ${CMAKE_SOURCE_DIR}/cmake/suites.cmake)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake
-       "if(EXISTS \"${suites}\")\n  include(\"${suites}\")\nelse()\n  add_test(${name}_test_NOT_BUILT ${name}_test_NOT_BUILT)\nendif()\n")
+       "if(EXISTS \"${suites}\")\n  include(\"${suites}\")\nelse()\n  add_test(${name}_test_NOT_BUILT ${name}_test_NOT_BUILT)\n"
+       "  set_tests_properties(${name}_test_NOT_BUILT PROPERTIES LABELS ${ARG_LABELS})\nendif()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
   if(TARGET ${ARG_LABELS}_tests)
     add_dependencies(${ARG_LABELS}_tests ${name}_test)
+  endif()
+  if(ARG_LABELS STREQUAL "unit")
+    set_target_properties(${name}_test PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()
 

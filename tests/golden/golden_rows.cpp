@@ -3,6 +3,8 @@
 #define TOML_EXCEPTIONS 1
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <type_traits>
 
 #include <toml++/toml.h>
 
@@ -25,10 +27,17 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+// Without the search for the least capacity, where all of it is enough.
+Prediction figures_of(const std::filesystem::path& scenario) {
+  return predict(read_scenario(scenario, root / "scenarios"), {}, {.told = Told::Figures});
+}
+
 // What the device lacks that the prediction says must be had; a row that was measured lacked nothing.
-Bytes lacks(const Prediction& its) {
+Bytes lacks(const Prediction& figures) {
+  if (figures.fits) return Bytes{};
+  const Prediction its = predict(figures.scenario);
   const Bytes room = its.scenario.cluster.device.capacity - its.scenario.runtime.headroom;
-  return its.fits ? Bytes{} : std::max(Bytes{1}, its.most_required().required.upper - room);
+  return std::max(Bytes{1}, its.most_required().required.upper - room);
 }
 
 Family read_family(const std::filesystem::path& path) {
@@ -69,6 +78,15 @@ LastRankFamily read_last_rank_family(const std::filesystem::path& path) {
     family.rows.push_back(std::move(row));
   }
   return family;
+}
+
+// What `predict` finds is asked for by the page and by each row's own test: found once in a process, from scenarios
+// that do not change. Not for threads.
+template <class Predict>
+auto once(const std::filesystem::path& scenario, const Predict& predict) {
+  static std::map<std::filesystem::path, std::invoke_result_t<Predict>> found;
+  const auto known = found.find(scenario);
+  return known != found.end() ? known->second : found.emplace(scenario, predict()).first->second;
 }
 
 std::vector<std::filesystem::path> tables_in(const std::filesystem::path& folder) {
@@ -148,28 +166,33 @@ std::vector<RanRow> ran_rows() {
 }
 
 std::string told(const RanRow& row) {
-  return std::string(predict(read_scenario(row.scenario, root / "scenarios")).verdict());
+  return once(row.scenario,
+              [&] { return std::string(predict(read_scenario(row.scenario, root / "scenarios")).verdict()); });
 }
 
 std::string figure_of(const ReservedFamily& family) { return family.allocated ? "allocated peak" : "reserved peak"; }
 
 ReservedFigure predicted_reserved(const ReservedFamily& family, const ReservedRow& row) {
-  const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
-  const auto first = std::ranges::find_if(prediction.groups, [](const RankGroup& group) {
-    return std::ranges::find(group.ranks, Rank{0}) != group.ranks.end();
+  return once(row.scenario, [&] {
+    const Prediction prediction = figures_of(row.scenario);
+    const auto first = std::ranges::find_if(prediction.groups, [](const RankGroup& group) {
+      return std::ranges::find(group.ranks, Rank{0}) != group.ranks.end();
+    });
+    return ReservedFigure{mib(family.allocated ? first->memory.allocated.bytes : first->memory.peak_reserved) / 1024,
+                          lacks(prediction)};
   });
-  return {mib(family.allocated ? first->memory.allocated.bytes : first->memory.peak_reserved) / 1024,
-          lacks(prediction)};
 }
 
 Band predicted(const BandRow& row) {
-  const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
-  Band band{.lacks = lacks(prediction)};
-  for (const RankGroup& group : prediction.groups) {
-    band.allocated = std::max(band.allocated, mib(group.memory.allocated.bytes) / 1024);
-    band.reserved = std::max(band.reserved, mib(group.memory.peak_reserved) / 1024);
-  }
-  return band;
+  return once(row.scenario, [&] {
+    const Prediction prediction = figures_of(row.scenario);
+    Band band{.lacks = lacks(prediction)};
+    for (const RankGroup& group : prediction.groups) {
+      band.allocated = std::max(band.allocated, mib(group.memory.allocated.bytes) / 1024);
+      band.reserved = std::max(band.reserved, mib(group.memory.peak_reserved) / 1024);
+    }
+    return band;
+  });
 }
 
 double gap_of(const BandRow& row, const Band& band) {
@@ -200,21 +223,25 @@ std::vector<StepFamily> step_families() {
 }
 
 double predicted_step_s(const StepRow& row) {
-  const Job job(read_scenario(row.scenario, root / "scenarios"));
-  return static_cast<double>(last_step(simulate_time(job)).count()) / static_cast<double>(picoseconds_per_second);
+  return once(row.scenario, [&] {
+    const Job job(read_scenario(row.scenario, root / "scenarios"));
+    return static_cast<double>(last_step(simulate_time(job)).count()) / static_cast<double>(picoseconds_per_second);
+  });
 }
 
 LastRankFigures predicted(const LastRankRow& row) {
-  const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
-  const Rank last{prediction.scenario.gpus - 1};
-  for (const RankGroup& group : prediction.groups) {
-    if (std::find(group.ranks.begin(), group.ranks.end(), last) == group.ranks.end()) continue;
-    const std::vector<Bytes>& by_step = group.memory.peak_allocated_by_step;
-    const Bytes first = std::max(by_step.at(0), by_step.at(1));
-    return {group.memory.final_allocated, row.only_one_step ? first : group.memory.allocated.bytes, first,
-            lacks(prediction)};
-  }
-  return {};
+  return once(row.scenario, [&] {
+    const Prediction prediction = figures_of(row.scenario);
+    const Rank last{prediction.scenario.gpus - 1};
+    for (const RankGroup& group : prediction.groups) {
+      if (std::find(group.ranks.begin(), group.ranks.end(), last) == group.ranks.end()) continue;
+      const std::vector<Bytes>& by_step = group.memory.peak_allocated_by_step;
+      const Bytes first = std::max(by_step.at(0), by_step.at(1));
+      return LastRankFigures{group.memory.final_allocated, row.only_one_step ? first : group.memory.allocated.bytes,
+                             first, lacks(prediction)};
+    }
+    return LastRankFigures{};
+  });
 }
 
 Errors errors(std::vector<double> of_rows) {
@@ -226,27 +253,29 @@ Errors errors(std::vector<double> of_rows) {
 }
 
 Figures predicted(const Row& row) {
-  const Prediction prediction = predict(read_scenario(row.scenario, root / "scenarios"));
-  Figures found;
-  found.step_ms = static_cast<double>(prediction.step.step.count()) / 1e9;
-  found.lacks = lacks(prediction);
-  std::vector<StageFigures>& stages = found.stages;
-  stages.resize(static_cast<std::size_t>(prediction.scenario.layout.pipeline));
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    std::vector<double> reserved;
-    for (const RankGroup& group : prediction.groups) {
-      if (group.coordinates.pipeline != static_cast<std::int32_t>(s)) continue;
-      const double cached = mib(group.memory.peak_reserved - group.memory.allocated.bytes);
-      stages[s].least_cached = reserved.empty() ? cached : std::min(stages[s].least_cached, cached);
-      stages[s].allocated_max = std::max(stages[s].allocated_max, mib(group.memory.allocated.bytes));
-      reserved.insert(reserved.end(), group.ranks.size(), mib(group.memory.peak_reserved));
+  return once(row.scenario, [&] {
+    const Prediction prediction = figures_of(row.scenario);
+    Figures found;
+    found.step_ms = static_cast<double>(prediction.step.step.count()) / 1e9;
+    found.lacks = lacks(prediction);
+    std::vector<StageFigures>& stages = found.stages;
+    stages.resize(static_cast<std::size_t>(prediction.scenario.layout.pipeline));
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      std::vector<double> reserved;
+      for (const RankGroup& group : prediction.groups) {
+        if (group.coordinates.pipeline != static_cast<std::int32_t>(s)) continue;
+        const double cached = mib(group.memory.peak_reserved - group.memory.allocated.bytes);
+        stages[s].least_cached = reserved.empty() ? cached : std::min(stages[s].least_cached, cached);
+        stages[s].allocated_max = std::max(stages[s].allocated_max, mib(group.memory.allocated.bytes));
+        reserved.insert(reserved.end(), group.ranks.size(), mib(group.memory.peak_reserved));
+      }
+      const auto [low, high] = std::minmax_element(reserved.begin(), reserved.end());
+      stages[s].reserved_min = *low;
+      stages[s].reserved_max = *high;
+      stages[s].reserved_median = median(reserved);
     }
-    const auto [low, high] = std::minmax_element(reserved.begin(), reserved.end());
-    stages[s].reserved_min = *low;
-    stages[s].reserved_max = *high;
-    stages[s].reserved_median = median(reserved);
-  }
-  return found;
+    return found;
+  });
 }
 
 ReservedScore reserved_score(const std::vector<Family>& families) {

@@ -13,6 +13,7 @@
 #include "sim/program/program_builder.hpp"
 #include "sim/program/program_text.hpp"
 #include "tests/namespace.hpp"
+#include "tests/seeds.hpp"
 #include "tests/sim/clock/outlined.hpp"
 
 namespace tidemark::tests::timed_program_test {
@@ -322,7 +323,7 @@ TEST(TimedProgram, TakesAsLongAsOneOpAfterAnother) {
 }
 
 TEST(TimedProgram, KernelsTogetherChangeNoTimeOfAnyRank) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds(600)); ++seed) {
     SCOPED_TRACE(seed);
     const Job job = random_job(seed, 40);
     const Trace each = job.op_by_op(), quick = job.quickly();

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/namespace.hpp"
+#include "tests/seeds.hpp"
 
 namespace tidemark::tests::free_blocks_test {
 namespace {
@@ -23,7 +24,7 @@ void expect_an_ordered_set(Any any) {
   std::mt19937_64 random(7);
   FreeBlocks blocks;
   std::set<Key> expected;
-  for (int step = 0; step < 100'000; ++step) {
+  for (int step = 0; step < seeds(200'000); ++step) {
     const auto [size, address] = any(random);
     const bool grow = step / 10'000 % 2 == 0;
     if (random() % 4 == 0 ? !grow : grow) {

@@ -14,6 +14,7 @@
 #include "sim/clock/engine.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
+#include "tests/seeds.hpp"
 #include "tests/topology/test_clusters.hpp"
 #include "topology/route/price.hpp"
 #include "topology/route/traffic.hpp"
@@ -60,12 +61,12 @@ struct Case {
   std::int32_t data_groups = 1;  ///< into which the data-parallel ranks fall
 };
 
-std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
+std::vector<Case> generated(std::uint32_t seed, int count) {
   std::mt19937 random(seed);
   const auto pick = [&](std::vector<std::int32_t> from) { return from[random() % from.size()]; };
   const std::vector<std::pair<std::string, Cluster>> on = fabrics();
   std::vector<Case> cases;
-  while (cases.size() < count) {
+  while (static_cast<int>(cases.size()) < count) {
     const auto& [fabric, cluster] = on[cases.size() % on.size()];
     Case made{fabric, {}, cluster, pick({1, 1, 1, 2})};
     Layout& layout = made.job.layout;
@@ -126,8 +127,8 @@ void expect_whole(const Workload& workload, const Cluster& cluster, const std::v
 }
 
 TEST(ReplicaOrbits, OneRankOfEachOrbitTellsWhatAllTell) {
-  std::size_t smaller = 0, much_smaller = 0;
-  for (const Case& c : generated(31, 400)) {
+  int smaller = 0, much_smaller = 0;
+  for (const Case& c : generated(31, seeds(400))) {
     SCOPED_TRACE(c.name);
     const Workload workload = workload_of(c);
     const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;
@@ -136,16 +137,16 @@ TEST(ReplicaOrbits, OneRankOfEachOrbitTellsWhatAllTell) {
     if (!router.traffic().symmetry) continue;
     const std::vector<std::int32_t>& sizes = router.traffic().symmetry->sizes;
     EXPECT_EQ(std::accumulate(sizes.begin(), sizes.end(), 0), workload.world_size());
-    smaller += sizes.size() < workload.program_of_rank.size() ? 1U : 0U;
-    much_smaller += 2 * sizes.size() <= workload.program_of_rank.size() ? 1U : 0U;
+    smaller += sizes.size() < workload.program_of_rank.size() ? 1 : 0;
+    much_smaller += 2 * sizes.size() <= workload.program_of_rank.size() ? 1 : 0;
   }
-  EXPECT_GT(smaller, 150U);
-  EXPECT_GT(much_smaller, 80U);
+  EXPECT_GT(smaller, seeds(150));
+  EXPECT_GT(much_smaller, seeds(80));
 }
 
 TEST(ReplicaOrbits, AnyAlgorithmTellsItself) {
   for (const Algorithm algorithm : {Algorithm::Ring, Algorithm::Tree, Algorithm::Hierarchical, Algorithm::Nvls}) {
-    for (const Case& c : generated(32 + static_cast<std::uint32_t>(algorithm), 60)) {
+    for (const Case& c : generated(32 + static_cast<std::uint32_t>(algorithm), seeds(120))) {
       SCOPED_TRACE(c.name);
       const Workload workload = workload_of(c);
       const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;
@@ -157,7 +158,7 @@ TEST(ReplicaOrbits, AnyAlgorithmTellsItself) {
 
 TEST(ReplicaOrbits, RanksOfDifferentKindsStayApart) {
   std::mt19937 random(33);
-  for (const Case& c : generated(34, 100)) {
+  for (const Case& c : generated(34, seeds(200))) {
     SCOPED_TRACE(c.name);
     const Workload workload = workload_of(c);
     std::vector<std::int32_t> kinds(workload.program_of_rank.size(), 0);
@@ -168,7 +169,7 @@ TEST(ReplicaOrbits, RanksOfDifferentKindsStayApart) {
 
 TEST(ReplicaOrbits, RanksOfDifferentProgramsStayApart) {
   std::mt19937 random(35);
-  for (const Case& c : generated(36, 100)) {
+  for (const Case& c : generated(36, seeds(200))) {
     SCOPED_TRACE(c.name);
     Workload workload = workload_of(c);
     const std::vector<std::int32_t> kinds(workload.program_of_rank.size(), 0);
@@ -198,13 +199,13 @@ TEST(ReplicaOrbits, GroupsOfOtherSharesStayApart) {
 }
 
 TEST(ReplicaOrbits, ChangeNoTimeOfAnyRank) {
-  std::size_t smaller = 0;
-  for (const Case& c : generated(37, 60)) {
+  int smaller = 0;
+  for (const Case& c : generated(37, seeds(120))) {
     SCOPED_TRACE(c.name);
     const Workload workload = workload_of(c);
     const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;
     Router part(workload, c.cluster, entries);
-    smaller += part.traffic().symmetry && part.traffic().symmetry->ranks.size() < entries.size() ? 1U : 0U;
+    smaller += part.traffic().symmetry && part.traffic().symmetry->ranks.size() < entries.size() ? 1 : 0;
     const Folding folded = fold(workload, entries, part.traffic()), each = unfolded(workload, entries);
     const TimePrices folded_prices = price_time(workload, folded, c.cluster, part),
                      each_prices = price_time(workload, each, c.cluster);
@@ -219,12 +220,12 @@ TEST(ReplicaOrbits, ChangeNoTimeOfAnyRank) {
       ASSERT_EQ(folded_times[its].host, each_times[r].host) << "rank " << r;
     }
   }
-  EXPECT_GT(smaller, 20U);
+  EXPECT_GT(smaller, seeds(40));
 }
 
 TEST(ReplicaOrbits, PlainPricesOfAFoldingAreThoseOfAllRanks) {
   const CollectiveOptions plain{.algorithm = {}, .model = PriceModel::AlphaBeta};
-  for (const Case& c : generated(38, 60)) {
+  for (const Case& c : generated(38, seeds(120))) {
     SCOPED_TRACE(c.name);
     const Workload workload = workload_of(c);
     const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;

@@ -19,6 +19,7 @@
       });
       return [head].concat(table.rows).map(function (cells) {
         return cells.map(function (cell) {
+          if (typeof cell === 'number') return cell;
           var text = String(is_size(cell) ? cell.bytes : cell);
           if (/^[=+\-@\t\r]/.test(text) && !isFinite(text)) text = "'" + text;
           return /[",\r\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;

@@ -120,16 +120,18 @@
       },
       table: function () {
         var its = made();
-        var used = data.categories.filter(function (name, k) {
-          return its.columns[k].some(function (gib_) { return gib_ > 0; });
+        var head = ['time (ns)', 'phase', 'micro-batch', 'operator'], used = [];
+        its.columns.forEach(function (column, k) {
+          if (!column.some(function (gib_) { return gib_ > 0; })) return;
+          head.push(data.categories[k] + ' (GiB)');
+          used.push(column);
         });
-        return {head: ['time (ns)', 'phase', 'micro-batch', 'operator'].concat(used.map(function (n) { return n + ' (GiB)'; })),
-                rows: its.times.map(function (ns, i) {
-                  return [ns, data.phases[memory.phase[i]], memory.micro_batch[i] < 0 ? '' : memory.micro_batch[i],
-                          memory.places[memory.place[i]]].concat(used.map(function (name) {
-                    return +its.columns[data.categories.indexOf(name)][i].toFixed(4);
-                  }));
-                })};
+        return {head: head, rows: its.times.map(function (ns, i) {
+          var cells = [ns, data.phases[memory.phase[i]], memory.micro_batch[i] < 0 ? '' : memory.micro_batch[i],
+                       memory.places[memory.place[i]]];
+          for (var k = 0; k < used.length; ++k) cells.push(Math.round(1e4 * used[k][i]) / 1e4);
+          return cells;
+        })};
       }
     };
   }
