@@ -201,6 +201,8 @@ Runtime runtime_of(const Scenario& scenario) {
                         .tensor_overlap = r.tensor_overlap,
                         .distribute_saved = r.distribute_saved,
                         .deterministic = r.deterministic,
+                        // Megatron's arguments.py: not where the loss scale looks for them.
+                        .checks_for_nan = r.checks_for_nan && scenario.train.precision != DType::FP16,
                         .deferred_head_gradients = r.deferred_head_gradients,
                         .overlaps_flush = r.overlaps_flush,
                         .eager = r.eager,

@@ -70,6 +70,7 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   // before, the decoder's loop did it around the layer that it found.
   habits.checkpoints_wrappers = !asked.checkpoints_within && versions.transformers < Version{4, 53};
   habits.keeps_outputs = asked.keeps_outputs;
+  habits.filters_losses = asked.filters_losses;
   habits.saved_on_host = asked.saved_on_host;
   habits.weight_decay = asked.weight_decay;
   habits.decoupled_weight_decay = asked.decoupled_weight_decay;

@@ -143,6 +143,14 @@ struct FlatParameterHabits {
 /// torchtitan's fsdp_reshard_after_forward. The default keeps what the backward pass begins with.
 enum class ReshardPolicy : std::uint8_t { Default, Always, Never };
 
+/// When the host asks its device whether losses of micro-batches and norms of gradient buckets are numbers, and waits.
+enum class NanChecks : std::uint8_t {
+  None,   ///< no norm of a bucket is taken either
+  Norms,  ///< never, though norms are taken
+  EveryStep,
+  AfterTheFirstStep,
+};
+
 /// How torch.distributed.pipelining runs stages, by version.
 struct PipelineHabits {
   bool receives_late = true;         ///< room for what comes is made when it comes; else for all micro-batches, to stay
@@ -233,6 +241,7 @@ struct EagerSettings {
   SmallOptimizerSettings small_optimizer{};
   FusedModules liger, foak;             ///< Liger-Kernel's, and Unsloth's by way of fms-acceleration
   double neftune = 0;                   ///< neftune_noise_alpha
+  bool filters_losses = false;          ///< logging_nan_inf_filter of transformers' Trainer
   std::optional<bool> autocast;         ///< torch.autocast around each forward pass; unset: where precisions differ
   std::optional<bool> input_gradients;  ///< enable_input_require_grads; unset: where an adapted model is checkpointed
   /// fsdp_activation_checkpointing, apply_activation_checkpointing: what runs again is within what wraps layers.
@@ -294,6 +303,7 @@ struct EagerHabits {
   std::optional<bool> input_gradients;  ///< embeddings ask for gradients; unset: where an adapted model is checkpointed
   QuantizedHabits quantized;
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
+  bool filters_losses = false;          ///< the host reads each micro-batch's loss after its backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
   bool own_flash_classes = false;       ///< models call FlashAttention's functions in classes of their own
   bool litgpt_weights_wide = true;      ///< LitGPT's RMSNorm weights in fp32, before it converts
@@ -429,16 +439,17 @@ struct Runtime {
   bool shared_user_workspace = false;  ///< the library's GEMMs beside it work where all of its GEMMs do
   /// Interleaved stages hand over beside their passes while the pipeline fills and empties, too.
   bool overlaps_flush = false;
-  bool fused_norm_linear = false;       ///< a norm and the linear after it are one autograd function
-  bool fused_bias_dropout = false;      ///< bias, dropout and residual addition are one compiled function
-  bool fused_bias_activation = false;   ///< so are the first MLP linear's bias and the activation
-  bool framework_linears = false;       ///< the layers' linears are the framework's own GEMMs, not a library's
-  bool persistent_scores = false;       ///< attention's raw scores lie in the buffer that is never given back
-  bool batch_attention_mask = false;    ///< the data loader hands out a mask of sequence x sequence per sequence
-  bool saves_batches = false;           ///< … and what it handed out stays on the device until the next step begins
-  bool indexes_embedding = false;       ///< tokens' rows are indexed, not looked up by the embedding's own kernels
-  bool deterministic = false;           ///< torch.use_deterministic_algorithms
-  bool collectives_alone = false;       ///< collectives are called in groups of one rank too, which NCCL sets up
+  bool fused_norm_linear = false;      ///< a norm and the linear after it are one autograd function
+  bool fused_bias_dropout = false;     ///< bias, dropout and residual addition are one compiled function
+  bool fused_bias_activation = false;  ///< so are the first MLP linear's bias and the activation
+  bool framework_linears = false;      ///< the layers' linears are the framework's own GEMMs, not a library's
+  bool persistent_scores = false;      ///< attention's raw scores lie in the buffer that is never given back
+  bool batch_attention_mask = false;   ///< the data loader hands out a mask of sequence x sequence per sequence
+  bool saves_batches = false;          ///< … and what it handed out stays on the device until the next step begins
+  bool indexes_embedding = false;      ///< tokens' rows are indexed, not looked up by the embedding's own kernels
+  bool deterministic = false;          ///< torch.use_deterministic_algorithms
+  bool collectives_alone = false;      ///< collectives are called in groups of one rank too, which NCCL sets up
+  NanChecks nan_checks = NanChecks::None;
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
   bool shares_out_checkpoints = false;  ///< each tensor-parallel rank keeps a part of what recomputed layers begin with
@@ -470,6 +481,7 @@ struct RuntimeSettings {
   std::optional<TensorOverlap> tensor_overlap{};
   bool distribute_saved = false;  ///< what recomputed layers begin with is cut over tensor-parallel ranks
   bool deterministic = false;     ///< only deterministic kernels
+  bool checks_for_nan = true;     ///< the host asks whether losses and gradient norms are numbers
   std::int64_t deferred_head_gradients = 0;
   bool overlaps_flush = false;  ///< hand-overs of warm-up and cool-down run beside the passes
   EagerSettings eager{};

@@ -374,6 +374,8 @@ Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes) {
   return reduced(s, Operation::Mean, "mean", x, sizes);
 }
 
+Tensor norm_of_all(Session& s, const Tensor& x) { return reduced(s, Operation::Norm, "norm", x, {1}); }
+
 // ---- embedding and loss --------------------------------------------------------------------------------------------
 
 // Embedding.cu embedding_dense_backward_cuda, EmbeddingBackwardKernel.cu: many tokens are sorted, and what goes to one

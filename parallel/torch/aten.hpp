@@ -66,6 +66,8 @@ enum class Approximate : std::uint8_t { None, Tanh };
 [[nodiscard]] Tensor sum_to(Session& s, const Tensor& x, const Shape& sizes);
 /// The mean of the same. It has no gradient.
 [[nodiscard]] Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes);
+/// The 2-norm of all elements: one number.
+[[nodiscard]] Tensor norm_of_all(Session& s, const Tensor& x);
 
 // Products. Under autocast operands are converted; weights once, until autocast ends.
 [[nodiscard]] Tensor matmul(Session& s, const Tensor& a, const Tensor& b);

@@ -31,6 +31,7 @@ class Process {
   // ---- where it is: from a mark on, ops belong to that phase and label
 
   void at(std::int32_t step, std::int32_t micro_batch) { step_ = step, micro_batch_ = micro_batch; }
+  [[nodiscard]] std::int32_t step() const { return step_; }
   void mark(Phase phase, std::string_view label) { mark(phase, program.label(label)); }
   void mark(Phase phase, LabelId label) {
     barrier_ = here();

@@ -401,6 +401,9 @@ void read_kernels(Given& given) {
   if (const auto cache = given.flag("use_cache"))
     draft.set("runtime.switches.use_cache", *cache, given.place("use_cache"));
   copy(given, "ddp_bucket_cap_mb", "runtime.switches.bucket_cap_mb");
+  // trainer.py _inner_training_loop, by default: the host looks at each loss.
+  if (given.flag("logging_nan_inf_filter").value_or(true))
+    draft.set("runtime.switches.logging_nan_inf_filter", true, given.place("logging_nan_inf_filter"));
 }
 
 std::int64_t devices_per_node(const Draft& draft, std::int64_t nodes) {

@@ -80,7 +80,6 @@ inline constexpr auto plain_arguments = std::to_array<std::string_view>({
     "logging_dir",
     "logging_first_step",
     "log_on_each_node",
-    "logging_nan_inf_filter",
     "include_num_input_tokens_seen",
     "include_tokens_per_second",
     "log_level",

@@ -258,6 +258,7 @@ std::string training_arguments(const Scenario& s) {
   if (eager.compiled == CompiledParts::Model) json["torch_compile"] = true;
   for (const char* key : {"use_liger_kernel", "liger_kernel_config", "neftune_noise_alpha"})
     if (ours.contains(key)) json[key] = ours.at(key);
+  if (!eager.filters_losses) json["logging_nan_inf_filter"] = false;
   if (ours.contains("bucket_cap_mb")) json["ddp_bucket_cap_mb"] = ours.at("bucket_cap_mb");
   add_script_arguments(json, s);
   if (is_fsdp(s)) {

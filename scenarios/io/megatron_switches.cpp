@@ -438,6 +438,7 @@ constexpr std::array own_flags{
     Own{flush_switch, &RuntimeChoice::overlaps_flush, true},
     Own{distribution_switch, &RuntimeChoice::distribute_saved, true},
     Own{"deterministic-mode", &RuntimeChoice::deterministic, true},
+    Own{"no-check-for-nan-in-loss-and-grad", &RuntimeChoice::checks_for_nan, false},
 };
 
 bool is_own(std::string_view flag) {

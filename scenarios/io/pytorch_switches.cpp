@@ -127,6 +127,7 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
   settings.decoupled_weight_decay = switches.boolean("decoupled_weight_decay").value_or(true);
   settings.amsgrad = switches.boolean("amsgrad").value_or(false);
   settings.keeps_outputs = switches.boolean("keep_outputs").value_or(litgpt);
+  settings.filters_losses = switches.boolean("logging_nan_inf_filter").value_or(false);
   settings.small_optimizer = read_small_optimizer(switches);
   // torch.optim.Adafactor takes no foreach kernels unless it is told to.
   if (settings.small_optimizer.torch_adafactor && !switches.has("foreach") &&

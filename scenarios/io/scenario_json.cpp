@@ -369,6 +369,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
   if (!runtime.overlap.gradients_aligned) json["no-align-grad-reduce"] = true;
   if (!runtime.overlap.parameters_aligned) json["no-align-param-gather"] = true;
   if (runtime.overlap.bucket_elements > 0) json["ddp-bucket-size"] = runtime.overlap.bucket_elements;
+  if (!runtime.checks_for_nan) json["no-check-for-nan-in-loss-and-grad"] = true;
   if (runtime.overlaps_flush) json["overlap-p2p-communication-warmup-flush"] = true;
   if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
   if (experts.router_type) json["moe-router-dtype"] = name(*experts.router_type);
@@ -446,6 +447,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
   if (small.first_moment) json["beta1"] = 0.9;  // what it is changes nothing
   if (small.rank > 0) json["rank"] = small.rank;
   if (small.narrow_embeddings) json["quantize_embeddings"] = true;
+  if (eager.filters_losses) json["logging_nan_inf_filter"] = true;
   if (eager.neftune > 0) json["neftune_noise_alpha"] = eager.neftune;
   if (eager.checkpoints_within) json["fsdp_activation_checkpointing"] = true;
   if (eager.liger != FusedModules{}) {

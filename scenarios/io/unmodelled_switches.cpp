@@ -165,8 +165,8 @@ std::span<const std::string_view> harmless_flags() {
        "apply-layernorm-1p",
        // The angles of rotary positions.
        "rope-scaling-factor", "use-rope-scaling",
-       // One look at each bucket's norm, of a few bytes.
-       "check-for-large-grads", "check-for-spiky-loss", "no-check-for-nan-in-loss-and-grad"});
+       // One more look at each bucket's norm and each loss, for which the host waits anyway.
+       "check-for-large-grads", "check-for-spiky-loss"});
   return flags;
 }
 

@@ -413,6 +413,16 @@ Section zero_section() {
       zero_recordings());
 }
 
+Section wrapped_section() {
+  return of_plain_runs("wrapped",
+                       "## Under wrappers\n\nTrainings that seeds chose under ten wrappers: plain PyTorch, DDP, FSDP1 "
+                       "and 2, DeepSpeed's "
+                       "ZeRO, torchtitan, tensors saved on the host (`tests/ground_truth/drawn_wrapped.py`). They were "
+                       "chosen before any "
+                       "was recorded; five of sixty are refused by their frameworks.",
+                       wrapped_recordings());
+}
+
 Section in_short(const std::string& family, const std::string& intro, const std::vector<Recording>& recordings) {
   const DrawnScore found = score(recordings);
   std::string out =
@@ -481,6 +491,7 @@ std::vector<SectionWriter> section_writers() {
   writers.push_back({"titan", titan_section});
   writers.push_back({"compiled", compiled_section});
   writers.push_back({"zero", zero_section});
+  writers.push_back({"wrapped", wrapped_section});
   writers.push_back({"drawn", drawn_section});
   writers.push_back({"adapted", adapted_section});
   for (const ReservedFamily& family : reserved_families())

@@ -82,7 +82,37 @@ std::vector<HostPeaks> host_by_step(const Json& host) {
 // nothing.
 bool refused_by_the_reader(std::string_view name) { return name == "fsdp_accumulating_4"; }
 
-// Of those that `by` made, each by the scenario file that `toml` makes of it.
+// What tests/ground_truth/record_saved.py hands the model is one tensor, ids and labels in one, and no mask: what a
+// batch's two others take is added to what it recorded.
+void add_batch(Recording& its) {
+  const Train& train = its.scenario.train;
+  const Bytes tensor = train.micro_batch * train.sequence_length * size_of(DType::INT64);
+  const Bytes block{(tensor.count() + 511) / 512 * 512};
+  for (Bytes& step : its.requested) step += 2 * tensor;
+  for (Bytes& step : its.plain.allocated) step += 2 * block;
+}
+
+// By the scenario file that `toml` makes of it.
+Recording sharded_one(const Json& json, const std::string& toml) {
+  std::vector<Bytes> requested;
+  for (const Json& step : json.at("steps")) requested.emplace_back(step.at("peak").at("requested").get<std::int64_t>());
+  Recording found{json.at("name").get<std::string>(),
+                  read_recording(json, toml),
+                  {},
+                  {},
+                  plain_run(json.at("steps")),
+                  Rank{json.at("settings").value("rank", 0)},
+                  std::move(requested),
+                  json.contains("host") ? host_peaks(json["host"]) : HostPeaks{},
+                  json.contains("host") ? host_by_step(json["host"]) : std::vector<HostPeaks>{}};
+  if (json.value("by", "") == "record_saved") add_batch(found);
+  if (json.contains("live_at_peak"))
+    for (const auto& [made_by, bytes] : json["live_at_peak"].items())
+      found.live_at_peak[made_by] = Bytes{bytes.get<std::int64_t>()};
+  return found;
+}
+
+// Of those that `by` made.
 std::vector<Recording> sharded_in(const std::filesystem::path& folder, std::string (*toml)(const Json& recording),
                                   std::string_view by = "record_sharded") {
   std::vector<Recording> found;
@@ -91,22 +121,7 @@ std::vector<Recording> sharded_in(const std::filesystem::path& folder, std::stri
     const Json json = Json::parse(std::ifstream(entry.path()));
     if (json.value("by", by) != by) continue;
     if (refused_by_the_reader(entry.path().stem().string())) continue;
-    const Rank rank{json.at("settings").value("rank", 0)};
-    std::vector<Bytes> requested;
-    for (const Json& step : json.at("steps"))
-      requested.emplace_back(step.at("peak").at("requested").get<std::int64_t>());
-    found.push_back({entry.path().stem().string(),
-                     read_recording(json, toml(json)),
-                     {},
-                     {},
-                     plain_run(json.at("steps")),
-                     rank,
-                     std::move(requested),
-                     json.contains("host") ? host_peaks(json["host"]) : HostPeaks{},
-                     json.contains("host") ? host_by_step(json["host"]) : std::vector<HostPeaks>{}});
-    if (!json.contains("live_at_peak")) continue;
-    for (const auto& [made_by, bytes] : json["live_at_peak"].items())
-      found.back().live_at_peak[made_by] = Bytes{bytes.get<std::int64_t>()};
+    found.push_back(sharded_one(json, toml(json)));
   }
   std::ranges::sort(found, {}, &Recording::name);
   return found;
@@ -179,6 +194,16 @@ std::vector<Recording> offloaded_titan_recordings() {
 }
 std::vector<Recording> offloaded_zero_recordings() {
   return sharded_in("offload/recordings", recording_toml, "record_zero");
+}
+std::vector<Recording> wrapped_recordings() {
+  std::vector<Recording> found;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "tests/golden/wrapped/recordings")) {
+    if (entry.path().extension() != ".json") continue;
+    const Json json = Json::parse(std::ifstream(entry.path()));
+    found.push_back(sharded_one(json, json.at("by") == "record_titan" ? titan_toml(json) : recording_toml(json)));
+  }
+  std::ranges::sort(found, {}, &Recording::name);
+  return found;
 }
 std::vector<Recording> zero_recordings() { return sharded_in("zero/recordings", recording_toml); }
 

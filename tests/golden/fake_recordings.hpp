@@ -101,6 +101,10 @@ struct Recording {
 /// The same of DeepSpeed's ZeRO, but for NVMe.
 [[nodiscard]] std::vector<Recording> offloaded_zero_recordings();
 
+/// Those under tests/golden/wrapped/recordings: trainings under wrappers that seeds chose
+/// (tests/ground_truth/drawn_wrapped.py).
+[[nodiscard]] std::vector<Recording> wrapped_recordings();
+
 /// How far predictions of drawn recordings are off. All lists are by recording.
 struct DrawnScore {
   std::vector<std::string> names;

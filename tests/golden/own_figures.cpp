@@ -229,6 +229,7 @@ std::vector<Golden> goldens() {
   add(all, "flat", flat_recordings(), of_plain_run);
   add(all, "zero", zero_recordings(), of_plain_run);
   add(all, "titan", titan_recordings(), of_plain_run);
+  add(all, "wrapped", wrapped_recordings(), of_plain_run);
   add(all, "compiled", compiled_recordings(), of_plain_run);
   add(all, "compiled_models", compiled_model_recordings(), of_plain_run);
   for (const auto& recordings : {offload_recordings, offloaded_zero_recordings, offloaded_flat_recordings,

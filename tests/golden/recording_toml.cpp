@@ -339,6 +339,7 @@ std::string titan_toml(const Json& recording) {
   switches["implementation"] = settings.at("implementation");
   switches["mixed_precision_reduce"] = settings.at("reduce_dtype");
   if (settings.contains("offload")) document["offload"]["parameters"] = "cpu";
+  if (given(settings, "allocator")) runtime["allocator"] = settings["allocator"];
   train["precision"] = settings.at("precision");
   // DeepSeek-V3's is torch's flex_attention.
   if (!recording.at("config").contains("kv_lora_rank")) train["attention"] = "flash";

@@ -43,7 +43,8 @@ const std::vector<Switch> of_megatron{{"no-create-attention-mask-in-dataloader"}
                                       {"no-align-grad-reduce"},
                                       {"no-align-param-gather"},
                                       {"ddp-bucket-size", {"1000000", "100000000"}},
-                                      {"microbatch-group-size-per-virtual-pipeline-stage", {"2", "4"}}};
+                                      {"microbatch-group-size-per-virtual-pipeline-stage", {"2", "4"}},
+                                      {"no-check-for-nan-in-loss-and-grad"}};
 const std::vector<Switch> of_pytorch{{"foreach"},
                                      {"fused"},
                                      {"use_cache"},
@@ -56,9 +57,10 @@ const std::vector<Switch> of_pytorch{{"foreach"},
                                      {"amsgrad"},
                                      {"keep_outputs"},
                                      {"fake_tensor_mode"},
-                                     {"enable_cudnn_sdp"}};
+                                     {"enable_cudnn_sdp"},
+                                     {"logging_nan_inf_filter"}};
 
-constexpr std::uint32_t switches_in_each = 2, spaces_of_megatron = 8, spaces_of_pytorch = 7;
+constexpr std::uint32_t switches_in_each = 2, spaces_of_megatron = 9, spaces_of_pytorch = 7;
 
 // Seeds from 0: those of Megatron first.
 bool is_megatron(std::uint32_t seed) { return seed < spaces_of_megatron; }

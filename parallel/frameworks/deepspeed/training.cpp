@@ -59,6 +59,7 @@ class Training {
         batch_ = pytorch::collated_batch(s_, input_.train);
         loss_ = forward();
         backward(its, m + 1 == its);
+        if (habits_.filters_losses) pytorch::filter_loss(s_);
         if (step == 1 && m == 0) s_.process.expect(passes);
       }
       s_.process.at(step, -1);

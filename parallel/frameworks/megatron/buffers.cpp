@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/moe.hpp"
+#include "parallel/frameworks/megatron/nan_checks.hpp"
 #include "parallel/layer_wise.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -100,6 +101,7 @@ void ParamAndGradBuffer::zero_gradients() { w_.launch({Operation::Fill, {0}}, {}
 // ranks, a kernel multiplies by it (param_and_grad_buffer.py start_grad_sync), and the collective sums. Here the
 // collective averages, and the time of that kernel is left out.
 void ParamAndGradBuffer::reduce() {
+  for (const BufferLayout::Bucket& bucket : layout_.buckets) check_gradients(w_, gradients(bucket.begin, bucket.end));
   scale_by_replicas(gradients_);
   const auto average = [&](CommSlot among, const Tensor& x) {
     w_.session.unchecked_collective(among, CollectiveKind::AllReduce, x, x, Reduction::Average);
@@ -123,6 +125,7 @@ void ParamAndGradBuffer::scale_by_replicas(const Tensor& gradients) {
 EventId ParamAndGradBuffer::reduce_aside(std::size_t bucket) {
   const BufferLayout::Bucket& its = layout_.buckets[bucket];
   const Tensor all = gradients(its.begin, its.end);
+  check_gradients(w_, all);
   scale_by_replicas(all);
   if (!sharded()) return aside(all_, CollectiveKind::AllReduce, all);
   const EventId scattered = aside(sharing_, CollectiveKind::ReduceScatter, all);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "parallel/frameworks/megatron/nan_checks.hpp"
+
 namespace tidemark::parallel::megatron {
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
@@ -68,7 +70,9 @@ Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const st
   if (!first()) input_tensor_ = input;
   const Loaded loaded = load_batch();
   Tensor output = model_(input, loaded.batch);
-  if (last()) output.storage = {};
+  if (!last()) return output;
+  if (micro_batch >= 0) check_loss(w_, step);
+  output.storage = {};
   return output;
 }
 

@@ -18,6 +18,10 @@ namespace tidemark::parallel::pytorch {
 /// A process comes up: CUDA's context and modules, and NCCL's kernels where it talks to others.
 void start_up(Session& session, const Communicators& groups);
 
+/// transformers' trainer.py _inner_training_loop, logging_nan_inf_filter: the host asks whether a micro-batch's loss is
+/// a number, and waits for the answer.
+void filter_loss(Session& session);
+
 /// What the script that `make(session, groups)` returns writes, run for steps of so many micro-batches. What it holds
 /// in the end lives until the program is over.
 template <class Make>

@@ -47,6 +47,7 @@ class Training {
       for (std::int32_t m = 0; m < its; ++m) {
         s_.process.at(step, m);
         pass(m + 1 == its);
+        if (habits_.filters_losses) filter_loss(s_);
         if (step == 1 && m == 0) s_.process.expect(passes);
       }
       s_.process.at(step, -1);
@@ -96,7 +97,7 @@ class Training {
       constexpr double first_scale = 65536;
       scale_ = s_.empty({}, DType::FP32, "scale", Category::Workspaces);
       s_.launch({Operation::Fill, {first_scale}}, {}, {scale_});
-      growth_ = s_.empty({}, DType::INT64, "growth_tracker", Category::Workspaces);
+      growth_ = s_.empty({}, DType::FP32, "growth_tracker", Category::Workspaces);  // as wide as its int32
       s_.launch({Operation::Fill, {0}}, {}, {growth_});
     }
     if (input_.train.rollout) construct_rollout(*input_.train.rollout);

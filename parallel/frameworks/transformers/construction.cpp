@@ -181,7 +181,8 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
     positions_->role = ParameterRole::Embedding;
   }
   if (model.scaled_embedding) {
-    embedding_scale_ = s_.empty({}, dtype_, "embed_scale", Category::Parameters);
+    // A buffer of the type that the model is made in, which DeepSpeed's engine leaves as it is from 0.19.2 on.
+    embedding_scale_ = s_.empty({}, train.master_dtype, "embed_scale", Category::Parameters);
     s_.launch({Operation::Fill, {std::sqrt(static_cast<double>(model.hidden))}}, {}, {embedding_scale_});
   }
   for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);

@@ -305,7 +305,8 @@ Tensor CausalLM::decoder(const Tensor& ids, const Tensor& given_positions, std::
     return made;
   });
   if (habits_.neftune > 0) embedded_tokens = with_noise(s_, embedded_tokens);
-  if (model_.scaled_embedding) embedded_tokens = mul(s_, embedded_tokens, embedding_scale_);
+  if (model_.scaled_embedding)  // embed_scale.to(self.weight.dtype)
+    embedded_tokens = mul(s_, embedded_tokens, to(s_, embedding_scale_, embedded_tokens.dtype));
   if (!as_it_is) ask_for_gradient(embedded_tokens);
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;

@@ -1,0 +1,92 @@
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <gtest/gtest.h>
+
+#include "parallel/lower.hpp"
+#include "tests/parallel/test_job.hpp"
+
+// When hosts ask their device whether numbers are numbers, and wait for the answer.
+
+namespace tidemark::tests::nan_checks_test {
+namespace {
+
+// Of one step of a rank: looks at tensors whose label ends so, each with a wait before anything else is launched; and
+// norms of buckets of gradients.
+struct Asked {
+  int losses = 0, norms_looked_at = 0, norms = 0;
+  bool operator==(const Asked&) const = default;
+};
+
+Asked asked_in(const Program& program, std::int32_t step, std::string_view of_losses = "loss.isnan") {
+  Asked found;
+  bool here = false;
+  std::string_view question;
+  for (const Op& op : program.ops) {
+    if (const auto* mark = std::get_if<Mark>(&op)) here = mark->step == step;
+    if (!here) continue;
+    if (const auto* alloc = std::get_if<Alloc>(&op)) {
+      const std::string& label = program[alloc->label];
+      if (label.ends_with("isnan")) question = label;
+      found.norms += label == "norm" || label.ends_with(".norm") ? 1 : 0;
+    } else if (std::holds_alternative<Sync>(op) && !question.empty()) {
+      ++(question.ends_with(of_losses) ? found.losses : found.norms_looked_at);
+      question = {};
+    }
+  }
+  return found;
+}
+
+TestJob job_of(Version megatron) {
+  TestJob job;
+  job.layout.pipeline = 2;
+  job.layout.data = 2;
+  job.train.steps = 2;
+  job.train.global_batch = 6;
+  job.versions.megatron = megatron;
+  return job;
+}
+
+// Of the job's first or last stage.
+Asked of_stage(const TestJob& job, std::size_t stage, std::int32_t step) {
+  const Lowered lowered(job);
+  return asked_in(lower(lowered.input).programs.at(stage), step);
+}
+
+TEST(NanChecks, OfMegatronAreThoseOfItsReleases) {
+  const auto first = [](const TestJob& job, std::int32_t step) { return of_stage(job, 0, step); };
+  const auto last = [](const TestJob& job, std::int32_t step) { return of_stage(job, 1, step); };
+  for (const std::int32_t step : {1, 2}) {
+    EXPECT_EQ(last(job_of({0, 11}), step), (Asked{0, 0, 1})) << step;
+    EXPECT_EQ(last(job_of({0, 12}), step), (Asked{3, 1, 1})) << step;
+    EXPECT_EQ(first(job_of({0, 12}), step), (Asked{0, 1, 1})) << step;
+  }
+  EXPECT_EQ(last(job_of({0, 14}), 1), (Asked{0, 0, 1}));
+  EXPECT_EQ(last(job_of({0, 14}), 2), (Asked{3, 1, 1}));
+  TestJob unchecked = job_of({0, 14});
+  unchecked.settings.checks_for_nan = false;
+  EXPECT_EQ(last(unchecked, 2), (Asked{0, 0, 0}));
+}
+
+TEST(NanChecks, OfTheTrainerFollowEachMicroBatch) {
+  for (const char* framework : {"pytorch", "fsdp2", "fsdp", "deepspeed"}) {
+    TestJob job;
+    job.framework = framework;
+    job.layout.data = 2;
+    if (job.framework != "pytorch") job.layout.sharding = Sharding::Zero3;
+    job.train.precision = DType::BF16;
+    job.train.global_batch = 6;
+    job.settings.eager.clips_gradients = false;
+    const auto looks = [&] {
+      const Lowered lowered(job);
+      return asked_in(lower(lowered.input).programs.front(), 1, "nan_inf_filter.isnan").losses;
+    };
+    EXPECT_EQ(looks(), 0) << framework;
+    job.settings.eager.filters_losses = true;
+    EXPECT_EQ(looks(), 3) << framework;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::tests::nan_checks_test
