@@ -19,6 +19,7 @@ constexpr std::string_view
         "(core/distributed/finalize_model_grads.py)",
     padding = "padding between parameters is gathered with them (core/distributed/param_and_grad_buffer.py)",
     host_reads = "the host reads it: to clip, or for the log (core/optimizer/clip_grads.py, pretrain_gpt.py loss_func)",
+    asks_for_nan = "the host asks whether it is a number (core/rerun_state_machine.py validate_result)",
     row_numbers =
         "torch.arange numbers the rows that logits are looked up in; the operation `gather` counts them by "
         "itself (core/tensor_parallel/cross_entropy.py)",
@@ -245,6 +246,11 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "*.weight.norm", "optimizer_step *", "optimizer_step *", muon_frame},
     {Kept, "*.weight.square", "optimizer_step *", "optimizer_step *", muon_frame},
     {Unread, "loss.out", "forward loss", "forward loss", host_reads},
+    {Kept, "loss.out", "forward loss", "forward loss", asks_for_nan},
+    {Unread, "loss.is*", "forward *", "forward *", asks_for_nan},
+    {Unread, "*bucket_norm", "communication reduce_gradients", "communication reduce_gradients", asks_for_nan},
+    {Kept, "*bucket_norm", "communication reduce_gradients", "communication reduce_gradients", asks_for_nan},
+    {Unread, "bucket_norm.is*", "communication reduce_gradients", "communication reduce_gradients", asks_for_nan},
     {Unread, "*loss.row_numbers", "forward *loss", "forward *loss", row_numbers},
     {Kept, "*loss.row_numbers", "forward *loss", "forward *loss", row_numbers},
     {Unread, "layers.*.attention.context", "forward layers.*.attention.core", "backward layers.*.attention.core",

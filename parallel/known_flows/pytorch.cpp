@@ -53,6 +53,7 @@ constexpr std::string_view
     shifted_states =
         "all tokens' hidden states but the last ones' are copied for the fused head "
         "(fms_acceleration_foak/fused_ops/liger_ce lce_forward)",
+    filters_losses = "the host asks whether the loss is a number (transformers trainer.py _inner_training_loop)",
     counts_targets = "the host reads how many targets count (liger_kernel/ops/fused_linear_cross_entropy.py)",
     kept_size = "state[\"RMS\"] is kept, and read where learning rates are relative (transformers/optimization.py)",
     clipping = "variables of clip_grad_norm_ live until it returns (torch/nn/utils/clip_grad.py)",
@@ -292,6 +293,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "batch.attention_mask", "forward load_batch", "forward load_batch", loop},
     {Unread, "batch.labels", "forward load_batch", "forward load_batch", padded_labels},
     {Kept, "batch.*", "*", "*", loop},
+    {Unread, "*nan_inf_filter.is*", "*", "*", filters_losses},
     {Unread, "loss.nll_loss", "forward loss", "*", log_reads},
     {Kept, "loss.nll_loss", "forward loss", "*", log_reads},
     {Unread, "lm_head.mm", "forward lm_head", "forward loss", whole_logits},

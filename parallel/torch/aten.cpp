@@ -374,7 +374,9 @@ Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes) {
   return reduced(s, Operation::Mean, "mean", x, sizes);
 }
 
-Tensor norm_of_all(Session& s, const Tensor& x) { return reduced(s, Operation::Norm, "norm", x, {1}); }
+Tensor norm_of_all(Session& s, const Tensor& x, std::string_view name) {
+  return reduced(s, Operation::Norm, name, x, {1});
+}
 
 // ---- embedding and loss --------------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ enum class Approximate : std::uint8_t { None, Tanh };
 /// The mean of the same. It has no gradient.
 [[nodiscard]] Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes);
 /// The 2-norm of all elements: one number.
-[[nodiscard]] Tensor norm_of_all(Session& s, const Tensor& x);
+[[nodiscard]] Tensor norm_of_all(Session& s, const Tensor& x, std::string_view name);
 
 // Products. Under autocast operands are converted; weights once, until autocast ends.
 [[nodiscard]] Tensor matmul(Session& s, const Tensor& a, const Tensor& b);

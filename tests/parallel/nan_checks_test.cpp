@@ -29,7 +29,7 @@ Asked asked_in(const Program& program, std::int32_t step, std::string_view of_lo
     if (const auto* alloc = std::get_if<Alloc>(&op)) {
       const std::string& label = program[alloc->label];
       if (label.ends_with("isnan")) question = label;
-      found.norms += label == "norm" || label.ends_with(".norm") ? 1 : 0;
+      found.norms += label.ends_with("bucket_norm") ? 1 : 0;
     } else if (std::holds_alternative<Sync>(op) && !question.empty()) {
       ++(question.ends_with(of_losses) ? found.losses : found.norms_looked_at);
       question = {};

@@ -39,8 +39,8 @@ void check_loss(const Worker& w, std::int32_t step) {
 
 void check_gradients(const Worker& w, const Tensor& bucket) {
   if (w.runtime.nan_checks == NanChecks::None) return;
-  const Tensor norm = torch::norm_of_all(w.session, bucket);
-  if (looks(w, w.process.step())) ask(w, {"gradient_norm.isnan", "gradient_norm.isinf"});
+  const Tensor norm = torch::norm_of_all(w.session, bucket, "bucket_norm");
+  if (looks(w, w.process.step())) ask(w, {"bucket_norm.isnan", "bucket_norm.isinf"});
 }
 
 }  // namespace tidemark::parallel::megatron
