@@ -35,6 +35,10 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
     out =
         fmt::format("cannot say whether it fits{}: {} at the upper ends of estimates, and nothing at the lower ends\n",
                     headroom, device);
+  else if (p.open && !p.may_exceed_host())
+    out =
+        "cannot say whether it fits: its allocator gets through at the upper ends of estimates, and not at central "
+        "values\n";
   else if (p.open)
     out = fmt::format(
         "cannot say whether it fits: a host lacks {} where pinned memory waits for its copies, NCCL's included\n",

@@ -54,6 +54,7 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"fsdp_qlora", "LoRA and QLoRA under FullyShardedDataParallel on two RTX 3090 (fsdp_qlora)"},
     {"torchtitan", "torchtitan, Llama 3.1 8B and Qwen3 32B on eight H100 (its commits and benchmarks)"},
     {"zero", "chosen trainings under DeepSpeed's ZeRO, under PyTorch's own allocator"},
+    {"wrapped", "trainings that seeds chose under ten wrappers, under PyTorch's own allocator"},
     {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},
     {"adapted", "chosen models that PEFT adapts, under PyTorch's own allocator"},
     {"megatron_pr482", "Megatron-LM PR 482, Llama-2 7B, kind of memory unsaid"},
