@@ -112,7 +112,7 @@ class Pricer {
   OpTimes times_of(const RankClass& its, TimePrices& found) {
     const Program& program = workload_.programs[static_cast<std::size_t>(its.program)];
     OpTimes times;
-    times.launch = cluster_.host.launch;
+    times.host.launch = cluster_.host.launch;
     times.kernels = kernel_times(program, cluster_);
     times.second_waves = second_waves(program, cluster_.device, times.kernels);
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));

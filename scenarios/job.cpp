@@ -1,6 +1,7 @@
 #include "scenarios/job.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <thread>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "kernels/execute/process_memory.hpp"
 #include "kernels/price_time.hpp"
+#include "parallel/host_code.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/internal_error.hpp"
@@ -183,6 +185,13 @@ bool fused_activation(const Scenario& scenario) {
                                                          : scenario.runtime.bias_gelu_fusion;
 }
 
+// Megatron's arguments.py: fp16 has no such checks, since its loss scale looks for the same.
+ResultChecks checks_of(const Scenario& scenario) {
+  ResultChecks checks = scenario.runtime.checks;
+  if (scenario.train.precision == DType::FP16) checks.nan_in_loss = checks.nan_in_grad = false;
+  return checks;
+}
+
 }  // namespace
 
 Runtime runtime_of(const Scenario& scenario) {
@@ -201,8 +210,7 @@ Runtime runtime_of(const Scenario& scenario) {
                         .tensor_overlap = r.tensor_overlap,
                         .distribute_saved = r.distribute_saved,
                         .deterministic = r.deterministic,
-                        // Megatron's arguments.py: not where the loss scale looks for them.
-                        .checks_for_nan = r.checks_for_nan && scenario.train.precision != DType::FP16,
+                        .checks = checks_of(scenario),
                         .deferred_head_gradients = r.deferred_head_gradients,
                         .overlaps_flush = r.overlaps_flush,
                         .eager = r.eager,
@@ -353,7 +361,20 @@ Job::Job(const Scenario& asked, Steps whole, const Progress& lowered) : PricedJo
   Router router(calls, fabric_of(scenario, calls.world_size()), prices.entry_of_rank);
   folding = fold(calls, prices.entry_of_rank, router.traffic());
   times = price_time(calls, folding, scenario.cluster, router);
-  for (OpTimes& its : times.classes) its.queue = launch_queue_of(scenario);
+  set_host(*this, times);
+}
+
+void set_host(const PricedJob& job, TimePrices& times) {
+  const Host& host = job.scenario.cluster.host;
+  HostCosts costs = host_code(job.lowering());
+  const double factor = as_double(host.code_factor);
+  for (auto* const by_phase : {&costs.code, &costs.hooks})
+    for (Duration& its : *by_phase) its = Duration{std::llround(static_cast<double>(its.count()) * factor)};
+  costs.launch = host.launch;
+  for (OpTimes& its : times.classes) {
+    its.host = costs;
+    its.queue = launch_queue_of(job.scenario);
+  }
 }
 
 const Role& PricedJob::role_of(Rank rank) const {

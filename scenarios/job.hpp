@@ -45,6 +45,9 @@ struct PricedJob {
   [[nodiscard]] const Role& role_of(Rank rank) const;
 };
 
+/// What each rank's host thread spends on the cluster's processors, and how far it may run ahead of its device.
+void set_host(const PricedJob& job, TimePrices& times);
+
 /// With one program for each class of roles that take equally long, as passes and how often they repeat. Throws
 /// InternalError where programs are not sound.
 struct Job : PricedJob {

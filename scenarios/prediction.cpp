@@ -463,7 +463,7 @@ Trace simulate_time(const Job& job, LinkModel links) {
   if (links == LinkModel::MaxMin) return simulate(job.outline, job.folding, job.times);
   TimePrices times =
       price_time(job.calls, job.folding, job.scenario.cluster, {.algorithm = {}, .model = PriceModel::AlphaBeta});
-  for (OpTimes& its : times.classes) its.queue = launch_queue_of(job.scenario);
+  set_host(job, times);
   return simulate(job.outline, job.folding, times, LinkSharing::None);
 }
 

@@ -46,7 +46,7 @@ struct RuntimeChoice {
   std::optional<TensorOverlap> tensor_overlap{};  ///< tp-comm-overlap
   bool distribute_saved = false;                  ///< distribute-saved-activations
   bool deterministic = false;                     ///< deterministic-mode
-  bool checks_for_nan = true;                     ///< switch no-check-for-nan-in-loss-and-grad
+  ResultChecks checks{};                          ///< of losses and gradients: scenarios/io/result_checks.cpp
   /// defer-embedding-wgrad-compute: of how many micro-batches, as wgrad-deferral-limit says, or of all.
   std::int64_t deferred_head_gradients = 0;
   bool overlaps_flush = false;           ///< overlap-p2p-communication-warmup-flush

@@ -82,7 +82,8 @@ struct Host {
   Bandwidth bandwidth{63'000'000'000};          ///< of one device's link to its host: PCIe, or NVLink-C2C
   Duration latency{500'000};                    ///< of that link
   Bandwidth bridge_bandwidth{307'200'000'000};  ///< of all that crosses the host: root complexes, sockets, memory
-  Duration launch{5'000'000};                   ///< what the host thread spends on handing one kernel to a device
+  Duration launch{5'000'000};  ///< what the host thread spends in the driver on handing one kernel to a device
+  Ratio code_factor = one;     ///< what it spends in framework code, over the processor that was measured on
   Bandwidth memory_bandwidth{614'400'000'000};  ///< of the node's memory, read and written
   Bytes memory;                                 ///< of the node; 0: the cluster's file does not say
   /// Of all NVMe drives of the node together, where the cluster's file says so.

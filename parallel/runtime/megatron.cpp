@@ -55,10 +55,9 @@ namespace {
 // core/rerun_state_machine.py validate_result by the default of --rerun-mode (training/arguments.py): "disabled" before
 // 0.14, where it returns at once before 0.12 and looks from there on; then "validate_results", which goes through the
 // first step without a look.
-NanChecks nan_checks(Version megatron, bool asked) {
-  if (!asked) return NanChecks::None;
-  if (megatron < Version{0, 12}) return NanChecks::Norms;
-  return megatron < Version{0, 14} ? NanChecks::EveryStep : NanChecks::AfterTheFirstStep;
+ValidatedSteps validated_steps(Version megatron) {
+  if (megatron < Version{0, 12}) return ValidatedSteps::None;
+  return megatron < Version{0, 14} ? ValidatedSteps::All : ValidatedSteps::AfterTheFirst;
 }
 
 }  // namespace
@@ -102,7 +101,8 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.indexes_embedding = settings.deterministic;  // core/tensor_parallel/layers.py VocabParallelEmbedding
   runtime.collectives_alone = true;  // training/utils.py get_batch_on_this_tp_rank, training.py: no look at sizes
   runtime.agrees_after_steps = versions.megatron >= Version{0, 11};  // training.py train_step
-  runtime.nan_checks = nan_checks(versions.megatron, settings.checks_for_nan);
+  runtime.checks = settings.checks;
+  runtime.validated = validated_steps(versions.megatron);
   runtime.shares_out_checkpoints = settings.distribute_saved;  // core/tensor_parallel/random.py CheckpointFunction
   runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
   // TransformerEngine attention/dot_product_attention/context_parallel.py: batch_p2p_comm.

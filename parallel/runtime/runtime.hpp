@@ -143,13 +143,17 @@ struct FlatParameterHabits {
 /// torchtitan's fsdp_reshard_after_forward. The default keeps what the backward pass begins with.
 enum class ReshardPolicy : std::uint8_t { Default, Always, Never };
 
-/// When the host asks its device whether losses of micro-batches and norms of gradient buckets are numbers, and waits.
-enum class NanChecks : std::uint8_t {
-  None,   ///< no norm of a bucket is taken either
-  Norms,  ///< never, though norms are taken
-  EveryStep,
-  AfterTheFirstStep,
+/// What a host asks of losses and of norms of gradient buckets: Megatron-LM's --no-check-for-nan-in-loss-and-grad,
+/// --check-for-spiky-loss and --check-for-large-grads, and Megatron-Bridge's ddp.check_for_nan_in_grad and
+/// rerun_state_machine.check_for_nan_in_loss.
+struct ResultChecks {
+  bool nan_in_loss = true, nan_in_grad = true;
+  bool spiky_loss = false, large_grads = false;
+  bool operator==(const ResultChecks&) const = default;
 };
+
+/// In which steps the host waits for the answers.
+enum class ValidatedSteps : std::uint8_t { None, All, AfterTheFirst };
 
 /// How torch.distributed.pipelining runs stages, by version.
 struct PipelineHabits {
@@ -449,7 +453,8 @@ struct Runtime {
   bool indexes_embedding = false;      ///< tokens' rows are indexed, not looked up by the embedding's own kernels
   bool deterministic = false;          ///< torch.use_deterministic_algorithms
   bool collectives_alone = false;      ///< collectives are called in groups of one rank too, which NCCL sets up
-  NanChecks nan_checks = NanChecks::None;
+  ResultChecks checks{.nan_in_loss = false, .nan_in_grad = false};
+  ValidatedSteps validated = ValidatedSteps::None;
   bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm
   bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
   bool shares_out_checkpoints = false;  ///< each tensor-parallel rank keeps a part of what recomputed layers begin with
@@ -481,7 +486,7 @@ struct RuntimeSettings {
   std::optional<TensorOverlap> tensor_overlap{};
   bool distribute_saved = false;  ///< what recomputed layers begin with is cut over tensor-parallel ranks
   bool deterministic = false;     ///< only deterministic kernels
-  bool checks_for_nan = true;     ///< the host asks whether losses and gradient norms are numbers
+  ResultChecks checks{};
   std::int64_t deferred_head_gradients = 0;
   bool overlaps_flush = false;  ///< hand-overs of warm-up and cool-down run beside the passes
   EagerSettings eager{};

@@ -378,6 +378,14 @@ Tensor norm_of_all(Session& s, const Tensor& x, std::string_view name) {
   return reduced(s, Operation::Norm, name, x, {1});
 }
 
+void ask_for_nan_and_inf(Session& s) {
+  for (const std::string_view question : {"isnan", "isinf"}) {
+    const Tensor answer = s.empty({}, DType::BOOL, question);
+    s.launch({Operation::Fill, {0}}, {}, {answer});  // numbers here are always finite
+    s.process.synchronize();
+  }
+}
+
 // ---- embedding and loss --------------------------------------------------------------------------------------------
 
 // Embedding.cu embedding_dense_backward_cuda, EmbeddingBackwardKernel.cu: many tokens are sorted, and what goes to one

@@ -68,6 +68,8 @@ enum class Approximate : std::uint8_t { None, Tanh };
 [[nodiscard]] Tensor mean_to(Session& s, const Tensor& x, const Shape& sizes);
 /// The 2-norm of all elements: one number.
 [[nodiscard]] Tensor norm_of_all(Session& s, const Tensor& x, std::string_view name);
+/// isnan, then isinf of one number: the host waits for each answer, and reads no.
+void ask_for_nan_and_inf(Session& s);
 
 // Products. Under autocast operands are converted; weights once, until autocast ends.
 [[nodiscard]] Tensor matmul(Session& s, const Tensor& a, const Tensor& b);

@@ -86,8 +86,8 @@ std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Clust
   TimePrices prices = kernels::price_time(workload, folding, machine);
   // Whoever computes also calls: what an op takes by itself comes on top.
   for (OpTimes& times : prices.classes) {
-    for (Duration& kernel : times.kernels) kernel += times.launch;
-    times.launch = {};
+    for (Duration& kernel : times.kernels) kernel += times.host.launch;
+    times.host.launch = {};
   }
   const Trace trace = simulate(workload, folding, prices, LinkSharing::None);
   if (!std::holds_alternative<Completed>(trace.outcome)) return {};

@@ -181,6 +181,10 @@ class BridgeWalk {
   static bool is_count(std::string_view key) {
     return key == "num_nodes" || key == "devices" || key == "num_gpus_per_node" || key == "gpus_per_node";
   }
+  // On where nothing is said; Megatron-LM has one flag for both.
+  static bool is_check(std::string_view key) {
+    return key == "check_for_nan_in_loss" || key == "check_for_nan_in_grad";
+  }
   void unknown(const TomlKey& key, const std::string& name, std::string_view why) {
     draft_.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(key.value)), std::string(why),
                   key.place);
@@ -191,6 +195,7 @@ class BridgeWalk {
     if (const auto other = std::ranges::find(renamed, key.name, &Renamed::key); other != renamed.end())
       its = std::string(other->flag);
     std::ranges::replace(its, '_', '-');
+    if (is_check(key.name)) return add(key.name, key);
     if (flag != nullptr && !*flag) {
       draft_.remark(RemarkKind::NoMatter, fmt::format("{} = false", name), "asks for nothing", key.place);
       return;
@@ -222,7 +227,12 @@ std::vector<TomlKey> flags_of_tests(const TomlTable& arguments, Draft& draft) {
 std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft) {
   for (const TomlKey& key : document.keys) {
     const auto* table = std::get_if<TomlTable>(&key.value.value);
-    if (table == nullptr || key.name != "ENV_VARS") continue;
+    if (key.name != "ENV_VARS") continue;
+    if (table == nullptr) {
+      draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", key.name, scenarios::text(key.value)),
+                   "names no variables: NAME: value on a line of its own does", key.place);
+      continue;
+    }
     for (const TomlKey& variable : table->keys) {
       const auto* value = std::get_if<std::string>(&variable.value.value);
       draft.set("runtime.environment." + variable.name, value != nullptr ? *value : scenarios::text(variable.value),

@@ -103,10 +103,11 @@ class Given {
   void tell(RemarkKind kind, std::string_view name, std::string why);
   /// What nobody took; `known` are names that one of them may have been meant to be.
   void refuse_the_rest(std::string_view why, const std::vector<std::string>& known = {});
+  /// Refuses the key's value.
+  [[noreturn]] void wrong(const TomlKey& key, std::string_view wanted) const;
 
  private:
   [[nodiscard]] const TomlKey* find(std::string_view name) const;
-  [[noreturn]] void wrong(const TomlKey& key, std::string_view wanted) const;
   std::vector<TomlKey> keys_;
   std::map<std::string, std::size_t, std::less<>> last_;  // where the last one of a name stands
   std::string prefix_;

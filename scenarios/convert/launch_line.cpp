@@ -159,6 +159,11 @@ class Line {
       if (const auto* number = std::get_if<std::int64_t>(&content)) return counted(name, *number, found->value.place);
       if (std::holds_alternative<double>(content))  // a whole number that is too large is one, too
         refuse_count(name, scenarios::text(found->value), found->value.place);
+      // torch/distributed/run.py determine_local_world_size: all that the node has.
+      constexpr std::array<std::string_view, 4> all_there_are{"auto", "cpu", "gpu", "xpu"};
+      if (const auto* word = std::get_if<std::string>(&content);
+          word != nullptr && std::ranges::find(all_there_are, *word) == all_there_are.end())
+        refuse_count(name, *word, found->value.place);
     }
     return std::nullopt;
   }

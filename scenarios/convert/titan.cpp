@@ -146,6 +146,10 @@ class TitanReader {
   }
 
   void read_parallelism(Given table) {
+    for (const TomlKey& key : table.keys())
+      if (const auto* text = std::get_if<std::string>(&key.value.value);
+          text != nullptr && text->empty() && key.name.ends_with("_degree"))
+        table.wrong(key, "a whole number");
     const auto copy = [&](std::string_view key, std::string_view path, std::int64_t usual) {
       if (const auto degree = table.integer(key); degree && *degree != usual)
         draft_.set(path, *degree, table.place(key));

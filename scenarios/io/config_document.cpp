@@ -62,6 +62,9 @@ Place place_of_number(std::string_view text, std::string_view what) {
   return at == std::string_view::npos ? Place{} : place_of(text, at + 1);
 }
 
+constexpr const char* hint_of_json =
+    "JSON: {\"key\": value, …}, text in double quotes, no comma behind the last one, no comments";
+
 }  // namespace
 
 json parse_config(std::string_view text, Problems& problems) {
@@ -73,10 +76,10 @@ json parse_config(std::string_view text, Problems& problems) {
       throw InputError(Problem{problems.file(), 1, 1, "is no config.json of a model",
                                "a model is JSON; a cluster's file goes to cluster, or --cluster"});
     const Place place = place_of(text, error.byte);
-    throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), {}});
+    throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), hint_of_json});
   } catch (const json::exception& error) {
     const Place place = place_of_number(text, error.what());
-    throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), {}});
+    throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), hint_of_json});
   }
   problems.raise_if_any();
   if (!document.is_object())

@@ -16,6 +16,7 @@
 #include "scenarios/io/muon_switches.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/optimizer_switches.hpp"
+#include "scenarios/io/result_checks.hpp"
 #include "scenarios/io/schedule_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/tensor_overlap.hpp"
@@ -438,7 +439,6 @@ constexpr std::array own_flags{
     Own{flush_switch, &RuntimeChoice::overlaps_flush, true},
     Own{distribution_switch, &RuntimeChoice::distribute_saved, true},
     Own{"deterministic-mode", &RuntimeChoice::deterministic, true},
-    Own{"no-check-for-nan-in-loss-and-grad", &RuntimeChoice::checks_for_nan, false},
 };
 
 bool is_own(std::string_view flag) {
@@ -449,6 +449,7 @@ bool is_own(std::string_view flag) {
          std::ranges::find(optimizer_switches, flag) != optimizer_switches.end() ||
          std::ranges::find(module_offload_switches, flag) != module_offload_switches.end() ||
          std::ranges::find(muon_switches, flag) != muon_switches.end() ||
+         std::ranges::find(result_check_switches, flag) != result_check_switches.end() ||
          std::any_of(own_flags.begin(), own_flags.end(), [&](const Own& own) { return own.flag == flag; });
 }
 
@@ -462,6 +463,7 @@ std::vector<std::string> all_flags() {
   for (const std::string_view flag : optimizer_switches) flags.emplace_back(flag);
   for (const std::string_view flag : module_offload_switches) flags.emplace_back(flag);
   for (const std::string_view flag : muon_switches) flags.emplace_back(flag);
+  for (const std::string_view flag : result_check_switches) flags.emplace_back(flag);
   for (const Repeat& r : repeats) flags.emplace_back(r.flag);
   for (const Unmodelled& u : unmodelled_flags()) flags.emplace_back(u.flag);
   for (const std::string_view flag : harmless_flags()) flags.emplace_back(flag);
@@ -473,6 +475,7 @@ std::vector<std::string> all_flags() {
 void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   for (const Own& own : own_flags)
     runtime.*own.meaning = switches.boolean(own.flag).value_or(false) ? own.set : !own.set;
+  runtime.checks = read_result_checks(switches);
   runtime.deferred_head_gradients = read_deferral(switches);
   runtime.overlap = read_overlap(switches);
   runtime.tensor_overlap = read_tensor_overlap(switches);

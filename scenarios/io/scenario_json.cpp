@@ -189,6 +189,7 @@ Json as_json(const Host& host) {
                {"latency", text(host.latency)},
                {"bridge_bandwidth", text(host.bridge_bandwidth)},
                {"launch", text(host.launch)},
+               {"code_factor", as_double(host.code_factor)},
                {"memory_bandwidth", text(host.memory_bandwidth)},
                {"memory", host.memory > Bytes{} ? Json(text(host.memory)) : Json(nullptr)}};
   if (host.nvme_read_bandwidth) json["nvme_read_bandwidth"] = text(*host.nvme_read_bandwidth);
@@ -369,7 +370,15 @@ Json megatron_switches(const RuntimeChoice& runtime) {
   if (!runtime.overlap.gradients_aligned) json["no-align-grad-reduce"] = true;
   if (!runtime.overlap.parameters_aligned) json["no-align-param-gather"] = true;
   if (runtime.overlap.bucket_elements > 0) json["ddp-bucket-size"] = runtime.overlap.bucket_elements;
-  if (!runtime.checks_for_nan) json["no-check-for-nan-in-loss-and-grad"] = true;
+  const ResultChecks& checks = runtime.checks;
+  if (!checks.nan_in_loss && !checks.nan_in_grad) {
+    json["no-check-for-nan-in-loss-and-grad"] = true;
+  } else {
+    if (!checks.nan_in_loss) json["check_for_nan_in_loss"] = false;
+    if (!checks.nan_in_grad) json["check_for_nan_in_grad"] = false;
+  }
+  if (checks.spiky_loss) json["check-for-spiky-loss"] = true;
+  if (checks.large_grads) json["check-for-large-grads"] = true;
   if (runtime.overlaps_flush) json["overlap-p2p-communication-warmup-flush"] = true;
   if (!experts.grouped_linears) json["moe-grouped-gemm"] = false;
   if (experts.router_type) json["moe-router-dtype"] = name(*experts.router_type);

@@ -164,9 +164,7 @@ std::span<const std::string_view> harmless_flags() {
        // make a tensor of it: megatron_switches.cpp.
        "apply-layernorm-1p",
        // The angles of rotary positions.
-       "rope-scaling-factor", "use-rope-scaling",
-       // One more look at each bucket's norm and each loss, for which the host waits anyway.
-       "check-for-large-grads", "check-for-spiky-loss"});
+       "rope-scaling-factor", "use-rope-scaling"});
   return flags;
 }
 

@@ -160,8 +160,8 @@ bool known(const RuntimeChoice& runtime) {
   const auto& [name, versions, allocator, cublas_workspace_config, nccl, nccl_environment, launch_queue, attention_mask,
                gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
                masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, tensor_overlap, distribute_saved,
-               deterministic, checks_for_nan, deferred_head_gradients, overlaps_flush, experts, optimizer,
-               offloaded_layers, module_offload, eager, headroom] = runtime;
+               deterministic, checks, deferred_head_gradients, overlaps_flush, experts, optimizer, offloaded_layers,
+               module_offload, eager, headroom] = runtime;
   // Where modules run operation by operation, passes and state are not apart.
   return runtime_kind(name).id == RuntimeId::Megatron &&
          // What the optimizer does is taken to come once gradients are summed, and to leave nothing behind.
@@ -174,7 +174,7 @@ bool known(const RuntimeChoice& runtime) {
          of_no_matter(nccl_environment, launch_queue, eager, headroom) &&
          lowered(experts, versions, allocator, cublas_workspace_config, nccl, attention_mask,
                  gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
-                 masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, deterministic, checks_for_nan);
+                 masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, deterministic, checks);
 }
 
 }  // namespace

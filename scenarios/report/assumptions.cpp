@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/deepspeed/chosen_optimizer.hpp"
+#include "parallel/host_code.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/deferred_frees.hpp"
 #include "scenarios/io/adapter_reader.hpp"
@@ -529,6 +530,22 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
         most(&RankGroup::of_outliving_batches), text(job.scenario.runtime.versions.megatron)));
 }
 
+// What the host thread spends on an op.
+std::string host_assumption(const Job& job) {
+  const HostCosts& its = job.times.classes.front().host;
+  const auto microseconds = [](Duration d) { return seconds(d) * 1e6; };
+  if (!job.runtime.eager)
+    return fmt::format(
+        "host thread: {:.1f} us for each op in the driver; what Megatron-LM's own code takes is not known",
+        microseconds(its.launch));
+  const auto of = [&](Phase phase) { return microseconds(its.code[static_cast<std::size_t>(phase)]); };
+  return fmt::format(
+      "host thread: {:.1f} us for each op in the driver, and {:.1f} forward and {:.1f} backward in framework code, as "
+      "measured on {} (good to 40 %; [host] code_factor {})",
+      microseconds(its.launch), of(Phase::Forward), of(Phase::Backward), measured_on,
+      as_double(job.scenario.cluster.host.code_factor));
+}
+
 }  // namespace
 
 std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGroup>& groups,
@@ -553,6 +570,7 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
                     "the {} power of that ratio ({})",
                     text(device.power->limit), text(device.power->sustained_at), text(device.power->exponent),
                     device.power->source));
+  list.push_back(host_assumption(job));
   list.push_back("times do not compare with those of clusters whose efficiencies have another source");
   const bool held_up =
       std::ranges::any_of(job.times.classes, [](const OpTimes& times) { return !times.second_waves.empty(); });

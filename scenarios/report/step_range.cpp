@@ -6,7 +6,8 @@
 namespace tidemark::scenarios {
 namespace {
 
-// Of what the host thread makes the device wait for: its time for a launch is an estimate, 3 to 8 us instead of 5.
+// Of what the host thread makes the device wait for: a launch takes 3 to 8 us by who measured it (docs/times.md), and
+// runs of one framework's code differ by 10 to 50 % (tests/ground_truth/host_code.toml).
 constexpr double host_error = 0.5;
 
 Duration scaled_by(Duration duration, double factor) {

@@ -62,8 +62,8 @@ class Walk {
   void add(const Op& op) {
     std::visit(Overloaded{
                    [&](const Collective& o) { collective(o); },
-                   [&](const Exchange& o) { transfer(o.stream); },
-                   [&](const Memcpy& o) { transfer(o.stream); },
+                   [&](const Exchange& o) { transfer(o.stream, times_.host.of(phase_)); },
+                   [&](const Memcpy& o) { transfer(o.stream, times_.host.of(phase_)); },
                    [&](const Record& o) {
                      if (is_beside_) alone_.record(o.stream, o.event);
                      const Stream& its = stream(o.stream);
@@ -83,12 +83,13 @@ class Walk {
 
   void enter(const Mark& mark) {
     if (queue_.is_at(mark)) wait_for_room();
+    phase_ = mark.phase;
   }
 
-  void hand_over(StreamId to) {
+  void hand_over(StreamId to, Duration takes) {
     if (queue_.is_before_launch(to)) wait_for_room();
     queue_.launch(to);
-    now_ = now_ + times_.launch;
+    now_ = now_ + takes;
   }
 
   // At one of the queue's points, or after the host has waited for an event.
@@ -116,7 +117,7 @@ class Walk {
       now_ = now_ + duration;
       return;
     }
-    if (!program_[o.kernel].follows()) hand_over(o.stream);
+    if (!program_[o.kernel].follows()) hand_over(o.stream, times_.host.of(phase_));
     if (is_beside_) duration = alone_.kernel(o.stream, o.kernel, duration);
     Stream& its = stream(o.stream);
     if (its.stands) return;
@@ -129,8 +130,8 @@ class Walk {
     const CollectiveKey key = key_of(program_, o);
     if (is_beside_) alone_.collective(o.stream, key);
     const auto lone = told_.lone.find(key);
-    if (lone == told_.lone.end()) return transfer(o.stream);
-    hand_over(o.stream);
+    if (lone == told_.lone.end()) return transfer(o.stream, times_.host.of_collective(phase_, o.comm));
+    hand_over(o.stream, times_.host.of_collective(phase_, o.comm));
     Stream& its = stream(o.stream);
     if (its.stands) return;
     const Instant begin = std::max(its.tail, now_);
@@ -138,8 +139,8 @@ class Walk {
     note(o.stream, begin, begin, its.tail);
   }
 
-  void transfer(StreamId on) {
-    hand_over(on);
+  void transfer(StreamId on, Duration takes) {
+    hand_over(on, takes);
     Stream& its = stream(on);
     if (its.stands) return;
     const std::size_t which = its.transfers++;
@@ -183,6 +184,7 @@ class Walk {
   QueuePoints queue_;
   std::vector<std::deque<HandedOver>> handed_over_;  // by channel, at points of the queue
   Instant now_;                                      // of the host thread
+  Phase phase_ = Phase::Construction;
   std::size_t at_ = 0;
   bool stopped_ = false;  // the host thread waits for what never comes
   ClassTimeline found_;

@@ -56,7 +56,7 @@ class SetUp {
       const OpTimes& times = prices.classes[c];
       ClassState& its = state_.classes[c];
       const auto same = std::ranges::find_if(seen, [&](std::size_t other) {
-        return prices.classes[other].launch == times.launch && prices.classes[other].queue == times.queue &&
+        return prices.classes[other].host == times.host && prices.classes[other].queue == times.queue &&
                prices.classes[other].kernels == times.kernels && state_.classes[other].trace.beside == its.trace.beside;
       });
       if (same != seen.end()) {
@@ -65,7 +65,7 @@ class SetUp {
       }
       seen.push_back(c);
       its.timed = std::make_shared<const TimedProgram>(
-          timed(program, times.launch, times.kernels, how, its.trace.beside, times.queue));
+          timed(program, times.host, times.kernels, how, its.trace.beside, times.queue));
     }
   }
 
@@ -130,7 +130,7 @@ class SetUp {
   // What repeats does so in the same order.
   static Overlaps overlaps_of(const RepeatingProgram& program) {
     const std::vector<Duration> no_time(program.rolled.kernels.size());
-    return overlaps(timed(program.rolled, {}, no_time, Kernels::Together));
+    return overlaps(timed(program.rolled, Duration{}, no_time, Kernels::Together));
   }
 
   // A transfer as links tell it apart: messages by their channel, collectives by their group and what they are. Copies

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/time.hpp"
+#include "sim/clock/host_costs.hpp"
 #include "sim/clock/transfer.hpp"
 #include "sim/program/launch_queue.hpp"
 #include "sim/program/program.hpp"
@@ -43,7 +44,7 @@ struct CopyKey {
 
 /// How long each op of one program takes on one kind of rank.
 struct OpTimes {
-  Duration launch;                ///< of the host thread, for each op that it hands to the device
+  HostCosts host;                 ///< of the host thread, for each op that it hands to the device
   LaunchQueue queue;              ///< that it hands them over by
   std::vector<Duration> kernels;  ///< by KernelId
   /// By KernelId: what a kernel that has one block for each multiprocessor takes for those that find theirs taken.

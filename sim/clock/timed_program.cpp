@@ -50,11 +50,11 @@ constexpr std::size_t ahead = 32;
 
 class Timing {
  public:
-  Timing(const Program& program, std::span<const Repeat> repeats, Duration launch, const std::vector<Duration>& kernels,
-         Kernels how, const Beside& beside, const LaunchQueue& queue)
+  Timing(const Program& program, std::span<const Repeat> repeats, const HostCosts& host,
+         const std::vector<Duration>& kernels, Kernels how, const Beside& beside, const LaunchQueue& queue)
       : program_(program),
         repeats_(repeats),
-        launch_(launch),
+        host_(host),
         kernels_(kernels),
         how_(how),
         sizes_(static_cast<std::size_t>(program.buffers)),
@@ -105,17 +105,17 @@ class Timing {
   void add(const Op& op) {
     std::visit(Overloaded{
                    [&](const Collective& o) {
-                     hand_over(o.stream);
+                     hand_over(o.stream, host_.of_collective(phase_, o.comm));
                      const CollectiveKey key = key_of(program_, o);
                      if (is_beside_) alone_.collective(o.stream, key);
                      push(o.stream, TimedOp::Kind::Collective, collectives_.of(key));
                    },
                    [&](const Exchange& o) {
-                     hand_over(o.stream);
+                     hand_over(o.stream, host_.of(phase_));
                      push(o.stream, TimedOp::Kind::Exchange, exchanges_.of(exchange(o)));
                    },
                    [&](const Memcpy& o) {
-                     hand_over(o.stream);
+                     hand_over(o.stream, host_.of(phase_));
                      push(o.stream, TimedOp::Kind::Copy,
                           copies_.of({spaces_[o.from.buffer.index()], spaces_[o.to.buffer.index()], o.size}));
                    },
@@ -144,7 +144,7 @@ class Timing {
       now_ += duration;
       return;
     }
-    if (!program_[o.kernel].follows()) hand_over(o.stream);
+    if (!program_[o.kernel].follows()) hand_over(o.stream, host_.of(phase_));
     if (is_beside_) duration = alone_.kernel(o.stream, o.kernel, duration);
     std::vector<TimedOp>& its = stream(o.stream);
     if (how_ == Kernels::Each || its.size() <= fence(o.stream) || its.back().kind != TimedOp::Kind::Kernels ||
@@ -158,15 +158,16 @@ class Timing {
     ++before.what;
   }
 
-  // The host thread takes a launch's time, once there is room for it.
-  void hand_over(StreamId to) {
+  // The host thread takes its time, once there is room for it.
+  void hand_over(StreamId to, Duration takes) {
     if (queue_.is_before_launch(to)) end_stretch(-1);
     queue_.launch(to);
-    now_ += launch_;
+    now_ += takes;
   }
 
   void mark(const Mark& o) {
     if (queue_.is_at(o)) end_stretch(-1);
+    phase_ = o.phase;
     if (std::exchange(step_, o.step) != o.step) timed_.step_ends.push_back({stretch(), now_});
   }
 
@@ -319,7 +320,7 @@ class Timing {
 
   const Program& program_;
   std::span<const Repeat> repeats_;  // to come
-  Duration launch_;
+  const HostCosts& host_;
   const std::vector<Duration>& kernels_;
   Kernels how_;
 
@@ -327,6 +328,7 @@ class Timing {
   std::uint32_t first_ = 0;  // of the stretch
   Duration now_;             // since its start
   std::int32_t step_ = 0;
+  Phase phase_ = Phase::Construction;
   std::vector<Bytes> sizes_;         // by buffer
   std::vector<MemorySpace> spaces_;  // by buffer
   std::vector<Event> events_;        // by EventId
@@ -346,15 +348,15 @@ class Timing {
 
 }  // namespace
 
-TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels, Kernels how,
+TimedProgram timed(const Program& program, const HostCosts& host, const std::vector<Duration>& kernels, Kernels how,
                    const Beside& beside, const LaunchQueue& queue) {
-  return *Timing(program, {}, launch, kernels, how, beside, queue).program();
+  return *Timing(program, {}, host, kernels, how, beside, queue).program();
 }
 
-TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels, Kernels how,
-                   const Beside& beside, const LaunchQueue& queue) {
-  auto found = Timing(program.rolled, program.repeats, launch, kernels, how, beside, queue).program();
-  return found ? std::move(*found) : timed(unrolled(program), launch, kernels, how, beside, queue);
+TimedProgram timed(const RepeatingProgram& program, const HostCosts& host, const std::vector<Duration>& kernels,
+                   Kernels how, const Beside& beside, const LaunchQueue& queue) {
+  auto found = Timing(program.rolled, program.repeats, host, kernels, how, beside, queue).program();
+  return found ? std::move(*found) : timed(unrolled(program), host, kernels, how, beside, queue);
 }
 
 }  // namespace tidemark::sim

@@ -97,12 +97,13 @@ struct Beside {
 /// A queue that no host thread fills.
 inline constexpr LaunchQueue endless_queue{.depth = LaunchQueue::endless, .channels = 1};
 
-/// `launch`, `kernels` and `queue` as in OpTimes.
-[[nodiscard]] TimedProgram timed(const Program& program, Duration launch, const std::vector<Duration>& kernels,
+/// `host`, `kernels` and `queue` as in OpTimes.
+[[nodiscard]] TimedProgram timed(const Program& program, const HostCosts& host, const std::vector<Duration>& kernels,
                                  Kernels how, const Beside& beside = {}, const LaunchQueue& queue = endless_queue);
 
 /// Of all that the program stands for, without unrolling it.
-[[nodiscard]] TimedProgram timed(const RepeatingProgram& program, Duration launch, const std::vector<Duration>& kernels,
-                                 Kernels how, const Beside& beside = {}, const LaunchQueue& queue = endless_queue);
+[[nodiscard]] TimedProgram timed(const RepeatingProgram& program, const HostCosts& host,
+                                 const std::vector<Duration>& kernels, Kernels how, const Beside& beside = {},
+                                 const LaunchQueue& queue = endless_queue);
 
 }  // namespace tidemark::sim

@@ -81,6 +81,7 @@ constexpr bool reduces(CollectiveKind kind) {
 enum class DriverResource : std::uint8_t { Context, Modules, NcclKernels, BlasHandle };
 
 enum class Phase : std::uint8_t { Construction, Forward, Backward, OptimizerStep, Communication, Rollout };
+inline constexpr std::size_t phases = 6;
 
 struct Alloc {
   BufferId buffer;

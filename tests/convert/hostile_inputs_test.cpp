@@ -101,6 +101,11 @@ TEST(Values, ThoseThatMeanNothingAreTold) {
       {"job.yaml", bridge + "z: {micro_batch_size: 2}\n", "--micro-batch-size = 2\n  hint: line 2 says 1"},
       {"job.yaml", bridge + "b: {num_nodes: -8}\n", "b.num_nodes = -8\n  hint: is no number of nodes or devices"},
       {"job.yaml", "MODEL_ARGS: {--num-layers: 2, hidden-size: 512}\n", "MODEL_ARGS.hidden-size\n  hint: is no flag"},
+      {"job.yaml", "MODEL_ARGS: {--num-layers: 2}\nENV_VARS: 3\n", "ENV_VARS = 3\n  hint: names no variables"},
+      {"job.sh", "torchrun --nproc-per-node 8 --nnodes 8=8" + trains + "\n", "--nnodes: 8=8 is no number of nodes"},
+      {"job.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\ntensor_parallel_degree = \"\"\n",
+       "tensor_parallel_degree takes a whole number"},
+      {"ds.json", "{\"zero_optimization\": 1,,}", "\n  hint: JSON: {\"key\": value"},
       // transformers and accelerate.
       {"job.yaml", arguments + "load_in_4bit: true\nload_in_8bit: true\n", "4 and 8 bits are asked for both"},
       {"job.yaml", "distributed_type: MULTI_GPU\nnum_machines: 3\nnum_processes: 16\n",

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/runtime/runtime.hpp"
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/scenario_json.hpp"
@@ -31,6 +32,20 @@ std::string problem_of_llama(const std::string& file, const std::string& text) {
   } catch (const InputError& error) {
     return error.what();
   }
+}
+
+// Megatron-LM has one flag for both.
+TEST(Convert, ChecksOfBridgeCountOneByOne) {
+  const auto checks = [](const std::string& more) {
+    const std::string layout =
+        "model: {tensor_model_parallel_size: 2}\ntrain: {micro_batch_size: 1, global_batch_size: 8}\n";
+    return scenario_of(convert(of_llama("job.yaml", layout + "mixed_precision: bf16_mixed\n" + more)), shipped_data())
+        .runtime.checks;
+  };
+  EXPECT_EQ(checks("ddp: {check_for_nan_in_grad: true}\n"), ResultChecks{});
+  EXPECT_EQ(checks("ddp: {check_for_nan_in_grad: false}\n"), ResultChecks{.nan_in_grad = false});
+  EXPECT_EQ(checks("rerun_state_machine: {check_for_nan_in_loss: false}\n"), ResultChecks{.nan_in_loss = false});
+  EXPECT_EQ(checks("ddp: {check_for_large_grads: true}\n").large_grads, true);
 }
 
 TEST(Convert, WhatIsTrainedIsWideWhateverItWasLoadedIn) {

@@ -451,6 +451,7 @@ TEST_F(Cli, SizesInTablesOfFiguresArePlainBytes) {
 TEST_F(Cli, ATraceIsOneJsonFile) {
   const std::string path = (folder_ / "trace.json").string();
   EXPECT_EQ(run("predict " + scenario() + " --trace " + path + " --rank 0,7 --step 1").code, 0);
+  EXPECT_EQ(run("predict " + scenario() + " --trace " + path + " --rank 0 --step 0").code, 0) << "the set-up";
   std::set<int> ranks;
   const json trace = json::parse(content(path));
   for (const json& event : trace["traceEvents"]) ranks.insert(event["pid"].get<int>());

@@ -125,7 +125,7 @@ TEST(ClusterReader, ReadsEveryKey) {
   expected.device.efficiency.memory = Ratio{900'000};
   expected.device.efficiency.communication = one;
   expected.device.efficiency.source = "a test";
-  expected.host = {32_GBps, 500_ns, 64_GBps, 4_us, 128_GBps, 0_B};
+  expected.host = {32_GBps, 500_ns, 64_GBps, 4_us, one, 128_GBps, 0_B};
   expected.node = {4, NodeLink::NvLink,          1,        false,   Bandwidth{56'250'000'000}, 600_ns,
                    2, Bandwidth{12'500'000'000}, 8'400_ns, 2'800_ns};
   expected.fabric = {FabricKind::LeafSpine, true, 16, Ratio{1'500'000}, 1_us};

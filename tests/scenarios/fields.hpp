@@ -67,8 +67,8 @@ inline auto fields(Device& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
 }
 inline auto fields(Host& v) {
-  auto& [a, b, c, d, e, f, g, h] = v;
-  return std::tie(a, b, c, d, e, f, g, h);
+  auto& [a, b, c, d, e, f, g, h, i] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i);
 }
 inline auto fields(Node& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
@@ -214,6 +214,10 @@ inline auto fields(ModuleOffloadHabits& v) {
 inline auto fields(LaunchQueueSettings& v) {
   auto& [a, b] = v;
   return std::tie(a, b);
+}
+inline auto fields(ResultChecks& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
 }
 inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc, dd] = v;

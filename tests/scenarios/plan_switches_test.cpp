@@ -44,7 +44,8 @@ const std::vector<Switch> of_megatron{{"no-create-attention-mask-in-dataloader"}
                                       {"no-align-param-gather"},
                                       {"ddp-bucket-size", {"1000000", "100000000"}},
                                       {"microbatch-group-size-per-virtual-pipeline-stage", {"2", "4"}},
-                                      {"no-check-for-nan-in-loss-and-grad"}};
+                                      {"no-check-for-nan-in-loss-and-grad"},
+                                      {"check-for-large-grads"}};
 const std::vector<Switch> of_pytorch{{"foreach"},
                                      {"fused"},
                                      {"use_cache"},

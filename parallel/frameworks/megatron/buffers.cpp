@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/moe.hpp"
-#include "parallel/frameworks/megatron/nan_checks.hpp"
+#include "parallel/frameworks/megatron/result_checks.hpp"
 #include "parallel/layer_wise.hpp"
 
 namespace tidemark::parallel::megatron {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "parallel/frameworks/megatron/nan_checks.hpp"
+#include "parallel/frameworks/megatron/result_checks.hpp"
 
 namespace tidemark::parallel::megatron {
 

@@ -1,5 +1,7 @@
 #include "parallel/frameworks/pytorch/script.hpp"
 
+#include "parallel/torch/aten.hpp"
+
 namespace tidemark::parallel::pytorch {
 
 void start_up(Session& session, const Communicators& groups) {
@@ -11,13 +13,8 @@ void start_up(Session& session, const Communicators& groups) {
 }
 
 void filter_loss(Session& session) {
-  const NoGrad no_grad(session);
   const Session::Scope scope(session, "nan_inf_filter");
-  for (const std::string_view question : {"isnan", "isinf"}) {
-    const Tensor answer = session.empty({}, DType::BOOL, question);
-    session.launch({Operation::Fill, {0}}, {}, {answer});  // numbers here are always finite
-    session.process.synchronize();
-  }
+  torch::ask_for_nan_and_inf(session);
 }
 
 }  // namespace tidemark::parallel::pytorch

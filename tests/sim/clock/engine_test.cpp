@@ -65,13 +65,13 @@ TEST(Engine, KernelsOfAStreamRunOneAfterAnother) {
 
 TEST(Engine, ASlowHostSetsThePace) {
   Bed bed({"launch s0 copy ->\nlaunch s0 copy ->\n"}, {});
-  bed.prices.classes[0].launch = 30_ns;
+  bed.prices.classes[0].host.launch = 30_ns;
   EXPECT_EQ(bed.run().end, at(70_ns));
 }
 
 TEST(Engine, AFusedKernelIsHandedOverOnce) {
   Bed bed({"launch s0 fused=8 copy ->\nlaunch s0 fused=- norm ->\nlaunch s0 copy ->\n"}, {});
-  bed.prices.classes[0].launch = 30_ns;
+  bed.prices.classes[0].host.launch = 30_ns;
   bed.prices.classes[0].kernels = {10_ns, {}, 10_ns};
   const Trace trace = bed.run();
   const std::vector<ClassTimeline> timelines = bed.timelines(trace);
@@ -181,7 +181,7 @@ TEST(Engine, TheHostThreadComputesByItself) {
   Bed bed({on_both + "launch s0" + kernel + "b0:bool[1]\ncompute" + kernel + "b1:bool[1]\nlaunch s0" + kernel +
            "b0:bool[1]\n"},
           {});
-  const Duration launched = bed.prices.classes[0].launch;
+  const Duration launched = bed.prices.classes[0].host.launch;
   bed.prices.classes[0].kernels = {10_ns, 700_ns};
   for (const Trace& trace : {bed.run(), bed.run_quickly()}) {
     EXPECT_EQ(trace.end, at(launched + 700_ns + launched + 10_ns));

@@ -27,7 +27,7 @@ Ran run(const Program& program, const LaunchQueue& queue) {
   workload.program_of_rank = {0};
   TimePrices prices;
   prices.classes.resize(1);
-  prices.classes[0].launch = 1_ns;
+  prices.classes[0].host.launch = 1_ns;
   prices.classes[0].kernels.assign(program.kernels.size(), 100_ns);
   prices.classes[0].queue = queue;
   const Folding folding = unfolded(workload, {0});

@@ -43,6 +43,8 @@ struct Job {
 
 constexpr std::int32_t streams = 3, kernels = 5, events = 6;
 
+Phase some_phase(Random& random) { return static_cast<Phase>(below(random, static_cast<std::int64_t>(phases))); }
+
 // What one rank does by itself: kernels on any stream, streams and the host thread that wait, marks. Events are
 // recorded again and again; none is waited for before it is.
 class Alone {
@@ -61,7 +63,7 @@ class Alone {
         if (below(random_, 3) == 0) program.push(Sync{some_event()});
         return;
       case 3:
-        return program.mark(Phase::Forward, step_ += static_cast<std::int32_t>(below(random_, 2)), -1,
+        return program.mark(some_phase(random_), step_ += static_cast<std::int32_t>(below(random_, 2)), -1,
                             program.label("x"));
       default:
         for (std::int64_t n = 1 + below(random_, 5); n > 0; --n)
@@ -89,7 +91,12 @@ class Alone {
 OpTimes random_times(Random& random, const Program& program) {
   OpTimes times;
   const std::int64_t launches[] = {0, 3, 40};
-  times.launch = Duration{launches[below(random, 3)]};
+  times.host.launch = Duration{launches[below(random, 3)]};
+  if (below(random, 2) == 0) {  // a framework that takes its time, and more to share out parameters
+    for (Duration& code : times.host.code) code = Duration{below(random, 20)};
+    for (Duration& hooks : times.host.hooks) hooks = Duration{below(random, 50)};
+    times.host.hooked = {static_cast<std::int32_t>(below(random, 4))};
+  }
   for (std::size_t k = 0; k < program.kernels.size(); ++k) times.kernels.push_back(Duration{below(random, 30)});
   return times;
 }
@@ -166,12 +173,13 @@ void expect_same(const Trace& ends, const Trace& timeline) {
 // Without other ranks, everything is known in the order in which the host thread calls it.
 Trace one_after_another(const Program& program, const OpTimes& times) {
   Instant host, tails[streams], recorded[events];
+  Phase phase = Phase::Construction;
   Trace trace;
   trace.classes.resize(1);
   std::int32_t step = 0;
   for (const Op& op : program.ops) {
     if (const auto* launch = std::get_if<Launch>(&op)) {
-      host = host + times.launch;
+      host = host + times.host.launch + times.host.code[static_cast<std::size_t>(phase)];
       Instant& tail = tails[launch->stream.index()];
       tail = std::max(tail, host) + times.kernels[launch->kernel.index()];
       ++trace.events;
@@ -185,6 +193,7 @@ Trace one_after_another(const Program& program, const OpTimes& times) {
     } else if (const auto* mark = std::get_if<Mark>(&op)) {
       if (mark->step != step) trace.classes[0].step_ends.push_back(host);
       step = mark->step;
+      phase = mark->phase;
     }
   }
   trace.end = std::max(host, *std::max_element(std::begin(tails), std::end(tails)));
@@ -197,12 +206,13 @@ ClassTimeline timeline_one_after_another(const Job& job) {
   const Program& program = job.workload.programs[0];
   const OpTimes& times = job.prices.classes[0];
   Instant host, tails[streams], recorded[events];
+  Phase phase = Phase::Construction;
   ClassTimeline its;
   for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
     its.host.push_back(host);
     const Op& op = program.ops[i];
     if (const auto* launch = std::get_if<Launch>(&op)) {
-      host = host + times.launch;
+      host = host + times.host.launch + times.host.code[static_cast<std::size_t>(phase)];
       Instant& tail = tails[launch->stream.index()];
       const Instant begin = std::max(tail, host);
       tail = begin + times.kernels[launch->kernel.index()];
@@ -215,6 +225,8 @@ ClassTimeline timeline_one_after_another(const Job& job) {
       if (end > begin) its.spans.push_back({i, wait->stream, begin, begin, tail = end});
     } else if (const auto* sync = std::get_if<Sync>(&op)) {
       host = std::max(host, recorded[sync->event.index()]);
+    } else if (const auto* mark = std::get_if<Mark>(&op)) {
+      phase = mark->phase;
     }
   }
   return its;
@@ -240,6 +252,31 @@ void expect_to_meet(const Job& job, const Trace& trace) {
   }
   for (const auto& [group, calls] : last_ready)
     for (const auto& [begin, ready] : calls) EXPECT_EQ(ready, begin);
+}
+
+// The driver's launch, the framework's code by phase, and hooks of modules where their parameters are gathered.
+TEST(TimedProgram, HostsTakeWhatTheirPhaseCosts) {
+  ProgramBuilder program;
+  const BufferId buffer = program.alloc(512_B, Category::Parameters, program.label("x"));
+  const auto call = [&](std::int32_t comm) {
+    program.collective({comm}, {CollectiveKind::AllGather, DType::BOOL}, buffer, buffer, 512_B, {0});
+  };
+  program.mark(Phase::Forward, 1, -1, program.label("x"));
+  program.launch({Operation::Fill, {1}}, {}, {}, StreamId{0});
+  call(0);
+  program.mark(Phase::Backward, 1, -1, program.label("x"));
+  call(1);
+  call(0);
+  HostCosts host = 1_ps;
+  host.code[static_cast<std::size_t>(Phase::Forward)] = 10_ps;
+  host.code[static_cast<std::size_t>(Phase::Backward)] = 20_ps;
+  host.hooks[static_cast<std::size_t>(Phase::Forward)] = 100_ps;
+  host.hooks[static_cast<std::size_t>(Phase::Backward)] = 200_ps;
+  host.hooked = {0};
+  const TimedProgram found = timed(std::move(program).finish(), host, {0_ps}, Kernels::Each);
+  std::vector<Duration> handed_over;
+  for (const TimedOp& op : found.streams.at(0)) handed_over.push_back(op.after);
+  EXPECT_EQ(handed_over, (std::vector<Duration>{11_ps, 122_ps, 143_ps, 364_ps}));
 }
 
 TEST(TimedProgram, KernelsInARowAreOneEntry) {
@@ -285,7 +322,7 @@ TEST(TimedProgram, EqualCallsAreOne) {
       "alloc b0 512 temporaries s0 x\nalloc b1 512 temporaries s0 x\nalloc b2 513 temporaries s0 x\n"
       "exchange s0 g0 send +1 b0\nexchange s0 g0 send +1 b2\nexchange s0 g0 send +1 b1\n"
       "collective s0 g0 all_reduce sum bool 512 b0 -> b0\ncollective s0 g0 all_reduce sum bool 512 b1 -> b1\n");
-  const TimedProgram found = timed(program, {}, {}, Kernels::Together);
+  const TimedProgram found = timed(program, Duration{}, {}, Kernels::Together);
   EXPECT_EQ(found.exchanges.size(), 2U);
   EXPECT_EQ(found.collectives, (std::vector<CollectiveKey>{{{0}, CollectiveKind::AllReduce, 512_B}}));
   std::vector<std::uint32_t> calls;
@@ -295,8 +332,8 @@ TEST(TimedProgram, EqualCallsAreOne) {
 
 TEST(TimedProgram, AnEventThatIsRecordedAgainIsAnother) {
   const TimedProgram found =
-      timed(parse_program("record e0 s0\nwait s1 e0\nrecord e1 s0\nrecord e0 s0\nwait s1 e0\nsync e1\n"), {}, {},
-            Kernels::Together);
+      timed(parse_program("record e0 s0\nwait s1 e0\nrecord e1 s0\nrecord e0 s0\nwait s1 e0\nsync e1\n"), Duration{},
+            {}, Kernels::Together);
   EXPECT_EQ(found.events, 3U);
   EXPECT_EQ(found.streams[1][0].what, 0U);
   EXPECT_EQ(found.streams[1][1].what, 2U);

@@ -9,7 +9,7 @@
 
 // When hosts ask their device whether numbers are numbers, and wait for the answer.
 
-namespace tidemark::tests::nan_checks_test {
+namespace tidemark::tests::result_checks_test {
 namespace {
 
 // Of one step of a rank: looks at tensors whose label ends so, each with a wait before anything else is launched; and
@@ -54,7 +54,7 @@ Asked of_stage(const TestJob& job, std::size_t stage, std::int32_t step) {
   return asked_in(lower(lowered.input).programs.at(stage), step);
 }
 
-TEST(NanChecks, OfMegatronAreThoseOfItsReleases) {
+TEST(ResultChecks, OfMegatronAreThoseOfItsReleases) {
   const auto first = [](const TestJob& job, std::int32_t step) { return of_stage(job, 0, step); };
   const auto last = [](const TestJob& job, std::int32_t step) { return of_stage(job, 1, step); };
   for (const std::int32_t step : {1, 2}) {
@@ -65,11 +65,43 @@ TEST(NanChecks, OfMegatronAreThoseOfItsReleases) {
   EXPECT_EQ(last(job_of({0, 14}), 1), (Asked{0, 0, 1}));
   EXPECT_EQ(last(job_of({0, 14}), 2), (Asked{3, 1, 1}));
   TestJob unchecked = job_of({0, 14});
-  unchecked.settings.checks_for_nan = false;
+  unchecked.settings.checks = {.nan_in_loss = false, .nan_in_grad = false};
   EXPECT_EQ(last(unchecked, 2), (Asked{0, 0, 0}));
 }
 
-TEST(NanChecks, OfTheTrainerFollowEachMicroBatch) {
+// Megatron-Bridge's rerun_state_machine.check_for_nan_in_loss and ddp.check_for_nan_in_grad.
+TEST(ResultChecks, OfBridgeAreAskedForOneByOne) {
+  TestJob job = job_of({0, 14});
+  job.settings.checks = {.nan_in_loss = false};
+  EXPECT_EQ(of_stage(job, 1, 2), (Asked{0, 1, 1}));
+  job.settings.checks = {.nan_in_grad = false};
+  EXPECT_EQ(of_stage(job, 1, 2), (Asked{3, 0, 0}));
+}
+
+// --check-for-large-grads and --check-for-spiky-loss read the number itself: a wait for each, and no tensor.
+TEST(ResultChecks, OfLargeNumbersWaitOnceMore) {
+  const auto waits = [](const TestJob& job) {
+    const Lowered lowered(job);
+    const Workload workload = lower(lowered.input);
+    int found = 0;
+    bool here = false;
+    for (const Op& op : workload.programs.at(1).ops) {
+      if (const auto* mark = std::get_if<Mark>(&op)) here = mark->step == 2;
+      found += here && std::holds_alternative<Sync>(op) ? 1 : 0;
+    }
+    return found;
+  };
+  TestJob job = job_of({0, 14});
+  job.settings.checks = {.nan_in_loss = false, .nan_in_grad = false};
+  const int without = waits(job);
+  job.settings.checks.large_grads = true;
+  EXPECT_EQ(of_stage(job, 1, 2), (Asked{0, 0, 1})) << "the norm is taken, and not compared with infinity";
+  EXPECT_EQ(waits(job), without + 1);
+  job.settings.checks.spiky_loss = true;
+  EXPECT_EQ(waits(job), without + 4) << "of three micro-batches, too";
+}
+
+TEST(ResultChecks, OfTheTrainerFollowEachMicroBatch) {
   for (const char* framework : {"pytorch", "fsdp2", "fsdp", "deepspeed"}) {
     TestJob job;
     job.framework = framework;
@@ -89,4 +121,4 @@ TEST(NanChecks, OfTheTrainerFollowEachMicroBatch) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests::nan_checks_test
+}  // namespace tidemark::tests::result_checks_test

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "parallel/job.hpp"
+#include "sim/clock/host_costs.hpp"
+
+namespace tidemark::parallel {
+
+/// What the framework's own code takes of a host thread: Python, autograd, the dispatcher and the allocator, without
+/// the driver. As measured on one core of `measured_on` by tests/ground_truth/host_code.py; another takes a factor of
+/// it. Good to 40 %. Nothing of Megatron-LM, whose host code nobody has measured.
+[[nodiscard]] HostCosts host_code(const LoweringInput& input);
+
+inline constexpr const char* measured_on = "AMD EPYC, family 25 model 17";
+
+}  // namespace tidemark::parallel
