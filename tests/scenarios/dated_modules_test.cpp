@@ -86,6 +86,34 @@ TEST(LitGpt, WeightsNormsInFp32FromRelease046On) {
             std::string::npos);
 }
 
+// litgpt/model.py CausalSelfAttention.forward: the variable `qkv` holds the joint projection until attention is over.
+// Of grouped queries nothing else does: keys and values are copied for each query's head.
+TEST(LitGpt, HoldsTheJointProjectionUntilAttentionIsOver) {
+  struct Case {
+    std::string model;
+    std::int64_t heads;  ///< of queries, keys and values together
+  };
+  for (const auto& [model, heads] : {Case{"llama-2-70b", 64 + 2 * 8}, Case{"llama-2-7b", 3 * 32}}) {
+    const Program program = program_of({.model = model,
+                                        .versions = "litgpt = \"0.4.11\"",
+                                        .switches = "modules = \"litgpt\"",
+                                        .train = "master_dtype = \"bf16\""});
+    BufferId joint;
+    bool held = false, attended = false;
+    for (const Op& op : program.ops) {
+      const auto* alloc = std::get_if<Alloc>(&op);
+      if (alloc != nullptr && alloc->size == Bytes{256 * heads * 128 * 2} && !joint.valid())
+        joint = alloc->buffer, held = true;
+      if (const auto* freed = std::get_if<Free>(&op)) held = held && freed->buffer != joint;
+      const auto* launch = std::get_if<Launch>(&op);
+      attended = launch != nullptr && program[launch->kernel].operation == Operation::Attention;
+      if (attended) break;
+    }
+    EXPECT_TRUE(held) << model;
+    EXPECT_TRUE(attended) << model;
+  }
+}
+
 // PEFT makes adapters fp32 (autocast_adapter_dtype), as an fp32 base is; what is gathered in bf16 of both is no matter
 // to shards, gradients and moments.
 TEST(AdaptersOfAnFp32Base, AreKeptInFp32WhereTheyAreGatheredInBf16) {

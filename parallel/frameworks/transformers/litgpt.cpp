@@ -67,6 +67,7 @@ CausalLM::States CausalLM::of_groups(const Attention& a, const Tensor& hidden) {
     return reshape(s_, x, {batch, groups * queries, sequence, width});
   };
   States states;
+  states.joint = joint;  // model.py CausalSelfAttention.forward: qkv
   states.query = of_heads(parts[0]);
   states.key = of_heads(parts[1]);
   states.value = of_heads(parts[2]);
