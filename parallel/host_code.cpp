@@ -28,6 +28,9 @@ constexpr PerOp fsdp2_hooks{800, 550, 0}, fsdp1_hooks{870, 600, 0};
 // 1017, on GB200's Grace), of which a launch is 1.3 to 3.3.
 constexpr PerOp compiled{5, 5, 3.4};
 
+// Megatron-core's local modules; Transformer Engine's have not been measured, and are taken to be like them.
+constexpr PerOp megatron{15.1, 12.0, 13.4};
+
 bool autocasts(const LoweringInput& input) {
   const EagerHabits& eager = *input.runtime.eager;
   if (eager.flat) return eager.flat->autocast;
@@ -71,9 +74,15 @@ void set(std::array<Duration, phases>& by_phase, const PerOp& its) {
 
 }  // namespace
 
-HostCosts host_code(const LoweringInput& input) {
+HostCosts megatron_host_code() {
   HostCosts costs;
-  if (!input.runtime.eager) return costs;
+  set(costs.code, megatron);
+  return costs;
+}
+
+HostCosts host_code(const LoweringInput& input) {
+  if (!input.runtime.eager) return megatron_host_code();
+  HostCosts costs;
   set(costs.code, per_op(input));
   set(costs.hooks, per_collective(*input.runtime.eager));
   const Communicators groups = communicators_of(input);

@@ -22,7 +22,8 @@ class Cutter {
         part_(&cut_.state.construction) {
     for (const Op& op : program.rolled.ops) {
       if (const auto* o = std::get_if<Free>(&op)) made_[o->buffer.index()].freed = true;
-      cut_.passes.borrows |= std::holds_alternative<Borrow>(op);
+      const auto* const borrow = std::get_if<Borrow>(&op);
+      cut_.passes.borrows |= borrow != nullptr && borrow->recorded;
     }
   }
 
@@ -50,7 +51,9 @@ class Cutter {
     std::visit(Overloaded{
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { refer(o.buffer, {}, Kind::Free, Kind::FreeState); },
-                   [&](const Borrow& o) { refer(o.buffer, o.stream, Kind::Borrow, std::nullopt); },
+                   [&](const Borrow& o) {
+                     if (o.recorded) refer(o.buffer, o.stream, Kind::Borrow, std::nullopt);
+                   },
                    [&](const Launch& o) {
                      if (o.stream.valid() && !program_.rolled[o.kernel].follows()) launch(o.stream);
                    },

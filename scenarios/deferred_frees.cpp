@@ -28,8 +28,10 @@ DriverPrices at_lower_ends(DriverPrices prices) {
 }
 
 bool borrows(const Program& program) {
-  return std::any_of(program.ops.begin(), program.ops.end(),
-                     [](const Op& op) { return std::holds_alternative<Borrow>(op); });
+  return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+    const auto* const borrow = std::get_if<Borrow>(&op);
+    return borrow != nullptr && borrow->recorded;
+  });
 }
 
 JudgedDevice judged_device(const Scenario& scenario) {

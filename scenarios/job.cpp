@@ -364,13 +364,16 @@ Job::Job(const Scenario& asked, Steps whole, const Progress& lowered) : PricedJo
   set_host(*this, times);
 }
 
-void set_host(const PricedJob& job, TimePrices& times) {
-  const Host& host = job.scenario.cluster.host;
-  HostCosts costs = host_code(job.lowering());
+HostCosts on_host(HostCosts measured, const Host& host) {
   const double factor = as_double(host.code_factor);
-  for (auto* const by_phase : {&costs.code, &costs.hooks})
+  for (auto* const by_phase : {&measured.code, &measured.hooks})
     for (Duration& its : *by_phase) its = Duration{std::llround(static_cast<double>(its.count()) * factor)};
-  costs.launch = host.launch;
+  measured.launch = host.launch;
+  return measured;
+}
+
+void set_host(const PricedJob& job, TimePrices& times) {
+  const HostCosts costs = on_host(host_code(job.lowering()), job.scenario.cluster.host);
   for (OpTimes& its : times.classes) {
     its.host = costs;
     its.queue = launch_queue_of(job.scenario);

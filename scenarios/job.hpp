@@ -45,6 +45,8 @@ struct PricedJob {
   [[nodiscard]] const Role& role_of(Rank rank) const;
 };
 
+/// What was measured of framework code, as it is on a cluster's processors, and the driver's launches.
+[[nodiscard]] HostCosts on_host(HostCosts measured, const Host& host);
 /// What each rank's host thread spends on the cluster's processors, and how far it may run ahead of its device.
 void set_host(const PricedJob& job, TimePrices& times);
 

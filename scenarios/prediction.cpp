@@ -145,7 +145,7 @@ void add_routing(const RankGroup& crowded, RankGroup& group) {
 
 // A timeline says when things happen, and what frees hold by the clock.
 bool has_a_timeline(const Job& job, const PredictOptions& options) {
-  return options.told == Told::Whole || job.borrowing;
+  return options.told != Told::Figures || job.borrowing;
 }
 
 // Roles that have the same memory. One of them is replayed: that of a simulated program, where there is one.
@@ -521,7 +521,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   StepAccount account = empty_account(job);
   in_parallel(0, by_program.size(), [&](std::size_t program) {
     OnClock clock = on_clock(job, trace, program, has_times ? classes[program] : std::vector<std::int32_t>{});
-    if (has_times && options.told == Told::Whole) account_for(job, trace, program, clock, account);
+    if (has_times && options.told != Told::Figures) account_for(job, trace, program, clock, account);
     if (!job.borrowing)
       for (auto& [c, timeline] : clock.classes) timeline.spans = {};
     in_parallel(0, by_program[program].size(), [&](std::size_t p) {

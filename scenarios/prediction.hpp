@@ -28,7 +28,9 @@ enum class LinkModel : std::uint8_t {
 /// How much is told of what happened.
 enum class Told : std::uint8_t {
   Whole,
-  Figures,  ///< how much and how long: neither when peaks are reached, nor where a step's time goes
+  Causes,   ///< how much, how long and where a step's time goes; the least that must be had only where not all of it is
+            ///< enough
+  Figures,  ///< the same, but neither when peaks are reached, nor where a step's time goes
 };
 
 struct PredictOptions {

@@ -105,6 +105,9 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.validated = validated_steps(versions.megatron);
   runtime.shares_out_checkpoints = settings.distribute_saved;  // core/tensor_parallel/random.py CheckpointFunction
   runtime.deallocates_outputs = true;  // core/pipeline_parallel/schedules.py deallocate_output_tensor
+  runtime.waits_before_deallocating = versions.megatron >= Version{0, 18};  // Megatron-LM#4047
+  // ProcessGroupNCCL.cpp pointToPoint (pytorch#148590): a TensorShelf refers to tensors until wait().
+  runtime.records_sent = versions.torch < Version{2, 8};
   // TransformerEngine attention/dot_product_attention/context_parallel.py: batch_p2p_comm.
   runtime.ring_of_two_in_batches = target.compute_capability < 100;
   // flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: nsplits.

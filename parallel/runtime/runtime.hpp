@@ -455,8 +455,10 @@ struct Runtime {
   bool collectives_alone = false;      ///< collectives are called in groups of one rank too, which NCCL sets up
   ResultChecks checks{.nan_in_loss = false, .nan_in_grad = false};
   ValidatedSteps validated = ValidatedSteps::None;
-  bool agrees_after_steps = false;      ///< parts of one model reduce what a step came to: success, norm
-  bool deallocates_outputs = false;     ///< a stage's output shrinks to one element once it is sent
+  bool agrees_after_steps = false;         ///< parts of one model reduce what a step came to: success, norm
+  bool deallocates_outputs = false;        ///< a stage's output shrinks to one element once it is sent
+  bool waits_before_deallocating = false;  ///< … and what goes beside the passes has gone by then
+  bool records_sent = true;                ///< record_stream marks what is sent beside the passes
   bool shares_out_checkpoints = false;  ///< each tensor-parallel rank keeps a part of what recomputed layers begin with
   bool ring_of_two_in_batches = false;  ///< two context-parallel ranks hand each other keys and values in one call
 

@@ -177,7 +177,7 @@ EventId Process::exchange_aside(CommSlot comm, StreamId stream, std::span<const 
   wait(stream, record(compute_stream));
   exchange(comm, transfers, stream);
   for (const Transfer& t : transfers)
-    if (t.direction == Direction::Send) borrow(t.buffer, stream);
+    if (t.direction == Direction::Send) program.push(Borrow{t.buffer, stream, records_sent_});
   return record(stream);
 }
 

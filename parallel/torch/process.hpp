@@ -87,6 +87,8 @@ class Process {
   /// given up. PyTorch leaves that to the program, whose next work on the stream has to come after theirs; here it is
   /// said.
   void order_frees(StreamId stream) { ordered_ = stream; }
+  /// What goes out beside the computing stream is marked by record_stream: ProcessGroupNCCL before PyTorch 2.8.
+  void record_sent(bool records) { records_sent_ = records; }
   /// The buffer is used on another stream: when it is freed, it is not handed out again before that is done.
   void borrow(BufferId buffer, StreamId stream);
   [[nodiscard]] EventId record(StreamId stream);
@@ -162,6 +164,7 @@ class Process {
   std::uint32_t barrier_ = 0;  // place of the last op that sees what is live, or that another stream's work ends at
   NameId released_;
   StreamId ordered_;
+  bool records_sent_ = true;
   std::int32_t step_ = 0;
   std::int32_t micro_batch_ = -1;
   std::int32_t events_ = 0;

@@ -63,7 +63,7 @@ Place place_of_number(std::string_view text, std::string_view what) {
 }
 
 constexpr const char* hint_of_json =
-    "JSON: {\"key\": value, …}, text in double quotes, no comma behind the last one, no comments";
+    "JSON: {\"key\": value}, text in double quotes, no comma behind the last value, no comments";
 
 }  // namespace
 
@@ -79,7 +79,7 @@ json parse_config(std::string_view text, Problems& problems) {
     throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), hint_of_json});
   } catch (const json::exception& error) {
     const Place place = place_of_number(text, error.what());
-    throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), hint_of_json});
+    throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), {}});
   }
   problems.raise_if_any();
   if (!document.is_object())

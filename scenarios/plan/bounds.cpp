@@ -9,6 +9,7 @@
 
 #include "kernels/roofline.hpp"
 #include "parallel/frameworks/megatron/optimizer.hpp"
+#include "parallel/host_code.hpp"
 #include "parallel/lower.hpp"
 #include "parallel/mesh.hpp"
 #include "parallel/sizes.hpp"
@@ -52,6 +53,14 @@ PassMemory pass_memory(const ChunkSample& sample, const std::vector<LayerRun>& r
     before += of_window[w].net.count();
   }
   return found;
+}
+
+// Which phase an op is of is not kept.
+Duration longest_launch(const Host& host) {
+  const HostCosts costs = on_host(megatron_host_code(), host);
+  Duration longest;
+  for (std::size_t phase = 0; phase < phases; ++phase) longest = std::max(longest, costs.of(static_cast<Phase>(phase)));
+  return longest;
 }
 
 /// Ops on a compute stream and those beside it; everything before them is done at 0.
@@ -310,7 +319,7 @@ Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& sta
     return sim::effect_of(std::span(changes).subspan(from, to - from));
   };
   const auto timed = [&](std::size_t from, std::size_t to) {
-    return clock_bounds(timed_ops(state, from, to, by), asked.cluster.host.launch,
+    return clock_bounds(timed_ops(state, from, to, by), longest_launch(asked.cluster.host),
                         [&](const TimedOp& op) -> const GroupPrices& { return *mesh.prices[op.comm.index()]; });
   };
   StateCost cost;
@@ -504,7 +513,7 @@ Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
 
 DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
   const auto& [mesh, chunks] = ground;
-  const Duration launch = s.cluster.host.launch;
+  const Duration launch = s.cluster.host.launch, late_launch = longest_launch(s.cluster.host);
   std::vector<std::vector<PassSpans>> low, high;  // by pipeline rank and chunk
   bool alike = true;
   Bytes boundary;
@@ -516,7 +525,7 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
     high.emplace_back();
     for (const Chunk& chunk : of_rank) {
       alike = alike && chunk.sample->alike;
-      const ClockKey key{chunk.sample, mesh->of_passes, launch};
+      const ClockKey key{chunk.sample, mesh->of_passes, late_launch};
       const auto clocks = clocks_.get(key, hash_of(key));
       constexpr Duration longest{std::numeric_limits<std::int64_t>::max()};
       PassSpans shortest{longest, longest}, slowest;
@@ -556,7 +565,7 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
     return std::make_shared<PassSchedule>(key.layout, key.micro_batches);
   });
   const std::vector<Duration> ends_low = schedule->earliest_ends(low, message.low, begin_low);
-  const std::vector<Duration> ends_high = schedule->latest_ends(high, message.high + launch, begin_high);
+  const std::vector<Duration> ends_high = schedule->latest_ends(high, message.high + late_launch, begin_high);
   Duration reduced_low, reduced_high, rest_low, rest_high;
   for (std::size_t p = 0; p < mesh->stages.size(); ++p) {
     reduced_low = std::max(reduced_low, ends_low[p] + mesh->stages[p].reduce.low);

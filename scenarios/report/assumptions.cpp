@@ -534,16 +534,12 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
 std::string host_assumption(const Job& job) {
   const HostCosts& its = job.times.classes.front().host;
   const auto microseconds = [](Duration d) { return seconds(d) * 1e6; };
-  if (!job.runtime.eager)
-    return fmt::format(
-        "host thread: {:.1f} us for each op in the driver; what Megatron-LM's own code takes is not known",
-        microseconds(its.launch));
   const auto of = [&](Phase phase) { return microseconds(its.code[static_cast<std::size_t>(phase)]); };
   return fmt::format(
       "host thread: {:.1f} us for each op in the driver, and {:.1f} forward and {:.1f} backward in framework code, as "
-      "measured on {} (good to 40 %; [host] code_factor {})",
+      "measured on {}{} (good to 40 %; [host] code_factor {})",
       microseconds(its.launch), of(Phase::Forward), of(Phase::Backward), measured_on,
-      as_double(job.scenario.cluster.host.code_factor));
+      job.runtime.eager ? "" : " of Megatron-LM's local modules", as_double(job.scenario.cluster.host.code_factor));
 }
 
 }  // namespace

@@ -235,7 +235,7 @@ class Replayer {
   // Where frees of borrowed blocks come at once, the block belongs to its own stream alone.
   void borrow(const Borrow& o) {
     const Held& held = buffers_[o.buffer.index()];
-    if (!defers_ || held.space != MemorySpace::Device) return;
+    if (!defers_ || !o.recorded || held.space != MemorySpace::Device) return;
     allocator_.record_stream(held.block, o.stream);
     if (clock_) clock_->watch(o.stream);
   }

@@ -173,7 +173,9 @@ class SameButForSizes {
            same(a.label, b.label);
   }
   bool same(const Free& a, const Free& b) { return same(a.buffer, b.buffer); }
-  bool same(const Borrow& a, const Borrow& b) { return a.stream == b.stream && same(a.buffer, b.buffer); }
+  bool same(const Borrow& a, const Borrow& b) {
+    return a.stream == b.stream && a.recorded == b.recorded && same(a.buffer, b.buffer);
+  }
   bool same(const Launch& a, const Launch& b) {
     const Kernel &kernel = its_[a.kernel], &other = other_[b.kernel];
     return a.stream == b.stream && kernel.operation == other.operation && kernel.processor == other.processor &&

@@ -96,10 +96,12 @@ struct Free {
   BufferId buffer;
   bool operator==(const Free&) const = default;
 };
-/// The buffer is used on another stream: its free waits for what is enqueued there.
+/// The buffer is used on another stream. Where record_stream tells the allocator so, its free waits for what is
+/// enqueued there; else nothing makes it wait, and that is the framework's own race.
 struct Borrow {
   BufferId buffer;
   StreamId stream;
+  bool recorded = true;
   bool operator==(const Borrow&) const = default;
 };
 /// Operands are those of the kernel's operation that are there, in its order. Scratch memory is written, and nothing is

@@ -89,7 +89,10 @@ void write(Out out, const Program& program, const Op& op) {
                    if (o.space != MemorySpace::Device) fmt::format_to(out, " {}", name(o.space));
                  },
                  [&](const Free& o) { fmt::format_to(out, "free b{}", o.buffer.value); },
-                 [&](const Borrow& o) { fmt::format_to(out, "borrow b{} s{}", o.buffer.value, o.stream.value); },
+                 [&](const Borrow& o) {
+                   fmt::format_to(out, "borrow b{} s{}{}", o.buffer.value, o.stream.value,
+                                  o.recorded ? "" : " unrecorded");
+                 },
                  [&](const Launch& o) {
                    const Kernel& kernel = program[o.kernel];
                    if (o.stream.valid())
@@ -361,7 +364,10 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     program.push(Free{in.buffer()});
   } else if (kind == "borrow") {
     const BufferId buffer = in.buffer();
-    program.push(Borrow{buffer, in.stream()});
+    const StreamId stream = in.stream();
+    const bool recorded = in.at_end();
+    if (!recorded) in.expect("unrecorded");
+    program.push(Borrow{buffer, stream, recorded});
   } else if (kind == "launch" || kind == "compute") {
     const StreamId stream = kind == "launch" ? in.stream() : StreamId{};
     const Computation what = in.computation();

@@ -32,7 +32,9 @@ bool same_but_for_numbers(const Program& program, const Op& a, const Op& b) {
              });
     else if constexpr (std::is_same_v<T, Memcpy>)
       return o.stream == p.stream && o.from.offset == p.from.offset && o.to.offset == p.to.offset && o.size == p.size;
-    else if constexpr (std::is_same_v<T, Borrow> || std::is_same_v<T, Record> || std::is_same_v<T, Wait>)
+    else if constexpr (std::is_same_v<T, Borrow>)
+      return o.stream == p.stream && o.recorded == p.recorded;
+    else if constexpr (std::is_same_v<T, Record> || std::is_same_v<T, Wait>)
       return o.stream == p.stream;
     else if constexpr (std::is_same_v<T, Mark>)
       return o.phase == p.phase && o.step == p.step && o.label == p.label;

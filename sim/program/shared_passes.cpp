@@ -59,7 +59,9 @@ class SharedPasses::Compare {
            state_[a.label] == whole_[b.label];
   }
   bool alike(const Free& a, const Free& b) const { return same(a.buffer, b.buffer); }
-  bool alike(const Borrow& a, const Borrow& b) const { return same(a.buffer, b.buffer) && a.stream == b.stream; }
+  bool alike(const Borrow& a, const Borrow& b) const {
+    return same(a.buffer, b.buffer) && a.stream == b.stream && a.recorded == b.recorded;
+  }
   bool alike(const Launch& a, const Launch& b) const {
     return a.stream == b.stream && equal(state_, a.kernel, whole_, b.kernel) && same(a.inputs, b.inputs) &&
            same(a.outputs, b.outputs) && same(a.scratch, b.scratch);
@@ -341,7 +343,7 @@ class SharedPasses::Splice {
 
   Alloc copied(const Alloc& o) const { return {now(o.buffer), o.size, o.category, o.stream, now(o.label), o.space}; }
   Free copied(const Free& o) const { return {now(o.buffer)}; }
-  Borrow copied(const Borrow& o) const { return {now(o.buffer), o.stream}; }
+  Borrow copied(const Borrow& o) const { return {now(o.buffer), o.stream, o.recorded}; }
   Launch copied(const Launch& o) const {
     return {o.stream, later(o.kernel, shared_.whole_->kernels.size()), now(o.inputs), now(o.outputs), now(o.scratch)};
   }

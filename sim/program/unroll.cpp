@@ -158,7 +158,7 @@ class Unroller {
     out_.ops.emplace_back(Alloc{make<BufferId>(o.buffer), o.size, o.category, o.stream, o.label, o.space});
   }
   void copy(const Free& o) { out_.ops.emplace_back(Free{now(o.buffer)}); }
-  void copy(const Borrow& o) { out_.ops.emplace_back(Borrow{now(o.buffer), o.stream}); }
+  void copy(const Borrow& o) { out_.ops.emplace_back(Borrow{now(o.buffer), o.stream, o.recorded}); }
   void copy(const Launch& o) {
     const OperandList inputs = now(o.inputs), outputs = now(o.outputs), scratch = now(o.scratch);
     out_.ops.emplace_back(Launch{o.stream, o.kernel, inputs, outputs, scratch});

@@ -105,7 +105,7 @@ TEST(Values, ThoseThatMeanNothingAreTold) {
       {"job.sh", "torchrun --nproc-per-node 8 --nnodes 8=8" + trains + "\n", "--nnodes: 8=8 is no number of nodes"},
       {"job.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\ntensor_parallel_degree = \"\"\n",
        "tensor_parallel_degree takes a whole number"},
-      {"ds.json", "{\"zero_optimization\": 1,,}", "\n  hint: JSON: {\"key\": value"},
+      {"ds.json", "{\"zero_optimization\": 1,,}", "\n  hint: JSON: {\"key\": value}"},
       // transformers and accelerate.
       {"job.yaml", arguments + "load_in_4bit: true\nload_in_8bit: true\n", "4 and 8 bits are asked for both"},
       {"job.yaml", "distributed_type: MULTI_GPU\nnum_machines: 3\nnum_processes: 16\n",

@@ -91,8 +91,11 @@ Section step_section(const Family& family) {
   };
   std::map<std::string, std::vector<Point>> layouts;
   std::vector<Error> all;
+  int held = 0;
   for (const Row& row : family.rows) {
-    const double step = predicted(row).step_ms, error = off(step, row.step_ms);
+    const PredictedStep its = predicted(row).step;
+    const double step = 1e3 * its.s, error = off(step, row.step_ms);
+    held += its.holds(row.step_ms / 1e3) ? 1 : 0;
     all.push_back({row.name, error});
     out += fmt::format("| {} | {:.1f} | {:.1f} | {:+.1f} % |\n", row.name, step, row.step_ms, 100 * error);
     const std::size_t mark = row.name.rfind("_mbc");
@@ -100,11 +103,12 @@ Section step_section(const Family& family) {
   }
   const Errors of_all = errors(shares(all));
   out += fmt::format(
-      "\nMedian {:.1f} %, worst {:.1f} %.\n\nWhat a further micro-batch takes, and what comes once a step: the line "
+      "\nMedian {:.1f} %, worst {:.1f} %; {} of {} lie in the range that is told.\n\nWhat a further micro-batch takes, "
+      "and what comes once a step: the line "
       "through a layout's fewest and most.\n\n"
       "| layout | slope, predicted ms | measured ms | error | rest, predicted ms | measured ms |\n"
       "|---|---|---|---|---|---|\n",
-      100 * of_all.median, 100 * of_all.worst);
+      100 * of_all.median, 100 * of_all.worst, held, all.size());
   std::vector<Error> slopes;
   for (const auto& [layout, points] : layouts) {
     if (points.size() < 2) continue;
@@ -124,15 +128,20 @@ Section step_section(const Family& family) {
 Section step_family_section(const StepFamily& family) {
   std::string out = fmt::format(
       "## {}\n\nStep times of runs, or what their tokens per second and device come to. Nothing was fitted on them.\n\n"
-      "| row | predicted s | measured s | error |\n|---|---|---|---|\n",
+      "| row | predicted s | range | measured s | error |\n|---|---|---|---|---|\n",
       family.name);
   std::vector<Error> all;
+  int held = 0;
   for (const StepRow& row : family.rows) {
-    const double step = predicted_step_s(row);
-    all.push_back({row.name, off(step, row.step_s)});
-    out += fmt::format("| {} | {:.3f} | {:.2f} | {:+.1f} % |\n", row.name, step, row.step_s,
-                       100 * (step / row.step_s - 1));
+    const PredictedStep its = predicted(row);
+    all.push_back({row.name, off(its.s, row.step_s)});
+    held += its.holds(row.step_s) ? 1 : 0;
+    out += fmt::format("| {} | {:.3f} | {:.3f}–{:.3f} | {:.3f} | {:+.1f} % |\n", row.name, its.s, its.low_s, its.high_s,
+                       row.step_s, 100 * (its.s / row.step_s - 1));
   }
+  const Errors of_all = errors(shares(all));
+  out += fmt::format("\nMedian {:.1f} %, worst {:.1f} %; {} of {} lie in the range that is told.\n",
+                     100 * of_all.median, 100 * of_all.worst, held, all.size());
   return {out + "\n", {claim_of(family.name, "step time", all)}};
 }
 

@@ -38,6 +38,7 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"kernels_a100_nccl_tests", "collectives on eight and sixteen A100 that nothing was fitted on (nccl-tests)"},
     {"megatron_ci", "Megatron-LM's CI: small GPT-3, last rank, A100, H100, GB200"},
     {"torchtitan_h100", "torchtitan, Llama 3.1 8B and Qwen3 32B on eight H100 of 96 GB, tokens per second"},
+    {"fms_a100", "fine-tuning by Hugging Face's Trainer on one to four A100, tokens per second (fms-acceleration)"},
     {"korthikanti_a100", "Megatron-LM, 22B and 175B on A100 (Korthikanti et al.)"},
     {"megatron_bridge_offload", "Megatron-Bridge, Qwen3-30B-A3B on 16 H100, optimizer on the host, static memory"},
     {"fms_full", "fine-tuning on one to four A100 (fms-acceleration)"},

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <type_traits>
 
 #include <toml++/toml.h>
 
 #include "scenarios/io/scenario_reader.hpp"
-#include "sim/clock/summary.hpp"
+#include "scenarios/report/step_range.hpp"
 #include "tests/golden/root.hpp"
 
 namespace tidemark::tests::golden {
@@ -28,8 +29,8 @@ double median(std::vector<double> values) {
 }
 
 // Without the search for the least capacity, where all of it is enough.
-Prediction figures_of(const std::filesystem::path& scenario) {
-  return predict(read_scenario(scenario, root / "scenarios"), {}, {.told = Told::Figures});
+Prediction figures_of(const std::filesystem::path& scenario, Told told = Told::Figures) {
+  return predict(read_scenario(scenario, root / "scenarios"), {}, {.told = told});
 }
 
 // What the device lacks that the prediction says must be had; a row that was measured lacked nothing.
@@ -149,9 +150,11 @@ std::vector<ReservedFamily> reserved_families() {
   return found;
 }
 
-std::vector<RanRow> ran_rows() {
+namespace {
+
+std::vector<RanRow> ran_rows_of(const std::string& name) {
   std::vector<RanRow> found;
-  const toml::table file = toml::parse_file((root / "tests" / "golden" / "ran" / "facts.toml").string());
+  const toml::table file = toml::parse_file((root / "tests" / "golden" / "ran" / name).string());
   for (const auto& [key, node] : file) {
     const toml::table& table = *node.as_table();
     RanRow& row = found.emplace_back();
@@ -161,9 +164,15 @@ std::vector<RanRow> ran_rows() {
     if (!row.excluded.empty()) continue;
     row.scenario = root / table["scenario"].value<std::string>().value();
     row.ran = table["ran"].value<bool>().value();
+    row.slow = table["slow"].value_or(false);
   }
   return found;
 }
+
+}  // namespace
+
+std::vector<RanRow> ran_rows() { return ran_rows_of("facts.toml"); }
+std::vector<RanRow> reported_rows() { return ran_rows_of("reports.toml"); }
 
 std::string told(const RanRow& row) {
   return once(row.scenario,
@@ -222,27 +231,49 @@ std::vector<StepFamily> step_families() {
   return found;
 }
 
-double predicted_step_s(const StepRow& row) {
-  return once(row.scenario, [&] {
-    const Job job(read_scenario(row.scenario, root / "scenarios"));
-    return static_cast<double>(last_step(simulate_time(job)).count()) / static_cast<double>(picoseconds_per_second);
-  });
+namespace {
+
+PredictedStep step_of(const Prediction& prediction) {
+  const StepRange range = step_range(prediction.step, prediction.scenario.cluster.device.efficiency);
+  return {seconds(prediction.step.step), seconds(range.low), seconds(range.high)};
 }
 
-LastRankFigures predicted(const LastRankRow& row) {
-  return once(row.scenario, [&] {
-    const Prediction prediction = figures_of(row.scenario);
+// Those whose steps were measured.
+const std::set<std::filesystem::path>& scenarios_of_steps() {
+  static const std::set<std::filesystem::path> all = [] {
+    std::set<std::filesystem::path> found;
+    for (const StepFamily& family : step_families())
+      for (const StepRow& row : family.rows) found.insert(row.scenario);
+    return found;
+  }();
+  return all;
+}
+
+LastRankFigures last_rank_of(const std::filesystem::path& scenario) {
+  return once(scenario, [&] {
+    const Prediction prediction =
+        figures_of(scenario, scenarios_of_steps().contains(scenario) ? Told::Causes : Told::Figures);
     const Rank last{prediction.scenario.gpus - 1};
     for (const RankGroup& group : prediction.groups) {
       if (std::find(group.ranks.begin(), group.ranks.end(), last) == group.ranks.end()) continue;
       const std::vector<Bytes>& by_step = group.memory.peak_allocated_by_step;
       const Bytes first = std::max(by_step.at(0), by_step.at(1));
-      return LastRankFigures{group.memory.final_allocated, row.only_one_step ? first : group.memory.allocated.bytes,
-                             first, lacks(prediction)};
+      return LastRankFigures{group.memory.final_allocated, group.memory.allocated.bytes, first, lacks(prediction),
+                             step_of(prediction)};
     }
     return LastRankFigures{};
   });
 }
+
+}  // namespace
+
+LastRankFigures predicted(const LastRankRow& row) {
+  LastRankFigures its = last_rank_of(row.scenario);
+  if (row.only_one_step) its.peak_bytes = its.first_step_peak_bytes;
+  return its;
+}
+
+PredictedStep predicted(const StepRow& row) { return last_rank_of(row.scenario).step; }
 
 Errors errors(std::vector<double> of_rows) {
   if (of_rows.empty()) return {};
@@ -254,9 +285,9 @@ Errors errors(std::vector<double> of_rows) {
 
 Figures predicted(const Row& row) {
   return once(row.scenario, [&] {
-    const Prediction prediction = figures_of(row.scenario);
+    const Prediction prediction = figures_of(row.scenario, Told::Causes);
     Figures found;
-    found.step_ms = static_cast<double>(prediction.step.step.count()) / 1e9;
+    found.step = step_of(prediction);
     found.lacks = lacks(prediction);
     std::vector<StageFigures>& stages = found.stages;
     stages.resize(static_cast<std::size_t>(prediction.scenario.layout.pipeline));

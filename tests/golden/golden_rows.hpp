@@ -98,6 +98,12 @@ struct ReservedFigure {
 [[nodiscard]] ReservedFigure predicted_reserved(const ReservedFamily& family, const ReservedRow& row);
 [[nodiscard]] std::string figure_of(const ReservedFamily& family);
 
+/// How long a step takes, and the range that is told with it.
+struct PredictedStep {
+  double s = 0, low_s = 0, high_s = 0;
+  [[nodiscard]] bool holds(double measured_s) const { return low_s <= measured_s && measured_s <= high_s; }
+};
+
 /// A run of which only that is known whether it had enough memory.
 struct RanRow {
   std::string name;
@@ -105,9 +111,12 @@ struct RanRow {
   std::string excluded;  ///< the feature that keeps it out; then the rest is empty
   std::filesystem::path scenario;
   bool ran = false;
+  bool slow = false;  ///< to predict: more than some seconds
 };
 /// Those of tests/golden/ran/facts.toml, by name.
 [[nodiscard]] std::vector<RanRow> ran_rows();
+/// Those of tests/golden/ran/reports.toml, which people reported (docs/reported-runs.md).
+[[nodiscard]] std::vector<RanRow> reported_rows();
 /// The verdict: "fits", "does_not_fit" or "cannot_say".
 [[nodiscard]] std::string told(const RanRow& row);
 
@@ -133,7 +142,7 @@ struct StepFamily {
 };
 /// Every family under tests/golden/steps, rows by name.
 [[nodiscard]] std::vector<StepFamily> step_families();
-[[nodiscard]] double predicted_step_s(const StepRow& row);
+[[nodiscard]] PredictedStep predicted(const StepRow& row);
 
 /// Predicted figures of one stage, in MiB: the maxima and the median over its ranks.
 struct StageFigures {
@@ -144,7 +153,7 @@ struct StageFigures {
 
 struct Figures {
   std::vector<StageFigures> stages;
-  double step_ms = 0;
+  PredictedStep step;
   Bytes lacks;
 };
 [[nodiscard]] Figures predicted(const Row& row);
@@ -161,6 +170,7 @@ struct ReservedScore {
 /// What a last rank's counters are predicted to show.
 struct LastRankFigures {
   Bytes static_bytes, peak_bytes, first_step_peak_bytes, lacks;
+  PredictedStep step;
 };
 [[nodiscard]] LastRankFigures predicted(const LastRankRow& row);
 

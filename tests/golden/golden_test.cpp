@@ -45,7 +45,7 @@ TEST(StepGolden, LayoutsComeInTheOrderInWhichTheyWereMeasured) {
     const auto sequences =
         static_cast<double>(scenarios::read_scenario(row.scenario, root / "scenarios").train.global_batch);
     by_micro_batches[row.name.substr(row.name.rfind("_mbc"))].push_back(
-        {row.name, sequences / predicted(row).step_ms, sequences / row.step_ms});
+        {row.name, sequences / (1e3 * predicted(row).step.s), sequences / row.step_ms});
   }
   EXPECT_EQ(by_micro_batches.size(), 3U);
   for (const auto& [count, rates] : by_micro_batches) {

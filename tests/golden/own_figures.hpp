@@ -21,6 +21,7 @@ struct Golden {
   std::string family, row;
   std::function<OwnFigures()> now;  ///< predicts
   bool recorded = false;            ///< by tests/ground_truth, not published
+  bool slow = false;                ///< tried where every case is
 };
 
 /// All of them, in the order of families, then rows.

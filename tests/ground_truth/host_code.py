@@ -38,6 +38,7 @@ JOBS = {
     "zero1": {"wrap": "zero", "stage": 1},
     "zero2": {"wrap": "zero", "stage": 2},
     "zero3": {"wrap": "zero", "stage": 3},
+    "megatron_local": {"wrap": "megatron"},
 }
 
 
@@ -134,14 +135,67 @@ def engine_of(job, model):
     return deepspeed.initialize(model=model, optimizer=inner, config=settings, dist_init_required=False)[0]
 
 
+def megatron(layers):
+    """Megatron-core's GPT of local modules, DistributedDataParallel and distributed optimizer: pretrain_gpt.py's train_step
+    without its loop."""
+    import torch
+    import torch.distributed as dist
+    from megatron.core import parallel_state, tensor_parallel
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer.module import Float16Module
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if not dist.is_initialized():
+        dist.init_process_group("fake", rank=0, world_size=WORLD, store=FakeStore())
+        parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+        tensor_parallel.model_parallel_cuda_manual_seed(1)
+    config = TransformerConfig(
+        num_layers=layers, hidden_size=HIDDEN, ffn_hidden_size=2 * HIDDEN, num_attention_heads=HEADS, add_bias_linear=False,
+        gated_linear_unit=True, activation_func=torch.nn.functional.silu, normalization="RMSNorm", bf16=True,
+        params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16, hidden_dropout=0.0, attention_dropout=0.0,
+        gradient_accumulation_fusion=False, persist_layer_norm=False, bias_activation_fusion=False, perform_initialization=False,
+    )  # fmt: skip
+    model = GPTModel(
+        config, get_gpt_layer_local_spec(normalization="RMSNorm"), vocab_size=VOCABULARY, max_sequence_length=SEQUENCE,
+        position_embedding_type="rope", share_embeddings_and_output_weights=False,
+    ).cuda()  # fmt: skip
+    buckets = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=True, check_for_nan_in_grad=False)
+    model = DistributedDataParallel(config, buckets, Float16Module(config, model))
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(optimizer="adam", lr=1e-4, bf16=True, use_distributed_optimizer=True, clip_grad=1.0), [model],
+        use_gloo_process_groups=False,
+    )
+    ids = torch.zeros((1, SEQUENCE), dtype=torch.int64, device="cuda")
+    mask = torch.zeros((1, 1, SEQUENCE, SEQUENCE), dtype=torch.bool, device="cuda")
+
+    def forward():
+        model.zero_grad_buffer()
+        optimizer.zero_grad()
+        return model(ids, ids, mask, labels=ids).float().mean()
+
+    def step():
+        finalize_model_grads([model])
+        optimizer.step()
+
+    return model, forward, step
+
+
 def steps_of(job, layers, steps, warm):
     import torch
 
     library = ctypes.CDLL(None)
     library.launches_counted.restype = ctypes.c_long
-    model = wrapped(job, build(job, layers))
-    engine = engine_of(job, model) if job.get("wrap") == "zero" else None
-    optimizer = None if engine else optimizer_of(job, [p for p in model.parameters() if p.requires_grad])
+    if job.get("wrap") == "megatron":
+        model, forward, step = megatron(layers)
+        engine = optimizer = None
+    else:
+        model = wrapped(job, build(job, layers))
+        engine = engine_of(job, model) if job.get("wrap") == "zero" else None
+        optimizer = None if engine else optimizer_of(job, [p for p in model.parameters() if p.requires_grad])
     ids = torch.zeros((1, SEQUENCE), dtype=torch.int64, device="cuda")
     # A mask and positions of the host's own: what the device would say of them is not there to be read.
     batch = {"input_ids": ids, "labels": ids, "position_ids": torch.zeros_like(ids)}
@@ -156,17 +210,19 @@ def steps_of(job, layers, steps, warm):
         marks = []
         mark()
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=bool(job.get("autocast"))):
-            loss = (engine or model)(**batch).loss
+            loss = forward() if job.get("wrap") == "megatron" else (engine or model)(**batch).loss
         mark()
         engine.backward(loss) if engine else loss.backward()
         mark()
         if engine:
             engine.step()
+        elif job.get("wrap") == "megatron":
+            step()
         else:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) if job.get("clip") else None
             optimizer.step()
         mark()
-        if not engine:
+        if optimizer:
             optimizer.zero_grad(set_to_none=True)
         mark()
         del loss

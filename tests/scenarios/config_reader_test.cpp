@@ -361,12 +361,16 @@ TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
 }
 
 TEST(ConfigReader, SyntaxErrorsHaveAPlace) {
+  const std::string hint =
+      "\n  hint: JSON: {\"key\": value}, text in double quotes, no comma behind the last value, no comments";
   EXPECT_EQ(
       problems("{\n  \"model_type\": llama\n}"),
-      "config.json:2:17: error: syntax error while parsing value - invalid literal; last read: '\"model_type\": l'");
+      "config.json:2:17: error: syntax error while parsing value - invalid literal; last read: '\"model_type\": l'" +
+          hint);
   EXPECT_EQ(problems(""),
             "config.json:1:1: error: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
-            "a literal");
+            "a literal" +
+                hint);
   EXPECT_EQ(
       problems("[1, 2]"),
       "config.json:1:1: error: is not a JSON object\n  hint: a config.json begins with { and names its model_type");

@@ -39,6 +39,8 @@ num_hidden_layers = 8
 sequence_length = 2048
 micro_batch = 1
 global_batch = {}
+[runtime]
+versions = {{ torch = "2.7" }}  # whose process groups mark what is sent
 [runtime.switches]
 no-check-for-nan-in-loss-and-grad = true
 )",
@@ -100,6 +102,24 @@ TEST(DeferredFrees, MoreStepsDeferNoMore) {
   EXPECT_GT(two, 0_B);
   scenario.train.steps = 4;
   EXPECT_LE(most(), two + two / 4);
+}
+
+// From PyTorch 2.8 on a ProcessGroupNCCL marks no streams, and from core 0.18 on Megatron waits before it takes an
+// output's data away.
+TEST(DeferredFrees, AreOfReleasesThatMarkWhatIsSent) {
+  Scenario scenario = llama("pipeline = 4\nchunks = 2\n" + interleaved, 32);
+  const auto waits = [](const Job& job) {
+    const Outline& outline = job.outline.programs.front();
+    return std::ranges::count_if(outline.shown().ops, [](const Op& op) { return std::holds_alternative<Wait>(op); });
+  };
+  EXPECT_TRUE(Job(scenario).borrowing);
+  scenario.runtime.versions.torch = {2, 8};
+  const Job job(scenario);
+  EXPECT_FALSE(job.borrowing);
+  scenario.runtime.versions.megatron = {0, 17};
+  const auto before = waits(Job(scenario));
+  scenario.runtime.versions.megatron = {0, 18};
+  EXPECT_EQ(waits(Job(scenario)), before) << "it is another place to wait for the same message";
 }
 
 TEST(DeferredFrees, AreSaidOnlyWhereThereAreSome) {

@@ -37,6 +37,7 @@ micro_batch = 1
 global_batch = {}
 [runtime]
 name = "megatron"
+versions = {{ torch = "2.7" }}  # whose process groups mark what is sent
 [runtime.environment]
 {}
 )",

@@ -45,7 +45,10 @@ const std::vector<Switch> of_megatron{{"no-create-attention-mask-in-dataloader"}
                                       {"ddp-bucket-size", {"1000000", "100000000"}},
                                       {"microbatch-group-size-per-virtual-pipeline-stage", {"2", "4"}},
                                       {"no-check-for-nan-in-loss-and-grad"},
-                                      {"check-for-large-grads"}};
+                                      {"check-for-large-grads"},
+                                      {"check-for-spiky-loss"},
+                                      {"check_for_nan_in_loss"},
+                                      {"check_for_nan_in_grad"}};
 const std::vector<Switch> of_pytorch{{"foreach"},
                                      {"fused"},
                                      {"use_cache"},
@@ -61,7 +64,7 @@ const std::vector<Switch> of_pytorch{{"foreach"},
                                      {"enable_cudnn_sdp"},
                                      {"logging_nan_inf_filter"}};
 
-constexpr std::uint32_t switches_in_each = 2, spaces_of_megatron = 9, spaces_of_pytorch = 7;
+constexpr std::uint32_t switches_in_each = 2, spaces_of_megatron = 11, spaces_of_pytorch = 7;
 
 // Seeds from 0: those of Megatron first.
 bool is_megatron(std::uint32_t seed) { return seed < spaces_of_megatron; }

@@ -186,6 +186,7 @@ TEST(PredictionJson, AStepsRangeIsMadeOfItsPartsErrors) {
   EXPECT_GT(high, 1);
   s.cluster.device.efficiency.kernel_error = s.cluster.device.efficiency.communication_error = {};
   s.cluster.host.launch = 1_ps;  // the device never waits for it
+  s.cluster.host.code_factor = {};
   EXPECT_NEAR(range().first, 1, 1e-3);
   EXPECT_NEAR(range().second, 1, 1e-3);
   s.cluster.device.efficiency.kernel_error = s.cluster.device.efficiency.communication_error = Ratio{100'000};

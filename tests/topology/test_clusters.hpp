@@ -12,8 +12,13 @@ inline Cluster hgx(std::int32_t compute_capability = 90) {
   cluster.name = "hgx";
   cluster.device.compute_capability = compute_capability;
   cluster.device.efficiency.communication = one;
-  cluster.host = {Bandwidth{64'000'000'000}, Duration{500'000},          Bandwidth{256'000'000'000},
-                  Duration{5'000'000},       Bandwidth{512'000'000'000}, Bytes{}};
+  cluster.host = {Bandwidth{64'000'000'000},
+                  Duration{500'000},
+                  Bandwidth{256'000'000'000},
+                  Duration{5'000'000},
+                  one,
+                  Bandwidth{512'000'000'000},
+                  Bytes{}};
   cluster.node = {8,
                   NodeLink::NvSwitch,
                   8,

@@ -22,7 +22,7 @@ bool validates(const Worker& w, std::int32_t step) {
 
 // is_unexpectedly_large reads the number itself.
 void validate(const Worker& w, std::string_view name, bool for_nan, bool for_large) {
-  const Session::Scope scope(w.session, name);
+  const Session::Scope scope(w.session, w.process.label(name));
   if (for_nan) torch::ask_for_nan_and_inf(w.session);
   if (for_large) w.process.synchronize();
 }

@@ -28,6 +28,7 @@ HandOverHabit habit_of(const Worker& w) {
 Pipeline::Pipeline(Worker& w, std::int32_t rank, OverlappedBuckets* buckets)
     : w_(w), rank_(rank), habit_(habit_of(w)), buckets_(buckets) {
   ensure(habit_ != HandOverHabit::Free, "Megatron hands over in pairs or in step");
+  w.process.record_sent(w.runtime.records_sent);
   for (std::size_t chunk = 0; chunk < w.chunks.size(); ++chunk)
     stages_.push_back(std::make_unique<ModelStage>(w, static_cast<std::int32_t>(chunk)));
   if (w.runtime.module_offload.any())
@@ -226,6 +227,8 @@ void Pipeline::receive_ahead(Direction& direction, const HandOver& its) {
   direction.awaited.push_back(w_.process.exchange_aside(w_.comms.pipeline, direction.ahead, std::span(&transfer, 1)));
 }
 
+void Pipeline::wait_for_sent(Direction& direction) { w_.process.join(std::exchange(direction.sent, {})); }
+
 void Pipeline::hand_over_beside(Direction& direction, const HandOver& its, std::string_view label) {
   const std::size_t slots = direction.recv_buffers.size(), pass = static_cast<std::size_t>(direction.passes) - 1;
   Tensor& slot = direction.recv_buffers[pass % slots];
@@ -240,8 +243,11 @@ void Pipeline::hand_over_beside(Direction& direction, const HandOver& its, std::
     w_.process.mark(Phase::Communication, label);
     event = w_.process.exchange_aside(w_.comms.pipeline, direction.stream, transfers);
   }
-  w_.process.join(direction.sent);
-  direction.sent = !its.send ? EventId{} : event;
+  wait_for_sent(direction);
+  if (its.send) {
+    direction.sent = event;
+    if (of_outputs(its) && w_.runtime.waits_before_deallocating) wait_for_sent(direction);
+  }
   if (!its.receive) return;
   direction.awaited.push_back(event);
   direction.recv_buffers[(pass + 1) % slots] = {};
@@ -308,7 +314,7 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
     }
   }
   deallocate_output();
-  for (Direction* direction : {&backward_, &forward_}) w_.process.join(std::exchange(direction->sent, {}));
+  for (Direction* direction : {&backward_, &forward_}) wait_for_sent(*direction);
   if (buckets_ != nullptr) buckets_->finish();
   w_.process.at(step, -1);
   stages_.back()->finish_head_gradient();

@@ -57,6 +57,7 @@ class Pipeline {
   void reduce_beside_backward(const Action& action);
   void reduce_after_backward();
   void hand_over(const HandOver& its);
+  void wait_for_sent(Direction& direction);
   /// With a pass between warm-up and cool-down, which may send and receive nothing.
   void hand_over_beside(Direction& direction, const HandOver& its, std::string_view label);
   void receive_first_gradient(const HandOver& its);

@@ -98,7 +98,7 @@ class SizedWriter {
   }
   template <class Elsewhere>
   void write(Source& from, const Borrow& o, const Borrow&, Elsewhere elsewhere) {
-    out_.ops.emplace_back(Borrow{now(from.buffers, o.buffer, elsewhere), o.stream});
+    out_.ops.emplace_back(Borrow{now(from.buffers, o.buffer, elsewhere), o.stream, o.recorded});
   }
   template <class Elsewhere>
   void write(Source& from, const Launch& o, const Launch& as, Elsewhere elsewhere) {

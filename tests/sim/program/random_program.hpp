@@ -75,7 +75,8 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
         }
         break;
       case 2:
-        program.push(Borrow{some(), StreamId{1}});
+        if (const BufferId borrowed = some(); true)
+          program.push(Borrow{borrowed, StreamId{1}, borrowed.value % 3 != 0});
         break;
       case 3: {
         const std::int64_t m = below(5), n = below(5), k = below(5);
