@@ -312,6 +312,7 @@ MachineFiles host_files(const MachineRun& run) {
         "[device.{}]\nbytes = \"0 B\"\nlow = \"0 B\"\nhigh = \"0 B\"\nsource = \"a host: no driver\"\n\n", row);
   out += fmt::format(
       "[host]\nbandwidth = \"{}\"\nlatency = \"{}\"\nbridge_bandwidth = \"{}\"\nlaunch = \"{}\"\n"
+      "code_factor = 0  # programs are carried out as they are: no framework's code calls them\n"
       "memory_bandwidth = \"{}\"\nmemory = \"{}\"\n\n",
       bandwidth(to_host), time(median(small_copies)), bandwidth(to_host * run.ranks_per_node), time(std::max(op, 1e-9)),
       bandwidth(memory * run.ranks_per_node), memory_text);

@@ -24,7 +24,7 @@ constexpr IntegerRange leaf_nodes{1, 1024};
 constexpr IntegerRange multiprocessor_count{1, 4096};
 constexpr Ratio least_efficiency{1};
 constexpr Ratio most_error{900'000};
-constexpr Ratio least_code_factor{100'000}, most_code_factor{10'000'000};
+constexpr Ratio most_code_factor{10'000'000};
 constexpr Ratio most_oversubscription = one * 1000;
 
 // Bounds keep sums and times within 64 bits: 1 TB at the lowest bandwidth takes 12 days; a leaf of 1024 x 1024 NICs at
@@ -206,7 +206,7 @@ Host read_host(TomlReader table) {
   host.latency = read_latency(table, "latency");
   host.bridge_bandwidth = read_bandwidth(table, "bridge_bandwidth");
   host.launch = read_latency(table, "launch");
-  host.code_factor = table.ratio("code_factor", least_code_factor, most_code_factor).value_or(one);
+  host.code_factor = table.ratio("code_factor", Ratio{}, most_code_factor).value_or(one);
   host.memory_bandwidth = table.has("memory_bandwidth") ? read_bandwidth(table, "memory_bandwidth")
                                                         : Bandwidth{2 * host.bridge_bandwidth.count()};
   host.memory = table.bytes("memory").value_or(Bytes{});

@@ -198,6 +198,7 @@ TEST_F(Calibrate, MeasuresBetweenNodes) {
   const Cluster cluster = cluster_of(files);
   EXPECT_EQ(cluster.node.devices, 2);
   EXPECT_EQ(cluster.host.memory, 4_GiB);
+  EXPECT_EQ(cluster.host.code_factor, Ratio{}) << "no framework calls what hosts carry out";
   EXPECT_LT(cluster.node.nic_bandwidth * 3, cluster.node.bandwidth);
   EXPECT_GT(cluster.fabric.latency, cluster.node.latency * 3);
   const auto is_listed = [&](std::string_view key) {
