@@ -385,9 +385,7 @@ TEST_F(Cli, ExplainShowsTheFabric) {
   EXPECT_TRUE(r.out.starts_with("h100-sxm-80g: 8 devices")) << r.out;
   EXPECT_NE(r.out.find("bisection"), std::string::npos);
   EXPECT_NE(r.out.find("busiest links first"), std::string::npos);
-  const std::size_t busiest = r.out.find("node0.gpu", r.out.find("busiest links first"));
-  EXPECT_NE(r.out.substr(busiest, r.out.find('\n', busiest) - busiest).find(" %"), std::string::npos)
-      << "how long of a step: " << r.out;
+  EXPECT_EQ(r.out.find("which takes 0.000"), std::string::npos) << r.out;
 }
 
 TEST_F(Cli, SameInputGivesSameBytes) {
