@@ -27,7 +27,6 @@ constexpr PerOp fsdp2_hooks{800, 550, 0}, fsdp1_hooks{870, 600, 0};
 // Of a kernel that Inductor has made, with its launch: 6.8 to 9.1 us (meta-pytorch/tritonbench, pull requests 1016 and
 // 1017, on GB200's Grace), of which a launch is 1.3 to 3.3.
 constexpr PerOp compiled{5, 5, 3.4};
-
 // Megatron-core's local modules; Transformer Engine's have not been measured, and are taken to be like them.
 constexpr PerOp megatron{15.1, 12.0, 13.4};
 

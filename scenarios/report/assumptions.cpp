@@ -535,11 +535,12 @@ std::string host_assumption(const Job& job) {
   const HostCosts& its = job.times.classes.front().host;
   const auto microseconds = [](Duration d) { return seconds(d) * 1e6; };
   const auto of = [&](Phase phase) { return microseconds(its.code[static_cast<std::size_t>(phase)]); };
+  const char* const measured = job.runtime.eager ? "measured on" : "measured of its local modules, in proportion to";
   return fmt::format(
-      "host thread: {:.1f} us for each op in the driver, and {:.1f} forward and {:.1f} backward in framework code, as "
-      "measured on {}{} (good to 40 %; [host] code_factor {})",
-      microseconds(its.launch), of(Phase::Forward), of(Phase::Backward), measured_on,
-      job.runtime.eager ? "" : " of Megatron-LM's local modules", as_double(job.scenario.cluster.host.code_factor));
+      "host thread: {:.1f} us for each op in the driver, and {:.1f} forward and {:.1f} backward in framework code, {} "
+      "{} (good to 40 %; [host] code_factor {})",
+      microseconds(its.launch), of(Phase::Forward), of(Phase::Backward), measured, measured_on,
+      as_double(job.scenario.cluster.host.code_factor));
 }
 
 }  // namespace
