@@ -154,10 +154,10 @@ class Questions(unittest.TestCase):
                                  stdout=subprocess.PIPE, text=True)
         self.assertEqual(checked.returncode, 0, checked.stdout)
 
-    def test_the_example_of_the_readme_runs(self):
-        readme = (source / "README.md").read_text()
-        example = re.search(r"```python\n(.*?)```", readme, re.S).group(1)
-        exec(compile(example, "README.md", "exec"), {})
+    def test_the_example_of_the_page_runs(self):
+        page = (source / "docs/library.md").read_text()
+        example = re.search(r"```python\n(.*?)```", page, re.S).group(1)
+        exec(compile(example, "docs/library.md", "exec"), {})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -50,8 +51,10 @@ int run(int argc, char** argv) {
   for (const SectionWriter& writer : section_writers()) {
     Section section = writer.write();
     page += section.text;
+    if (writer.name == "head") page += fmt::format("{}{}\n", table_begin, table_end);
     claims.insert(claims.end(), section.claims.begin(), section.claims.end());
   }
+  page = with_table(std::move(page), claims_table(claims));
   std::fputs(page.c_str(), stdout);
   if (argc < 2) return 0;
   const std::filesystem::path root = argv[1], data = root / "docs/accuracy.toml";
@@ -67,7 +70,7 @@ int run(int argc, char** argv) {
       own[its.family][its.row] = family->second.at(its.row);
   }
   write(own_figures_file(root), figures_text(own));
-  write(root / "README.md", with_claims_table(read(root / "README.md"), claims_table(claims)));
+  write(root / "README.md", with_table(read(root / "README.md"), summary_table(claims)));
   return 0;
 }
 

@@ -62,13 +62,23 @@ constexpr auto families_told = std::to_array<std::pair<std::string_view, std::st
     {"nanotron_ultrascale", "nanotron on H100, kind of memory unsaid"},
 });
 
+// What README shows: memory and time, the best and the worst of those that are runs.
+constexpr auto readme_lines = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"simumax_b200", "allocated peak of a stage"},
+    {"fms_full", "peak, all"},
+    {"megatron_ci", "peak, all"},
+    {"torchtitan", "reserved peak"},
+    {"simumax_b200", "step time"},
+    {"fms_a100", "step time"},
+});
+
 std::string_view told(std::string_view family) {
   for (const auto& [name, text] : families_told)
     if (name == family) return text;
   throw std::runtime_error(fmt::format("family {} needs a line in tests/golden/claims.cpp", family));
 }
 
-// Rows of these have a line of their own in docs/accuracy.toml, and count in a line that README shows.
+// Rows of these have a line of their own in docs/accuracy.toml, and count in another line of the table.
 constexpr auto parts_of_others =
     std::to_array<std::string_view>({", fully specified", ", summed out of place", ", without experts"});
 
@@ -82,6 +92,12 @@ std::string shown(double of_percent) {
   if (of_percent == 0) return "0 %";
   if (std::abs(of_percent) <= 1 / digits) return "below 0.0001 %";
   return fmt::format("{:.3g} %", of_percent);
+}
+
+constexpr std::string_view table_head = "| measured | figure | rows | median | worst |\n|---|---|---|---|---|\n";
+
+std::string claim_row(const Claim& c) {
+  return fmt::format("| {} | {} | {} | {} | {} |\n", told(c.family), c.figure, c.rows, shown(c.median), shown(c.worst));
 }
 
 }  // namespace
@@ -146,19 +162,28 @@ std::string claims_table(std::vector<Claim> claims) {
   claims.erase(std::remove_if(claims.begin(), claims.end(), is_part_of_another), claims.end());
   const auto rank = [](const Claim& c) { return std::tuple(std::abs(c.worst), c.median, c.family, c.figure); };
   std::sort(claims.begin(), claims.end(), [&](const Claim& a, const Claim& b) { return rank(a) < rank(b); });
-  std::string out = "| measured | figure | rows | median | worst |\n|---|---|---|---|---|\n";
-  for (const Claim& c : claims)
-    out +=
-        fmt::format("| {} | {} | {} | {} | {} |\n", told(c.family), c.figure, c.rows, shown(c.median), shown(c.worst));
+  std::string out(table_head);
+  for (const Claim& c : claims) out += claim_row(c);
   return out;
 }
 
-std::string with_claims_table(std::string readme, const std::string& table) {
-  constexpr std::string_view begin = "<!-- written by scripts/accuracy -->\n", end = "<!-- to here -->\n";
-  const std::size_t from = readme.find(begin), to = readme.find(end);
+std::string summary_table(const std::vector<Claim>& claims) {
+  std::string out(table_head);
+  for (const auto& [family, figure] : readme_lines) {
+    const auto its = std::ranges::find_if(
+        claims, [&, of = family, what = figure](const Claim& c) { return c.family == of && c.figure == what; });
+    if (its == claims.end())
+      throw std::runtime_error(fmt::format("README's table shows {}, {}, which nothing claims", family, figure));
+    out += claim_row(*its);
+  }
+  return out;
+}
+
+std::string with_table(std::string page, const std::string& table) {
+  const std::size_t from = page.find(table_begin), to = page.find(table_end);
   if (from == std::string::npos || to == std::string::npos || to < from)
-    throw std::runtime_error("README.md has no place for its table of accuracy");
-  return readme.replace(from + begin.size(), to - from - begin.size(), table);
+    throw std::runtime_error("the page has no place for its table of accuracy");
+  return page.replace(from + table_begin.size(), to - from - table_begin.size(), table);
 }
 
 }  // namespace tidemark::tests::golden

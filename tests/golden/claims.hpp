@@ -40,9 +40,15 @@ struct Claim {
 /// What docs/accuracy.toml claims; throws where it claims nothing of that figure.
 [[nodiscard]] const Claim& claimed(std::string_view family, std::string_view figure);
 
-/// README's table of claims, best first and worst last, without those of some of another's rows.
+/// The table of all claims in docs/accuracy.md, best first and worst last, without those of some of another's rows.
 [[nodiscard]] std::string claims_table(std::vector<Claim> claims);
-/// README with `table` in its place between the marks; throws where there are none.
-[[nodiscard]] std::string with_claims_table(std::string readme, const std::string& table);
+/// README's: a few lines of it. Throws where one of them is not claimed.
+[[nodiscard]] std::string summary_table(const std::vector<Claim>& claims);
+
+/// What stands before and after a table that is written into a page.
+inline constexpr std::string_view table_begin = "<!-- written by scripts/accuracy -->\n",
+                                  table_end = "<!-- to here -->\n";
+/// The page with `table` in its place between the marks; throws where there are none.
+[[nodiscard]] std::string with_table(std::string page, const std::string& table);
 
 }  // namespace tidemark::tests::golden

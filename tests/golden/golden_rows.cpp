@@ -41,6 +41,13 @@ Bytes lacks(const Prediction& figures) {
   return std::max(Bytes{1}, its.most_required().required.upper - room);
 }
 
+ReservedRange range_of(const RankGroup& group) {
+  const Bytes reserved = group.memory.peak_reserved;
+  const auto gib = [](Bytes bytes) { return mib(bytes) / 1024; };
+  return {gib(group.memory.allocated.bytes), gib(reserved),
+          gib(reserved + group.of_deferred_frees + group.of_outliving_batches + group.of_routing)};
+}
+
 Family read_family(const std::filesystem::path& path) {
   Family family{path.stem().string(), {}};
   const toml::table file = toml::parse_file(path.string());
@@ -188,7 +195,7 @@ ReservedFigure predicted_reserved(const ReservedFamily& family, const ReservedRo
       return std::ranges::find(group.ranks, Rank{0}) != group.ranks.end();
     });
     return ReservedFigure{mib(family.allocated ? first->memory.allocated.bytes : first->memory.peak_reserved) / 1024,
-                          lacks(prediction)};
+                          range_of(*first), prediction.scenario.runtime.name, lacks(prediction)};
   });
 }
 
@@ -288,6 +295,7 @@ Figures predicted(const Row& row) {
     const Prediction prediction = figures_of(row.scenario, Told::Causes);
     Figures found;
     found.step = step_of(prediction);
+    found.framework = prediction.scenario.runtime.name;
     found.lacks = lacks(prediction);
     std::vector<StageFigures>& stages = found.stages;
     stages.resize(static_cast<std::size_t>(prediction.scenario.layout.pipeline));
@@ -298,6 +306,7 @@ Figures predicted(const Row& row) {
         const double cached = mib(group.memory.peak_reserved - group.memory.allocated.bytes);
         stages[s].least_cached = reserved.empty() ? cached : std::min(stages[s].least_cached, cached);
         stages[s].allocated_max = std::max(stages[s].allocated_max, mib(group.memory.allocated.bytes));
+        if (const ReservedRange its = range_of(group); its.central > stages[s].range.central) stages[s].range = its;
         reserved.insert(reserved.end(), group.ranks.size(), mib(group.memory.peak_reserved));
       }
       const auto [low, high] = std::minmax_element(reserved.begin(), reserved.end());

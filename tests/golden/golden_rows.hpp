@@ -73,6 +73,13 @@ struct Band {
 /// From what was reported to the nearer end of the band, as a share of the former; 0 within.
 [[nodiscard]] double gap_of(const BandRow& row, const Band& band);
 
+/// What an allocator may have reserved at its peak, as it is told: what it must have given out, and where frees that
+/// other streams delay, batches that outlive their step and routing may take it. In GiB.
+struct ReservedRange {
+  double low = 0, central = 0, high = 0;
+  [[nodiscard]] bool holds(double measured) const { return low <= measured && measured <= high; }
+};
+
 /// What a run's allocator had reserved at most, in GiB, or had given out.
 struct ReservedRow {
   std::string name;
@@ -92,6 +99,8 @@ struct ReservedFamily {
 [[nodiscard]] std::vector<ReservedFamily> reserved_families();
 struct ReservedFigure {
   double gib = 0;
+  ReservedRange range;
+  std::string framework;
   Bytes lacks;
 };
 /// Of the first rank, which is the one that logs.
@@ -149,11 +158,13 @@ struct StageFigures {
   double allocated_max = 0;
   double reserved_median = 0, reserved_min = 0, reserved_max = 0;
   double least_cached = 0;  ///< reserved less allocated, each at its peak, where that is least
+  ReservedRange range;      ///< of the rank that reserves most
 };
 
 struct Figures {
   std::vector<StageFigures> stages;
   PredictedStep step;
+  std::string framework;
   Bytes lacks;
 };
 [[nodiscard]] Figures predicted(const Row& row);
