@@ -67,11 +67,15 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPri
 
   RequiredMemory required;
   bool drivers_come_first = true;
-  required.bytes = least_capacity(unlimited.live, unlimited.device, [&](Bytes capacity) {
+  const auto does_at_best = [&](Bytes capacity) {
     const LimitedRun its = run(capacity, prices, BorrowedFrees::AtOnce);
     if (its.gets_through) drivers_come_first = its.drivers_come_first;
     return its.gets_through;
-  });
+  };
+  required.bytes = least_capacity(unlimited.live, unlimited.device, does_at_best);
+  // A smaller device may do where a larger one does not: what fits is not said to need more than there is.
+  if (has_room && required.bytes > room && does_at_best(room))
+    required.bytes = least_capacity(unlimited.live, room, does_at_best);
   // Where drivers have taken all they take before it matters, more of that takes as much more of the device.
   const Bytes enough = has_room ? std::min(filled, room) : filled;
   const Bytes with_drivers = std::min(required.bytes + (unlimited.driver_upper - unlimited.driver), enough);

@@ -65,6 +65,19 @@ TEST(LeastCapacity, TriesNothingWhereWhatIsInUseFillsTheDevice) {
   EXPECT_EQ(least_capacity(60_GiB - 1_MiB, 60_GiB, [](Bytes) -> bool { throw 1; }), 60_GiB);
 }
 
+// It gets through on 31 to 33 GiB, and from 50 GiB on.
+TEST(RequiredMemory, IsNoMoreThanARoomThatDoes) {
+  const UnlimitedMemory unlimited{20_GiB, 20_GiB, 60_GiB, 60_GiB, {}, {}, {}};
+  const RunOn run = [](Bytes capacity, const DriverPrices&, BorrowedFrees) -> LimitedRun {
+    return {(31_GiB <= capacity && capacity <= 33_GiB) || capacity >= 50_GiB, true};
+  };
+  const RequiredMemory small = required_memory(unlimited, free_of_charge(), 33_GiB, Require::Least, run);
+  EXPECT_LE(small.bytes, 33_GiB);
+  EXPECT_GE(small.bytes, 31_GiB);
+  EXPECT_LE(small.bytes, small.upper);
+  EXPECT_LE(small.upper, 33_GiB);
+}
+
 // Two segments of 30 MiB stay, and none of them holds 58 MiB.
 TEST(RequiredMemory, IsWithoutWhatTheAllocatorWouldGiveBack) {
   const std::string text = alloc(0, 30 * mib) + alloc(1, 30 * mib) + "free b0\nfree b1\n" + alloc(2, 58 * mib);
