@@ -352,13 +352,7 @@ namespace {
 
 Tensor reduced(Session& s, Operation what, std::string_view name, const Tensor& x, const Shape& sizes) {
   Tensor made = s.empty(sizes, x.dtype, name);
-  std::vector<Tensor> scratch;
-  if (s.habits().kernel_workspaces) {
-    const ReductionScratch needed = sum_scratch(x, sizes, s.habits().device_threads);
-    for (const Bytes size : {needed.partial_sums, needed.counters})
-      if (size > Bytes{})
-        scratch.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
-  }
+  std::vector<Tensor> scratch = reduction_scratch(s, x, sizes);
   s.launch(what, {x}, {made}, scratch);
   while (!scratch.empty()) scratch.pop_back();
   return made;

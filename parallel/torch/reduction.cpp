@@ -4,13 +4,15 @@
 #include <bit>
 #include <vector>
 
+#include "parallel/torch/session.hpp"
+
 namespace tidemark::parallel::torch {
 namespace {
 
 constexpr std::int64_t warp = 32, most_threads = 512;         // of a block; shared by a vector's elements
 constexpr std::int64_t least_values = 16, most_values = 256;  // that a thread sums
 constexpr std::int64_t widest_vector = 4, least_vectors = 128;
-constexpr std::int64_t bytes_of_sum = 4, bytes_of_counter = 4;
+constexpr std::int64_t bytes_of_counter = 4;
 
 std::int64_t power_of_two_below(std::int64_t n, std::int64_t most) {
   return n < most ? static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))))
@@ -63,7 +65,7 @@ std::int64_t vector_of(const std::vector<Dimension>& dimensions, std::size_t fir
 
 }  // namespace
 
-ReductionScratch sum_scratch(const Tensor& x, const Shape& sizes, std::int64_t device_threads) {
+ReductionScratch sum_scratch(const Tensor& x, const Shape& sizes, std::int64_t device_threads, Bytes of_sum) {
   const std::int64_t outputs = elements_of(sizes), inputs = x.elements() / outputs;
   const std::vector<Dimension> dimensions = dimensions_of(x, sizes);
   const auto first_kept = static_cast<std::size_t>(
@@ -94,7 +96,17 @@ ReductionScratch sum_scratch(const Tensor& x, const Shape& sizes, std::int64_t d
   const std::int64_t sharing = std::clamp(parts(blocks, grid), parts(values, most_values), parts(values, least_values));
   if (sharing <= 1) return {};
   const std::int64_t sums = outputs * sharing * (along_sum ? 1 : width * vector);
-  return {Bytes{bytes_of_sum * sums}, Bytes{bytes_of_counter * grid}};
+  return {sums * of_sum, Bytes{bytes_of_counter * grid}};
+}
+
+std::vector<Tensor> reduction_scratch(Session& s, const Tensor& x, const Shape& sizes, Bytes of_sum) {
+  std::vector<Tensor> made;
+  if (!s.habits().kernel_workspaces) return made;
+  const ReductionScratch needed = sum_scratch(x, sizes, s.habits().device_threads, of_sum);
+  for (const Bytes size : {needed.partial_sums, needed.counters})
+    if (size > Bytes{})
+      made.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));
+  return made;
 }
 
 }  // namespace tidemark::parallel::torch

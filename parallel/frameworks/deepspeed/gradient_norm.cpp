@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
+#include "parallel/torch/reduction.hpp"
 
 namespace tidemark::parallel::deepspeed {
 
@@ -31,13 +32,31 @@ void agree_on_overflow(Session& s, const DataGroup& group, const Tensor& all) {
 
 namespace {
 
-// As wide as fp64, which kernels here do not know.
-Tensor scalar(Session& s, std::string_view what, NormType type) {
-  if (type == NormType::Narrow) return s.empty({}, DType::FP32, what);
-  Tensor made = narrowed(s.empty({2}, DType::FP32, what), 0, 0, 1);
+// A number of so many next to each other that are as wide as fp64, which kernels here do not know.
+Tensor number(const Tensor& all, std::size_t i) {
+  Tensor made = narrowed(all, 0, 2 * static_cast<std::int64_t>(i), 1);
   made.sizes = {};
   made.strides = {};
   return made;
+}
+Tensor numbers(Session& s, std::string_view what, std::size_t count) {
+  return s.empty({2 * static_cast<std::int64_t>(count)}, DType::FP32, what);
+}
+
+Tensor scalar(Session& s, std::string_view what, NormType type) {
+  if (type == NormType::Narrow) return s.empty({}, DType::FP32, what);
+  return number(numbers(s, what, 1), 0);
+}
+
+// torch.stack, then a norm over all.
+void take_norm_of_all(Session& s, const std::vector<Tensor>& norms, const Tensor& stacked, const Tensor& total) {
+  std::vector<Tensor> places;
+  for (std::size_t i = 0; i < norms.size(); ++i) places.push_back(number(stacked, i));
+  s.launch(Operation::Copy, norms, places);
+  Tensor all = stacked;
+  all.sizes = {static_cast<std::int64_t>(norms.size())};
+  all.strides = {2};
+  s.launch(Operation::Norm, {all}, {total});
 }
 
 }  // namespace
@@ -50,8 +69,11 @@ Tensor unscaled(Session& s, const Tensor& norm, double loss_scale, NormType type
 
 Tensor norm_in_fp64(Session& s, const Tensor& gradient) {
   const Tensor wide = s.empty({gradient.elements()}, DType::INT64, "fp64");  // as wide
-  Tensor norm = s.empty({}, DType::FP32, "norm");
-  s.launch(Operation::Norm, {gradient}, {norm}, wide);
+  Tensor norm = scalar(s, "norm", NormType::Wide);
+  std::vector<Tensor> scratch = torch::reduction_scratch(s, wide, {}, torch::fp64_sum);
+  scratch.insert(scratch.begin(), wide);
+  s.launch(Operation::Norm, {gradient}, {norm}, scratch);
+  while (!scratch.empty()) scratch.pop_back();
   return norm;
 }
 
@@ -83,23 +105,28 @@ Tensor global_norm_on_host(Session& s, const DataGroup& group, const std::vector
 
 Tensor global_norm(Session& s, const DataGroup& group, const std::vector<Tensor>& gradients, NormType type) {
   const Session::Scope scope(s, "global_norm");
-  std::vector<Tensor> norms, places;
+  std::vector<Tensor> norms;
   for (const Tensor& gradient : gradients) norms.push_back(norm_in_fp64(s, gradient));
   Tensor total;
   if (norms.empty()) {
     total = scalar(s, "total", type);
     s.launch({Operation::Fill, {0}}, {}, {total});
   } else {
-    const Tensor stacked = s.empty({static_cast<std::int64_t>(norms.size())}, DType::FP32, "norms");
-    for (std::size_t i = 0; i < norms.size(); ++i)
-      places.push_back(narrowed(stacked, 0, static_cast<std::int64_t>(i), 1));
-    s.launch(Operation::Copy, norms, places);
+    const Tensor stacked = numbers(s, "norms", norms.size());
     total = scalar(s, "total", type);
-    s.launch(Operation::Norm, {stacked}, {total});
+    take_norm_of_all(s, norms, stacked, total);
   }
   s.launch({Operation::Power, {2}}, {total}, {total});
   s.collective(group.comm, CollectiveKind::AllReduce, total, total);
   s.launch({Operation::Power, {0.5}}, {total}, {total});
+  return total;
+}
+
+Tensor combined_norm(Session& s, const std::vector<Tensor>& norms) {
+  const Session::Scope scope(s, "global_norm");
+  const Tensor stacked = numbers(s, "norms", norms.size());
+  Tensor total = scalar(s, "total", NormType::Wide);
+  take_norm_of_all(s, norms, stacked, total);
   return total;
 }
 

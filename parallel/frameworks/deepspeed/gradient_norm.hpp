@@ -18,6 +18,8 @@ void agree_on_overflow(Session& session, const DataGroup& group, const Tensor& a
 enum class NormType : std::uint8_t { Narrow, Wide };
 [[nodiscard]] Tensor global_norm(Session& session, const DataGroup& group, const std::vector<Tensor>& gradients,
                                  NormType type);
+/// combine_grad_norm_groups: of such norms, each as it is, that of all.
+[[nodiscard]] Tensor combined_norm(Session& session, const std::vector<Tensor>& norms);
 /// A gradient's own, by way of a copy in fp64.
 [[nodiscard]] Tensor norm_in_fp64(Session& session, const Tensor& gradient);
 /// complete_grad_norm_calculation_for_cpu_offload: the host asks for each of the norms, and holds that of all ranks.

@@ -462,10 +462,14 @@ void Stage3::step(const std::function<void()>& gradients_are_there) {
     return;
   }
   if (dtype_ == DType::FP16) agree_on_overflow(s_, group_, gradients_);
-  std::vector<Tensor> all;
-  for (const std::size_t p : trained_) all.push_back(gradient_of(p));
-  const Tensor scaled_norm = global_norm(s_, group_, all, NormType::Wide);
-  all.clear();
+  // norm_groups: those of sub-groups outlive the step.
+  std::vector<Tensor> of_groups;
+  for (const SubGroup& group : groups_) {
+    std::vector<Tensor> its;
+    for (const std::size_t p : group.parameters) its.push_back(gradient_of(p));
+    of_groups.push_back(global_norm(s_, group_, its, NormType::Wide));
+  }
+  const Tensor scaled_norm = combined_norm(s_, of_groups);
   const Tensor last_norm = std::exchange(norm_, unscaled(s_, scaled_norm, scaling_.loss_scale, NormType::Wide));
   for (SubGroup& group : groups_) update(group, scaled_norm, gradients_are_there);
   parameters_.gather_now(persistent_);  // _post_step

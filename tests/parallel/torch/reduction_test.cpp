@@ -38,6 +38,14 @@ TEST(EagerReduction, DimensionsCountAsTheyLieInMemory) {
   EXPECT_EQ(sum_scratch(turned, {1, 1, 1, 128}, a100).counters, scratch.counters);
 }
 
+TEST(EagerReduction, PartialSumsAreAsWideAsWhatIsSummed) {
+  const Tensor x = contiguous({2992184});  // a gradient of which DeepSpeed takes the norm in fp64
+  const ReductionScratch narrow = sum_scratch(x, {}, a100), wide = sum_scratch(x, {}, a100, fp64_sum);
+  EXPECT_EQ(wide.partial_sums, Bytes{2928});
+  EXPECT_EQ(narrow.partial_sums, Bytes{1464});
+  EXPECT_EQ(wide.counters, Bytes{4});
+}
+
 TEST(EagerReduction, SumsOfNothingTakeNothing) {
   const Tensor x = contiguous({4, 8});
   EXPECT_EQ(sum_scratch(x, x.sizes, a100).partial_sums, Bytes{});
