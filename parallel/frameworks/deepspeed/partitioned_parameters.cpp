@@ -75,9 +75,11 @@ void PartitionedParameters::partition(const PartsOnHost& host) {
     before = made_on_host(each, MemorySpace::Pageable);
     parts.push_back(*offload_ == MemorySpace::Pinned ? made_on_host(each, MemorySpace::Pinned) : before);
   };
+  std::vector<Tensor> whole;  // of the module that zero.Init partitions, the next one last
   for (std::size_t p = 0; p < all_.size(); ++p) {
     PartitionedParameter& its = all_[p];
     if (its.trained && !offload_ && !were_whole_) continue;
+    if (whole.empty() && offload_ && !were_whole_) whole = made_module(p);
     if (were_whole_) keep_secondary(p);
     if (its.trained && offload_) {
       part_on_host(its.each);
@@ -93,7 +95,10 @@ void PartitionedParameters::partition(const PartsOnHost& host) {
       s_.launch(Operation::Initialize, {}, {its.partition});
     }
     if (!its.trained) stand_alone(its);
+    if (!whole.empty()) whole.pop_back();
   }
+  if (offload_ && host.untied > 0 && !were_whole_)
+    (void)drawn_whole("untied", host.untied, all_.front().leaf->value.dtype);
   if (offload_ && host.untied > 0) part_on_host((host.untied + group_.ranks - 1) / group_.ranks);
   // On the host the buffer is pinned, whatever is asked for.
   if (offload_ || were_whole_) before = made_on_host(flat_, MemorySpace::Pageable);
@@ -124,6 +129,26 @@ void PartitionedParameters::partition(const PartsOnHost& host) {
     at += p.each;
     stand_alone(p);
   }
+}
+
+// zero.Init: what a module makes lies on the device in PyTorch's usual type until it is cast. Where parts go to the
+// host, nothing of it goes back to the driver.
+Tensor PartitionedParameters::drawn_whole(const std::string& name, std::int64_t elements, DType kept) {
+  const Session::Scope scope(s_, name);
+  const auto made = [&](DType dtype) { return s_.empty({elements}, dtype, "made", Category::Temporaries); };
+  const Tensor usual = made(DType::FP32);
+  return kept == DType::FP32 ? usual : made(kept);
+}
+
+// Those that a module makes are partitioned once all of them are there. Adapters come later, and by themselves.
+std::vector<Tensor> PartitionedParameters::made_module(std::size_t first) {
+  const auto module_of = [this](std::size_t p) { return all_[p].name.substr(0, all_[p].name.rfind('.')); };
+  const bool adapted = !std::ranges::all_of(all_, &PartitionedParameter::trained);
+  std::vector<Tensor> whole;
+  for (std::size_t p = first; p < all_.size() && module_of(p) == module_of(first); ++p)
+    if (!adapted || !all_[p].trained)
+      whole.insert(whole.begin(), drawn_whole(all_[p].name, all_[p].elements, all_[p].leaf->value.dtype));
+  return whole;
 }
 
 // The rank's part of a parameter that is there is copied, and the rest given up.

@@ -114,6 +114,8 @@ class PartitionedParameters {
   [[nodiscard]] Tensor on_device(std::size_t p);
   void stand_alone(PartitionedParameter& its);
   void partition(const PartsOnHost& host);
+  [[nodiscard]] Tensor drawn_whole(const std::string& name, std::int64_t elements, DType kept);
+  [[nodiscard]] std::vector<Tensor> made_module(std::size_t first);
   void cut(PartitionedParameter& its, const Tensor& part);
   [[nodiscard]] Tensor made_part(const PartitionedParameter& its);
   void make_parts(const PartsOnHost& host);

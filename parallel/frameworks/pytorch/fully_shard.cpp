@@ -27,11 +27,16 @@ std::shared_ptr<Leaf> FullyShard::made_on_meta(const std::string& name, const Sh
   return on_meta_.back().leaf;
 }
 
+RowsOfShard FullyShard::rows_of(const OnMeta& meta) const {
+  const ShardMesh& mesh = meta.mesh != nullptr ? *meta.mesh : mesh_;
+  return rows_of_shard(meta.leaf->value.sizes.front(), mesh.ranks, mesh.rank);
+}
+
+// Module.to_empty: the rank's rows alone.
 ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   const Session::Scope scope(s_, meta.name);
   const Shape& sizes = meta.leaf->value.sizes;
-  const ShardMesh& mesh = meta.mesh != nullptr ? *meta.mesh : mesh_;
-  const RowsOfShard its = rows_of_shard(sizes.front(), mesh.ranks, mesh.rank);
+  const RowsOfShard its = rows_of(meta);
   const std::int64_t columns = columns_of(sizes);
   ShardedParameter made;
   made.name = meta.name + ".unsharded";
@@ -43,21 +48,37 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   made.begin = meta.first + its.begin * columns;
   std::optional<OnHost> host;
   if (habits_.offload) host.emplace(s_);
-  made.padded = s_.empty({its.padded * columns}, meta.kept.dtype, trained_parameter, meta.kept.category);
+  if (its.rows == its.padded)
+    made.padded = s_.empty({its.padded * columns}, meta.kept.dtype, trained_parameter, meta.kept.category);
+  else if (its.rows > 0)
+    made.padded = s_.empty({its.rows * columns}, meta.kept.dtype, "local", Category::Temporaries);
   Tensor value = made.padded.detached();  // there may be nothing in it
   value.sizes = with_size(sizes, 0, its.rows);
   value.strides = contiguous_strides(value.sizes);
-  if (its.rows > 0) s_.launch(Operation::Initialize, {}, {value});
-  if (its.rows < its.padded)
-    s_.launch({Operation::Fill, {0}}, {},
-              {narrowed(made.padded, 0, its.rows * columns, (its.padded - its.rows) * columns)});
+  value.dtype = meta.kept.dtype;
+  if (its.rows == its.padded) s_.launch(Operation::Initialize, {}, {value});
   made.sharded = leaf(s_, value);
   made.sharded->parameter = true;
   if (!made.trained) made.sharded->freeze();
   return made;
 }
 
-// reset_sharded_param: pinned once its module's parameters are there.
+// Into memory of as many rows as every rank has. What was made before has no values yet.
+void FullyShard::pad(ShardedParameter& parameter, const OnMeta& meta) {
+  const Session::Scope scope(s_, meta.name);
+  const RowsOfShard its = rows_of(meta);
+  const std::int64_t columns = columns_of(meta.leaf->value.sizes);
+  std::optional<OnHost> host;
+  if (habits_.offload) host.emplace(s_);
+  const Tensor local = std::exchange(
+      parameter.padded, s_.empty({its.padded * columns}, meta.kept.dtype, trained_parameter, meta.kept.category));
+  Tensor& value = parameter.sharded->value;
+  value.storage = parameter.padded.storage;
+  if (its.rows > 0) s_.launch(Operation::Initialize, {}, {value});
+  s_.launch({Operation::Fill, {0}}, {},
+            {narrowed(parameter.padded, 0, its.rows * columns, (its.padded - its.rows) * columns)});
+}
+
 void FullyShard::pin(ShardedParameter& parameter) {
   const Session::Scope scope(s_, parameter.name.substr(0, parameter.name.rfind('.')));
   const OnHost host(s_, MemorySpace::Pinned);
@@ -71,16 +92,20 @@ void FullyShard::pin(ShardedParameter& parameter) {
 // FSDPModule._apply: modules within come first.
 std::vector<UnitParameters*> FullyShard::shard(const std::vector<ShardUnit>& units) {
   std::vector<ShardedParameter> all;
-  const auto pin_unit = [&](const ShardUnit& unit) {
-    if (habits_.offload == MemorySpace::Pinned)
-      for (const std::size_t place : unit.parameters) pin(all[place]);
+  // reset_sharded_param, once all of a module's parameters are there.
+  const auto reset = [&](const ShardUnit& unit) {
+    for (const std::size_t place : unit.parameters) {
+      const RowsOfShard rows = rows_of(on_meta_[place]);
+      if (rows.rows < rows.padded) pad(all[place], on_meta_[place]);
+      if (habits_.offload == MemorySpace::Pinned) pin(all[place]);
+    }
   };
   for (const OnMeta& meta : on_meta_) {
     all.push_back(sharded(meta));
     for (const ShardUnit& unit : std::span(units).subspan(1))
-      if (unit.parameters.back() + 1 == all.size()) pin_unit(unit);
+      if (unit.parameters.back() + 1 == all.size()) reset(unit);
   }
-  pin_unit(units.front());
+  reset(units.front());
   std::vector<UnitParameters*> made;
   for (const ShardUnit& unit : units) {
     std::vector<ShardedParameter> its;

@@ -241,7 +241,9 @@ class FullyShard {
   [[nodiscard]] std::shared_ptr<Leaf> made_on_meta(const std::string& name, const Shape& sizes, DType computed,
                                                    Kept kept);
   [[nodiscard]] ShardedParameter sharded(const OnMeta& parameter);
+  [[nodiscard]] RowsOfShard rows_of(const OnMeta& parameter) const;
   void end_iteration();
+  void pad(ShardedParameter& parameter, const OnMeta& meta);
   void pin(ShardedParameter& parameter);
 
   Session& s_;
