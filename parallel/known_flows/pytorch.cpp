@@ -216,6 +216,10 @@ constexpr std::string_view
         "where weights get their gradients later, those of one live until the next one's are there "
         "(torch/distributed/pipelining/_backward.py stage_backward_weight)";
 
+constexpr std::string_view saved_bias =
+    "what a LayerNorm's bias is converted to under autocast is saved, though its backward pass reads none of it "
+    "(tools/autograd/derivatives.yaml native_layer_norm)";
+
 constexpr std::string_view random_numbers =
     "without dropout, too, the memory-efficient kernel and cuDNN's give tensors that would say where their random "
     "numbers begin, and save them (aten/src/ATen/native/transformers/cuda/attention.cu, derivatives.yaml)";
@@ -516,6 +520,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "model.*", "backward *", "backward *", unpacked},
     {Kept, "lm_head.*", "backward *", "backward *", unpacked},
     {Kept, "layer_norm", "backward lm_head", "backward lm_head", unpacked},
+    {Kept, "to", "forward norm", "backward model", saved_bias},
+    {Kept, "layers.*.to", "forward layers.*", "backward layers.*", saved_bias},
     {Kept, "mul", "backward *", "backward *", unpacked},
     {Kept, "rsqrt", "backward model", "backward model", unpacked},
     {Kept, "to", "backward model", "backward model", unpacked},

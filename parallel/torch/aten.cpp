@@ -62,7 +62,7 @@ Tensor mul(Session& s, const Tensor& a, const Tensor& b) {
   Tensor out = elementwise(s, "mul", Operation::Multiply, {&a, &b}, promoted(a.dtype, b.dtype));
   if (node)
     node->apply = [&s, saved_a, saved_b](const Gradients& g) {
-      const Tensor self = saved_a ? s.unpack(saved_a) : Tensor{}, other = saved_b ? s.unpack(saved_b) : Tensor{};
+      const Tensor other = saved_b ? s.unpack(saved_b) : Tensor{}, self = saved_a ? s.unpack(saved_a) : Tensor{};
       const auto times = [&](const Tensor& factor) {
         return elementwise(s, "mul_gradient", Operation::Multiply, {&g.front(), &factor},
                            promoted(g.front().dtype, factor.dtype));
@@ -280,28 +280,30 @@ Tensor safe_softmax_last(Session& s, const Tensor& x) {
   });
 }
 
-Tensor layer_norm(Session& s, const Tensor& given, const Tensor& weight, const Tensor& bias) {
-  const Tensor x = in_fp32(s, given);
+Tensor layer_norm(Session& s, const Tensor& given, const Tensor& given_weight, const Tensor& given_bias) {
+  // Of several arguments the last is converted first; parameters too, where a wrapper shows them in a narrower type.
+  const Tensor bias = in_fp32(s, given_bias), weight = in_fp32(s, given_weight), x = in_fp32(s, given);
   auto node = s.node({&x, &weight, &bias});
-  Saved saved_x, saved_weight;
-  if (node) saved_x = s.save(x), saved_weight = s.save(weight);
+  Saved saved_bias, saved_x, saved_weight;
+  if (node) saved_bias = s.save(bias), saved_x = s.save(x), saved_weight = s.save(weight);
   Tensor out = s.empty(x.sizes, x.dtype, "layer_norm");
   const Shape rows = with_size(x.sizes, -1, 1);
   const Tensor mean = s.empty(rows, DType::FP32, "layer_norm_mean");
   const Tensor deviation = s.empty(rows, DType::FP32, "layer_norm_rstd");
   s.launch({Operation::LayerNorm, {usual_epsilon}}, {x, weight, bias}, {out, mean, deviation});
   if (node)
-    node->apply = [&s, saved_deviation = s.save(deviation), saved_mean = s.save(mean), saved_weight, saved_x,
-                   bias_sizes = bias.sizes, trains = weight.requires_grad()](const Gradients& g) {
-      const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight);
+    node->apply = [&s, saved_mean = s.save(mean), saved_deviation = s.save(deviation), saved_weight, saved_bias,
+                   saved_x, trains = weight.requires_grad()](const Gradients& g) {
+      // native_layer_norm_backward is handed the bias too, and needs none of it.
+      const Tensor shift = s.unpack(saved_bias), in = s.unpack(saved_x), scale = s.unpack(saved_weight);
+      const Tensor centre = s.unpack(saved_mean), rstd = s.unpack(saved_deviation);
       Gradients made(3);
       made[0] = s.empty(in.sizes, in.dtype, "layer_norm_gradient");
       if (trains) {
         made[1] = s.empty(scale.sizes, scale.dtype, "weight_gradient");
-        made[2] = s.empty(bias_sizes, scale.dtype, "bias_gradient");
+        made[2] = s.empty(shift.sizes, scale.dtype, "bias_gradient");
       }
-      s.launch(Operation::LayerNormBackward, {g.front(), in, s.unpack(saved_mean), s.unpack(saved_deviation), scale},
-               made);
+      s.launch(Operation::LayerNormBackward, {g.front(), in, centre, rstd, scale}, made);
       return made;
     };
   return with(std::move(out), std::move(node));

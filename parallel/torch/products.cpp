@@ -80,14 +80,18 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
     s.made(op, {&out, 1});
   }
   if (node)
-    node->apply = [saved, of_x, of_weight, &s, rows, outputs, inputs, weight_sizes = weight.sizes, dtype = x.dtype,
-                   bias_sizes = bias.sizes, added, transposed = outputs_first, saved_transposed, to_the_weight,
+    node->apply = [saved, of_x, of_weight, &s, rows, inputs, weight_sizes = weight.sizes, dtype = x.dtype, added,
+                   transposed = outputs_first, saved_transposed, to_the_weight,
+                   input_first = added || kept == SavedInput::Always,  // addmm, and DeepSpeed's function
                    of_bias = added && node->needs(2)](const Gradients& g) {
       Gradients made(of_bias ? 3 : 2);
       // What a node unpacks, and so what is recomputed for it, lives until its backward pass is over
       // (MmBackward0::apply in torch/csrc/autograd/generated/Functions.cpp).
-      const Tensor its = saved[of_weight] ? s.unpack(saved[of_weight]) : Tensor{};
-      const Tensor in = saved[of_x] ? s.unpack(saved[of_x]) : Tensor{};
+      // They come in the order of their names: mat1 and mat2 of addmm, mat2 and self of mm.
+      std::array<Tensor, 2> unpacked;
+      for (std::size_t i = unpacked.size(); i-- > 0;)
+        if (saved[i]) unpacked[i] = s.unpack(saved[i]);
+      const Tensor &its = unpacked[of_weight], &in = unpacked[of_x];
       const auto to_weight = [&] {
         if (!to_the_weight || !s.asks_for(1)) return;
         made[1] = s.empty(weight_sizes, dtype, "weight_gradient");
@@ -101,12 +105,10 @@ Tensor product(Session& s, const Tensor& x, const Tensor& weight, const Tensor& 
         const bool as_multiplied = transposed && !saved_transposed;
         gemm(s, g.front(), as_multiplied ? its : swapped(its, 0, 1), {}, made[0]);
       };
-      if (!added) to_weight();
+      if (!input_first) to_weight();
       to_input();
-      if (added) to_weight();
-      if (!of_bias) return made;
-      made[2] = sum_to(s, g.front(), {1, outputs});
-      made[2].sizes = bias_sizes, made[2].strides = {1};
+      if (input_first) to_weight();
+      if (of_bias) made[2] = g.front();  // which the engine sums, when what was unpacked is gone
       return made;
     };
   return with(std::move(out), std::move(node));
@@ -154,7 +156,7 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
   gemm(s, a, b, {}, out);
   if (node)
     node->apply = [&s, saved_a, saved_b, batch, m, n, k, dtype = a.dtype](const Gradients& g) {
-      const Tensor left = saved_a ? s.unpack(saved_a) : Tensor{}, right = saved_b ? s.unpack(saved_b) : Tensor{};
+      const Tensor right = saved_b ? s.unpack(saved_b) : Tensor{}, left = saved_a ? s.unpack(saved_a) : Tensor{};
       Gradients made(2);
       if (saved_a) {
         made[1] = s.empty({batch, k, n}, dtype, "bmm_gradient");

@@ -10,6 +10,7 @@
 
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/stage_3_linear.hpp"
 
 // PEFT's LoRA, read in peft 0.21: tuners/lora/layer.py, tuners/tuners_utils.py, utils/other.py, peft_model.py.
 
@@ -129,7 +130,8 @@ Tensor Linear::adapted(Session& s, const Tensor& x) const {
     // A wrapper casts what it is handed (_cast_forward_inputs).
     const auto through = [&](const ForwardHooks& its_hooks, const Leaf& of) {
       return hooked(its_hooks, made, [&](const Tensor& given) {
-        return linear(s, its_hooks.inputs ? to(s, given, *its_hooks.inputs) : given, of.value, {});
+        const Tensor cast = its_hooks.inputs ? to(s, given, *its_hooks.inputs) : given;
+        return adds_apart ? linear_of_stage_3(s, cast, of.value) : linear(s, cast, of.value, {});
       });
     };
     made = through(lora->of_down, *lora->down);

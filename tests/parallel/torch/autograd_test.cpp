@@ -1,9 +1,15 @@
 #include "parallel/torch/autograd.hpp"
 
+#include <functional>
 #include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "parallel/torch/aten.hpp"
 #include "parallel/torch/checkpoint.hpp"
+#include "parallel/torch/stage_3_linear.hpp"
 #include "tests/parallel/torch/written.hpp"
 
 namespace tidemark::tests::autograd_test {
@@ -103,6 +109,118 @@ TEST(SavedTensorsHooks, PackWhatIsSavedWhileTheyAreThere) {
   EXPECT_EQ(packed, 1);
   EXPECT_EQ(count(program, "made_anew"), 1);
   EXPECT_EQ(count(program, Category::SavedActivations), 1) << "the second output";
+}
+
+// The first sizes of what is unpacked, in order. No two of a case are equal.
+struct Told final : PackedTensor {
+  Told(const Tensor& tensor, std::vector<std::int64_t>& order) : tensor_(tensor.detached()), order_(order) {}
+  Tensor unpack(Session&) override {
+    order_.push_back(tensor_.sizes.front());
+    return tensor_;
+  }
+  Tensor tensor_;
+  std::vector<std::int64_t>& order_;
+};
+
+std::vector<std::int64_t> unpacked_by(
+    const std::function<Tensor(Session&, const Tensor& narrow, const Tensor& wide)>& op) {
+  std::vector<std::int64_t> order;
+  (void)written([&](Session& s) {
+    const auto of_rows = [&](std::int64_t count) {
+      const Tensor made = s.empty({count, width}, DType::BF16, "x");
+      s.launch(Operation::Initialize, {}, {made});
+      return leaf(s, made)->value;
+    };
+    Tensor out;
+    {
+      const SavedTensorsHooks hooks(s, [&](const Tensor& tensor) { return std::make_unique<Told>(tensor, order); });
+      out = op(s, of_rows(1), of_rows(rows));
+    }
+    const Tensor gradient = s.empty(out.sizes, out.dtype, "gradient");
+    s.launch(Operation::Initialize, {}, {gradient});
+    backward(s, out, gradient);
+  });
+  return order;
+}
+
+// torch/csrc/autograd/generated/Functions.cpp has them in the order of their names: mat1 and mat2 of addmm, mat2 and
+// self of mm and bmm, other and self of mul.
+TEST(SavedTensorsHooks, NodesUnpackInTheOrderOfNames) {
+  using Order = std::vector<std::int64_t>;
+  EXPECT_EQ(unpacked_by([](Session& s, const Tensor& a, const Tensor& b) { return linear(s, a, b, {}); }),
+            (Order{width, 1}))
+      << "mat2, which is transposed, and self";
+  EXPECT_EQ(unpacked_by([](Session& s, const Tensor& a, const Tensor& b) {
+              const Tensor bias = s.empty({rows}, DType::BF16, "bias");
+              s.launch(Operation::Initialize, {}, {bias});
+              return linear(s, a, b, leaf(s, bias)->value);
+            }),
+            (Order{1, width}))
+      << "mat1 and mat2";
+  EXPECT_EQ(unpacked_by([](Session& s, const Tensor& a, const Tensor& b) { return mul(s, a, b); }), (Order{rows, 1}))
+      << "other and self";
+}
+
+// validate_outputs sums a gradient over repeated dimensions once the node's function has returned.
+TEST(Autograd, ABiasIsSummedWhenWhatItsProductUnpackedIsGone) {
+  const Program program = written([](Session& s) {
+    const Tensor bias = s.empty({width}, DType::BF16, "bias");
+    s.launch(Operation::Initialize, {}, {bias});
+    Tensor out;
+    {
+      const SavedTensorsHooks hooks(s, [](const Tensor& tensor) { return std::make_unique<MadeAnew>(tensor); });
+      out = linear(s, leaf(s, matrix(s, "x"))->value, weight(s, "a")->value, leaf(s, bias)->value);
+    }
+    run_backward(s, out);
+  });
+  std::map<BufferId, std::string> live;
+  bool summed = false;
+  for (const Op& op : program.ops) {
+    if (const Alloc* alloc = std::get_if<Alloc>(&op)) {
+      const std::string& label = live[alloc->buffer] = program[alloc->label];
+      if (!label.ends_with("sum")) continue;
+      summed = true;
+      for (const auto& [buffer, its] : live) EXPECT_FALSE(its.ends_with("made_anew")) << its;
+    }
+    if (const Free* free = std::get_if<Free>(&op)) live.erase(free->buffer);
+  }
+  EXPECT_TRUE(summed);
+}
+
+// mm's own backward pass begins with the weight.
+TEST(Autograd, DeepSpeedsLinearBeginsWithItsInputsGradient) {
+  const auto gradients = [](Tensor (*product)(Session&, const Tensor&, const Tensor&)) {
+    const Program program = written(
+        [&](Session& s) { run_backward(s, product(s, leaf(s, matrix(s, "x"))->value, weight(s, "a")->value)); });
+    std::string order;
+    for (const Op& op : program.ops)
+      if (const Alloc* alloc = std::get_if<Alloc>(&op))
+        for (const std::string_view which : {"input_gradient", "weight_gradient"})
+          if (program[alloc->label].ends_with(which)) order += std::string(which) + " ";
+    return order;
+  };
+  EXPECT_EQ(gradients([](Session& s, const Tensor& x, const Tensor& a) { return linear(s, x, a, {}); }),
+            "weight_gradient input_gradient ");
+  EXPECT_EQ(gradients(linear_of_stage_3), "input_gradient weight_gradient ");
+}
+
+// autocast_mode.h has layer_norm among what runs in fp32: parameters in a narrower type, as a wrapper shows them, are
+// converted as its input is, and all three are saved.
+TEST(Autograd, ALayerNormUnderAutocastSavesParametersInFp32) {
+  const Program program = written([](Session& s) {
+    const auto vector = [&](std::string_view name) {
+      const Tensor made = s.empty({width}, DType::BF16, name, Category::Parameters);
+      s.launch(Operation::Initialize, {}, {made});
+      return leaf(s, made);
+    };
+    const auto scale = vector("scale"), shift = vector("shift");
+    const Autocast autocast(s, DType::BF16);
+    const Tensor out = layer_norm(s, matrix(s, "x"), scale->value, shift->value);
+    EXPECT_EQ(out.dtype, DType::FP32);
+    backward(s, out, to(s, matrix(s, "gradient"), DType::FP32));
+    EXPECT_EQ(scale->gradient.dtype, DType::BF16);
+  });
+  EXPECT_EQ(count(program, Category::SavedActivations), 5) << "input, scale, shift, means and deviations";
 }
 
 TEST(SavedTensorsHooks, MaySaveATensorAsItIs) {
