@@ -69,6 +69,7 @@ constexpr std::array reasons{
     Reason{"moe.imbalance", "how tokens choose experts is expected, not asked for"},
     Reason{"moe.quantile", "how tokens choose experts is expected, not asked for"},
     Reason{"runtime.name", "this is another framework"},
+    Reason{"runtime.switches.check_for_nan_in_", "one flag asks for both checks, --no-check-for-nan-in-loss-and-grad"},
     Reason{"runtime.switches", "is a switch of the scenario's own runtime"},
 };
 

@@ -252,5 +252,20 @@ TEST(Convert, SwitchesAtTheirDefaultAreNoDifference) {
             "train.recompute_modules = []: it comes back as [\"core_attn\"]\n");
 }
 
+// Megatron-Bridge asks for each of two checks, Megatron-LM for both or none.
+TEST(Convert, MegatronCannotLeaveOutOneOfTwoChecks) {
+  const auto told = [](const std::string& switches) {
+    const std::string text = std::string(pipelined) + "[runtime.switches]\n" + switches;
+    return written_to(parse_scenario(text, "job.toml", {".", shipped_data()}), Dialect::Megatron);
+  };
+  const Written one = told("check_for_nan_in_loss = false\n");
+  EXPECT_EQ(text_of(one.remarks),
+            "runtime.switches.check_for_nan_in_loss = false: one flag asks for both checks, "
+            "--no-check-for-nan-in-loss-and-grad (it has no such key)\n");
+  const Written both = told("check_for_nan_in_loss = false\ncheck_for_nan_in_grad = false\n");
+  EXPECT_EQ(text_of(both.remarks), "");
+  EXPECT_NE(both.text.find("--no-check-for-nan-in-loss-and-grad"), std::string::npos) << both.text;
+}
+
 }  // namespace
 }  // namespace tidemark::tests::written_test
