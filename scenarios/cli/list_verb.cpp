@@ -17,6 +17,7 @@
 #include "scenarios/io/cluster_reader.hpp"
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/model_names.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/quantity.hpp"
 #include "scenarios/io/scenario_keys.hpp"
@@ -41,16 +42,30 @@ struct Listed {
 
 Listed models() {
   Listed all;
-  for (const std::string& name : shipped_names(models_shipped)) {
-    const Model m = read_model(shipped_file(name, models_shipped));
+  const auto add = [&](const std::string& name, const Model& m) {
     const std::string experts = m.experts ? fmt::format(", {} experts", m.experts->count) : "";
     all.text +=
-        fmt::format("{:<20} {:<12} {:>3} layers, hidden {}{}\n", m.name, m.architecture, m.layers, m.hidden, experts);
-    all.json.push_back({{"name", m.name},
+        fmt::format("{:<28} {:<12} {:>3} layers, hidden {}{}\n", name, m.architecture, m.layers, m.hidden, experts);
+    all.json.push_back({{"name", name},
                         {"model_type", m.architecture},
                         {"num_hidden_layers", m.layers},
                         {"hidden_size", m.hidden},
                         {"experts", m.experts ? Json(m.experts->count) : Json(nullptr)}});
+  };
+  for (const std::string& name : shipped_names(models_shipped))
+    add(name, read_model(shipped_file(name, models_shipped)));
+  for (const std::string& shape : scenarios::named_shapes(data_root()))
+    if (const auto its = scenarios::named_config(shape, data_root())) add(shape, parse_model(its->text, its->path));
+  return all;
+}
+
+// Checkpoints, the model whose shape each has, and who says so.
+Listed names() {
+  Listed all;
+  for (const scenarios::ModelName& its : scenarios::model_names(data_root())) {
+    all.text +=
+        fmt::format("{:<52} {:<28} {}\n", its.name, its.shape, its.source.substr(0, its.source.find_first_of(",:")));
+    all.json.push_back({{"name", its.name}, {"model", its.shape}, {"source", its.source}});
   }
   return all;
 }
@@ -133,6 +148,7 @@ struct Kind {
 };
 constexpr std::array kinds{
     Kind{"models", "names that --model takes, and scenarios", models},
+    Kind{"names", "checkpoints that --model takes, and whose shape each has", names},
     Kind{"clusters", "names that --cluster takes, and scenarios", clusters},
     Kind{"examples", "scenarios that questions take by name", examples},
     Kind{"studies", "what capacity takes by name", studies},
@@ -172,8 +188,10 @@ int run(const AskedToList& asked) {
 Verb list_verb(CLI::App& app) {
   const auto asked = std::make_shared<AskedToList>();
   CLI::App* verb = app.add_subcommand(
-      "list", "what there is: models, clusters, examples, studies, keys of a scenario, switches of frameworks");
-  verb->add_option("WHAT", asked->what, "models, clusters, examples, studies, keys or switches");
+      "list",
+      "what there is: models, names of checkpoints, clusters, examples, studies, keys of a scenario, switches of "
+      "frameworks");
+  verb->add_option("WHAT", asked->what, "models, names, clusters, examples, studies, keys or switches");
   add_json(*verb, asked->json);
   add_examples(*verb, {{"list", "the lists that there are"},
                        {"list models", "names that --model takes, and examples use"},

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/output.hpp"
+#include "scenarios/io/model_names.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
 
@@ -48,7 +49,21 @@ std::string hint_of_names(const std::string& text, const Shipped& kind) {
   std::string asked = std::filesystem::path(text).filename().string();
   for (const std::string_view ending : {".json", ".toml"})
     if (asked.ends_with(ending)) asked.resize(asked.size() - ending.size());
-  const std::vector<std::string> near = near_names(asked, shipped_names(kind));
+  std::vector<std::string> names = shipped_names(kind);
+  const bool model = kind.folder == std::string_view(models_shipped.folder);
+  // "meta-llama/Llama-9B" is nobody's file.
+  if (model && text.find('/') != std::string::npos) {
+    const std::vector<std::string> near = near_model_names(text, data_root());
+    if (near.empty() && !text.ends_with(".json"))
+      return "tidemark list names tells the checkpoints that are known by name; a config.json of your own would do";
+    if (!near.empty()) return fmt::format("did you mean {}? tidemark list names tells all", one_of(near));
+  }
+  std::vector<std::string> near = near_names(asked, names);
+  if (model) {
+    for (std::string& shape : named_shapes(data_root())) names.push_back(std::move(shape));
+    const std::string closest = nearest(asked, names);
+    if (!closest.empty() && std::ranges::find(near, closest) == near.end()) near.insert(near.begin(), closest);
+  }
   const std::string list = fmt::format("tidemark list {}", kind.folder);
   return near.empty() ? fmt::format("{} tells those that come along", list)
                       : fmt::format("did you mean {}? {} tells all", one_of(near), list);
@@ -84,6 +99,8 @@ std::string named_in_scenario(const std::string& option, const std::string& text
   if (is_there(text)) return std::filesystem::absolute(text).string();
   const std::filesystem::path shipped = std::filesystem::path(kind.folder) / (text + kind.ending);
   if (is_there(data_root() / shipped)) return shipped.string();
+  const bool model = kind.folder == std::string_view(models_shipped.folder);
+  if (model && named_config(text, data_root())) return text;
   if (!is_there(data_root() / text))
     problems.push_back(
         {.file = option,

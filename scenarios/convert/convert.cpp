@@ -18,6 +18,7 @@
 #include "scenarios/io/environment.hpp"
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/json_table.hpp"
+#include "scenarios/io/model_names.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
@@ -119,9 +120,13 @@ class Conversion {
   // Of the model that is named, where it can be read.
   [[nodiscard]] ModelSays said_by_model() const {
     const std::string name = draft_.text("model").value_or("");
-    const auto shipped = std::ranges::find(models_, name, &ShippedModel::file);
-    if (shipped != models_.end()) return {shipped->model.hidden, type_in(shipped->config, name)};
-    if (name.empty() || !is_there(name)) return {};
+    const auto shipped = std::ranges::find(models_.files, name, &ShippedModel::file);
+    if (shipped != models_.files.end()) return {shipped->model.hidden, type_in(shipped->config, name)};
+    if (name.empty()) return {};
+    if (!is_there(name)) {
+      const std::optional<NamedConfig> its = named_config(name, asked_.data_root);
+      return its ? ModelSays{parse_model(its->text, its->path).hidden, type_in(its->text, name)} : ModelSays{};
+    }
     return {read_model(name).hidden, type_in(read_text(name), name)};
   }
 
@@ -577,7 +582,7 @@ class Conversion {
   }
 
   const ConvertAsked& asked_;
-  std::vector<ShippedModel> models_;
+  ShippedModels models_;
   std::map<std::string, std::string> whole_files_;  // which file says a key, of those that say a whole training
   Draft draft_;
   Dialect from_ = Dialect::Scenario;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,20 @@ struct ShippedModel {
   std::string config;  ///< the text
   Model model;
 };
-[[nodiscard]] std::vector<ShippedModel> shipped_models(const std::filesystem::path& data_root);
-/// The one that a checkpoint of this name is ("meta-llama/Llama-3.1-8B-Instruct"); empty where it is none of them.
-[[nodiscard]] std::string shipped_model(const std::vector<ShippedModel>& models, const std::string& checkpoint);
+struct ShippedModels {
+  std::filesystem::path data_root;
+  std::vector<ShippedModel> files;
+};
+[[nodiscard]] ShippedModels shipped_models(const std::filesystem::path& data_root);
+/// The one that a checkpoint of this name is ("meta-llama/Llama-3.1-8B-Instruct"): a file that comes along, or else the
+/// name as the table of names has it.
+[[nodiscard]] std::optional<ShippedModel> shipped_model(const ShippedModels& models, const std::string& checkpoint);
+/// " (did you mean …?)" of a checkpoint that is none; empty where no name is near.
+[[nodiscard]] std::string perhaps_meant(const ShippedModels& models, const std::string& checkpoint);
 
 /// Arguments of Megatron-LM's pretrain_gpt.py. What says which model goes to `model` and [model_override] where the
 /// draft names none yet, and else has to agree with it.
-void read_megatron(Given& flags, const std::vector<ShippedModel>& models, Draft& draft);
+void read_megatron(Given& flags, const ShippedModels& models, Draft& draft);
 /// The configuration of Megatron-Bridge or NeMo as such flags, and on how many devices, where it says that.
 [[nodiscard]] std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft);
 /// The arguments, one by one: "--tensor-model-parallel-size", "8".
@@ -35,11 +43,11 @@ void read_megatron(Given& flags, const std::vector<ShippedModel>& models, Draft&
 [[nodiscard]] std::vector<std::vector<std::string>> megatron_arguments_of(const std::string& config);
 
 /// torchtitan's configuration: a table of tables.
-void read_titan(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft);
+void read_titan(const TomlTable& document, const ShippedModels& models, Draft& draft);
 [[nodiscard]] TomlTable titan_config(const Scenario& scenario);
 
 /// transformers' TrainingArguments, and what scripts take beside them.
-void read_training_arguments(Given& arguments, const std::vector<ShippedModel>& models, Draft& draft);
+void read_training_arguments(Given& arguments, const ShippedModels& models, Draft& draft);
 /// accelerate's configuration.
 void read_accelerate(Given& config, Draft& draft);
 /// A ds_config.json.

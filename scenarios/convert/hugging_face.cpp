@@ -413,15 +413,17 @@ std::int64_t devices_per_node(const Draft& draft, std::int64_t nodes) {
 
 }  // namespace
 
-void read_training_arguments(Given& given, const std::vector<ShippedModel>& models, Draft& draft) {
+void read_training_arguments(Given& given, const ShippedModels& models, Draft& draft) {
   draft.trainer = true;
   for (const char* name : {"model_name_or_path", "model_id", "base_model", "model_name"})
     if (const auto checkpoint = given.text(name); checkpoint && draft.find("model") == nullptr) {
-      const std::string shipped = shipped_model(models, *checkpoint);
-      if (!shipped.empty())
-        draft.set("model", shipped, given.place(name));
+      const std::optional<ShippedModel> shipped = shipped_model(models, *checkpoint);
+      if (shipped)
+        draft.set("model", shipped->file, given.place(name));
       else
-        given.tell(RemarkKind::NotExpressed, name, "this model does not come along: give its config.json with --model");
+        given.tell(RemarkKind::NotExpressed, name,
+                   fmt::format("this model does not come along{}: give its config.json with --model",
+                               perhaps_meant(models, *checkpoint)));
     }
   read_batch(given);
   read_precision(given);

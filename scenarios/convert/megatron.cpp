@@ -312,7 +312,7 @@ class MegatronReader {
 
 }  // namespace
 
-void read_megatron(Given& flags, const std::vector<ShippedModel>& models, Draft& draft) {
+void read_megatron(Given& flags, const ShippedModels& models, Draft& draft) {
   MegatronReader reader(flags, draft);
   reader.read();
   if (draft.find("model") == nullptr) {

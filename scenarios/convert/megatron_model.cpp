@@ -55,16 +55,12 @@ bool is_plain(const Model& m) {
 /// What the flags say, given or by default, as TOML writes it; nothing where it is left to others.
 class Wanted {
  public:
-  Wanted(Given& flags, const std::vector<ShippedModel>& models) : flags_(flags) {
-    if (const std::optional<std::string> name = tokenizer()) {
-      const std::string file = shipped_model(models, *name);
-      const auto its = std::ranges::find(models, file, &ShippedModel::file);
-      if (its != models.end()) of_tokenizer_ = &*its;
-    }
+  Wanted(Given& flags, const ShippedModels& models) : flags_(flags) {
+    if (const std::optional<std::string> name = tokenizer()) of_tokenizer_ = shipped_model(models, *name);
   }
 
   /// The model that the tokenizer is of, by its name; null: it says none.
-  [[nodiscard]] const ShippedModel* of_tokenizer() const { return of_tokenizer_; }
+  [[nodiscard]] const ShippedModel* of_tokenizer() const { return of_tokenizer_ ? &*of_tokenizer_ : nullptr; }
   [[nodiscard]] std::optional<std::string> tokenizer() const {
     const TomlValue* value = flags_.look_at("tokenizer-model");
     const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(&value->value);
@@ -107,11 +103,11 @@ class Wanted {
     if (says("vocab-size")) return std::to_string(number("vocab-size", 0));
     constexpr std::string_view of_gpt2 = "50257";  // GPT2BPETokenizer's own files
     if (says("tokenizer-type") && flags_.text("tokenizer-type") == "GPT2BPETokenizer") return std::string(of_gpt2);
-    if (of_tokenizer_ != nullptr) return std::to_string(of_tokenizer_->model.vocabulary);
+    if (of_tokenizer_) return std::to_string(of_tokenizer_->model.vocabulary);
     return std::nullopt;
   }
   Given& flags_;
-  const ShippedModel* of_tokenizer_ = nullptr;
+  std::optional<ShippedModel> of_tokenizer_;
 };
 
 struct Candidate {
@@ -225,23 +221,29 @@ std::vector<ConfigOverride> changes(const ShippedModel& base, Wanted& wanted, Gi
   return made;
 }
 
-bool is_it(const Model& model, Wanted& wanted) {
+bool is_it(const Model& model, Wanted& wanted, std::string_view but_for) {
   return is_plain(model) && std::ranges::all_of(model_flags(), [&](const ModelFlag& its) {
            const std::optional<std::string> text = wanted.text(its.flag);
-           return !text || agrees(its.flag, *text, model);
+           return !text || its.flag == but_for || agrees(its.flag, *text, model);
          });
 }
 
-// Those that the flags are with the fewest changes.
-std::vector<Candidate> nearest_models(const std::vector<ShippedModel>& models, Wanted& wanted, Given& flags) {
+// Those that the flags are with the fewest changes, whatever the one says that they may differ in.
+std::vector<Candidate> nearest_models(const ShippedModels& models, Wanted& wanted, Given& flags,
+                                      std::string_view but_for = {}) {
+  std::vector<const ShippedModel*> bases;
+  for (const ShippedModel& its : models.files) bases.push_back(&its);
+  const ShippedModel* of_tokenizer = wanted.of_tokenizer();
+  if (of_tokenizer != nullptr && !of_tokenizer->file.starts_with("models/")) bases.push_back(of_tokenizer);
   std::vector<Candidate> best;
-  for (const ShippedModel& base : models) {
+  for (const ShippedModel* its : bases) {
+    const ShippedModel& base = *its;
     if (!is_plain(base.model)) continue;
     std::vector<ConfigOverride> overrides = changes(base, wanted, flags);
     if (!best.empty() && best.front().overrides.size() < overrides.size()) continue;
     try {
       Model made = parse_model(base.config, base.path, overrides);
-      if (!is_it(made, wanted)) continue;
+      if (!is_it(made, wanted, but_for)) continue;
       if (!best.empty() && overrides.size() < best.front().overrides.size()) best.clear();
       best.push_back({&base, std::move(overrides), bare_model(std::move(made))});
     } catch (const InputError&) {
@@ -251,13 +253,30 @@ std::vector<Candidate> nearest_models(const std::vector<ShippedModel>& models, W
   return best;
 }
 
+// The flags of which any one, left out, would make it a model of a family that is known: "--normalization LayerNorm".
+std::vector<std::string> at_fault(const ShippedModels& models, Wanted& wanted, Given& flags) {
+  std::vector<std::string> found;
+  for (const ModelFlag& its : model_flags()) {
+    if (!flags.has(its.flag) || nearest_models(models, wanted, flags, its.flag).empty()) continue;
+    const TomlValue* value = flags.look_at(its.flag);
+    const bool on = value == nullptr || std::holds_alternative<bool>(value->value);
+    const auto* text = on ? nullptr : std::get_if<std::string>(&value->value);
+    found.push_back(on                ? fmt::format("--{}", its.flag)
+                    : text != nullptr ? fmt::format("--{} {}", its.flag, printable(*text))
+                                      : fmt::format("--{} {}", its.flag, scenarios::text(*value)));
+  }
+  return found;
+}
+
 // Of models of one shape, the one that the tokenizer or the base of rotary positions is of.
 void prefer_alike(std::vector<Candidate>& found, const Wanted& wanted, const Given& flags) {
   const auto keep = [&](const auto& is_alike) {
     if (std::ranges::any_of(found, is_alike))
       std::erase_if(found, [&](const Candidate& its) { return !is_alike(its); });
   };
-  keep([&](const Candidate& its) { return its.base == wanted.of_tokenizer(); });
+  keep([&](const Candidate& its) {
+    return wanted.of_tokenizer() != nullptr && its.base->file == wanted.of_tokenizer()->file;
+  });
   if (const TomlValue* type = flags.look_at("tokenizer-type"))
     if (scenarios::text(*type) == in_quotes("Llama2Tokenizer"))
       keep([](const Candidate& its) { return its.model.vocabulary == 32'000; });
@@ -315,7 +334,7 @@ bool describes_model(std::string_view flag) {
   return its && its->kind == MegatronFlag::Kind::Repeats && its->table == "model";
 }
 
-void describe_model(Given& flags, const std::vector<ShippedModel>& models, Draft& draft) {
+void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   Wanted wanted(flags, models);
   if (!flags.has("num-layers") || !flags.has("hidden-size") || !flags.has("num-attention-heads")) {
     draft.remark(RemarkKind::NotExpressed, "the model",
@@ -325,8 +344,13 @@ void describe_model(Given& flags, const std::vector<ShippedModel>& models, Draft
   const Place place = flags.place("num-layers");
   std::vector<Candidate> found = nearest_models(models, wanted, flags);
   if (found.empty()) {
+    const std::vector<std::string> fault = at_fault(models, wanted, flags);
     draft.remark(RemarkKind::NotExpressed, "the model",
-                 "no family that is known has one like this: give a config.json with --model", place);
+                 fault.empty() ? "no family that is known has one like this: give a config.json with --model"
+                               : fmt::format("no family that is known has one like this, but for {}: give a "
+                                             "config.json with --model",
+                                             one_of(fault)),
+                 place);
     return;
   }
   prefer_alike(found, wanted, flags);

@@ -8,7 +8,7 @@ namespace tidemark::scenarios {
 
 /// Finds the model that Megatron's flags describe: one that comes along, or the nearest with what differs as
 /// [model_override]. A remark where there is none. Takes those flags.
-void describe_model(Given& flags, const std::vector<ShippedModel>& models, Draft& draft);
+void describe_model(Given& flags, const ShippedModels& models, Draft& draft);
 
 /// Whether a flag says what the model is.
 [[nodiscard]] bool describes_model(std::string_view flag);

@@ -3,6 +3,8 @@
 
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/model_names.hpp"
+#include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
 
 namespace tidemark::scenarios {
@@ -19,38 +21,40 @@ std::string plain(std::string_view name) {
 
 }  // namespace
 
-std::vector<ShippedModel> shipped_models(const std::filesystem::path& data_root) {
+ShippedModels shipped_models(const std::filesystem::path& data_root) {
   std::vector<std::filesystem::path> files;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(data_root / "models", ignored))
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   std::ranges::sort(files);
-  std::vector<ShippedModel> models;
+  ShippedModels models{data_root, {}};
   for (const std::filesystem::path& path : files) {
     std::string text = read_text(path);
     Model model = parse_model(text, path);
-    models.push_back({"models/" + path.filename().string(), path, std::move(text), std::move(model)});
+    models.files.push_back({"models/" + path.filename().string(), path, std::move(text), std::move(model)});
   }
   return models;
 }
 
-std::string shipped_model(const std::vector<ShippedModel>& models, const std::string& checkpoint) {
-  std::string name = plain(checkpoint.substr(checkpoint.rfind('/') + 1));
-  if (name.starts_with("metallama")) name.erase(0, 4);
-  const ShippedModel* best = nullptr;
-  std::size_t longest = 0;
-  for (const ShippedModel& its : models) {
-    const std::string shipped = plain(its.model.name);
-    // What is behind the name is how it was tuned: -hf, -Instruct, -v0.1.
-    const bool whole = name == shipped;
-    const std::string rest = name.starts_with(shipped) ? name.substr(shipped.size()) : "?";
-    bool tuned = false;
-    for (const char* suffix :
-         {"hf", "instruct", "chat", "base", "it", "pt", "v01", "instructv01", "instructhf", "chathf"})
-      tuned |= rest == suffix;
-    if ((whole || tuned) && shipped.size() > longest) best = &its, longest = shipped.size();
+std::optional<ShippedModel> shipped_model(const ShippedModels& models, const std::string& checkpoint) {
+  if (std::optional<NamedConfig> its = checkpoint_config(checkpoint, models.data_root)) {
+    const auto file = std::ranges::find(models.files, its->file, &ShippedModel::path);
+    if (file != models.files.end()) return *file;
+    Model model = parse_model(its->text, its->path);
+    return ShippedModel{its->name, its->path, std::move(its->text), std::move(model)};
   }
-  return best == nullptr ? std::string() : best->file;
+  // Nobody else says what a checkpoint is that is called as a file is.
+  std::string name = plain(checkpoint.substr(checkpoint.rfind('/') + 1));
+  if (name.ends_with("hf")) name.resize(name.size() - 2);
+  if (name.starts_with("metallama")) name.erase(0, 4);
+  for (const ShippedModel& its : models.files)
+    if (plain(its.model.name) == name) return its;
+  return std::nullopt;
+}
+
+std::string perhaps_meant(const ShippedModels& models, const std::string& checkpoint) {
+  const std::vector<std::string> near = near_model_names(checkpoint, models.data_root);
+  return near.empty() ? "" : " (did you mean " + one_of(near) + "?)";
 }
 
 }  // namespace tidemark::scenarios

@@ -44,7 +44,7 @@ std::string long_name(DType dtype) {
 
 class TitanReader {
  public:
-  TitanReader(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft)
+  TitanReader(const TomlTable& document, const ShippedModels& models, Draft& draft)
       : top_(document.keys, "", draft), models_(models), draft_(draft) {}
 
   void read() {
@@ -287,7 +287,7 @@ class TitanReader {
   }
 
   Given top_;
-  const std::vector<ShippedModel>& models_;
+  const ShippedModels& models_;
   Draft& draft_;
 };
 
@@ -299,7 +299,7 @@ TomlTable table_of(std::vector<TomlKey> keys) {
 
 }  // namespace
 
-void read_titan(const TomlTable& document, const std::vector<ShippedModel>& models, Draft& draft) {
+void read_titan(const TomlTable& document, const ShippedModels& models, Draft& draft) {
   TitanReader(document, models, draft).read();
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/read_again.hpp"
+#include "scenarios/io/model_names.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/io/toml_text.hpp"
@@ -117,7 +119,9 @@ std::string exports_of(const Scenario& s, std::map<std::string, std::string> oth
 std::string config_of(const std::string& model, const std::filesystem::path& data_root) {
   const std::filesystem::path shipped = data_root / model;
   if (!model.empty() && std::filesystem::is_regular_file(shipped)) return read_text(shipped);
-  return !model.empty() && std::filesystem::is_regular_file(model) ? read_text(model) : std::string();
+  if (!model.empty() && std::filesystem::is_regular_file(model)) return read_text(model);
+  const std::optional<NamedConfig> named = named_config(model, data_root);
+  return named ? named->text : std::string();
 }
 
 // What the script says that the scenario does not: the original's, else the model's own.

@@ -5,26 +5,29 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/io/model_names.hpp"
 #include "scenarios/io/suggestion.hpp"
+#include "scenarios/io/text_file.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
 template <class Table, class Text>
-std::vector<Text*> names_in(Table& document) {
-  std::vector<Text*> names;
+std::vector<std::pair<std::string_view, Text*>> names_in(Table& document) {
+  std::vector<std::pair<std::string_view, Text*>> names;
   for (auto& key : document.keys) {
-    if (key.name == "model" || key.name == "cluster" || key.name == "calibration")
-      if (auto* const name = std::get_if<std::string>(&key.value.value)) names.push_back(name);
+    if (key.name == model_key || key.name == "cluster" || key.name == "calibration")
+      if (auto* const name = std::get_if<std::string>(&key.value.value)) names.emplace_back(key.name, name);
     auto* const runtime = key.name == "runtime" ? std::get_if<TomlTable>(&key.value.value) : nullptr;
     for (std::size_t i = 0; runtime != nullptr && i < runtime->keys.size(); ++i)
       if (runtime->keys[i].name == "config")
-        if (auto* const name = std::get_if<std::string>(&runtime->keys[i].value.value)) names.push_back(name);
+        if (auto* const name = std::get_if<std::string>(&runtime->keys[i].value.value))
+          names.emplace_back(runtime->keys[i].name, name);
     auto* const moe = key.name == "moe" ? std::get_if<TomlTable>(&key.value.value) : nullptr;
     for (std::size_t i = 0; moe != nullptr && i < moe->keys.size(); ++i)
       if (moe->keys[i].name == "imbalance")
         if (auto* const name = std::get_if<std::string>(&moe->keys[i].value.value); name && *name != equal_loads)
-          names.push_back(name);
+          names.emplace_back(moe->keys[i].name, name);
   }
   return names;
 }
@@ -58,10 +61,14 @@ std::vector<std::string> shipped_files(std::string_view key, const std::string& 
 
 }  // namespace
 
-std::vector<const std::string*> file_names(const TomlTable& document) {
+std::vector<std::pair<std::string_view, const std::string*>> names_of_files(const TomlTable& document) {
   return names_in<const TomlTable, const std::string>(document);
 }
-std::vector<std::string*> file_names(TomlTable& document) { return names_in<TomlTable, std::string>(document); }
+std::vector<std::string*> file_names(TomlTable& document) {
+  std::vector<std::string*> names;
+  for (const auto& [key, name] : names_in<TomlTable, std::string>(document)) names.push_back(name);
+  return names;
+}
 
 std::optional<std::filesystem::path> resolved(const std::string& name, const ScenarioFolders& folders) {
   if (name.find('\0') != std::string::npos) return std::nullopt;
@@ -71,6 +78,23 @@ std::optional<std::filesystem::path> resolved(const std::string& name, const Sce
     if (std::filesystem::is_regular_file(path, failure)) return path.lexically_normal();
   }
   return std::nullopt;
+}
+
+std::optional<std::filesystem::path> file_behind(std::string_view key, const std::string& name,
+                                                 const ScenarioFolders& folders) {
+  if (std::optional<std::filesystem::path> path = resolved(name, folders)) return path;
+  if (key != model_key) return std::nullopt;
+  const std::optional<NamedConfig> its = named_config(name, folders.data_root);
+  return its ? std::optional(its->file) : std::nullopt;
+}
+
+std::optional<ScenarioFiles::File> read_named(std::string_view key, const std::string& name,
+                                              const ScenarioFolders& folders) {
+  if (const std::optional<std::filesystem::path> path = resolved(name, folders))
+    return ScenarioFiles::File{*path, read_text(*path)};
+  if (key != model_key) return std::nullopt;
+  std::optional<NamedConfig> its = named_config(name, folders.data_root);
+  return its ? std::optional(ScenarioFiles::File{its->path, std::move(its->text)}) : std::nullopt;
 }
 
 std::string near_file(const std::string& name, const ScenarioFolders& folders) {
@@ -86,6 +110,14 @@ std::string hint_for_file(std::string_view key, const std::string& name, const S
   if (name.find('\0') != std::string::npos) return {};
   if (const std::string meant = near_file(name, folders); !meant.empty())
     return fmt::format("did you mean {}?", in_quotes(meant));
+  // "meta-llama/Llama-9B" is nobody's file.
+  if (key == model_key && name.find('/') != std::string::npos && !name.ends_with(".json")) {
+    std::vector<std::string> near = near_model_names(name, folders.data_root);
+    for (std::string& its : near) its = in_quotes(its);
+    return near.empty() ? "tidemark list names tells the checkpoints that are known by name; a config.json of your own "
+                          "would do"
+                        : fmt::format("did you mean {}? tidemark list names tells all", one_of(near));
+  }
   std::vector<std::string> shipped;
   for (const std::string& file : shipped_files(key, name, folders)) shipped.push_back(in_quotes(file));
   constexpr std::size_t most_shown = 12;

@@ -73,15 +73,13 @@ std::optional<T> read_named_file(TomlReader& top, std::string_view key, const Sc
     }
   };
   if (const auto read = texts.find(*name); read != texts.end()) return parsed(read->second);
-  const std::optional<std::filesystem::path> path = resolved(*name, folders);
-  if (!path) {
+  try {
+    if (const auto file = read_named(key, *name, folders)) return parsed(*file);
     top.problem(key,
-                fmt::format("{} = {} is neither in the scenario's folder nor in the data root", key, in_quotes(*name)),
+                fmt::format("{} = {} is neither in the scenario's folder nor in the data root{}", key, in_quotes(*name),
+                            key == model_key && !name->ends_with(".json") ? ", nor a model's name that is known" : ""),
                 hint_for_file(key, *name, folders));
     return std::nullopt;
-  }
-  try {
-    return parsed({*path, read_text(*path)});
   } catch (const InputError& error) {
     problems.add(error);
     return std::nullopt;
@@ -435,8 +433,8 @@ Scenario parse_scenario(std::string_view text, const std::filesystem::path& file
 
 std::vector<std::filesystem::path> files_named(const TomlTable& document, const ScenarioFolders& folders) {
   std::vector<std::filesystem::path> found;
-  for (const std::string* name : file_names(document))
-    if (std::optional<std::filesystem::path> path = resolved(*name, folders)) found.push_back(*std::move(path));
+  for (const auto& [key, name] : names_of_files(document))
+    if (std::optional<std::filesystem::path> file = file_behind(key, *name, folders)) found.push_back(*std::move(file));
   return found;
 }
 
@@ -456,11 +454,10 @@ ScenarioFiles files_of(const TomlTable& document, const std::filesystem::path& f
 }
 
 void add_files_of(const TomlTable& document, const ScenarioFolders& folders, ScenarioFiles& files) {
-  for (const std::string* name : file_names(document)) {
-    const std::optional<std::filesystem::path> path = resolved(*name, folders);
-    if (!path || files.texts.contains(*name)) continue;
+  for (const auto& [key, name] : names_of_files(document)) {
+    if (files.texts.contains(*name)) continue;
     try {
-      files.texts.emplace(*name, ScenarioFiles::File{*path, read_text(*path)});
+      if (auto file = read_named(key, *name, folders)) files.texts.emplace(*name, *std::move(file));
     } catch (const InputError&) {
       // Too large, or not to be read: its scenarios say so.
     }

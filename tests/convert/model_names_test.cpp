@@ -1,0 +1,222 @@
+#include "scenarios/io/model_names.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "parallel/built_model.hpp"
+#include "scenarios/convert/convert.hpp"
+#include "scenarios/io/config_reader.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/prediction.hpp"
+#include "tests/convert/recipes.hpp"
+
+// Checkpoints by their names: scenarios/model_names.json.
+
+namespace tidemark::tests::model_names_test {
+namespace {
+
+const std::filesystem::path data = shipped_data();
+
+std::int64_t parameters(const Model& model) { return parameter_count(build_model(model, {})); }
+
+// What the dimensions come to, family by family, written down apart from what builds models.
+std::int64_t closed_form(const Model& m) {
+  const std::int64_t h = m.hidden, q = m.heads * m.head_dim, k = m.kv_heads * m.head_dim, f = m.ffn;
+  const std::int64_t embeddings = (m.tied_embeddings ? 1 : 2) * m.vocabulary * h;
+  if (m.architecture == "gpt2" || m.architecture == "gpt_neox") {
+    const std::int64_t positions = m.architecture == "gpt2" ? m.max_positions * h : 0;
+    const std::int64_t layer = (4 * h * h + 4 * h) + (2 * h * f + f + h) + 4 * h;
+    return embeddings + positions + m.layers * layer + 2 * h;
+  }
+  std::int64_t attention = 2 * h * q + 2 * h * k, norms = 2 * h;
+  if (m.architecture == "qwen2") attention += q + 2 * k;  // biases
+  if (m.architecture.starts_with("qwen3") || m.architecture == "gemma3_text") attention += 2 * m.head_dim;
+  if (m.architecture == "olmo2") attention += q + k;  // norms of Q and K
+  if (m.architecture.starts_with("gemma")) norms = 4 * h;
+  const std::int64_t mlp = m.experts ? m.experts->count * (3 * h * m.experts->ffn + h) : 3 * h * f;
+  return embeddings + m.layers * (attention + mlp + norms) + h;
+}
+
+TEST(ModelNames, AreThreeHundredAndNoTwoDifferByCaseOnly) {
+  std::set<std::string> small;
+  for (const ModelName& its : model_names(data)) {
+    std::string name = its.name;
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    EXPECT_TRUE(small.insert(name).second) << its.name;
+  }
+  EXPECT_GE(small.size(), 300U);
+}
+
+// "-Instruct" counts as its base where a source lists it with the same shape, as every name does.
+TEST(ModelNames, EachStandsUnderASourceThatIsTold) {
+  for (const ModelName& its : model_names(data)) {
+    const bool told =
+        its.source.find('@') != std::string::npos || its.source.find("config.json of ") != std::string::npos;
+    EXPECT_TRUE(told) << its.name << ": " << its.source;
+  }
+}
+
+TEST(ModelNames, EveryShapeHasTheParametersOfItsClosedForm) {
+  const std::vector<std::string> shapes = named_shapes(data);
+  EXPECT_GE(shapes.size(), 70U);
+  for (const std::string& shape : shapes) {
+    const auto its = named_config(shape, data);
+    ASSERT_TRUE(its) << shape;
+    const Model model = parse_model(its->text, its->path);
+    EXPECT_EQ(parameters(model), closed_form(model)) << shape;
+  }
+}
+
+// Totals that are published with the weights, tied ones once: they tell which embeddings are tied, and what is padded.
+TEST(ModelNames, HaveThePublishedParameters) {
+  const std::map<std::string, std::int64_t> published{
+      {"gpt2-medium", 354'823'168},
+      {"EleutherAI/pythia-160m", 162'322'944},
+      {"meta-llama/Llama-3.2-1B-Instruct", 1'235'814'400},
+      {"Qwen/Qwen2.5-0.5B", 494'032'768},
+      {"Qwen/Qwen2-1.5B", 1'543'714'304},
+      {"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1'777'088'000},
+      {"Qwen/Qwen3-0.6B", 596'049'920},
+      {"google/gemma-2-2b-it", 2'614'341'888},
+      {"google/gemma-3-270m", 268'098'176},
+      {"microsoft/Phi-4-mini-instruct", 3'836'021'760},
+      {"mistralai/Mistral-7B-Instruct-v0.3", 7'248'023'552},
+      {"mistralai/Mistral-Nemo-Instruct-2407", 12'247'782'400},
+      {"allenai/OLMo-2-0425-1B", 1'484'916'736},
+      {"HuggingFaceTB/SmolLM2-135M", 134'515'008},
+      {"HuggingFaceTB/SmolLM2-360M-Instruct", 361'821'120},
+      {"HuggingFaceTB/SmolLM2-1.7B", 1'711'376'384},
+      {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", 1'100'048'384},
+      {"meta-llama/Llama-3.1-8B-Instruct", 8'030'261'248},
+      {"Qwen/Qwen2.5-72B-Instruct", 72'706'203'648},
+  };
+  for (const auto& [name, total] : published) {
+    const auto its = named_config(name, data);
+    ASSERT_TRUE(its) << name;
+    EXPECT_EQ(parameters(parse_model(its->text, its->path)), total) << name;
+  }
+}
+
+TEST(ModelNames, AreFoundInSmallAndCapitalLettersAndGiveTheModelItsName) {
+  const auto its = named_config("qwen/qwen2.5-7b-INSTRUCT", data);
+  ASSERT_TRUE(its);
+  EXPECT_EQ(its->name, "Qwen/Qwen2.5-7B-Instruct");
+  EXPECT_EQ(its->shape, "qwen2.5-7b");
+  EXPECT_EQ(its->file, data / "models" / "qwen2.5-7b.json");
+  EXPECT_EQ(parse_model(its->text, its->path).name, "Qwen2.5-7B-Instruct");
+  EXPECT_FALSE(named_config("Qwen/Qwen2.5-8B", data));
+  EXPECT_FALSE(named_config("", data));
+}
+
+TEST(ModelNames, OfAFolderAreThoseThatEndInItAndHaveOneShape) {
+  EXPECT_EQ(checkpoint_config("/data/models/Qwen2.5-0.5B-Instruct/", data).value().shape, "qwen2.5-0.5b");
+  EXPECT_EQ(checkpoint_config("Llama-3.2-1B", data).value().shape, "llama-3.2-1b");
+  EXPECT_FALSE(checkpoint_config("/data/models/mine", data));
+  EXPECT_FALSE(checkpoint_config("/", data));
+}
+
+TEST(ModelNames, ThatAreUnknownAreRefusedWithTheNearest) {
+  EXPECT_EQ(near_model_names("meta-llama/Llama-3.1-8B-Instructt", data),
+            (std::vector<std::string>{"meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B"}));
+  EXPECT_TRUE(near_model_names("facebook/opt-13b", data).empty());
+  try {
+    parse_scenario("model = \"Qwen/Qwen2.5-8B\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n", "s.toml",
+                   {".", data});
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("\"Qwen/Qwen2.5-7B\""), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("nor a model's name that is known"), std::string::npos) << error.what();
+  }
+}
+
+// Each in a job of one device that a framework takes which has its family, and the dense ones predicted: an answer, yes
+// or no. Of hundreds of experts a device's programs take their time.
+TEST(ModelNames, EachIsPredicted) {
+  std::set<std::string> asked;
+  for (const ModelName& its : model_names(data)) {
+    const auto config = named_config(its.name, data);
+    ASSERT_TRUE(config) << its.name;
+    const Model model = parse_model(config->text, config->path);
+    if (!asked.insert(its.shape).second) continue;  // its shape was
+    const bool experts = model.experts.has_value();
+    const std::string text = "model = \"" + its.name + "\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n" +
+                             "[train]\nsequence_length = 128\nmicro_batch = 1\n[runtime]\nname = \"" +
+                             (experts ? "megatron" : "pytorch") + "\"\n";
+    try {
+      const Scenario scenario = parse_scenario(text, "job.toml", {".", data});
+      EXPECT_EQ(scenario.model.name, its.name.substr(its.name.rfind('/') + 1));
+      if (!experts) {
+        EXPECT_GT(predict(scenario).parameters, 0) << its.name;
+      }
+    } catch (const InputError& error) {
+      ADD_FAILURE() << its.name << ": " << error.what();
+    }
+  }
+}
+
+// ---- and in files of other frameworks
+
+std::string model_in(const std::string& name, const std::string& text) {
+  ConvertAsked asked;
+  asked.files = {name};
+  asked.texts = {{name, text}};
+  asked.cluster = "clusters/h100-sxm-80g.toml";
+  asked.gpus = 8;
+  asked.sequence_length = 1024;
+  asked.data_root = data;
+  const Converted converted = convert(asked);
+  for (const Remark& remark : converted.remarks)
+    if (remark.kind == RemarkKind::NotExpressed) return remark.what + ": " + remark.why;
+  const Scenario scenario = scenario_of(converted, data);
+  return scenario.model.name + " of " + std::to_string(scenario.model.vocabulary);
+}
+
+TEST(ModelNames, AreTakenOfTrainingScripts) {
+  const std::string run =
+      "torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 1 --bf16 --model_name_or_path ";
+  EXPECT_EQ(model_in("job.sh", run + "Qwen/Qwen2.5-0.5B-Instruct"), "Qwen2.5-0.5B-Instruct of 151936");
+  EXPECT_EQ(model_in("job.sh", run + "/data/SmolLM2-1.7B"), "SmolLM2-1.7B of 49152");
+  EXPECT_EQ(model_in("job.sh", run + "meta-llama/Llama-3.1-8B-Instruct"), "llama-3.1-8b of 128256");
+  EXPECT_EQ(
+      model_in("job.sh", run + "Qwen/Qwen2.5-8B"),
+      "--model_name_or_path = \"Qwen/Qwen2.5-8B\": this model does not come along (did you mean Qwen/Qwen2.5-3B or "
+      "Qwen/Qwen2.5-7B?): give its config.json with --model");
+  // Nobody says that what was tuned of a shape is that shape.
+  EXPECT_EQ(model_in("job.sh", run + "somebody/llama-3.1-8b-chat").substr(0, 27), "--model_name_or_path = \"som");
+}
+
+TEST(ModelNames, AreTakenOfMegatronsTokenizers) {
+  const std::string run =
+      "torchrun --nproc_per_node 8 pretrain_gpt.py --swiglu --normalization RMSNorm --disable-bias-linear --seq-length "
+      "1024 "
+      "--position-embedding-type rope --group-query-attention --micro-batch-size 1 --bf16 --attention-dropout 0 "
+      "--hidden-dropout 0 ";
+  const std::string of_1b =
+      "--num-layers 16 --hidden-size 2048 --ffn-hidden-size 8192 --num-attention-heads 32 --num-query-groups 8 ";
+  EXPECT_EQ(model_in("job.sh", run + of_1b + "--tokenizer-model meta-llama/Llama-3.2-1B"), "Llama-3.2-1B of 128256");
+}
+
+TEST(ModelNames, AModelOfNoFamilyNamesTheArgumentAtFault) {
+  const std::string run =
+      "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 --ffn-hidden-size 8192 "
+      "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu --disable-bias-linear "
+      "--untie-embeddings-and-output-weights --position-embedding-type rope --seq-length 1024 --vocab-size 32000 "
+      "--micro-batch-size 1 --bf16 --attention-dropout 0 --hidden-dropout 0 --normalization ";
+  EXPECT_EQ(model_in("job.sh", run + "RMSNorm"), "llama-2-70b of 32000");
+  EXPECT_EQ(model_in("job.sh", run + "RMSNorm --add-qkv-bias --qk-layernorm"),
+            "the model: no family that is known has one like this, but for --add-qkv-bias or --qk-layernorm: give a "
+            "config.json with --model");
+}
+
+}  // namespace
+}  // namespace tidemark::tests::model_names_test
