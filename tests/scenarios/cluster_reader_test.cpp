@@ -175,9 +175,21 @@ TEST(ClusterReader, ReadsEveryShippedCluster) {
     EXPECT_GT(alone(message_price(fabric, 0, fabric.devices - 1, 1_MiB), fabric), 0_ps) << cluster.name;
   }
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(names, (std::vector<std::string>{"a100-sxm-40g", "a100-sxm-80g", "b200-sxm-180g", "gb200-nvl72",
-                                             "h100-sxm-80g", "h200-sxm-141g", "h800-sxm-80g", "rtx-3080-10g",
-                                             "rtx-3090-24g", "rtx-3090-24g-nvlink", "rtx-4090-24g"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"a10-24g",       "a100-pcie-40g",
+                                             "a100-pcie-80g", "a100-sxm-40g",
+                                             "a100-sxm-80g",  "a10g-24g",
+                                             "a30-24g",       "a40-48g",
+                                             "b200-sxm-180g", "b300-sxm-288g",
+                                             "gb200-nvl72",   "gb300-nvl72",
+                                             "gh200-96g",     "h100-nvl-94g",
+                                             "h100-pcie-80g", "h100-sxm-80g",
+                                             "h20-sxm-96g",   "h200-nvl-141g",
+                                             "h200-sxm-141g", "h800-sxm-80g",
+                                             "l4-24g",        "l40-48g",
+                                             "l40s-48g",      "rtx-3080-10g",
+                                             "rtx-3090-24g",  "rtx-3090-24g-nvlink",
+                                             "rtx-4090-24g",  "rtx-6000-ada-48g",
+                                             "rtx-a6000-48g"}));
 }
 
 TEST(ClusterReader, TheShippedHopperAndBlackwell) {
