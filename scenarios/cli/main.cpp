@@ -35,10 +35,21 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", TIDEMARK_VERSION);
   app.formatter(help_formatter());
   app.require_subcommand(1);
-  const std::array<Verb, 14> verbs{
-      predict_verb(app),         explain_verb(app), compare_verb(app), validate_verb(app, command), calibrate_verb(app),
-      replay_verb(app),          plan_verb(app),    advise_verb(app),  capacity_verb(app),          estimate_verb(app),
-      report_verb(app, command), convert_verb(app), list_verb(app),    completion_verb(app)};
+  const std::array<Verb, 15> verbs{predict_verb(app),
+                                   explain_verb(app),
+                                   compare_verb(app),
+                                   validate_verb(app, command),
+                                   calibrate_verb(app),
+                                   replay_verb(app),
+                                   plan_verb(app),
+                                   advise_verb(app),
+                                   capacity_verb(app),
+                                   estimate_verb(app),
+                                   report_verb(app, command),
+                                   dry_run_verb(app),
+                                   convert_verb(app),
+                                   list_verb(app),
+                                   completion_verb(app)};
 
   for (const Verb& verb : verbs) verb.app->group("Questions");
   add_examples(app, {{"predict llama-3.1-8b-8xh100", "does this example fit?"},

@@ -29,6 +29,7 @@ InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
   const std::string called = &verb == &app ? "tidemark" : "tidemark " + verb.get_name();
   std::string hint = called + " --help says what it takes";
+  if (verb.get_name() == "dry-run") hint = "the command stands behind --: tidemark dry-run -- torchrun train.py";
   for (const std::string& word : app.remaining(true)) {
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string flag = word.substr(0, word.find('='));
@@ -67,7 +68,9 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
 void refuse_empty_texts(const CLI::App& app) {
   for (const CLI::Option* option : asked_verb(app).get_options()) {
     const std::vector<std::string> given = option->results();
-    if (option->get_name() == "--alloc-conf" || std::find(given.begin(), given.end(), "") == given.end()) continue;
+    if (option->get_name() == "--alloc-conf" || option->get_name() == "COMMAND" ||
+        std::find(given.begin(), given.end(), "") == given.end())
+      continue;
     throw InputError(
         Problem{.file = option->get_name(), .message = "is given nothing", .hint = "give it a value, or leave it out"});
   }

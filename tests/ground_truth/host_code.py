@@ -289,10 +289,15 @@ def processor():
 
 def environment(folder):
     include = Path(list(importlib.util.find_spec("nvidia").submodule_search_locations)[0]) / "cu13" / "include"
-    libraries = []
-    for code, extra in ((HERE / "count_launches.c", []), (HERE / "null_cuda.c", ["-Wl,-soname,libcuda.so.1"])):
-        library = Path(folder) / (Path(code).stem + ".so")
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", *extra, f"-I{include}", str(code), "-o", str(library)], check=True)
+    root, libraries = HERE.parents[1], []
+    device = root / "kernels" / "null_device"
+    for codes, extra in (
+        ([HERE / "count_launches.c"], [f"-I{include}"]),
+        ([device / "null_cuda.c", device / "guard.c"], ["-Wl,-soname,libcuda.so.1", f"-I{root}", "-ldl", "-lpthread"]),
+    ):
+        library = Path(folder) / (codes[0].stem + ".so")
+        command = ["cc", "-shared", "-fPIC", "-O1", *map(str, codes), *extra, "-o", str(library)]
+        subprocess.run(command, check=True)
         libraries.append(str(library))
     return {**os.environ, "LD_PRELOAD": " ".join(libraries), "NULL_CUDA_CAPABILITY": "80", "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cuda"}  # fmt: skip

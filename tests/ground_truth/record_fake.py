@@ -37,12 +37,11 @@ LISTED_OF_DRAWN = 40
 def under_null_cuda(folder, settings):
     """The environment in which PyTorch finds the device that does nothing. Gemma 3 makes its rotary tables in the order
     of a set of texts, which Python draws anew for each process unless told."""
-    import importlib.util
-
-    include = Path(list(importlib.util.find_spec("nvidia").submodule_search_locations)[0]) / "cu13" / "include"
     library = Path(folder) / "null_cuda.so"
-    command = ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", f"-I{include}"]
-    subprocess.run([*command, str(HERE / "null_cuda.c"), "-o", str(library)], check=True)
+    device = HERE.parents[1] / "kernels" / "null_device"
+    command = ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", f"-I{HERE.parents[1]}"]
+    sources = [str(device / "null_cuda.c"), str(device / "guard.c")]
+    subprocess.run([*command, *sources, "-o", str(library), "-ldl", "-lpthread"], check=True)
     said = {"NULL_CUDA_CAPABILITY": settings["capability"], "PYTHONWARNINGS": "ignore", "PYTHONHASHSEED": "0"}
     if any(settings.get(asks) for asks in ("compile", "liger", "triton")):
         # Triton looks for the driver by itself; what it compiled is not found again.

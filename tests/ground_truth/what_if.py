@@ -4,7 +4,7 @@ what they would be under others is asked, and the same requests are made under t
     /tmp/venv/bin/python tests/ground_truth/what_if.py build/release/bin/tidemark [--seeds 8] [--addresses fall]
         [--empty 0.02] [--fraction 0.0375]
 
-Needs a CUDA build of torch, a C compiler and no GPU: see null_cuda.c."""
+Needs a CUDA build of torch, a C compiler and no GPU: see kernels/null_device."""
 
 import argparse
 import json

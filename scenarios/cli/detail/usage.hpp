@@ -19,7 +19,8 @@ namespace tidemark::cli {
 /// Throws InputError where the first word is none of its verbs: CLI11 would only say that one is required.
 void refuse_unknown_verb(const CLI::App& app, int argc, char** argv);
 
-/// Throws InputError where an option is given an empty text. Only settings of the allocator may be none at all.
+/// Throws InputError where an option is given an empty text. Only settings of the allocator and words of a
+/// command may be none at all.
 void refuse_empty_texts(const CLI::App& app);
 
 /// The option that most verbs have.

@@ -27,6 +27,7 @@ struct Verb {
 [[nodiscard]] Verb plan_verb(CLI::App& app);
 [[nodiscard]] Verb advise_verb(CLI::App& app);
 [[nodiscard]] Verb capacity_verb(CLI::App& app);
+[[nodiscard]] Verb dry_run_verb(CLI::App& app);
 [[nodiscard]] Verb estimate_verb(CLI::App& app);
 [[nodiscard]] Verb convert_verb(CLI::App& app);
 [[nodiscard]] Verb list_verb(CLI::App& app);

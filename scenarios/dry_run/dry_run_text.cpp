@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "scenarios/dry_run/dry_run.hpp"
+#include "scenarios/io/suggestion.hpp"
+#include "scenarios/report/format.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr std::size_t shown_places = 12, shown_frames = 12;
+constexpr Bytes smallest_shown{64 << 10};
+
+std::string plural(std::int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+
+const DryRank& fullest(const DryRunAnswer& answer) {
+  return *std::ranges::max_element(answer.ranks, {}, [](const DryRank& rank) { return rank.device_upper(); });
+}
+
+std::string first_line(const DryRunAnswer& answer) {
+  const Bytes capacity = answer.cluster.device.capacity;
+  switch (answer.verdict()) {
+    case DryVerdict::Fits:
+      return fmt::format(
+          "yes, it fits: {} to spare on {}\n", gib(capacity - fullest(answer).device_upper()),
+          answer.ranks.size() == 1 ? "the rank that was run" : "the fullest rank of those that were run");
+    case DryVerdict::DoesNotFit:
+      for (const DryRank& rank : answer.ranks)
+        if (rank.ran_out() && rank.report.ran_out)
+          return fmt::format("no, it does not fit: rank {} runs out {}, where it asks for {} more\n", rank.report.rank,
+                             rank.report.ran_out->after_steps == 0
+                                 ? std::string("before its first step is over")
+                                 : fmt::format("in step {}", rank.report.ran_out->after_steps + 1),
+                             mib(rank.report.ran_out->asked));
+      return "no, it does not fit\n";
+    case DryVerdict::ScriptFailed:
+      for (const DryRank& rank : answer.ranks)
+        if (rank.report.outcome == DryOutcome::Error && rank.report.failure)
+          return fmt::format("the script failed on rank {}: {}: {}\n", rank.report.rank, rank.report.failure->type,
+                             printable(rank.report.failure->message));
+      return "the script failed\n";
+    case DryVerdict::CannotSay:
+      for (const DryRank& rank : answer.ranks) {
+        if (rank.report.outcome == DryOutcome::Refused && rank.report.failure)
+          return fmt::format("cannot say whether it fits: rank {} asks for {}, which only hardware answers\n",
+                             rank.report.rank, printable(rank.report.failure->message));
+        if (rank.report.steps.empty() && !rank.ran_out())
+          return fmt::format(
+              "cannot say whether it fits: on rank {} the script ended{} before an optimizer had stepped\n",
+              rank.report.rank,
+              rank.report.exit_status ? fmt::format(" with status {}", *rank.report.exit_status) : std::string());
+      }
+      return "cannot say whether it fits: what is not the allocator's leaves room at the lower ends of estimates, and "
+             "none at the upper ones\n";
+  }
+  return {};
+}
+
+std::string what_was_run(const DryRunAnswer& answer) {
+  const RankReport& report = answer.ranks.front().report;
+  const std::int64_t nodes = (answer.world.ranks + answer.world.per_node - 1) / answer.world.per_node;
+  double seconds = 0;
+  for (const DryRank& rank : answer.ranks) seconds += rank.report.seconds + (rank.need ? rank.need->seconds : 0);
+  std::string out =
+      fmt::format("{}\n  {} by {} on {} of {}", printable(fmt::format("{}", fmt::join(answer.command, " "))),
+                  plural(answer.world.ranks, "rank"), launcher_text(answer.launch.launcher), plural(nodes, "node"),
+                  answer.cluster.device.name);
+  out += fmt::format("; the script's own steps, on a device that does nothing: PyTorch {}, CUDA {}; {:.1f} s\n",
+                     report.torch.empty() ? "not imported" : report.torch, report.cuda.empty() ? "none" : report.cuda,
+                     seconds);
+  return out;
+}
+
+std::string by_rank(const DryRunAnswer& answer) {
+  std::vector<std::vector<std::string>> rows{
+      {"rank", "steps", "allocated", "reserved", "device", "at most", "to spare", "host"}};
+  for (const DryRank& rank : answer.ranks) {
+    const AllocatorCounters peak = rank.held().peak();
+    rows.push_back({fmt::format("{}{}", rank.report.rank, rank.need ? " without a limit" : ""),
+                    fmt::format("{}", rank.held().steps.size()), gib(peak.allocated), gib(peak.reserved),
+                    gib(rank.device()), gib(rank.device_upper()),
+                    gib(answer.cluster.device.capacity - rank.device_upper()),
+                    rank.held().host_resident ? gib(*rank.held().host_resident) : "?"});
+  }
+  return "\nby rank, at the highest\n" + table(rows);
+}
+
+std::string by_step(const DryRank& rank) {
+  std::vector<std::vector<std::string>> rows{{"part", "allocated", "reserved", "allocated after it"}};
+  const auto add = [&](const std::string& name, const DryStep& step) {
+    rows.push_back({name, mib(step.peak.allocated), mib(step.peak.reserved), mib(step.after.allocated)});
+  };
+  const RankReport& report = rank.held();
+  if (report.set_up) add("set-up", *report.set_up);
+  for (std::size_t i = 0; i < report.steps.size(); ++i) add(fmt::format("step {}", i + 1), report.steps[i]);
+  return fmt::format("\nrank {}, by step\n", rank.report.rank) + table(rows);
+}
+
+std::string percent(Bytes part, Bytes whole) {
+  if (whole == Bytes{}) return "0.0 %";
+  return fmt::format("{:.1f} %", 100 * static_cast<double>(part.count()) / static_cast<double>(whole.count()));
+}
+
+std::string composition(const DryRank& rank) {
+  const RankReport& report = rank.held();
+  if (report.at_peak == Bytes{}) return {};
+  std::string out =
+      fmt::format("\nwhat rank {}'s tensors are at their highest, {}\n", rank.report.rank, gib(report.at_peak));
+  std::vector<std::vector<std::string>> rows;
+  for (const NamedBytes& part : report.by_what)
+    rows.push_back({part.name == "other" ? std::string("other, by the code that asked for it") : part.name,
+                    mib(part.bytes), percent(part.bytes, report.at_peak)});
+  Bytes rest;
+  for (std::size_t i = 0; i < report.by_place.size(); ++i) {
+    const NamedBytes& part = report.by_place[i];
+    if (i >= shown_places || part.bytes < smallest_shown) {
+      rest += part.bytes;
+      continue;
+    }
+    const std::string name = part.name == "autograd" ? "autograd, in backward" : part.name;
+    rows.push_back({"  " + printable(name), mib(part.bytes), percent(part.bytes, report.at_peak)});
+  }
+  if (rest > Bytes{}) rows.push_back({"  elsewhere", mib(rest), percent(rest, report.at_peak)});
+  return out + table(rows);
+}
+
+std::string beside_the_allocator(const DryRank& rank) {
+  std::vector<std::vector<std::string>> rows;
+  for (const DryRow& row : rank.rows)
+    rows.push_back({row.name, mib(row.price.bytes),
+                    row.price.low == row.price.high
+                        ? std::string()
+                        : fmt::format("{} to {}", mib(row.price.low), mib(row.price.high))});
+  return fmt::format("\nwhat rank {} holds of its device besides, as Tidemark estimates it\n", rank.report.rank) +
+         table(rows);
+}
+
+std::string where_it_ended(const DryRunAnswer& answer) {
+  std::string out;
+  for (const DryRank& rank : answer.ranks) {
+    const bool is_out = rank.ran_out() && rank.report.ran_out;
+    const std::vector<std::string>* stack = is_out                ? &rank.report.ran_out->stack
+                                            : rank.report.failure ? &rank.report.failure->stack
+                                                                  : nullptr;
+    if (stack == nullptr || stack->empty()) continue;
+    out += fmt::format("\nrank {} {} at\n", rank.report.rank, is_out ? "runs out" : "ended");
+    for (std::size_t i = 0; i < std::min(stack->size(), shown_frames); ++i) out += "  " + printable((*stack)[i]) + '\n';
+    if (stack->size() > shown_frames) out += fmt::format("  and {} more\n", stack->size() - shown_frames);
+  }
+  return out;
+}
+
+std::string stood_in(const DryRunAnswer& answer) {
+  std::vector<std::string> lines;
+  for (const DryRank& rank : answer.ranks)
+    for (const StoodIn& line : rank.held().stood_in) {
+      std::string text = printable(line.what);
+      if (!line.where.empty()) text += fmt::format(" (first at {})", printable(line.where));
+      if (std::ranges::find(lines, text) == lines.end()) lines.push_back(std::move(text));
+    }
+  std::string out =
+      "\nstood in for what is not there\n  kernels: they run no code, and what they would have written is "
+      "zero: losses and norms are 0, and nothing overflows\n";
+  for (const std::string& line : lines) out += "  " + line + '\n';
+  for (const std::string& line : answer.not_modelled) out += "  not modelled: " + printable(line) + '\n';
+  if (std::ranges::any_of(answer.ranks, [](const DryRank& rank) { return rank.held().host_resident.has_value(); }))
+    out += "  the host: what was resident is a lower bound of what a real run holds, which has CUDA's and NCCL's too\n";
+  return out;
+}
+
+}  // namespace
+
+std::string dry_run_text(const DryRunAnswer& answer) {
+  std::string out = first_line(answer) + what_was_run(answer) + where_it_ended(answer);
+  const bool counted =
+      std::ranges::any_of(answer.ranks, [](const DryRank& rank) { return rank.held().peak().reserved > Bytes{}; });
+  if (counted) {
+    const DryRank& rank = fullest(answer);
+    out += by_rank(answer) + by_step(rank) + composition(rank) + beside_the_allocator(rank);
+  }
+  out += stood_in(answer);
+  for (const std::string& comparison : answer.comparisons) out += '\n' + comparison;
+  return out;
+}
+
+}  // namespace tidemark::scenarios

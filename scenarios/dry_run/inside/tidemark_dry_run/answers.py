@@ -1,0 +1,109 @@
+"""What the host reads from the device. Kernels write nothing, so that it reads zeros: losses and norms are 0, nothing
+overflows. Where a zero would be an answer that no training gets, another one is given, and said."""
+
+import functools
+
+
+def prepare(torch, run):
+    finite(torch, run)
+    equal(torch, run)
+    attention(torch, run)
+    initialization(torch, run)
+
+
+def finite(torch, run):
+    """Values are finite. torch.isfinite(x).all() would say no."""
+    asked, every = torch.isfinite, torch.Tensor.all
+
+    @functools.wraps(asked)
+    def isfinite(tensor):
+        result = asked(tensor)
+        if result.is_cuda:
+            result._tidemark_all_true = True
+        return result
+
+    def all(self, *args, **kwargs):
+        result = every(self, *args, **kwargs)
+        if getattr(self, "_tidemark_all_true", False):
+            result._tidemark_all_true = True
+        return result
+
+    def reading(name):
+        read = getattr(torch.Tensor, name)
+
+        def call(self):
+            if getattr(self, "_tidemark_all_true", False):
+                run.stand_in("whether values are finite: they are")
+                read(self)
+                return True
+            return without_remains(self, read(self))
+
+        return call
+
+    torch.isfinite = isfinite
+    torch.Tensor.isfinite = lambda self: isfinite(self)
+    torch.Tensor.all = all
+    for name in ("item", "__float__", "__bool__"):
+        setattr(torch.Tensor, name, reading(name))
+
+
+def without_remains(tensor, value):
+    """What a tensor before it has left in memory is no loss or norm: zero, where it is no number that a script computes."""
+    if isinstance(value, float) and tensor.is_cuda and not 1e-12 < abs(value) < 1e12:
+        return 0.0
+    return value
+
+
+def equal(torch, run):
+    """Whether two tensors on the device hold the same: where their shapes do, they do."""
+
+    def answered(function):
+        @functools.wraps(function)
+        def call(a, b, *args, **kwargs):
+            result = function(a, b, *args, **kwargs)
+            if getattr(a, "is_cuda", False) and getattr(b, "is_cuda", False) and a.shape == b.shape:
+                run.stand_in("whether tensors on the device are equal: they are")
+                return True
+            return result
+
+        return call
+
+    torch.equal, torch.allclose = answered(torch.equal), answered(torch.allclose)
+
+
+def attention(torch, run):
+    """cuDNN builds a plan for its device before it runs, which only a device can answer."""
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        from torch.nn import attention as module
+    except (AttributeError, ImportError):
+        return
+    backend, choose = getattr(module, "SDPBackend", None), getattr(module, "sdpa_kernel", None)
+    cudnn = getattr(backend, "CUDNN_ATTENTION", None)
+    if cudnn is None or choose is None:
+        return
+
+    @functools.wraps(choose)
+    def sdpa_kernel(backends, *args, **kwargs):
+        asked = list(backends) if isinstance(backends, (list, tuple)) else [backends]
+        if cudnn in asked:
+            run.stand_in("cuDNN's attention: FlashAttention, or whatever else the script allows")
+            asked = [b for b in asked if b != cudnn] or [backend.FLASH_ATTENTION, backend.MATH]
+        return choose(asked, *args, **kwargs)
+
+    module.sdpa_kernel = sdpa_kernel
+
+
+def initialization(torch, run):
+    """Releases that draw until all values lie within bounds would draw for ever."""
+    init = torch.nn.init
+    draw = init.trunc_normal_
+
+    @functools.wraps(draw)
+    def trunc_normal_(tensor, *args, **kwargs):
+        if not tensor.is_cuda:
+            return draw(tensor, *args, **kwargs)
+        with torch.no_grad():
+            return tensor.zero_()
+
+    init.trunc_normal_ = trunc_normal_

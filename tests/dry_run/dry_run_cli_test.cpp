@@ -1,0 +1,156 @@
+// The verb itself: without PyTorch as far as that goes, and with it where TIDEMARK_TORCH_PYTHON names a Python that has
+// a CUDA build of it. No GPU is needed.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/namespace.hpp"
+
+namespace tidemark::tests::dry_run_cli_test {
+namespace {
+
+using nlohmann::json;
+
+struct Said {
+  int code = -1;
+  std::string out, err;
+};
+
+class DryRunCli : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              (std::string("tidemark_dry_run_") + testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
+               std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  static std::string content(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  [[nodiscard]] Said run(const std::string& arguments) const {
+    const std::string out = (folder_ / "out").string(), err = (folder_ / "err").string();
+    const int status = std::system(("cd '" + folder_.string() + "' && '" TIDEMARK_BINARY "' dry-run " + arguments +
+                                    " >'" + out + "' 2>'" + err + "'")
+                                       .c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(out), content(err)};
+  }
+  void script(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
+
+  std::filesystem::path folder_;
+};
+
+class WithPython : public DryRunCli {
+ protected:
+  void SetUp() override {
+    DryRunCli::SetUp();
+    if (std::system("python3 -c pass") != 0) GTEST_SKIP() << "there is no python3";
+  }
+};
+
+TEST_F(DryRunCli, BadInputIsTwoAndSaysWhat) {
+  for (const std::string arguments :
+       {"", "-- ", "-- torchrun", "-- python3 nowhere.py", "-- ls -l", "-- no-such-program-anywhere x.py",
+        "--steps 0 -- python3 t.py", "--cluster no-such-card -- python3 t.py", "--against no-such-job -- python3 t.py",
+        "torchrun --nproc-per-node 8 t.py", "--world-size 0 -- python3 t.py", "--timeout 0 -- python3 t.py"}) {
+    const Said said = run(arguments);
+    EXPECT_EQ(said.code, 2) << arguments << said.err;
+    EXPECT_EQ(said.out, "") << arguments;
+    EXPECT_NE(said.err.find("error: "), std::string::npos) << said.err;
+  }
+}
+
+TEST_F(WithPython, AScriptThatTrainsNothingLeavesItOpen) {
+  script("t.py", "print('trains nothing')\n");
+  const Said said = run("--json answer.json -- python3 t.py");
+  EXPECT_EQ(said.code, 4) << said.out << said.err;
+  EXPECT_TRUE(said.out.starts_with("cannot say whether it fits")) << said.out;
+  EXPECT_NE(said.err.find("trains nothing"), std::string::npos) << said.err;
+  EXPECT_TRUE(json::parse(content(folder_ / "answer.json")).at("fits").is_null());
+}
+
+TEST_F(WithPython, AScriptsOwnErrorComesThrough) {
+  script("t.py", "def f():\n  raise ValueError('my own mistake')\nf()\n");
+  const Said said = run("-- python3 t.py");
+  EXPECT_EQ(said.code, 2) << said.out << said.err;
+  EXPECT_NE(said.err.find("Traceback"), std::string::npos) << said.err;
+  EXPECT_NE(said.err.find("ValueError: my own mistake"), std::string::npos) << said.err;
+  EXPECT_TRUE(said.out.starts_with("the script failed on rank 0: ValueError: my own mistake")) << said.out;
+}
+
+TEST_F(WithPython, RanksAreToldWhatTheirLauncherTells) {
+  script(
+      "t.py",
+      "import os, sys\nprint(*[os.environ.get(n) for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'PYTHONPATH', 'MINE')], "
+      "sys.argv[1:])\n");
+  const Said said =
+      run("--rank 9 --show-output -- MINE=x python3 -m torch.distributed.launch --nnodes 2 --nproc_per_node 8 t.py a");
+  EXPECT_NE(said.err.find("9 1 16 None x ['--local-rank=1', 'a']"), std::string::npos) << said.err;
+}
+
+TEST_F(WithPython, AScriptThatTakesTooLongIsEnded) {
+  script("t.py", "import time\ntime.sleep(600)\n");
+  const Said said = run("--timeout 1 -- python3 t.py");
+  EXPECT_EQ(said.code, 3) << said.out << said.err;
+  EXPECT_NE(said.err.find("--timeout"), std::string::npos) << said.err;
+}
+
+class WithTorch : public DryRunCli {
+ protected:
+  void SetUp() override {
+    DryRunCli::SetUp();
+    const char* const python = std::getenv("TIDEMARK_TORCH_PYTHON");
+    if (python == nullptr) GTEST_SKIP() << "TIDEMARK_TORCH_PYTHON names no Python that has a CUDA build of PyTorch";
+    python_ = "'" + std::string(python) + "'";
+    std::filesystem::copy_file(TIDEMARK_SOURCE_DIR "/tests/dry_run/train.py", folder_ / "train.py");
+  }
+  std::string python_;
+};
+
+TEST_F(WithTorch, ATrainingIsCountedStepByStep) {
+  const Said said = run("--json answer.json --snapshot dry.pickle -- " + python_ + " train.py");
+  ASSERT_EQ(said.code, 0) << said.out << said.err;
+  const json rank = json::parse(content(folder_ / "answer.json")).at("ranks").at(0);
+  ASSERT_EQ(rank.at("steps").size(), 3U);
+  EXPECT_EQ(rank.at("steps").at(1), rank.at("steps").at(2));
+  // 4 layers of 1024 x 1024 in fp32, two moments each, a step counter on the host, and the batch of a pass that begins.
+  constexpr std::int64_t weights = 4LL * 1024 * 1024 * 4, batch = 256 * 1024 * 4;
+  EXPECT_EQ(rank.at("set_up").at("after").at("allocated_bytes"), weights + batch);
+  EXPECT_EQ(rank.at("steps").at(2).at("after").at("allocated_bytes"), 3 * weights + batch);
+  const std::string replay = "'" TIDEMARK_BINARY "' replay '" + (folder_ / "dry.pickle").string() + "' > /dev/null";
+  EXPECT_EQ(std::system(replay.c_str()), 0);
+}
+
+TEST_F(WithTorch, EveryRankOfAnyWorldRunsAlone) {
+  const Said said = run("--json answer.json --rank 0 --rank 15 --steps 2 -- " + python_ +
+                        " -m torch.distributed.run --nnodes 2 --nproc-per-node 8 train.py ddp");
+  ASSERT_EQ(said.code, 0) << said.out << said.err;
+  const json answer = json::parse(content(folder_ / "answer.json"));
+  EXPECT_EQ(answer.at("world_size"), 16);
+  EXPECT_EQ(answer.at("ranks").at(1).at("rank"), 15);
+  EXPECT_EQ(answer.at("ranks").at(0).at("peak_reserved_bytes"), answer.at("ranks").at(1).at("peak_reserved_bytes"));
+  EXPECT_TRUE(answer.at("ranks").at(0).at("groups").at(0).at("reduces"));
+}
+
+TEST_F(WithTorch, ItRunsOutWhereTheCardWould) {
+  const Said said = run("--cluster rtx-3080-10g --json answer.json -- " + python_ + " train.py batch=600000");
+  EXPECT_EQ(said.code, 1) << said.out << said.err;
+  EXPECT_TRUE(said.out.starts_with("no, it does not fit: rank 0 runs out")) << said.out;
+  const json rank = json::parse(content(folder_ / "answer.json")).at("ranks").at(0);
+  EXPECT_EQ(rank.at("failure").at("kind"), "out_of_memory");
+  EXPECT_EQ(rank.at("steps").size(), 3U);  // without a limit
+}
+
+}  // namespace
+}  // namespace tidemark::tests::dry_run_cli_test
