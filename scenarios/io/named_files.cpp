@@ -44,10 +44,14 @@ std::vector<std::string> files_in(const std::filesystem::path& folder, const std
   return found;
 }
 
-// Of the files that come along as `key`s, those that a name without a folder may mean ("h100"), or all.
-std::vector<std::string> shipped_files(std::string_view key, const std::string& name, const ScenarioFolders& folders) {
+std::vector<std::string> shipped_files(std::string_view key, const ScenarioFolders& folders) {
   const std::filesystem::path kind = std::string(key) + "s";
-  std::vector<std::string> all = files_in(folders.data_root / kind, kind), near;
+  return files_in(folders.data_root / kind, kind);
+}
+
+// Those of `all` that a name without a folder may mean ("h100").
+std::vector<std::string> near_files(const std::string& name, const std::vector<std::string>& all) {
+  std::vector<std::string> near;
   std::string asked = std::filesystem::path(name).filename().string();
   for (const std::string_view ending : {".json", ".toml"})
     if (asked.ends_with(ending)) asked.resize(asked.size() - ending.size());
@@ -56,7 +60,7 @@ std::vector<std::string> shipped_files(std::string_view key, const std::string& 
   const std::vector<std::string> meant = near_names(asked, stems);
   for (std::size_t i = 0; i < all.size(); ++i)
     if (std::ranges::find(meant, stems[i]) != meant.end()) near.push_back(all[i]);
-  return near.empty() ? all : near;
+  return near;
 }
 
 }  // namespace
@@ -108,7 +112,11 @@ std::string near_file(const std::string& name, const ScenarioFolders& folders) {
 
 std::string hint_for_file(std::string_view key, const std::string& name, const ScenarioFolders& folders) {
   if (name.find('\0') != std::string::npos) return {};
-  if (const std::string meant = near_file(name, folders); !meant.empty())
+  const std::vector<std::string> all = shipped_files(key, folders), near_ones = near_files(name, all);
+  // "clusters/h100.toml" is spelled most like "clusters/a10-24g.toml", yet means an H100.
+  if (const std::string meant = near_file(name, folders);
+      !meant.empty() && (near_ones.empty() || std::ranges::find(near_ones, meant) != near_ones.end() ||
+                         std::ranges::find(all, meant) == all.end()))
     return fmt::format("did you mean {}?", in_quotes(meant));
   // "meta-llama/Llama-9B" is nobody's file.
   if (key == model_key && name.find('/') != std::string::npos && !name.ends_with(".json")) {
@@ -119,7 +127,7 @@ std::string hint_for_file(std::string_view key, const std::string& name, const S
                         : fmt::format("did you mean {}? tidemark list names tells all", one_of(near));
   }
   std::vector<std::string> shipped;
-  for (const std::string& file : shipped_files(key, name, folders)) shipped.push_back(in_quotes(file));
+  for (const std::string& file : near_ones.empty() ? all : near_ones) shipped.push_back(in_quotes(file));
   constexpr std::size_t most_shown = 12;
   if (shipped.size() <= most_shown) return shipped.empty() ? "" : one_of(shipped) + " would do";
   return fmt::format("tidemark list {}s tells the {} that come along", key, shipped.size());
