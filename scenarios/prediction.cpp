@@ -459,6 +459,13 @@ double hardware_utilization(const Job& job, const StepAccount& account, Duration
   return carried_out / peak_operations(job.scenario, step);
 }
 
+void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged) {
+  prediction.not_judged = std::move(not_judged);
+  if (prediction.not_judged.empty()) return;
+  prediction.fits = false;
+  prediction.open = true;
+}
+
 Trace simulate_time(const Job& job, LinkModel links) {
   if (links == LinkModel::MaxMin) return simulate(job.outline, job.folding, job.times);
   TimePrices times =

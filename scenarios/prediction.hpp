@@ -95,6 +95,13 @@ struct StepPrediction {
   [[nodiscard]] double waiting() const { return share(StepCause::Bubble) + share(StepCause::OtherRanks); }
 };
 
+/// What a launch file says and nobody here has judged: a name in no table, or one that is not modelled.
+struct NotJudged {
+  std::string file;
+  int line = 0;  ///< 0: none
+  std::string what, why;
+};
+
 /// The answer of `predict`.
 struct Prediction {
   Scenario scenario;
@@ -111,6 +118,7 @@ struct Prediction {
   bool open = false;
   std::vector<std::string> assumptions;
   std::vector<std::string> not_modelled;
+  std::vector<NotJudged> not_judged;  ///< while there is any, neither yes nor no
 
   /// "fits", "does_not_fit" or "cannot_say".
   [[nodiscard]] std::string_view verdict() const { return fits ? "fits" : open ? "cannot_say" : "does_not_fit"; }
@@ -139,6 +147,9 @@ struct Prediction {
 /// The same of a job whose time was simulated with the same links.
 [[nodiscard]] Prediction predict(const Job& job, const Trace& trace, const Progress& progress = {},
                                  const PredictOptions& options = {});
+
+/// Takes yes and no out of the answer where anything is not judged.
+void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged);
 
 /// Runs the job's stages on the simulated clock, to the end or to a deadlock.
 [[nodiscard]] Trace simulate_time(const Job& job, LinkModel links = LinkModel::MaxMin);

@@ -34,7 +34,8 @@ struct Answer {
   std::string text, launch;
   std::vector<Remark> remarks;
   [[nodiscard]] bool whole() const {
-    return std::ranges::none_of(remarks, [](const Remark& r) { return r.kind == RemarkKind::NotExpressed; });
+    return std::ranges::none_of(
+        remarks, [](const Remark& r) { return r.kind == RemarkKind::NotExpressed || r.kind == RemarkKind::NotJudged; });
   }
 };
 
@@ -87,6 +88,7 @@ std::string told(const Answer& answer, bool all) {
 const char* list_of(RemarkKind kind) {
   switch (kind) {
     case RemarkKind::NotExpressed:
+    case RemarkKind::NotJudged:
       return "not_expressed";
     case RemarkKind::Beside:
       return "beside";
@@ -112,8 +114,11 @@ std::string as_json(const Answer& answer) {
                {"no_matter", Json::array()}};
   for (const Remark& remark : answer.remarks) {
     const char* list = list_of(remark.kind);
-    json[list].push_back(
-        {{"what", remark.what}, {"why", remark.why}, {"file", remark.file}, {"line", remark.place.line}});
+    json[list].push_back({{"what", remark.what},
+                          {"why", remark.why},
+                          {"file", remark.file},
+                          {"line", remark.place.line},
+                          {"judged", remark.kind != RemarkKind::NotJudged}});
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }

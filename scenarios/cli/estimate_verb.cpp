@@ -1,6 +1,7 @@
 #include <memory>
 #include <string>
 
+#include "scenarios/cli/detail/asked_job.hpp"
 #include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
@@ -9,21 +10,23 @@
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/estimate/envelope.hpp"
 #include "scenarios/io/output_file.hpp"
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/report/prediction_text.hpp"
 
 namespace tidemark::cli {
 namespace {
 
 struct AskedToEstimate {
-  std::string scenario, json;
+  JobWords words;
+  std::string json;
   Loudness loudness;
 };
 
 int run(const AskedToEstimate& asked) {
-  check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
-  const Envelope found =
-      envelope(read_scenario(asked.scenario, data_root()), progress_on_terminal("simulating ranks", asked.loudness));
-  answer(envelope_text(found), asked.json, [&] { return envelope_json(found); });
+  const AskedJob job = asked_job(asked.words);
+  check_outputs({{"--json", asked.json}}, job.files);
+  Envelope found = envelope(job.scenario, progress_on_terminal("simulating ranks", asked.loudness));
+  job.complete(found.prediction);
+  answer(envelope_text(found), asked.json, [&] { return with_not_judged(envelope_json(found), job.not_judged); });
   return found.prediction.fits ? yes : found.prediction.open ? cannot_say : no;
 }
 
@@ -33,12 +36,12 @@ Verb estimate_verb(CLI::App& app) {
   const auto asked = std::make_shared<AskedToEstimate>();
   CLI::App* verb = app.add_subcommand(
       "estimate", "the back of the envelope: rules of thumb beside what is simulated, and why they differ");
-  add_scenario(*verb, asked->scenario);
+  add_job(*verb, asked->words);
   add_json(*verb, asked->json);
   add_quiet(*verb, asked->loudness);
   add_examples(*verb, {{"estimate llama-3.1-70b-64xh100", "rules of thumb beside the simulation"},
                        {"estimate seeds/llama-2-7b-bf16 --json estimate.json", "the same for programs"}});
-  return {verb, [asked] { return run(*asked); }, &asked->scenario};
+  return {verb, [asked] { return run(*asked); }, &asked->words.file};
 }
 
 }  // namespace tidemark::cli

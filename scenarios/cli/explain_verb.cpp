@@ -13,6 +13,7 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/deadlocks.hpp"
+#include "scenarios/cli/detail/asked_job.hpp"
 #include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
@@ -22,11 +23,11 @@
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/fabric_text.hpp"
 #include "scenarios/report/kernels_text.hpp"
+#include "scenarios/report/prediction_text.hpp"
 #include "scenarios/report/time_text.hpp"
 #include "sim/clock/summary.hpp"
 
@@ -34,7 +35,8 @@ namespace tidemark::cli {
 namespace {
 
 struct AskedToExplain {
-  std::string scenario, json;
+  JobWords words;
+  std::string json;
   TimelineOptions picked;
   std::optional<std::string> at;
   std::string show = "memory";
@@ -55,7 +57,8 @@ AskedMoment asked_moment(const std::string& at) {
   return {AskedMoment::Kind::OpIndex, op};
 }
 
-int show_timeline(const AskedToExplain& asked, const Scenario& scenario, const std::vector<Rank>& ranks) {
+int show_timeline(const AskedToExplain& asked, const AskedJob& source, const std::vector<Rank>& ranks) {
+  const Scenario& scenario = source.scenario;
   TimelineQuery query = asked.picked.query(scenario);
   query.ranks = ranks;
   const Job job(scenario);
@@ -66,8 +69,9 @@ int show_timeline(const AskedToExplain& asked, const Scenario& scenario, const s
     answer("", "-", [&] { return timeline(job, trace, query, TimelineFormat::JsonLines); });
   else if (!asked.json.empty())
     write_file(asked.json, [&](std::ostream& file) { write_timeline(file, job, trace, query); });
-  if (asked.json != "-") answer(timeline(job, trace, query, TimelineFormat::Table), "", {});
-  return yes;
+  if (asked.json != "-")
+    answer(not_judged_text(source.not_judged) + timeline(job, trace, query, TimelineFormat::Table), "", {});
+  return source.not_judged.empty() ? yes : cannot_say;
 }
 
 // Throws InputError where something is given that makes no difference.
@@ -90,18 +94,21 @@ int run(const AskedToExplain& asked) {
   if (links != LinkModel::MaxMin && asked.show != "timeline")
     refuse("--link-model", fmt::format("--show {} does not depend on it", asked.show),
            "leave it out, or ask for --show timeline");
-  const Scenario scenario = read_scenario(asked.scenario, data_root());
+  const AskedJob source = asked_job(asked.words);
+  const Scenario& scenario = source.scenario;
+  const std::string lead = not_judged_text(source.not_judged);
+  const int code = source.not_judged.empty() ? yes : cannot_say;
   const std::vector<Rank> ranks = asked_ranks(asked.picked.ranks.value_or("0"), scenario);
-  check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
-  if (asked.show == "timeline") return show_timeline(asked, scenario, ranks);
+  check_outputs({{"--json", asked.json}}, source.files);
+  if (asked.show == "timeline") return show_timeline(asked, source, ranks);
   if (ranks.size() > 1)
     refuse("--rank", fmt::format("--show {} looks at one rank", asked.show), "--show timeline takes several");
   if (!asked.json.empty() && asked.show != "scenario" && asked.show != "memory")
     refuse("--json", fmt::format("--show {} has no JSON form", asked.show),
            "--show memory, --show scenario and --show timeline have one");
   if (asked.show == "model") {
-    answer(model_text(scenario), "", {});
-    return yes;
+    answer(lead + model_text(scenario), "", {});
+    return code;
   }
   const Job job(scenario);
   // Numbers of ops are those of rank 0's program where no rank is named.
@@ -109,9 +116,9 @@ int run(const AskedToExplain& asked) {
   const Rank rank =
       fullest ? fullest_rank(job, at.kind, progress_on_terminal("simulating ranks", asked.loudness)) : ranks.front();
   if (asked.show == "memory") {
-    answer(live_text(job, rank, at, asked.all ? Detail::Everything : Detail::ByRole), asked.json,
-           [&] { return live_json(job, rank, at); });
-    return yes;
+    answer(lead + live_text(job, rank, at, asked.all ? Detail::Everything : Detail::ByRole), asked.json,
+           [&] { return with_not_judged(live_json(job, rank, at), source.not_judged); });
+    return code;
   }
   Trace trace;
   if (asked.show == "fabric" || asked.show == "time") trace = simulate_time(job);
@@ -126,8 +133,9 @@ int run(const AskedToExplain& asked) {
     if (asked.show == "time") return time_text(job, trace);
     return fabric_text(job, last_step(trace));
   };
-  answer(shown(), asked.json, [&] { return scenario_json(job.scenario, 2) + '\n'; });
-  return yes;
+  answer(asked.show == "scenario" ? shown() : lead + shown(), asked.json,
+         [&] { return with_not_judged(scenario_json(job.scenario, 2) + '\n', source.not_judged); });
+  return code;
 }
 
 }  // namespace
@@ -135,7 +143,7 @@ int run(const AskedToExplain& asked) {
 Verb explain_verb(CLI::App& app) {
   const auto asked = std::make_shared<AskedToExplain>();
   CLI::App* verb = app.add_subcommand("explain", "why: live tensors at a moment, or any stage of the flow as text");
-  add_scenario(*verb, asked->scenario);
+  add_job(*verb, asked->words);
   add_json(*verb, asked->json);
   add_quiet(*verb, asked->loudness);
   add_timeline_options(*verb, asked->picked,
@@ -153,7 +161,7 @@ Verb explain_verb(CLI::App& app) {
                {{"explain llama-3.1-70b-64xh100", "what lives on the fullest device when it is fullest, and why"},
                 {"explain llama-3.1-8b-8xh100 --at end --all", "every tensor after the last step"},
                 {"explain llama-3.1-70b-64xh100 --show schedule", "who computes which micro-batch when"}});
-  return {verb, [asked] { return run(*asked); }, &asked->scenario};
+  return {verb, [asked] { return run(*asked); }, &asked->words.file};
 }
 
 }  // namespace tidemark::cli

@@ -13,7 +13,8 @@
 namespace tidemark::cli {
 
 bool LaunchOptions::any() const {
-  return !model.empty() || !cluster.empty() || gpus || sequence || micro_batch || global_batch || !variables.empty();
+  return !model.empty() || !cluster.empty() || gpus || sequence || micro_batch || global_batch || !variables.empty() ||
+         !ignored.empty() || strict;
 }
 
 ConvertAsked LaunchOptions::asked(std::vector<std::filesystem::path> files) const {
@@ -26,7 +27,9 @@ ConvertAsked LaunchOptions::asked(std::vector<std::filesystem::path> files) cons
                     .sequence_length = sequence,
                     .micro_batch = micro_batch,
                     .global_batch = global_batch,
-                    .data_root = data_root()};
+                    .data_root = data_root(),
+                    .ignored = ignored,
+                    .strict = strict};
   std::vector<Problem> problems;
   if (!model.empty()) made.model = named_in_scenario("--model", model, models_shipped, problems);
   if (!cluster.empty()) made.cluster = named_in_scenario("--cluster", cluster, clusters_shipped, problems);
@@ -56,6 +59,12 @@ void add_launch_options(CLI::App& verb, LaunchOptions& options) {
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false)
       ->group(group);
+  verb.add_option("--ignore", options.ignored,
+                  "a name of a launch file that is not judged, and of no matter: a flag, a variable, a key")
+      ->type_name("NAME")
+      ->allow_extra_args(false)
+      ->group(group);
+  verb.add_flag("--strict", options.strict, "refuse a launch file that has a name which is not judged")->group(group);
 }
 
 std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
@@ -72,6 +81,7 @@ std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
     }
   };
   section(RemarkKind::NotExpressed, "not expressed");
+  section(RemarkKind::NotJudged, "not judged: --ignore NAME says of one that it is of no matter");
   section(RemarkKind::Beside, "to be said beside it");
   section(RemarkKind::Assumed, "assumed");
   if (all) {

@@ -132,7 +132,8 @@ Listed keys(bool switches) {
     const auto its = scenarios::megatron_flag(flag);
     if (!its) continue;
     const std::string says = its->kind == Kind::Repeats      ? fmt::format("as {} in [{}]", its->key, its->table)
-                             : its->kind == Kind::Unmodelled ? fmt::format("{} not modelled yet", its->why)
+                             : its->kind == Kind::Unmodelled ? its->why
+                             : its->kind == Kind::Bound      ? its->why
                              : its->kind == Kind::NoMatter   ? "changes neither memory nor time"
                                                              : "";
     all.text += fmt::format("{:<32} {}{}(megatron)\n", flag, says, says.empty() ? "" : " ");

@@ -14,6 +14,7 @@
 
 #include "kernels/execute/mpi_farm.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/asked_job.hpp"
 #include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/job_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
@@ -28,6 +29,7 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/output_file.hpp"
 #include "scenarios/io/quantity.hpp"
+#include "scenarios/io/text_file.hpp"
 #include "scenarios/io/toml_text.hpp"
 #include "scenarios/plan/journal.hpp"
 #include "scenarios/plan/plan.hpp"
@@ -37,14 +39,13 @@
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/difference_text.hpp"
 #include "scenarios/report/plan_text.hpp"
+#include "scenarios/report/prediction_text.hpp"
 
 namespace tidemark::cli {
 namespace {
 
 struct AskedToPlan {
-  std::string scenario;  ///< file with a base and perhaps a [space]; empty: the next five say it
-  std::string model, cluster;
-  std::int64_t gpus = 0, sequence = 0, global_batch = 0;
+  JobWords words;  ///< a file with a base and perhaps a [space]; none: options say it
   std::string headroom;
   std::string json, csv;
   Loudness loudness;
@@ -61,44 +62,65 @@ struct AskedToPlan {
 void set_headroom(Space& space, const AskedToPlan& a) {
   const KeyPath key{"runtime", "headroom"};
   if (says(space, key))
-    throw InputError(Problem{.file = a.scenario,
+    throw InputError(Problem{.file = a.words.file,
                              .message = "says headroom, and so does --headroom",
                              .hint = "change it in the file, or leave --headroom out"});
   set_value(space.base, key, {text(asked_size("--headroom", a.headroom)), {}});
 }
 
-Space asked_space(const AskedToPlan& a) {
-  if (!a.scenario.empty()) {
-    if (!a.model.empty() || !a.cluster.empty() || a.gpus != 0 || a.sequence != 0 || a.global_batch != 0)
-      throw InputError(Problem{.file = a.scenario,
-                               .message = "a scenario, and flags that say what it says",
-                               .hint = "change them in the file, or leave the file out"});
-    Space space = read_space(a.scenario, data_root(), a.with);
-    if (!a.headroom.empty())
-      set_headroom(space, a);
-    else
-      take_default_headroom(space);
-    return space;
+struct AskedSpace {
+  Space space;
+  std::vector<NotJudged> not_judged = {};
+};
+
+// Of a file: a scenario, perhaps with a [space], or what launch files come to.
+AskedSpace space_of_file(const AskedToPlan& a) {
+  const std::filesystem::path file = a.words.file;
+  if (is_foreign(file)) {
+    AskedJob job = asked_job(a.words);
+    return {space_of(std::move(job.document), job.at, job.folders, a.with), std::move(job.not_judged)};
   }
+  if (a.words.launch.any())
+    throw InputError(Problem{.file = a.words.file,
+                             .message = "a scenario, and flags that say what it says",
+                             .hint = "change them in the file, set keys beside it, as in layout.tensor=4, or leave the "
+                                     "file out"});
+  TomlTable document = parse_toml(read_text(file), file.string());
+  set_overrides(document, a.words.beside);
+  return {space_of(std::move(document), file, {file.parent_path(), data_root()}, a.with)};
+}
+
+AskedSpace asked_space(const AskedToPlan& a) {
+  if (!a.words.file.empty()) {
+    AskedSpace asked = space_of_file(a);
+    if (!a.headroom.empty())
+      set_headroom(asked.space, a);
+    else
+      take_default_headroom(asked.space);
+    return asked;
+  }
+  const LaunchOptions& o = a.words.launch;
   std::string missing;
-  for (const auto& [name, given] : {std::pair("--model", !a.model.empty()), std::pair("--cluster", !a.cluster.empty()),
-                                    std::pair("--gpus", a.gpus != 0), std::pair("--sequence", a.sequence != 0),
-                                    std::pair("--global-batch", a.global_batch != 0)})
+  for (const auto& [name, given] :
+       {std::pair("--model", !o.model.empty()), std::pair("--cluster", !o.cluster.empty()),
+        std::pair("--gpus", o.gpus.has_value()), std::pair("--sequence", o.sequence.has_value()),
+        std::pair("--global-batch", o.global_batch.has_value())})
     if (!given) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
   if (!missing.empty())
     throw InputError(Problem{.file = "plan",
                              .message = fmt::format("{} left out", missing),
                              .hint = "give all five of --model --cluster --gpus --sequence --global-batch, or a file"});
   JobOptions base;
-  base.model = a.model;
-  base.cluster = a.cluster;
+  base.model = o.model;
+  base.cluster = o.cluster;
   base.headroom = a.headroom;
-  base.gpus = a.gpus;
-  base.sequence = a.sequence;
-  base.global_batch = a.global_batch;
+  base.gpus = o.gpus;
+  base.sequence = o.sequence;
+  base.micro_batch = o.micro_batch;
+  base.global_batch = o.global_batch;
   Space space = space_of(document_of(base), "plan", {std::filesystem::current_path(), data_root()}, a.with);
   take_default_headroom(space);
-  return space;
+  return {std::move(space)};
 }
 
 // "02-candidate-17.toml": the folder may hold one that is read.
@@ -116,7 +138,7 @@ bool is_scenario_file(const std::filesystem::path& name) {
 
 void check_places(const Space& space, const AskedToPlan& a) {
   std::vector<std::filesystem::path> inputs = files_read(space);
-  if (!a.scenario.empty()) inputs.emplace_back(a.scenario);
+  if (!a.words.file.empty()) inputs.emplace_back(a.words.file);
   check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--journal", a.journal}}, inputs);
   check_output_folder({"--write-scenarios", a.write_scenarios});
   if (a.write_scenarios.empty()) return;
@@ -204,14 +226,17 @@ Plan searched(const Space& space, const AskedToPlan& a, TaskRunner& runner) {
   return plan(space, options, *journal, plan_progress_on_terminal(a.loudness));
 }
 
-int answered(const Space& space, const AskedToPlan& a, const Plan& found) {
-  if (found.candidates == 0) refuse_no_candidates(space, a.scenario.empty() ? "plan" : a.scenario);
+int answered(const AskedSpace& asked, const AskedToPlan& a, const Plan& found) {
+  const Space& space = asked.space;
+  if (found.candidates == 0) refuse_no_candidates(space, a.words.file.empty() ? "plan" : a.words.file);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << plan_csv(space, found); });
   if (!a.write_scenarios.empty()) write_scenarios(a.write_scenarios, space, found);
   const std::size_t columns = terminal(STDOUT_FILENO).columns;
-  answer(a.verbose ? plan_text(space, found)
-                   : brief_text(space, found, columns == 0 ? usual_columns : std::min(columns, usual_columns)),
-         a.json, [&] { return plan_json(space, found); });
+  answer(not_judged_text(asked.not_judged) +
+             (a.verbose ? plan_text(space, found)
+                        : brief_text(space, found, columns == 0 ? usual_columns : std::min(columns, usual_columns))),
+         a.json, [&] { return with_not_judged(plan_json(space, found), asked.not_judged); });
+  if (!asked.not_judged.empty()) return cannot_say;
   return found.best.empty() ? no : yes;
 }
 
@@ -233,13 +258,14 @@ std::string further_text(const Space& space) {
 // The first process searches, the others do what it hands out.
 int run_on_farm(Farm& farm, const AskedToPlan& a) {
   try {
-    const Space space = asked_space(a);
+    const AskedSpace asked = asked_space(a);
+    const Space& space = asked.space;
     const TaskFunction work = task_function(space);
     if (farm.rank() != 0) return farm.serve(work);
     int code = bad_input;
     try {
       check_places(space, a);
-      code = answered(space, a, searched(space, a, *farm_runner(farm, work)));
+      code = answered(asked, a, searched(space, a, *farm_runner(farm, work)));
     } catch (const InputError& error) {
       complain(error.what());
     }
@@ -269,14 +295,15 @@ int run(const AskedToPlan& a) {
   const bool searches = !a.show_space && a.why.empty();
   if (!searches) refuse_outputs(a);
   if (under_mpirun() && searches) return run_on_farm(*mpi_farm(static_cast<int>(working_threads())), a);
-  const Space space = asked_space(a);
+  const AskedSpace asked = asked_space(a);
+  const Space& space = asked.space;
   if (a.show_space) {
     answer(space_text(space) + further_text(space), "", {});
     return yes;
   }
   if (!a.why.empty()) return why(space, a);
   check_places(space, a);
-  return answered(space, a, searched(space, a, *thread_runner(task_function(space))));
+  return answered(asked, a, searched(space, a, *thread_runner(task_function(space))));
 }
 
 }  // namespace
@@ -284,20 +311,13 @@ int run(const AskedToPlan& a) {
 Verb plan_verb(CLI::App& app) {
   const auto asked = std::make_shared<AskedToPlan>();
   CLI::App* verb = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
-  takes_shipped(*verb,
-                verb->add_option("SPACE", asked->scenario,
-                                 "scenario file (TOML), perhaps with a table [space], or the name of an example"),
-                examples_shipped);
-  verb->add_option("--model", asked->model, "a config.json, or the name of one that comes along")->type_name("FILE");
-  verb->add_option("--cluster", asked->cluster, "a cluster file, or the name of one that comes along")
-      ->type_name("FILE");
-  verb->add_option("--gpus", asked->gpus, "devices of the job")->check(CLI::Range(1, 1 << 20))->type_name("N");
-  verb->add_option("--sequence", asked->sequence, "tokens of a sequence")
-      ->check(CLI::Range(1, 1 << 24))
-      ->type_name("N");
-  verb->add_option("--global-batch", asked->global_batch, "sequences of a step")
-      ->check(CLI::Range(1, 1 << 24))
-      ->type_name("N");
+  takes_shipped(
+      *verb,
+      verb->add_option("SPACE", asked->words.file,
+                       "scenario file (TOML), perhaps with a table [space], a launch file that convert takes, "
+                       "or the name of an example"),
+      examples_shipped);
+  add_beside(*verb, asked->words);
   verb->add_option("--headroom", asked->headroom,
                    fmt::format("what must stay free on every device, where no file says it (default without one: {})",
                                default_headroom))

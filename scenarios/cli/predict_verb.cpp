@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/asked_job.hpp"
 #include "scenarios/cli/detail/help.hpp"
 #include "scenarios/cli/detail/job_options.hpp"
-#include "scenarios/cli/detail/launch_options.hpp"
 #include "scenarios/cli/detail/timeline_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
@@ -34,88 +34,48 @@ namespace tidemark::cli {
 namespace {
 
 struct AskedToPredict {
-  std::string scenario, json;
+  JobWords words;
+  std::string json;
   TimelineOptions picked;
   PredictedFiles files;
-  LaunchOptions launch;
   JobOptions job;
   Loudness loudness;
   bool verbose = false, print_scenario = false;
 };
 
-// What is asked about.
-struct Source {
-  TomlTable document;  ///< empty of a scenario's file, until it is asked for
-  Scenario scenario;
-  std::filesystem::path at;  ///< gives the scenario its name, and is where its problems are
-  ScenarioFolders folders;
-  std::vector<std::filesystem::path> files;  ///< that were read
-  std::string file;                          ///< that has the scenario; empty where none has
-  std::vector<std::string> assumed = {};     ///< of what another framework's file does not say
-};
-
-Source from_options(const AskedToPredict& asked) {
+AskedJob from_options(const AskedToPredict& asked) {
   JobOptions job = asked.job;
-  job.model = asked.launch.model;
-  job.cluster = asked.launch.cluster;
-  job.gpus = asked.launch.gpus;
-  job.sequence = asked.launch.sequence;
-  job.micro_batch = asked.launch.micro_batch;
-  job.global_batch = asked.launch.global_batch;
+  const LaunchOptions& launch = asked.words.launch;
+  job.model = launch.model;
+  job.cluster = launch.cluster;
+  job.gpus = launch.gpus;
+  job.sequence = launch.sequence;
+  job.micro_batch = launch.micro_batch;
+  job.global_batch = launch.global_batch;
   const ScenarioFolders folders{std::filesystem::current_path(), data_root()};
-  Source made{document_of(job), {}, "tidemark predict", folders, {}, {}};
+  AskedJob made{document_of(job), {}, "tidemark predict", folders, {}, {}};
   made.scenario = scenario_of(made.document, made.at, folders);
   made.files = files_named(made.document, folders);
   made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
   return made;
 }
 
-// A scenario's file, what another framework's file comes to, or options alone. InputError where something of the second
-// does not come along, and where options are given to a file that says what they say.
-Source source_of(const AskedToPredict& asked) {
-  if (asked.scenario.empty()) return from_options(asked);
-  const bool foreign = is_foreign(asked.scenario);
-  if (asked.job.lays_out() || (!foreign && asked.launch.any()))
+AskedJob source_of(const AskedToPredict& asked) {
+  if (asked.words.file.empty()) return from_options(asked);
+  if (asked.job.lays_out())
     throw InputError(
-        Problem{.file = asked.scenario,
-                .message = foreign ? "a training, and options that say what it says"
-                                   : "a scenario, and options that say what it says",
-                .hint = "change them in the file: --model, --cluster and others are for files of frameworks, and all "
-                        "of them for where there is no file"});
-  if (foreign) {
-    Converted converted = convert(asked.launch.asked({asked.scenario}));
-    Scenario scenario = scenario_of(converted, data_root());
-    std::vector<std::string> assumed;
-    for (const Remark& remark : converted.remarks)
-      if (remark.kind == RemarkKind::Assumed)
-        assumed.push_back(remark.place.line > 0
-                              ? fmt::format("{}:{}: {}: {}", remark.file, remark.place.line, remark.what, remark.why)
-                              : fmt::format("{}: {}", remark.what, remark.why));
-    return {std::move(converted.document),
-            std::move(scenario),
-            converted.file,
-            {converted.file.parent_path(), data_root()},
-            files_behind(asked.scenario),
-            {},
-            std::move(assumed)};
-  }
-  const std::filesystem::path file = asked.scenario;
-  return {asked.print_scenario ? parse_toml(read_text(asked.scenario), asked.scenario) : TomlTable{},
-          read_scenario(file, data_root()),
-          file,
-          {file.parent_path(), data_root()},
-          files_behind(asked.scenario),
-          as_typed(asked.scenario)};
+        Problem{.file = asked.words.file,
+                .message = is_foreign(asked.words.file) ? "a training, and options that say what it says"
+                                                        : "a scenario, and options that say what it says",
+                .hint = "change them in the file, or set keys beside it, as in layout.tensor=4: --model, --cluster and "
+                        "others are for files of frameworks, and all of them for where there is no file"});
+  return asked_job(asked.words);
 }
 
-// Where memory runs out. Nothing where a scenario's file cannot be read again.
-std::optional<AcceptedChanges> accepted_changes(Source source, const Prediction& prediction) {
+// Where memory runs out.
+std::optional<AcceptedChanges> accepted_changes(AskedJob source, const Prediction& prediction) {
   if (std::ranges::none_of(prediction.groups, [](const RankGroup& group) { return group.failure.has_value(); }))
     return {};
-  if (source.document.keys.empty()) {
-    if (!std::filesystem::is_regular_file(source.at)) return {};
-    source.document = parse_toml(read_text(source.at), source.at.string());
-  }
   return AcceptedChanges(std::move(source.document), source.at, source.folders, prediction.scenario);
 }
 
@@ -136,7 +96,7 @@ int run(const AskedToPredict& asked) {
   if (!asked.files.any() && asked.picked.ranks)
     refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
   if (!asked.files.shows_steps()) asked.picked.refuse_filters("give --timeline or --trace FILE too");
-  const Source source = source_of(asked);
+  const AskedJob source = source_of(asked);
   if (asked.print_scenario) {
     answer(toml_text(source.document), "", {});
     return yes;
@@ -152,7 +112,7 @@ int run(const AskedToPredict& asked) {
   const Job job(scenario, Job::Steps::All, progress_on_terminal("lowering programs", asked.loudness));
   const Trace trace = simulate_time(job, options.links);
   Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness), options);
-  prediction.assumptions.insert(prediction.assumptions.end(), source.assumed.begin(), source.assumed.end());
+  source.complete(prediction);
   std::vector<std::string> told;
   if (!prediction.deadlock) told = write_files(asked.files, job, trace, prediction, query);
   const std::optional<AcceptedChanges> accepted = accepted_changes(source, prediction);
@@ -169,8 +129,7 @@ int run(const AskedToPredict& asked) {
 Verb predict_verb(CLI::App& app) {
   const auto asked = std::make_shared<AskedToPredict>();
   CLI::App* verb = app.add_subcommand("predict", "does it fit, where is the peak on each rank, what is it made of");
-  add_scenario(*verb, asked->scenario, "scenario file (TOML), or a file that convert takes")->required(false);
-  add_launch_options(*verb, asked->launch);
+  add_job(*verb, asked->words, false);
   add_layout_options(*verb, asked->job);
   verb->add_flag("--print-scenario", asked->print_scenario,
                  "predict nothing: write the scenario that options or another framework's file come to");
@@ -200,7 +159,7 @@ Verb predict_verb(CLI::App& app) {
         "job.toml",
         "the file that such options stand for"},
        {"predict job.toml --json - 2> answer.txt", "for programs: every class of ranks, with bounds and sources"}});
-  return {verb, [asked] { return run(*asked); }, &asked->scenario};
+  return {verb, [asked] { return run(*asked); }, &asked->words.file};
 }
 
 }  // namespace tidemark::cli

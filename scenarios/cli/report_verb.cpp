@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -8,7 +11,9 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/asked_job.hpp"
 #include "scenarios/cli/detail/help.hpp"
+#include "scenarios/cli/detail/launch_options.hpp"
 #include "scenarios/cli/detail/usage.hpp"
 #include "scenarios/cli/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
@@ -16,7 +21,6 @@
 #include "scenarios/cli/output.hpp"
 #include "scenarios/cli/progress.hpp"
 #include "scenarios/io/output_file.hpp"
-#include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/text_file.hpp"
 #include "scenarios/prediction.hpp"
 #include "scenarios/report/measured_comparison.hpp"
@@ -27,60 +31,91 @@ namespace tidemark::cli {
 namespace {
 
 struct AskedToReport {
-  std::vector<std::string> files;
+  std::vector<std::string> files;  ///< and keys that are set in each of them
+  LaunchOptions launch;
   std::string measured, page = "report.html", figures, json;
   std::string scenario;  ///< that is read now
   Loudness loudness;
 };
 
-bool is_record(const std::string& file) { return std::filesystem::path(file).extension() == ".json"; }
+// What other verbs wrote: a ds_config.json is a launch file.
+bool is_record(const std::string& file) {
+  return std::filesystem::path(file).extension() == ".json" &&
+         read_text(std::filesystem::path(file)).find("\"tidemark.") != std::string::npos;
+}
 
 ReportOrigin origin_of(const std::string& file, const std::string& command) {
   return {TIDEMARK_VERSION, command, file, read_text(std::filesystem::path(file))};
 }
 
-Report of_prediction(const std::string& file, const std::string& command, ReportDetail detail, Loudness loudness) {
-  const Scenario scenario = read_scenario(file, data_root());
-  const Job job(scenario);
+std::vector<std::string> overrides_in(const AskedToReport& asked) {
+  std::vector<std::string> found;
+  std::ranges::copy_if(asked.files, std::back_inserter(found), is_override);
+  return found;
+}
+std::vector<std::string> files_in(const AskedToReport& asked) {
+  std::vector<std::string> found;
+  std::ranges::copy_if(asked.files, std::back_inserter(found), std::not_fn(is_override));
+  return found;
+}
+
+AskedJob job_of(const std::string& file, const AskedToReport& asked) {
+  return asked_job({file, overrides_in(asked), asked.launch});
+}
+
+Report of_prediction(const std::string& file, const std::string& command, ReportDetail detail,
+                     const AskedToReport& asked) {
+  const AskedJob source = job_of(file, asked);
+  const Job job(source.scenario);
   const Trace trace = simulate_time(job);
-  const Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", loudness));
-  return {scenario.name, verdict_text(prediction), prediction.fits,
-          report_json(job, trace, prediction, origin_of(file, command), detail), prediction.open};
+  Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness));
+  source.complete(prediction);
+  return {source.scenario.name, verdict_text(prediction), prediction.fits,
+          with_not_judged(report_json(job, trace, prediction, origin_of(file, command), detail), source.not_judged),
+          prediction.open};
 }
 
 Report of_measurement(const AskedToReport& asked, const std::string& command) {
-  const std::string& file = asked.files.front();
+  const std::string file = files_in(asked).front();
   const Measurement measurement{asked.measured, {}, {}};
-  const MeasuredComparison comparison = compare_with(read_scenario(file, data_root()), measurement,
-                                                     progress_on_terminal("simulating ranks", asked.loudness));
+  const AskedJob job = job_of(file, asked);
+  const MeasuredComparison comparison =
+      compare_with(job.scenario, measurement, progress_on_terminal("simulating ranks", asked.loudness));
   if (comparison.json.empty())
     refuse("--measured", "the job deadlocks: there is nothing to compare", "predict says where");
-  return report_of_record(comparison.json, origin_of(file, command));
+  Report report = report_of_record(comparison.json, origin_of(file, command));
+  if (job.not_judged.empty()) return report;
+  report.verdict = not_judged_text(job.not_judged) + report.verdict;
+  report.answer = false;
+  report.open = true;
+  return report;
 }
 
 Report report_of(AskedToReport& asked, const std::string& command) {
-  const std::string& file = asked.files.front();
+  const std::vector<std::string> files = files_in(asked);
+  const std::string& file = files.front();
   asked.scenario = file;
   if (!asked.measured.empty()) return of_measurement(asked, command);
-  if (asked.files.size() == 1 && is_record(file))
+  if (files.size() == 1 && is_record(file))
     return report_of_record(read_text(file), {TIDEMARK_VERSION, command, file, ""});
-  if (asked.files.size() == 1) return of_prediction(file, command, ReportDetail::Whole, asked.loudness);
+  if (files.size() == 1) return of_prediction(file, command, ReportDetail::Whole, asked);
   std::vector<std::string> reports;
-  for (const std::string& each : asked.files) {
+  for (const std::string& each : files) {
     asked.scenario = each;
-    reports.push_back(of_prediction(each, command, ReportDetail::Fullest, asked.loudness).data);
+    reports.push_back(of_prediction(each, command, ReportDetail::Fullest, asked).data);
   }
-  return report_beside(reports, {TIDEMARK_VERSION, command, fmt::format("{}", fmt::join(asked.files, ", ")), ""});
+  return report_beside(reports, {TIDEMARK_VERSION, command, fmt::format("{}", fmt::join(files, ", ")), ""});
 }
 
 int run(AskedToReport& asked, const std::string& command) {
-  if (!asked.measured.empty() && (asked.files.size() > 1 || is_record(asked.files.front())))
+  const std::vector<std::string> files = files_in(asked);
+  if (files.empty()) refuse("report", "names no file", "a scenario, a launch file, or a record");
+  if (!asked.measured.empty() && (files.size() > 1 || is_record(files.front())))
     refuse("--measured", "is laid beside one scenario", "name one scenario's file (TOML)");
   std::vector<std::filesystem::path> inputs;
-  for (const std::string& file : asked.files) {
+  for (const std::string& file : files) {
     if (is_record(file)) {
-      if (asked.files.size() > 1)
-        refuse(file, "a record has a page of its own", "several scenarios (TOML) go onto one page");
+      if (files.size() > 1) refuse(file, "a record has a page of its own", "several scenarios (TOML) go onto one page");
       inputs.emplace_back(file);
     } else {
       const std::vector<std::filesystem::path> behind = files_behind(file);
@@ -106,9 +141,10 @@ Verb report_verb(CLI::App& app, const std::string& command) {
   CLI::App* verb = app.add_subcommand("report", "a page to look at and pass on: one HTML file that needs nothing else");
   CLI::Option* files = verb->add_option(
       "FILE", asked->files,
-      "a scenario (TOML), several to lay them beside each other, or what plan, capacity, compare or validate "
-      "wrote with --json");
+      "a scenario (TOML) or a launch file, several to lay them beside each other, or what plan, capacity, compare or "
+      "validate wrote with --json; layout.tensor=4 sets a key in each");
   takes_shipped(*verb, files, examples_shipped)->required();
+  add_launch_options(*verb, asked->launch);
   verb->add_option("--measured", asked->measured,
                    "lay the scenario's prediction beside this memory snapshot or training log, as compare does")
       ->type_name("FILE");

@@ -9,6 +9,7 @@
 
 #include "kernels/execute/mpi_farm.hpp"
 #include "scenarios/cli/other_names.hpp"
+#include "scenarios/convert/convert.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::cli {
@@ -87,7 +88,8 @@ CLI::Option* takes_shipped(CLI::App& verb, CLI::Option* option, const Shipped& k
     // Under mpirun ranks of several machines agree on what is missing where, and the first of them says it.
     if (under_mpirun()) return;
     for (const std::string& text : option->results())
-      if (const std::optional<Problem> problem = not_there(text, kind)) throw InputError(*problem);
+      if (const std::optional<Problem> problem = not_there(text, kind); problem && !is_override(text))
+        throw InputError(*problem);
   });
   return option;
 }

@@ -6,9 +6,12 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/interpolation.hpp"
 #include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/io/suggestion.hpp"
 
 // Megatron-Bridge's ConfigContainer and NeMo 1's YAML say the same as Megatron-LM's flags, under the names of the
 // dataclasses: megatron/core/transformer/transformer_config.py and its like.
@@ -36,9 +39,68 @@ constexpr std::array renamed{
     Renamed{"layernorm_epsilon", "norm-epsilon"},
     Renamed{"rotary_percentage", "rotary-percent"},
     Renamed{"init_method_std", "init-method-std"},
-    Renamed{"overlap_p2p_comm", ""},
-    Renamed{"batch_p2p_comm", ""},
+    Renamed{"override_vocab_size", "vocab-size"},
+    Renamed{"qkv_bias", "add-qkv-bias"},
+    Renamed{"ub_tp_comm_overlap", "tp-comm-overlap"},
+    Renamed{"overlap_grad_sync", "overlap-grad-reduce"},
+    Renamed{"overlap_param_sync", "overlap-param-gather"},
 };
+
+/// NeMo 1's own, nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py and its configurations: what
+/// changes nothing at these values, as TOML writes them; at any other it is not judged. Without values, at any.
+struct OfNoMatter {
+  std::string_view key;
+  std::vector<std::string_view> values = {};
+};
+const std::vector<OfNoMatter>& nemo_keys() {
+  static const std::vector<OfNoMatter> keys{
+      {"accumulate_grad_batches", {"1"}},
+      {"activations_checkpoint_layers_per_pipeline", {"0"}},
+      {"apex_transformer_log_level"},
+      {"attention_type", {"\"multihead\""}},
+      {"average_in_collective"},
+      {"batch_p2p_comm"},
+      {"betas"},
+      {"bucket_cap_mb"},
+      {"contiguous_grad_buffer"},
+      {"contiguous_param_buffer"},
+      {"cpu_offloading_activations"},
+      {"dist_ckpt_load_on_device"},
+      {"dist_ckpt_parallel_dist_opt"},
+      {"dist_ckpt_parallel_save"},
+      {"dist_ckpt_torch_dist_multiproc"},
+      {"drop_layers", {"[]"}},
+      {"ffn_dropout", {"0"}},
+      {"fsdp_grad_reduce_dtype"},
+      {"fsdp_sharding_strategy"},
+      {"gc_interval"},
+      {"get_attention_mask_from_fusion"},
+      {"grad_allreduce_chunk_size_mb"},
+      {"grad_div_ar_fusion"},
+      {"gradient_as_bucket_view"},
+      {"hysteresis"},
+      {"mcore_gpt", {"true"}},
+      {"megatron_amp_O2", {"true"}},
+      {"native_amp_growth_interval"},
+      {"native_amp_init_scale"},
+      {"normalize_attention_scores", {"true"}},
+      {"num_micro_batches_with_partial_activation_checkpoints", {"0"}},
+      {"overlap_p2p_comm", {"true"}},
+      {"persist_layer_norm"},
+      {"post_process", {"true"}},
+      {"pre_process", {"true"}},
+      {"reduce_amax"},
+      {"scale_positional_embedding"},
+      {"transformer_block_type", {"\"pre_ln\""}},
+      {"transformer_engine", {"true"}},
+      {"use_flash_attention"},
+      {"use_scaled_init_method"},
+  };
+  return keys;
+}
+/// Switches of NeMo 1's that ask for something by false.
+constexpr std::array<std::string_view, 4> nemo_by_false{"mcore_gpt", "megatron_amp_O2", "transformer_engine",
+                                                        "normalize_attention_scores"};
 
 /// Keys that say by false what a flag says.
 constexpr std::array inverted{
@@ -60,12 +122,13 @@ constexpr std::array inverted{
 constexpr std::array<std::string_view, 8> tables{"model",   "train",        "optimizer", "ddp",
                                                  "dataset", "comm_overlap", "optim",     "data"};
 /// Tables of what is logged, saved and read.
-constexpr std::array<std::string_view, 10> aside{"checkpoint",  "logger",    "scheduler", "rng",  "profiling",
-                                                 "exp_manager", "tokenizer", "hydra",     "dist", "validation"};
+constexpr std::array<std::string_view, 15> aside{
+    "checkpoint", "logger",     "scheduler", "rng",          "profiling", "exp_manager",      "tokenizer", "hydra",
+    "dist",       "validation", "run",       "nsys_profile", "sched",     "s3_checkpointing", "defaults"};
 
 class BridgeWalk {
  public:
-  explicit BridgeWalk(Draft& draft) : draft_(draft) {}
+  BridgeWalk(Draft& draft, bool nemo) : draft_(draft), nemo_(nemo) {}
 
   void table(const TomlTable& table, const std::string& path) {
     for (const TomlKey& key : table.keys) {
@@ -74,7 +137,11 @@ class BridgeWalk {
         draft_.remark(RemarkKind::NoMatter, name, "of what is logged, saved and read", key.place);
         continue;
       }
-      if (std::ranges::find(aside, key.name) != aside.end()) {
+      if (const auto* its = std::get_if<TomlTable>(&key.value.value); name == "model.tokenizer" && its != nullptr) {
+        tokenizer(*its);
+      } else if (path == "model.data." && key.name != "seq_length" && !key.name.starts_with("reset_")) {
+        draft_.remark(RemarkKind::NoMatter, name, "which data comes", key.place);
+      } else if (std::ranges::find(aside, key.name) != aside.end()) {
         draft_.remark(RemarkKind::NoMatter, name, "of what is logged, saved and read", key.place);
       } else if (const auto* inner = std::get_if<TomlTable>(&key.value.value)) {
         this->table(*inner, name + '.');
@@ -85,12 +152,23 @@ class BridgeWalk {
   }
 
   std::vector<TomlKey> flags() && {
+    defer_heads_gradients();
     if (nodes_ > 0 && devices_ > 0) draft_.set("gpus", product({nodes_, devices_}));
     refuse_second_ones();
     return std::move(flags_);
   }
 
  private:
+  // Megatron-LM would reduce the head's gradients before they are complete; NeMo sees to it otherwise.
+  void defer_heads_gradients() {
+    const auto named = [&](std::string_view name) { return std::ranges::find(flags_, name, &TomlKey::name); };
+    const auto deferred = named("defer-embedding-wgrad-compute");
+    if (!nemo_ || deferred == flags_.end() || named("overlap-grad-reduce") == flags_.end()) return;
+    draft_.remark(RemarkKind::NotJudged, "model.defer_embedding_wgrad_compute = true",
+                  "deferring the head's gradients beside reductions that overlap is not modelled", deferred->place);
+    flags_.erase(deferred);
+  }
+
   // Two tables may have keys of one name.
   void refuse_second_ones() const {
     std::map<std::string_view, const TomlKey*> first;
@@ -103,6 +181,33 @@ class BridgeWalk {
                       fmt::format("line {} says {}", its->second->place.line, before), flag.place);
     }
   }
+  // NeMo 1: "library: megatron, type: GPT2BPETokenizer", "library: huggingface, type: meta-llama/Llama-2-7b-hf".
+  void tokenizer(const TomlTable& table) {
+    for (const TomlKey& key : table.keys) {
+      const auto* const text = std::get_if<std::string>(&key.value.value);
+      if (key.name == "library" && text != nullptr && *text == "sentencepiece")
+        add("tokenizer-type", key, std::string("GPTSentencePieceTokenizer"));
+      else if (key.name == "type" && text != nullptr)
+        add(text->find("Tokenizer") != std::string::npos ? "tokenizer-type" : "tokenizer-model", key);
+      else
+        draft_.remark(RemarkKind::NoMatter, "model.tokenizer." + key.name, "the vocabulary's size is what counts",
+                      key.place);
+    }
+  }
+
+  // Apex's DistributedFusedAdam, and dtypes that it is told.
+  void optimizer(const TomlKey& key, const std::string& name, const std::string& text) {
+    if (text == "distributed_fused_adam" || text == "mcore_distributed_optim")
+      add("use-distributed-optimizer", key, true);
+    if (text == "distributed_fused_adam")
+      draft_.remark(RemarkKind::NotJudged, fmt::format("{} = {}", name, in_quotes(text)),
+                    "Apex's distributed Adam is not modelled: the figures are of Megatron-LM's distributed optimizer",
+                    key.place);
+    if (text != "distributed_fused_adam" && text != "mcore_distributed_optim" && name.ends_with("optim.name") &&
+        std::ranges::find(plain_adams, text) == plain_adams.end())
+      unknown(key, name, "is no optimizer that is known here");
+  }
+
   // Of Lightning's trainer, all else is loops, logs and checkpoints.
   static bool of_trainer(std::string_view key) {
     return key == "devices" || key == "num_nodes" || key == "precision" || key == "strategy" ||
@@ -160,10 +265,25 @@ class BridgeWalk {
     } else if (k == "grad_reduce_in_fp32" && flag != nullptr) {
       add(*flag ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", key, true);
     } else if (k == "name" && text != nullptr) {  // NeMo's optim.name
-      if (*text == "distributed_fused_adam" || *text == "mcore_distributed_optim")
-        add("use-distributed-optimizer", key, true);
-      else if (name.ends_with("optim.name") && std::ranges::find(plain_adams, *text) == plain_adams.end())
-        unknown(key, name, "is no optimizer that is known here");
+      optimizer(key, name, *text);
+    } else if (k == "grad_sync_dtype" && text != nullptr) {  // megatron_gpt_model.py: fp32 where nothing is said
+      if (*text == "bf16" || *text == "fp16") add("grad-reduce-in-bf16", key, true);
+    } else if (k == "bias_activation_fusion") {
+      if (flag != nullptr && !*flag) add("no-bias-swiglu-fusion", key, true), add("no-bias-gelu-fusion", key, true);
+    } else if (k == "fp8" && flag != nullptr && *flag) {
+      draft_.remark(RemarkKind::NotJudged, fmt::format("{} = true", name), "FP8 is not modelled yet", key.place);
+    } else if (k.starts_with("fp8_")) {
+      draft_.remark(RemarkKind::NoMatter, name, "is of FP8, which fp8 asks for", key.place);
+    } else if (const auto its = std::ranges::find(nemo_keys(), std::string_view(k), &OfNoMatter::key);
+               nemo_ && its != nemo_keys().end()) {
+      const std::string written = flag_text(key.value);
+      const bool by_false = std::ranges::find(nemo_by_false, std::string_view(k)) != nemo_by_false.end();
+      if (its->values.empty() || std::ranges::find(its->values, written) != its->values.end() ||
+          (flag != nullptr && !*flag && !by_false))
+        draft_.remark(RemarkKind::NoMatter, name, "changes neither memory nor time", key.place);
+      else
+        draft_.remark(RemarkKind::NotJudged, fmt::format("{} = {}", name, written),
+                      fmt::format("is not modelled: {} is", fmt::join(its->values, " or ")), key.place);
     } else if (const auto other = std::ranges::find(inverted, k, &Renamed::key); other != inverted.end()) {
       if (flag != nullptr && !*flag) add(std::string(other->flag), key, true);
     } else {
@@ -201,11 +321,28 @@ class BridgeWalk {
       return;
     }
     if (megatron_flag(its)) return add(its, key);
-    draft_.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(key.value)),
-                  "no flag of Megatron's that is known here says it", key.place);
+    draft_.remark_unknown(fmt::format("{} = {}", name, scenarios::text(key.value)), its,
+                          "no argument of Megatron-LM's says it", names_known(), key.place);
+  }
+
+  static const std::vector<std::string>& names_known() {
+    static const std::vector<std::string> names = [] {
+      std::vector<std::string> made = megatron_flags();
+      const auto add = [&](const auto& table) {
+        for (const Renamed& its : table) {
+          std::string name(its.key);
+          std::ranges::replace(name, '_', '-');
+          made.push_back(std::move(name));
+        }
+      };
+      add(renamed), add(inverted);
+      return made;
+    }();
+    return names;
   }
 
   Draft& draft_;
+  bool nemo_;
   std::vector<TomlKey> flags_;
   std::int64_t nodes_ = 0, devices_ = 0;
 };
@@ -224,7 +361,8 @@ std::vector<TomlKey> flags_of_tests(const TomlTable& arguments, Draft& draft) {
 
 }  // namespace
 
-std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft) {
+std::vector<TomlKey> bridge_flags(TomlTable document, Draft& draft) {
+  interpolate(document);
   for (const TomlKey& key : document.keys) {
     const auto* table = std::get_if<TomlTable>(&key.value.value);
     if (key.name != "ENV_VARS") continue;
@@ -242,7 +380,10 @@ std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft) {
   for (const TomlKey& key : document.keys)
     if (const auto* table = std::get_if<TomlTable>(&key.value.value); table != nullptr && key.name == "MODEL_ARGS")
       return flags_of_tests(*table, draft);
-  BridgeWalk walk(draft);
+  const auto has = [&](std::string_view name) {
+    return std::ranges::any_of(document.keys, [&](const TomlKey& key) { return key.name == name; });
+  };
+  BridgeWalk walk(draft, has("trainer") && has("model"));
   walk.table(document, "");
   std::vector<TomlKey> flags = std::move(walk).flags();
   const bool virtual_stages =

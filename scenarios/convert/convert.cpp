@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <functional>
 #include <map>
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "scenarios/convert/detect.hpp"
 #include "scenarios/convert/formats.hpp"
@@ -19,9 +21,12 @@
 #include "scenarios/io/input_error.hpp"
 #include "scenarios/io/json_table.hpp"
 #include "scenarios/io/model_names.hpp"
+#include "scenarios/io/names.hpp"
+#include "scenarios/io/problems.hpp"
 #include "scenarios/io/scenario_reader.hpp"
 #include "scenarios/io/suggestion.hpp"
 #include "scenarios/io/text_file.hpp"
+#include "scenarios/io/toml_reader.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -31,7 +36,7 @@ constexpr std::array<std::string_view, 6> names{"scenario",  "megatron",   "torc
 
 /// Variables of the environment that a scenario may say something about.
 bool matters(std::string_view variable) {
-  for (const std::string_view prefix : {"NCCL_", "NVTE_", "CUBLAS_", "PYTORCH_"})
+  for (const std::string_view prefix : {"NCCL_", "NVTE_", "CUBLAS_", "PYTORCH_", "TORCH_"})
     if (variable.starts_with(prefix)) return true;
   return variable == "CUDA_MODULE_LOADING" || variable == "CUDA_LAUNCH_BLOCKING" ||
          variable == "CUDA_DEVICE_MAX_CONNECTIONS" || variable == "CUDA_SCALE_LAUNCH_QUEUES";
@@ -160,6 +165,16 @@ class Conversion {
         Given flags(bridge_flags(content.document, draft_), "--", draft_);
         return read_megatron(flags, models_, draft_);
       }
+      case FileKind::FlagScale: {
+        from_ = Dialect::Megatron;
+        Given flags(megatron_flags_of_forks(flagscale_flags(content.document, draft_), draft_), "--", draft_);
+        return read_megatron(flags, models_, draft_);
+      }
+      case FileKind::Nanotron: {
+        from_ = Dialect::Megatron;
+        Given flags(nanotron_flags(content.document, draft_), "--", draft_);
+        return read_megatron(flags, models_, draft_);
+      }
       case FileKind::Accelerate: {
         from_ = Dialect::Accelerate;
         Given config(content.document.keys, "", draft_);
@@ -251,7 +266,10 @@ class Conversion {
     for (const ShellSkip& skip : script.skips)
       draft_.remark(RemarkKind::Assumed, skip.what, "is passed over: nothing is run", skip.place);
     const LaunchLine line = training_of(script, file.string());
+    if (line.gpus_problem && !asked_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
     if (line.gpus && !asked_.gpus) draft_.set("gpus", *line.gpus, line.place);
+    for (const std::string& name : script.taken_for_unset)
+      draft_.remark(RemarkKind::Assumed, "$" + name, "is not set: nothing here says that it is, and a test asks");
     for (const ShellWord& word : line.unread)
       if (word.unknown.empty())
         stray(word);
@@ -261,6 +279,18 @@ class Conversion {
         not_read(word, "; --gpus says on how many GPUs");
     for (const auto& [name, value] : *line.environment) read_variable(name, value);
     read_arguments(line);
+    if (from_ == Dialect::Megatron) settle_attention();
+  }
+
+  // Variables that change memory by no more than this says; the step they change may be another.
+  static std::string_view bound_of(std::string_view name) {
+    if (name == "CUDA_LAUNCH_BLOCKING")
+      return "the host waits for every kernel: no more memory than without it, and a longer step than is told";
+    if (name == "TORCH_NCCL_AVOID_RECORD_STREAMS")
+      return "what is sent is held until it is waited for, not until the stream is past it: no more memory than "
+             "without "
+             "it, to which the upper ends go";
+    return {};
   }
 
   void read_variable(const std::string& name, const ShellWord& value) {
@@ -268,14 +298,60 @@ class Conversion {
     constexpr auto of_ranks = std::to_array<std::string_view>({"MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"});
     if (value.unknown.empty() && is_harmless_variable(name) && std::ranges::find(of_ranks, name) == of_ranks.end())
       draft_.kept.environment[name] = value.text;
-    if (!matters(name) || (!value.unknown.empty() && is_harmless_variable(name)))
+    const std::string_view bound = value.text == "0" && value.unknown.empty() ? "" : bound_of(name);
+    if (!bound.empty())
+      draft_.remark(RemarkKind::Assumed, fmt::format("{} = {}", name, in_quotes(value.text)), std::string(bound),
+                    value.place);
+    else if (!matters(name) || !bound_of(name).empty() ||
+             (is_harmless_variable(name) && (!value.unknown.empty() || name.starts_with("TORCH_"))))
       draft_.remark(RemarkKind::NoMatter, name, "a variable that changes neither memory nor time");
-    else if (value.unknown.empty())
-      draft_.set("runtime.environment." + name, value.text, value.place);
-    else
+    else if (!value.unknown.empty())
       draft_.remark(RemarkKind::NotExpressed,
                     fmt::format("{}: {} is not known without running it", name, value.unknown),
                     hint_of_unknown(value.unknown), value.place);
+    else if (const std::optional<Problem> problem = problem_of_variable(name, value.text); !problem)
+      draft_.set("runtime.environment." + name, value.text, value.place);
+    else
+      draft_.remark_unknown(fmt::format("{} = {}", name, in_quotes(value.text)), name,
+                            fmt::format("{}; {}", problem->message, problem->hint), known_variables(), value.place);
+  }
+
+  // What a scenario that has it would be told.
+  static std::optional<Problem> problem_of_variable(const std::string& name, const std::string& value) {
+    const TomlTable table{{{name, {}, {value, {}}}}};
+    Problems problems("");
+    (void)read_environment(TomlReader(&table, {}, "[runtime.environment]", problems));
+    const std::vector<Problem> found = std::move(problems).sorted();
+    return found.empty() ? std::nullopt : std::optional(found.front());
+  }
+
+  // Before core 0.11 these variables chose the kernels; since then Megatron-LM sets them, and stops where one says
+  // otherwise (core/models/common/language_module/language_module.py): a script that runs is an older one's.
+  void settle_attention() {
+    const TomlValue* const environment = draft_.find("runtime.environment");
+    const auto* const table = environment == nullptr ? nullptr : std::get_if<TomlTable>(&environment->value);
+    if (table == nullptr || draft_.find("train.attention") != nullptr) return;
+    std::map<std::string, std::string> given;
+    Place place;
+    std::string told;
+    for (const TomlKey& key : table->keys)
+      if (is_attention_variable(key.name)) {
+        given[key.name] = std::get<std::string>(key.value.value);
+        place = key.value.place;
+        told += fmt::format("{}{} = {}", told.empty() ? "" : ", ", key.name, given[key.name]);
+      }
+    const std::optional<AttentionKernel> kernel = attention_of_variables(given);
+    if (given.empty() || !kernel) return;
+    for (const auto& [name, value] : given) draft_.erase("runtime.environment." + name);
+    if (*kernel == AttentionKernel::Auto)
+      return draft_.remark(RemarkKind::NoMatter, told, "leaves the choice of kernels as it is", place);
+    const std::string word = std::string(scenarios::word(attention_names, *kernel));
+    draft_.set("train.attention", word, place);
+    draft_.remark(RemarkKind::Assumed, told,
+                  fmt::format("attention = {}: Megatron-LM before core 0.11 leaves the choice to them, and later ones "
+                              "stop at them: --attention-backend {} there",
+                              in_quotes(word), word),
+                  place);
   }
 
   [[noreturn]] static void fail(const std::string& file, Place place, std::string message, std::string hint) {
@@ -356,8 +432,9 @@ class Conversion {
   void not_read(const ShellWord& word, std::string_view besides = "") {
     const std::string name = variable_of(word.unknown);
     const bool assigned = word.unknown.ends_with(')');  // somewhere, and why that is not known
+    // What is assigned somewhere may be of the layout; of what is assigned nowhere the script alone knows nothing.
     draft_.remark(
-        RemarkKind::NotExpressed, word.unknown,
+        name.empty() || assigned ? RemarkKind::NotExpressed : RemarkKind::NotJudged, word.unknown,
         name.empty() ? fmt::format("only running it would tell which arguments these are{}", besides)
                      : fmt::format("is {}, so that its arguments are not read: --set {}=\"…\" says them, --set {}= "
                                    "that there are none{}",
@@ -387,11 +464,14 @@ class Conversion {
     if (is_megatron(line, flags)) {
       from_ = Dialect::Megatron;
       refuse_other_programs(line);
+      flags = is_swift(line) ? swift_flags(std::move(flags), models_, draft_)
+                             : megatron_flags_of_forks(std::move(flags), draft_);
       Given given(std::move(flags), "--", draft_);
       return read_megatron(given, models_, draft_);
     }
     flags = underscored(std::move(flags));
-    if (!has_training_arguments(flags)) refuse_unknown(line, unread);
+    const bool of_bridge = tool_of_program(line.path).starts_with("Megatron-Bridge");
+    if (of_bridge || !has_training_arguments(flags)) refuse_unknown(line, unread);
     from_ = Dialect::TrainingArguments;
     refuse_other_tasks(line);
     draft_.trl |= line.path.find("trl/") != std::string::npos || line.path.starts_with("trl.") ||
@@ -411,8 +491,9 @@ class Conversion {
            has_any(flags, {"job.config_file", "job.config-file", "model.flavor"}) ||
            std::ranges::any_of(flags, [](const TomlKey& f) { return f.name.starts_with("training."); });
   }
+  static bool is_swift(const LaunchLine& line) { return line.program.starts_with("megatron "); }
   static bool is_megatron(const LaunchLine& line, const std::vector<TomlKey>& flags) {
-    return (line.program.starts_with("pretrain_") && !flags.empty()) ||
+    return (line.program.starts_with("pretrain_") && !flags.empty()) || is_swift(line) ||
            has_any(flags, {"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"});
   }
 
@@ -420,9 +501,15 @@ class Conversion {
   void refuse_other_programs(const LaunchLine& line) {
     const std::string& its = line.program;
     const auto named = [&](std::string_view part) { return its.find(part) != std::string::npos; };
-    if (its.starts_with("pretrain_") && its != "pretrain_gpt.py")
+    constexpr auto others = std::to_array<std::string_view>({"bert", "t5", "ict", "vision", "vlm", "vit", "dino",
+                                                             "retro", "mamba", "hybrid", "mimo", "multimodal", "vl_",
+                                                             "_vl", "audio", "biencoder", "distill", "dpo", "grpo"});
+    if (its.starts_with("pretrain_") && std::ranges::any_of(others, named))
       draft_.remark(RemarkKind::NotExpressed, its,
                     "trains another kind of model than pretrain_gpt.py, which is not modelled", line.place);
+    else if (its.starts_with("pretrain_") && its != "pretrain_gpt.py")
+      draft_.remark(RemarkKind::NotJudged, its, "is a program of its own, and is taken for pretrain_gpt.py",
+                    line.place);
     else if (named("inference") || named("text_generation") || named("generate"))
       draft_.remark(RemarkKind::NotExpressed, its, "generates text, and trains nothing", line.place);
   }
@@ -619,6 +706,33 @@ void add_problems(Converted& converted, const std::filesystem::path& data_root) 
   }
 }
 
+// "use-mpi" is "--use_mpi = true", and the last part of "model.use_mpi = true".
+void ignore(Converted& converted, const std::string& name) {
+  const std::string wanted = bare_name(name);
+  bool found = false;
+  std::vector<std::string> others;
+  for (Remark& remark : converted.remarks) {
+    if (!remark.may_be_ignored()) continue;
+    const std::string its = bare_name(remark.what);
+    if (its == wanted || (its.ends_with(wanted) && its[its.size() - wanted.size() - 1] == '.')) {
+      remark.kind = RemarkKind::NoMatter;
+      remark.why = "said to be of no matter: --ignore";
+      remark.is_slip = false;
+      found = true;
+    } else {
+      others.push_back(its);
+    }
+  }
+  if (found) return;
+  const std::string meant = nearest(wanted, others);
+  throw InputError(Problem{
+      .file = "--ignore",
+      .message = fmt::format("{} is none of the names that are not judged", in_quotes(name)),
+      .hint = !meant.empty()   ? fmt::format("did you mean {}?", meant)
+              : others.empty() ? "all that the file says is judged: leave it out"
+                               : fmt::format("{} {}", fmt::join(others, ", "), others.size() == 1 ? "is" : "are")});
+}
+
 }  // namespace
 
 std::string_view name(Dialect dialect) { return names.at(static_cast<std::size_t>(dialect)); }
@@ -631,14 +745,50 @@ std::optional<Dialect> dialect_named(std::string_view name) {
 std::vector<std::string> dialect_names() { return {names.begin(), names.end()}; }
 
 bool Converted::lossy() const {
-  return std::ranges::any_of(remarks, [](const Remark& remark) { return remark.kind == RemarkKind::NotExpressed; });
+  return std::ranges::any_of(remarks, [](const Remark& remark) {
+    return remark.kind == RemarkKind::NotExpressed || remark.kind == RemarkKind::NotJudged;
+  });
+}
+
+bool is_override(const std::string& word) {
+  const std::size_t sign = word.find('=');
+  if (sign == std::string::npos || sign == 0) return false;
+  const std::string key = word.substr(0, sign);
+  const bool is_path = std::ranges::all_of(
+      key, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-'; });
+  return is_path && !key.starts_with('-') && !key.starts_with('.') && !key.ends_with('.');
+}
+
+void set_overrides(TomlTable& document, const std::vector<std::string>& overrides) {
+  Draft draft;
+  draft.document = std::move(document);
+  for (const std::string& text : overrides) {
+    const std::size_t sign = text.find('=');
+    if (!is_override(text))
+      throw InputError(Problem{
+          .file = text, .message = "is no key with a value", .hint = "such as layout.tensor=4 or train.micro_batch=2"});
+    draft.file = text;
+    const std::string value = text.substr(sign + 1);
+    Content content = value;
+    try {  // a word that is no value of TOML's is a text: train.precision=fp16
+      content = parse_toml("x = " + value, text).keys.front().value.value;
+    } catch (const InputError&) {
+    }
+    draft.set(text.substr(0, sign), std::move(content));
+  }
+  document = std::move(draft.document);
 }
 
 bool is_foreign(const std::filesystem::path& file) { return content_of(file).kind != FileKind::Scenario; }
 
 Converted convert(const ConvertAsked& asked) {
   Converted converted = Conversion(asked).run();
+  set_overrides(converted.document, asked.overrides);
   add_problems(converted, asked.data_root);
+  for (const std::string& name : asked.ignored) ignore(converted, name);
+  if (asked.strict)
+    for (Remark& remark : converted.remarks)
+      if (remark.kind == RemarkKind::NotJudged) remark.kind = RemarkKind::NotExpressed;
   return converted;
 }
 

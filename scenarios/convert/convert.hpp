@@ -30,6 +30,9 @@ struct ConvertAsked {
   std::string model, cluster;                          ///< as a scenario names them; empty: as the files have it
   std::optional<std::int64_t> gpus, sequence_length, micro_batch, global_batch;
   std::filesystem::path data_root;
+  std::vector<std::string> overrides = {};  ///< "layout.tensor=4": of the scenario that the files come to
+  std::vector<std::string> ignored = {};    ///< names that are not judged, and of no matter
+  bool strict = false;                      ///< a name that is not judged is refused
 };
 
 struct Converted {
@@ -38,18 +41,24 @@ struct Converted {
   TomlTable document;          ///< of a scenario
   std::vector<Remark> remarks;
   KeptArguments kept;  ///< of Megatron's scripts
-  /// Whether something that changes memory or time did not come along.
+  /// Whether something that changes memory or time did not come along, or may not have.
   [[nodiscard]] bool lossy() const;
 };
+
+/// Sets keys of a document: "layout.tensor=4", "train.precision=fp16". Throws InputError where one is no key and value.
+void set_overrides(TomlTable& document, const std::vector<std::string>& overrides);
+/// Whether a word of a command line is one of those, and no file's name.
+[[nodiscard]] bool is_override(const std::string& word);
 
 /// Whether a file is not a scenario itself, by its ending and what it holds.
 [[nodiscard]] bool is_foreign(const std::filesystem::path& file);
 
 /// Reads files of any dialect. InputError where one cannot be read at all; what it says and a scenario cannot is among
-/// the remarks, and so is why the scenario would not be taken.
+/// the remarks, and so is why the scenario would not be taken. Names to ignore that are not among them are InputErrors.
 [[nodiscard]] Converted convert(const ConvertAsked& asked);
 
-/// The scenario that the files ask for. InputError where something that changes memory or time did not come along.
+/// The scenario that the files ask for. InputError where what says which job it is did not come along. What is not
+/// judged is for whoever asks to tell, and its scenario is the job without that.
 [[nodiscard]] Scenario scenario_of(const Converted& converted, const std::filesystem::path& data_root);
 
 /// What starts a training.

@@ -27,6 +27,11 @@ std::size_t keys_in(const TomlTable& table) {
 }
 
 FileKind kind_of(const TomlTable& its, bool toml) {
+  if (const std::string tool = toml ? std::string() : tool_of(its); tool == "nanotron" || tool == "FlagScale") {
+    const bool whole = tool == "nanotron" ? has(its, {"parallelism"}) && has(its, {"tokens"})
+                                          : has(its, {"system"}) && has(its, {"model"});
+    if (whole) return tool == "nanotron" ? FileKind::Nanotron : FileKind::FlagScale;
+  }
   if (has(its, {"distributed_type", "compute_environment"})) return FileKind::Accelerate;
   if (has(its, {"zero_optimization", "train_micro_batch_size_per_gpu"})) return FileKind::DeepSpeed;
   if (has(its, {"model_type", "n_embd"})) return FileKind::ModelConfig;
@@ -59,10 +64,11 @@ FileContent content_of(const std::filesystem::path& file, std::string text) {
     if (keys_in(document) > most_keys)
       throw InputError(Problem{file.string(), 1, 1, fmt::format("has more than {} keys", most_keys),
                                "the files that belong here have some dozens"});
+    const FileKind kind = kind_of(document, false);
+    if (kind == FileKind::Nanotron || kind == FileKind::FlagScale) return {kind, {}, std::move(document)};
     if (const std::string tool = tool_of(document); !tool.empty())
       throw InputError(Problem{file.string(), 1, 1, fmt::format("is a configuration of {}, which is not read", tool),
                                std::string(instead_of_other_tools)});
-    const FileKind kind = kind_of(document, false);
     if (kind == FileKind::Scenario && has(document, {"cluster"}))
       throw InputError(Problem{.file = file.string(),
                                .line = 1,

@@ -16,7 +16,9 @@ enum class FileKind : std::uint8_t {
   Accelerate,
   DeepSpeed,
   TrainingArguments,
-  Shell
+  Shell,
+  FlagScale,
+  Nanotron
 };
 
 /// A file, and what it is by its ending and what it holds.

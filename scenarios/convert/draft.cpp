@@ -9,6 +9,7 @@
 
 #include "scenarios/convert/launch_line.hpp"
 #include "scenarios/io/input_error.hpp"
+#include "scenarios/io/slips.hpp"
 #include "scenarios/io/suggestion.hpp"
 
 namespace tidemark::scenarios {
@@ -84,6 +85,24 @@ void Draft::remark(RemarkKind kind, std::string what, std::string why, Place pla
   remarks.push_back({kind, file, place, std::move(what), std::move(why)});
 }
 
+void Draft::remark_unknown(std::string what, std::string_view name, std::string why,
+                           const std::vector<std::string>& known, Place place) {
+  const std::string meant = one_slip_from(name, known);
+  if (meant.empty()) return remark(RemarkKind::NotJudged, std::move(what), std::move(why), place);
+  const std::size_t before = remarks.size();
+  const std::string_view dashes = what.starts_with("--") ? "--" : "";
+  remark(RemarkKind::NotExpressed, std::move(what), fmt::format("{}: did you mean {}{}?", why, dashes, meant), place);
+  if (remarks.size() > before) remarks.back().is_slip = true;
+}
+
+std::string bare_name(std::string_view what) {
+  what = what.substr(0, what.find(" = "));
+  what.remove_prefix(std::min(what.find_first_not_of('-'), what.size()));
+  std::string name(what.substr(0, what.find('=')));
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
 Given::Given(std::vector<TomlKey> keys, std::string prefix, Draft& draft)
     : keys_(std::move(keys)), prefix_(std::move(prefix)), draft_(&draft) {
   // As argparse has it, the last one counts.
@@ -91,6 +110,7 @@ Given::Given(std::vector<TomlKey> keys, std::string prefix, Draft& draft)
 }
 
 const TomlKey* Given::find(std::string_view name) const {
+  asked_.emplace(name);
   const auto found = last_.find(name);
   return found == last_.end() ? nullptr : &keys_[found->second];
 }
@@ -194,17 +214,20 @@ Given Given::table(std::string_view name) {
   return {table->keys, prefix_ + std::string(name) + '.', *draft_};
 }
 
+std::string Given::written(const TomlKey& key) const {
+  const bool bare = std::get_if<bool>(&key.value.value) != nullptr && prefix_ == "--";
+  // What only running a script would tell stands as the script writes it.
+  const auto* text = std::get_if<std::string>(&key.value.value);
+  const bool unknown = text != nullptr && text->starts_with(unknown_value);
+  const std::string value = unknown ? text->substr(unknown_value.size()) : scenarios::text(key.value);
+  return bare ? prefix_ + key.name : fmt::format("{}{} = {}", prefix_, key.name, value);
+}
+
 void Given::tell(RemarkKind kind, std::string_view name, std::string why) {
   const TomlKey* key = find(name);
   if (key == nullptr) return;
   taken_.emplace(name);
-  const bool bare = std::get_if<bool>(&key->value.value) != nullptr && prefix_ == "--";
-  // What only running a script would tell stands as the script writes it.
-  const auto* text = std::get_if<std::string>(&key->value.value);
-  const bool unknown = text != nullptr && text->starts_with(unknown_value);
-  const std::string value = unknown ? text->substr(unknown_value.size()) : scenarios::text(key->value);
-  draft_->remark(kind, bare ? prefix_ + key->name : fmt::format("{}{} = {}", prefix_, key->name, value), std::move(why),
-                 key->value.place);
+  draft_->remark(kind, written(*key), std::move(why), key->value.place);
 }
 
 void Given::refuse(std::string_view name, std::string_view what, const std::vector<std::string>& neutral) {
@@ -212,15 +235,15 @@ void Given::refuse(std::string_view name, std::string_view what, const std::vect
   if (key == nullptr) return;
   taken_.emplace(name);
   if (take(name) == nullptr || std::ranges::find(neutral, scenarios::text(key->value)) != neutral.end()) return;
-  tell(RemarkKind::NotExpressed, name, fmt::format("{} not modelled", what));
+  tell(RemarkKind::NotJudged, name, fmt::format("{} not modelled", what));
 }
 
-void Given::refuse_the_rest(std::string_view why, const std::vector<std::string>& known) {
+void Given::refuse_the_rest(std::string_view why, std::vector<std::string> known) {
+  for (const std::string& name : asked_)
+    if (!has(name)) known.push_back(name);
   for (const TomlKey& key : std::vector<TomlKey>(keys_)) {
-    if (taken_.contains(key.name)) continue;
-    const std::string meant = nearest(key.name, known);
-    tell(RemarkKind::NotExpressed, key.name,
-         meant.empty() ? std::string(why) : fmt::format("{}: did you mean {}{}?", why, prefix_, meant));
+    if (!taken_.emplace(key.name).second) continue;
+    draft_->remark_unknown(written(key), key.name, std::string(why), known, key.value.place);
   }
 }
 

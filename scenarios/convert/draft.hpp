@@ -20,7 +20,8 @@ enum class RemarkKind : std::uint8_t {
   NoMatter,      ///< changes neither memory nor time as they are simulated
   Beside,        ///< is said beside the file: an argument of the script, or of what launches it
   Assumed,       ///< the input does not say it, and something had to be taken
-  NotExpressed,  ///< the other side has no word for it, or it is not modelled
+  NotExpressed,  ///< the other side has no word for it, or it says which job this is and cannot be read
+  NotJudged,     ///< a name in no table, or one that is not modelled: the rest is answered, without yes or no
 };
 
 /// What became of a part of the input that is not a key of the scenario.
@@ -30,8 +31,14 @@ struct Remark {
   Place place;
   std::string what;  ///< as the input writes it
   std::string why;
+  bool is_slip = false;  ///< NotExpressed: a name that is nearly a known one
+  /// Whether who asks may say that it is of no matter.
+  [[nodiscard]] bool may_be_ignored() const { return kind == RemarkKind::NotJudged || is_slip; }
   bool operator==(const Remark& other) const { return kind == other.kind && what == other.what && why == other.why; }
 };
+
+/// The bare name of what an input writes, as --ignore takes it: "use-mpi" of "--use_mpi = true".
+[[nodiscard]] std::string bare_name(std::string_view what);
 
 /// "--lr", "1e-4"; and variables of the environment.
 struct KeptArguments {
@@ -63,6 +70,9 @@ class Draft {
   [[nodiscard]] std::optional<std::string> text(std::string_view path) const;
 
   void remark(RemarkKind kind, std::string what, std::string why, Place place = {});
+  /// A name that nobody knows: not judged, or, where it is one slip away from one of `known`, refused.
+  void remark_unknown(std::string what, std::string_view name, std::string why, const std::vector<std::string>& known,
+                      Place place = {});
 
  private:
   std::set<std::string> told_;  // of `remarks`
@@ -98,20 +108,23 @@ class Given {
     for (const std::string_view name : names)
       if (has(name) && !taken_.contains(name)) tell(RemarkKind::NoMatter, name, std::string(why));
   }
-  /// Takes a key that nothing here stands for, unless it says `neutral`.
+  /// Takes a key that is not modelled, unless it says `neutral`.
   void refuse(std::string_view name, std::string_view what, const std::vector<std::string>& neutral);
   void tell(RemarkKind kind, std::string_view name, std::string why);
-  /// What nobody took; `known` are names that one of them may have been meant to be.
-  void refuse_the_rest(std::string_view why, const std::vector<std::string>& known = {});
+  /// What nobody took is not judged, and refused where it is one slip away from a name that somebody asked for, or from
+  /// one of `known`.
+  void refuse_the_rest(std::string_view why, std::vector<std::string> known = {});
   /// Refuses the key's value.
   [[noreturn]] void wrong(const TomlKey& key, std::string_view wanted) const;
 
  private:
   [[nodiscard]] const TomlKey* find(std::string_view name) const;
+  [[nodiscard]] std::string written(const TomlKey& key) const;
   std::vector<TomlKey> keys_;
   std::map<std::string, std::size_t, std::less<>> last_;  // where the last one of a name stands
   std::string prefix_;
   std::set<std::string, std::less<>> taken_;
+  mutable std::set<std::string, std::less<>> asked_;  // names that somebody knows, given or not
   Draft* draft_;
 };
 

@@ -34,8 +34,17 @@ struct ShippedModels {
 /// Arguments of Megatron-LM's pretrain_gpt.py. What says which model goes to `model` and [model_override] where the
 /// draft names none yet, and else has to agree with it.
 void read_megatron(Given& flags, const ShippedModels& models, Draft& draft);
+/// Flags of Megatron-LM's forks, and other names that it had, as its own.
+[[nodiscard]] std::vector<TomlKey> megatron_flags_of_forks(std::vector<TomlKey> flags, Draft& draft);
+/// `megatron sft` of ms-swift, FlagScale's `train` and nanotron's configuration as Megatron-LM's flags, with the
+/// defaults that each has where Megatron-LM has others.
+[[nodiscard]] std::vector<TomlKey> swift_flags(std::vector<TomlKey> flags, const ShippedModels& models,
+                                               Draft& draft);
+[[nodiscard]] std::vector<TomlKey> flagscale_flags(const TomlTable& document, Draft& draft);
+[[nodiscard]] std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft);
+
 /// The configuration of Megatron-Bridge or NeMo as such flags, and on how many devices, where it says that.
-[[nodiscard]] std::vector<TomlKey> bridge_flags(const TomlTable& document, Draft& draft);
+[[nodiscard]] std::vector<TomlKey> bridge_flags(TomlTable document, Draft& draft);
 /// The arguments, one by one: "--tensor-model-parallel-size", "8".
 [[nodiscard]] std::vector<std::vector<std::string>> megatron_arguments(const Scenario& scenario);
 

@@ -44,6 +44,9 @@ bool is_arguments(const ShellWord& word) {
   });
 }
 
+/// Commands of ms-swift's that train.
+bool of_swift(std::string_view word) { return word == "sft" || word == "pt"; }
+
 /// Flags of launchers that take no value.
 bool alone(std::string_view flag) {
   constexpr std::array<std::string_view, 20> flags{
@@ -78,7 +81,25 @@ class Line {
         line_.place = words_[i].place;
         line_.arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1, words_.end());
         if (!launched_) return std::nullopt;
-        line_.gpus = devices();
+        count_devices();
+        return line_;
+      }
+      if (name == "megatron" && i + 1 < words_.size() && of_swift(words_[i + 1].text)) {
+        line_.program = "megatron " + words_[i + 1].text;
+        line_.path = line_.program;
+        line_.place = words_[i].place;
+        line_.arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(i) + 2, words_.end());
+        const auto each = variable("NPROC_PER_NODE"), nodes = variable("NNODES");
+        const auto hidden = environment_.find("NNODES");
+        if (hidden != environment_.end() && !hidden->second.unknown.empty())
+          line_.gpus_problem =
+              Problem{.file = file_,
+                      .line = line_.place.line,
+                      .column = line_.place.column,
+                      .message = fmt::format("NNODES: {} is not known without running it", hidden->second.unknown),
+                      .hint = hint_of_unknown(hidden->second.unknown) + ", or give --gpus"};
+        else if (each)
+          line_.gpus = *each * nodes.value_or(1);
         return line_;
       }
       if (launches(name) || name == "python" || name == "python3" || name.starts_with("python3.")) {
@@ -112,8 +133,17 @@ class Line {
     line_.program = words_[i].unknown;
     line_.place = words_[i].place;
     line_.arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1, words_.end());
-    line_.gpus = devices();
+    count_devices();
     return line_;
+  }
+
+  // --gpus may say what the script does not.
+  void count_devices() {
+    try {
+      line_.gpus = devices();
+    } catch (const InputError& error) {
+      line_.gpus_problem = error.problems().front();
+    }
   }
 
   std::size_t launcher_flag(std::size_t i) {

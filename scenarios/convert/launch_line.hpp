@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "scenarios/convert/shell_words.hpp"
+#include "scenarios/io/input_error.hpp"
 #include "scenarios/io/toml_value.hpp"
 
 // A training as a command line starts it: by what, on how many devices, which program with which arguments.
@@ -22,6 +23,7 @@ struct LaunchLine {
   std::vector<ShellWord> unread;        ///< given to the launcher, and known to nobody: "$DISTRIBUTED_ARGS", –flags
   std::vector<ShellWord> arguments;     ///< of the program
   std::optional<std::int64_t> gpus;     ///< as far as the launcher says
+  std::optional<Problem> gpus_problem;  ///< why it says that and it is not known
   std::shared_ptr<const ShellEnvironment> environment;
   Place place;
 };

@@ -9,12 +9,13 @@
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/launch_line.hpp"
 #include "scenarios/convert/megatron_model.hpp"
+#include "scenarios/io/megatron_flags.hpp"
 #include "scenarios/io/megatron_switches.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/scenario_json.hpp"
 #include "scenarios/io/suggestion.hpp"
 
-// Megatron-LM core_v0.14.0, megatron/training/arguments.py.
+// Megatron-LM's megatron/training/arguments.py, core 0.10 to 0.19, and what its forks add to it.
 
 namespace tidemark::scenarios {
 namespace {
@@ -84,6 +85,12 @@ class MegatronReader {
     }
     read_tokenizer();
     read_experts();
+    if (flags_.has("rampup-batch-size"))
+      flags_.has("global-batch-size")
+          ? flags_.tell(RemarkKind::Assumed, "rampup-batch-size",
+                        "the batch grows to global-batch-size: the answer is of its last size")
+          : flags_.tell(RemarkKind::NotExpressed, "rampup-batch-size",
+                        "grows to a global-batch-size that is not given");
   }
 
   void rest() {
@@ -94,28 +101,61 @@ class MegatronReader {
       using enum MegatronFlag::Kind;
       if (its->kind == NoMatter) {
         keep(key.name);
-        flags_.no_matter(std::array{std::string_view(key.name)});
+        flags_.no_matter(std::array{std::string_view(key.name)},
+                         its->why.empty() ? "changes neither memory nor time" : its->why);
+      } else if (its->kind == Bound) {
+        keep(key.name);
+        const bool asks = flag_text(*flags_.look_at(key.name)) != "0";
+        flags_.tell(asks ? RemarkKind::Assumed : RemarkKind::NoMatter, key.name, asks ? its->why : "asks for nothing");
       } else if (its->kind == Own) {
         if (const TomlValue* value = flags_.take(key.name)) {
           const bool list = std::ranges::find(lists, key.name) != lists.end();
           draft_.set("runtime.switches." + key.name, list ? in_list(*value) : value->value, value->place);
         }
       } else if (its->kind == Unmodelled) {
+        if (flags_.is_taken(key.name)) continue;
         const TomlValue* value = flags_.take(key.name);
         if (value != nullptr && asks_for_nothing(key.name, *value))
           flags_.tell(RemarkKind::NoMatter, key.name, "asks for nothing");
         else
-          flags_.tell(RemarkKind::NotExpressed, key.name, fmt::format("{} not modelled yet", its->why));
+          flags_.tell(says_which_job(key.name) ? RemarkKind::NotExpressed : RemarkKind::NotJudged, key.name, its->why);
       } else if (!flags_.is_taken(key.name)) {
         // What nothing above asked for repeats what is said of model or layout: the scenario's reader holds it to that.
         if (const TomlValue* value = flags_.take(key.name))
           draft_.set("runtime.switches." + key.name, value->value, value->place);
       }
     }
-    flags_.refuse_the_rest("is not a flag of Megatron's that is known here", megatron_flags());
+    std::vector<std::string> known = megatron_flags();
+    for (const MegatronArgument& its : megatron_arguments_known()) known.emplace_back(its.flag);
+    flags_.refuse_the_rest("is no argument of Megatron-LM's, core 0.10 to 0.19, nor of a fork that is known here",
+                           known);
   }
 
  private:
+  // Without these, what is left is not the job: another file says how large it is, or layers are of another kind.
+  static bool says_which_job(std::string_view flag) {
+    constexpr auto flags = std::to_array<std::string_view>({"spec",
+                                                            "use-checkpoint-args",
+                                                            "use-mp-args-from-checkpoint-args",
+                                                            "yaml-cfg",
+                                                            "heterogeneous-layers-config-path",
+                                                            "heterogeneous-layers-config-encoded-json",
+                                                            "hybrid-layer-pattern",
+                                                            "hybrid-override-pattern",
+                                                            "hybrid-attention-ratio",
+                                                            "is-hybrid-model",
+                                                            "experimental-attention-variant",
+                                                            "batch-size",
+                                                            "model-parallel-size",
+                                                            "skip-train",
+                                                            "encoder-num-layers",
+                                                            "encoder-seq-length",
+                                                            "tensor-parallel-size",
+                                                            "pipeline-parallel-size",
+                                                            "vision-pretraining",
+                                                            "retro-add-retriever"});
+    return std::ranges::find(flags, flag) != flags.end();
+  }
   static Content whole_as_whole(const TomlValue& value) { return value.value; }
   // For another script; what only running it would tell is the original's alone.
   void keep(const std::string& flag) {
@@ -269,7 +309,8 @@ class MegatronReader {
     else if (optimizer.ends_with("muon"))
       set("train.optimizer", std::string("muon"), "optimizer");
     else if (optimizer != "adam")
-      flags_.tell(RemarkKind::NotExpressed, "optimizer", "Megatron's adam, sgd and muon are modelled");
+      flags_.tell(RemarkKind::NotJudged, "optimizer",
+                  "Megatron's adam, sgd and muon are modelled: the figures are of adam");
     if (flags_.has("sgd-momentum") && optimizer != "sgd")
       flags_.tell(RemarkKind::NoMatter, "sgd-momentum", "is for SGD");
     if (on("optimizer-cpu-offload"))
@@ -294,12 +335,15 @@ class MegatronReader {
     keep("max-position-embeddings");
     const std::optional<std::string> tokenizer =
         flags_.has("tokenizer-type") ? flags_.text("tokenizer-type") : std::nullopt;
-    if (tokenizer == "NullTokenizer")
+    if (flags_.has("padded-vocab-size"))  // arguments.py since core 0.14: as large as it is after padding
+      set("model_override.vocabulary_multiple", std::int64_t{1}, "padded-vocab-size");
+    else if (tokenizer == "NullTokenizer")
       set("model_override.vocabulary_extra", std::int64_t{1}, "tokenizer-type");
     else if (tokenizer)
       keep("tokenizer-type"),
           flags_.tell(RemarkKind::NoMatter, "tokenizer-type", "the vocabulary's size is what counts");
-    if (const auto multiple = flags_.integer("make-vocab-size-divisible-by"); multiple && *multiple != 128)
+    if (const auto multiple = flags_.integer("make-vocab-size-divisible-by");
+        multiple && *multiple != 128 && !flags_.has("padded-vocab-size"))
       set("model_override.vocabulary_multiple", *multiple, "make-vocab-size-divisible-by");
     if (flags_.has("use-rotary-position-embeddings") || flags_.has("no-position-embedding"))
       flags_.no_matter(std::array<std::string_view, 2>{"use-rotary-position-embeddings", "no-position-embedding"},

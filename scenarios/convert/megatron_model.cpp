@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "scenarios/io/config_reader.hpp"
 #include "scenarios/io/input_error.hpp"
@@ -56,7 +57,13 @@ bool is_plain(const Model& m) {
 class Wanted {
  public:
   Wanted(Given& flags, const ShippedModels& models) : flags_(flags) {
-    if (const std::optional<std::string> name = tokenizer()) of_tokenizer_ = shipped_model(models, *name);
+    if (const std::optional<std::string> name = tokenizer()) {
+      of_tokenizer_ = shipped_model(models, *name);
+      // Llama 3.1 has Llama 3's tokenizer.
+      if (const std::size_t at = name->find("Llama-3-"); at != std::string::npos)
+        if (auto later = shipped_model(models, std::string(*name).replace(at, 8, "Llama-3.1-")))
+          of_tokenizer_ = std::move(later);
+    }
   }
 
   /// The model that the tokenizer is of, by its name; null: it says none.
@@ -94,15 +101,35 @@ class Wanted {
     if (flag == "group-query-attention" || flag == "rope-type" || flag == "make-vocab-size-divisible-by")
       return std::nullopt;
     if (flag == "position-embedding-type" && on("use-rotary-position-embeddings")) return in_quotes("rope");
-    if (const TomlValue* value = flags_.take(flag)) return flag_text(*value);
+    if (const TomlValue* value = flags_.take(flag))
+      return flag == "moe-layer-freq" ? layers_text(flag_text(*value)) : flag_text(*value);
     return its == model_flags().end() || its->usual.empty() ? std::nullopt : std::optional(std::string(its->usual));
   }
 
  private:
+  // "[0]+[1]*26" is "([0]*1+[1]*26)": as the scenario's reader writes such lists.
+  static std::string layers_text(const std::string& given) {
+    std::string text, runs;
+    for (const char c : given)
+      if (std::string_view(" ()\"").find(c) == std::string_view::npos) text += c;
+    if (!text.starts_with('[') || text.find(',') != std::string::npos) return given;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('+', at), text.size());
+      const std::string part = text.substr(at, end - at);
+      if (part.size() < 3 || part[0] != '[' || part[2] != ']') return given;
+      runs += fmt::format("{}{}", runs.empty() ? "" : "+", part.size() == 3 ? part + "*1" : part);
+      at = end + 1;
+    }
+    return in_quotes(fmt::format("({})", runs));
+  }
   std::optional<std::string> vocabulary() {
+    if (says("padded-vocab-size")) return std::to_string(number("padded-vocab-size", 0));
     if (says("vocab-size")) return std::to_string(number("vocab-size", 0));
     constexpr std::string_view of_gpt2 = "50257";  // GPT2BPETokenizer's own files
-    if (says("tokenizer-type") && flags_.text("tokenizer-type") == "GPT2BPETokenizer") return std::string(of_gpt2);
+    // pretrain_gpt.py takes it where no type is given (args_defaults); its files are these two.
+    const bool by_default = !says("tokenizer-type") && says("merge-file") && says("vocab-file");
+    if (by_default || (says("tokenizer-type") && flags_.text("tokenizer-type") == "GPT2BPETokenizer"))
+      return std::string(of_gpt2);
     if (of_tokenizer_) return std::to_string(of_tokenizer_->model.vocabulary);
     return std::nullopt;
   }
@@ -278,7 +305,9 @@ void prefer_alike(std::vector<Candidate>& found, const Wanted& wanted, const Giv
     return wanted.of_tokenizer() != nullptr && its.base->file == wanted.of_tokenizer()->file;
   });
   if (const TomlValue* type = flags.look_at("tokenizer-type"))
-    if (scenarios::text(*type) == in_quotes("Llama2Tokenizer"))
+    // SentencePiece: of Llama's, the first two; the third's is tiktoken.
+    if (const std::string name = scenarios::text(*type);
+        name == in_quotes("Llama2Tokenizer") || name.find("SentencePiece") != std::string::npos)
       keep([](const Candidate& its) { return its.model.vocabulary == 32'000; });
   if (const TomlValue* base = flags.look_at("rotary-base"))
     if (const std::optional<double> its_base = as_number(*base))
@@ -364,7 +393,7 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
                  place);
     return;
   }
-  if (!flags.has("vocab-size")) {
+  if (!flags.has("vocab-size") && !flags.has("padded-vocab-size")) {
     if (!wanted.text("vocab-size"))
       draft.remark(
           RemarkKind::Assumed, "vocab-size",

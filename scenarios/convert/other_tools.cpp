@@ -94,6 +94,8 @@ std::string tool_of_program(std::string_view path) {
                                                            {"nanotron", "nanotron"},
                                                            {"litgpt", "LitGPT"},
                                                            {"deepy.py", "GPT-NeoX"},
+                                                           {"run_recipe.py", "Megatron-Bridge's recipes"},
+                                                           {"setup_experiment.py", "Megatron-Bridge's recipes"},
                                                            {"nemo_automodel", "NeMo AutoModel"}});
   const auto* const found =
       std::ranges::find_if(mentions, [&](const Mention& its) { return path.find(its.text) != std::string_view::npos; });

@@ -14,12 +14,77 @@ class Sum {
       : text_(text), variable_(variable) {}
 
   Number whole() {
-    const Number value = sum();
+    const Number value = choice();
     skip();
     return at_ == text_.size() ? value : std::nullopt;
   }
 
  private:
+  // Of two characters, or of one that does not go on: "<" is no beginning of "<=" or "<<".
+  bool takes(std::string_view operation) {
+    skip();
+    if (text_.substr(at_, operation.size()) != operation) return false;
+    const char next = at_ + operation.size() < text_.size() ? text_[at_ + operation.size()] : '\0';
+    if (operation.size() == 1 && (next == '=' || next == operation[0])) return false;
+    at_ += operation.size();
+    return true;
+  }
+
+  Number choice() {
+    const Number condition = any();
+    if (!takes("?")) return condition;
+    const Number first = choice();
+    if (!takes(":")) return std::nullopt;
+    const Number second = choice();
+    return condition && first && second ? Number(*condition != 0 ? *first : *second) : std::nullopt;
+  }
+
+  Number any() {
+    Number value = all();
+    while (takes("||")) {
+      const Number next = all();
+      value = value && next ? Number(*value != 0 || *next != 0 ? 1 : 0) : std::nullopt;
+    }
+    return value;
+  }
+
+  Number all() {
+    Number value = equality();
+    while (takes("&&")) {
+      const Number next = equality();
+      value = value && next ? Number(*value != 0 && *next != 0 ? 1 : 0) : std::nullopt;
+    }
+    return value;
+  }
+
+  Number equality() {
+    Number value = order();
+    for (bool same = takes("=="); same || takes("!="); same = takes("==")) {
+      const Number next = order();
+      value = value && next ? Number((*value == *next) == same ? 1 : 0) : std::nullopt;
+    }
+    return value;
+  }
+
+  Number order() {
+    Number value = sum();
+    for (;;) {
+      const std::string_view operation = takes("<=")   ? "<="
+                                         : takes(">=") ? ">="
+                                         : takes("<")  ? "<"
+                                         : takes(">")  ? ">"
+                                                       : "";
+      if (operation.empty()) return value;
+      const Number next = sum();
+      if (!value || !next) return std::nullopt;
+      const bool holds = operation == "<="   ? *value <= *next
+                         : operation == ">=" ? *value >= *next
+                         : operation == "<"  ? *value < *next
+                                             : *value > *next;
+      value = holds ? 1 : 0;
+    }
+  }
+
   void skip() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
   }
@@ -62,7 +127,7 @@ class Sum {
     if (c == '-' || c == '(') {
       ++at_;
       ++depth_;
-      const Number inside = c == '-' ? factor() : sum();
+      const Number inside = c == '-' ? factor() : choice();
       --depth_;
       if (c == '-') return inside && *inside > INT64_MIN ? Number(-*inside) : std::nullopt;
       return sign(")") == ')' ? inside : std::nullopt;

@@ -340,8 +340,11 @@ void ShellExpansion::parameter(ShellFields& fields, const std::string& inside, Q
       arguments || (!its.all && rest.empty() && !its.counts) ? "$" + inside : "${" + inside + "}";
   if (const std::string why = doubt_of(its.name); !why.empty())
     return add_unknown(fields, fmt::format("{} ({})", spelled, why), place);
-  if (inside == "#") return fields.add("0", place);  // how many arguments the script has
-  if (arguments) return;                             // none are given
+  if (inside == "#") return fields.add(std::to_string(this->arguments.size()), place);
+  if (arguments) {  // none are given to the script
+    const ShellValue all{.words = this->arguments, .array = true};
+    return add_value(fields, all, quoted, inside == "@" || !quoted, place);
+  }
   const bool each = its.all && (!its.each_if_bare || !quoted);
   const ShellValue* value = value_of(its.name);
   if (its.counts)
@@ -373,6 +376,11 @@ void ShellExpansion::parameter(ShellFields& fields, const std::string& inside, Q
       return add_value(fields, {{value->words[static_cast<std::size_t>(*index)]}}, quoted, true, place);
     for (const std::string& name : assigned_by_arithmetic(rest))
       doubt(name, fmt::format("arithmetic in line {} may assign it", place.line));
+  }
+  if (in_test && value == nullptr && rest.empty() && is_name(its.name)) {
+    shared_->unset.insert(its.name);
+    if (quoted) fields.add("", place);
+    return;
   }
   const bool demands = rest.starts_with(":?") || rest.starts_with('?');
   if ((!rest.empty() && !demands) || value == nullptr || (demands && (rest[0] == ':' ? empty : missing)))

@@ -45,6 +45,7 @@ struct ShellShared {
   std::string file;
   std::deque<ShellSource> sources = {};  ///< that stay where they are
   std::vector<std::string> unknowns = {};
+  std::set<std::string> unset = {};  ///< variables that tests asked about and nothing assigned
   std::int64_t steps = 0, bytes = 0;
   int depth = 0;  ///< of scripts in scripts, and of brackets
 
@@ -63,11 +64,13 @@ class ShellExpansion {
 
   std::map<std::string, ShellValue> variables;
   std::set<std::string> fixed;  ///< said from outside: assignments change nothing
-  std::set<std::string> odd;    ///< what is assigned to them is not what they hold: `declare -i`
-  std::string all_doubt;        ///< why a variable that is assigned nowhere may hold something
-  std::string arguments_doubt;  ///< why $1 and $@ are not known
-  std::string unsure;           ///< why assignments may not come to pass
-  std::string opaque;           ///< why nothing that is assigned is known any more
+  bool in_test = false;  ///< a variable that nothing assigns is empty, as bash has it, and goes to `shared().unset`
+  std::set<std::string> odd;         ///< what is assigned to them is not what they hold: `declare -i`
+  std::string all_doubt;             ///< why a variable that is assigned nowhere may hold something
+  std::string arguments_doubt;       ///< why $1 and $@ are not known
+  std::vector<ShellWord> arguments;  ///< $@, within a function
+  std::string unsure;                ///< why assignments may not come to pass
+  std::string opaque;                ///< why nothing that is assigned is known any more
 
   /// Whether nothing in the text is left open.
   [[nodiscard]] static bool is_known(std::string_view text);

@@ -1,8 +1,10 @@
 #include "scenarios/convert/shell_words.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <set>
@@ -16,6 +18,7 @@
 #include "scenarios/convert/shell_expansion.hpp"
 #include "scenarios/convert/shell_syntax.hpp"
 #include "scenarios/convert/slurm_variables.hpp"
+#include "scenarios/io/text_file.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -41,6 +44,18 @@ struct Shell {
   bool ended = false;
 };
 
+/// While the words of a test are read.
+class InTest {
+ public:
+  explicit InTest(ShellExpansion& expansion) : expansion_(expansion) { expansion_.in_test = true; }
+  InTest(const InTest&) = delete;
+  InTest& operator=(const InTest&) = delete;
+  ~InTest() { expansion_.in_test = false; }
+
+ private:
+  ShellExpansion& expansion_;
+};
+
 class ShellReader {
  public:
   ShellReader(std::shared_ptr<ShellShared> shared, const std::map<std::string, std::string>& given)
@@ -58,6 +73,7 @@ class ShellReader {
     for (const auto& [name, word] : *environment())
       if (word.unknown.empty()) script_.exported[name] = word.text;
     script_.exported.insert(within_.begin(), within_.end());
+    script_.taken_for_unset = shared_->unset;
     return std::move(script_);
   }
 
@@ -221,6 +237,7 @@ class ShellReader {
   Status test(const ShellNode& its) {
     WordList words{{"[[", its.place()}};
     bool compares = false;  // what follows is a pattern
+    const InTest asked(shell_.expansion);
     for (std::size_t i = 0; i < its.words.size(); ++i) {
       const std::string_view raw = its.text(its.words[i]);
       if (its.signs[i] != ' ') {
@@ -310,6 +327,8 @@ class ShellReader {
   Status simple(const ShellNode& its) {
     shared_->spend_step(its.place());
     WordList words;
+    const bool tests = !its.words.empty() && is_one_of(its.text(its.words.front()), {"[", "test"});
+    const std::optional<InTest> asked = tests ? std::optional<InTest>(std::in_place, shell_.expansion) : std::nullopt;
     for (const ShellSpan& span : its.words) {
       const ShellFields fields = expand(its, span, ShellContext::Arguments);
       words.insert(words.end(), fields.words.begin(), fields.words.end());
@@ -359,7 +378,26 @@ class ShellReader {
   }
 
   Status declare(const ShellNode& its, const WordList& words) {
-    if (!words.empty() && words.front().text == "local") return Status::Failure;  // functions are not followed
+    if (!words.empty() && words.front().text == "local") {
+      if (functions_ == 0) return Status::Failure;
+      const auto keep = [&](const std::string& name) {
+        const auto known = shell_.expansion.variables.find(name);
+        locals_.emplace(name, known == shell_.expansion.variables.end() ? std::nullopt : std::optional(known->second));
+        if (known != shell_.expansion.variables.end() && !shell_.expansion.fixed.contains(name))
+          shell_.expansion.variables.erase(known);
+      };
+      for (const ShellAssignment& one : its.assignments) {
+        const ShellValue value = value_of(its, one);  // may be of what it hides
+        keep(one.name);
+        if (value.doubt.empty())
+          shell_.expansion.assign(one.name, value);
+        else
+          shell_.expansion.doubt(one.name, fmt::format("{} in line {}", value.doubt, its.place().line));
+      }
+      for (std::size_t i = 1; i < words.size(); ++i)
+        if (is_name(words[i].text)) keep(words[i].text), shell_.expansion.assign(words[i].text, {{{{}, its.place()}}});
+      return Status::Success;
+    }
     const bool exports = words.front().text == "export";
     std::string flags;
     for (std::size_t i = 1; i < words.size(); ++i)
@@ -450,7 +488,8 @@ class ShellReader {
     if (is_one_of(front, {"eval", "source", "."}) || shell_.functions.contains(front))
       for (const auto& [name, value] : given.own)
         shell_.expansion.doubt(name, fmt::format("line {} gives it to {}", its.place().line, front));
-    if (const auto body = shell_.functions.find(front); body != shell_.functions.end()) return function(its, front);
+    if (const auto body = shell_.functions.find(front); body != shell_.functions.end())
+      return function(its, std::move(words), given);
     if (const std::optional<Status> done = builtin(its, words)) return *done;
     return program(std::move(words), given);
   }
@@ -469,11 +508,55 @@ class ShellReader {
     return Status::Presumed;
   }
 
-  Status function(const ShellNode& its, const std::string& name) {
+  // A function runs where it is called, with arguments of its own. Not followed: where only running it would tell which
+  // of several it is, or that it comes to pass; `shift` within one; a call of itself.
+  Status function(const ShellNode& its, WordList words, const Given& given) {
+    const std::string name = words.front().text;
+    const std::vector<ShellNodePtr>& bodies = shell_.functions.at(name);
     ShellEffects found;
-    for (const ShellNodePtr& body : shell_.functions.at(name)) add(found, effects(*body));
-    note("a function", its.place(), found);
-    return Status::Unknown;
+    for (const ShellNodePtr& body : bodies) add(found, effects(*body));
+    const ShellNodePtr body = bodies.front();
+    const bool follows = bodies.size() == 1 && given.own.empty() && !found.arguments &&
+                         shell_.expansion.unsure.empty() && entered_.insert(name).second;
+    if (!follows) {
+      note("a function", its.place(), found);
+      return Status::Unknown;
+    }
+    shared_->enter(its.place());
+    std::map<std::string, ShellValue>& variables = shell_.expansion.variables;
+    std::map<std::string, ShellValue> outer;
+    for (auto it = variables.begin(); it != variables.end();)
+      if (is_positional(it->first)) {
+        outer.insert(variables.extract(it++));
+      } else {
+        ++it;
+      }
+    const std::string doubt_outside = std::exchange(shell_.expansion.arguments_doubt, {});
+    const WordList arguments_outside = std::exchange(shell_.expansion.arguments, {});
+    for (std::size_t i = 1; i < words.size(); ++i) variables[std::to_string(i)] = {{words[i]}};
+    shell_.expansion.arguments.assign(words.begin() + 1, words.end());
+    const std::map<std::string, std::optional<ShellValue>> locals_outside = std::exchange(locals_, {});
+    ++functions_;
+    const Status last = run(*body);
+    --functions_;
+    if (returned_) shell_.ended = returned_ = false;
+    for (auto& [local, before] : locals_)
+      if (before)
+        variables[local] = *before;
+      else
+        variables.erase(local);
+    locals_ = locals_outside;
+    std::erase_if(variables, [](const auto& one) { return is_positional(one.first); });
+    variables.merge(outer);
+    shell_.expansion.arguments_doubt = doubt_outside;
+    shell_.expansion.arguments = arguments_outside;
+    --shared_->depth;
+    entered_.erase(name);
+    return last;
+  }
+  static bool is_positional(const std::string& name) {
+    return !name.empty() && name != "0" &&
+           std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; });
   }
 
   // Commands of the shell itself; nothing where it is none.
@@ -489,10 +572,12 @@ class ShellReader {
     if (front == "source" || front == ".") return source(its, words);
     if (is_declaration(front)) return declare(its, words);  // behind `command`
     if (front == "exit" || front == "return") {
-      if (expansion.unsure.empty())
+      if (expansion.unsure.empty()) {
         shell_.ended = true;
-      else
+        returned_ = front == "return" && functions_ > 0;
+      } else {
         script_.skips.push_back({"an exit that only running it would tell", its.place()});
+      }
       return Status::Unknown;
     }
     if (front == "set") return set_options(its, words);
@@ -625,10 +710,38 @@ class ShellReader {
         if (text.find("return") != std::string::npos) shell_.expansion.doubt_all(why);
         return last;
       }
+    if (words.size() == 2 && ShellExpansion::is_known(words[1].text))
+      if (const std::optional<std::string> text = text_beside(words[1].text)) {
+        const Status last = run_text(*text, place);
+        if (shell_.ended) shell_.ended = text->find("return") == std::string::npos;
+        return last;
+      }
     const std::string file = words.size() > 1 ? shell_.expansion.settled(words[1]).text : std::string();
     script_.skips.push_back({fmt::format("{} {}", words.front().text, file), place});
+    // What sets up an environment of Python or of modules says nothing of a training's arguments.
+    constexpr std::array<std::string_view, 5> environments{"/activate", "conda.sh", "/modules.sh", ".bashrc",
+                                                           "/profile"};
+    if (std::ranges::any_of(environments, [&](std::string_view ending) { return file.ends_with(ending); }))
+      return Status::Presumed;
+    // Slurm's own variables are of the job, which nothing that is sourced changes.
+    std::map<std::string, ShellValue> of_slurm;
+    for (const auto& [name, value] : shell_.expansion.variables)
+      if (name.starts_with("SLURM_")) of_slurm.emplace(name, value);
     shell_.expansion.doubt_all(why);
+    for (const auto& [name, value] : of_slurm) shell_.expansion.variables[name] = value;
     return Status::Presumed;
+  }
+
+  // Of a file that is there, from where the script is, or from where it is started.
+  [[nodiscard]] std::optional<std::string> text_beside(const std::string& name) const {
+    const std::filesystem::path script(shared_->file);
+    constexpr std::uintmax_t most = std::uintmax_t{1} << 20;
+    for (const std::filesystem::path& path : {script.parent_path() / name, std::filesystem::path(name)}) {
+      std::error_code ignored;
+      if (std::filesystem::is_regular_file(path, ignored) && std::filesystem::file_size(path, ignored) <= most)
+        return read_text(path);
+    }
+    return std::nullopt;
   }
 
   static bool is_shell(const ShellWord& word) { return is_one_of(program_of(word.text), {"bash", "sh"}); }
@@ -761,9 +874,13 @@ class ShellReader {
 
   std::shared_ptr<ShellShared> shared_;
   Shell shell_;
-  int conditions_ = 0;                         // within which a failure ends nothing
-  std::map<std::string, std::string> files_;   // that cat wrote
-  std::map<std::string, std::string> within_;  // exported by shells within
+  int conditions_ = 0;                                       // within which a failure ends nothing
+  int functions_ = 0;                                        // that are being run
+  bool returned_ = false;                                    // from the innermost of them
+  std::set<std::string> entered_;                            // functions
+  std::map<std::string, std::optional<ShellValue>> locals_;  // of the innermost, and what they hide
+  std::map<std::string, std::string> files_;                 // that cat wrote
+  std::map<std::string, std::string> within_;                // exported by shells within
   std::shared_ptr<const ShellEnvironment> environment_;
   ShellScript script_;
 };

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ struct ShellSkip {
 };
 
 struct ShellScript {
+  std::set<std::string> taken_for_unset;        ///< variables that tests ask about and nothing assigns
   std::vector<ShellCommand> commands;           ///< simple ones, in their order; of branches those that are taken
   std::map<std::string, std::string> exported;  ///< environment at the end, as far as it is known
   std::vector<ShellSkip> skips;

@@ -19,7 +19,8 @@ namespace {
 
 /// Variables that leave memory as it is, whatever their value. NVTE_…_SM_MARGIN: so many multiprocessors Transformer
 /// Engine's norms leave to others (pytorch/module/layernorm_linear.py, common/normalization/), which are bound by
-/// memory.
+/// memory. TORCH_NCCL_…: how PyTorch watches communicators (torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp); four
+/// were called NCCL_… before 2.2, and are none of NCCL's.
 constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_ORDER",
                                                            "CUDA_VISIBLE_DEVICES",
                                                            "GLOO_SOCKET_IFNAME",
@@ -28,18 +29,49 @@ constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_ORDER",
                                                            "MASTER_ADDR",
                                                            "MASTER_PORT",
                                                            "MKL_NUM_THREADS",
+                                                           "NCCL_ASYNC_ERROR_HANDLING",
+                                                           "NCCL_BLOCKING_WAIT",
+                                                           "NCCL_DESYNC_DEBUG",
+                                                           "NCCL_ENABLE_TIMING",
+                                                           "NVTE_BUILD_THREADS_PER_JOB",
                                                            "NVTE_BWD_LAYERNORM_SM_MARGIN",
+                                                           "NVTE_CUDA_ARCHS",
                                                            "NVTE_DEBUG",
                                                            "NVTE_DEBUG_LEVEL",
+                                                           "NVTE_FRAMEWORK",
                                                            "NVTE_FWD_LAYERNORM_SM_MARGIN",
                                                            "NVTE_INF_LAYERNORM_SM_MARGIN",
                                                            "OMP_NUM_THREADS",
                                                            "PYTHONPATH",
                                                            "PYTHONUNBUFFERED",
                                                            "TOKENIZERS_PARALLELISM",
+                                                           "TORCH_CPP_LOG_LEVEL",
+                                                           "TORCH_CUDA_ARCH_LIST",
                                                            "TORCH_DISTRIBUTED_DEBUG",
+                                                           "TORCH_EXTENSIONS_DIR",
+                                                           "TORCH_FR_BUFFER_SIZE",
+                                                           "TORCH_HOME",
+                                                           "TORCH_LOGS",
+                                                           "TORCH_LOGS_OUT",
                                                            "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+                                                           "TORCH_NCCL_BLOCKING_WAIT",
+                                                           "TORCH_NCCL_COORD_CHECK_MILSEC",
+                                                           "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+                                                           "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+                                                           "TORCH_NCCL_DESYNC_DEBUG",
+                                                           "TORCH_NCCL_DUMP_ON_TIMEOUT",
+                                                           "TORCH_NCCL_ENABLE_MONITORING",
+                                                           "TORCH_NCCL_ENABLE_TIMING",
+                                                           "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
+                                                           "TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN",
+                                                           "TORCH_NCCL_NAN_CHECK",
+                                                           "TORCH_NCCL_PROPAGATE_ERROR",
+                                                           "TORCH_NCCL_RETHROW_CUDA_ERRORS",
+                                                           "TORCH_NCCL_TRACE_BUFFER_SIZE",
+                                                           "TORCH_NCCL_TRACE_CPP_STACK",
+                                                           "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC",
                                                            "TORCH_SHOW_CPP_STACKTRACES",
+                                                           "TORCH_TRACE",
                                                            "UB_SKIPMC"});
 
 /// Variables at the value that is their default, or means the same.
@@ -106,13 +138,7 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
                   fmt::format("leave it out, or set {}", in_quotes(known->value)));
     return;
   }
-  std::vector<std::string> names{std::string(cublas), std::string(nondeterministic), std::string(older_offload),
-                                 std::string(connections), std::string(queue_scale)};
-  names.insert(names.end(), harmless.begin(), harmless.end());
-  names.insert(names.end(), allocators.begin(), allocators.end());
-  names.insert(names.end(), attention_variables.begin(), attention_variables.end());
-  for (const Neutral& n : neutral) names.emplace_back(n.name);
-  const std::string meant = nearest(variable.name, names);
+  const std::string meant = nearest(variable.name, known_variables());
   table.problem(variable.name, fmt::format("{} is not modelled yet", in_quotes(variable.name)),
                 meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
 }
@@ -156,6 +182,16 @@ bool is_cublas_workspace_config(std::string_view text) {
   return !text.empty();
 }
 
+std::vector<std::string> known_variables() {
+  std::vector<std::string> names{std::string(cublas), std::string(nondeterministic), std::string(older_offload),
+                                 std::string(connections), std::string(queue_scale)};
+  names.insert(names.end(), harmless.begin(), harmless.end());
+  names.insert(names.end(), allocators.begin(), allocators.end());
+  names.insert(names.end(), attention_variables.begin(), attention_variables.end());
+  for (const Neutral& n : neutral) names.emplace_back(n.name);
+  return names;
+}
+
 bool is_harmless_variable(std::string_view name) {
   return is_harmless_nccl_variable(name) || std::find(harmless.begin(), harmless.end(), name) != harmless.end();
 }
@@ -166,6 +202,8 @@ Environment read_environment(TomlReader table) {
     const std::optional<std::string> value = value_of(variable.value);
     if (!value) {
       table.problem(variable.name, fmt::format("{} takes a text, not {}", variable.name, text(variable.value)));
+    } else if (std::ranges::find(harmless, variable.name) != harmless.end()) {
+      continue;
     } else if (is_nccl_variable(variable.name)) {
       read_nccl_variable(table, variable.name, *value, environment.nccl);
       environment.nccl_variables[variable.name] = *value;
@@ -205,6 +243,24 @@ Environment read_environment(TomlReader table) {
     }
   }
   return environment;
+}
+
+std::optional<AttentionKernel> attention_of_variables(const std::map<std::string, std::string>& variables) {
+  const auto off = [&](std::string_view name) {
+    const auto found = variables.find(std::string(name));
+    return found != variables.end() && found->second == "0";
+  };
+  const bool flash = !off(attention_variables[0]), fused = !off(attention_variables[1]),
+             unfused = !off(attention_variables[2]);
+  // Where both are left, Transformer Engine chooses between them by device, as it does where nothing is said.
+  if (flash && fused) return AttentionKernel::Auto;
+  if (flash) return AttentionKernel::Flash;
+  if (fused) return AttentionKernel::Fused;
+  return unfused ? std::optional(AttentionKernel::Unfused) : std::nullopt;
+}
+
+bool is_attention_variable(std::string_view name) {
+  return std::ranges::find(attention_variables, name) != attention_variables.end();
 }
 
 void check_attention_variables(TomlReader table, AttentionKernel asked) {

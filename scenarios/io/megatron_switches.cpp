@@ -11,6 +11,7 @@
 
 #include "scenarios/io/data_overlap.hpp"
 #include "scenarios/io/deferred_gradients.hpp"
+#include "scenarios/io/megatron_flags.hpp"
 #include "scenarios/io/module_offload.hpp"
 #include "scenarios/io/moe_reader.hpp"
 #include "scenarios/io/muon_switches.hpp"
@@ -514,9 +515,13 @@ void check_megatron_switches(TomlReader switches, const Scenario& asked, const S
     } else if (given.name == "tokenizer-type") {
       check_tokenizer(switches, given, asked);
     } else if (std::ranges::find(harmless_flags(), given.name) == harmless_flags().end()) {
-      const std::string meant = nearest(given.name, all_flags());
+      const MegatronArgument* const known = megatron_argument(given.name);
+      const std::string meant = known != nullptr ? "" : nearest(given.name, all_flags());
       switches.problem(
-          given.name, fmt::format("{} is not a flag of Megatron's that is known here", in_quotes(given.name)),
+          given.name,
+          known == nullptr
+              ? fmt::format("{} is not a flag of Megatron's that is known here", in_quotes(given.name))
+              : fmt::format("{} is a flag of {}, and is not modelled", in_quotes(given.name), whose(*known)),
           meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
     }
   }
@@ -530,7 +535,16 @@ std::optional<MegatronFlag> megatron_flag(std::string_view flag) {
       return MegatronFlag{Kind::Repeats, tables.at(static_cast<std::size_t>(repeat.source)), repeat.key, {}};
   if (is_own(flag) || flag == paired_switch) return MegatronFlag{Kind::Own};
   for (const Unmodelled& its : unmodelled_flags())
-    if (its.flag == flag) return MegatronFlag{Kind::Unmodelled, {}, {}, its.what};
+    if (its.flag == flag) return MegatronFlag{Kind::Unmodelled, {}, {}, fmt::format("{} not modelled yet", its.what)};
+  if (const MegatronArgument* its = megatron_argument(flag)) {
+    using Table = MegatronArgument::Kind;
+    if (its->kind == Table::Modelled) return std::nullopt;  // read by launch files' reader alone
+    const std::string why(its->why);
+    if (its->kind == Table::Nothing) return MegatronFlag{Kind::NoMatter, {}, {}, why};
+    if (its->kind == Table::Bound) return MegatronFlag{Kind::Bound, {}, {}, why};
+    const std::string reason = why.empty() ? "what it changes has not been looked at" : why;
+    return MegatronFlag{Kind::Unmodelled, {}, {}, fmt::format("of {}: {}", whose(*its), reason)};
+  }
   if (std::ranges::find(harmless_flags(), flag) != harmless_flags().end()) return MegatronFlag{Kind::NoMatter};
   return std::nullopt;
 }

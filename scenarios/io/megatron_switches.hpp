@@ -23,11 +23,12 @@ struct MegatronFlag {
     Repeats,     ///< a key of the scenario, or of its model
     Own,         ///< a switch that nothing else says
     NoMatter,    ///< leaves memory and time as they are
+    Bound,       ///< changes memory by no more than `why` says
     Unmodelled,  ///< changes them in a way that is not modelled
   };
   Kind kind{};
   std::string_view table{}, key{};  ///< of what it repeats: "layout" and "tensor"; of a model's the table is "model"
-  std::string_view why{};           ///< of what is not modelled: "FP8 is"
+  std::string why{};                ///< of what is not modelled: "FP8 is not modelled yet"; of the rest, empty or more
 };
 [[nodiscard]] std::optional<MegatronFlag> megatron_flag(std::string_view flag);
 /// All that are known, those that repeat something first.

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "scenarios/io/slips.hpp"
+
 namespace tidemark::scenarios {
 namespace {
 
@@ -88,6 +90,24 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     found = candidate;
   }
   return found;
+}
+
+std::string one_slip_from(std::string_view word, const std::vector<std::string>& candidates) {
+  constexpr std::size_t shortest = 4;  // of three letters one is another word
+  if (word.size() < shortest || word.size() > longest_shown) return {};
+  const auto plain = [](std::string_view text) {
+    std::string made(text);
+    std::ranges::replace(made, '_', '-');
+    return made;
+  };
+  for (const std::string& candidate : candidates) {
+    const std::size_t longer = std::max(candidate.size(), word.size()),
+                      shorter = std::min(candidate.size(), word.size());
+    if (candidate != word && candidate.size() >= shortest && longer - shorter <= 1 &&
+        edit_distance(plain(word), plain(candidate)) <= 1)
+      return candidate;
+  }
+  return {};
 }
 
 std::vector<std::string> near_names(std::string_view word, const std::vector<std::string>& names) {

@@ -1,6 +1,8 @@
 #include "scenarios/io/unmodelled_switches.hpp"
 
-#include <array>
+#include <vector>
+
+#include "scenarios/io/megatron_flags.hpp"
 
 // Flags of megatron/training/arguments.py, and of the configurations that it takes flags from since core 0.16
 // (core/transformer/transformer_config.py, core/model_parallel_config.py). Of experts, latent attention, contexts and
@@ -100,11 +102,9 @@ std::span<const Unmodelled> unmodelled_flags() {
       {"cuda-graph-scope", "a CUDA graph is", {}},
       {"moe-use-upcycling", "making experts of a dense model is", {"false"}},
       {"distributed-backend", "a backend other than NCCL is", {"\"nccl\""}},
-      {"empty-unused-memory-level", "handing back what is cached between steps is", {"0"}},
       {"rampup-batch-size", "a batch that grows is", {}},
       {"step-batch-size-schedule", "a batch that grows is", {}},
       {"fp32-residual-connection", "a residual stream in fp32 is", {"false"}},
-      {"calculate-per-token-loss", "a loss of each token is", {"false"}},
       {"overlap-param-gather-with-optimizer-step", "gathering parameters beside the optimizer's step is", {"false"}},
       {"reset-position-ids", "positions that begin anew in a sequence are", {"false"}},
       {"reset-attention-mask", "masks of documents in a sequence are", {"false"}},
@@ -114,57 +114,17 @@ std::span<const Unmodelled> unmodelled_flags() {
   return flags;
 }
 
-// HybridDeviceOptimizer takes neither of its two into account.
 std::span<const std::string_view> harmless_flags() {
-  static constexpr auto flags = std::to_array<std::string_view>(
-      {"use-mcore-models", "muon-momentum", "muon-scale-mode", "muon-extra-scale-factor", "muon-coefficient-type",
-       "use-flash-attn", "mock-data", "data-path", "data-cache-path", "split", "num-workers", "no-mmap-bin-files",
-       "tokenizer-model", "vocab-file", "merge-file", "seed", "lr", "min-lr", "lr-decay-style", "lr-decay-iters",
-       "lr-decay-samples", "lr-warmup-iters", "lr-warmup-samples", "lr-warmup-fraction", "weight-decay", "clip-grad",
-       "adam-beta1", "adam-beta2", "adam-eps", "init-method-std", "norm-epsilon", "train-iters", "train-samples",
-       "exit-interval", "exit-duration-in-mins", "eval-iters", "eval-interval", "log-interval", "log-throughput",
-       "log-params-norm", "log-num-zeros-in-grad", "timing-log-level", "log-timers-to-tensorboard",
-       "log-memory-to-tensorboard", "tensorboard-dir", "wandb-project", "wandb-exp-name", "save", "load",
-       "save-interval", "ckpt-format", "no-save-optim", "no-save-rng", "no-load-optim", "no-load-rng",
-       "no-position-embedding", "use-rotary-position-embeddings", "max-position-embeddings", "rotary-base",
-       "rotary-interleaved", "use-torch-optimizer-for-cpu-offload", "cpu-offloading-weights",
-       "cpu-offloading-double-buffering", "no-pin-cpu-params", "no-persist-layer-norm", "ddp-average-in-collective",
-       "distributed-timeout-minutes", "manual-gc", "moe-router-bias-update-rate", "moe-per-layer-logging",
-       "moe-upcycling-granularity", "mtp-loss-scaling-factor",
-       "cache-mla-latents",  // by inference
-       "rotary-scaling-factor", "mscale", "mscale-all-dim", "manual-gc-interval",
-       // What is logged, saved, read and looked at.
-       "adlr-autoresume", "adlr-autoresume-interval", "async-save", "auto-detect-ckpt-format",
-       "ckpt-assume-constant-structure", "ckpt-fully-parallel-load", "ckpt-fully-parallel-save", "ckpt-step",
-       "data-args-path", "dataloader-type", "dist-ckpt-format", "dist-ckpt-strictness", "eod-mask-loss",
-       "exit-signal-handler", "finetune", "log-energy", "log-progress", "log-straggler",
-       "log-validation-ppl-to-tensorboard", "log-world-size-to-tensorboard", "logging-level",
-       "no-ckpt-fully-parallel-save", "no-one-logger", "num-dataset-builder-threads", "override-opt-param-scheduler",
-       "override-opt_param-scheduler", "use-checkpoint-opt_param-scheduler", "per-split-data-args-path", "profile",
-       "profile-ranks", "profile-step-end", "profile-step-start", "rerun-mode", "tensorboard-log-interval",
-       "tensorboard-queue-size", "test-data-path", "tiktoken-num-special-tokens", "tiktoken-pattern",
-       "timing-log-option", "train-data-path", "use-dist-ckpt", "use-persistent-ckpt-worker", "use-pytorch-profiler",
-       "valid-data-path", "wandb-save-dir",
-       // How weights begin, and how fast they change.
-       "data-parallel-random-init", "decoupled-lr", "decoupled-min-lr", "embedding-init-method-std", "end-weight-decay",
-       "init-method-xavier-uniform", "initial-loss-scale", "loss-scale-window", "lr-warmup-init", "lr-wsd-decay-iters",
-       "lr-wsd-decay-samples", "lr-wsd-decay-style", "min-loss-scale", "start-weight-decay", "weight-decay-incr-style",
-       // By inference, or beside a switch that is told above: by themselves they say nothing.
-       "moe-pad-experts-for-cuda-graph-inference", "moe-paged-stash-buffer-size-factor-cpu",
-       "moe-paged-stash-buffer-size-factor-cuda", "moe-paged-stash-page-size", "qk-clip-alpha", "qk-clip-threshold",
-       "cuda-graph-warmup-steps",
-       // Which streams of NCCL go first, and which layers see all keys: kernels save as much either way.
-       "high-priority-stream-groups", "window-attn-skip-freq",
-       // How FP8 scales and where it stops: beside fp8-format, which is told above. By themselves they say nothing
-       // (core/fp8_utils.py get_fp8_context, core/extensions/transformer_engine.py TEDelayedScaling).
-       "fp8-margin", "fp8-interval", "fp8-amax-history-len", "fp8-amax-compute-algo", "no-fp8-wgrad",
-       "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16",
-       "fp8-dot-product-attention", "fp8-multi-head-attention", "tp-only-amax-red",
-       // Transformer Engine's kernels add the one to a norm's scale as they read it. Of the local layers' norms, which
-       // make a tensor of it: megatron_switches.cpp.
-       "apply-layernorm-1p",
-       // The angles of rotary positions.
-       "rope-scaling-factor", "use-rope-scaling"});
+  static const std::vector<std::string_view> flags = [] {
+    // Of Megatron-Bridge's and NeMo's configurations, which Megatron-LM has no flag for. HybridDeviceOptimizer takes
+    // neither of the first two into account; the others say how FP8 scales, beside fp8-format.
+    std::vector<std::string_view> made{"cpu-offloading-double-buffering", "cpu-offloading-weights",
+                                       "fp8-dot-product-attention", "fp8-multi-head-attention", "tp-only-amax-red"};
+    for (const MegatronArgument& its : megatron_arguments_known())
+      if (its.kind == MegatronArgument::Kind::Nothing || its.kind == MegatronArgument::Kind::Bound)
+        made.push_back(its.flag);
+    return made;
+  }();
   return flags;
 }
 

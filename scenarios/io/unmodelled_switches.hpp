@@ -19,7 +19,7 @@ struct Unmodelled {
 };
 [[nodiscard]] std::span<const Unmodelled> unmodelled_flags();
 
-/// Flags that leave memory as it is, whatever their value.
+/// Flags that leave memory as it is, or have it within the bound that the table of them says, whatever their value.
 [[nodiscard]] std::span<const std::string_view> harmless_flags();
 
 }  // namespace tidemark::scenarios

@@ -70,7 +70,8 @@ std::string switches_text(const std::vector<ScenarioKey>& keys) {
 // Megatron's, which are its flags without their dashes.
 std::string megatron_text() {
   using Kind = MegatronFlag::Kind;
-  std::string own, repeats, unmodelled, plain;
+  std::string own, repeats, unmodelled, bound;
+  std::size_t plain = 0;
   std::vector<std::string> flags = megatron_flags();
   std::ranges::sort(flags);
   for (const std::string& flag : flags) {
@@ -81,8 +82,9 @@ std::string megatron_text() {
       repeats += fmt::format("| `{}` | {} |\n", flag,
                              its->table == "model" ? fmt::format("the model's {}", its->key)
                                                    : fmt::format("`{}` in `[{}]`", its->key, its->table));
-    if (its->kind == Kind::Unmodelled) unmodelled += fmt::format("| `{}` | {} |\n", flag, cell(std::string(its->why)));
-    if (its->kind == Kind::NoMatter) plain += fmt::format("{}`{}`", plain.empty() ? "" : ", ", flag);
+    if (its->kind == Kind::Unmodelled) unmodelled += fmt::format("| `{}` | {} |\n", flag, cell(its->why));
+    if (its->kind == Kind::NoMatter) ++plain;
+    if (its->kind == Kind::Bound) bound += fmt::format(" `{}` by a bound: {}.", flag, its->why);
   }
   return fmt::format(
       "\n### Under megatron\n\nMegatron-LM's own flags, without their dashes ([megatron.md](megatron.md)). Those that "
@@ -90,8 +92,9 @@ std::string megatron_text() {
       "Those that repeat a key have to agree with it:\n\n| flag | repeats |\n|---|---|\n{}\n"
       "Those that are not modelled are refused, unless they ask for nothing:\n\n| flag | what is not modelled "
       "|\n|---|---|\n{}\n"
-      "Those that change neither memory nor time are taken: {}.\n",
-      own, repeats, unmodelled, plain);
+      "Those that change neither memory nor time are taken: {} of them, each with its releases and the place where the "
+      "newest of them reads it, in\n`scenarios/io/megatron_flags.tsv` (`tidemark list switches` tells them, too).{}\n",
+      own, repeats, unmodelled, plain, bound);
 }
 
 }  // namespace

@@ -168,6 +168,13 @@ Json host_json(const Prediction& p) {
   return out;
 }
 
+Json not_judged(const Prediction& p) {
+  Json list = Json::array();
+  for (const NotJudged& its : p.not_judged)
+    list.push_back({{"what", its.what}, {"why", its.why}, {"file", its.file}, {"line", its.line}});
+  return list;
+}
+
 }  // namespace
 
 std::string prediction_json(const Prediction& p, const AcceptedChanges* accepted) {
@@ -194,6 +201,7 @@ std::string prediction_json(const Prediction& p, const AcceptedChanges* accepted
               {"step_causes_s", of_step(causes(p))},
               {"assumptions", p.assumptions},
               {"not_modelled", p.not_modelled},
+              {"not_judged", not_judged(p)},
               {"groups", std::move(groups)}};
   if (p.fullest_node.bytes > Bytes{}) out["host"] = host_json(p);
   for (const RankGroup& group : p.groups)

@@ -4,10 +4,12 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "parallel/runtime/runtimes.hpp"
 #include "parallel/sharing.hpp"
 #include "scenarios/io/names.hpp"
+#include "scenarios/io/suggestion.hpp"
 #include "scenarios/report/assumed.hpp"
 #include "scenarios/report/format.hpp"
 #include "scenarios/report/remedies.hpp"
@@ -25,7 +27,9 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
   const std::string device = fmt::format("the fullest device lacks {}", gib(upper - capacity));
   const bool lacks = upper > capacity;
   std::string out;
-  if (p.exceeds_host())
+  if (!p.not_judged.empty())
+    out = not_judged_text(p.not_judged);
+  else if (p.exceeds_host())
     out = fmt::format("no, it does not fit{}: the host of node {} lacks {}{}{}\n", lacks ? headroom : "",
                       p.fullest_node.node, gib(p.fullest_node.bytes - p.scenario.cluster.host.memory),
                       lacks ? ", and " : "", lacks ? device : "");
@@ -300,7 +304,7 @@ std::string next_command(const Prediction& p, const std::string& file) {
   const std::string named = in_file ? file : "job.toml";
   std::string out = in_file ? "" : "the same with --print-scenario > job.toml, then ";
   if (p.deadlock) return out + fmt::format("tidemark explain {} --show schedule", named);
-  if (!p.fits) return out + fmt::format("tidemark advise {}", named);
+  if (!p.fits && p.not_judged.empty()) return out + fmt::format("tidemark advise {}", named);
   return out + fmt::format("tidemark explain {}", named);
 }
 
@@ -308,6 +312,29 @@ std::string next_command(const Prediction& p, const std::string& file) {
 
 std::string verdict_text(const Prediction& p, const AcceptedChanges* accepted) { return verdict(p, accepted); }
 std::string question_text(const Prediction& p) { return question(p); }
+
+std::string not_judged_text(const std::vector<NotJudged>& names) {
+  if (names.empty()) return {};
+  std::string out = fmt::format("cannot say: {} that the launch file asks for {} not judged here\n",
+                                names.size() == 1 ? "a name" : fmt::format("{} names", names.size()),
+                                names.size() == 1 ? "is" : "are");
+  for (const NotJudged& its : names)
+    out += its.line > 0 ? fmt::format("  {}:{}: {}: {}\n", printable(its.file), its.line, its.what, its.why)
+                        : fmt::format("  {}: {}\n", its.what, its.why);
+  return out +
+         "  what follows is the job without them; --ignore NAME says of one that it is of no matter, and then there is "
+         "an answer\n";
+}
+
+std::string with_not_judged(std::string json, const std::vector<NotJudged>& names) {
+  const std::size_t brace = json.find('{');
+  if (names.empty() || brace == std::string::npos) return json;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const NotJudged& its : names)
+    list.push_back({{"what", its.what}, {"why", its.why}, {"file", its.file}, {"line", its.line}});
+  return json.insert(brace + 1, fmt::format("\n  \"not_judged\": {},",
+                                            list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+}
 
 std::string prediction_text(const Prediction& p, const AcceptedChanges* accepted) {
   std::string out = verdict(p, accepted) + question(p) + peak(p) + host(p) + stages(p, StageDetail::Moments) +

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "scenarios/plan/accepted_changes.hpp"
 #include "scenarios/prediction.hpp"
@@ -18,6 +19,10 @@ namespace tidemark::scenarios {
 
 /// Its first lines: yes or no, by how much, and what helps.
 [[nodiscard]] std::string verdict_text(const Prediction& prediction, const AcceptedChanges* accepted = nullptr);
+/// Why there is neither yes nor no, with each name's place; empty where everything is judged.
+[[nodiscard]] std::string not_judged_text(const std::vector<NotJudged>& names);
+/// An answer's JSON with the list of them behind its first brace, where there are any.
+[[nodiscard]] std::string with_not_judged(std::string json, const std::vector<NotJudged>& names);
 /// What was asked: model, devices, layout, batch.
 [[nodiscard]] std::string question_text(const Prediction& prediction);
 

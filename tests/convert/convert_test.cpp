@@ -32,6 +32,7 @@ std::string told(const Converted& converted) {
                             remark.why);
   };
   add(RemarkKind::NotExpressed, "not expressed");
+  add(RemarkKind::NotJudged, "not judged");
   add(RemarkKind::Assumed, "assumed");
   add(RemarkKind::NoMatter, "of no matter");
   return text;
@@ -49,8 +50,10 @@ TEST_P(Recipes, ComesToTheScenarioThatLiesBesideIt) {
 TEST_P(Recipes, ComesBackTheSame) {
   const Recipe& recipe = GetParam();
   const Converted first = convert(recipe.asked);
-  if (first.lossy()) {
-    EXPECT_THROW((void)scenario_of(first, shipped_data()), InputError);  // nothing is predicted of a part of it
+  if (first.lossy()) {  // nothing is predicted of a part of it, or there is neither yes nor no
+    ConvertAsked strict = recipe.asked;
+    strict.strict = true;
+    EXPECT_THROW((void)scenario_of(convert(strict), shipped_data()), InputError);
     return;
   }
   const Scenario scenario = scenario_of(first, shipped_data());
@@ -122,7 +125,8 @@ std::string problem_of(const std::string& file, const std::string& text,
                      .sequence_length = {},
                      .micro_batch = {},
                      .global_batch = {},
-                     .data_root = shipped_data()};
+                     .data_root = shipped_data(),
+                     .strict = true};
   try {
     (void)scenario_of(convert(asked), shipped_data());
     return "no problem";
@@ -214,12 +218,14 @@ TEST(Convert, ProblemsOfTheScenarioStandWhereTheScriptSaysIt) {
 TEST(Convert, AFlagThatIsNotModelledOrNotKnownIsNeverDropped) {
   const std::string script =
       std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --fp8-format hybrid --no-such-flag 3") + small;
-  EXPECT_EQ(problem_of("job.sh", script),
-            "job.sh:1:58: error: --fp8-format = \"hybrid\"\n  hint: FP8 is not modelled yet\n"
-            "job.sh:1:80: error: --no-such-flag = 3\n  hint: is not a flag of Megatron's that is known here");
+  EXPECT_EQ(
+      problem_of("job.sh", script),
+      "job.sh:1:58: error: --fp8-format = \"hybrid\"\n  hint: FP8 is not modelled yet\n"
+      "job.sh:1:80: error: --no-such-flag = 3\n  hint: is no argument of Megatron-LM's, core 0.10 to 0.19, nor of "
+      "a fork that is known here");
   EXPECT_EQ(problem_of("job.sh", std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --use-flash-atn") + small),
-            "job.sh:1:45: error: --use-flash-atn\n  hint: is not a flag of Megatron's that is known here: did you mean "
-            "--use-flash-attn?");
+            "job.sh:1:45: error: --use-flash-atn\n  hint: is no argument of Megatron-LM's, core 0.10 to 0.19, nor of a "
+            "fork that is known here: did you mean --use-flash-attn?");
 }
 
 TEST(Convert, WhatTheFrameworkStopsAtIsRefused) {

@@ -23,6 +23,7 @@ std::string problem_of(const std::string& file, const std::string& text) {
   asked.gpus = {};
   asked.sequence_length = 1024;
   asked.data_root = shipped_data();
+  asked.strict = true;
   try {
     (void)scenario_of(convert(asked), shipped_data());
     return "no problem";
@@ -38,22 +39,19 @@ std::string first_line(const std::string& file, const std::string& text) {
 TEST(OtherTools, FilesAreToldByTheirToolsName) {
   const std::map<std::string, std::string> files{
       {"axolotl", "base_model: mistralai/Mistral-7B-v0.1\nmodel_type: MistralForCausalLM\nsequence_len: 4096\n"},
-      {"nanotron",
-       "model: {model_config: {hidden_size: 8}}\nparallelism: {dp: 4, tp: 2, pp: 1}\n"
-       "tokens: {micro_batch_size: 1, sequence_length: 1024}\n"},
       {"GPT-NeoX", "{\"pipe-parallel-size\": 2, \"model-parallel-size\": 2, \"zero_optimization\": {\"stage\": 1}}\n"},
       {"llm-foundry",
        "model: {name: mpt_causal_lm}\nmax_seq_len: 2048\ntrain_loader: {name: text}\nprecision: amp_bf16\n"},
       {"LitGPT", "checkpoint_dir: c/m\nprecision: bf16-true\ntrain: {micro_batch_size: 1}\n"},
       {"torchtune", "output_dir: o\nmodel: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\n"},
       {"NeMo AutoModel", "model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained}\n"},
-      {"FlagScale", "system: {tensor_model_parallel_size: 2}\nmodel: {num_layers: 2}\ndata: {seed: 1}\n"},
+      {"FlagScale", "experiment: {exp_name: a}\naction: run\ndefaults: {train: 7b}\n"},
       {"ms-swift", "model: Qwen/Qwen3-8B\ntrain_type: lora\noutput_dir: o\n"},
       {"LLaMA-Factory", "model_name_or_path: m\nstage: sft\nfinetuning_type: full\noutput_dir: o\n"}};
   for (const auto& [tool, text] : files)
     EXPECT_EQ(first_line("job.yaml", text),
               fmt::format("job.yaml:1:1: error: is a configuration of {}, which is not read", tool));
-  EXPECT_EQ(first_line("job.sh", "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --micro_batch_size 1\n"),
+  EXPECT_EQ(first_line("job.sh", "NPROC_PER_NODE=8 megatron rlhf --model Qwen/Qwen3-8B --micro_batch_size 1\n"),
             "job.sh:1:18: error: calls ms-swift, which is not read");
   EXPECT_EQ(first_line("job.sh", "trl dpo --config dpo.yaml\n"),
             "job.sh:1:1: error: calls TRL's own command, which is not read");

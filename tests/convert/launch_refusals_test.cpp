@@ -19,6 +19,7 @@ std::string problem_of(const Files& files) {
   for (const auto& [file, text] : files) asked.files.push_back(file);
   asked.cluster = "clusters/h100-sxm-80g.toml";
   asked.data_root = shipped_data();
+  asked.strict = true;
   try {
     (void)scenario_of(convert(asked), shipped_data());
     return "no problem";
@@ -43,7 +44,7 @@ TEST(LaunchRefusals, WhatAConstructMayHaveAssignedIsAskedForWithItsLine) {
   EXPECT_EQ(because("((TP*=8))"), "$TP (arithmetic in line 2 may assign it)");
   EXPECT_EQ(because("source ./env.sh"), "$TP (source in line 2 may assign it)");
   EXPECT_EQ(because("case $X in a) TP=2;; esac"), "$TP (a case in line 2 may assign it)");
-  EXPECT_EQ(because("f() { TP=8; }; f"), "$TP (a function in line 2 may assign it)");
+  EXPECT_EQ(because("f() { shift; TP=8; }; f"), "$TP (a function in line 2 may assign it)");
   EXPECT_EQ(because("unset TP"), "$TP (unset in line 2 may assign it)");
   EXPECT_EQ(because("if a; then TP=4; fi"),
             "$TP (an if whose condition only running it would tell in line 2 may assign it)");
@@ -61,7 +62,7 @@ TEST(LaunchRefusals, AVariableOfTheEnvironmentThatIsNotKnownIsAskedForWhereItCou
   EXPECT_EQ(problem_of("export NCCL_SOCKET_IFNAME=$(tool)\n" + small), "no problem");
   // What is exported behind it, or for another command, is not its own.
   EXPECT_EQ(problem_of("NVTE_FUSED_ATTN=0 true\n" + small + "\nexport NVTE_FUSED_ATTN=0\n"), "no problem");
-  EXPECT_NE(problem_of("env NVTE_FLASH_ATTN=0 " + small), "no problem");
+  EXPECT_NE(problem_of("env NVTE_FLASH_ATTN=0 " + small + " --attention-backend flash"), "no problem");
 }
 
 TEST(LaunchRefusals, ASecondTrainingIsNotDropped) {
@@ -73,8 +74,8 @@ TEST(LaunchRefusals, ASecondTrainingIsNotDropped) {
   EXPECT_EQ(problem_of("for i in 1 2; do torchrun train.py; done\n" + small),
             "job.sh:1:1: error: a loop (for) is not followed, and may start another training than line 2 does\n"
             "  hint: give the command alone, as it would be typed");
-  EXPECT_EQ(problem_of("run() {\n  " + small + "\n}\nrun\n"),
-            "job.sh:4:1: error: a function is not followed, and may start a training\n"
+  EXPECT_EQ(problem_of("run() {\n  shift\n  " + small + "\n}\nrun\n"),
+            "job.sh:5:1: error: a function is not followed, and may start a training\n"
             "  hint: give the command alone, as it would be typed");
 }
 

@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/launch_line.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+// Flags of forks of Megatron-LM, and older and newer names, as the flags that the reader of Megatron-LM's takes. What
+// no flag says stays, and is looked up in scenarios/io/megatron_forks.tsv.
+
+namespace tidemark::scenarios {
+namespace {
+
+struct Alias {
+  std::string_view name, flag;
+};
+constexpr std::array aliases{
+    // Core 0.16 on makes two names of each switch that is on by default (megatron/training/argument_utils.py).
+    Alias{"no-tp-comm-overlap-ag", "disable-tp-comm-overlap-ag"},
+    Alias{"no-tp-comm-overlap-rs", "disable-tp-comm-overlap-rs"},
+    Alias{"no-tp-comm-bulk-dgrad", "disable-tp-comm-bulk-dgrad"},
+    Alias{"no-tp-comm-bulk-wgrad", "disable-tp-comm-bulk-wgrad"},
+    // Megatron-LM before core 0.4, and Megatron-DeepSpeed, which began there.
+    Alias{"activations-checkpoint-method", "recompute-method"},
+    Alias{"activations-checkpoint-num-layers", "recompute-num-layers"},
+    Alias{"checkpoint-num-layers", "recompute-num-layers"},
+};
+
+class Forks {
+ public:
+  Forks(std::vector<TomlKey> flags, Draft& draft) : flags_(std::move(flags)), draft_(draft) {}
+
+  std::vector<TomlKey> read() {
+    for (TomlKey& flag : flags_) {
+      const auto* const alias = std::ranges::find(aliases, std::string_view(flag.name), &Alias::name);
+      if (alias == aliases.end() || has(alias->flag)) continue;
+      if (alias->flag == "recompute-method" && !has("recompute-granularity")) {
+        add("recompute-granularity", std::string("full"), flag.place);
+        if (!has("activations-checkpoint-num-layers")) add("recompute-num-layers", std::int64_t{1}, flag.place);
+      }
+      flag.name = alias->flag;
+    }
+    read_deepspeed();
+    read_pai();
+    read_older();
+    for (TomlKey& flag : added_) flags_.push_back(std::move(flag));
+    return std::move(flags_);
+  }
+
+ private:
+  [[nodiscard]] const TomlKey* find(std::string_view name) const {
+    const auto found =
+        std::find_if(flags_.rbegin(), flags_.rend(), [&](const TomlKey& its) { return its.name == name; });
+    return found == flags_.rend() ? nullptr : &*found;
+  }
+  [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const {
+    const TomlKey* const key = find(name);
+    const auto* const number = key == nullptr ? nullptr : std::get_if<std::int64_t>(&key->value.value);
+    return number == nullptr ? std::nullopt : std::optional(*number);
+  }
+  void add(std::string name, Content content, Place place) {
+    added_.push_back({std::move(name), place, {std::move(content), place}});
+  }
+  void erase(std::string_view name) {
+    std::erase_if(flags_, [&](const TomlKey& its) { return its.name == name; });
+  }
+  void tell(RemarkKind kind, std::string_view name, std::string why) {
+    const TomlKey* const key = find(name);
+    if (key == nullptr) return;
+    const auto* const on = std::get_if<bool>(&key->value.value);
+    const auto* const text = std::get_if<std::string>(&key->value.value);
+    const std::string value = text != nullptr && text->starts_with(unknown_value) ? text->substr(unknown_value.size())
+                                                                                  : scenarios::text(key->value);
+    draft_.remark(kind, on != nullptr ? fmt::format("--{}", name) : fmt::format("--{} = {}", name, value),
+                  std::move(why), key->place);
+    erase(name);
+  }
+
+  // Megatron-DeepSpeed, megatron/arguments.py: DeepSpeed's engine beneath Megatron's model and layout.
+  void read_deepspeed() {
+    if (const TomlKey* heads = find("num-key-value-heads"); heads != nullptr && !has("num-query-groups")) {
+      add("group-query-attention", true, heads->place);
+      add("num-query-groups", heads->value.value, heads->place);
+      erase("num-key-value-heads");
+    }
+    tell(RemarkKind::NoMatter, "no-query-key-layer-scaling", "scores are not scaled by layer unless it is asked for");
+    const bool again = has("checkpoint-activations") || has("deepspeed-activation-checkpointing");
+    if (const TomlKey* key =
+            find(has("checkpoint-activations") ? "checkpoint-activations" : "deepspeed-activation-checkpointing");
+        again && !has("recompute-granularity")) {
+      add("recompute-granularity", std::string("full"), key->place);
+      if (!has("recompute-method")) add("recompute-method", std::string("uniform"), key->place);
+      if (!has("recompute-num-layers")) add("recompute-num-layers", std::int64_t{1}, key->place);
+    }
+    for (const std::string_view name : {"checkpoint-activations", "deepspeed-activation-checkpointing"})
+      tell(RemarkKind::Assumed, name, "every layer is computed again, as recompute-granularity full has it");
+    if (!has("deepspeed")) return;
+    if (!has("transformer-impl") && !has("use-flash-attn") && !has("use-flash-attn-v2"))  // it has no other layers
+      add("transformer-impl", std::string("local"), find("deepspeed")->place);
+    const std::int64_t stage = integer("zero-stage").value_or(0);
+    const bool known = !has("zero-stage") || integer("zero-stage").has_value();
+    if (!known)
+      return tell(RemarkKind::NotExpressed, "zero-stage", "is no stage of ZeRO's: it says how states are shared out");
+    if (stage > 0 && !has("use-distributed-optimizer"))
+      add("use-distributed-optimizer", true, find("zero-stage")->place);
+    tell(RemarkKind::NotJudged, "deepspeed",
+         fmt::format("DeepSpeed's engine beneath Megatron-LM is not modelled: the figures are of Megatron-LM's own {}",
+                     stage > 0 ? "distributed optimizer" : "optimizer"));
+    if (stage > 1)
+      tell(RemarkKind::NotJudged, "zero-stage",
+           stage == 2 ? "gradients are shared out too, which the figures are without"
+                      : "gradients and parameters are shared out too, which the figures are without");
+    tell(RemarkKind::NoMatter, "zero-stage", "stands in the figures as the distributed optimizer");
+    tell(RemarkKind::NoMatter, "deepspeed_config", "of DeepSpeed's engine, which --deepspeed asks for");
+    tell(RemarkKind::NoMatter, "deepspeed-config", "of DeepSpeed's engine, which --deepspeed asks for");
+    if (integer("pipeline-model-parallel-size").value_or(1) == 1)
+      tell(RemarkKind::NoMatter, "no-pipeline-parallel", "there is one stage");
+  }
+
+  void read_older() {
+    for (TomlKey& flag : flags_) {
+      const auto* const text = std::get_if<std::string>(&flag.value.value);
+      if (text == nullptr) continue;
+      if (flag.name == "normalization" && (*text == "rmsnorm" || *text == "layernorm"))
+        flag.value.value = std::string(*text == "rmsnorm" ? "RMSNorm" : "LayerNorm");
+      if (flag.name == "position-embedding-type" && *text == "alibi") {
+        draft_.remark(RemarkKind::NotJudged, "--position-embedding-type = \"alibi\"",
+                      "ALiBi is not modelled: the figures are of rotary positions, which have no table either",
+                      flag.place);
+        flag.value.value = std::string("rope");
+      }
+    }
+  }
+
+  // Pai-Megatron-Patch, megatron_patch/tokenizer: the vocabulary is the tokenizer's and so many more, not padded.
+  void read_pai() {
+    const auto more = integer("extra-vocab-size");
+    if (!more) return;
+    const TomlKey* const type = find("patch-tokenizer-type");
+    const auto* const name = type == nullptr ? nullptr : std::get_if<std::string>(&type->value.value);
+    struct Tokenizer {
+      std::string_view name;
+      std::int64_t size;
+    };
+    // vocab_size of what transformers loads, which is without the tokens that are added to it.
+    constexpr std::array tokenizers{Tokenizer{"LLamaTokenizer", 32'000}, Tokenizer{"LLama2Tokenizer", 32'000},
+                                    Tokenizer{"MixtralTokenizer", 32'000}, Tokenizer{"LLama3Tokenizer", 128'000}};
+    const auto* const its =
+        name == nullptr ? tokenizers.end() : std::ranges::find(tokenizers, std::string_view(*name), &Tokenizer::name);
+    if (its == tokenizers.end() || has("padded-vocab-size") || has("vocab-size")) return;
+    add("padded-vocab-size", its->size + *more, find("extra-vocab-size")->place);
+    tell(RemarkKind::Assumed, "extra-vocab-size",
+         fmt::format("a vocabulary of {} and so many more, as {} has it, and no padding", its->size, its->name));
+    tell(RemarkKind::NoMatter, "patch-tokenizer-type", "the vocabulary's size is what counts");
+  }
+
+  std::vector<TomlKey> flags_, added_;
+  Draft& draft_;
+};
+
+}  // namespace
+
+std::vector<TomlKey> megatron_flags_of_forks(std::vector<TomlKey> flags, Draft& draft) {
+  return Forks(std::move(flags), draft).read();
+}
+
+}  // namespace tidemark::scenarios

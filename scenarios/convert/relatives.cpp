@@ -1,0 +1,311 @@
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/interpolation.hpp"
+#include "scenarios/convert/launch_line.hpp"
+#include "scenarios/io/suggestion.hpp"
+
+// Tools that train with Megatron-LM, or much as it does, and say so in words of their own: ms-swift, FlagScale,
+// nanotron.
+
+namespace tidemark::scenarios {
+namespace {
+
+struct Renamed {
+  std::string_view key, flag;
+};
+
+const TomlKey* find(const std::vector<TomlKey>& flags, std::string_view name) {
+  const auto found = std::find_if(flags.rbegin(), flags.rend(), [&](const TomlKey& its) { return its.name == name; });
+  return found == flags.rend() ? nullptr : &*found;
+}
+
+bool is_on(const TomlKey* key) {
+  const auto* const on = key == nullptr ? nullptr : std::get_if<bool>(&key->value.value);
+  return on != nullptr && *on;
+}
+
+// "--sequence_parallel true" is --sequence-parallel, and false asks for nothing.
+std::optional<TomlKey> as_flag(TomlKey key, const std::string& name, Draft& draft) {
+  std::ranges::replace(key.name, '_', '-');
+  const auto* const on = std::get_if<bool>(&key.value.value);
+  if (on != nullptr && !*on) {
+    draft.remark(RemarkKind::NoMatter, fmt::format("{} = false", name), "asks for nothing", key.place);
+    return std::nullopt;
+  }
+  return key;
+}
+
+void add(std::vector<TomlKey>& flags, std::string_view name, Content content, Place place = {}) {
+  flags.push_back({std::string(name), place, {std::move(content), place}});
+}
+
+}  // namespace
+
+// swift/megatron/arguments/megatron_args.py: Megatron-LM's words with underscores, true and false behind switches, and
+// some defaults of its own; which model it is, a checkpoint's name says.
+namespace {
+
+// A file that comes along, as drafts name it, or a checkpoint by its name.
+std::optional<ShippedModel> of_name(const ShippedModels& models, const std::string& name) {
+  const auto file = std::ranges::find(models.files, name, &ShippedModel::file);
+  return file != models.files.end() ? *file : shipped_model(models, name);
+}
+
+}  // namespace
+
+std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels& models, Draft& draft) {
+  constexpr std::array renamed{
+      Renamed{"max-length", "seq-length"},
+      Renamed{"virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"},
+      Renamed{"microbatch-group-size-per-vp-stage", "microbatch-group-size-per-virtual-pipeline-stage"}};
+  // What Megatron-LM has no word for, and changes nothing.
+  constexpr auto aside = std::to_array<std::string_view>({"save-safetensors",
+                                                          "dataset",
+                                                          "val-dataset",
+                                                          "load-from-cache-file",
+                                                          "split-dataset-ratio",
+                                                          "num-train-epochs",
+                                                          "output-dir",
+                                                          "eval-steps",
+                                                          "save-steps",
+                                                          "dataloader-num-workers",
+                                                          "dataset-num-proc",
+                                                          "logging-steps",
+                                                          "report-to",
+                                                          "save-total-limit",
+                                                          "add-version",
+                                                          "use-hf",
+                                                          "hub-token",
+                                                          "system",
+                                                          "loss-scale",
+                                                          "streaming",
+                                                          "max-epochs",
+                                                          "model-author",
+                                                          "model-name",
+                                                          "packing-num-proc",
+                                                          "dataset-shuffle",
+                                                          "train-dataloader-shuffle",
+                                                          "data-seed",
+                                                          "strict",
+                                                          "no-save-optim",
+                                                          "no-save-rng",
+                                                          "bridge-backend",
+                                                          "merge-lora",
+                                                          "template",
+                                                          "agent-template",
+                                                          "save-strategy",
+                                                          "cached-dataset",
+                                                          "model-type",
+                                                          "torch-dtype",
+                                                          "attn-impl",
+                                                          "dataloader-pin-memory",
+                                                          "dataloader-prefetch-factor",
+                                                          "dataloader-persistent-workers",
+                                                          "custom-dataset-info",
+                                                          "columns"});
+  std::vector<TomlKey> flags;
+  for (const TomlKey& key : given) {
+    const std::string name = "--" + key.name;
+    TomlKey its = key;
+    std::ranges::replace(its.name, '_', '-');
+    if (const auto* const other = std::ranges::find(renamed, std::string_view(its.name), &Renamed::key);
+        other != renamed.end())
+      its.name = other->flag;
+    if (its.name == "model") {
+      const auto* const text = std::get_if<std::string>(&its.value.value);
+      const std::optional<ShippedModel> shipped = text == nullptr ? std::nullopt : shipped_model(models, *text);
+      if (draft.find("model") != nullptr)
+        draft.remark(RemarkKind::NoMatter, name, "--model says which one", its.place);
+      else if (!shipped)
+        draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(its.value)),
+                     fmt::format("this model does not come along{}: give its config.json with --model",
+                                 text == nullptr ? std::string() : perhaps_meant(models, *text)),
+                     its.place);
+      else
+        draft.set("model", shipped->file, its.place);
+    } else if (std::ranges::find(aside, std::string_view(its.name)) != aside.end()) {
+      draft.remark(RemarkKind::NoMatter, name, "of data, checkpoints and logs", its.place);
+    } else if (its.name == "packing") {
+      if (is_on(&its))
+        draft.remark(
+            RemarkKind::NotJudged, name,
+            "sequences of packed documents are not modelled: the figures are of whole sequences of that length",
+            its.place);
+    } else if ((its.name == "tuner-type" || its.name == "train-type") && scenarios::text(its.value) != "\"full\"") {
+      draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(its.value)),
+                   "adapters on Megatron-LM are not modelled", its.place);
+    } else if (its.name == "tuner-type" || its.name == "train-type") {
+      draft.remark(RemarkKind::NoMatter, name, "all weights are trained", its.place);
+    } else if (std::optional<TomlKey> flag = as_flag(its, name, draft)) {
+      flags.push_back(*std::move(flag));
+    }
+  }
+  const auto usual = [&](std::string_view flag, Content content) {
+    if (find(flags, flag) == nullptr && find(given, flag) == nullptr) add(flags, flag, std::move(content));
+  };
+  std::vector<TomlKey> dashed = given;
+  for (TomlKey& key : dashed) std::ranges::replace(key.name, '_', '-');
+  given = dashed;
+  if (!is_on(find(flags, "fp16"))) usual("bf16", true);
+  usual("use-distributed-optimizer", true);
+  usual("micro-batch-size", std::int64_t{1});
+  usual("global-batch-size", std::int64_t{16});
+  usual("recompute-granularity", std::string("selective"));
+  usual("cross-entropy-loss-fusion", true);
+  usual("attention-backend", std::string("flash"));
+  usual("attention-softmax-in-fp32", true);
+  usual("hidden-dropout", 0.0);
+  usual("attention-dropout", 0.0);
+  if (find(given, "apply-rope-fusion") == nullptr) usual("no-rope-fusion", true);
+  std::erase_if(flags, [](const TomlKey& key) { return key.name == "apply-rope-fusion"; });
+  const std::optional<ShippedModel> its = of_name(models, draft.text("model").value_or(""));
+  if (const TomlKey* backend = find(flags, "attention-backend");
+      its && its->model.latent && scenarios::text(backend->value) == "\"flash\"") {
+    if (backend->place.line > 0)
+      draft.remark(
+          RemarkKind::NotJudged, "--attention_backend = \"flash\"",
+          "FlashAttention of latent attention is not modelled: the figures are of what the device would choose",
+          backend->place);
+    std::erase_if(flags, [](const TomlKey& key) { return key.name == "attention-backend"; });
+  }
+  if (its && its->model.experts) {
+    usual("moe-token-dispatcher-type", std::string("alltoall"));
+    usual("moe-grouped-gemm", true);
+    usual("num-experts", its->model.experts->count);
+  }
+  return flags;
+}
+
+// flagscale/train: every key below its tables is a flag of Megatron-LM's, or of FlagScale's changes to it
+// (flagscale/backends/Megatron-LM/megatron/training/arguments.py.patch).
+std::vector<TomlKey> flagscale_flags(const TomlTable& document, Draft& draft) {
+  TomlTable whole = document;
+  interpolate(whole);
+  std::vector<TomlKey> flags;
+  const auto walk = [&](const auto& self, const TomlTable& table, const std::string& path) -> void {
+    constexpr auto aside = std::to_array<std::string_view>(
+        {"no_shared_fs", "tokenizer_path", "special_tokens_file", "norm_init_weight", "checkpoint", "logging"});
+    for (const TomlKey& key : table.keys) {
+      const std::string name = path + key.name;
+      if (std::ranges::find(aside, std::string_view(key.name)) != aside.end())
+        draft.remark(RemarkKind::NoMatter, name, "of what is logged, saved and read", key.place);
+      else if (const auto* inner = std::get_if<TomlTable>(&key.value.value))
+        self(self, *inner, name + '.');
+      else if (std::optional<TomlKey> flag = as_flag(key, name, draft))
+        flags.push_back(*std::move(flag));
+    }
+  };
+  walk(walk, whole, "");
+  const auto whole_number = [&](std::string_view name) -> std::optional<std::int64_t> {
+    const TomlKey* const key = find(flags, name);
+    const auto* const number = key == nullptr ? nullptr : std::get_if<std::int64_t>(&key->value.value);
+    return number == nullptr ? std::nullopt : std::optional(*number);
+  };
+  // Llama's own rule for the width of its MLP, where that is left out.
+  const auto multiple = whole_number("multiple-of"), hidden = whole_number("hidden-size");
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  if (multiple && hidden && *multiple > 0 && *hidden > 0 && *multiple < most && *hidden < most &&
+      is_on(find(flags, "swiglu")) && find(flags, "hidden-dim-multiplier") == nullptr) {
+    const TomlKey key = *find(flags, "multiple-of");
+    if (find(flags, "ffn-hidden-size") == nullptr)
+      add(flags, "ffn-hidden-size", (8 * *hidden / 3 + *multiple - 1) / *multiple * *multiple, key.place);
+    std::erase_if(flags, [](const TomlKey& its) { return its.name == "multiple-of"; });
+  }
+  return flags;
+}
+
+// nanotron/src/nanotron/config: Llama and Qwen 2 in tensors and stages as Megatron-LM cuts them.
+std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft) {
+  const auto value = [&](std::string_view path) -> const TomlKey* {
+    const TomlTable* table = &document;
+    for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+      const auto found = std::ranges::find(table->keys, path.substr(0, dot), &TomlKey::name);
+      table = found == table->keys.end() ? nullptr : std::get_if<TomlTable>(&found->value.value);
+      if (table == nullptr) return nullptr;
+      path.remove_prefix(dot + 1);
+    }
+    const auto found = std::ranges::find(table->keys, path, &TomlKey::name);
+    return found == table->keys.end() ? nullptr : &*found;
+  };
+  const auto number = [&](std::string_view path, std::int64_t usual) {
+    const TomlKey* const key = value(path);
+    const auto* const found = key == nullptr ? nullptr : std::get_if<std::int64_t>(&key->value.value);
+    return found == nullptr ? usual : *found;
+  };
+  std::vector<TomlKey> flags;
+  const auto copy = [&](std::string_view path, std::string_view flag) {
+    if (const TomlKey* key = value(path)) add(flags, flag, key->value.value, key->place);
+  };
+  const std::string config = "model.model_config.";
+  for (const Renamed& its :
+       {Renamed{"num_hidden_layers", "num-layers"}, Renamed{"hidden_size", "hidden-size"},
+        Renamed{"intermediate_size", "ffn-hidden-size"}, Renamed{"num_attention_heads", "num-attention-heads"},
+        Renamed{"max_position_embeddings", "max-position-embeddings"}})
+    copy(config + std::string(its.key), its.flag);
+  // config.py make_vocab_size_divisible_by: what the vocabulary is padded to, times the tensor-parallel ranks.
+  copy(config + "vocab_size", "vocab-size");
+  add(flags, "make-vocab-size-divisible-by", number("model.make_vocab_size_divisible_by", 1));
+  const std::int64_t heads = number(config + "num_attention_heads", 0);
+  if (const std::int64_t groups = number(config + "num_key_value_heads", heads); groups != heads) {
+    add(flags, "group-query-attention", true);
+    add(flags, "num-query-groups", groups);
+  }
+  for (const char* flag : {"swiglu", "disable-bias-linear"}) add(flags, flag, true);
+  add(flags, "normalization", std::string("RMSNorm"));
+  add(flags, "position-embedding-type", std::string("rope"));
+  if (!is_on(value(config + "tie_word_embeddings"))) add(flags, "untie-embeddings-and-output-weights", true);
+  if (is_on(value(config + "attention_bias"))) add(flags, "add-qkv-bias", true);
+  copy("parallelism.tp", "tensor-model-parallel-size");
+  copy("parallelism.pp", "pipeline-model-parallel-size");
+  copy("parallelism.context_parallel_size", "context-parallel-size");
+  if (const TomlKey* mode = value("parallelism.tp_mode"))
+    if (scenarios::text(mode->value) == "\"REDUCE_SCATTER\"") add(flags, "sequence-parallel", true, mode->place);
+  if (const std::int64_t experts = number("parallelism.expert_parallel_size", 1); experts > 1)
+    draft.remark(RemarkKind::NotExpressed, "parallelism.expert_parallel_size", "nanotron's experts are not read",
+                 value("parallelism.expert_parallel_size")->place);
+  copy("tokens.sequence_length", "seq-length");
+  copy("tokens.micro_batch_size", "micro-batch-size");
+  const std::int64_t data = number("parallelism.dp", 1);
+  add(flags, "global-batch-size",
+      product({number("tokens.micro_batch_size", 1), data, number("tokens.batch_accumulation_per_replica", 1)}));
+  if (draft.find("gpus") == nullptr)
+    draft.set("gpus", product({data, number("parallelism.tp", 1), number("parallelism.pp", 1),
+                               number("parallelism.context_parallel_size", 1)}));
+  const TomlKey* const type = value("model.dtype");
+  const std::string kind = type == nullptr ? "" : scenarios::text(type->value);
+  if (kind == "\"bfloat16\"")
+    add(flags, "bf16", true, type->place);
+  else if (kind == "\"float16\"")
+    add(flags, "fp16", true, type->place);
+  else if (!kind.empty() && kind != "\"float32\"")
+    draft.remark(RemarkKind::NotExpressed, fmt::format("model.dtype = {}", kind), "is no precision that is known here",
+                 type->place);
+  const TomlKey* const wide = value("optimizer.accumulate_grad_in_fp32");
+  if (wide != nullptr && !is_on(wide) && kind == "\"bfloat16\"") add(flags, "grad-reduce-in-bf16", true, wide->place);
+  if (number("optimizer.zero_stage", 0) > 0)
+    add(flags, "use-distributed-optimizer", true, value("optimizer.zero_stage")->place);
+  if (is_on(value("parallelism.recompute_layer"))) {
+    add(flags, "recompute-granularity", std::string("full"));
+    add(flags, "recompute-method", std::string("uniform"));
+    add(flags, "recompute-num-layers", std::int64_t{1});
+  }
+  add(flags, "hidden-dropout", 0.0);
+  add(flags, "attention-dropout", 0.0);
+  add(flags, "attention-backend", std::string("flash"));
+  const TomlKey* const its = value("parallelism");
+  draft.remark(RemarkKind::NotJudged, "nanotron",
+               "its kernels and schedules are not modelled: the figures are of Megatron-LM with this model, layout and "
+               "batch",
+               its == nullptr ? Place{1, 1} : its->place);
+  return flags;
+}
+
+}  // namespace tidemark::scenarios

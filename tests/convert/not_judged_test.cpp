@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "scenarios/convert/convert.hpp"
+#include "scenarios/io/input_error.hpp"
+#include "scenarios/io/megatron_flags.hpp"
+#include "scenarios/io/megatron_switches.hpp"
+#include "tests/convert/recipes.hpp"
+
+// What a launch file asks for and nobody has judged: it is told, and the rest is answered.
+
+namespace tidemark::tests::not_judged_test {
+namespace {
+
+const std::string small =
+    "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 "
+    "--seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 1 --bf16";
+
+ConvertAsked asked_of(const std::string& script) {
+  ConvertAsked asked;
+  asked.files = {"job.sh"};
+  asked.texts = {{"job.sh", script}};
+  asked.cluster = "clusters/h100-sxm-80g.toml";
+  asked.data_root = shipped_data();
+  return asked;
+}
+
+// "3: --use-mpi", …
+std::vector<std::string> told(const Converted& converted, RemarkKind kind) {
+  std::vector<std::string> found;
+  for (const Remark& remark : converted.remarks)
+    if (remark.kind == kind) found.push_back(fmt::format("{}: {}", remark.place.line, remark.what));
+  return found;
+}
+std::vector<std::string> not_judged(const ConvertAsked& asked) { return told(convert(asked), RemarkKind::NotJudged); }
+std::string problem_of(const ConvertAsked& asked) {
+  try {
+    (void)scenario_of(convert(asked), shipped_data());
+    return "no problem";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+TEST(NotJudged, ANameInNoTableIsToldWithItsPlaceAndTheRestIsAScenario) {
+  const ConvertAsked asked = asked_of(small + " \\\n  --no-such-flag 3 \\\n  --fp8-format hybrid\n");
+  EXPECT_EQ(not_judged(asked), (std::vector<std::string>{"3: --fp8-format = \"hybrid\"", "2: --no-such-flag = 3"}));
+  EXPECT_EQ(problem_of(asked), "no problem");
+  ConvertAsked strict = asked;
+  strict.strict = true;
+  EXPECT_NE(problem_of(strict), "no problem");
+}
+
+TEST(NotJudged, WhatIsSaidToBeOfNoMatterIsJudged) {
+  ConvertAsked asked = asked_of(small + " --no-such-flag 3 --fp8-format hybrid\n");
+  asked.ignored = {"--fp8_format", "no-such-flag"};
+  EXPECT_EQ(not_judged(asked), std::vector<std::string>{});
+  asked.ignored = {"fp8-formt"};
+  EXPECT_EQ(
+      problem_of(asked),
+      "--ignore: error: \"fp8-formt\" is none of the names that are not judged\n  hint: did you mean fp8-format?");
+  asked.ignored = {"tensor-model-parallel-size"};
+  EXPECT_NE(problem_of(asked), "no problem") << "what is read cannot be ignored";
+}
+
+TEST(NotJudged, ANameOneSlipAwayIsRefusedUnlessItIsSaidToBeOfNoMatter) {
+  ConvertAsked asked = asked_of(small + " --sequence-paralel\n");
+  EXPECT_NE(problem_of(asked).find("did you mean --sequence-parallel?"), std::string::npos);
+  asked.ignored = {"sequence-paralel"};
+  EXPECT_EQ(problem_of(asked), "no problem");
+  // Letters apart is no slip.
+  EXPECT_EQ(problem_of(asked_of(small + " --log-batches-to-tensorboard\n")), "no problem");
+}
+
+TEST(NotJudged, WhatSaysWhichJobItIsStaysRefused) {
+  for (const std::string flag :
+       {"--spec a.module a_spec", "--use-checkpoint-args", "--yaml-cfg a.yaml", "--hybrid-layer-pattern M*-M",
+        "--tensor-model-parallel-size $(nproc)", "--model-parallel-size 2", "--skip-train"})
+    EXPECT_NE(problem_of(asked_of(small + " " + flag + "\n")), "no problem") << flag;
+}
+
+TEST(NotJudged, WhatChangesNothingIsOfNoMatter) {
+  EXPECT_EQ(not_judged(asked_of(
+                small + " --loss-scale 4096 --hysteresis 2 --record-memory-history --memory-snapshot-path s.pickle "
+                        "--exit-on-missing-checkpoint --non-persistent-save-interval 100 --one-logger-async "
+                        "--no-async-tensor-model-parallel-allreduce --wandb-entity team --calculate-per-token-loss "
+                        "--max-padding-length 1024 --use-mpi --log-batch-size-to-tensorboard\n")),
+            std::vector<std::string>{});
+}
+
+TEST(NotJudged, VariablesAreReadOrOfNoMatterOrTold) {
+  const auto with = [](const std::string& variables) { return asked_of("export " + variables + "\n" + small + "\n"); };
+  EXPECT_EQ(not_judged(with("NCCL_ASYNC_ERROR_HANDLING=1 CUDA_LAUNCH_BLOCKING=1 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 "
+                            "TORCH_NCCL_AVOID_RECORD_STREAMS=1 NCCL_DEBUG=INFO")),
+            std::vector<std::string>{});
+  EXPECT_EQ(not_judged(with("NCCL_NO_SUCH=1 TORCH_NO_SUCH_SWITCH=1 NCCL_TUNER_PLUGIN=tuner.so")),
+            (std::vector<std::string>{"1: NCCL_NO_SUCH = \"1\"", "1: NCCL_TUNER_PLUGIN = \"tuner.so\"",
+                                      "1: TORCH_NO_SUCH_SWITCH = \"1\""}));
+  EXPECT_NE(problem_of(with("NVTE_FUSED_ATN=0")).find("did you mean"), std::string::npos);
+  const auto attention = [&](const std::string& variables, const std::string& flag = "") {
+    return scenario_of(convert(asked_of("export " + variables + "\n" + small + flag + "\n")), shipped_data())
+        .train.attention;
+  };
+  EXPECT_EQ(attention("NVTE_FLASH_ATTN=1 NVTE_FUSED_ATTN=0"), AttentionKernel::Flash);
+  EXPECT_EQ(attention("NVTE_FLASH_ATTN=0"), AttentionKernel::Fused);
+  EXPECT_EQ(attention("NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0"), AttentionKernel::Unfused);
+  EXPECT_EQ(attention("NVTE_FLASH_ATTN=1"), AttentionKernel::Auto);
+  EXPECT_EQ(attention("NVTE_FUSED_ATTN=0", " --attention-backend flash"), AttentionKernel::Flash);
+  EXPECT_NE(problem_of(asked_of("export NVTE_FUSED_ATTN=0\n" + small + " --attention-backend fused\n")), "no problem");
+}
+
+TEST(NotJudged, KeysAreSetBesideALaunchFile) {
+  ConvertAsked asked = asked_of(small + "\n");
+  asked.overrides = {"layout.tensor=4", "train.micro_batch=2", "train.precision=fp16"};
+  const Scenario scenario = scenario_of(convert(asked), shipped_data());
+  EXPECT_EQ(scenario.layout.tensor, 4);
+  EXPECT_EQ(scenario.train.micro_batch, 2);
+  EXPECT_EQ(scenario.train.precision, DType::FP16);
+  asked.overrides = {"layout.tensr=4"};
+  EXPECT_NE(problem_of(asked).find("tensr"), std::string::npos) << "an unknown key stays an error";
+  EXPECT_TRUE(is_override("layout.tensor=4") && is_override("gpus=8"));
+  EXPECT_FALSE(is_override("runs/a=b.sh") || is_override("job.sh") || is_override("--gpus=8"));
+}
+
+TEST(MegatronFlags, EveryArgumentOfEachReleaseIsInOneClass) {
+  using Kind = MegatronArgument::Kind;
+  std::size_t in_014 = 0, unclassified = 0;
+  std::set<std::string_view> names;
+  for (const MegatronArgument& its : megatron_arguments_known()) {
+    EXPECT_TRUE(names.insert(its.flag).second || its.of_fork) << its.flag << " is there twice";
+    if (its.of_fork) {
+      EXPECT_NE(its.why, "") << its.flag;
+      continue;
+    }
+    EXPECT_TRUE(its.whose.starts_with("0.1")) << its.flag;
+    EXPECT_NE(its.place, "") << its.flag;
+    // "0.10-0.19": 0.14 lies within.
+    const bool has_014 = its.whose.find("0.14") != std::string_view::npos ||
+                         (its.whose.starts_with("0.1") && its.whose.substr(0, 4) < "0.14" && its.whose.size() == 9 &&
+                          its.whose.substr(5) > "0.14");
+    in_014 += has_014 ? 1U : 0U;
+    unclassified += has_014 && its.kind == Kind::Unclassified ? 1U : 0U;
+    const std::optional<MegatronFlag> flag = megatron_flag(its.flag);
+    const bool of_reader =
+        its.flag == "tokenizer-type" || its.flag == "padded-vocab-size";  // scenarios say it otherwise
+    ASSERT_TRUE(flag || of_reader) << its.flag;
+    if (of_reader) continue;
+    const auto expected = its.kind == Kind::Nothing    ? MegatronFlag::Kind::NoMatter
+                          : its.kind == Kind::Bound    ? MegatronFlag::Kind::Bound
+                          : its.kind == Kind::Modelled ? flag->kind
+                                                       : MegatronFlag::Kind::Unmodelled;
+    EXPECT_EQ(flag->kind, expected) << its.flag;
+  }
+  EXPECT_GE(in_014, 500U);
+  EXPECT_LE(unclassified, in_014 / 10);
+}
+
+}  // namespace
+}  // namespace tidemark::tests::not_judged_test
