@@ -47,12 +47,6 @@ void add(std::vector<TomlKey>& flags, std::string_view name, Content content, Pl
   flags.push_back({std::string(name), place, {std::move(content), place}});
 }
 
-}  // namespace
-
-// swift/megatron/arguments/megatron_args.py: Megatron-LM's words with underscores, true and false behind switches, and
-// some defaults of its own; which model it is, a checkpoint's name says.
-namespace {
-
 // A file that comes along, as drafts name it, or a checkpoint by its name.
 std::optional<ShippedModel> of_name(const ShippedModels& models, const std::string& name) {
   const auto file = std::ranges::find(models.files, name, &ShippedModel::file);
@@ -61,6 +55,8 @@ std::optional<ShippedModel> of_name(const ShippedModels& models, const std::stri
 
 }  // namespace
 
+// swift/megatron/arguments/megatron_args.py: Megatron-LM's words with underscores, true and false behind switches, and
+// some defaults of its own; which model it is, a checkpoint's name says.
 std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels& models, Draft& draft) {
   constexpr std::array renamed{
       Renamed{"max-length", "seq-length"},
