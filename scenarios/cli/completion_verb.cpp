@@ -57,7 +57,7 @@ std::string bash_text(const CLI::App& app) {
   return fmt::format(R"bash(# Completion of tidemark in bash; zsh takes it after bashcompinit.
 _tidemark() {{
   local program=${{COMP_WORDS[0]}} verb=${{COMP_WORDS[1]}} before=${{COMP_WORDS[COMP_CWORD-1]}} word=${{COMP_WORDS[COMP_CWORD]}}
-  local options="" words="" kind=examples
+  local options="" words="" kind=examples models=models
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     COMPREPLY=($(compgen -W "{0} --help --version" -- "$word"))
@@ -66,7 +66,10 @@ _tidemark() {{
   case $verb in
 {1}  esac
   case $verb,$before in
-    *,--model) words=$("$program" list models 2> /dev/null | cut -d ' ' -f 1) ;;
+    *,--model)
+      [[ $word != */* ]] || models=names
+      words=$("$program" list $models 2> /dev/null | cut -d ' ' -f 1)
+      ;;
     *,--cluster) words=$("$program" list clusters 2> /dev/null | cut -d ' ' -f 1) ;;
     list,list) words=$("$program" list 2> /dev/null | cut -d ' ' -f 3) ;;
 {2}  esac
