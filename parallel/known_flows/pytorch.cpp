@@ -521,7 +521,6 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "lm_head.*", "backward *", "backward *", unpacked},
     {Kept, "layer_norm", "backward lm_head", "backward lm_head", unpacked},
     {Kept, "to", "forward norm", "backward model", saved_bias},
-    {Kept, "layers.*.to", "forward layers.*", "backward layers.*", saved_bias},
     {Kept, "mul", "backward *", "backward *", unpacked},
     {Kept, "rsqrt", "backward model", "backward model", unpacked},
     {Kept, "to", "backward model", "backward model", unpacked},

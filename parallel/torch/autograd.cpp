@@ -283,13 +283,15 @@ class Engine {
     run(std::move(whole));
   }
 
-  // input_buffer.cpp can_accumulate_inplace: where nobody else holds the sum; a view's base does.
+  // input_buffer.cpp can_accumulate_inplace: where nobody else holds the sum; a view's base does. A DTensor is no plain
+  // tensor.
   void accumulate(Tensor& sum, Tensor gradient, const Node& giver, const Node& taker) {
     if (!sum.defined()) {
       sum = std::move(gradient);
       return;
     }
-    const bool in_place = (session_.habits().sums_in_place || taker.immediate) && session_.tracer == nullptr;
+    const bool in_place =
+        (session_.habits().sums_in_place || taker.immediate) && session_.tracer == nullptr && !taker.of_dtensor;
     if (in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
       session_.launch(Operation::Add, {sum, gradient}, {sum});
       return;

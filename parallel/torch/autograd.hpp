@@ -29,6 +29,7 @@ class Node final : public Counted {
   std::size_t outputs = 1;    ///< of the operation: gradients that `apply` is given
   bool leaf = false;          ///< of a tensor that no operation made
   bool immediate = false;     ///< a leaf that runs before other gradients are passed on
+  bool of_dtensor = false;    ///< its gradients are DTensors
   /// What the gradient of each input must look like: it is summed and converted to that.
   struct Input {
     Edge edge;

@@ -107,6 +107,7 @@ Masked masked(Session& s, const Tensor& ids, std::int64_t first, std::int64_t ro
 Tensor gathered(Session& s, const TensorGroup& group, const Tensor& x) {
   if (group.ranks == 1) return x;
   auto node = s.node({&x});
+  if (node) node->of_dtensor = true;
   if (node) node->apply = [&s, group](const Gradients& g) { return Gradients{reduce_scatter(s, group, g.front())}; };
   return with(gather(s, group, x.detached(), sequence), std::move(node));
 }

@@ -187,6 +187,22 @@ TEST(Autograd, ABiasIsSummedWhenWhatItsProductUnpackedIsGone) {
   EXPECT_TRUE(summed);
 }
 
+// input_buffer.cpp can_accumulate_inplace has plain tensors alone.
+TEST(Autograd, GradientsThatAreDTensorsAreNotSummedInPlace) {
+  const auto sums = [](bool of_dtensor) {
+    return count(written([&](Session& s) {
+                   const Tensor x = tanh(s, leaf(s, matrix(s, "x"))->value);
+                   x.gradient.node->of_dtensor = of_dtensor;
+                   const Tensor all = tanh(s, x), more = tanh(s, x), most = tanh(s, x);
+                   run_backward(s, add(s, add(s, all, more), most));
+                 }),
+                 "add") -
+           2;  // of the forward pass
+  };
+  EXPECT_EQ(sums(false), 0);
+  EXPECT_EQ(sums(true), 2);
+}
+
 // mm's own backward pass begins with the weight.
 TEST(Autograd, DeepSpeedsLinearBeginsWithItsInputsGradient) {
   const auto gradients = [](Tensor (*product)(Session&, const Tensor&, const Tensor&)) {
