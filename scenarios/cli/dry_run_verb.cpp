@@ -79,7 +79,11 @@ void compare_ranks(const AskedToRunDry& asked, const Scenario& scenario, DryRunA
         made.string(), {Rank{static_cast<std::int32_t>(rank.report.rank)}}, rank.held().device, asked.tolerance / 100};
     const MeasuredComparison comparison =
         compare_with(scenario, measurement, progress_on_terminal("simulating ranks", asked.runs.loudness));
-    answer.comparisons.push_back(comparison.text);
+    std::string text = comparison.text;
+    // The snapshot's own name is gone with its folder.
+    if (const std::size_t at = text.find(measurement.file); at != std::string::npos)
+      text.replace(at, measurement.file.size(), "the dry run");
+    answer.comparisons.push_back(std::move(text));
     answer.agrees = *answer.agrees && comparison.agrees;
   }
 }

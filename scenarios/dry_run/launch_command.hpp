@@ -39,7 +39,7 @@ struct LaunchCommand {
 /// Takes apart what stands behind "--". Throws InputError where it is no command that starts Python.
 [[nodiscard]] LaunchCommand launch_command(const std::vector<std::string>& words);
 
-/// Takes in what accelerate's own launcher made of its flags (inside/tidemark_dry_run/accelerate.py). Throws
+/// Takes in what accelerate's own launcher made of its flags (inside/tidemark_dry_run/accelerate_launch.py). Throws
 /// std::runtime_error where the text is none of that.
 void take_accelerate(LaunchCommand& command, const std::string& said);
 

@@ -99,10 +99,13 @@ class Side {
   // The frame that says most: where we wrote the file, the tensor; else the innermost line of Python that is not
   // PyTorch's own, or whatever there is.
   [[nodiscard]] std::string origin(const RecordedTensor& tensor) const {
-    if (!tensor.stack.valid() || snapshot_.stacks[tensor.stack.index()].empty())
-      return tensor.event == RecordedTensor::before ? "before the recording" : "no stack";
+    const bool is_before = tensor.event == RecordedTensor::before;
+    return origin(tensor.stack, is_before ? "before the recording" : "no stack");
+  }
+  [[nodiscard]] std::string origin(StackId stack, const char* otherwise) const {
+    if (!stack.valid() || snapshot_.stacks[stack.index()].empty()) return otherwise;
     const StackFrame *best = nullptr, *any = nullptr, *inside = nullptr;
-    for (const FrameId id : snapshot_.stacks[tensor.stack.index()]) {
+    for (const FrameId id : snapshot_.stacks[stack.index()]) {
       const StackFrame& frame = snapshot_.frames[id.index()];
       if (frame.file == "tensor") return without_layer(frame.name);
       if (any == nullptr) any = &frame;
@@ -114,6 +117,24 @@ class Side {
     const std::size_t slash = best->file.rfind('/');
     const std::string file = slash == std::string::npos ? best->file : best->file.substr(slash + 1);
     return file + ':' + std::to_string(best->line) + ' ' + best->name;
+  }
+
+  /// Events of the step that ask for no small size.
+  [[nodiscard]] std::vector<const RecordedEvent*> requests() const {
+    std::vector<const RecordedEvent*> found;
+    for (std::size_t i = step_.first; i < step_.last; ++i)
+      if (trace_.events[i].action == Action::Alloc && trace_.events[i].size >= DifferingRequest::smallest)
+        found.push_back(&trace_.events[i]);
+    return found;
+  }
+  [[nodiscard]] std::vector<std::string> stack_of(const RecordedEvent& event) const {
+    std::vector<std::string> frames;
+    if (!event.stack.valid()) return frames;
+    for (const FrameId id : snapshot_.stacks[event.stack.index()]) {
+      const StackFrame& frame = snapshot_.frames[id.index()];
+      frames.push_back(frame.file + ':' + std::to_string(frame.line) + ' ' + frame.name);
+    }
+    return frames;
   }
 
  private:
@@ -187,6 +208,26 @@ void match(const Side& predicted, const Side& measured, SnapshotComparison& out)
   largest_first(out.only_measured, [](const Unmatched& u) { return u.blocks; });
 }
 
+std::optional<DifferingRequest> first_difference(const Side& ours, const Side& theirs) {
+  const std::vector<const RecordedEvent*> predicted = ours.requests(), measured = theirs.requests();
+  const std::size_t both = std::min(predicted.size(), measured.size());
+  std::size_t at = 0;
+  while (at < both && predicted[at]->size == measured[at]->size) ++at;
+  if (at == predicted.size() && at == measured.size()) return std::nullopt;
+  DifferingRequest out;
+  out.number = static_cast<std::int64_t>(at) + 1;
+  if (at < predicted.size()) {
+    out.size.predicted = predicted[at]->size;
+    out.predicted = ours.origin(predicted[at]->stack, "no stack");
+  }
+  if (at < measured.size()) {
+    out.size.measured = measured[at]->size;
+    out.measured = theirs.origin(measured[at]->stack, "autograd, which has no stack");
+    out.stack = theirs.stack_of(*measured[at]);
+  }
+  return out;
+}
+
 }  // namespace
 
 double BytePair::error() const {
@@ -210,6 +251,7 @@ SnapshotComparison compare_recordings(const Recording& predicted, const Recordin
   out.reserved = {ours.peak_reserved(), theirs.peak_reserved()};
   const auto our_curve = ours.curve(), their_curve = theirs.curve();
   for (std::size_t i = 0; i < out.curve.size(); ++i) out.curve[i] = {our_curve[i], their_curve[i]};
+  out.first_difference = first_difference(ours, theirs);
   match(ours, theirs, out);
   Bytes explained = out.block_rounding;
   for (const Unmatched& u : out.only_predicted) explained += u.blocks;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,17 @@ struct Unmatched {
   friend bool operator==(const Unmatched&, const Unmatched&) = default;
 };
 
+/// The first request of the step, of those that are not small, that one side makes and the other makes not, or of
+/// another size.
+struct DifferingRequest {
+  static constexpr Bytes smallest{64 << 10};  ///< that is looked at: scalars and counters come in many orders
+  std::int64_t number = 0;                    ///< of those, from 1
+  BytePair size;                              ///< 0: that side's step is over
+  std::string predicted, measured;            ///< what it is, and which frame asks for it
+  std::vector<std::string> stack;             ///< of the one that was measured, innermost first
+  friend bool operator==(const DifferingRequest&, const DifferingRequest&) = default;
+};
+
 /// How one side's memory was cut into steps.
 struct StepSummary {
   std::size_t events = 0;
@@ -59,7 +71,8 @@ struct SnapshotComparison {
   BytePair at_begin;                         ///< allocated as the step begins
   BytePair reserved;                         ///< highest in all of the recording
   std::array<BytePair, curve_points> curve;  ///< highest allocated in each 64th of the bytes that the step allocates
-  std::vector<TensorMatch> matched;          ///< largest together first
+  std::optional<DifferingRequest> first_difference;      ///< nothing: all requests are alike
+  std::vector<TensorMatch> matched;                      ///< largest together first
   std::vector<Unmatched> only_predicted, only_measured;  ///< largest together first
   /// Differences of `allocated` add up: blocks of what is only predicted, less those of what is only measured, and
   /// this, which matched tensors take more because other rests were left with them.

@@ -53,6 +53,15 @@ Json head(const char* kind, const ComparisonSubject& subject, bool agrees) {
 // Frames and file names are somebody else's bytes.
 std::string dumped(const Json& json) { return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n'; }
 
+Json difference_json(const DifferingRequest& d) {
+  return {{"number", d.number},
+          {"predicted_bytes", d.size.predicted.count()},
+          {"measured_bytes", d.size.measured.count()},
+          {"predicted", d.predicted},
+          {"measured", d.measured},
+          {"stack", d.stack}};
+}
+
 }  // namespace
 
 std::string comparison_json(const SnapshotComparison& c, const ComparisonSubject& subject, Rank rank) {
@@ -77,6 +86,7 @@ std::string comparison_json(const SnapshotComparison& c, const ComparisonSubject
   out["only_predicted"] = unmatched_json(c.only_predicted);
   out["only_measured"] = unmatched_json(c.only_measured);
   out["block_rounding_bytes"] = c.block_rounding.count();
+  out["first_difference"] = c.first_difference ? difference_json(*c.first_difference) : Json();
   return dumped(out);
 }
 

@@ -94,6 +94,22 @@ std::string unmatched(const std::string& title, const std::vector<Unmatched>& li
   return fmt::format("\nlive at the peak {}: {}\n", title, mib(all)) + table(rows);
 }
 
+std::string first_difference(const SnapshotComparison& c) {
+  if (!c.first_difference)
+    return fmt::format("every request of the step of {} and more is the same, in the same order\n",
+                       mib(DifferingRequest::smallest));
+  const DifferingRequest& d = *c.first_difference;
+  const auto side = [](Bytes size, const std::string& what) {
+    return size == Bytes{} ? std::string("none is left") : fmt::format("{}, {}", mib(size), what);
+  };
+  std::string out = fmt::format("\nthe first request that differs, number {} of the step's of {} and more\n", d.number,
+                                mib(DifferingRequest::smallest));
+  out += fmt::format("  predicted: {}\n  measured:  {}\n", side(d.size.predicted, d.predicted),
+                     side(d.size.measured, d.measured));
+  for (std::size_t i = 0; i < std::min(d.stack.size(), most_lines); ++i) out += "    " + d.stack[i] + '\n';
+  return out;
+}
+
 }  // namespace
 
 std::string comparison_text(const SnapshotComparison& c, const ComparisonSubject& subject, Rank rank) {
@@ -105,7 +121,7 @@ std::string comparison_text(const SnapshotComparison& c, const ComparisonSubject
   out += table(rows);
   out += fmt::format("the last complete step: {} measured; {} predicted\n", found_by(c.measured_step),
                      found_by(c.predicted_step));
-  out += curve(c) + matched(c) + unmatched("in the prediction only", c.only_predicted) +
+  out += first_difference(c) + curve(c) + matched(c) + unmatched("in the prediction only", c.only_predicted) +
          unmatched("in the measurement only", c.only_measured);
   if (c.block_rounding != Bytes{0})
     out += fmt::format("\nblocks of matched tensors: {} more predicted than measured\n", mib(c.block_rounding));

@@ -152,5 +152,18 @@ TEST_F(WithTorch, ItRunsOutWhereTheCardWould) {
   EXPECT_EQ(rank.at("steps").size(), 3U);  // without a limit
 }
 
+TEST_F(WithTorch, APredictionLiesBesideIt) {
+  if (std::system(("cd / && " + python_ + " -c 'import transformers' 2> /dev/null").c_str()) != 0)
+    GTEST_SKIP() << "that Python has no transformers";
+  for (const char* name : {"against.py", "against.json", "against.toml"})
+    std::filesystem::copy_file(std::string(TIDEMARK_SOURCE_DIR "/tests/dry_run/") + name, folder_ / name);
+  const Said said =
+      run("--cluster a100-sxm-80g --against against.toml --json answer.json -- " + python_ + " against.py");
+  EXPECT_EQ(said.code, 0) << said.out << said.err;
+  EXPECT_TRUE(json::parse(content(folder_ / "answer.json")).at("agrees"));
+  EXPECT_NE(said.out.find("yes, they agree within 2 %: against beside the dry run"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("the first request that differs"), std::string::npos) << said.out;
+}
+
 }  // namespace
 }  // namespace tidemark::tests::dry_run_cli_test

@@ -1,6 +1,7 @@
 #include "scenarios/recordings/snapshot_comparison.hpp"
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -135,6 +136,23 @@ TEST(SnapshotComparison, SaysWhatIsInOneAndNotInTheOther) {
   const SnapshotComparison back = compared(measured_run().snapshot(), predicted_run().snapshot());
   EXPECT_EQ(back.only_predicted.size(), 1u);
   EXPECT_TRUE(back.only_measured.empty());
+}
+
+TEST(SnapshotComparison, TheFirstRequestThatDiffersIsTold) {
+  const MemorySnapshot one = predicted_run().snapshot();
+  EXPECT_EQ(compared(one, one).first_difference, std::nullopt);
+  const SnapshotComparison c = compared(one, measured_run().snapshot());
+  EXPECT_EQ(c.first_difference,
+            (DifferingRequest{3, {0_B, 50_MiB}, "", "model.py:7 softmax", {"/home/me/model.py:7 softmax"}}));
+  RealRun larger;
+  larger.alloc(0, 100_MiB, "init").optimizer();
+  for (int step = 0; step < 2; ++step)
+    larger.alloc(1, 30_MiB).alloc(4, 1_KiB).free(4).alloc(2, 31_MiB).free(2).free(1).optimizer();
+  const SnapshotComparison other = compared(one, larger.snapshot());  // small ones are not looked at
+  ASSERT_TRUE(other.first_difference);
+  EXPECT_EQ(other.first_difference->number, 2);
+  EXPECT_EQ(other.first_difference->size, (BytePair{30_MiB, 31_MiB}));
+  EXPECT_EQ(other.first_difference->predicted, "layers.*.mlp.out");
 }
 
 TEST(SnapshotComparison, WithoutAnnotationsAStepIsWhatRepeats) {

@@ -19,11 +19,13 @@ class _AfterImport(importlib.abc.MetaPathFinder):
             spec = finder.find_spec(name, path, target)
             if spec is None:
                 continue
-            call, execute = _after_import.pop(name), spec.loader.exec_module
+            execute = spec.loader.exec_module
 
-            def exec_module(module, execute=execute, call=call):
+            def exec_module(module, execute=execute):  # who only looks whether it is there imports nothing
                 execute(module)
-                call(module)
+                call = _after_import.pop(name, None)
+                if call:
+                    call(module)
 
             spec.loader.exec_module = exec_module
             return spec

@@ -2,6 +2,13 @@
 overflows. Where a zero would be an answer that no training gets, another one is given, and said."""
 
 import functools
+import os
+import sys
+
+from . import after_import
+
+# Where transformers asks the device whether a mask has padding, or a row several sequences.
+MASKS = ("masking_utils.py", "modeling_attn_mask_utils.py")
 
 
 def prepare(torch, run):
@@ -9,11 +16,12 @@ def prepare(torch, run):
     equal(torch, run)
     attention(torch, run)
     initialization(torch, run)
+    after_import("transformers.masking_utils", lambda module: masks(module, torch, run))
 
 
 def finite(torch, run):
     """Values are finite. torch.isfinite(x).all() would say no."""
-    asked, every = torch.isfinite, torch.Tensor.all
+    asked, every, every_of = torch.isfinite, torch.Tensor.all, torch.all
 
     @functools.wraps(asked)
     def isfinite(tensor):
@@ -22,18 +30,22 @@ def finite(torch, run):
             result._tidemark_all_true = True
         return result
 
-    def all(self, *args, **kwargs):
-        result = every(self, *args, **kwargs)
-        if getattr(self, "_tidemark_all_true", False):
-            result._tidemark_all_true = True
-        return result
+    def answering(function):
+        @functools.wraps(function)
+        def all(self, *args, **kwargs):
+            result = function(self, *args, **kwargs)
+            if getattr(self, "_tidemark_all_true", False) or (result.is_cuda and is_of_mask(sys._getframe(1), run)):
+                result._tidemark_all_true = True
+            return result
+
+        return all
 
     def reading(name):
         read = getattr(torch.Tensor, name)
 
         def call(self):
             if getattr(self, "_tidemark_all_true", False):
-                run.stand_in("whether values are finite: they are")
+                run.stand_in("whether values are finite, or masks let all through: they are, and do")
                 read(self)
                 return True
             return without_remains(self, read(self))
@@ -42,9 +54,42 @@ def finite(torch, run):
 
     torch.isfinite = isfinite
     torch.Tensor.isfinite = lambda self: isfinite(self)
-    torch.Tensor.all = all
+    torch.Tensor.all, torch.all = answering(every), answering(every_of)
     for name in ("item", "__float__", "__bool__"):
         setattr(torch.Tensor, name, reading(name))
+
+
+def is_of_mask(frame, run):
+    return os.path.basename(frame.f_code.co_filename) in MASKS and not getattr(run, "rows_are_packed", False)
+
+
+def masks(module, torch, run):
+    """Rows have one sequence each and no padding, unless positions that came from the host say otherwise."""
+    fast = getattr(module, "fast_all", None)
+    if fast:
+
+        @functools.wraps(fast)
+        def fast_all(tensor):
+            result = fast(tensor)
+            if result.is_cuda:
+                result._tidemark_all_true = True
+            return result
+
+        module.fast_all = fast_all
+    ask = getattr(module, "find_packed_sequence_indices", None)
+    if ask:
+
+        @functools.wraps(ask)
+        def find_packed_sequence_indices(position_ids):
+            if position_ids.is_cuda:
+                there = position_ids.cpu()
+                run.rows_are_packed = bool((there[:, 1:] - there[:, :-1] != 1).any()) and bool(there.any())
+            try:
+                return ask(position_ids)
+            finally:
+                run.rows_are_packed = False
+
+        module.find_packed_sequence_indices = find_packed_sequence_indices
 
 
 def without_remains(tensor, value):

@@ -28,12 +28,12 @@ class Steps:
     def reset(self):
         if self.run.device.ready():
             self.torch.cuda.reset_peak_memory_stats(self.run.device.index())
+        self.peak = {}
 
     def begin(self):
         """The first forward pass: what came before is set-up."""
         self.gather_peak()
         self.set_up = {"peak": self.peak, "after": self.run.device.counters("current")}
-        self.peak = {}
         self.reset()
 
     def before_optimizer(self, optimizer):
@@ -70,7 +70,7 @@ class Steps:
         else:
             self.steps.append({"peak": self.peak, "after": now})
             self.before = set(self.stepped)
-        self.stepped, self.peak = set(), {}
+        self.stepped = set()
         self.run.device.labels.look_around()
         self.reset()
 

@@ -29,6 +29,7 @@ def launched(arguments):
 
 
 if __name__ == "__main__":
+    del sys.path[0]  # of this file's folder: its names are others' names too
     said = launched(sys.argv[2:])
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         json.dump(said, file)
