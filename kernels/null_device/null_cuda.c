@@ -574,7 +574,7 @@ cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigne
   return cudaGetDriverEntryPointByVersion(symbol, function, 0, flags, result);
 }
 
-// cuBLAS as far as dense matrix products reach it: one handle, one algorithm that wants no workspace, products that
+// cuBLAS as far as dense matrix products reach it: one algorithm that wants no workspace, products that
 // do nothing.
 static int object;
 #define CREATE(name)      \
@@ -582,7 +582,12 @@ static int object;
     *made = &object;      \
     return 0;             \
   }
-CREATE(cublasCreate_v2)
+// PyTorch keeps a workspace for each handle and stream.
+int cublasCreate_v2(void** made) {
+  static size_t next = 0x200000;
+  *made = (void*)(next += 0x10);
+  return 0;
+}
 CREATE(cublasLtCreate)
 CREATE(cublasLtMatmulDescCreate)
 CREATE(cublasLtMatmulPreferenceCreate)

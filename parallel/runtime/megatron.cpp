@@ -135,6 +135,14 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.experts.library_router = versions.megatron >= Version{0, 17} || versions.transformer_engine < Version{2, 10};
   runtime.experts.keeps_router_inputs = versions.megatron < Version{0, 13};  // moe/router.py Router.gating
   runtime.experts.shared_first = versions.megatron >= Version{0, 15};
+  // core/tensor_parallel/layers.py, core/transformer/mlp.py glu, attention.py qkv_output, pretrain_gpt.py loss_func.
+  runtime.core.dummy_gradient = runtime.dummy_gradient == DummyGradient::Cached && versions.megatron < Version{0, 14}
+                                    ? DummyGradient::Temporary
+                                    : runtime.dummy_gradient;
+  runtime.core.offsets_gate = versions.megatron >= Version{0, 15};
+  runtime.core.holds_heads = versions.megatron >= Version{0, 15};
+  // pretrain_gpt.py get_batch: is_pipeline_first_stage and _last_stage looked at the chunk unless told before 0.13.
+  runtime.core.batches_by_chunk = versions.megatron < Version{0, 13} || versions.megatron >= Version{0, 15};
   if (settings.local_layers) {
     // core/models/gpt/gpt_layer_specs.py get_gpt_layer_local_spec: norms of their own, linears of
     // core/tensor_parallel/layers.py, attention of core/transformer/dot_product_attention.py.
@@ -143,8 +151,13 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
     runtime.persistent_scores = true;
   }
   // Step counters, gradient-norm and overflow scalars: 3,584 bytes stay on every public Megatron run whose static
-  // memory is known to the byte.
+  // memory is known to the byte, all of which have TransformerEngine's layers. Of runs of local layers each is known:
+  // FusedAdam's flag of overflows and the loss scale that is 1 stay, and the rest belongs to passes and their losses.
   runtime.scalars = std::vector<Bytes>(7, 512_B);
+  if (settings.local_layers) {
+    runtime.scalars = {4_B, 4_B};
+    runtime.core.keeps_sums = true;
+  }
   return runtime;
 }
 

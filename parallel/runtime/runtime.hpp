@@ -56,6 +56,15 @@ struct ExpertHabits {
   bool operator==(const ExpertHabits&) const = default;
 };
 
+/// Habits of Megatron-core's own modules: local layers, and the LM head whatever layers are.
+struct CoreHabits {
+  DummyGradient dummy_gradient = DummyGradient::Cached;  ///< where its linears add gradients themselves
+  bool offsets_gate = false;      ///< an unfused gate's other half is what an offset, 0 too, was added to: a tensor
+  bool holds_heads = false;       ///< attention refers to what its projection gave until it returns
+  bool batches_by_chunk = false;  ///< a batch goes to the first and the last chunk, not to all of those stages
+  bool keeps_sums = false;        ///< sum and tokens of each micro-batch's loss stay on the device until a step ends
+};
+
 /// How parameters are sharded by torch.distributed.fsdp.fully_shard.
 struct FullyShardHabits {
   bool reshards_after_forward = true;  ///< gathered parameters go after each unit's forward pass, the root's too
@@ -470,6 +479,7 @@ struct Runtime {
   Bytes blas_workspace;        ///< of the framework's own GEMMs (the LM head); one per thread that calls one
   std::vector<Bytes> scalars;  ///< small tensors that live as long as the job
   ExpertHabits experts;
+  CoreHabits core;
   OptimizerHabits optimizer;
   std::int32_t offloaded_layers = 0;  ///< of a model, whose saved tensors go to the host
   ModuleOffloadHabits module_offload;

@@ -456,6 +456,14 @@ Section titan_section() {
       titan_recordings());
 }
 
+Section megatron_core_section() {
+  return of_plain_runs(
+      "megatron_core",
+      "## Megatron-LM\n\nTrainings by Megatron-LM's own loop (pretrain_gpt.py), core 0.12 to 0.19, local layers, one "
+      "rank of worlds of 1 to 16, recorded as plain runs are (`tests/ground_truth/megatron_jobs.py`).",
+      megatron_recordings());
+}
+
 Section compiled_section() {
   return of_plain_runs(
       "compiled",
@@ -554,6 +562,7 @@ std::vector<SectionWriter> section_writers() {
   writers.push_back({"sharded", sharded_section});
   writers.push_back({"flat", flat_section});
   writers.push_back({"titan", titan_section});
+  writers.push_back({"megatron_core", megatron_core_section});
   writers.push_back({"compiled", compiled_section});
   writers.push_back({"zero", zero_section});
   writers.push_back({"wrapped", wrapped_section});

@@ -83,6 +83,8 @@ struct Recording {
 
 /// Those under tests/golden/titan/recordings: plain runs of torchtitan's trainings (tests/ground_truth/titan.py).
 [[nodiscard]] std::vector<Recording> titan_recordings();
+/// Those under tests/golden/megatron_core/recordings: the same of Megatron-LM (tests/ground_truth/megatron_jobs.py).
+[[nodiscard]] std::vector<Recording> megatron_recordings();
 /// Those under tests/golden/compiled/recordings: the same with torch.compile.
 [[nodiscard]] std::vector<Recording> compiled_recordings();
 /// Those under tests/golden/compiled/models: transformers' modules and LitGPT's (tests/ground_truth/compiled.py).

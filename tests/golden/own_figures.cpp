@@ -232,6 +232,7 @@ std::vector<Golden> goldens() {
   add(all, "flat", flat_recordings(), of_plain_run);
   add(all, "zero", zero_recordings(), of_plain_run);
   add(all, "titan", titan_recordings(), of_plain_run);
+  add(all, "megatron_core", megatron_recordings(), of_plain_run);
   add(all, "wrapped", wrapped_recordings(), of_plain_run);
   add(all, "compiled", compiled_recordings(), of_plain_run);
   add(all, "compiled_models", compiled_model_recordings(), of_plain_run);

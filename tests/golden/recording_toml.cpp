@@ -11,8 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "scenarios/convert/convert.hpp"
 #include "scenarios/io/names.hpp"
 #include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/io/toml_text.hpp"
 #include "tests/golden/root.hpp"
 
 namespace tidemark::tests::golden {
@@ -348,6 +350,33 @@ std::string titan_toml(const Json& recording) {
   return toml_of(document);
 }
 
+std::string megatron_toml(const Json& recording) {
+  const Json& settings = recording.at("settings");
+  const std::int64_t world = number_of(settings, "world");
+  const std::filesystem::path script = recording.at("name").get<std::string>() + ".sh";
+  const std::string line = "torchrun pretrain_gpt.py " + recording.at("flags").get<std::string>() + "\n";
+  const Converted converted = convert({.files = {script},
+                                       .texts = {{script, line}},
+                                       .variables = {},
+                                       .model = {},
+                                       .cluster = std::string(a100),
+                                       .gpus = world,
+                                       .sequence_length = {},
+                                       .micro_batch = {},
+                                       .global_batch = {},
+                                       .data_root = root / "scenarios"});
+  for (const Remark& remark : converted.remarks)
+    if (remark.kind == RemarkKind::NotExpressed)
+      throw std::runtime_error(script.string() + ": " + remark.what + ": " + remark.why);
+  // What no flag says: releases ("0.16.0" is 0.16), and how many steps were recorded.
+  const std::string release = text_of(settings, "megatron"), train = "[train]\n";
+  std::string toml = toml_text(converted.document);
+  const std::string said = "[runtime.versions]\nmegatron = \"" + release.substr(0, release.rfind('.')) +
+                           "\"\ntorch = \"2.14\"\n\n[train]\nsteps = " + std::to_string(recording.at("steps").size()) +
+                           "\n";
+  return toml.replace(toml.find(train), train.size(), said);
+}
+
 std::string gpu_run_toml(const Json& run, const Json& versions) {
   Json document = document_of(run);
   document["cluster"] = h200;
@@ -363,7 +392,7 @@ Scenario read_recording(const Json& recording, const std::string& toml) {
   const std::string name = recording.at("name").get<std::string>();
   const std::filesystem::path data_root = root / "scenarios";
   ScenarioFiles files;
-  files.texts[recorded_model] = {name + ".json", recording.at("config").dump()};
+  if (recording.contains("config")) files.texts[recorded_model] = {name + ".json", recording["config"].dump()};
   // Recordings count what goes to drives; how fast they are, no recording says, and no figure here depends on.
   std::ifstream cluster(data_root / a100);
   std::string text{std::istreambuf_iterator<char>(cluster), {}};

@@ -72,6 +72,12 @@ void build_model(Worker& w, const Stage& stage) {
     weight.value.gradient = {gradient_accumulator(w, weight), 0};
     w.launch(Operation::Initialize, {}, {weight.value});
   }
+  // core/models/common/embeddings/rotary_pos_embedding.py inv_freq. Of other layers' runs it is among the scalars.
+  if (w.runtime.framework_linears && w.model.positions == Positions::Rotary && !w.model.latent) {
+    w.inverse_frequencies.push_back(w.make(w.process.label("rotary.inverse_frequencies"), {w.model.rotary_dim() / 2},
+                                           DType::FP32, Category::Workspaces));
+    w.process.keep(w.inverse_frequencies.back().buffer());
+  }
 }
 
 void ParamAndGradBuffer::build() {

@@ -62,7 +62,11 @@ Tensor GPTModel::embedding(const Name& name, const Tensor& tokens, const Tensor&
   const Shape whole = w.whole(w.model.hidden), residual = w.residual(w.model.hidden);
   Tensor ids = tokens, mask;
   if (w.tensor_parallel()) {  // tokens of other ranks' parts of the vocabulary
+    Tensor below = w.temporary(name("below"), w.per_token(), DType::BOOL),
+           above = w.temporary(name("above"), w.per_token(), DType::BOOL);
     mask = w.temporary(name("mask"), w.per_token(), DType::BOOL);
+    below = above = {};
+    const Tensor copy = w.temporary(name("ids_copy"), w.per_token(), DType::INT64);
     ids = w.temporary(name("masked_ids"), w.per_token(), DType::INT64);
     const auto first = static_cast<double>(w.first_row(words_->rows)), rows = static_cast<double>(words_->rows);
     w.launch({Operation::VocabularyMask, {first, first + rows}}, {tokens}, {mask, ids});

@@ -57,6 +57,8 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
     w.launch({Operation::BiasDropoutAdd, probability}, {std::move(residual), std::move(branch), value_of(add.bias)},
              {out, mask});
   } else {
+    Tensor held;  // by the tuple of both that the layer's own function refers to
+    if (bias || dropout) held = branch.detached();
     if (bias) {
       Tensor biased = w.temporary(add.name("biased"), shape);
       w.launch(Operation::Add, {std::move(branch), add.bias->value}, {biased});

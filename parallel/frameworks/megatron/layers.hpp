@@ -39,6 +39,7 @@ class SelfAttention {
   /// Each [sequence, batch, heads, width].
   struct Heads {
     Tensor query, key, value;
+    Tensor before_turning{};  ///< queries, where forward() holds them
   };
   struct Joint;
   [[nodiscard]] Joint parts_of(const Tensor& mixed) const;
@@ -76,7 +77,8 @@ class Mlp {
   [[nodiscard]] Tensor activation(Tensor x);
   [[nodiscard]] Attributes in_one_kernel() const;  ///< how the activation's kernel computes it
   [[nodiscard]] const Tensor& fused_bias() const;  ///< that the activation's kernel adds
-  [[nodiscard]] Gradients activation_gradient(Tensor gradient, Tensor input, Tensor gate);
+  /// `offset_up`: what multiplied the gate, where an offset was added.
+  [[nodiscard]] Gradients activation_gradient(Tensor gradient, Tensor input, Tensor gate, Tensor offset_up);
 
   Worker& w_;
   Name name_, activation_, gate_;

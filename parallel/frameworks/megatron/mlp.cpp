@@ -102,7 +102,7 @@ Tensor Mlp::activation(Tensor x) {
     saves_input = false;
   }
   Tensor held, gate, out;
-  Saved kept, kept_gate;
+  Saved kept, kept_gate, kept_up;
   if (node && (saves_input || w_.runtime.offloaded_layers > 0))
     kept = w_.session.save(x);
   else if (node)
@@ -113,8 +113,15 @@ Tensor Mlp::activation(Tensor x) {
       w_.launch(Operation::Silu, {gate_of(x)}, {gate});
     else
       w_.launch(Operation::Gelu, {gate_of(x), Tensor{}}, {gate});
+    Tensor up = up_of(std::move(x));
+    if (w_.runtime.core.offsets_gate) {
+      Tensor sum = w_.temporary(name_("up_with_offset"), shape);
+      w_.launch(Operation::Copy, {std::move(up)}, {sum});  // the offset is 0
+      up = std::move(sum);
+      if (node) kept_up = w_.session.save(up);
+    }
     out = w_.temporary(activation_(), shape);
-    w_.launch(Operation::Multiply, {gate, up_of(std::move(x))}, {out});
+    w_.launch(Operation::Multiply, {gate, std::move(up)}, {out});
     if (node) kept_gate = w_.session.save(gate);
     gate = {};
   } else {
@@ -122,23 +129,25 @@ Tensor Mlp::activation(Tensor x) {
     w_.launch({operation_of(w_.model.activation), in_one_kernel()}, {std::move(x), fused_bias()}, {out});
   }
   if (!node) return out;
-  node->apply = [this, held = std::move(held), kept = std::move(kept),
-                 kept_gate = std::move(kept_gate)](Gradients& gradients) mutable {
+  node->apply = [this, held = std::move(held), kept = std::move(kept), kept_gate = std::move(kept_gate),
+                 kept_up = std::move(kept_up)](Gradients& gradients) mutable {
     Tensor input = kept ? w_.take(kept) : std::move(held);
     Tensor its_gate = kept_gate ? w_.take(kept_gate) : Tensor{};
-    return activation_gradient(std::move(gradients.front()), std::move(input), std::move(its_gate));
+    Tensor its_up = kept_up ? w_.take(kept_up) : Tensor{};
+    return activation_gradient(std::move(gradients.front()), std::move(input), std::move(its_gate), std::move(its_up));
   };
   return with(std::move(out), node);
 }
 
-Gradients Mlp::activation_gradient(Tensor gradient, Tensor input, Tensor gate) {
+Gradients Mlp::activation_gradient(Tensor gradient, Tensor input, Tensor gate, Tensor offset_up) {
   const Shape shape = input.sizes;
   Tensor dx;
   if (gate.defined()) {  // a gradient of each factor, and the two halves joined
     Tensor activated = w_.like(activation_("gate_output_gradient"), gradient);
-    w_.launch(Operation::Multiply, {gradient, up_of(input)}, {activated});
+    w_.launch(Operation::Multiply, {gradient, offset_up.defined() ? offset_up : up_of(input)}, {activated});
     Tensor up = w_.like(activation_("up_gradient"), gradient);
     w_.launch(Operation::Multiply, {std::move(gradient), std::move(gate)}, {up});
+    offset_up = {};
     Tensor of_gate = w_.like(activation_("gate_gradient"), up);
     if (w_.model.activation == Activation::SwiGlu)
       w_.launch(Operation::SiluBackward, {std::move(activated), gate_of(std::move(input))}, {of_gate});

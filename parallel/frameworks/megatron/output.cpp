@@ -89,12 +89,14 @@ Tensor GPTModel::decoder(Tensor hidden) {
   const std::size_t group = block ? 1 : count;
   for (std::size_t from = 0; from < again; from += group) {
     const auto run = [this, from, to = std::min(from + group, again)](Tensors of) {
+      const GivenMask mask(w_, of);
       Tensor x = std::move(of.front());
       for (std::size_t layer = from; layer < to; ++layer) x = (*layers_[layer])(std::move(x));
       return x;
     };
     Tensors inputs;
     inputs.push_back(std::move(hidden));
+    if (w_.attention_mask.defined()) inputs.push_back(w_.attention_mask);
     hidden = checkpoint(w_, run, std::move(inputs), saved_inputs(w_));
   }
   for (std::size_t layer = again; layer < layers; ++layer) {
@@ -275,9 +277,12 @@ class CrossEntropyLoss {
   // between.
   Tensor plain(const Tensor& logits, Tensor labels, Softmax& made) {
     const Tensor work = in_fp32(logits, "softmax");
-    Tensor maximum = maximum_of(work);
     const auto indices = [&](std::string_view use) { return w_.temporary(name_(use), w_.per_token(), DType::INT64); };
+    const Tensor maximum = maximum_of(work, indices("maximum_place"));
+    Tensor below = w_.temporary(name_("target_below"), w_.per_token(), DType::BOOL),
+           above = w_.temporary(name_("target_above"), w_.per_token(), DType::BOOL);
     made.mask = w_.make(name_("target_mask"), w_.per_token(), DType::BOOL, Category::LogitsLoss);
+    below = above = {};
     Tensor copy = indices("target_copy");
     mask_targets(labels, made.mask, copy);
     made.target = w_.make(name_("masked_target"), w_.per_token(), DType::INT64, Category::LogitsLoss);
@@ -292,12 +297,13 @@ class CrossEntropyLoss {
     w_.launch({Operation::MaskedFill, {0}}, {target_logits, made.mask}, {target_logits});
     made.exponentials = work;
     Tensor sums = of_tokens("sums");
-    w_.launch(Operation::ShiftedExponentials, {work, std::move(maximum), Tensor{}, Tensor{}}, {work, sums, Tensor{}});
+    w_.launch(Operation::ShiftedExponentials, {work, maximum, Tensor{}, Tensor{}}, {work, sums, Tensor{}});
     rows = labels = {};  // variables that lived while the exponentials were made
     w_.all_reduce(target_logits);
     w_.all_reduce(sums);
-    Tensor out = of_tokens("out", Category::LogitsLoss);
-    w_.launch(Operation::VocabularyLoss, {work, std::move(sums), std::move(target_logits)}, {work, out});
+    Tensor logarithms = of_tokens("sums_logarithm"), out = of_tokens("out", Category::LogitsLoss);
+    w_.launch(Operation::VocabularyLoss, {work, std::move(sums), std::move(target_logits)}, {work, out},
+              std::move(logarithms));
     return out;
   }
 
@@ -313,9 +319,10 @@ class CrossEntropyLoss {
   }
   // One element for each row of the logits.
   [[nodiscard]] Tensor by_row(Tensor of_tokens) const { return sized(std::move(of_tokens), {w_.tokens(), 1}); }
-  [[nodiscard]] Tensor maximum_of(const Tensor& work) const {
+  /// `place`: of the largest in its row, where the kernel tells it too.
+  [[nodiscard]] Tensor maximum_of(const Tensor& work, const Tensor& place = {}) const {
     Tensor maximum = of_tokens("maximum");
-    w_.launch(Operation::Largest, {work}, {by_row(maximum)});
+    w_.launch(Operation::Largest, {work}, {by_row(maximum)}, place);
     w_.all_reduce(maximum, Reduction::Largest);
     return maximum;
   }
@@ -339,8 +346,8 @@ void times_gradients_of_tokens(const Worker& w, Tensor of_tokens, const Tensor& 
 Gradients loss_backward(Worker& w, const Name& name, Softmax its, Tensor of_tokens) {
   Tensor softmax = std::move(its.exponentials);
   const double factor = of_tokens.defined() ? 1 : gradient_of_loss(w);
-  w.launch({Operation::VocabularyLossBackward, {factor}}, {softmax, std::move(its.target), std::move(its.mask)},
-           {softmax});
+  // Saved tensors live until gradients have been converted to the types of what they are gradients of.
+  w.launch({Operation::VocabularyLossBackward, {factor}}, {softmax, its.target, its.mask}, {softmax});
   if (of_tokens.defined()) times_gradients_of_tokens(w, std::move(of_tokens), softmax);
   if (w.train.precision == DType::FP32) return {std::move(softmax)};
   Tensor gradient = w.make(name("logits_gradient"), softmax.sizes, w.train.precision, Category::LogitsLoss);

@@ -81,7 +81,9 @@ Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs,
     // What came to the inputs on other ways already is added to inside, where their last gradients are made.
     std::vector<torch::WaitingGradient> waiting;
     for (std::size_t i = 0; i < detached.size(); ++i)
-      if (Tensor others = torch::take_waiting(w.session, frame->inputs[i].edge); others.defined())
+      if (!frame->needs(i))
+        continue;  // a mask
+      else if (Tensor others = torch::take_waiting(w.session, frame->inputs[i].edge); others.defined())
         waiting.push_back({detached[i]->value.gradient, std::move(others)});
     Tensor gradient = std::move(gradients.front());
     torch::backward(w.session, output, gradient, std::move(waiting));

@@ -23,6 +23,25 @@ enum class SavedInputs : std::uint8_t {
 [[nodiscard]] Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs,
                                 SavedInputs saved_inputs = SavedInputs::Whole);
 
+/// The attention mask is among what layers are given, and so among what a checkpoint keeps of them, behind `before`
+/// others: while they run again it is theirs.
+class GivenMask {
+ public:
+  GivenMask(Worker& w, Tensors& inputs, std::size_t before = 1)
+      : w_(w), again_(w.session.engine != nullptr && inputs.size() > before) {
+    if (again_) w_.attention_mask = std::move(inputs.back());
+  }
+  ~GivenMask() {
+    if (again_) w_.attention_mask = {};
+  }
+  GivenMask(const GivenMask&) = delete;
+  GivenMask& operator=(const GivenMask&) = delete;
+
+ private:
+  Worker& w_;
+  const bool again_;
+};
+
 /// CheckpointWithoutOutput of the same file: what runs keeps its inputs only, and not even its outputs once others have
 /// read them. They are made again when a gradient is there of what was made of them.
 class CheckpointWithoutOutput {

@@ -73,6 +73,7 @@ void Pipeline::forward_step(const Action& action) {
   const std::shared_ptr<GraphInput> input = its.first() ? nullptr : v_.input_tensors.at(place);
   if (module_offload_) module_offload_->begin_forward(static_cast<std::size_t>(action.chunk));
   v_.output_tensors[place] = its.forward(step_, action.micro_batch, input);
+  v_.output_tensor = {};
   if (!its.last()) whole_output_ = place;
   if (!steady(action)) v_.input_tensor = nullptr;
   if (!interleaved()) v_.graph_of_output = input;
@@ -88,8 +89,8 @@ void Pipeline::backward_step(const Action& action) {
   const std::shared_ptr<GraphInput> input = popped(v_.input_tensors, action);
   const Tensor output_gradient = popped(v_.output_tensor_grads, action);
   if (!interleaved()) v_.input_tensor = v_.graph_of_output = input;
-  Tensor output = popped(v_.output_tensors, action);
-  output.storage = {};
+  const Tensor output = popped(v_.output_tensors, action);
+  if (!interleaved()) v_.output_tensor = output.detached();
   if (action.kind == ActionKind::InputGradient)
     w_.weight_gradients_later = &v_.weight_gradients[{action.chunk, action.micro_batch}];
   reduce_beside_backward(action);
@@ -257,6 +258,8 @@ void Pipeline::run(std::int32_t step, std::int32_t micro_batches) { run(step, st
 
 void Pipeline::run(std::int32_t step, const Steps& steps) {
   step_ = step;
+  if (w_.runtime.core.keeps_sums)
+    w_.losses.total_tokens = w_.temporary(w_.process.label("loss.total_tokens"), {1}, DType::INT32);
   // Lists of receive buffers; the rank that leads a direction has more, when groups are larger than the pipeline.
   const auto slots = static_cast<std::size_t>(w_.layout.group() - w_.layout.pipeline + 1);
   forward_ = {
@@ -320,6 +323,8 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   stages_.back()->finish_head_gradient();
   if (module_offload_) module_offload_->end_step();
   v_ = {};
+  w_.losses.total_tokens = w_.losses.tokens = {};
+  w_.losses.of_passes.clear();
   forward_.recv_buffers.clear();
   backward_.recv_buffers.clear();
 }

@@ -99,7 +99,7 @@ class Pipeline {
     std::map<InFlight, Tensor> output_tensors, output_tensor_grads;
     std::shared_ptr<GraphInput> input_tensor;     ///< the last that was waited for
     std::shared_ptr<GraphInput> graph_of_output;  ///< where the graph that `output_tensor` leads to ends
-    Tensor output_tensor_grad, input_tensor_grad;
+    Tensor output_tensor, output_tensor_grad, input_tensor_grad;
     std::map<InFlight, std::vector<std::function<void()>>> weight_gradients;  ///< left to do
   };
   Variables v_;

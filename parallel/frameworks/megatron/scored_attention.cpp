@@ -119,8 +119,20 @@ Tensor softmax_with_sinks_backward(Worker& w, const CoreAttention& a, Tensor gra
   return made;
 }
 
+// core/fusions/fused_softmax.py is_kernel_available, and how many rows of scores a block of Apex's kernel takes
+// (get_batch_per_block). Where it is not there, scores are masked in place, and PyTorch's softmax makes a tensor.
+bool softmax_in_one_kernel(const Worker& w, DType dtype) {
+  if (!w.runtime.framework_linears) return dtype == w.train.precision;
+  constexpr std::int64_t four = 4, longest = 4096, two_rows_of_a_warp = 128;
+  const Shape scores = scores_shape(w);
+  const std::int64_t batches = scores[0] * scores[1], keys = scores.back();
+  const std::int64_t of_block = keys <= two_rows_of_a_warp ? 8 : four;
+  return dtype == w.train.precision && dtype != DType::FP32 && keys > 16 && keys <= longest && keys % four == 0 &&
+         batches % of_block == 0;
+}
+
 struct ScoredContext {
-  Saved query, key, value, softmax, mask, tangent;
+  Saved query, key, value, softmax, mask, tangent, attention_mask;
   Saved weights;   // that values are summed with: the softmax, narrowed or what dropout left of it
   Shape kv_shape;  // before they were repeated
 };
@@ -131,10 +143,13 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
   Tensor query = take(c.query), keys = take(c.key), values = take(c.value), softmax = take(c.softmax);
   const Shape token_shape = values.sizes, shape = by_head(query).sizes, scores = scores_shape(w);
   Tensor context = by_head(sized(std::move(gradient), token_shape));
-  Tensor scores_gradient = w.temporary(a.name("weights_gradient"), scores);
-  multiply(w, 1, context, transposed(by_head(std::move(values))), scores_gradient, workspace);
+  // BmmBackward gives up what it saved when both are there, the second factor's first.
+  Tensor weights = take(c.weights);
   Tensor dv = w.temporary(a.name("value_gradient"), context.sizes);
-  multiply(w, 1, transposed(take(c.weights)), std::move(context), dv, workspace);
+  multiply(w, 1, transposed(weights), context, dv, workspace);
+  Tensor scores_gradient = w.temporary(a.name("weights_gradient"), scores);
+  multiply(w, 1, std::move(context), transposed(by_head(std::move(values))), scores_gradient, workspace);
+  weights = {};
   if (c.mask) {
     Tensor mask = take(c.mask);
     Tensor kept = w.temporary(a.name("dropout_gradient"), scores);
@@ -146,15 +161,26 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
   Tensor of_sinks;
   if (a.sinks != nullptr) {
     scores_gradient = softmax_with_sinks_backward(w, a, std::move(scores_gradient), std::move(softmax), of_sinks);
-  } else if (softmax.dtype == scores_gradient.dtype) {
+  } else if (softmax_in_one_kernel(w, softmax.dtype)) {
     w.launch({Operation::SoftmaxBackward, {1}}, {scores_gradient, std::move(softmax)}, {scores_gradient});
   } else {
-    Tensor wide = w.temporary(a.name("weights_gradient_fp32"), scores, softmax.dtype);
-    w.launch(Operation::Copy, {std::move(scores_gradient)}, {wide});
-    Tensor masked = w.temporary(a.name("masked_gradient"), scores, softmax.dtype);
+    const DType wide_type = softmax.dtype;
+    Tensor wide = std::move(scores_gradient);
+    if (wide_type != wide.dtype) {
+      Tensor narrow = std::move(wide);
+      wide = w.temporary(a.name("weights_gradient_fp32"), scores, wide_type);
+      w.launch(Operation::Copy, {std::move(narrow)}, {wide});
+    }
+    Tensor masked = w.temporary(a.name("masked_gradient"), scores, wide_type);
     w.launch({Operation::SoftmaxBackward, {1}}, {std::move(wide), std::move(softmax)}, {masked});
-    scores_gradient = w.temporary(a.name("scores_gradient"), scores);
-    w.launch(Operation::Copy, {std::move(masked)}, {scores_gradient});
+    Tensor unmasked = w.temporary(a.name("unmasked_gradient"), scores, wide_type);  // of masked_fill_
+    w.launch(Operation::Copy, {std::move(masked)}, {unmasked});
+    scores_gradient = std::move(unmasked);
+    if (wide_type != w.train.precision) {
+      Tensor narrow = w.temporary(a.name("scores_gradient"), scores);
+      w.launch(Operation::Copy, {std::move(scores_gradient)}, {narrow});
+      scores_gradient = std::move(narrow);
+    }
   }
   if (c.tangent) scores_gradient = cap_backward(w, scores_cap(w, a), std::move(scores_gradient), take(c.tangent));
   // The product and then its multiple by the scale.
@@ -165,8 +191,9 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
     w.launch({Operation::Scale, {scale_of_scores(w)}}, {std::move(product)}, {scaled});
     return scaled;
   };
-  Tensor dq = scaled_product(scores_gradient, std::move(keys), a.name("query_gradient"));
-  Tensor dk = scaled_product(transposed(std::move(scores_gradient)), std::move(query), a.name("key_gradient"));
+  Tensor dq = scaled_product(scores_gradient, keys, a.name("query_gradient"));
+  Tensor dk = scaled_product(transposed(scores_gradient), query, a.name("key_gradient"));
+  scores_gradient = query = keys = {};
   const auto summed = [&](Tensor of_heads) {  // over the query heads that shared it
     Tensor whole = by_token(std::move(of_heads));
     if (w.model.kv_heads == w.model.heads) return whole;
@@ -220,21 +247,28 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
       w.launch(Operation::Copy, {std::move(weights)}, {narrow});
       weights = narrow;
     }
-  } else if (softmax_dtype == w.train.precision) {
+  } else if (softmax_in_one_kernel(w, softmax_dtype)) {
     weights = w.temporary(a.outside("softmax"), shape);
     w.launch({Operation::Softmax, {1, 1}}, {scores}, {weights});  // of causal attention
     keep(context.softmax, weights);
-  } else {  // without the fused kernel: to fp32, masked, softmax, and back
-    Tensor wide = w.temporary(a.name("scores_fp32"), shape, softmax_dtype);
-    Tensor masked = w.temporary(a.name("masked"), shape, softmax_dtype);
-    w.launch(Operation::Copy, {scores}, {wide});
-    w.launch({Operation::CausalMask, {masked_score}}, {std::move(wide)}, {masked});
-    Tensor softmax = w.temporary(a.outside("softmax"), shape, softmax_dtype);
-    w.launch({Operation::Softmax, {1}}, {std::move(masked)}, {softmax});
-    keep(context.softmax, softmax);
-    // fused_softmax.py forward_torch_softmax: probs.bfloat16(), which the product saves.
-    weights = w.temporary(a.outside("softmax_narrow"), shape);
-    w.launch(Operation::Copy, {std::move(softmax)}, {weights});
+  } else {
+    // forward_torch_softmax: to fp32 where asked, masked in place, softmax, and back, which the product saves.
+    Tensor wide = scores;
+    if (softmax_dtype != w.train.precision) {
+      wide = w.temporary(a.name("scores_fp32"), shape, softmax_dtype);
+      w.launch(Operation::Copy, {scores}, {wide});
+    }
+    if (w.runtime.framework_linears)  // masked_fill_ saves it
+      keep(context.attention_mask, w.attention_mask.defined() ? w.attention_mask : w.causal_mask());
+    w.launch({Operation::CausalMask, {masked_score}}, {wide}, {wide});
+    weights = w.temporary(a.outside("softmax"), shape, softmax_dtype);
+    w.launch({Operation::Softmax, {1}}, {wide}, {weights});
+    keep(context.softmax, weights);
+    if (softmax_dtype != w.train.precision) {
+      Tensor narrow = w.temporary(a.outside("softmax_narrow"), shape);
+      w.launch(Operation::Copy, {std::move(weights)}, {narrow});
+      weights = std::move(narrow);
+    }
   }
   if (w.train.attention_dropout > 0) {
     // The softmax's backward pass reads its output, the weighted sum's what is left of it.

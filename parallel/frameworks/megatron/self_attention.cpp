@@ -221,11 +221,17 @@ SelfAttention::Heads SelfAttention::split_and_turn(const Tensor& mixed) {
   } else {
     query = with(sized(std::move(query), by_head(m.heads)), node, 0);
   }
+  Tensor before_turning;
+  if (w_.runtime.core.holds_heads) before_turning = query.detached();
   query = rotary(w_, query_rotary_, std::move(query));
   key = rotary(w_, key_rotary_, std::move(key));
-  Tensor value = w_.temporary(name_("v"), parts.value.sizes);
-  w_.launch(Operation::Copy, {parts.value}, {value});
-  return {std::move(query), std::move(key), with(std::move(value), node, 2)};
+  Tensor value = std::move(parts.value);
+  if (w_.train.attention != AttentionKernel::Local) {  // which takes values as they lie
+    Tensor copy = w_.temporary(name_("v"), value.sizes);
+    w_.launch(Operation::Copy, {std::move(value)}, {copy});
+    value = std::move(copy);
+  }
+  return {std::move(query), std::move(key), with(std::move(value), node, 2), std::move(before_turning)};
 }
 
 Tensor SelfAttention::core(Tensor query, Tensor key, Tensor value, std::initializer_list<const Tensor*> held) {
@@ -235,10 +241,12 @@ Tensor SelfAttention::core(Tensor query, Tensor key, Tensor value, std::initiali
     return offload.commit(std::move(context), held);
   }
   const auto run = [this](Tensors of) {
+    const GivenMask mask(w_, of, 3);
     return core_attention(w_, core_, std::move(of[0]), std::move(of[1]), std::move(of[2]));
   };
   Tensors inputs;
   inputs.push_back(std::move(query)), inputs.push_back(std::move(key)), inputs.push_back(std::move(value));
+  if (w_.attention_mask.defined()) inputs.push_back(w_.attention_mask);
   return checkpoint(w_, run, std::move(inputs));
 }
 

@@ -7,7 +7,11 @@
 namespace tidemark::parallel::megatron {
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
-    : w_(w), stage_(w.chunks[static_cast<std::size_t>(chunk)]), parameters_(w), model_(w, stage_, parameters_) {}
+    : w_(w),
+      chunk_(chunk),
+      stage_(w.chunks[static_cast<std::size_t>(chunk)]),
+      parameters_(w),
+      model_(w, stage_, parameters_) {}
 
 std::shared_ptr<GraphInput> ModelStage::receive_input() const {
   return graph_input(w_.session, w_.make(w_.process.label("received.input"), w_.residual(w_.model.hidden),
@@ -40,7 +44,7 @@ Tensor ModelStage::own_part(const BatchTensor& item, Tensor whole) const {
 // the pass returns; the others drop it, and receive the rest from it. One tensor-parallel rank is that first one.
 ModelStage::Loaded ModelStage::load_batch() const {
   Loaded loaded;
-  if (!w_.embedding() && !w_.head()) return loaded;
+  if (w_.runtime.core.batches_by_chunk ? !first() && !last() : !w_.embedding() && !w_.head()) return loaded;
   const bool embeds = first() || (last() && w_.model.next_tokens > 0);
   const std::vector<BatchTensor> items = batch_tensors(w_.train, w_.runtime, {embeds, last()});
   w_.process.mark(Phase::Forward, "load_batch");
@@ -60,17 +64,45 @@ ModelStage::Loaded ModelStage::load_batch() const {
     if (items[i].name == "batch.tokens") loaded.batch.tokens = tensor;
     if (items[i].name == "batch.labels") loaded.batch.labels = tensor;
     if (items[i].name == "batch.loss_mask" && w_.model.next_tokens > 0) loaded.batch.loss_mask = tensor;
+    if (items[i].name == "batch.attention_mask") loaded.attention_mask = tensor;
     if (items[i].name == "batch.position_ids") loaded.batch.position_ids = tensor;
   }
   return loaded;
 }
 
+// pretrain_gpt.py loss_func, core/pipeline_parallel/schedules.py forward_step_calc_loss. The functions of schedules
+// refer to a pass's loss and tokens until the next one has its own, interleaved ones to the loss until it has been
+// back.
+void ModelStage::sum_losses() const {
+  const Name name = w_.name("loss");
+  const auto numbers = [&](std::string_view use, DType dtype, std::int64_t count = 1) {
+    return w_.temporary(w_.process.label(use), {count}, dtype);
+  };
+  Tensor masked = w_.temporary(name("masked"), w_.per_token(), DType::FP32);
+  Tensor loss = numbers("loss.sum", DType::FP32);
+  masked = {};
+  Tensor counted = numbers("loss.mask_sum", DType::FP32), copied = numbers("loss.mask_sum", DType::FP32);
+  Tensor tokens = numbers("loss.tokens", DType::INT32);
+  counted = copied = {};
+  copied = numbers("loss.sum_copy", DType::FP32);
+  StepLosses& its = w_.losses;
+  its.reports.push_back(numbers("loss.report", DType::FP32, 2));
+  const bool interleaved = w_.layout.chunks > 1;
+  if (!interleaved) its.of_passes.clear();
+  its.of_passes.push_back(std::move(loss));
+  its.tokens = interleaved ? Tensor{} : std::move(tokens);
+}
+
 Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const std::shared_ptr<GraphInput>& input) {
   w_.process.at(step, micro_batch);
+  w_.running_chunk = chunk_;
   if (!first()) input_tensor_ = input;
   const Loaded loaded = load_batch();
+  w_.attention_mask = loaded.attention_mask;
   Tensor output = model_(input, loaded.batch);
+  w_.attention_mask = {};
   if (!last()) return output;
+  if (micro_batch >= 0 && w_.runtime.core.keeps_sums) sum_losses();
   if (micro_batch >= 0) check_loss(w_, step);
   output.storage = {};
   return output;
@@ -79,8 +111,16 @@ Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const st
 void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Tensor& output,
                           const Tensor& output_gradient) {
   w_.process.at(step, micro_batch);
+  w_.running_chunk = chunk_;
+  Tensor scaled, one;
+  const bool of_loss = last() && w_.runtime.core.keeps_sums;
+  if (of_loss) {  // backward_step, custom_backward
+    scaled = w_.temporary(w_.process.label("loss.scaled"), {1}, DType::FP32);
+    one = w_.temporary(w_.process.label("loss.gradient"), {1}, DType::FP32);
+  }
   torch::backward(w_.session, output, output_gradient);
   model_.finish_backward();
+  if (of_loss && w_.layout.chunks > 1) w_.losses.of_passes.pop_front();
 }
 
 }  // namespace tidemark::parallel::megatron

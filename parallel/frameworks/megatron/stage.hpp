@@ -38,12 +38,15 @@ class ModelStage {
   // get_batch's variables.
   struct Loaded {
     GPTModel::Batch batch;
+    Tensor attention_mask;
     std::vector<Tensor> all;
   };
   [[nodiscard]] Loaded load_batch() const;
   [[nodiscard]] Tensor own_part(const BatchTensor& item, Tensor whole) const;
+  void sum_losses() const;
 
   Worker& w_;
+  std::int32_t chunk_;
   Stage stage_;
   Parameters parameters_;
   GPTModel model_;

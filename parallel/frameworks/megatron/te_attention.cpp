@@ -187,15 +187,17 @@ Tensor angles(Worker& w, const Rotary& r) {
   return sized(std::move(table), {w.sizes.sequence, 1, 1, turned});
 }
 
-// Cosines or sines: computed in fp32, then narrowed; in fp32, their multiple by a scale, which is 1, is what is kept.
+// Cosines or sines: computed in fp32, multiplied by a scale, which is 1, then narrowed; in fp32 the multiple is kept.
 Tensor of_angles(Worker& w, const Rotary& r, Operation function, LabelId label) {
   const Tensor table = angles(w, r);
-  const std::int64_t tensors = w.train.precision == DType::FP32 ? 2 : 1;
-  Tensor wide = w.temporary(r.name("angle_function"), {tensors, table.elements()}, DType::FP32);
-  const auto values = [&table](Tensor x) { return sized(narrowed(std::move(x), 0, 0, 1), table.sizes); };
-  w.launch(function, {table}, {values(wide)});
+  const bool narrows = w.train.precision != DType::FP32;
+  Tensor values = w.temporary(r.name("angle_function"), table.sizes, DType::FP32);
+  w.launch(function, {table}, {values});
+  Tensor scaled = w.temporary(narrows ? r.name("angle_function_scaled") : label, table.sizes, DType::FP32);
+  w.launch({Operation::Scale, {1}}, {std::move(values)}, {scaled});
+  if (!narrows) return scaled;
   Tensor narrow = w.temporary(label, table.sizes);
-  w.launch(Operation::Copy, {values(std::move(wide))}, {narrow});
+  w.launch(Operation::Copy, {std::move(scaled)}, {narrow});
   return narrow;
 }
 
@@ -250,18 +252,21 @@ Tensor turned_back(Worker& w, const Rotary& r, Tensor gradient, Tensor cos, Tens
   };
   Tensor crossed = w.temporary(r.name("times_sin_gradient"), turned);
   w.launch(Operation::Multiply, {parts.turned(gradient), std::move(sin)}, {crossed});
-  Tensor first = w.temporary(r.name("half_gradient"), turned);
-  laid(parts.second(crossed), first, parts.first(first));
   Tensor negated = w.temporary(r.name("negated_half_gradient"), half);
-  w.launch({Operation::Scale, {-1}}, {parts.first(std::move(crossed))}, {negated});
-  Tensor second = w.temporary(r.name("half_gradient"), turned);
-  laid(std::move(negated), second, parts.second(second));
-  Tensor straight = w.temporary(all_turned ? r.gradient : r.name("turned_gradient"), turned);
-  Tensor of_passed;
-  if (!all_turned) of_passed = parts.rest(gradient);
-  w.launch(Operation::Multiply, {parts.turned(std::move(gradient)), std::move(cos)}, {straight});
-  w.launch(Operation::Add, {straight, std::move(first), std::move(second)}, {straight});
-  if (all_turned) return straight;
+  w.launch({Operation::Scale, {-1}}, {parts.first(crossed)}, {negated});
+  Tensor joined = w.temporary(all_turned ? r.gradient : r.name("turned_gradient"), turned);  // chunk's backward pass
+  w.launch(Operation::Copy, {parts.second(std::move(crossed)), std::move(negated)},
+           {parts.first(joined), parts.second(joined)});
+  Tensor straight = w.temporary(r.name("times_cos_gradient"), turned);
+  w.launch(Operation::Multiply, {parts.turned(gradient), std::move(cos)}, {straight});
+  w.launch(Operation::Add, {joined, std::move(straight)}, {joined});
+  if (all_turned) {  // of dimensions that are not turned there are none, and zeros as large as all
+    Tensor zeros = w.temporary(r.name("passed_gradient"), shape);
+    w.launch({Operation::Fill, {0}}, {}, {zeros});
+    return joined;
+  }
+  straight = std::move(joined);
+  Tensor of_passed = parts.rest(std::move(gradient));
   // So are the gradients of what is turned and of what is not.
   Tensor passed = w.temporary(r.name("passed_gradient"), shape);
   laid(std::move(of_passed), passed, parts.rest(passed));

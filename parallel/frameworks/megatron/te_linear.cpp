@@ -142,6 +142,13 @@ Tensor linear_forward(Worker& w, const Linear& linear, Tensor x, Rings rings) {
     return out;
   }
   Tensor out = w.temporary(linear.name("out"), {x.size(0), weight.rows});
+  if (linear.bias != nullptr && w.runtime.framework_linears) {  // output + bias
+    Tensor product = std::move(out);
+    forward_product(w, weight, nullptr, std::move(x), product, workspace);
+    out = w.like(linear.name("out"), product);
+    w.launch(Operation::Add, {std::move(product), linear.bias->value}, {out});
+    return out;
+  }
   forward_product(w, weight, linear.bias, std::move(x), out, workspace);
   if (row_parallel) w.all_reduce(out);
   return out;

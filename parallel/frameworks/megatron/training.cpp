@@ -18,7 +18,10 @@
 namespace tidemark::parallel::megatron {
 namespace {
 
-TorchHabits habits(const Runtime& runtime) { return {.sums_in_place = false, .deterministic = runtime.deterministic}; }
+// Of what TransformerEngine's functions give, nothing is held by autograd alone.
+TorchHabits habits(const Runtime& runtime) {
+  return {.sums_in_place = runtime.framework_linears, .deterministic = runtime.deterministic};
+}
 
 // training/training.py: construction, then steps.
 class Training {
@@ -58,9 +61,7 @@ class Training {
     if (w_.runtime.overlap.gradients) overlapped_.emplace(w_, buffers_);
     process.mark(Phase::Construction, "build_optimizer");
     for (MegatronOptimizer& optimizer : optimizers_) optimizer.build();
-    for (std::size_t i = 0; i < w_.runtime.scalars.size(); ++i)
-      scalars_.push_back(w_.make(process.label(fmt::format("runtime.scalar{}", i)), {w_.runtime.scalars[i].count()},
-                                 DType::BOOL, Category::Workspaces));
+    make_scalars();
     if (w_.train.rollout) construct_rollout(*w_.train.rollout);
   }
 
@@ -111,6 +112,19 @@ class Training {
   }
 
  private:
+  // Where it is known whose they are, each optimizer has its own: core/optimizer/optimizer.py MixedPrecisionOptimizer
+  // has one more flag of overflows where training is not bf16.
+  void make_scalars() {
+    const bool known = w_.runtime.core.keeps_sums;
+    std::vector<Bytes> sizes = w_.runtime.scalars;
+    if (known && w_.layout.sharding == Sharding::Zero1 && w_.train.precision != DType::BF16)
+      sizes.push_back(sizes.front());
+    for (std::size_t set = 0; set < (known ? optimizers_.size() : 1); ++set)
+      for (std::size_t i = 0; i < sizes.size(); ++i)
+        scalars_.push_back(w_.make(w_.process.label(fmt::format("runtime.scalar{}", i)), {sizes[i].count()},
+                                   DType::BOOL, Category::Workspaces));
+  }
+
   void construct_rollout(const Rollout& asked) {
     w_.process.mark(Phase::Construction, "build_frozen_models");
     std::vector<Shape> shapes, without_head;
@@ -172,6 +186,12 @@ class Training {
     // The sum, and how many tokens it is over. No launch says what they are: losses of micro-batches are left where
     // the cross entropy writes them.
     if (w_.head()) reduce("reported_loss", w_.comms.data, Reduction::Sum, 2);
+    if (w_.head() && w_.runtime.core.keeps_sums) {
+      StepLosses& its = w_.losses;
+      for (Tensor* const number : {&its.reduced, &its.logged})
+        *number = w_.temporary(w_.process.label("loss.logged"), {1}, DType::FP32);
+      its.reports.clear();
+    }
     reduce("barrier", w_.comms.world);
     w_.process.synchronize();
   }

@@ -146,13 +146,22 @@ Tensor Worker::global_buffer(const Shape& shape, GlobalBuffer which) {
   return {buffer.storage, shape, contiguous_strides(shape), 0, train.precision, {}, true};
 }
 
+Tensor Worker::causal_mask() {
+  if (causal_mask_.defined()) return causal_mask_;
+  const Shape square{sizes.sequence, sizes.sequence};
+  const Tensor ones = temporary(process.label("attention_mask.ones"), square, DType::FP32);
+  const Tensor upper = temporary(process.label("attention_mask.upper"), square, DType::FP32);
+  return causal_mask_ = cache("attention_mask.causal", square, DType::BOOL, Category::Workspaces);
+}
+
 Tensor Worker::head_gather(Shape shape) {
   if (!runtime.persistent_head_gather) return communicated(process.label("head.gathered"), std::move(shape));
   return global_buffer(shape);
 }
 
 Tensor Worker::rotary_table() {
-  if (rotary_table_.defined()) return rotary_table_;
+  RotaryTables& its = rotary_tables_[running_chunk];
+  if (its.shared.defined()) return its.shared;
   const std::int64_t pairs = model.rotary_dim() / 2;
   const Shape shape{train.sequence_length, 2 * pairs}, own_shape{sizes.sequence, 2 * pairs};
   const auto table = [&](std::string_view label) {
@@ -168,14 +177,14 @@ Tensor Worker::rotary_table() {
     own_tokens(name("rotary"), std::move(made), own, 0);
     return own;
   };
-  rotary_table_ = table("rotary.table");
-  if (!model.window_rotary) return rotary_table_;
+  its.shared = table("rotary.table");
+  if (!model.window_rotary) return its.shared;
   // Each table's own cache keeps it, and so does that of both together, of which layers take views.
-  rotary_tables_ = {rotary_table_, table("rotary.window_table")};
+  its.parts = {its.shared, table("rotary.window_table")};
   const Tensor both = cache("rotary.tables", {2, own_shape[0], own_shape[1]}, DType::FP32, Category::Workspaces);
   const auto part = [&](std::int64_t which) { return sized(narrowed(both, 0, which, 1), own_shape); };
-  launch(Operation::Copy, {rotary_tables_[0], rotary_tables_[1]}, {part(0), part(1)});
-  return rotary_table_ = both;
+  launch(Operation::Copy, {its.parts[0], its.parts[1]}, {part(0), part(1)});
+  return its.shared = both;
 }
 
 Tensor Worker::dummy_gradient(const Weight& weight) {
@@ -187,7 +196,8 @@ Tensor Worker::dummy_gradient(const Weight& weight) {
     if (weight.uses > 1 && !zeroes_dummies()) launch({Operation::Fill, {0}}, {}, {made});
     return made;
   };
-  if (runtime.dummy_gradient == DummyGradient::Temporary) return make_one();
+  const bool of_core = runtime.framework_linears || weight.parameter->vocabulary;
+  if ((of_core ? runtime.core.dummy_gradient : runtime.dummy_gradient) == DummyGradient::Temporary) return make_one();
   Tensor& cached = dummy_gradients_[{weight.rows, weight.columns}];
   if (!cached.defined()) {
     cached = make_one();

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -62,6 +63,15 @@ struct Weight {
   [[nodiscard]] Shape shape() const { return parameter->matrix() ? Shape{rows, columns} : Shape{rows}; }
 };
 
+/// Numbers of a step's losses that stay on the device (CoreHabits::keeps_sums).
+struct StepLosses {
+  Tensor total_tokens;           ///< while the schedule runs
+  std::deque<Tensor> of_passes;  ///< whose backward pass is still to come, or that a variable refers to
+  Tensor tokens;                 ///< of the pass before
+  std::vector<Tensor> reports;   ///< sum and tokens of each micro-batch
+  Tensor reduced, logged;        ///< of the last step; since the log was written
+};
+
 /// What a router keeps from one micro-batch to the next; which of it there is, model and losses say.
 struct RouterBuffers {
   Tensor expert_bias, tokens_per_expert;  ///< of a router whose choice loads move
@@ -85,6 +95,7 @@ class Worker {
   const Communicators& comms;
   const Coordinates place;          ///< of the rank
   const std::vector<Stage> chunks;  ///< of the model that the rank holds
+  std::int32_t running_chunk = 0;   ///< of these, the one whose pass it is
   const Sizes sizes;
 
   /// Of those that a layer has, the first that this rank holds.
@@ -173,6 +184,14 @@ class Worker {
   /// of layers put them here, with all that they hold.
   std::vector<std::function<void()>>* weight_gradients_later = nullptr;
 
+  /// Of the pass: the batch's, which layers are given; undefined where they are given none.
+  Tensor attention_mask;
+  /// core/transformer/utils.py get_default_causal_mask, which is cached: of layers that are given none.
+  [[nodiscard]] Tensor causal_mask();
+
+  StepLosses losses;
+  std::vector<Tensor> inverse_frequencies;  ///< of each chunk's positions
+
   std::vector<std::pair<std::string, RouterBuffers>> routers;  ///< by what they are called
 
   /// Where modules' saved tensors go to the host.
@@ -193,17 +212,21 @@ class Worker {
   enum class GlobalBuffer : std::uint8_t { Usual, FirstOfTwo, SecondOfTwo };  ///< two that take turns
   [[nodiscard]] Tensor global_buffer(const Shape& sizes, GlobalBuffer which = GlobalBuffer::Usual);
   [[nodiscard]] Tensor head_gather(Shape sizes);              ///< what the LM head gathers its input into
-  [[nodiscard]] Tensor rotary_table();                        ///< angles by position, each twice
+  [[nodiscard]] Tensor rotary_table();                        ///< of the chunk: angles by position, each twice
   [[nodiscard]] Tensor dummy_gradient(const Weight& weight);  ///< what autograd gets for a fused weight gradient
 
  private:
   [[nodiscard]] Tensor cache(std::string_view label, Shape sizes, DType dtype, Category category) const;
 
   std::map<std::int32_t, Weight> weights_;
-  Tensor gemm_workspace_, user_buffer_workspace_, rotary_table_;
+  Tensor gemm_workspace_, user_buffer_workspace_, causal_mask_;
   std::array<Tensor, 3> global_buffers_;
   std::array<Tensor, grouped_streams> grouped_workspaces_;
-  std::array<Tensor, 2> rotary_tables_;  // that the one of both is made of
+  struct RotaryTables {
+    Tensor shared;
+    std::array<Tensor, 2> parts;  // that the one of both is made of
+  };
+  std::map<std::int32_t, RotaryTables> rotary_tables_;  // by chunk
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummy_gradients_;
 };
 

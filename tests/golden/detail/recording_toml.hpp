@@ -18,6 +18,8 @@ inline constexpr const char* recorded_model = "config.json";
 [[nodiscard]] std::string recording_toml(const nlohmann::json& recording);
 /// Of record_titan.py.
 [[nodiscard]] std::string titan_toml(const nlohmann::json& recording);
+/// Of record_megatron.py: pretrain_gpt.py's own flags, which `convert` reads.
+[[nodiscard]] std::string megatron_toml(const nlohmann::json& recording);
 /// Of one run of record_gpu.py plain_runs, with the versions of all of them.
 [[nodiscard]] std::string gpu_run_toml(const nlohmann::json& run, const nlohmann::json& versions);
 
