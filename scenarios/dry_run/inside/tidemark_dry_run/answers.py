@@ -16,6 +16,7 @@ def prepare(torch, run):
     equal(torch, run)
     attention(torch, run)
     initialization(torch, run)
+    convolutions(torch, run)
     after_import("transformers.masking_utils", lambda module: masks(module, torch, run))
 
 
@@ -93,10 +94,17 @@ def masks(module, torch, run):
 
 
 def without_remains(tensor, value):
-    """What a tensor before it has left in memory is no loss or norm: zero, where it is no number that a script computes."""
+    """What a tensor before it has left in memory is no loss or norm, and says of nothing that it is so: zero, and no. Whole
+    numbers may be what the host copied there."""
+    if isinstance(value, bool) and tensor.is_cuda and not is_whole(tensor):
+        return False
     if isinstance(value, float) and tensor.is_cuda and not 1e-12 < abs(value) < 1e12:
         return 0.0
     return value
+
+
+def is_whole(tensor):
+    return not tensor.is_floating_point() and str(tensor.dtype) != "torch.bool"
 
 
 def equal(torch, run):
@@ -137,6 +145,26 @@ def attention(torch, run):
         return choose(asked, *args, **kwargs)
 
     module.sdpa_kernel = sdpa_kernel
+
+
+def convolutions(torch, run):
+    """cuDNN chooses among its algorithms, and how much they work in, by asking the device."""
+    torch.backends.cudnn.enabled = False
+    functional = torch.nn.functional
+
+    def watched(function):
+        @functools.wraps(function)
+        def call(input, *args, **kwargs):
+            if not torch.compiler.is_compiling() and input.is_cuda:
+                run.stand_in("cuDNN's convolutions: PyTorch's own, which work in other buffers")
+            return function(input, *args, **kwargs)
+
+        return call
+
+    for kind in ("conv", "conv_transpose"):
+        for dimensions in "123":
+            name = f"{kind}{dimensions}d"
+            setattr(functional, name, watched(getattr(functional, name)))
 
 
 def initialization(torch, run):
