@@ -242,7 +242,8 @@ class DryRuns {
   // accelerate's own code reads its flags and its configuration.
   void ask_accelerate() {
     const std::filesystem::path said = folder_.path() / "accelerate.json", log = folder_.path() / "accelerate.log";
-    const std::filesystem::path script = data_root() / "dry_run" / "inside" / "tidemark_dry_run" / "accelerate_launch.py";
+    const std::filesystem::path script =
+        data_root() / "dry_run" / "inside" / "tidemark_dry_run" / "accelerate_launch.py";
     Child child{{python_, script.string(), said.string()}, own_environment(), log, asked_.time_limit};
     const std::vector<std::string>& flags = answer_.launch.launcher_arguments;
     child.words.insert(child.words.end(), flags.begin(), flags.end());
