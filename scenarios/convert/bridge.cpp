@@ -167,6 +167,7 @@ class BridgeWalk {
     draft_.remark(RemarkKind::NotJudged, "model.defer_embedding_wgrad_compute = true",
                   "deferring the head's gradients beside reductions that overlap is not modelled", deferred->place);
     flags_.erase(deferred);
+    std::erase_if(flags_, [](const TomlKey& its) { return its.name == "wgrad-deferral-limit"; });
   }
 
   // Two tables may have keys of one name.

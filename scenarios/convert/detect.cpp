@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -41,6 +42,27 @@ FileKind kind_of(const TomlTable& its, bool toml) {
   if (!toml && has(its, {"cluster"}) && has(its, {"layout"})) return FileKind::Scenario;
   if (!toml && has(its, {"MODEL_ARGS", "trainer", "train", "model", "ddp"})) return FileKind::Bridge;
   return FileKind::Scenario;
+}
+
+// "--load <PATH TO CHECKPOINTS> --fp16": a place to fill in, which a shell takes for two redirections that eat the next
+// flag. It becomes a word as long as it is.
+std::string without_placeholders(std::string text) {
+  const auto is_word = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view(" _-./").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at + 1)) {
+    std::size_t end = at + 1;
+    while (end < text.size() && is_word(static_cast<unsigned char>(text[end]))) ++end;
+    const bool closes =
+        end < text.size() && text[end] == '>' && text[end - 1] != ' ' &&
+        (end + 1 == text.size() || std::string_view(" \t\n\"'\\").find(text[end + 1]) != std::string_view::npos);
+    const bool capital = at + 1 < text.size() && std::isupper(static_cast<unsigned char>(text[at + 1])) != 0;
+    const bool begins = at > 0 && std::string_view(" \t=\"'").find(text[at - 1]) != std::string_view::npos;
+    if (!closes || !capital || !begins) continue;
+    for (std::size_t i = at; i <= end; ++i)
+      if (text[i] == ' ' || text[i] == '<' || text[i] == '>') text[i] = '_';
+  }
+  return text;
 }
 
 }  // namespace
@@ -90,7 +112,7 @@ FileContent content_of(const std::filesystem::path& file, std::string text) {
   const bool script = std::ranges::find(scripts, ending) != scripts.end() || text.starts_with("#!") ||
                       (bare && (text.starts_with("--") || text.find(" --") != std::string::npos));
   if (!script) return {FileKind::Scenario, {}, parse_toml(text, file.string())};
-  return {FileKind::Shell, std::move(text), {}};
+  return {FileKind::Shell, without_placeholders(std::move(text)), {}};
 }
 
 }  // namespace tidemark::scenarios

@@ -237,8 +237,9 @@ class MegatronReader {
     const bool wide = on("accumulate-allreduce-grads-in-fp32"), narrow = on("grad-reduce-in-bf16");
     if (narrow)
       set("train.gradient_dtype", std::string("bf16"), "grad-reduce-in-bf16");
-    else if (fp16 && !wide)
-      draft_.set("train.gradient_dtype", std::string("fp16"));
+    else if (fp16)  // which a scenario would take for fp16
+      set("train.gradient_dtype", std::string(wide ? "fp32" : "fp16"),
+          wide ? "accumulate-allreduce-grads-in-fp32" : "fp16");
     if (const std::optional<std::string> type = flags_.text("main-grads-dtype"); type && type != "fp32")
       set("train.gradient_dtype", *type, "main-grads-dtype");
   }

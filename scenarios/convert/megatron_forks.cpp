@@ -30,6 +30,7 @@ constexpr std::array aliases{
     Alias{"activations-checkpoint-method", "recompute-method"},
     Alias{"activations-checkpoint-num-layers", "recompute-num-layers"},
     Alias{"checkpoint-num-layers", "recompute-num-layers"},
+    Alias{"pad-vocab-size-to", "padded-vocab-size"},  // bigscience's Megatron-DeepSpeed
 };
 
 class Forks {

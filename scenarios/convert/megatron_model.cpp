@@ -101,6 +101,9 @@ class Wanted {
     if (flag == "group-query-attention" || flag == "rope-type" || flag == "make-vocab-size-divisible-by")
       return std::nullopt;
     if (flag == "position-embedding-type" && on("use-rotary-position-embeddings")) return in_quotes("rope");
+    // One group of experts is no grouping.
+    if (flag == "moe-router-num-groups" || flag == "moe-router-group-topk")
+      if (says("moe-router-num-groups") && number("moe-router-num-groups", 0) == 1) return std::string("0");
     if (const TomlValue* value = flags_.take(flag))
       return flag == "moe-layer-freq" ? layers_text(flag_text(*value)) : flag_text(*value);
     return its == model_flags().end() || its->usual.empty() ? std::nullopt : std::optional(std::string(its->usual));
@@ -127,7 +130,7 @@ class Wanted {
     if (says("vocab-size")) return std::to_string(number("vocab-size", 0));
     constexpr std::string_view of_gpt2 = "50257";  // GPT2BPETokenizer's own files
     // pretrain_gpt.py takes it where no type is given (args_defaults); its files are these two.
-    const bool by_default = !says("tokenizer-type") && says("merge-file") && says("vocab-file");
+    const bool by_default = !says("tokenizer-type") && (says("merge-file") || says("vocab-file"));
     if (by_default || (says("tokenizer-type") && flags_.text("tokenizer-type") == "GPT2BPETokenizer"))
       return std::string(of_gpt2);
     if (of_tokenizer_) return std::to_string(of_tokenizer_->model.vocabulary);

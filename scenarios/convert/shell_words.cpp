@@ -267,6 +267,7 @@ class ShellReader {
     std::set<std::string> used;
     const auto text_of = [&](const ShellNode& node, const ShellSpan& word) -> std::optional<std::string> {
       const std::string_view raw = node.text(word);
+      if (raw == "[") return std::string(raw);  // a test, and no pattern
       if (raw.find_first_of("`$<>*?[~\\\"'{") == std::string_view::npos) return std::string(raw);
       const bool names = raw.starts_with('$') && is_name(raw.substr(1));
       if (!names && raw.find_first_of("`$<>*?[~{") != std::string_view::npos) return std::nullopt;
