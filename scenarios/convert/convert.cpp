@@ -269,7 +269,7 @@ class Conversion {
     if (line.gpus_problem && !asked_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
     if (line.gpus && !asked_.gpus) draft_.set("gpus", *line.gpus, line.place);
     for (const std::string& name : script.taken_for_unset)
-      draft_.remark(RemarkKind::Assumed, "$" + name, "is not set: nothing here says that it is, and a test asks");
+      draft_.remark(RemarkKind::Assumed, "$" + name, "is not set: nothing that is run here assigns it");
     for (const ShellWord& word : line.unread)
       if (word.unknown.empty())
         stray(word);

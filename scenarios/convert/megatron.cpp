@@ -328,6 +328,9 @@ class MegatronReader {
   void read_experts() {
     const bool experts = flags_.integer("num-experts").value_or(0) > 0;
     if (!experts) return draft_.erase("moe");
+    if (flags_.has("moe-router-num-groups") && flags_.integer("moe-router-num-groups") == 1)
+      for (const std::string_view flag : {"moe-router-num-groups", "moe-router-group-topk"})
+        flags_.tell(RemarkKind::NoMatter, flag, "one group of experts is no grouping");
     if (!flags_.has("moe-token-dispatcher-type")) draft_.set("moe.dispatcher", std::string("allgather"));
     if (!flags_.has("moe-grouped-gemm")) draft_.set("runtime.switches.moe-grouped-gemm", false);
   }

@@ -126,6 +126,13 @@ class Forks {
   }
 
   void read_older() {
+    // DeepSpeed's PipelineModule counts what these name: layers, the embedding, and the tied one of the loss.
+    if (const TomlKey* method = find("pp-partition-method");
+        method != nullptr && scenarios::text(method->value) == "\"type:transformer|embedding\"") {
+      add("account-for-embedding-in-pipeline-split", true, method->place);
+      add("account-for-loss-in-pipeline-split", true, method->place);
+      tell(RemarkKind::Assumed, "pp-partition-method", "embedding and loss count for a layer each");
+    }
     for (TomlKey& flag : flags_) {
       const auto* const text = std::get_if<std::string>(&flag.value.value);
       if (text == nullptr) continue;

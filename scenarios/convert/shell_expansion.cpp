@@ -377,7 +377,8 @@ void ShellExpansion::parameter(ShellFields& fields, const std::string& inside, Q
     for (const std::string& name : assigned_by_arithmetic(rest))
       doubt(name, fmt::format("arithmetic in line {} may assign it", place.line));
   }
-  if (in_test && value == nullptr && rest.empty() && is_name(its.name)) {
+  const bool is_empty_here = in_test || shared_->left_out.contains(its.name);
+  if (is_empty_here && value == nullptr && rest.empty() && is_name(its.name)) {
     shared_->unset.insert(its.name);
     if (quoted) fields.add("", place);
     return;

@@ -45,7 +45,8 @@ struct ShellShared {
   std::string file;
   std::deque<ShellSource> sources = {};  ///< that stay where they are
   std::vector<std::string> unknowns = {};
-  std::set<std::string> unset = {};  ///< variables that tests asked about and nothing assigned
+  std::set<std::string> left_out = {};  ///< variables that branches assign which are not taken
+  std::set<std::string> unset = {};     ///< variables that tests asked about and nothing assigned
   std::int64_t steps = 0, bytes = 0;
   int depth = 0;  ///< of scripts in scripts, and of brackets
 

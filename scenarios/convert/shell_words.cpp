@@ -210,14 +210,26 @@ class ShellReader {
       ++conditions_;
       const Status said = run(*its.parts[i]);
       --conditions_;
-      if (said == Status::Success) return run(*its.parts[i + 1]);
-      if (said == Status::Failure) continue;
+      if (said == Status::Success) {
+        for (std::size_t k = i + 2; k < its.parts.size(); ++k) leave_out(*its.parts[k]);
+        return run(*its.parts[i + 1]);
+      }
+      if (said == Status::Failure) {
+        leave_out(*its.parts[i + 1]);
+        continue;
+      }
       ShellEffects together;
       for (std::size_t k = i + 1; k < its.parts.size(); ++k) add(together, effects(*its.parts[k]));
       note("an if whose condition only running it would tell", its.place(), together);
       return Status::Unknown;
     }
     return i < its.parts.size() ? run(*its.parts[i]) : Status::Success;
+  }
+
+  // Variables that a branch would assign which is not taken: without it they are empty.
+  void leave_out(const ShellNode& its) {
+    const ShellEffects found = effects(its);
+    shared_->left_out.insert(found.names.begin(), found.names.end());
   }
 
   Status arithmetic_command(const ShellNode& its) {
