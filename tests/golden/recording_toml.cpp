@@ -374,7 +374,12 @@ std::string megatron_toml(const Json& recording) {
   const std::string said = "[runtime.versions]\nmegatron = \"" + release.substr(0, release.rfind('.')) +
                            "\"\ntorch = \"2.14\"\n\n[train]\nsteps = " + std::to_string(recording.at("steps").size()) +
                            "\n";
-  return toml.replace(toml.find(train), train.size(), said);
+  toml.replace(toml.find(train), train.size(), said);
+  // From 0.18 on the NullTokenizer counts no token besides its vocabulary; `convert`, which is not told the release,
+  // takes the one that counts one.
+  constexpr std::string_view extra = "vocabulary_extra = 1\n";
+  if (std::stoi(release.substr(release.find('.') + 1)) >= 18) toml.erase(toml.find(extra), extra.size());
+  return toml;
 }
 
 std::string gpu_run_toml(const Json& run, const Json& versions) {

@@ -53,6 +53,8 @@ bool MegatronOptimizer::updates(ParameterId parameter) const {
 std::vector<BufferLayout::Place> MegatronOptimizer::held_of(const ParamAndGradBuffer& buffer) const {
   const ReplicaPlace among = sharded() ? buffer.shard() : ReplicaPlace{};
   std::vector<BufferLayout::Place> held = buffer.layout().places_in(among.place, among.count);
+  if (w_.layout.sharding == Sharding::None)
+    std::ranges::reverse(held);  // as the model has them; buffers begin at its end
   if (w_.layout.sharding == Sharding::None || sharded()) return held;
   const std::vector<ParameterId> own = updated_by(w_.built, w_.layout, w_.sizes, w_.place);
   std::erase_if(held,
@@ -282,14 +284,41 @@ void reduce_gradient_norm(Worker& w, CommSlot among, const std::vector<Tensor>& 
 
 }  // namespace
 
+namespace {
+
+// core/optimizer/optimizer.py ChainedOptimizer.step of core 0.12, which no habit names yet: it is the release that
+// looks at results from the first step on and whose routers keep what they convert.
+bool counts_zeros(const Runtime& runtime) {
+  return runtime.validated == ValidatedSteps::All && runtime.experts.keeps_router_inputs;
+}
+
+// core/optimizer/clip_grads.py count_zeros_fp32: torch.count_nonzero makes which elements are none, and sums them up as
+// numbers of 8 bytes.
+void count_zeros(Worker& w, const std::vector<Tensor>& gradients) {
+  for (const Tensor& gradient : gradients) {
+    const auto make = [&](std::string_view use, DType dtype, std::int64_t elements) {
+      return w.temporary(w.process.label(use), {elements}, dtype);
+    };
+    const Tensor other = make("zeros.others", DType::BOOL, gradient.elements());
+    const Tensor sum = make("zeros.sum", DType::INT64, 1);
+    const Tensor numbers = make("zeros.others_as_numbers", DType::INT64, gradient.elements());
+  }
+}
+
+}  // namespace
+
 // core/optimizer/optimizer.py ChainedOptimizer: one norm of all gradients where it is reduced over the same ranks.
 void step(Worker& w, std::vector<MegatronOptimizer>& optimizers) {
   for (MegatronOptimizer& optimizer : optimizers) optimizer.copy_gradients();
   std::vector<Tensor> gradients;
+  const bool one_norm = std::ranges::all_of(
+      optimizers, [&](const MegatronOptimizer& its) { return its.norm() == optimizers.front().norm(); });
+  const std::size_t gradients_of_all = one_norm ? optimizers.size() : 0;
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     for (Tensor& its : optimizers[i].counted_gradients()) gradients.push_back(std::move(its));
     if (i + 1 < optimizers.size() && optimizers[i + 1].norm() == optimizers[i].norm()) continue;
     reduce_gradient_norm(w, optimizers[i].norm(), gradients);
+    if (counts_zeros(w.runtime) && i + 1 == gradients_of_all) count_zeros(w, gradients);
     gradients.clear();
   }
   for (MegatronOptimizer& optimizer : optimizers) optimizer.update();

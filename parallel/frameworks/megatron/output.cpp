@@ -68,6 +68,7 @@ bool takes_one_more(std::size_t deferred, const Worker& w) {
 
 Tensor GPTModel::operator()(const std::shared_ptr<GraphInput>& input, const Batch& batch) {
   Tensor hidden = stage_.embedding ? embedding(embedding_, batch.tokens, batch.position_ids) : input->value;
+  if (w_.model.positions == Positions::Rotary && !w_.model.latent) (void)w_.rotary_table();
   hidden = decoder(std::move(hidden));
   if (!stage_.head) return hidden;
   hidden = norm(w_, *final_norm_, std::move(hidden));
@@ -136,8 +137,8 @@ Gradients GPTModel::head_backward(const Name& name, Tensor gradient, Saved saved
     whole_input = w.head_gather(w.whole(weight.columns));
     gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
   }
-  const BufferId workspace = w.process.blas_workspace(HostThread::Autograd);
   const Tensor dgrad = w.temporary(name("input_gradient"), w.whole(weight.columns));
+  const BufferId workspace = w.process.blas_workspace(HostThread::Autograd);
   data_gradient_product(w, weight, gradient, dgrad, workspace);
   w.process.join(gathering);
   Tensor result = dgrad;
@@ -148,6 +149,7 @@ Gradients GPTModel::head_backward(const Name& name, Tensor gradient, Saved saved
   } else {
     reducing = w.aside(CollectiveKind::AllReduce, dgrad, dgrad);
   }
+  const Tensor held = gradient.detached();  // a variable of the function
   Tensor own;
   if (!later) own = weight_gradient_product(w, name, weight, std::move(whole_input), std::move(gradient), workspace);
   Tensor wgrad = given_gradient(w, weight, std::move(own));

@@ -172,7 +172,10 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
       w.launch(Operation::Copy, {std::move(narrow)}, {wide});
     }
     Tensor masked = w.temporary(a.name("masked_gradient"), scores, wide_type);
-    w.launch({Operation::SoftmaxBackward, {1}}, {std::move(wide), std::move(softmax)}, {masked});
+    const bool own_kernel = w.runtime.framework_linears;  // PyTorch's, which multiplies gradient and output first
+    Tensor products = own_kernel ? w.temporary(a.name("masked_gradient_products"), scores, wide_type) : Tensor{};
+    w.launch({Operation::SoftmaxBackward, {1}}, {std::move(wide), std::move(softmax)}, {masked}, products);
+    products = {};
     Tensor unmasked = w.temporary(a.name("unmasked_gradient"), scores, wide_type);  // of masked_fill_
     w.launch(Operation::Copy, {std::move(masked)}, {unmasked});
     scores_gradient = std::move(unmasked);
@@ -258,8 +261,9 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
       wide = w.temporary(a.name("scores_fp32"), shape, softmax_dtype);
       w.launch(Operation::Copy, {scores}, {wide});
     }
-    if (w.runtime.framework_linears)  // masked_fill_ saves it
-      keep(context.attention_mask, w.attention_mask.defined() ? w.attention_mask : w.causal_mask());
+    Tensor mask;  // masked_fill_ saves it
+    if (w.runtime.framework_linears) mask = w.attention_mask.defined() ? w.attention_mask : w.causal_mask();
+    if (mask.defined()) keep(context.attention_mask, mask);
     w.launch({Operation::CausalMask, {masked_score}}, {wide}, {wide});
     weights = w.temporary(a.outside("softmax"), shape, softmax_dtype);
     w.launch({Operation::Softmax, {1}}, {wide}, {weights});

@@ -212,8 +212,9 @@ SelfAttention::Heads SelfAttention::split_and_turn(const Tensor& mixed) {
   if (q_norm_.weight != nullptr) {
     query = head_norm(q_norm_, Of::Query, std::move(query));
     key = head_norm(k_norm_, Of::Key, std::move(key));
-  } else if (m.kv_heads / w_.sizes.tensor > 1) {
-    // Query heads lie grouped with their key and value heads. Regrouped, several groups need a copy; one is a view.
+  } else if (m.kv_heads / w_.sizes.tensor > 1 && m.heads > m.kv_heads) {
+    // Query heads lie grouped with their key and value heads. Regrouped, several groups of several need a copy; others
+    // are views.
     Tensor regrouped = w_.temporary(positions_("query"), by_head(m.heads));
     const Shape grouped = query.sizes;
     w_.launch(Operation::Copy, {std::move(query)}, {sized(regrouped, grouped)});

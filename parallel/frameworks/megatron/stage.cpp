@@ -45,8 +45,10 @@ Tensor ModelStage::own_part(const BatchTensor& item, Tensor whole) const {
 ModelStage::Loaded ModelStage::load_batch() const {
   Loaded loaded;
   if (w_.runtime.core.batches_by_chunk ? !first() && !last() : !w_.embedding() && !w_.head()) return loaded;
-  const bool embeds = first() || (last() && w_.model.next_tokens > 0);
-  const std::vector<BatchTensor> items = batch_tensors(w_.train, w_.runtime, {embeds, last()});
+  const bool by_chunk = w_.runtime.core.batches_by_chunk, at_first = by_chunk ? first() : w_.embedding(),
+             at_last = by_chunk ? last() : w_.head();
+  const bool embeds = at_first || (at_last && w_.model.next_tokens > 0);
+  const std::vector<BatchTensor> items = batch_tensors(w_.train, w_.runtime, {embeds, at_last});
   w_.process.mark(Phase::Forward, "load_batch");
   for (const BatchTensor& item : items) {
     loaded.all.push_back(w_.temporary(w_.process.label(item.name), {item.size / size_of(item.dtype)}, item.dtype));
@@ -120,7 +122,9 @@ void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Ten
   }
   torch::backward(w_.session, output, output_gradient);
   model_.finish_backward();
-  if (of_loss && w_.layout.chunks > 1) w_.losses.of_passes.pop_front();
+  // From 0.18 on, whose schedules also wait before they deallocate, the one without a pipeline deletes it.
+  const bool drops = w_.layout.chunks > 1 || (w_.runtime.waits_before_deallocating && w_.layout.pipeline == 1);
+  if (of_loss && drops) w_.losses.of_passes.pop_front();
 }
 
 }  // namespace tidemark::parallel::megatron

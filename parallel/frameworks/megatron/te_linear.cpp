@@ -133,15 +133,18 @@ Tensor linear_forward(Worker& w, const Linear& linear, Tensor x, Rings rings) {
   if (column_parallel && rings == Rings::Allowed && gathers_in_ring(w, linear)) return ring_forward(w, linear, x);
   if (row_parallel && scatters_in_pieces(w, linear)) return pipelined_forward(w, linear, x);
   if (column_parallel && w.sequence_parallel()) x = gathered_input(w, linear, std::move(x));
-  const BufferId workspace = w.linear_workspace(HostThread::Main);
+  // PyTorch's products make what they give before they ask for a workspace.
+  BufferId workspace = w.runtime.framework_linears ? BufferId{} : w.linear_workspace(HostThread::Main);
   if (row_parallel && w.sequence_parallel()) {
     Tensor partial = w.temporary(linear.name("partial_sum"), w.whole(weight.rows));
+    if (w.runtime.framework_linears) workspace = w.linear_workspace(HostThread::Main);
     forward_product(w, weight, linear.bias, std::move(x), partial, workspace);
     Tensor out = w.temporary(linear.name("out"), w.residual(weight.rows));
     w.session.collective(w.comms.tensor, CollectiveKind::ReduceScatter, partial, out);
     return out;
   }
   Tensor out = w.temporary(linear.name("out"), {x.size(0), weight.rows});
+  if (w.runtime.framework_linears) workspace = w.linear_workspace(HostThread::Main);
   if (linear.bias != nullptr && w.runtime.framework_linears) {  // output + bias
     Tensor product = std::move(out);
     forward_product(w, weight, nullptr, std::move(x), product, workspace);
@@ -172,7 +175,8 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   const auto workspace_of = [&](bool by_user_buffers) {
     return by_user_buffers ? w.user_buffer_workspace() : w.linear_workspace(HostThread::Autograd);
   };
-  BufferId workspace = ring ? BufferId{} : workspace_of(gathers);
+  const bool of_framework = w.runtime.framework_linears;
+  BufferId workspace = ring || of_framework ? BufferId{} : workspace_of(gathers);
   if (row_parallel && sequence_parallel && !ring)
     gradient = w.all_gather(linear.name("gradient_gathered"), std::move(gradient), w.whole(weight.rows));
 
@@ -195,6 +199,7 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
     dgrad = scatters ? bulk_room(w, linear)
                      : w.temporary(linear.name("input_gradient"),
                                    row_parallel || column_parallel ? w.whole(weight.columns) : input_shape);
+    if (of_framework) workspace = workspace_of(gathers);
     data_gradient_product(w, weight, gradient, dgrad, workspace, {.spared = gathers ? spared_multiprocessors : 0});
   }
   Tensor result = dgrad;
@@ -225,8 +230,9 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
     if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
     return {std::move(result), given_gradient(w, weight, {})};
   }
-  Tensor of_bias;
+  Tensor of_bias, held_input, held_gradient;  // variables of Megatron's function
   if (linear.bias != nullptr) of_bias = gradient;
+  if (of_framework) held_input = whole_input.detached(), held_gradient = gradient.detached();
   Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace,
                                  {.spared = scatters ? spared_multiprocessors : 0});
   w.process.join(reducing);

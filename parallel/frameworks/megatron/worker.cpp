@@ -151,6 +151,9 @@ Tensor Worker::causal_mask() {
   const Shape square{sizes.sequence, sizes.sequence};
   const Tensor ones = temporary(process.label("attention_mask.ones"), square, DType::FP32);
   const Tensor upper = temporary(process.label("attention_mask.upper"), square, DType::FP32);
+  // One for all before core 0.16. TODO: of 0.15, which is not told apart here, it is one for all, too.
+  if (runtime.core.batches_by_chunk && runtime.core.holds_heads)
+    return temporary(process.label("attention_mask.causal"), square, DType::BOOL);
   return causal_mask_ = cache("attention_mask.causal", square, DType::BOOL, Category::Workspaces);
 }
 

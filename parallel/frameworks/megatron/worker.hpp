@@ -186,7 +186,8 @@ class Worker {
 
   /// Of the pass: the batch's, which layers are given; undefined where they are given none.
   Tensor attention_mask;
-  /// core/transformer/utils.py get_default_causal_mask, which is cached: of layers that are given none.
+  /// core/transformer/utils.py get_default_causal_mask, which was cached before core 0.16: of layers that are given
+  /// none.
   [[nodiscard]] Tensor causal_mask();
 
   StepLosses losses;
