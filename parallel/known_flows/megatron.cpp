@@ -42,6 +42,19 @@ constexpr std::string_view
     forward_frame =
         "variables of a forward function live until it returns (core/transformer/attention.py forward, "
         "multi_latent_attention.py, dot_product_attention.py, core/tensor_parallel/cross_entropy.py)",
+    rotary_frame =
+        "the angles and what is made of them are variables of RotaryEmbedding.forward until it returns "
+        "(core/models/common/embeddings/rotary_pos_embedding.py)",
+    saved_mask =
+        "a checkpoint saves all that its function is handed, the mask among them, which causal kernels do not read "
+        "(core/tensor_parallel/random.py CheckpointFunction)",
+    counts_zeros =
+        "before core 0.14 a chain of optimizers counts the gradients' zeros in every step, asked for or not "
+        "(core/optimizer/optimizer.py ChainedOptimizer.step)",
+    loss_frame =
+        "numbers of the loss are variables of loss_func, of the schedule's lists and of train_step until they are "
+        "logged "
+        "(pretrain_gpt.py, core/pipeline_parallel/schedules.py, training/training.py)",
     backward_frame =
         "variables of a backward function, what it has saved and what it is handed, live until it returns "
         "or until its fused norm's is over (transformer_engine/pytorch/module/layernorm_linear.py, linear.py; "
@@ -305,6 +318,40 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "*head.logits", "forward *loss", "forward *loss", forward_frame},
     {Kept, "head.uncapped", "forward head", "forward head", forward_frame},
     {Kept, "*loss.labels", "forward *loss", "forward *loss", forward_frame},
+    {Kept, "*loss.target_below", "forward *loss", "forward *loss", forward_frame},
+    {Kept, "*loss.target_above", "forward *loss", "forward *loss", forward_frame},
+    {Kept, "*loss.maximum", "forward *loss", "forward *loss", forward_frame},
+    {Kept, "*loss.target_mask", "backward *loss", "backward *loss", backward_frame},
+    {Kept, "*loss.masked_target", "backward *loss", "backward *loss", backward_frame},
+    {Kept, "*loss.logits_gradient", "backward *head", "backward *head", backward_frame},
+    {Kept, "*head.logits", "backward *head", "backward *head", backward_frame},
+    {Kept, "rotary.angles", "forward embedding", "forward embedding", rotary_frame},
+    {Kept, "rotary.angles", "forward load_batch", "forward load_batch", rotary_frame},
+    {Unread, "rotary.whole_table", "forward embedding", "forward embedding", own_angles},
+    {Unread, "rotary.whole_table", "forward load_batch", "forward load_batch", own_angles},
+    {Kept, "layers.*.attention.rotary.query", "forward layers.*.attention.rotary", "forward layers.*.attention.*",
+     forward_frame},
+    {Kept, "layers.*.attention.proj.out", "forward layers.*.attention.add", "forward layers.*.attention.add",
+     forward_frame},
+    {Kept, "layers.*.attention.*_repeated", "backward *.attention.core", "backward *.attention.core", backward_frame},
+    {Kept, "layers.*.attention.core.uncapped_gradient", "backward *.attention.core", "backward *.attention.core",
+     backward_frame},
+    {Kept, "head.uncapped_gradient", "backward head", "backward head", backward_frame},
+    {Kept, "layers.*.attention.dropped", "backward *.attention.core", "backward *.attention.core", backward_frame},
+    {Kept, "layers.*.attention.core.dropout_gradient", "backward *.attention.core", "backward *.attention.core",
+     backward_frame},
+    {Unread, "batch.attention_mask", "forward load_batch", "backward *", saved_mask},
+    {Kept, "batch.attention_mask", "forward load_batch", "backward *", saved_mask},
+    {Kept, "zeros.*", "optimizer_step optimizer_step", "optimizer_step optimizer_step", counts_zeros},
+    {Kept, "loss.total_tokens", "optimizer_step zero_gradients", "communication *", loss_frame},
+    {Kept, "loss.sum*", "forward loss", "forward loss", loss_frame},
+    {Kept, "loss.mask*", "forward loss", "forward loss", loss_frame},
+    {Kept, "loss.sum", "forward loss", "backward *", loss_frame},
+    {Kept, "loss.scaled", "forward loss", "backward *", loss_frame},
+    {Kept, "loss.gradient", "forward loss", "backward *", loss_frame},
+    {Kept, "loss.tokens", "forward loss", "communication *", loss_frame},
+    {Kept, "loss.report", "forward loss", "communication *", loss_frame},
+    {Kept, "loss.logged", "communication end_step", "communication end_step", loss_frame},
     // Backward functions.
     {Kept, "layers.*.attention.norm.out", "backward *.attention.qkv", "backward *.attention.qkv", backward_frame},
     {Kept, "layers.*.mlp.norm.out", "backward *.mlp.fc1", "backward *.mlp.fc1", backward_frame},

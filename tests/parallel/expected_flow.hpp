@@ -20,6 +20,7 @@ class ExpectedFlow {
       std::set<OperatorId>& makers = makers_.emplace_back();
       std::set<OperatorId>& readers = readers_.emplace_back();
       for (const ValueId v : op.inputs) add_makers(v, makers);
+      if (reads_values_as_they_lie(op)) add_makers(op_that_makes(op.inputs.back()).inputs.front(), makers);
       for (const ValueId v : op.outputs) add_readers(v, readers);
     }
   }
@@ -93,6 +94,17 @@ class ExpectedFlow {
       if (of_all || t == place.tensor) all.push_back({op, place.micro_batch, place.data, t});
   }
 
+  // The local layers' products take values where the joint projection left them; their gradient goes the way of the
+  // others.
+  [[nodiscard]] bool reads_values_as_they_lie(const Operator& op) const {
+    return op.does == Does::Attends && graph_.model.positions == Positions::Rotary &&
+           lowered_.job.train.attention == AttentionKernel::Local;
+  }
+  [[nodiscard]] const Operator& op_that_makes(ValueId v) const {
+    return *std::find_if(graph_.operators.begin(), graph_.operators.end(), [&](const Operator& op) {
+      return std::find(op.outputs.begin(), op.outputs.end(), v) != op.outputs.end();
+    });
+  }
   void add_makers(ValueId v, std::set<OperatorId>& makers) const {
     for (std::size_t o = 0; o < graph_.operators.size(); ++o) {
       const Operator& op = graph_.operators[o];

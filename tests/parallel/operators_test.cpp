@@ -100,10 +100,10 @@ TEST(Operators, WithBiasesAndDropoutTakeMasksAndSums) {
                         whole, 2 * h, 2 * h, whole));
   EXPECT_EQ(backward("attention.proj"), fmt::format("proj.input_gradient {}", q));
   EXPECT_EQ(backward("attention.core"),
-            fmt::format("core.weights_gradient {}, core.value_gradient {}, core.dropout_gradient {}, "
+            fmt::format("core.value_gradient {}, core.weights_gradient {}, core.dropout_gradient {}, "
                         "core.unscaled_gradient {}, core.query_gradient {}, core.unscaled_gradient {}, "
                         "core.key_gradient {}",
-                        scores, q, scores, q, q, q, q));
+                        q, scores, scores, q, q, q, q));
   EXPECT_EQ(backward("attention.split"), fmt::format("split.mixed_gradient {}", 3 * q));
   EXPECT_EQ(backward("attention.qkv"),
             fmt::format("qkv.input_gradient {}, qkv.bias_gradient {}", whole, 2 * 3 * h / t));
