@@ -38,8 +38,7 @@ void read_megatron(Given& flags, const ShippedModels& models, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> megatron_flags_of_forks(std::vector<TomlKey> flags, Draft& draft);
 /// `megatron sft` of ms-swift, FlagScale's `train` and nanotron's configuration as Megatron-LM's flags, with the
 /// defaults that each has where Megatron-LM has others.
-[[nodiscard]] std::vector<TomlKey> swift_flags(std::vector<TomlKey> flags, const ShippedModels& models,
-                                               Draft& draft);
+[[nodiscard]] std::vector<TomlKey> swift_flags(std::vector<TomlKey> flags, const ShippedModels& models, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> flagscale_flags(const TomlTable& document, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft);
 
