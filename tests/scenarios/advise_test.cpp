@@ -128,7 +128,7 @@ TEST(Advise, TriesAllThatPlanSearchesAndThatTakesLess) {
 
 TEST(Advise, EnoughOfItselfIsNoPartOfASetInOtherWords) {
   // Stages of two layers: a block of two is every layer, which is enough as the stages are.
-  const Advice advice = advise(parse_toml(cut, "cut"), "cut.toml", folders, {.most_changes = 2, .free = 7168_MiB});
+  const Advice advice = advise(parse_toml(cut, "cut"), "cut.toml", folders, {.most_changes = 2, .free = 5632_MiB});
   const auto has = [](const Remedy& r, const std::string& change) {
     return std::any_of(r.changes.begin(), r.changes.end(), [&](const std::string& c) { return c.starts_with(change); });
   };

@@ -136,6 +136,7 @@ TEST(PredictionJson, HasEveryKeyOfTheContract) {
                                                "headroom_bytes",
                                                "hfu",
                                                "mfu",
+                                               "not_judged",
                                                "not_modelled",
                                                "outcome",
                                                "scenario",
@@ -358,11 +359,14 @@ TEST(Prediction, OutOfMemorySaysWhereAndStillReportsTheNeed) {
 
 TEST(Prediction, AFullDeviceNeedNotBeTheEnd) {
   // The allocator gives its cache back before it gives up: less than the peak of the unlimited run can do.
-  const Prediction unlimited = predict(scenario());
-  const Bytes peak = unlimited.highest().memory.device.bytes;
+  std::string text(small_job);
+  text.replace(text.find("num_hidden_layers = 4"), 21, "num_hidden_layers = 8");
+  Scenario job = scenario(text);
+  const Bytes peak = predict(job).highest().memory.device.bytes;
   bool squeezed = false;
   for (std::int64_t less = 1; less <= 512 && !squeezed; less *= 2) {
-    const Prediction p = predict(with_capacity(peak - less * 1_MiB));
+    job.cluster.device.capacity = peak - less * 1_MiB;
+    const Prediction p = predict(job);
     squeezed = p.completed;
     for (const RankGroup& group : p.groups)
       EXPECT_TRUE(group.failure || group.memory.device.bytes <= peak - less * 1_MiB);

@@ -205,7 +205,9 @@ TEST(Rollout, WhereItRunsOutWhatHelpsIsToldByPhase) {
   const auto json = nlohmann::json::parse(prediction_json(p));
   EXPECT_EQ(json["failure"]["phase"], "rollout");
   EXPECT_FALSE(json["remedies"].empty());
-  EXPECT_EQ(json["groups"][0]["peak_allocated_by_phase"]["rollout"], p.highest().memory.allocated.bytes.count());
+  const std::ptrdiff_t highest = &p.highest() - p.groups.data();
+  EXPECT_EQ(json["groups"][static_cast<std::size_t>(highest)]["peak_allocated_by_phase"]["rollout"],
+            p.highest().memory.allocated.bytes.count());
 }
 
 TEST(Rollout, AdviceTriesLessOfIt) {
