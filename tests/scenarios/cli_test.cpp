@@ -107,6 +107,25 @@ TEST_F(Cli, BadInputIsTwoAndSaysWhere) {
   EXPECT_NE(r.err.find("hint: "), std::string::npos) << r.err;
 }
 
+TEST_F(Cli, NamesInALaunchFileThatNobodyJudgedLeaveNoVerdictUntilTheyAreIgnored) {
+  std::string text = content(std::string(TIDEMARK_SOURCE_DIR) + "/tests/convert/recipes/llama3-8b-fragment.sh");
+  text.insert(text.find("--bf16"), "--flag-of-my-fork 3 ");
+  const std::string script = (folder_ / "train.sh").string(), command = "predict " + script + " --cluster h100-sxm-80g";
+  std::ofstream(script) << text;
+  const Ran unsure = run(command), sure = run(command + " --ignore flag-of-my-fork"),
+            strict = run(command + " --strict");
+  EXPECT_EQ(unsure.code, 4);
+  EXPECT_TRUE(unsure.out.starts_with("cannot say")) << unsure.out;
+  EXPECT_NE(unsure.out.find("--flag-of-my-fork = 3"), std::string::npos) << unsure.out;
+  EXPECT_EQ(sure.code, 0);
+  EXPECT_TRUE(sure.out.starts_with("yes, it fits")) << sure.out;
+  EXPECT_EQ(strict.code, 2);
+  EXPECT_NE(strict.err.find("--flag-of-my-fork = 3"), std::string::npos) << strict.err;
+  const Ran json = run(command + " --json -");
+  EXPECT_EQ(json.code, 4);
+  EXPECT_NE(json.out.find("\"not_judged\""), std::string::npos) << json.out;
+}
+
 TEST_F(Cli, AFileThatIsNotThereIsTwo) {
   const Ran r = run("predict " + (folder_ / "nowhere.toml").string());
   EXPECT_EQ(r.code, 2);
