@@ -42,7 +42,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME tidemark)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
-# What the program loads by itself (kernels/math/blas.cpp) is not among what it is linked with.
+# What the program loads by itself (kernels/math/engine/blas.cpp) is not among what it is linked with.
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS libopenblas0)
 # mpirun for validate, rsvg-convert for figures as PNG.
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "openmpi-bin, librsvg2-bin, bash-completion")

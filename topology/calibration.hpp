@@ -18,7 +18,7 @@
 namespace tidemark::topology {
 
 struct Calibration {
-  /// A kernel by itself. What its sizes are depends on the operation (kernels/calibrated_kernel.hpp).
+  /// A kernel by itself. What its sizes are depends on the operation (kernels/cost/calibrated_kernel.hpp).
   struct Kernel {
     Operation operation = Operation::Matmul;
     DType dtype = DType::BF16;

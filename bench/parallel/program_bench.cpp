@@ -1,7 +1,7 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/namespace.hpp"
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "sim/memory/flat.hpp"
 #include "sim/memory/replay.hpp"
 

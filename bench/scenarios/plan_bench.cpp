@@ -6,12 +6,12 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/namespace.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/toml_value.hpp"
-#include "scenarios/plan/bounds.hpp"
-#include "scenarios/plan/exact_memory.hpp"
-#include "scenarios/plan/space.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/toml_value.hpp"
+#include "scenarios/plan/bounds/bounds.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
+#include "scenarios/plan/space/space.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 // The planner's tiers, each by itself, on one core. Items are layouts. docs/planner.md quotes them.
 

@@ -5,14 +5,14 @@
 #include <sys/resource.h>
 
 #include "bench/namespace.hpp"
-#include "kernels/price_time.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/prediction.hpp"
+#include "kernels/cost/cost_time.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/verify.hpp"
-#include "topology/route/price.hpp"
+#include "topology/route/cost.hpp"
 #include "topology/route/traffic.hpp"
 
 // How long it takes to find out how long a step takes. Two steps, unrolled over all micro-batches. Items are events:

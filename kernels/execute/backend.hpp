@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kernels/execute/content.hpp"
-#include "kernels/execute/host_collectives.hpp"
+#include "kernels/execute/world/host_collectives.hpp"
 #include "sim/program/kernel.hpp"
 #include "sim/program/program.hpp"
 

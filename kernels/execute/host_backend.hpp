@@ -3,7 +3,7 @@
 #include <string>
 
 #include "kernels/execute/backend.hpp"
-#include "kernels/execute/host_collectives.hpp"
+#include "kernels/execute/world/host_collectives.hpp"
 #include "kernels/execute/host_memory.hpp"
 
 namespace tidemark::execute {

@@ -8,7 +8,7 @@
 
 #include "kernels/execute/content.hpp"
 #include "kernels/execute/host_backend.hpp"
-#include "kernels/execute/host_collectives.hpp"
+#include "kernels/execute/world/host_collectives.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/clock/engine.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/execute/page_scale.hpp"
-#include "kernels/execute/world.hpp"
+#include "kernels/execute/world/world.hpp"
 #include "sim/base/time.hpp"
 #include "sim/program/workload.hpp"
 

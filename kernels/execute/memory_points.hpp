@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/execute/page_scale.hpp"
-#include "sim/program/prices.hpp"
+#include "sim/program/costs.hpp"
 #include "sim/program/program.hpp"
 
 // Memory at some moments of a run: once as a replay of the program with its frees says, once as it was measured.

@@ -7,7 +7,7 @@
 
 #include <malloc.h>
 
-#include "kernels/execute/arithmetic_rank.hpp"
+#include "kernels/arithmetic/arithmetic_rank.hpp"
 #include "sim/base/time.hpp"
 
 namespace tidemark::execute {

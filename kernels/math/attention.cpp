@@ -2,7 +2,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 #include "kernels/math/philox.hpp"
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 // What is chosen of a row's elements, or of a tensor's.

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/half.hpp"
 #include "kernels/math/walk.hpp"
 

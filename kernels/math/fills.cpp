@@ -1,7 +1,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 #include "kernels/math/philox.hpp"
 

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 namespace tidemark::math {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 // Rows are as long as the weight; backward reads the statistics that forward saved, and does not compute them again.

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 namespace tidemark::math {

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 // Tokens, a row for each expert that they chose, and back (TransformerEngine pytorch/permutation.py).

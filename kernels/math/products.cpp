@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 namespace tidemark::math {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 // Sums over many elements are in fp64: fp32 would lose as many digits as their number has, while a device adds in

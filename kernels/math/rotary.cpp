@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 // Megatron's rotary positions (core/models/common/embeddings/rope_utils.py; TransformerEngine common/fused_rope/

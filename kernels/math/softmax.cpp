@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 // Rows of the last dimension; of matrices [..., queries, keys], a causal mask leaves each query the keys up to itself.

@@ -1,5 +1,5 @@
 #include "kernels/math/elementwise.hpp"
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "kernels/math/families.hpp"
 
 // Gated rows, each times the probability with which a token chose its expert: gate * sigmoid(slope * gate) *

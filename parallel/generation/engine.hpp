@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/built_model.hpp"
+#include "parallel/job/built_model.hpp"
 #include "parallel/generation/namespace.hpp"
 #include "parallel/torch/session.hpp"
-#include "parallel/train.hpp"
+#include "parallel/job/train.hpp"
 
 // What generation takes of the devices that train: an engine with its weights and its paged cache of keys and values,
 // and frozen models beside the trained one. Its kernels are not modelled, and so neither is their time.

@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-#include "parallel/known_flows.hpp"
+#include "parallel/known_flows/known_flows.hpp"
 
 // The tables that known_flows() looks into, each in a file of its own.
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/module_set.hpp"
+#include "parallel/model/module_set.hpp"
 #include "parallel/runtime/versions.hpp"
-#include "parallel/target.hpp"
+#include "parallel/model/target.hpp"
 #include "sim/base/dtype.hpp"
 #include "sim/base/memory_space.hpp"
 #include "sim/base/units.hpp"

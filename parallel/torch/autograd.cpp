@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/session.hpp"
 #include "parallel/torch/trace.hpp"
 

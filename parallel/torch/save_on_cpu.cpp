@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 namespace tidemark::parallel::torch {
 namespace {

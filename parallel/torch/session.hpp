@@ -16,7 +16,7 @@
 #include "parallel/torch/process.hpp"
 #include "parallel/torch/record.hpp"
 #include "parallel/torch/tensor.hpp"
-#include "parallel/training_state.hpp"
+#include "parallel/torch/training_state.hpp"
 
 namespace tidemark::parallel::torch {
 

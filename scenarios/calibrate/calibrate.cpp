@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/text_file.hpp"
 #include "scenarios/plan/journal.hpp"
 #include "scenarios/plan/tasks.hpp"
 

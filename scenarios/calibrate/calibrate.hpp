@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/execute/world.hpp"
+#include "kernels/execute/world/world.hpp"
 #include "scenarios/calibrate/host_tasks.hpp"
 #include "scenarios/calibrate/point.hpp"
 #include "scenarios/plan/plan.hpp"

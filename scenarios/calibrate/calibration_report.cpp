@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/report/format.hpp"
+#include "scenarios/formats/format.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -12,12 +12,12 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/cluster_reader.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/quantity.hpp"
-#include "scenarios/io/text_file.hpp"
-#include "scenarios/io/toml_text.hpp"
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/quantity.hpp"
+#include "scenarios/formats/text_file.hpp"
+#include "scenarios/formats/toml_text.hpp"
+#include "scenarios/formats/toml_value.hpp"
 
 namespace tidemark::scenarios {
 namespace {

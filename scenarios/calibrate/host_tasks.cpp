@@ -11,14 +11,14 @@
 
 #include <fmt/format.h>
 
-#include "kernels/calibrated_kernel.hpp"
+#include "kernels/cost/calibrated_kernel.hpp"
 #include "kernels/execute/op_clock.hpp"
-#include "kernels/math/calculator.hpp"
-#include "scenarios/arithmetic/rank_training.hpp"
+#include "kernels/math/engine/calculator.hpp"
+#include "scenarios/validate/arithmetic/rank_training.hpp"
 #include "scenarios/calibrate/small_programs.hpp"
-#include "scenarios/calibrate/yardsticks.hpp"
-#include "scenarios/io/calibration_names.hpp"
-#include "scenarios/job.hpp"
+#include "scenarios/calibrate/reference_benchmarks.hpp"
+#include "scenarios/cluster/calibration_names.hpp"
+#include "scenarios/predict/job.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/execute/world.hpp"
+#include "kernels/execute/world/world.hpp"
 #include "scenarios/calibrate/point.hpp"
 
 // What `calibrate` measures of hosts: ranks that are processes, one core each, with MPI between them, as `validate

@@ -11,10 +11,10 @@
 
 #include <fmt/format.h>
 
-#include "kernels/calibrated_kernel.hpp"
-#include "scenarios/io/calibration_names.hpp"
-#include "scenarios/io/quantity.hpp"
-#include "scenarios/io/toml_value.hpp"
+#include "kernels/cost/calibrated_kernel.hpp"
+#include "scenarios/cluster/calibration_names.hpp"
+#include "scenarios/formats/quantity.hpp"
+#include "scenarios/formats/toml_value.hpp"
 #include "topology/cluster.hpp"
 
 namespace tidemark::scenarios {

@@ -5,11 +5,11 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/math/calculator.hpp"
-#include "kernels/price_time.hpp"
-#include "parallel/lower.hpp"
-#include "scenarios/arithmetic/rank_training.hpp"
-#include "scenarios/job.hpp"
+#include "kernels/math/engine/calculator.hpp"
+#include "kernels/cost/cost_time.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/validate/arithmetic/rank_training.hpp"
+#include "scenarios/predict/job.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/clock/engine.hpp"
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/execute/world.hpp"
-#include "scenarios/math_times.hpp"
-#include "scenarios/scenario.hpp"
+#include "kernels/execute/world/world.hpp"
+#include "scenarios/validate/math_times.hpp"
+#include "scenarios/scenario/scenario.hpp"
 #include "sim/program/workload.hpp"
 
 namespace tidemark::scenarios {

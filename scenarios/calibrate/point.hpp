@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/io/names.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "scenarios/namespace.hpp"
 #include "sim/base/time.hpp"
 

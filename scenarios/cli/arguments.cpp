@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/quantity.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/quantity.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::cli {
 namespace {

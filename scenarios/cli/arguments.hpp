@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "scenarios/cli/namespace.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 // What options say, read: InputError, with a hint, where they say nothing possible.
 

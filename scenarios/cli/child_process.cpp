@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "scenarios/cli/interrupts.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/cli/terminal/interrupts.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::cli {
 namespace {

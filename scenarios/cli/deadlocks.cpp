@@ -1,7 +1,7 @@
 #include "scenarios/cli/deadlocks.hpp"
 
-#include "scenarios/cli/output.hpp"
-#include "scenarios/report/deadlock.hpp"
+#include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/predict/deadlock.hpp"
 
 namespace tidemark::cli {
 

@@ -13,11 +13,11 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/child_process.hpp"
-#include "scenarios/cli/output.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/nccl_environment.hpp"
-#include "scenarios/io/suggestion.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/environment/nccl_environment.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::cli {
 namespace {

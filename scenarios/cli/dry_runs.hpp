@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "scenarios/cli/namespace.hpp"
-#include "scenarios/cli/progress.hpp"
+#include "scenarios/cli/terminal/progress.hpp"
 #include "scenarios/dry_run/dry_run.hpp"
 
 namespace tidemark::cli {

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "scenarios/io/output_file.hpp"
+#include "scenarios/formats/output_file.hpp"
 #include "scenarios/report/page/page_files.hpp"
 
 namespace tidemark::cli {

@@ -9,7 +9,7 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/shipped_names.hpp"
-#include "scenarios/io/quantity.hpp"
+#include "scenarios/formats/quantity.hpp"
 
 namespace tidemark::cli {
 namespace {

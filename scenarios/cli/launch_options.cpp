@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/output.hpp"
+#include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/shipped_names.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::cli {
 

@@ -13,14 +13,14 @@
 #include <oneapi/tbb/global_control.h>
 #include <unistd.h>
 
-#include "scenarios/cli/detail/help.hpp"
-#include "scenarios/cli/detail/usage.hpp"
-#include "scenarios/cli/detail/verbs.hpp"
+#include "scenarios/cli/terminal/detail/help.hpp"
+#include "scenarios/cli/terminal/detail/usage.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
-#include "scenarios/cli/interrupts.hpp"
-#include "scenarios/cli/output.hpp"
+#include "scenarios/cli/terminal/interrupts.hpp"
+#include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/threads.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed, 4 it
 // cannot say.

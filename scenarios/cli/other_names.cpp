@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::cli {
 namespace {

@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/recordings/memory_snapshot_writer.hpp"
-#include "scenarios/report/format.hpp"
+#include "scenarios/formats/format.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
 
 namespace tidemark::cli {

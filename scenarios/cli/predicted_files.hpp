@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "scenarios/cli/namespace.hpp"
-#include "scenarios/io/output_file.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/formats/output_file.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/report/timeline.hpp"
 
 namespace tidemark::cli {

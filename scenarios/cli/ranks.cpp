@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "kernels/execute/mpi_world.hpp"
+#include "kernels/execute/world/mpi_world.hpp"
 #include "scenarios/cli/exit_code.hpp"
-#include "scenarios/cli/output.hpp"
+#include "scenarios/cli/terminal/output.hpp"
 
 namespace tidemark::cli {
 

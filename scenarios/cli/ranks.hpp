@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "kernels/execute/world.hpp"
+#include "kernels/execute/world/world.hpp"
 #include "scenarios/cli/namespace.hpp"
 
 namespace tidemark::cli {

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/cli/output.hpp"
-#include "scenarios/io/model_names.hpp"
-#include "scenarios/io/suggestion.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/scenario/model_names.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "scenarios/cli/namespace.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 // What comes along and questions take by its name: models, clusters, examples and studies.
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "scenarios/convert/draft.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/scenario/scenario.hpp"
 
 // Launch arguments and configurations of training frameworks to scenarios, and back.
 

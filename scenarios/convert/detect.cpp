@@ -8,9 +8,9 @@
 
 #include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/yaml_table.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/json_table.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/json_table.hpp"
+#include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/formats/toml_value.hpp"
 
 namespace tidemark::scenarios {
 

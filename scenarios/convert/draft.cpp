@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/convert/launch_line.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/slips.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/convert/shell/launch_line.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/slips.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::scenarios {
 namespace {

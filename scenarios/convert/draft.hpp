@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/formats/toml_value.hpp"
 
 // A scenario in the making, and what became of everything that an input says.
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "scenarios/convert/draft.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/scenario/scenario.hpp"
 
 // One file for each framework: what its arguments come to as keys of a scenario, and back.
 

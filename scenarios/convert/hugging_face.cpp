@@ -6,13 +6,13 @@
 
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/hugging_face_names.hpp"
-#include "scenarios/convert/launch_line.hpp"
+#include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/yaml_table.hpp"
-#include "scenarios/io/json_table.hpp"
-#include "scenarios/io/names.hpp"
-#include "scenarios/io/suggestion.hpp"
-#include "scenarios/io/text_file.hpp"
-#include "scenarios/io/zero_keys.hpp"
+#include "scenarios/formats/json_table.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
+#include "scenarios/scenario/zero_keys.hpp"
 
 // transformers 5.23 TrainingArguments, TRL's SFTConfig and ModelConfig as far as scripts share them, accelerate 1.15's
 // launch configuration, DeepSpeed 0.19.

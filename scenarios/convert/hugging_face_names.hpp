@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/formats/toml_value.hpp"
 
 // What TrainingArguments and accelerate's configuration have words for.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/formats/toml_value.hpp"
 
 namespace tidemark::scenarios {
 

@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/launch_line.hpp"
+#include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/megatron_model.hpp"
-#include "scenarios/io/megatron_flags.hpp"
-#include "scenarios/io/megatron_switches.hpp"
-#include "scenarios/io/names.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/frameworks/megatron/megatron_flags.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 // Megatron-LM's megatron/training/arguments.py, core 0.10 to 0.19, and what its forks add to it.
 

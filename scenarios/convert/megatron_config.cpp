@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/io/json_table.hpp"
+#include "scenarios/formats/json_table.hpp"
 
 // What a model computes with, and neither memory nor time depends on: a script without it trains another model.
 

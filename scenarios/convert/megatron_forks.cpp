@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/launch_line.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/convert/shell/launch_line.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 // Flags of forks of Megatron-LM, and older and newer names, as the flags that the reader of Megatron-LM's takes. What
-// no flag says stays, and is looked up in scenarios/io/megatron_forks.tsv.
+// no flag says stays, and is looked up in scenarios/frameworks/megatron/megatron_forks.tsv.
 
 namespace tidemark::scenarios {
 namespace {

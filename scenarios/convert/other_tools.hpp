@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/convert/shell_words.hpp"
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/convert/shell/shell_words.hpp"
+#include "scenarios/formats/toml_value.hpp"
 
 // Tools whose files and commands are known, and not read: what they say is another language.
 

@@ -8,16 +8,16 @@
 #include <nlohmann/json.hpp>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "parallel/stages.hpp"
-#include "scenarios/io/megatron_switches.hpp"
-#include "scenarios/io/names.hpp"
-#include "scenarios/io/pytorch_switches.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/titan_switches.hpp"
-#include "scenarios/io/zero_keys.hpp"
-#include "scenarios/job.hpp"
-#include "scenarios/on_hosts.hpp"
+#include "parallel/job/stages.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/frameworks/pytorch/pytorch_switches.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/frameworks/torchtitan/titan_switches.hpp"
+#include "scenarios/scenario/zero_keys.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/interpolation.hpp"
-#include "scenarios/convert/launch_line.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/convert/shell/launch_line.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 // Tools that train with Megatron-LM, or much as it does, and say so in words of their own: ms-swift, FlagScale,
 // nanotron.

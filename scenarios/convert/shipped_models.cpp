@@ -2,10 +2,10 @@
 #include <cctype>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/io/config_reader.hpp"
-#include "scenarios/io/model_names.hpp"
-#include "scenarios/io/suggestion.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/model_config/config_reader.hpp"
+#include "scenarios/scenario/model_names.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::scenarios {
 namespace {

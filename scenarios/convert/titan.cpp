@@ -8,9 +8,9 @@
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/read_again.hpp"
 #include "scenarios/convert/titan_pipeline.hpp"
-#include "scenarios/io/names.hpp"
-#include "scenarios/io/suggestion.hpp"
-#include "scenarios/on_hosts.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
 
 // torchtitan 0.2.2, torchtitan/config/job_config.py; keys of earlier releases where they were renamed since.
 

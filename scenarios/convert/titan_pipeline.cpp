@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "parallel/stages.hpp"
-#include "scenarios/io/titan_pipeline.hpp"
+#include "parallel/job/stages.hpp"
+#include "scenarios/frameworks/torchtitan/titan_pipeline.hpp"
 
 // torchtitan 0.2.2, torchtitan/config/job_config.py and distributed/pipeline_parallel.py.
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "scenarios/convert/draft.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/scenario/scenario.hpp"
 
 namespace tidemark::scenarios {
 

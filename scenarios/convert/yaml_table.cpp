@@ -9,8 +9,8 @@
 #include <yaml-cpp/yaml.h>
 
 #include "scenarios/convert/draft.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::scenarios {
 namespace {

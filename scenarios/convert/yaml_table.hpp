@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/formats/toml_value.hpp"
 
 namespace tidemark::scenarios {
 

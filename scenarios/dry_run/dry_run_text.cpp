@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include "scenarios/dry_run/dry_run.hpp"
-#include "scenarios/io/suggestion.hpp"
-#include "scenarios/report/format.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/format.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::scenarios {
 namespace {

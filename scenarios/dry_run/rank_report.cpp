@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::scenarios {
 namespace {

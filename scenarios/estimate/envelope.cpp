@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "parallel/sharing.hpp"
-#include "parallel/sizes.hpp"
+#include "parallel/job/sharing.hpp"
+#include "parallel/job/sizes.hpp"
 #include "scenarios/estimate/reasons.hpp"
 
 namespace tidemark::scenarios {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "scenarios/estimate/rules.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 namespace tidemark::scenarios {
 

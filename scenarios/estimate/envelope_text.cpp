@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/estimate/envelope.hpp"
-#include "scenarios/report/assumed.hpp"
-#include "scenarios/report/format.hpp"
-#include "scenarios/report/prediction_text.hpp"
+#include "scenarios/predict/assumed.hpp"
+#include "scenarios/formats/format.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "parallel/sharing.hpp"
-#include "scenarios/io/adapter_reader.hpp"
-#include "scenarios/io/names.hpp"
-#include "scenarios/job.hpp"
-#include "scenarios/on_hosts.hpp"
-#include "scenarios/report/format.hpp"
+#include "parallel/job/sharing.hpp"
+#include "scenarios/reader/adapter_reader.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/formats/format.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -15,17 +15,17 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/execute/device_place.hpp"
-#include "kernels/execute/device_ranks.hpp"
-#include "kernels/execute/mpi_world.hpp"
-#include "kernels/execute/nccl_world.hpp"
+#include "kernels/execute/gpu/device_place.hpp"
+#include "kernels/execute/gpu/device_ranks.hpp"
+#include "kernels/execute/world/mpi_world.hpp"
+#include "kernels/execute/gpu/nccl_world.hpp"
 #include "kernels/execute/process_memory.hpp"
-#include "kernels/math/device_calculator.hpp"
-#include "scenarios/arithmetic/check_math.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/output_file.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/job.hpp"
+#include "kernels/math/engine/device_calculator.hpp"
+#include "scenarios/validate/arithmetic/check_math.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/output_file.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/job.hpp"
 #include "scenarios/report/math_report.hpp"
 
 // tidemark_gpu_math SCENARIO --data FOLDER [--results FILE] [--time-limit SECONDS]: trains the scenario's model on the

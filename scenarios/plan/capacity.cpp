@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/suggestion.hpp"
-#include "scenarios/io/text_file.hpp"
-#include "scenarios/io/toml_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
+#include "scenarios/formats/toml_reader.hpp"
 
 namespace tidemark::scenarios {
 namespace {

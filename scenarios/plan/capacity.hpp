@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "scenarios/plan/plan.hpp"
-#include "scenarios/plan/space.hpp"
+#include "scenarios/plan/space/space.hpp"
 
 namespace tidemark::scenarios {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "scenarios/internal_error.hpp"
+#include "scenarios/formats/internal_error.hpp"
 #include "scenarios/plan/figures.hpp"
-#include "scenarios/plan/step_parts.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/plan/bounds/step_parts.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/plan/bounds.hpp"
+#include "scenarios/plan/bounds/bounds.hpp"
 #include "scenarios/plan/plan.hpp"
 
 namespace tidemark::scenarios {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "scenarios/plan/plan.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 namespace tidemark::scenarios {
 

@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/toml_text.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/toml_text.hpp"
 #include "sim/base/hash.hpp"
 
 namespace tidemark::scenarios {

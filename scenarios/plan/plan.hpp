@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/plan/contest.hpp"
-#include "scenarios/plan/space.hpp"
+#include "scenarios/plan/tie_analysis.hpp"
+#include "scenarios/plan/space/space.hpp"
 #include "sim/base/time.hpp"
 #include "sim/base/units.hpp"
 

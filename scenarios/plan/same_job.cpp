@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "parallel/stages.hpp"
+#include "parallel/job/stages.hpp"
 
 namespace tidemark::scenarios {
 

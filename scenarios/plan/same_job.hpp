@@ -1,6 +1,6 @@
 #pragma once
 
-#include "scenarios/scenario.hpp"
+#include "scenarios/scenario/scenario.hpp"
 
 namespace tidemark::scenarios {
 

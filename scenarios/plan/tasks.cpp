@@ -5,7 +5,7 @@
 
 #include "scenarios/plan/detail/task_texts.hpp"
 #include "scenarios/plan/evaluate.hpp"
-#include "scenarios/plan/pack.hpp"
+#include "scenarios/plan/bounds/pack.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/base/in_parallel.hpp"
 

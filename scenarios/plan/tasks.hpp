@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/execute/mpi_farm.hpp"
+#include "kernels/execute/world/mpi_worker_pool.hpp"
 #include "scenarios/plan/plan.hpp"
-#include "scenarios/plan/space.hpp"
+#include "scenarios/plan/space/space.hpp"
 
 // A search is rounds of tasks. A task is a text and so is its result, which depends on the task and the space alone: so
 // threads and processes can share them out in any way, and a journal can remember them.

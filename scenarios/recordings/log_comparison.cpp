@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/recordings/snapshot_comparison.hpp"
 #include "scenarios/recordings/training_log.hpp"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {

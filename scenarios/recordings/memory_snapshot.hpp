@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/recordings/gzip.hpp"
-#include "scenarios/recordings/pickle.hpp"
+#include "scenarios/recordings/pickle/gzip.hpp"
+#include "scenarios/recordings/pickle/pickle.hpp"
 #include "sim/base/address.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/recordings/pickle_writer.hpp"
+#include "scenarios/recordings/pickle/pickle_writer.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "scenarios/io/allocator_conf.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/environment/allocator_conf.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/recordings/recorded_start.hpp"
 
 namespace tidemark::scenarios {

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/allocator_conf.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/environment/allocator_conf.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {

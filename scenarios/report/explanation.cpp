@@ -10,13 +10,13 @@
 
 #include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
-#include "parallel/mesh.hpp"
+#include "parallel/job/mesh.hpp"
 #include "parallel/schedule/schedule.hpp"
-#include "parallel/stages.hpp"
+#include "parallel/job/stages.hpp"
 #include "parallel/torch/record.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/report/format.hpp"
-#include "sim/program/program_text.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/format.hpp"
+#include "sim/program/text/program_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {

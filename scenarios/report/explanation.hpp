@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 namespace tidemark::scenarios {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "sim/base/overloaded.hpp"
-#include "sim/clock/time_prices.hpp"
+#include "sim/clock/time_costs.hpp"
 #include "topology/collective.hpp"
 #include "topology/route/traffic.hpp"
 

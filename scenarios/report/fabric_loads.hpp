@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/job.hpp"
+#include "scenarios/predict/job.hpp"
 #include "topology/fabric.hpp"
 #include "topology/fabric_graph.hpp"
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/io/megatron_switches.hpp"
-#include "scenarios/io/scenario_keys.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
+#include "scenarios/reader/scenario_keys.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -93,7 +93,7 @@ std::string megatron_text() {
       "Those that are not modelled are refused, unless they ask for nothing:\n\n| flag | what is not modelled "
       "|\n|---|---|\n{}\n"
       "Those that change neither memory nor time are taken: {} of them, each with its releases and the place where the "
-      "newest of them reads it, in\n`scenarios/io/megatron_flags.tsv` (`tidemark list switches` tells them, too).{}\n",
+      "newest of them reads it, in\n`scenarios/frameworks/megatron/megatron_flags.tsv` (`tidemark list switches` tells them, too).{}\n",
       own, repeats, unmodelled, plain, bound);
 }
 

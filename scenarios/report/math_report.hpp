@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "scenarios/math_check.hpp"
+#include "scenarios/validate/math_check.hpp"
 
 namespace tidemark::scenarios {
 

@@ -4,15 +4,15 @@
 #include <fstream>
 #include <utility>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/recordings/gzip.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/recordings/pickle/gzip.hpp"
 #include "scenarios/recordings/log_comparison.hpp"
 #include "scenarios/recordings/recorded_trace.hpp"
 #include "scenarios/recordings/snapshot_comparison.hpp"
 #include "scenarios/recordings/snapshot_replay.hpp"
 #include "scenarios/recordings/training_log.hpp"
-#include "scenarios/report/comparison_text.hpp"
-#include "scenarios/report/deadlock.hpp"
+#include "scenarios/report/text/comparison_text.hpp"
+#include "scenarios/predict/deadlock.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
 
 namespace tidemark::scenarios {

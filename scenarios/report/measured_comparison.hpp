@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 namespace tidemark::scenarios {
 

@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/on_hosts.hpp"
-#include "scenarios/plan/changes.hpp"
-#include "scenarios/plan/fine_tuning_changes.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/plan/changes/changes.hpp"
+#include "scenarios/plan/changes/fine_tuning_changes.hpp"
 
 // The two seed guides' lists: "Common fixes" (oom_in_forward, oom_in_backward, oom_in_optimizer) and "OOM Emergency
 // Playbook" (docs/seed-guides.md).

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/plan/accepted_changes.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/plan/changes/accepted_changes.hpp"
+#include "scenarios/scenario/scenario.hpp"
 #include "sim/program/program.hpp"
 
 namespace tidemark::scenarios {

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/role_program.hpp"
+#include "scenarios/predict/role_program.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::scenarios {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/recordings/memory_snapshot.hpp"
 
 namespace tidemark::scenarios {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 namespace tidemark::scenarios {
 

@@ -12,9 +12,9 @@
 
 #include "scenarios/report/detail/chrome_trace.hpp"
 #include "scenarios/report/detail/timeline_writers.hpp"
-#include "scenarios/role_program.hpp"
+#include "scenarios/predict/role_program.hpp"
 #include "sim/base/overloaded.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {

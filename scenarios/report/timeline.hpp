@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 // What happened when: spans of streams and events of memory, rank by rank. docs/timeline.md says what stands in the
 // file.

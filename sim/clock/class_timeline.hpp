@@ -4,7 +4,7 @@
 
 #include "sim/base/time.hpp"
 #include "sim/clock/folding.hpp"
-#include "sim/clock/time_prices.hpp"
+#include "sim/clock/time_costs.hpp"
 #include "sim/clock/trace.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/workload.hpp"

@@ -2,9 +2,9 @@
 
 #include "sim/clock/folding.hpp"
 #include "sim/clock/network.hpp"
-#include "sim/clock/time_prices.hpp"
+#include "sim/clock/time_costs.hpp"
 #include "sim/clock/trace.hpp"
-#include "sim/program/repeats.hpp"
+#include "sim/program/structure/repeats.hpp"
 #include "sim/program/workload.hpp"
 
 namespace tidemark::sim {

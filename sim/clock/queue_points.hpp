@@ -9,7 +9,7 @@
 
 #include "sim/program/launch_queue.hpp"
 #include "sim/program/program.hpp"
-#include "sim/program/repeats.hpp"
+#include "sim/program/structure/repeats.hpp"
 
 namespace tidemark::sim {
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "sim/clock/detail/engine_state.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 
 namespace tidemark::sim {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "sim/base/time.hpp"
-#include "sim/clock/time_prices.hpp"
+#include "sim/clock/time_costs.hpp"
 #include "sim/program/program.hpp"
-#include "sim/program/repeats.hpp"
+#include "sim/program/structure/repeats.hpp"
 
 // A program with nothing left but what takes time or waits, each stream's part by itself. The host thread only ever
 // waits in a Sync, or where its launch queue is full (queue_points.hpp). Between two such places, in a *stretch*,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/base/time.hpp"
-#include "sim/clock/time_prices.hpp"
+#include "sim/clock/time_costs.hpp"
 #include "sim/clock/timed_program.hpp"
 
 namespace tidemark::sim {

@@ -12,7 +12,7 @@
 #include "sim/memory/queued_launches.hpp"
 #include "sim/memory/stream_clocks.hpp"
 #include "sim/memory/waited_work.hpp"
-#include "sim/program/repeats.hpp"
+#include "sim/program/structure/repeats.hpp"
 
 namespace tidemark::sim {
 namespace {

@@ -15,7 +15,7 @@
 #include "sim/memory/block_map.hpp"
 #include "sim/memory/segment_source.hpp"
 #include "sim/program/launch_queue.hpp"
-#include "sim/program/prices.hpp"
+#include "sim/program/costs.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/program_times.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/program/repeats.hpp"
+#include "sim/program/structure/repeats.hpp"
 #include "sim/program/workload.hpp"
 
 namespace tidemark::sim {

@@ -12,7 +12,7 @@
 
 #include "sim/base/overloaded.hpp"
 #include "sim/program/kernel_checks.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "sim/program/stream_order.hpp"
 
 namespace tidemark::sim {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/program/repeats.hpp"
+#include "sim/program/structure/repeats.hpp"
 #include "sim/program/workload.hpp"
 
 namespace tidemark::sim {

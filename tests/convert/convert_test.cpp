@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/toml_text.hpp"
-#include "scenarios/job.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/toml_text.hpp"
+#include "scenarios/predict/job.hpp"
 #include "tests/convert/recipes.hpp"
 
 namespace tidemark::tests::convert_test {

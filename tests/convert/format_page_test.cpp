@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/scenario_keys.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/reader/scenario_keys.hpp"
+#include "scenarios/formats/text_file.hpp"
 #include "tests/convert/recipes.hpp"
 
 namespace tidemark::tests::format_page_test {
@@ -23,7 +23,7 @@ TEST(FormatPage, SaysWhatTheReaderOfScenariosTellsOfItself) {
 TEST(FormatPage, EveryKeyHasAMeaning) {
   for (const ScenarioKey& key : scenario_keys(shipped_data())) {
     if (key.table.starts_with("runtime.switches")) continue;
-    EXPECT_NE(meaning_of(key.path()), "") << key.path() << ": scenarios/io/detail/key_meanings.inc";
+    EXPECT_NE(meaning_of(key.path()), "") << key.path() << ": scenarios/reader/detail/key_meanings.inc";
   }
 }
 

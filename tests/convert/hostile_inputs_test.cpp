@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/convert/recipes.hpp"
 
 // Files of other tools, numbers that wrap, and inputs that say themselves many times over.

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/convert/recipes.hpp"
 
 // What is refused rather than answered as another training.

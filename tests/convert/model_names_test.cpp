@@ -1,4 +1,4 @@
-#include "scenarios/io/model_names.hpp"
+#include "scenarios/scenario/model_names.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -12,12 +12,12 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/built_model.hpp"
+#include "parallel/job/built_model.hpp"
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/config_reader.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/model_config/config_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/convert/recipes.hpp"
 
 // Checkpoints by their names: scenarios/model_names.json.

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/megatron_flags.hpp"
-#include "scenarios/io/megatron_switches.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/frameworks/megatron/megatron_flags.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
 #include "tests/convert/recipes.hpp"
 
 // What a launch file asks for and nobody has judged: it is told, and the rest is answered.

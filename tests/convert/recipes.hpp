@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/formats/text_file.hpp"
 #include "tests/namespace.hpp"
 
 // Inputs in the style of public recipes: tests/convert/recipes.toml.

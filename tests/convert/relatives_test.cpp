@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/job.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/job.hpp"
 #include "tests/convert/recipes.hpp"
 
 // Tools that train with Megatron-LM, or much as it does: what each file comes to, worked out by hand.

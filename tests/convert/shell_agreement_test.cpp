@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "scenarios/convert/shell_words.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/convert/shell/shell_words.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/text_file.hpp"
 #include "tests/convert/recipes.hpp"
 
 // The reader of shell scripts against bash: never another argument.

@@ -1,10 +1,10 @@
-#include "scenarios/convert/shell_words.hpp"
+#include "scenarios/convert/shell/shell_words.hpp"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::shell_words_test {

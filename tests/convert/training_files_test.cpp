@@ -4,9 +4,9 @@
 
 #include "parallel/runtime/runtime.hpp"
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/convert/recipes.hpp"
 
 namespace tidemark::tests::training_files_test {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/convert/recipes.hpp"
 
 // Scripts of TRL's, and what TrainingArguments say beside a step of training.

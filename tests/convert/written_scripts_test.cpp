@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/convert/recipes.hpp"
 
 // Scripts that Megatron-LM takes, and that train the same model.

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/toml_text.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/toml_text.hpp"
 #include "tests/convert/recipes.hpp"
 
 namespace tidemark::tests::written_test {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "scenarios/io/config_reader.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tidemark::scenarios;

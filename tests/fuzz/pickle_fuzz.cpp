@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/recordings/memory_snapshot.hpp"
-#include "scenarios/recordings/pickle.hpp"
+#include "scenarios/recordings/pickle/pickle.hpp"
 #include "scenarios/recordings/recorded_trace.hpp"
 #include "scenarios/recordings/survivors.hpp"
 #include "scenarios/recordings/trace_replay.hpp"

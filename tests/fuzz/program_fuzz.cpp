@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/execute/device_job.hpp"
-#include "sim/program/program_text.hpp"
+#include "kernels/execute/gpu/device_job.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
-#include "sim/program/workload_text.hpp"
+#include "sim/program/text/workload_text.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tidemark::execute;

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "scenarios/io/cluster_reader.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tidemark::scenarios;

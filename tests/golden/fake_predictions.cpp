@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/lower.hpp"
-#include "scenarios/prediction.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/golden/fake_recordings.hpp"
 
 // What is said here of trainings that were recorded.

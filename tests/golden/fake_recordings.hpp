@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/scenario.hpp"
+#include "scenarios/scenario/scenario.hpp"
 #include "sim/program/program.hpp"
 #include "tests/namespace.hpp"
 

@@ -9,7 +9,7 @@
 
 #include <toml++/toml.h>
 
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/step_range.hpp"
 #include "tests/golden/root.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/golden/claims.hpp"
 #include "tests/namespace.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/golden/golden_rows.hpp"
 
 namespace tidemark::tests::golden::golden_test {

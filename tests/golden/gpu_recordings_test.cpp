@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/cluster_reader.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
 #include "scenarios/recordings/snapshot_replay.hpp"
 #include "sim/memory/driver_addresses.hpp"
 #include "tests/namespace.hpp"

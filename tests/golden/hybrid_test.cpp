@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "parallel/frameworks/megatron/hybrid_device_optimizer.hpp"
+#include "parallel/frameworks/megatron/optimizer/hybrid_device_optimizer.hpp"
 #include "parallel/torch/operation.hpp"
 #include "sim/memory/replay.hpp"
 #include "sim/program/liveness.hpp"

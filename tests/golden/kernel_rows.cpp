@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include "kernels/attention_time.hpp"
-#include "kernels/product_time.hpp"
-#include "kernels/rates.hpp"
-#include "kernels/roofline.hpp"
-#include "scenarios/io/cluster_reader.hpp"
+#include "kernels/cost/attention_time.hpp"
+#include "kernels/cost/product_time.hpp"
+#include "kernels/cost/rates.hpp"
+#include "kernels/cost/roofline.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
 #include "tests/golden/root.hpp"
 #include "topology/collective.hpp"
 

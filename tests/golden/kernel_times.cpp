@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/cluster_reader.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
 #include "tests/golden/kernel_rows.hpp"
 
 // kernel_times ROWS.toml CLUSTER.toml [fitted]: of every row what it is, and the microseconds predicted and measured;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/golden/golden_rows.hpp"
 
 // Whoever picks a layout goes by the order of predicted times: of each model with three published layouts or more on

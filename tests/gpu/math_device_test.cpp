@@ -6,7 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include "kernels/math/device_calculator.hpp"
+#include "kernels/math/engine/device_calculator.hpp"
 #include "tests/kernels/math_cases.hpp"
 
 namespace tidemark::tests::math_device_test {

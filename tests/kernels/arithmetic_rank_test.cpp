@@ -1,5 +1,5 @@
 // Ranks that exchange real numbers, as many as each pair of them has for each other.
-#include "kernels/execute/arithmetic_rank.hpp"
+#include "kernels/arithmetic/arithmetic_rank.hpp"
 
 #include <chrono>
 #include <map>
@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/execute/mutation.hpp"
-#include "sim/program/program_text.hpp"
+#include "kernels/execute/mutation/mutation.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/kernels/thread_world.hpp"
 #include "tests/sim/program/random_matrix.hpp"

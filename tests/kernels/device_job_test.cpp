@@ -1,11 +1,11 @@
-#include "kernels/execute/device_job.hpp"
+#include "kernels/execute/gpu/device_job.hpp"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "sim/program/program_text.hpp"
-#include "sim/program/workload_text.hpp"
+#include "sim/program/text/program_text.hpp"
+#include "sim/program/text/workload_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::device_job_test {

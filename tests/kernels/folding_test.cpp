@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/price_time.hpp"
+#include "kernels/cost/cost_time.hpp"
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/calls.hpp"
@@ -20,7 +20,7 @@
 #include "tests/seeds.hpp"
 #include "tests/sim/program/random_matrix.hpp"
 #include "tests/topology/test_clusters.hpp"
-#include "topology/route/price.hpp"
+#include "topology/route/cost.hpp"
 #include "topology/route/traffic.hpp"
 
 // Folding must not change an answer: generated jobs on fabrics whose links groups share in every way there is.

@@ -1,4 +1,4 @@
-#include "kernels/execute/forked_world.hpp"
+#include "kernels/execute/world/forked_world.hpp"
 
 #include <array>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "kernels/execute/host_collectives.hpp"
+#include "kernels/execute/world/host_collectives.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -6,7 +6,7 @@
 
 #include "kernels/execute/executor.hpp"
 #include "kernels/execute/host_backend.hpp"
-#include "kernels/execute/mutation.hpp"
+#include "kernels/execute/mutation/mutation.hpp"
 #include "sim/program/liveness.hpp"
 #include "tests/kernels/thread_world.hpp"
 #include "tests/parallel/test_job.hpp"

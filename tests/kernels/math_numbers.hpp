@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/math/calculator.hpp"
+#include "kernels/math/engine/calculator.hpp"
 #include "kernels/math/half.hpp"
 #include "tests/namespace.hpp"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests::memory_points_test {

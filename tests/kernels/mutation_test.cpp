@@ -1,4 +1,4 @@
-#include "kernels/execute/mutation.hpp"
+#include "kernels/execute/mutation/mutation.hpp"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 #include "kernels/execute/memory_points.hpp"
 #include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/kernels/job_runs.hpp"
 
 namespace tidemark::tests::mutation_test {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/sim/program/random_program.hpp"
 
 namespace tidemark::tests::references_test {

@@ -4,9 +4,9 @@
 #include <map>
 #include <vector>
 
-#include "kernels/math/calculator.hpp"
+#include "kernels/math/engine/calculator.hpp"
 #include "kernels/math/elements.hpp"
-#include "kernels/math/engine.hpp"
+#include "kernels/math/engine/engine.hpp"
 #include "tests/kernels/strict_engine.hpp"
 
 namespace tidemark::tests {

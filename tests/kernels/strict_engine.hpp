@@ -9,7 +9,7 @@
 
 #include <sys/mman.h>
 
-#include "kernels/math/blas.hpp"
+#include "kernels/math/engine/blas.hpp"
 #include "tests/namespace.hpp"
 
 // What a GPU would not stand, on a machine without one: memory that only what runs there may touch, threads that take

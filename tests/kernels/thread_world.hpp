@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/execute/world.hpp"
+#include "kernels/execute/world/world.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {

@@ -7,7 +7,7 @@
 
 #include "kernels/execute/content.hpp"
 #include "kernels/execute/expectation.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {

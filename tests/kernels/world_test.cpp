@@ -1,4 +1,4 @@
-#include "kernels/execute/world.hpp"
+#include "kernels/execute/world/world.hpp"
 
 #include <atomic>
 

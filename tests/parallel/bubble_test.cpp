@@ -5,7 +5,7 @@
 
 #include "parallel/schedule/schedule.hpp"
 #include "sim/clock/engine.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 
 // Pipelines on the simulated clock against the closed form: where messages are free, p stages take m micro-batches in

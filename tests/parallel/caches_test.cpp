@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests::caches_test {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
 

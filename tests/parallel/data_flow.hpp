@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "parallel/mesh.hpp"
+#include "parallel/job/mesh.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/program/workload.hpp"
 #include "tests/parallel/test_job.hpp"

@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "parallel/sizes.hpp"
-#include "parallel/stages.hpp"
+#include "parallel/job/sizes.hpp"
+#include "parallel/job/stages.hpp"
 #include "tests/parallel/data_flow.hpp"
 #include "tests/parallel/test_job.hpp"
 

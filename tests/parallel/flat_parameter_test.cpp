@@ -1,4 +1,4 @@
-#include "parallel/frameworks/pytorch/flat_parameter.hpp"
+#include "parallel/frameworks/pytorch/fsdp/flat_parameter.hpp"
 
 #include <numeric>
 #include <string>

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests::gradients_test {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/job.hpp"
+#include "parallel/job/job.hpp"
 #include "parallel/schedule/messages.hpp"
 #include "tests/parallel/test_job.hpp"
 

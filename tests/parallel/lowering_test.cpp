@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "sim/memory/flat.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/parallel/data_flow.hpp"
 #include "tests/parallel/expected_flow.hpp"

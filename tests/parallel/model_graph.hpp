@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/built_model.hpp"
+#include "parallel/job/built_model.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "sim/memory/flat.hpp"
 #include "tests/parallel/test_job.hpp"
 

@@ -1,6 +1,6 @@
 // What a rank of several stages does in PyTorch's pipelines, in the order of PyTorch's own lists.
 
-#include "parallel/frameworks/pytorch/pipeline_actions.hpp"
+#include "parallel/frameworks/pytorch/pipeline/pipeline_actions.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/job.hpp"
+#include "parallel/job/job.hpp"
 
 namespace tidemark::tests::pipeline_actions_test {
 namespace {

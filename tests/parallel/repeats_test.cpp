@@ -1,4 +1,4 @@
-#include "sim/program/repeats.hpp"
+#include "sim/program/structure/repeats.hpp"
 
 #include <optional>
 #include <random>

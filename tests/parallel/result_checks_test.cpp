@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
 // When hosts ask their device whether numbers are numbers, and wait for the answer.

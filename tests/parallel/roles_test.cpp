@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "parallel/frameworks/megatron/training.hpp"
-#include "parallel/lower.hpp"
-#include "sim/program/program_text.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests::roles_test {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests::routers_test {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "tests/parallel/test_job.hpp"
 
 // What frameworks make on the device on the way to a model that ranks share out.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/lower.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/memory/flat.hpp"

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/frameworks/megatron/buffers.hpp"
+#include "parallel/frameworks/megatron/optimizer/buffers.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
 #include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests::weight_gradients_test {

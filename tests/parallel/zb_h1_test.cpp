@@ -9,7 +9,7 @@
 #include "parallel/schedule/dry_run.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "sim/memory/flat.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/parallel/test_job.hpp"
 

@@ -1,4 +1,4 @@
-#include "scenarios/plan/advise.hpp"
+#include "scenarios/plan/changes/advise.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,14 +9,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/plan/capacity.hpp"
-#include "scenarios/plan/changes.hpp"
-#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/plan/changes/changes.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
-#include "scenarios/prediction.hpp"
-#include "scenarios/report/advice_text.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/report/text/advice_text.hpp"
 #include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::advise_test {

@@ -1,4 +1,4 @@
-#include "scenarios/io/allocator_conf.hpp"
+#include "scenarios/environment/allocator_conf.hpp"
 
 #include <string>
 #include <string_view>
@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::allocator_conf_test {

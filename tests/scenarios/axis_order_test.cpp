@@ -1,4 +1,4 @@
-#include "scenarios/io/axis_order.hpp"
+#include "scenarios/scenario/axis_order.hpp"
 
 #include <string>
 

@@ -20,8 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "scenarios/io/text_file.hpp"
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/formats/text_file.hpp"
+#include "scenarios/formats/toml_value.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::bad_inputs_test {

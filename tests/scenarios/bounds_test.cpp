@@ -1,4 +1,4 @@
-#include "scenarios/plan/bounds.hpp"
+#include "scenarios/plan/bounds/bounds.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,13 +10,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
-#include "parallel/mesh.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/plan/exact_memory.hpp"
-#include "scenarios/plan/pass_schedule.hpp"
-#include "scenarios/plan/sample.hpp"
-#include "scenarios/prediction.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "parallel/job/mesh.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
+#include "scenarios/plan/bounds/pass_schedule.hpp"
+#include "scenarios/plan/bounds/sample.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"

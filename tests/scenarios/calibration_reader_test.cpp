@@ -1,4 +1,4 @@
-#include "scenarios/io/calibration_reader.hpp"
+#include "scenarios/cluster/calibration_reader.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -7,12 +7,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "scenarios/io/cluster_reader.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/text_file.hpp"
-#include "scenarios/job.hpp"
-#include "scenarios/prediction.hpp"
-#include "scenarios/report/kernels_text.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/text_file.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/report/text/kernels_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_job.hpp"

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/timeline.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"

@@ -1,4 +1,4 @@
-#include "scenarios/io/cluster_reader.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/namespace.hpp"
 #include "topology/collective.hpp"
 #include "topology/fabric.hpp"

@@ -1,4 +1,4 @@
-#include "scenarios/io/config_reader.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
 
 #include <string>
 #include <utility>
@@ -6,20 +6,20 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/price_time.hpp"
-#include "parallel/lower.hpp"
-#include "scenarios/allocator_events.hpp"
-#include "scenarios/io/scenario_reader.hpp"
+#include "kernels/cost/cost_time.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/predict/allocator_events.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/calls.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
-#include "topology/route/price.hpp"
+#include "topology/route/cost.hpp"
 #include "topology/route/traffic.hpp"
 
 // What the planner shares between candidates, and leaves out of what it runs, held against the whole.

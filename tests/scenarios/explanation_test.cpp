@@ -14,11 +14,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/report/format.hpp"
-#include "scenarios/report/kernels_text.hpp"
-#include "sim/program/program_text.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/format.hpp"
+#include "scenarios/report/text/kernels_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

@@ -13,9 +13,9 @@
 #include <variant>
 #include <vector>
 
-#include "scenarios/allocator_events.hpp"
-#include "scenarios/plan/keys.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/predict/allocator_events.hpp"
+#include "scenarios/plan/space/keys.hpp"
+#include "scenarios/scenario/scenario.hpp"
 #include "tests/namespace.hpp"
 
 // The fields of all that keys of the planner are made of, and every way to change one of them. A structured binding

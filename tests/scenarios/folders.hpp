@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <string>
 
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/job.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/job.hpp"
 #include "tests/namespace.hpp"
 
 // What fully_shard holds of layers besides their shards, in bytes for each element n of a layer, which is what follows

@@ -14,9 +14,9 @@
 
 #include "scenarios/plan/journal.hpp"
 #include "scenarios/plan/plan.hpp"
-#include "scenarios/plan/space.hpp"
+#include "scenarios/plan/space/space.hpp"
 #include "scenarios/plan/tasks.hpp"
-#include "scenarios/report/plan_text.hpp"
+#include "scenarios/report/text/plan_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/seeds.hpp"

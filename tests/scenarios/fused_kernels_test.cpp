@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
-#include "scenarios/job.hpp"
-#include "scenarios/prediction.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/scenarios/one_job.hpp"
 
 // What torch.compile fuses is one kernel on the clock.

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

@@ -1,4 +1,4 @@
-#include "parallel/host_code.hpp"
+#include "parallel/job/host_code.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,11 +14,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/toml_value.hpp"
-#include "scenarios/job.hpp"
-#include "scenarios/prediction.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/toml_value.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

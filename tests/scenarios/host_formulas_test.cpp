@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::host_formulas_test {

@@ -1,8 +1,8 @@
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/suggestion.hpp"
+#include "scenarios/formats/suggestion.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::input_error_test {

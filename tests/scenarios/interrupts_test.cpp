@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "scenarios/io/output_file.hpp"
+#include "scenarios/formats/output_file.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::interrupts_test {

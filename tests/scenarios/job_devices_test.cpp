@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/cluster_reader.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/text_file.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

@@ -18,10 +18,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/plan/space.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/plan/space/space.hpp"
 #include "scenarios/plan/tasks.hpp"
-#include "scenarios/report/plan_text.hpp"
+#include "scenarios/report/text/plan_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/seeds.hpp"
 

@@ -1,4 +1,4 @@
-#include "scenarios/plan/keys.hpp"
+#include "scenarios/plan/space/keys.hpp"
 
 #include <filesystem>
 #include <memory>
@@ -7,10 +7,10 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/plan/bounds.hpp"
-#include "scenarios/plan/exact_memory.hpp"
-#include "scenarios/plan/space.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/plan/bounds/bounds.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
+#include "scenarios/plan/space/space.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/scenarios/fields.hpp"
 #include "tests/scenarios/folders.hpp"
 

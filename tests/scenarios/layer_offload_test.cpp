@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

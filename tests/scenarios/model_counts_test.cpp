@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/built_model.hpp"
-#include "scenarios/io/config_reader.hpp"
+#include "parallel/job/built_model.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::model_counts_test {

@@ -1,4 +1,4 @@
-#include "scenarios/io/moe_reader.hpp"
+#include "scenarios/model_config/moe_reader.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/document_parts.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/reader/document_parts.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_json.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::moe_reader_test {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/environment.hpp"
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/environment/environment.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::nccl_environment_test {

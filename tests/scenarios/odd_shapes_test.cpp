@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/job.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

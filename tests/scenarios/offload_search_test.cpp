@@ -9,12 +9,12 @@
 #include <gtest/gtest.h>
 #include <oneapi/tbb/global_control.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/plan/advise.hpp"
-#include "scenarios/plan/changes.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/plan/changes/advise.hpp"
+#include "scenarios/plan/changes/changes.hpp"
 #include "scenarios/plan/plan.hpp"
-#include "scenarios/report/advice_text.hpp"
-#include "scenarios/report/plan_text.hpp"
+#include "scenarios/report/text/advice_text.hpp"
+#include "scenarios/report/text/plan_text.hpp"
 #include "tests/scenarios/small_space.hpp"
 
 namespace tidemark::tests::offload_search_test {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

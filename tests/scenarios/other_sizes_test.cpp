@@ -1,5 +1,5 @@
 // Ranks that get other numbers of tokens are not lowered whole: what is made for them is what lowering writes.
-#include "sim/program/other_sizes.hpp"
+#include "sim/program/structure/other_sizes.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -8,10 +8,10 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
-#include "scenarios/crowded_routing.hpp"
-#include "scenarios/job.hpp"
-#include "sim/program/program_text.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
+#include "scenarios/predict/job.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/seeds.hpp"
 

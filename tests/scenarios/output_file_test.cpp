@@ -1,4 +1,4 @@
-#include "scenarios/io/output_file.hpp"
+#include "scenarios/formats/output_file.hpp"
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/namespace.hpp"
 
 // More of it, as people meet it, is in tests/bad_inputs/cases/outputs.toml.

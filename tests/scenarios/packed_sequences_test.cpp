@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

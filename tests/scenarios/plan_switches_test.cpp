@@ -7,14 +7,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/deferred_gradients.hpp"
-#include "scenarios/io/megatron_switches.hpp"
-#include "scenarios/io/module_offload.hpp"
-#include "scenarios/io/moe_reader.hpp"
-#include "scenarios/io/optimizer_switches.hpp"
-#include "scenarios/io/pytorch_switches.hpp"
-#include "scenarios/io/schedule_reader.hpp"
-#include "scenarios/io/tensor_overlap.hpp"
+#include "scenarios/frameworks/megatron/deferred_gradients.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
+#include "scenarios/frameworks/megatron/module_offload.hpp"
+#include "scenarios/model_config/moe_reader.hpp"
+#include "scenarios/frameworks/megatron/optimizer_switches.hpp"
+#include "scenarios/frameworks/pytorch/pytorch_switches.hpp"
+#include "scenarios/scenario/schedule_reader.hpp"
+#include "scenarios/frameworks/megatron/tensor_overlap.hpp"
 #include "tests/scenarios/small_space.hpp"
 #include "tests/seeds.hpp"
 

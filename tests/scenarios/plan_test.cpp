@@ -14,15 +14,15 @@
 #include <oneapi/tbb/global_control.h>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/internal_error.hpp"
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/toml_text.hpp"
+#include "scenarios/formats/internal_error.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/toml_text.hpp"
 #include "scenarios/plan/evaluate.hpp"
-#include "scenarios/plan/space.hpp"
+#include "scenarios/plan/space/space.hpp"
 #include "scenarios/plan/tasks.hpp"
-#include "scenarios/prediction.hpp"
-#include "scenarios/report/plan_text.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/report/text/plan_text.hpp"
 #include "tests/scenarios/small_space.hpp"
 #include "tests/seeds.hpp"
 

@@ -1,4 +1,4 @@
-#include "scenarios/io/quantity.hpp"
+#include "scenarios/formats/quantity.hpp"
 
 #include <cstdint>
 #include <limits>

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests {

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/prediction.hpp"
-#include "scenarios/report/prediction_text.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::readme_test {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/report/page/memory_curve.hpp"
 #include "scenarios/report/page/report_page.hpp"
 #include "scenarios/report/page/schedule_lane.hpp"

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "parallel/generation/engine.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/toml_value.hpp"
-#include "scenarios/plan/accepted_changes.hpp"
-#include "scenarios/plan/advise.hpp"
-#include "scenarios/report/prediction_text.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/formats/toml_value.hpp"
+#include "scenarios/plan/changes/accepted_changes.hpp"
+#include "scenarios/plan/changes/advise.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 #include "scenarios/report/remedies.hpp"
 #include "tests/scenarios/folders.hpp"
 

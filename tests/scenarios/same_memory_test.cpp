@@ -12,10 +12,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
-#include "scenarios/deferred_frees.hpp"
-#include "scenarios/job.hpp"
-#include "scenarios/prediction.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/predict/upper_ends/deferred_frees.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "sim/memory/replay.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"

@@ -1,11 +1,11 @@
-#include "scenarios/io/scenario_json.hpp"
+#include "scenarios/reader/scenario_json.hpp"
 
 #include <string>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::scenario_json_test {

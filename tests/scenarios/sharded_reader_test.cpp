@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/scenarios/one_job.hpp"
 
 // What runtimes of PyTorch that shard parameters are told.

@@ -1,5 +1,5 @@
 // Roles that run the same passes are not lowered again: what is put together for them is what lowering writes.
-#include "sim/program/shared_passes.hpp"
+#include "sim/program/structure/shared_passes.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -15,11 +15,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
-#include "scenarios/job.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/predict/job.hpp"
 #include "sim/memory/replay.hpp"
-#include "sim/program/program_text.hpp"
-#include "sim/program/timing.hpp"
+#include "sim/program/text/program_text.hpp"
+#include "sim/program/structure/timing.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
 

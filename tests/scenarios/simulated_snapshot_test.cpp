@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/recordings/memory_snapshot_writer.hpp"
 #include "scenarios/recordings/recorded_trace.hpp"
 #include "scenarios/recordings/trace_replay.hpp"

@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/prediction.hpp"
-#include "scenarios/report/prediction_text.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"

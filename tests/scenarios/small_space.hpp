@@ -12,11 +12,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_reader.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/plan.hpp"
-#include "scenarios/plan/space.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/plan/space/space.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/scenarios/folders.hpp"
 
 // Spaces small enough to run every combination through `predict`, and what that says beside what `plan` finds.

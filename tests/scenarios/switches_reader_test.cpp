@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/environment.hpp"
+#include "scenarios/environment/environment.hpp"
 #include "tests/scenarios/one_job.hpp"
 
 // Switches, environment and versions of a runtime.

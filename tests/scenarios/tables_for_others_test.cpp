@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/report/format.hpp"
+#include "scenarios/formats/format.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/small_job.hpp"
 

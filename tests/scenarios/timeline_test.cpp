@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/report/fabric_text.hpp"
-#include "scenarios/role_program.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/report/text/fabric_text.hpp"
+#include "scenarios/predict/role_program.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_job.hpp"

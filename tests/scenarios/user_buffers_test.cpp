@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/job.hpp"
-#include "scenarios/prediction.hpp"
-#include "scenarios/step_causes.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/predict/step_causes.hpp"
 #include "tests/scenarios/folders.hpp"
 
 // tp-comm-overlap: TransformerEngine's Userbuffers. That ranks compute what one does is in tests/validate.

@@ -6,12 +6,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/plan/exact_memory.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/report/explanation.hpp"
-#include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

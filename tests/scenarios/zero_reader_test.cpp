@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/json_table.hpp"
-#include "scenarios/io/scenario_json.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/zero_keys.hpp"
+#include "scenarios/formats/json_table.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/zero_keys.hpp"
 #include "tests/namespace.hpp"
 
 // What DeepSpeed is told: [runtime.switches], and a ds_config.json that [runtime] names.

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lower.hpp"
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/job.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/job.hpp"
 #include "tests/namespace.hpp"
 
 // Model states of Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",

@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "scenarios/io/cluster_reader.hpp"
-#include "scenarios/io/text_file.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
+#include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::tests::seeds {
 

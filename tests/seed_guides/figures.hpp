@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/estimate/envelope.hpp"
-#include "scenarios/report/format.hpp"
+#include "scenarios/formats/format.hpp"
 #include "tests/seed_guides/lab.hpp"
 
 // Figures of predictions as the page writes them.

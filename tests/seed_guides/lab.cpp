@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
-#include "scenarios/io/scenario_reader.hpp"
-#include "scenarios/io/text_file.hpp"
-#include "scenarios/plan/space.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/text_file.hpp"
+#include "scenarios/plan/space/space.hpp"
 
 namespace tidemark::tests::seeds {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 
 // Scenarios of scenarios/examples/seeds, and what becomes of them with a few keys changed.

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "kernels/execute/mpi_world.hpp"
-#include "scenarios/validation.hpp"
+#include "kernels/execute/world/mpi_world.hpp"
+#include "scenarios/validate/validation.hpp"
 #include "sim/program/verify.hpp"
-#include "sim/program/workload_text.hpp"
+#include "sim/program/text/workload_text.hpp"
 #include "tests/kernels/uneven_workload.hpp"
 
 using namespace tidemark::tests;

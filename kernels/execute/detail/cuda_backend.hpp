@@ -10,7 +10,7 @@
 #include "kernels/execute/detail/nccl.hpp"
 #include "kernels/execute/detail/payload_kernels.hpp"
 #include "kernels/execute/page_scale.hpp"
-#include "kernels/execute/world.hpp"
+#include "kernels/execute/world/world.hpp"
 
 namespace tidemark::execute {
 

@@ -7,8 +7,8 @@
 #include <nccl.h>
 
 #include "kernels/execute/detail/check_cuda.hpp"
-#include "kernels/execute/host_collectives.hpp"
-#include "kernels/execute/world.hpp"
+#include "kernels/execute/world/host_collectives.hpp"
+#include "kernels/execute/world/world.hpp"
 
 namespace tidemark::execute {
 

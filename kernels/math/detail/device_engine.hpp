@@ -8,7 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/execute/detail/check_cuda.hpp"
-#include "kernels/math/blas.hpp"
+#include "kernels/math/engine/blas.hpp"
 #include "kernels/math/namespace.hpp"
 
 namespace tidemark::math {

@@ -8,7 +8,7 @@
 
 #include "parallel/frameworks/deepspeed/flat_layout.hpp"
 #include "parallel/frameworks/deepspeed/zero_parameters.hpp"
-#include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/pytorch/optimizers/optimizer.hpp"
 
 // BF16_Optimizer of deepspeed/runtime/bf16_optimizer.py (0.19), which DeepSpeed takes for stage 1 in bf16 where
 // gradients are added up in fp32 (engine.py _do_optimizer_sanity_check). Every rank holds all parameters, in one flat

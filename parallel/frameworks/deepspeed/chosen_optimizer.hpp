@@ -1,8 +1,8 @@
 #pragma once
 
-#include "parallel/layout.hpp"
+#include "parallel/job/layout.hpp"
 #include "parallel/runtime/runtime.hpp"
-#include "parallel/train.hpp"
+#include "parallel/job/train.hpp"
 
 namespace tidemark::parallel::deepspeed {
 

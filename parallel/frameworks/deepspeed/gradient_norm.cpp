@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
-#include "parallel/torch/reduction.hpp"
+#include "parallel/torch/ops/reduction.hpp"
 
 namespace tidemark::parallel::deepspeed {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "parallel/frameworks/deepspeed/swap_files.hpp"
-#include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/pytorch/optimizers/optimizer.hpp"
 
 // deepspeed/runtime/swap_tensor/optimizer_utils.py, partitioned_optimizer_swapper.py, pipelined_optimizer_swapper.py,
 // async_swapper.py.

@@ -11,7 +11,7 @@
 #include "parallel/frameworks/deepspeed/gradient_norm.hpp"
 #include "parallel/frameworks/deepspeed/optimizer_swapper.hpp"
 #include "parallel/frameworks/deepspeed/parameter_coordinator.hpp"
-#include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/pytorch/optimizers/optimizer.hpp"
 
 // DeepSpeedZeroOptimizer_Stage3 of deepspeed/runtime/zero/stage3.py (0.19), and what its hooks do around every module
 // (parameter_offload.py).

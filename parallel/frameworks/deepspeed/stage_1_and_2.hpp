@@ -10,8 +10,8 @@
 #include "parallel/frameworks/deepspeed/flat_layout.hpp"
 #include "parallel/frameworks/deepspeed/gradient_norm.hpp"
 #include "parallel/frameworks/deepspeed/zero_parameters.hpp"
-#include "parallel/frameworks/pytorch/optimizer.hpp"
-#include "parallel/layout.hpp"
+#include "parallel/frameworks/pytorch/optimizers/optimizer.hpp"
+#include "parallel/job/layout.hpp"
 
 // DeepSpeedZeroOptimizer of deepspeed/runtime/zero/stage_1_and_2.py (0.19): what its functions are called, functions
 // here are called. Every rank holds all parameters, in one flat buffer, and updates its part of them.

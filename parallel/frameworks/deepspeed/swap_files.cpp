@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/framework.hpp"
+#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {

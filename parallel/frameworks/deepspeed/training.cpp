@@ -15,7 +15,7 @@
 #include "parallel/frameworks/pytorch/batch.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
-#include "parallel/sizes.hpp"
+#include "parallel/job/sizes.hpp"
 
 // deepspeed/runtime/engine.py DeepSpeedEngine, and the loop of a script around it.
 

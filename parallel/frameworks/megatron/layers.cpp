@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/module_offload.hpp"
-#include "parallel/frameworks/megatron/moe.hpp"
+#include "parallel/frameworks/megatron/experts/moe.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "parallel/frameworks/megatron/latent_attention.hpp"
+#include "parallel/frameworks/megatron/attention/multi_latent_attention.hpp"
 #include "parallel/frameworks/megatron/layer_offload.hpp"
-#include "parallel/frameworks/megatron/parameters.hpp"
+#include "parallel/frameworks/megatron/optimizer/parameters.hpp"
 
 // Megatron-LM core 0.14's modules, as their forward functions are written: variables of a function are its variables
 // there, and what they refer to lives as long.

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/frameworks/megatron/next_tokens.hpp"
+#include "parallel/frameworks/megatron/multi_token_prediction.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 
 // GPTModel from its decoder on: the LM head, and the loss over a vocabulary that may be cut.

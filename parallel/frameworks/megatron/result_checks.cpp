@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 namespace tidemark::parallel::megatron {
 namespace {

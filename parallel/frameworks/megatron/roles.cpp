@@ -3,11 +3,11 @@
 #include <map>
 #include <utility>
 
-#include "parallel/frameworks/megatron/buffers.hpp"
-#include "parallel/frameworks/megatron/layer_wise_optimizer.hpp"
+#include "parallel/frameworks/megatron/optimizer/buffers.hpp"
+#include "parallel/frameworks/megatron/optimizer/layer_wise_optimizer.hpp"
 #include "parallel/frameworks/megatron/training.hpp"
-#include "parallel/sizes.hpp"
-#include "parallel/stages.hpp"
+#include "parallel/job/sizes.hpp"
+#include "parallel/job/stages.hpp"
 
 namespace tidemark::parallel::megatron {
 namespace {

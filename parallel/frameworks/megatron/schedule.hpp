@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/frameworks/megatron/overlapped_buckets.hpp"
+#include "parallel/frameworks/megatron/optimizer/overlapped_buckets.hpp"
 #include "parallel/frameworks/megatron/stage.hpp"
 #include "parallel/schedule/messages.hpp"
 

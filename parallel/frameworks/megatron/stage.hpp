@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/batch.hpp"
+#include "parallel/job/batch.hpp"
 #include "parallel/frameworks/megatron/layers.hpp"
 
 namespace tidemark::parallel::megatron {

@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "parallel/frameworks/megatron/buffers.hpp"
-#include "parallel/frameworks/megatron/layer_wise_optimizer.hpp"
-#include "parallel/frameworks/megatron/moe.hpp"
-#include "parallel/frameworks/megatron/optimizer.hpp"
-#include "parallel/frameworks/megatron/overlapped_buckets.hpp"
+#include "parallel/frameworks/megatron/optimizer/buffers.hpp"
+#include "parallel/frameworks/megatron/optimizer/layer_wise_optimizer.hpp"
+#include "parallel/frameworks/megatron/experts/moe.hpp"
+#include "parallel/frameworks/megatron/optimizer/optimizer.hpp"
+#include "parallel/frameworks/megatron/optimizer/overlapped_buckets.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
 #include "parallel/frameworks/megatron/user_buffers.hpp"
 #include "parallel/generation/engine.hpp"

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "parallel/framework.hpp"
+#include "parallel/job/framework.hpp"
 
 namespace tidemark::parallel::megatron {
 

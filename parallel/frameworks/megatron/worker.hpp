@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "parallel/frameworks/namespace.hpp"
-#include "parallel/job.hpp"
-#include "parallel/sizes.hpp"
-#include "parallel/stages.hpp"
+#include "parallel/job/job.hpp"
+#include "parallel/job/sizes.hpp"
+#include "parallel/job/stages.hpp"
 #include "parallel/torch/operation.hpp"
 #include "parallel/torch/session.hpp"
 

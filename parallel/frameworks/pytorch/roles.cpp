@@ -3,11 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/frameworks/pytorch/flat_parameter.hpp"
-#include "parallel/frameworks/pytorch/fully_shard.hpp"
+#include "parallel/frameworks/pytorch/fsdp/flat_parameter.hpp"
+#include "parallel/frameworks/pytorch/fsdp/fully_shard.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
-#include "parallel/sizes.hpp"
+#include "parallel/job/sizes.hpp"
 
 // Which ranks do the same: those that hold as much of everything.
 

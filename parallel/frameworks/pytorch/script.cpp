@@ -1,6 +1,6 @@
 #include "parallel/frameworks/pytorch/script.hpp"
 
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 namespace tidemark::parallel::pytorch {
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/framework.hpp"
+#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/namespace.hpp"
 #include "parallel/torch/autograd.hpp"
 #include "parallel/torch/process.hpp"

@@ -8,13 +8,13 @@
 
 #include "parallel/frameworks/pytorch/batch.hpp"
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
-#include "parallel/frameworks/pytorch/fully_sharded_data_parallel.hpp"
-#include "parallel/frameworks/pytorch/fully_sharded_layers.hpp"
-#include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/pytorch/fsdp/fully_sharded_data_parallel.hpp"
+#include "parallel/frameworks/pytorch/fsdp/fully_sharded_layers.hpp"
+#include "parallel/frameworks/pytorch/optimizers/optimizer.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/generation/engine.hpp"
-#include "parallel/sizes.hpp"
+#include "parallel/job/sizes.hpp"
 #include "parallel/torch/save_on_cpu.hpp"
 
 namespace tidemark::parallel::pytorch {

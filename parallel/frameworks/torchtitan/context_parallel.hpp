@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "parallel/frameworks/namespace.hpp"
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 // Context parallelism as PyTorch has it and torchtitan takes it: each rank has a part of every sequence, and
 // attention's keys and values come round.

@@ -11,7 +11,7 @@
 #include "parallel/frameworks/torchtitan/latent_attention.hpp"
 #include "parallel/frameworks/torchtitan/tensor_parallel.hpp"
 #include "parallel/frameworks/transformers/modules.hpp"
-#include "parallel/stages.hpp"
+#include "parallel/job/stages.hpp"
 #include "parallel/torch/compiled.hpp"
 
 // torchtitan's Llama 3, Qwen3 and DeepSeek-V3, module by module as their forward functions run

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include "parallel/expert_routing.hpp"
-#include "parallel/torch/grouped_mm.hpp"
-#include "parallel/torch/indexing.hpp"
+#include "parallel/model/expert_routing.hpp"
+#include "parallel/torch/ops/grouped_mm.hpp"
+#include "parallel/torch/ops/indexing.hpp"
 #include "parallel/torch/operation.hpp"
 
 namespace tidemark::parallel::torchtitan {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "parallel/torch/flex_attention.hpp"
+#include "parallel/torch/ops/flex_attention.hpp"
 
 namespace tidemark::parallel::torchtitan {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "parallel/sizes.hpp"
+#include "parallel/job/sizes.hpp"
 
 namespace tidemark::parallel::torchtitan {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "parallel/frameworks/pytorch/fully_shard.hpp"
-#include "parallel/frameworks/pytorch/optimizer.hpp"
+#include "parallel/frameworks/pytorch/fsdp/fully_shard.hpp"
+#include "parallel/frameworks/pytorch/optimizers/optimizer.hpp"
 #include "parallel/frameworks/torchtitan/decoder.hpp"
 
 namespace tidemark::parallel::torchtitan {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "parallel/frameworks/namespace.hpp"
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 // DTensor over one dimension of a mesh, where torchtitan's plans place tensors (parallelize.py apply_tp of Llama,
 // apply_non_moe_tp of DeepSeek-V3): what redistribution makes, and what runs where a dimension is cut. Sequences are

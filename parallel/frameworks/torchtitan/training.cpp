@@ -10,13 +10,13 @@
 #include <string>
 #include <utility>
 
-#include "parallel/expert_routing.hpp"
+#include "parallel/model/expert_routing.hpp"
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
-#include "parallel/frameworks/pytorch/pipeline_schedule.hpp"
+#include "parallel/frameworks/pytorch/pipeline/pipeline_schedule.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/torchtitan/model_part.hpp"
-#include "parallel/sizes.hpp"
-#include "parallel/torch/flex_attention.hpp"
+#include "parallel/job/sizes.hpp"
+#include "parallel/torch/ops/flex_attention.hpp"
 
 // torchtitan/train.py, models/llama3/infra/parallelize.py, and qwen3's and deepseek_v3's, 0.1.0 to 0.2.2.
 

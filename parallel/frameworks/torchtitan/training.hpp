@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "parallel/framework.hpp"
+#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/namespace.hpp"
 
 namespace tidemark::parallel::torchtitan {

@@ -10,7 +10,7 @@
 
 #include "parallel/frameworks/transformers/modules.hpp"
 #include "parallel/torch/operation.hpp"
-#include "parallel/torch/stage_3_linear.hpp"
+#include "parallel/torch/ops/stage_3_linear.hpp"
 
 // PEFT's LoRA, read in peft 0.21: tuners/lora/layer.py, tuners/tuners_utils.py, utils/other.py, peft_model.py.
 

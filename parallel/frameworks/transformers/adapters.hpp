@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/fine_tuning.hpp"
+#include "parallel/model/fine_tuning.hpp"
 #include "parallel/frameworks/namespace.hpp"
-#include "parallel/model.hpp"
+#include "parallel/model/model.hpp"
 
 // Which modules of a model PEFT finds by what names.
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "parallel/frameworks/namespace.hpp"
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 // Triton kernels in the place of several operations of transformers' modules: autograd functions of their own, which
 // write gradients over what they were made of.

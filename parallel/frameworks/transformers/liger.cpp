@@ -3,7 +3,7 @@
 
 #include "parallel/frameworks/transformers/fused.hpp"
 #include "parallel/torch/operation.hpp"
-#include "parallel/torch/products.hpp"
+#include "parallel/torch/ops/products.hpp"
 
 namespace tidemark::parallel::transformers::liger {
 namespace {

@@ -7,7 +7,7 @@
 #include "parallel/frameworks/transformers/fused.hpp"
 #include "parallel/torch/checkpoint.hpp"
 #include "parallel/torch/operation.hpp"
-#include "parallel/torch/stage_3_linear.hpp"
+#include "parallel/torch/ops/stage_3_linear.hpp"
 
 // A call's arguments live until it returns, in Python; here a temporary lives until its statement ends. So no call is
 // nested in a call that is nested in another.

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "parallel/frameworks/namespace.hpp"
-#include "parallel/model.hpp"
+#include "parallel/model/model.hpp"
 #include "parallel/runtime/runtime.hpp"
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/compiled.hpp"
-#include "parallel/train.hpp"
+#include "parallel/job/train.hpp"
 
 // Hugging Face transformers' decoder models, module by module as their forward functions run: a local variable here is
 // one of theirs, and lives as long.

@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "scenarios/cli/namespace.hpp"
-#include "scenarios/io/toml_value.hpp"
+#include "scenarios/formats/toml_value.hpp"
 
 namespace tidemark::cli {
 

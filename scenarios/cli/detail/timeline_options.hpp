@@ -7,7 +7,7 @@
 
 #include "scenarios/cli/namespace.hpp"
 #include "scenarios/report/timeline.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/scenario/scenario.hpp"
 
 namespace tidemark::cli {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <variant>
 
-#include "scenarios/report/format.hpp"
-#include "scenarios/role_program.hpp"
+#include "scenarios/formats/format.hpp"
+#include "scenarios/predict/role_program.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/program/program_builder.hpp"
 

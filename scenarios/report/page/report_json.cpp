@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/report/fabric_loads.hpp"
-#include "scenarios/report/format.hpp"
+#include "scenarios/formats/format.hpp"
 #include "scenarios/report/page/memory_curve.hpp"
 #include "scenarios/report/page/report_page.hpp"
 #include "scenarios/report/page/schedule_lane.hpp"
-#include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 #include "sim/base/in_parallel.hpp"
 #include "sim/clock/summary.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 // A report: one page of HTML that needs nothing else, made of one block of JSON. docs/report.md says what stands in it.
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "scenarios/prediction.hpp"
+#include "scenarios/predict/prediction.hpp"
 
 namespace tidemark::scenarios {
 

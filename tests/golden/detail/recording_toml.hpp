@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/scenario.hpp"
+#include "scenarios/scenario/scenario.hpp"
 #include "tests/namespace.hpp"
 
 // A recorded training as the scenario file that a user would write of it, and what the reader makes of that file.

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/torch/aten.hpp"
+#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/checkpoint.hpp"
-#include "parallel/torch/stage_3_linear.hpp"
+#include "parallel/torch/ops/stage_3_linear.hpp"
 #include "tests/parallel/torch/written.hpp"
 
 namespace tidemark::tests::autograd_test {

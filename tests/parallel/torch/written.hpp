@@ -8,7 +8,7 @@
 
 #include "parallel/torch/session.hpp"
 #include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 

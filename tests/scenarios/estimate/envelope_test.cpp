@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/report/prediction_text.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 #include "tests/scenarios/folders.hpp"
 
 namespace tidemark::tests::envelope_test {

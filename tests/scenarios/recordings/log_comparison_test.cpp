@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::log_comparison_test {

@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "scenarios/io/input_error.hpp"
-#include "scenarios/recordings/gzip.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/recordings/pickle/gzip.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::memory_snapshot_test {

@@ -16,7 +16,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/recordings/memory_snapshot.hpp"
 #include "sim/memory/caching_allocator.hpp"
 #include "tests/namespace.hpp"

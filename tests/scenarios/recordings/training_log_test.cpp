@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/io/input_error.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::training_log_test {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/clock/class_timeline.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/sim/clock/outlined.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/sim/clock/outlined.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::lone_transfers_test {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/clock/engine.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::summary_test {

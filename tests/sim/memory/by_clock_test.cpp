@@ -10,7 +10,7 @@
 #include "sim/clock/engine.hpp"
 #include "sim/clock/trace_times.hpp"
 #include "sim/memory/replay.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/sim/program/random_program.hpp"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/memory/replay.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/sim/program/random_program.hpp"
 
 // torch.cuda.empty_cache(), as programs say it: a mark that empties the cache.

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/memory/replay.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/sim/program/random_program.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "sim/memory/flat.hpp"
 #include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/sim/program/random_program.hpp"
 
 namespace tidemark::tests::replay_test {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::data_flow_test {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::liveness_test {

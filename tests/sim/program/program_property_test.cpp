@@ -6,7 +6,7 @@
 
 #include "sim/memory/replay.hpp"
 #include "sim/program/liveness.hpp"
-#include "sim/program/program_text.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/sim/program/random_program.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/program/prices.hpp"
+#include "sim/program/costs.hpp"
 #include "sim/program/program_builder.hpp"
 #include "tests/namespace.hpp"
 #include "tests/sim/program/viewed.hpp"

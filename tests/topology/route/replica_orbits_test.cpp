@@ -9,14 +9,14 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/price_time.hpp"
+#include "kernels/cost/cost_time.hpp"
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/parallel/test_job.hpp"
 #include "tests/seeds.hpp"
 #include "tests/topology/test_clusters.hpp"
-#include "topology/route/price.hpp"
+#include "topology/route/cost.hpp"
 #include "topology/route/traffic.hpp"
 
 // One rank of each orbit must tell what all ranks tell: generated jobs, long along the data-parallel axis.

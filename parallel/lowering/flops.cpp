@@ -1,0 +1,96 @@
+#include "parallel/lowering/flops.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "parallel/job/built_model.hpp"
+#include "parallel/frameworks/megatron/training.hpp"
+
+namespace tidemark::parallel {
+namespace {
+
+void add(const Program& program, const Kernel& kernel, ForwardOperations& operations) {
+  const auto size = [&](std::size_t input, std::size_t dimension) {
+    return program[kernel.inputs[input]].sizes[dimension];
+  };
+  if (kernel.operation == Operation::Matmul)
+    operations.linears += 2 * static_cast<double>(size(0, 0)) * static_cast<double>(size(1, 0) * size(1, 1));
+  if (kernel.operation != Operation::Attention) return;
+  // Products of queries and keys, and of what they weigh with values, half of each masked.
+  const double tokens = static_cast<double>(size(0, 1));
+  operations.attention += tokens * tokens * static_cast<double>(size(0, 2) * (size(0, 3) + size(2, 3)));
+}
+
+/// Of one launch.
+double operations_of(const Program& program, const Kernel& kernel) {
+  const auto view = [&](std::size_t input) -> const View& { return program[kernel.inputs[input]]; };
+  if (kernel.processor == Processor::Host) return 0;
+  if (kernel.operation == Operation::Matmul)
+    return 2 * static_cast<double>(elements_of(view(0).sizes)) * static_cast<double>(view(1).sizes.back());
+  const bool backward = kernel.operation == Operation::AttentionBackward;
+  if (kernel.operation != Operation::Attention && !backward) return 0;
+  const std::size_t first = backward ? 1 : 0;
+  const View &q = view(first), &k = view(first + 1), &v = view(first + 2);
+  const double queries = static_cast<double>(q.sizes[1]), keys = static_cast<double>(k.sizes[1]);
+  const double scores = queries * (keys - (kernel.attributes[1] != 0 ? queries / 2 : 0));
+  const double forward = 2 * static_cast<double>(q.sizes[0] * q.sizes[2] * (q.sizes[3] + v.sizes[3])) * scores;
+  return backward ? 2 * forward : forward;
+}
+
+// Of a model with so many layers of either kind.
+ForwardOperations lowered_operations(Model model, std::int64_t dense, std::int64_t of_experts, std::int64_t sequence) {
+  // Of every way to compute it alike: here attention is one kernel, and no row of the vocabulary is padding.
+  const Train train{.sequence_length = sequence, .global_batch = 1, .attention = AttentionKernel::Fused};
+  model.vocabulary_extra = 0;
+  model.vocabulary_multiple = 1;
+  model.layers = dense + of_experts;
+  if (model.experts) model.experts->dense_layers = std::vector<bool>(static_cast<std::size_t>(dense), true);
+  const BuiltModel built = build_model(model, {.attention = train.attention});
+  RuntimeSettings settings;
+  settings.bias_activation_fusion = false;  // which not all activations have
+  const Runtime runtime = megatron_runtime({}, settings, {});
+  const Program program = megatron::lower_forward({built, {}, train, runtime});
+  ForwardOperations operations;
+  for (const Op& op : program.ops)
+    if (const auto* launch = std::get_if<Launch>(&op)) add(program, program[launch->kernel], operations);
+  return operations;
+}
+
+}  // namespace
+
+double operations_of_step(const Program& program, std::int32_t step) {
+  std::vector<double> by_kernel;  // the same ones are launched again and again
+  by_kernel.reserve(program.kernels.size());
+  for (const Kernel& kernel : program.kernels) by_kernel.push_back(operations_of(program, kernel));
+  double sum = 0;
+  std::int32_t at = 0;
+  for (const Op& op : program.ops) {
+    if (const auto* mark = std::get_if<Mark>(&op)) at = mark->step;
+    const auto* launch = std::get_if<Launch>(&op);
+    if (launch != nullptr && at == step) sum += by_kernel[launch->kernel.index()];
+  }
+  return sum;
+}
+
+// Layers of a kind do as much each: what one more of them adds, the others do.
+ForwardOperations forward_operations(const Model& model, std::int64_t sequence) {
+  std::int64_t dense = 0;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer)
+    dense += model.has_experts(static_cast<std::size_t>(layer)) ? 0 : 1;
+  const std::int64_t of_experts = model.layers - dense, few_dense = std::min<std::int64_t>(dense, 1),
+                     few_of_experts = std::min<std::int64_t>(of_experts, 1);
+  const ForwardOperations few = lowered_operations(model, few_dense, few_of_experts, sequence);
+  ForwardOperations all = few;
+  const auto add_others = [&](std::int64_t others, std::int64_t one_more_dense) {
+    if (others == 0) return;
+    const ForwardOperations more =
+        lowered_operations(model, few_dense + one_more_dense, few_of_experts + 1 - one_more_dense, sequence);
+    all.linears += static_cast<double>(others) * (more.linears - few.linears);
+    all.attention += static_cast<double>(others) * (more.attention - few.attention);
+  };
+  add_others(dense - few_dense, 1);
+  add_others(of_experts - few_of_experts, 0);
+  return all;
+}
+
+}  // namespace tidemark::parallel

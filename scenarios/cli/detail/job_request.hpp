@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "scenarios/cli/detail/launch_options.hpp"
+#include "scenarios/cli/namespace.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/predict/prediction.hpp"
+
+namespace tidemark::cli {
+
+/// What a question is about: a scenario's file, or what files of another framework come to; with keys set beside it.
+struct JobWords {
+  std::string file;
+  std::vector<std::string> beside;  ///< "layout.tensor=4", and further files of the same training
+  LaunchOptions launch;
+};
+/// `required`: of questions that options alone cannot ask.
+void add_job(CLI::App& verb, JobWords& words, bool required = true);
+
+/// The same but for the file.
+void add_beside(CLI::App& verb, JobWords& words);
+
+struct AskedJob {
+  TomlTable document;
+  Scenario scenario;
+  std::filesystem::path at;  ///< gives the scenario its name, and is where its problems are
+  ScenarioFolders folders;
+  std::vector<std::filesystem::path> files;  ///< that were read
+  std::string file;                          ///< that has the scenario; empty where none has
+  std::vector<std::string> assumed = {};     ///< of what another framework's file does not say
+  std::vector<NotJudged> not_judged = {};    ///< of what it says
+
+  /// Adds to an answer what a launch file left to assume, and what nobody has judged.
+  void complete(Prediction& prediction) const;
+};
+/// InputError where what says which job it is does not come along, and where options are given to a file that says what
+/// they say.
+[[nodiscard]] AskedJob asked_job(const JobWords& words);
+
+}  // namespace tidemark::cli

@@ -1,0 +1,95 @@
+#include "scenarios/cli/detail/job_request.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/terminal/detail/usage.hpp"
+#include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/cli/shipped_names.hpp"
+#include "scenarios/convert/convert.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/text_file.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+std::vector<std::string> overrides_in(const JobWords& words) {
+  std::vector<std::string> found;
+  for (const std::string& word : words.beside)
+    if (is_override(word)) found.push_back(word);
+  return found;
+}
+
+AskedJob of_launch_files(const JobWords& words) {
+  std::vector<std::filesystem::path> files{words.file}, read = files_behind(words.file);
+  for (const std::string& word : words.beside)
+    if (!is_override(word)) {
+      files.emplace_back(word);
+      read.emplace_back(word);
+    }
+  ConvertAsked asked = words.launch.asked(files);
+  asked.overrides = overrides_in(words);
+  Converted converted = convert(asked);
+  AskedJob made{{},
+                scenario_of(converted, data_root()),
+                converted.file,
+                {converted.file.parent_path(), data_root()},
+                std::move(read),
+                {}};
+  made.document = std::move(converted.document);
+  for (const Remark& remark : converted.remarks) {
+    if (remark.kind == RemarkKind::Assumed)
+      made.assumed.push_back(remark.place.line > 0
+                                 ? fmt::format("{}:{}: {}: {}", remark.file, remark.place.line, remark.what, remark.why)
+                                 : fmt::format("{}: {}", remark.what, remark.why));
+    if (remark.kind == RemarkKind::NotJudged)
+      made.not_judged.push_back({remark.file, remark.place.line, remark.what, remark.why});
+  }
+  return made;
+}
+
+}  // namespace
+
+void add_job(CLI::App& verb, JobWords& words, bool required) {
+  add_scenario(verb, words.file, "scenario file (TOML), or a file that convert takes")->required(required);
+  add_beside(verb, words);
+}
+
+void add_beside(CLI::App& verb, JobWords& words) {
+  verb.add_option("BESIDE", words.beside,
+                  "keys of the scenario, such as layout.tensor=4, and further launch files of the same training")
+      ->type_name("KEY=VALUE");
+  add_launch_options(verb, words.launch);
+}
+
+AskedJob asked_job(const JobWords& words) {
+  const std::filesystem::path file = words.file;
+  if (is_foreign(file)) return of_launch_files(words);
+  for (const std::string& word : words.beside)
+    if (!is_override(word))
+      throw InputError(Problem{.file = word,
+                               .message = fmt::format("stands beside {}, which is a scenario", words.file),
+                               .hint = "beside one, keys are set as in layout.tensor=4; launch files go together"});
+  if (words.launch.any())
+    throw InputError(
+        Problem{.file = words.file,
+                .message = "a scenario, and options that say what it says",
+                .hint = "change them in the file, or set keys beside it, as in layout.tensor=4: --model, --cluster and "
+                        "others are for files of frameworks, and all of them for where there is no file"});
+  const ScenarioFolders folders{file.parent_path(), data_root()};
+  AskedJob made{parse_toml(read_text(file), file.string()), {}, file, folders, files_behind(words.file), words.file};
+  const std::vector<std::string> overrides = overrides_in(words);
+  set_overrides(made.document, overrides);
+  made.scenario = scenario_of(made.document, file, folders);
+  made.file = as_typed(words.file);
+  for (const std::string& word : overrides) made.file += " " + word;
+  return made;
+}
+
+void AskedJob::complete(Prediction& prediction) const {
+  prediction.assumptions.insert(prediction.assumptions.end(), assumed.begin(), assumed.end());
+  leave_open(prediction, not_judged);
+}
+
+}  // namespace tidemark::cli

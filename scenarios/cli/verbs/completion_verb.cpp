@@ -1,0 +1,155 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/terminal/detail/help.hpp"
+#include "scenarios/cli/terminal/detail/usage.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/terminal/output.hpp"
+
+// What shells and man know of the program, from the same tree of options as its help.
+
+namespace tidemark::cli {
+namespace {
+
+std::vector<const CLI::App*> questions(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<const CLI::Option*> options_of(const CLI::App& verb) {
+  return verb.get_options([](const CLI::Option* option) { return option->nonpositional(); });
+}
+
+std::vector<std::string> names_of(const CLI::Option& option) {
+  std::vector<std::string> names;
+  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+  return names;
+}
+
+// "{host,cuda}" in what help says of an option's type: the values that it takes. Nothing where it takes any.
+std::string values_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t open = type.find('{'), close = type.rfind('}');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  std::string values = type.substr(open + 1, close - open - 1);
+  for (char& c : values)
+    if (c == ',') c = ' ';
+  return values;
+}
+
+std::string bash_text(const CLI::App& app) {
+  std::string verbs, options, values;
+  for (const CLI::App* verb : questions(app)) {
+    verbs += (verbs.empty() ? "" : " ") + verb->get_name();
+    std::vector<std::string> names;
+    for (const CLI::Option* option : options_of(*verb)) {
+      const std::vector<std::string> its = names_of(*option);
+      names.insert(names.end(), its.begin(), its.end());
+      if (const std::string words = values_of(*option); !words.empty())
+        values += fmt::format("    {},{}) words=\"{}\" ;;\n", verb->get_name(), its.front(), words);
+    }
+    options += fmt::format("    {}) options=\"{}\" ;;\n", verb->get_name(), fmt::join(names, " "));
+  }
+  return fmt::format(R"bash(# Completion of tidemark in bash; zsh takes it after bashcompinit.
+_tidemark() {{
+  local program=${{COMP_WORDS[0]}} verb=${{COMP_WORDS[1]}} before=${{COMP_WORDS[COMP_CWORD-1]}} word=${{COMP_WORDS[COMP_CWORD]}}
+  local options="" words="" kind=examples models=models
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    COMPREPLY=($(compgen -W "{0} --help --version" -- "$word"))
+    return
+  fi
+  case $verb in
+{1}  esac
+  case $verb,$before in
+    *,--model)
+      [[ $word != */* ]] || models=names
+      words=$("$program" list $models 2> /dev/null | cut -d ' ' -f 1)
+      ;;
+    *,--cluster) words=$("$program" list clusters 2> /dev/null | cut -d ' ' -f 1) ;;
+    list,list) words=$("$program" list 2> /dev/null | cut -d ' ' -f 3) ;;
+{2}  esac
+  if [[ $word == -* ]]; then
+    COMPREPLY=($(compgen -W "$options" -- "$word"))
+  elif [[ -n $words ]]; then
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+  elif [[ $before != -* && $verb != list ]]; then
+    [[ $verb != capacity ]] || kind=studies
+    COMPREPLY=($(compgen -W "$("$program" list $kind 2> /dev/null | cut -d ' ' -f 1)" -- "$word") $(compgen -f -- "$word"))
+  fi
+}}
+complete -o default -F _tidemark tidemark
+)bash",
+                     verbs, options, values);
+}
+
+// As man takes it: dashes that stay dashes, and no line that is a command by chance.
+std::string roff(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if ((i == 0 || text[i - 1] == '\n') && (c == '.' || c == '\'')) out += "\\&";
+    if (c == '\\')
+      out += "\\e";
+    else if (c == '-')
+      out += "\\-";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string man_text(const CLI::App& app) {
+  std::string out = fmt::format(
+      ".TH TIDEMARK 1 \"\" \"tidemark {}\" \"User Commands\"\n.SH NAME\ntidemark \\- simulates the memory of "
+      "distributed "
+      "training\n.SH SYNOPSIS\n.B tidemark\n.I QUESTION\n[OPTIONS] ...\n.SH DESCRIPTION\n{}\n.SH QUESTIONS\n",
+      TIDEMARK_VERSION, roff(app.get_description()));
+  for (const CLI::App* verb : questions(app)) {
+    std::string called = "tidemark " + verb->get_name() + " [OPTIONS]";
+    const auto positionals = verb->get_options([](const CLI::Option* option) { return option->get_positional(); });
+    for (const CLI::Option* option : positionals) called += " " + option->get_name(true);
+    out += fmt::format(".SS {}\n{}\n", roff(called), roff(verb->get_description()));
+    for (const CLI::Option* option : positionals)
+      out += fmt::format(".TP\n.I {}\n{}\n", roff(option->get_name(true)), roff(option->get_description()));
+    for (const CLI::Option* option : options_of(*verb)) {
+      const std::string type = option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+      out += fmt::format(".TP\n.B {}\n{}\n", roff(fmt::format("{}{}", fmt::join(names_of(*option), ", "), type)),
+                         roff(option->get_description()));
+    }
+    if (!verb->get_footer().empty()) out += fmt::format(".PP\n.nf\n{}\n.fi\n", roff(verb->get_footer()));
+  }
+  return out + R"roff(.SH EXIT STATUS
+0: yes. 1: the answer is no. 2: the input, or how it was asked, is wrong. 3: the machine failed. 130: interrupted.
+.SH ENVIRONMENT
+.TP
+.B TIDEMARK_DATA_ROOT
+the folder that has models, clusters and examples
+.TP
+.B NO_COLOR
+no colours on a terminal
+.TP
+.B COLUMNS
+how wide text may be
+)roff";
+}
+
+}  // namespace
+
+Verb completion_verb(CLI::App& app) {
+  const auto what = std::make_shared<std::string>();
+  CLI::App* verb = app.add_subcommand("completion", "for the shell: completion of words, or the manual page");
+  verb->add_option("WHAT", *what, "bash or man")->required()->check(CLI::IsMember({"bash", "man"}));
+  add_examples(*verb, {{"completion bash > tidemark.bash", "source it in .bashrc; installed, it is in its place"},
+                       {"completion man > tidemark.1", "man -l tidemark.1 shows it"}});
+  return {verb, [what, &app] {
+            answer(*what == "bash" ? bash_text(app) : man_text(app), "", {});
+            return yes;
+          }};
+}
+
+}  // namespace tidemark::cli

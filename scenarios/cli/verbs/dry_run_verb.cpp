@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/terminal/detail/help.hpp"
+#include "scenarios/cli/terminal/detail/usage.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
+#include "scenarios/cli/dry_runs.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/cli/terminal/progress.hpp"
+#include "scenarios/cli/shipped_names.hpp"
+#include "scenarios/cluster/cluster_reader.hpp"
+#include "scenarios/formats/output_file.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/report/measured_comparison.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+struct AskedToRunDry {
+  DryRunAsked runs;
+  std::string cluster = "h100-sxm-80g", against, json, snapshot;
+  std::int64_t time_limit = 1800;
+  double tolerance = 2;
+};
+
+constexpr std::string_view rank_in_name = "{rank}";
+
+std::filesystem::path name_of(const std::string& pattern, std::int64_t rank) {
+  std::string name = pattern;
+  if (const std::size_t at = name.find(rank_in_name); at != std::string::npos)
+    name.replace(at, rank_in_name.size(), fmt::format("{}", rank));
+  return name;
+}
+
+// One file for each rank where its name says so; else of the fullest one.
+void write_snapshots(const std::string& pattern, const DryRunAnswer& answer, const TemporaryFolder& folder) {
+  if (pattern.empty()) return;
+  const bool is_each = pattern.find(rank_in_name) != std::string::npos;
+  const auto fullest =
+      std::ranges::max_element(answer.ranks, {}, [](const DryRank& rank) { return rank.held().peak().reserved; });
+  for (const DryRank& rank : answer.ranks) {
+    if (!is_each && &rank != &*fullest) continue;
+    const std::filesystem::path made = snapshot_file(folder, rank);
+    std::error_code ignored;
+    if (!std::filesystem::exists(made, ignored)) {
+      complain(fmt::format("rank {} has no snapshot: its script asked for no memory of a device", rank.report.rank));
+      continue;
+    }
+    write_file(name_of(pattern, rank.report.rank), [&](std::ostream& out) {
+      std::ifstream in(made, std::ios::binary);
+      out << in.rdbuf();
+    });
+  }
+}
+
+// What each rank held beside what it is predicted to.
+void compare_ranks(const AskedToRunDry& asked, const Scenario& scenario, DryRunAnswer& answer,
+                   const TemporaryFolder& folder) {
+  answer.agrees = true;
+  for (const DryRank& rank : answer.ranks) {
+    const std::filesystem::path made = snapshot_file(folder, rank);
+    std::error_code ignored;
+    if (!std::filesystem::exists(made, ignored)) {
+      answer.agrees = false;
+      continue;
+    }
+    const Measurement measurement{
+        made.string(), {Rank{static_cast<std::int32_t>(rank.report.rank)}}, rank.held().device, asked.tolerance / 100};
+    const MeasuredComparison comparison =
+        compare_with(scenario, measurement, progress_on_terminal("simulating ranks", asked.runs.loudness));
+    std::string text = comparison.text;
+    // The snapshot's own name is gone with its folder.
+    if (const std::size_t at = text.find(measurement.file); at != std::string::npos)
+      text.replace(at, measurement.file.size(), "the dry run");
+    answer.comparisons.push_back(std::move(text));
+    answer.agrees = *answer.agrees && comparison.agrees;
+  }
+}
+
+void refuse_other_world(const Scenario& scenario, const DryRunAnswer& answer) {
+  if (scenario.gpus == answer.world.ranks) return;
+  refuse("--against", fmt::format("is of {} ranks, and the command starts {}", scenario.gpus, answer.world.ranks),
+         "lay a scenario of the same job beside it, or say --world-size");
+}
+
+int exit_code_of(const DryRunAnswer& answer) {
+  switch (answer.verdict()) {
+    case DryVerdict::Fits:
+      return answer.agrees.value_or(true) ? yes : no;
+    case DryVerdict::DoesNotFit:
+      return no;
+    case DryVerdict::ScriptFailed:
+      return bad_input;
+    case DryVerdict::CannotSay:
+      return cannot_say;
+  }
+  return cannot_say;
+}
+
+int run(AskedToRunDry asked) {
+  if (asked.runs.steps < 1 || asked.runs.steps > 1000)
+    refuse("--steps", fmt::format("{} is no number of steps to run", asked.runs.steps), "1 to 1000");
+  if (asked.time_limit < 1) refuse("--timeout", "is no time to wait", "seconds, from 1 on");
+  if (asked.runs.world_size && (*asked.runs.world_size < 1 || *asked.runs.world_size > 1'000'000))
+    refuse("--world-size", fmt::format("{} is no number of ranks", *asked.runs.world_size), "1 to 1000000");
+  std::vector<Problem> problems;
+  const std::string file = shipped_file(asked.cluster, clusters_shipped);
+  if (const std::optional<Problem> problem = not_there(asked.cluster, clusters_shipped)) throw InputError(*problem);
+  const Cluster cluster = read_cluster(file);
+  std::vector<std::filesystem::path> inputs{file};
+  std::optional<Scenario> scenario;
+  if (!asked.against.empty()) {
+    const std::string named = shipped_file(asked.against, examples_shipped);
+    if (const std::optional<Problem> problem = not_there(asked.against, examples_shipped)) throw InputError(*problem);
+    scenario = read_scenario(named, data_root());
+    for (std::filesystem::path& path : files_behind(named)) inputs.push_back(std::move(path));
+  }
+  check_outputs({{"--json", asked.json}, {"--snapshot", name_of(asked.snapshot, 0).string()}}, inputs);
+  asked.runs.time_limit = std::chrono::seconds(asked.time_limit);
+  asked.runs.snapshots = !asked.snapshot.empty() || scenario;
+  const TemporaryFolder folder;
+  DryRunAnswer answer_found = run_dry(asked.runs, cluster, folder);
+  write_snapshots(asked.snapshot, answer_found, folder);
+  if (scenario) {
+    refuse_other_world(*scenario, answer_found);
+    compare_ranks(asked, *scenario, answer_found, folder);
+  }
+  answer(dry_run_text(answer_found), asked.json, [&] { return dry_run_json(answer_found); });
+  return exit_code_of(answer_found);
+}
+
+}  // namespace
+
+Verb dry_run_verb(CLI::App& app) {
+  const auto asked = std::make_shared<AskedToRunDry>();
+  CLI::App* verb = app.add_subcommand(
+      "dry-run", "the training itself, by your own command, on a device that does nothing: no GPU is needed");
+  verb->add_option(
+          "COMMAND", asked->runs.command,
+          "behind --: what starts the training: python, torchrun, deepspeed or accelerate launch, its script and "
+          "all of its arguments")
+      ->required();
+  verb->add_option("--cluster", asked->cluster, "whose devices it is to run on: a name or a file")
+      ->capture_default_str()
+      ->type_name("NAME");
+  verb->add_option("--rank", asked->runs.ranks, "a rank to run, may be repeated (default: the first and the last)")
+      ->allow_extra_args(false)  // "--" ends options, not ranks
+      ->type_name("N");
+  verb->add_option("--world-size", asked->runs.world_size, "ranks of the job (default: what the launcher starts)")
+      ->type_name("N");
+  verb->add_option("--steps", asked->runs.steps, "steps of the optimizer after which a rank is over")
+      ->capture_default_str()
+      ->type_name("N");
+  verb->add_option("--timeout", asked->time_limit, "seconds that one rank may take")
+      ->capture_default_str()
+      ->type_name("SECONDS");
+  verb->add_option("--against", asked->against, "lay a scenario's prediction beside it, as compare does")
+      ->type_name("SCENARIO");
+  verb->add_option("--tolerance", asked->tolerance, "largest difference from the prediction, in percent")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str()
+      ->type_name("PERCENT");
+  add_json(*verb, asked->json);
+  verb->add_option("--snapshot", asked->snapshot,
+                   "write PyTorch's memory snapshot of the fullest rank that was run, or one file for each with "
+                   "'{rank}' in its name")
+      ->type_name("FILE");
+  verb->add_flag("--show-output", asked->runs.show_output, "let the script print to standard error as it runs");
+  add_quiet(*verb, asked->runs.loudness);
+  add_examples(*verb, {{"dry-run -- torchrun --nproc-per-node 8 train.py --config my.yaml",
+                        "does this job fit eight H100? Its first and last rank are run"},
+                       {"dry-run --cluster a100-sxm-40g --snapshot dry.pickle -- python train.py",
+                        "on another card, with a snapshot for replay, report and pytorch.org/memory_viz"}});
+  return {verb, [asked] { return run(*asked); }, nullptr};
+}
+
+}  // namespace tidemark::cli

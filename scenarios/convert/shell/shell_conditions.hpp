@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "scenarios/convert/shell/shell_words.hpp"
+
+namespace tidemark::scenarios {
+
+/// Yes, no, or what only running it would tell.
+using ShellAnswer = std::optional<bool>;
+
+/// What tests ([ … ], [[ … ]], test …) say that && and || join, before variables are settled. An operator is a word of
+/// its own for each of its characters, with something in `unknown`.
+[[nodiscard]] ShellAnswer answer_of(const std::vector<ShellWord>& condition);
+
+/// What a command says by its end: that it did as it was told, unless it is one that is asked something.
+[[nodiscard]] ShellAnswer answer_of_command(const std::vector<ShellWord>& words);
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/formats/problems.hpp"
+
+// A shell script as data: which commands it would call with which words. Nothing is ever run.
+
+namespace tidemark::scenarios {
+
+/// A word after expansion. What only running something could tell stands in it as "?", and in `unknown`.
+struct ShellWord {
+  std::string text;
+  Place place;
+  /// "$(hostname)", "$NNODES", "$TP (a loop (for) in line 3 may assign it)"; empty where everything is known
+  std::string unknown = {};
+
+  /// Whether only running something would tell how many words it is: "$EXTRA_ARGS" may be some, or none.
+  [[nodiscard]] bool is_any_words() const { return text == "?" && !unknown.empty(); }
+};
+
+using ShellEnvironment = std::map<std::string, ShellWord>;
+
+struct ShellCommand {
+  std::vector<ShellWord> words;
+  std::shared_ptr<const ShellEnvironment> environment;
+};
+
+/// What is not followed: a loop, a function, a branch whose condition is not known.
+struct ShellSkip {
+  std::string what;
+  Place place;
+  bool trains = false;  ///< it may start a training
+};
+
+struct ShellScript {
+  std::set<std::string> taken_for_unset;        ///< variables that tests ask about and nothing assigns
+  std::vector<ShellCommand> commands;           ///< simple ones, in their order; of branches those that are taken
+  std::map<std::string, std::string> exported;  ///< environment at the end, as far as it is known
+  std::vector<ShellSkip> skips;
+};
+
+/// Quotes, continuations, comments, variables, arrays, defaults ("${N:-8}"), arithmetic, groups, shells within shells,
+/// `if`, && and || on plain tests, `export`, and what Slurm sets by #SBATCH lines. What is not followed may have
+/// assigned variables: those that it names, or all of them, are unknown behind it. `given` are variables from outside,
+/// the script's own assignments aside. Throws InputError where the syntax is wrong, or where it comes to too much.
+[[nodiscard]] ShellScript read_shell(std::string_view text, const std::string& file,
+                                     const std::map<std::string, std::string>& given = {});
+
+}  // namespace tidemark::scenarios

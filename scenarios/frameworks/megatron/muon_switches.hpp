@@ -1,0 +1,22 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "scenarios/scenario/scenario_tables.hpp"
+#include "scenarios/formats/toml_reader.hpp"
+
+namespace tidemark::scenarios {
+
+/// Megatron's flags on Muon that change memory or time.
+inline constexpr std::array<std::string_view, 7> muon_switches{
+    "no-use-layer-wise-param-layout", "muon-nesterov", "muon-no-split-qkv",
+    "muon-fp32-matmul-prec",          "muon-tp-mode",  "muon-num-ns-steps",
+    "muon-scalar-optimizer"};
+/// None where no flag of Muon's is given.
+[[nodiscard]] std::optional<MuonHabits> read_muon(TomlReader& switches);
+/// Muon's habits go with optimizer = "muon"; what is wrong with that and the rest of the scenario.
+void settle_muon(Scenario& asked, ScenarioTables& tables);
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,94 @@
+#include "scenarios/frameworks/megatron/optimizer_switches.hpp"
+
+#include <fmt/format.h>
+
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/toml_value.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr auto state_types = std::to_array<Option>({{"fp32"}, {"fp16"}, {"bf16"}, {"fp8"}});
+constexpr std::array state_dtypes{DType::FP32, DType::FP16, DType::BF16, DType::E4M3};
+
+// What is of no other type than fp32 unless the optimizer is one that is aware of it, and stays on the device.
+void check_types(TomlReader& switches, const OptimizerHabits& habits) {
+  for (const std::string_view key : {"main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}) {
+    const TomlValue* const given = switches.raw(key);
+    if (given == nullptr || !switches.sound(key) || text(*given) == in_quotes("fp32")) continue;
+    if (!habits.precision_aware)
+      switches.problem(key, fmt::format("{} = {} takes a precision-aware optimizer", key, text(*given)),
+                       "use-precision-aware-optimizer = true");
+  }
+}
+
+}  // namespace
+
+// Megatron-LM megatron/training/arguments.py; --store-param-remainders is a key of core's OptimizerConfig.
+OptimizerHabits read_optimizer_habits(TomlReader& switches) {
+  OptimizerHabits habits;
+  const auto dtype = [&](std::string_view key, std::span<const Option> types) {
+    return state_dtypes.at(switches.option(key, types).value_or(0));
+  };
+  habits.precision_aware = switches.boolean("use-precision-aware-optimizer").value_or(false);
+  habits.main_parameters = dtype("main-params-dtype", std::span(state_types).first(2));
+  habits.mean = dtype("exp-avg-dtype", state_types);
+  habits.squares = dtype("exp-avg-sq-dtype", state_types);
+  habits.remainders = switches.boolean("store-param-remainders").value_or(true);
+  habits.overlaps_copies = switches.boolean("overlap-cpu-optimizer-d2h-h2d").value_or(false);
+  habits.pins_gradients = !switches.boolean("no-pin-cpu-grads").value_or(false);
+  check_types(switches, habits);
+  return habits;
+}
+
+std::int32_t read_offloaded_layers(TomlReader& switches) {
+  constexpr IntegerRange layers{0, 100'000};
+  return static_cast<std::int32_t>(switches.integer("cpu-offloading-num-layers", layers).value_or(0));
+}
+
+namespace {
+
+// core/transformer/transformer_config.py __post_init__; transformer_engine/pytorch/cpu_offload.py.
+void check_offloaded_layers(const Scenario& asked, ScenarioTables& tables) {
+  if (asked.runtime.offloaded_layers == 0) return;
+  const auto wrong = [&](const char* why, const char* hint) {
+    tables.runtime.problem(
+        "switches", fmt::format("cpu-offloading-num-layers = {}: {}", asked.runtime.offloaded_layers, why), hint);
+  };
+  if (tables.model_sound && asked.runtime.offloaded_layers >= asked.model.layers)
+    wrong("the last layer's activations stay on the device", "fewer than the model has would do");
+  if (asked.layout.pipeline > 1) wrong("Megatron-LM offloads layers without a pipeline only", "pipeline = 1");
+  if (asked.layout.schedule != ScheduleKind::OneFOneB)
+    wrong("Megatron-LM offloads layers where each micro-batch's passes follow one another", "schedule = \"1f1b\"");
+  if (asked.train.recompute.kind != Recompute::None)
+    wrong("what runs again has nothing to offload", "recompute = \"none\"");
+  if (asked.model.next_tokens > 0) wrong("with further tokens' layers it is not modelled yet", "leave it out");
+  if (asked.runtime.versions.transformer_engine < Version{2, 10})
+    wrong("TransformerEngine offloads in another way before 2.10, which is not modelled",
+          "transformer_engine = \"2.11\" in [runtime.versions]");
+}
+
+}  // namespace
+
+// core/optimizer/optimizer_config.py __post_init__, distrib_optimizer.py.
+void check_optimizer_habits(const Scenario& asked, ScenarioTables& tables) {
+  check_offloaded_layers(asked, tables);
+  const OptimizerHabits& habits = asked.runtime.optimizer;
+  if (!habits.precision_aware && !habits.offloaded) return;
+  const std::string_view what = habits.offloaded ? "an optimizer on the host" : "a precision-aware optimizer";
+  if (asked.layout.sharding != Sharding::Zero1 && tables.layout.sound("sharding"))
+    tables.layout.problem("sharding", fmt::format("{} is modelled with the distributed optimizer only", what),
+                          "sharding = \"zero1\"");
+  if (asked.train.optimizer != Optimizer::AdamW && tables.train.sound("optimizer"))
+    tables.train.problem("optimizer", fmt::format("{} is AdamW", what), "optimizer = \"adamw\"");
+  if (habits.precision_aware && asked.train.precision == DType::FP32 && tables.train.sound("precision"))
+    tables.train.problem("precision", "a precision-aware optimizer of fp32 parameters is not modelled",
+                         "precision = \"bf16\", or leave use-precision-aware-optimizer out");
+  if (habits.offloaded &&
+      (habits.main_parameters != DType::FP32 || habits.mean != DType::FP32 || habits.squares != DType::FP32))
+    tables.runtime.problem("switches", "an optimizer on the host keeps its state in fp32, whatever types are asked for",
+                           "leave main-params-dtype, exp-avg-dtype and exp-avg-sq-dtype out");
+}
+
+}  // namespace tidemark::scenarios

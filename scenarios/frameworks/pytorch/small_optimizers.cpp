@@ -1,0 +1,151 @@
+#include "scenarios/frameworks/pytorch/small_optimizers.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/version_text.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+// What TrainingArguments.optim, bitsandbytes and others call them.
+struct OtherName {
+  std::string_view text, hint;
+};
+constexpr OtherName other_names[] = {
+    {"adam", "\"adamw\""},
+    {"adamw_torch", "\"adamw\""},
+    {"adamw_torch_fused", "\"adamw\", with the switch fused = true"},
+    {"adamw_bnb_8bit", "\"adamw_8bit\""},
+    {"adam8bit", "\"adamw_8bit\""},
+    {"adamw8bit", "\"adamw_8bit\""},
+    {"paged_adamw", "\"paged_adamw_32bit\" or \"paged_adamw_8bit\""},
+    {"paged_lion", "\"paged_lion_32bit\" or \"paged_lion_8bit\""},
+    {"lion", "\"lion_32bit\" or \"lion_8bit\", bitsandbytes'"},
+    {"galore", "\"galore_adamw\" or \"galore_adamw_layerwise\""},
+    {"apollo", "\"apollo_adamw\""},
+};
+
+constexpr IntegerRange ranks{1, 1 << 20};
+
+bool small(Optimizer kind) {
+  return kind != Optimizer::AdamW && kind != Optimizer::Sgd && kind != Optimizer::SgdMomentum;
+}
+
+bool galore(Optimizer kind) { return kind == Optimizer::GaloreAdamW || kind == Optimizer::GaloreAdamWLayerwise; }
+
+// Of gradients that were projected to few dimensions.
+bool projects(Optimizer kind) { return kind == Optimizer::ApolloAdamW || galore(kind); }
+
+bool quantized(Optimizer kind) {
+  return kind == Optimizer::AdamW8Bit || kind == Optimizer::Lion8Bit || kind == Optimizer::PagedAdamW8Bit ||
+         kind == Optimizer::PagedLion8Bit;
+}
+
+// Over a rank's shards: what it cannot do there, or is not modelled.
+std::string_view beyond_shards(Optimizer kind, bool torch_adafactor, RuntimeId runtime) {
+  if (runtime == RuntimeId::Fsdp2) {
+    if (kind == Optimizer::Muon) return "Muon gathers the matrices of DTensors, which is not modelled yet";
+    if (kind == Optimizer::Adafactor)
+      return torch_adafactor ? "torch.optim.Adafactor of DTensors is not modelled yet"
+                             : "transformers' Adafactor adds DTensors to plain tensors, which PyTorch refuses";
+    if (projects(kind)) return "what is projected of DTensors is not modelled yet";
+    return "bitsandbytes' kernels take no DTensors";
+  }
+  if (projects(kind)) return "it projects matrices, and shards of flat parameters have one dimension";
+  return kind == Optimizer::Muon ? "Muon takes matrices, and shards of flat parameters have one dimension" : "";
+}
+
+}  // namespace
+
+std::optional<Optimizer> read_optimizer(TomlReader& train) {
+  const TomlValue* given = train.raw("optimizer");
+  const auto* text = given == nullptr ? nullptr : std::get_if<std::string>(&given->value);
+  const auto* other = text == nullptr ? nullptr : std::ranges::find(other_names, *text, &OtherName::text);
+  if (other == nullptr || other == std::end(other_names))
+    return read_name(train, "optimizer", optimizer_names, {"galore_adamw_8bit", "galore_adafactor"});
+  train.problem("optimizer", fmt::format("optimizer = {} is not known by that name", in_quotes(*text)),
+                fmt::format("{} would do", other->hint));
+  return std::nullopt;
+}
+
+SmallOptimizerSettings read_small_optimizer(TomlReader& switches) {
+  SmallOptimizerSettings settings;
+  settings.torch_adafactor = read_name(switches, "adafactor", adafactor_names).value_or(false);
+  settings.first_moment = switches.ratio("beta1", Ratio{}, one).has_value();
+  settings.narrow_embeddings = switches.boolean("quantize_embeddings").value_or(false);
+  settings.rank = switches.integer("rank", ranks).value_or(0);
+  return settings;
+}
+
+void check_small_optimizer(const Scenario& asked, ScenarioTables& tables) {
+  const Optimizer kind = asked.train.optimizer;
+  const EagerSettings& switches = asked.runtime.eager;
+  const SmallOptimizerSettings& settings = switches.small_optimizer;
+  const RuntimeId runtime = runtime_kind(asked.runtime.name).id;
+  const std::string_view its_name = word(optimizer_names, kind);
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
+    if (wrong && tables.train.sound("optimizer"))
+      tables.train.problem("optimizer", fmt::format("optimizer = \"{}\": {}", its_name, what), std::string(hint));
+  };
+  const auto refuse_switch = [&](bool wrong, std::string_view what, std::string_view hint) {
+    if (wrong) tables.runtime.problem("switches", fmt::format("switches: {}", what), std::string(hint));
+  };
+  const bool adafactor = kind == Optimizer::Adafactor;
+  refuse_switch(settings.torch_adafactor && !adafactor, "adafactor = \"torch\" is of optimizer = \"adafactor\"",
+                "leave it out");
+  refuse_switch(settings.first_moment && (!adafactor || settings.torch_adafactor),
+                "beta1 is an argument of transformers' Adafactor", "leave it out");
+  refuse_switch(settings.narrow_embeddings && !quantized(kind),
+                "quantize_embeddings is of optimizers that keep their state in 8 bits",
+                "leave it out, or optimizer = \"adamw_8bit\"");
+  refuse_switch(settings.rank > 0 && !projects(kind),
+                "rank is of optimizers that project gradients: \"apollo_adamw\", \"galore_adamw\"", "leave it out");
+  refuse(projects(kind) && tables.model_sound && asked.model.architecture == "gpt2",
+         "it projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
+  // trainer_optimizer.py _setup_low_rank_optimizer.
+  if (steps_in_backward(kind)) {
+    refuse(asked.gpus > 1, "what steps in the backward pass goes with no DistributedDataParallel", "\"galore_adamw\"");
+    refuse(asked.train.global_batch > asked.train.micro_batch * asked.gpus,
+           "what steps in the backward pass adds up no gradients", "\"galore_adamw\", or one micro-batch a step");
+    refuse(asked.train.precision == DType::FP16 && asked.train.master_dtype == DType::FP32,
+           "what steps in the backward pass is not unscaled", "precision = \"bf16\" would do");
+  }
+  const bool megatrons = kind == Optimizer::Muon && runtime == RuntimeId::Megatron;  // settle_muon
+  if (!small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
+  if (runtime != RuntimeId::PyTorch && !runtime_kind(asked.runtime.name).shards_units()) {
+    refuse(true, fmt::format("{} is not modelled with it", asked.runtime.name),
+           "\"adamw\", or [runtime] name = \"pytorch\" or \"fsdp\"");
+    return;
+  }
+  const bool shards = runtime != RuntimeId::PyTorch;
+  if (shards) {
+    const std::string_view why = beyond_shards(kind, settings.torch_adafactor, runtime);
+    refuse(!why.empty(), why, "\"adamw\", or [runtime] name = \"pytorch\"");
+  }
+  refuse(switches.flat.offload || switches.fully_shard.offload, "what it does on the host is not modelled yet",
+         "\"adamw\", or leave [offload] parameters out");
+  refuse(kind == Optimizer::Muon && asked.train.precision == DType::FP16 && asked.train.master_dtype == DType::FP32,
+         "a gradient scaler with two optimizers is not modelled yet", "precision = \"bf16\" would do");
+  const Version torch = asked.runtime.versions.torch;
+  const auto from = [&](bool asks, Version first, std::string_view what) {
+    refuse(asks && torch < first, fmt::format("{} is there from PyTorch {} on", what, text(first)),
+           fmt::format("versions = {{ torch = \"{}\" }}, or later", text(first)));
+  };
+  from(kind == Optimizer::Muon, {2, 9}, "torch.optim.Muon");
+  from(adafactor && settings.torch_adafactor, {2, 5}, "torch.optim.Adafactor");
+  refuse_switch(
+      switches.amsgrad || !switches.decoupled_weight_decay,
+      fmt::format("amsgrad and decoupled_weight_decay are AdamW's, not those of optimizer = \"{}\"", its_name),
+      "leave them out");
+  refuse_switch(switches.optimizer == OptimizerKernels::Fused && kind != Optimizer::Muon,
+                fmt::format("fused: optimizer = \"{}\" has no such kernels", its_name), "leave it out");
+}
+
+}  // namespace tidemark::scenarios

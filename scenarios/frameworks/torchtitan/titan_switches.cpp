@@ -1,0 +1,320 @@
+#include "scenarios/frameworks/torchtitan/titan_switches.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/frameworks/torchtitan/titan_pipeline.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr IntegerRange layer_frequency{1, 1 << 16};
+
+// "op", or every how many layers.
+std::int32_t read_checkpointed_layers(TomlReader& switches) {
+  constexpr std::string_view key = "selective_ac_option";
+  const TomlValue* given = switches.raw(key);
+  if (given == nullptr) return 0;
+  if (const auto* text = std::get_if<std::string>(&given->value)) {
+    if (*text != "op")
+      switches.problem(key, fmt::format("{} = {} is no way to checkpoint", key, in_quotes(*text)),
+                       "\"op\", or every how many layers: 2");
+    return 0;
+  }
+  return static_cast<std::int32_t>(switches.integer(key, layer_frequency).value_or(0));
+}
+
+// Everything, or one of the components that are compiled by themselves.
+void read_compiled_parts(TomlReader& switches, TitanSettings& titan) {
+  constexpr std::string_view key = "compile";
+  const TomlValue* given = switches.raw(key);
+  if (given == nullptr) return;
+  const auto* text = std::get_if<std::string>(&given->value);
+  if (text == nullptr) {
+    titan.compile_layers = titan.compile_loss = switches.boolean(key).value_or(false);
+  } else if (*text == "model" || *text == "loss") {
+    titan.compile_layers = *text == "model";
+    titan.compile_loss = *text == "loss";
+  } else {
+    switches.problem(key, fmt::format("{} = {} is no part of a training that is compiled", key, in_quotes(*text)),
+                     "true, false, or one of its components: \"model\", \"loss\"");
+  }
+}
+
+// context_parallel_load_balancer: of attention without block masks.
+bool read_load_balancer(TomlReader& switches) {
+  constexpr std::string_view key = "context_parallel_load_balancer";
+  const std::string text = switches.string(key).value_or("headtail");
+  if (text == "headtail") return true;
+  if (text != "None")
+    switches.problem(key, fmt::format("{} = {} balances no scaled_dot_product_attention", key, in_quotes(text)),
+                     "\"headtail\" or \"None\"");
+  return false;
+}
+
+// train.py of 0.2.2 reads context_parallel_rotate_method nowhere: keys and values are gathered.
+void check_rotation(TomlReader& switches) {
+  constexpr std::string_view key = "context_parallel_rotate_method";
+  const std::string text = switches.string(key).value_or("allgather");
+  if (text != "allgather")
+    switches.problem(key, fmt::format("{} = {} is not modelled", key, in_quotes(text)),
+                     "\"allgather\": torchtitan 0.2.2 trains with nothing else");
+}
+
+bool deepseek(const Model& m) { return m.latent && m.architecture.starts_with("deepseek"); }
+
+// What DeepSeekV3ModelArgs has no number for.
+void check_titan_deepseek(const Scenario& asked, ScenarioTables& tables) {
+  const Model& model = asked.model;
+  if (model.next_tokens > 0)
+    tables.top.problem("model", "torchtitan's DeepSeek-V3 has no modules that predict further tokens",
+                       "num_nextn_predict_layers = 0 in [model_override]");
+  const std::vector<bool>& dense = model.experts->dense_layers;
+  if (!std::ranges::is_sorted(dense, std::greater{}))
+    tables.top.problem("model", "layers without experts come first in torchtitan's DeepSeek-V3 (n_dense_layers)",
+                       "moe_layer_freq = 1 in [model_override]");
+}
+
+bool is_titans(const Model& m) {
+  const bool plain = !m.qkv_bias && !m.output_bias && !m.mlp_bias && m.sliding_window == 0;
+  if (m.architecture == "qwen3" || m.architecture == "qwen3_moe") return plain && m.qk_norm == QkNorm::PerHead;
+  if (deepseek(m)) return plain && m.latent->normalized && m.experts && !m.tied_embeddings;
+  return plain && !m.experts && m.architecture == "llama" && !m.tied_embeddings && m.heads * m.head_dim == m.hidden;
+}
+
+// What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
+void settle_sharding(Scenario& asked, ScenarioTables& tables) {
+  Layout& layout = asked.layout;
+  ReshardPolicy& policy = asked.runtime.eager.titan.reshard;
+  const bool keeps = policy == ReshardPolicy::Never;
+  const bool alone = asked.gpus == layout.tensor * layout.pipeline;  // a rank that shards over nobody
+  const bool one_axis = layout.tensor * layout.pipeline * layout.context * layout.expert == 1;
+  const bool replicated = layout.sharding == Sharding::None && tables.layout.has("sharding");
+  if (alone && layout.sharding != Sharding::None && tables.layout.has("sharding")) {
+    tables.layout.problem("sharding",
+                          fmt::format("sharding = \"{}\": torchtitan shards nothing without data-parallel ranks",
+                                      word(sharding_names, layout.sharding)),
+                          "\"none\", or more gpus");
+  } else if (alone) {
+    layout.sharding = Sharding::None;
+  } else if (replicated) {  // parallelize.py apply_ddp
+    if (!one_axis)
+      tables.layout.problem("sharding", "sharding = \"none\": torchtitan has replicas alone along one axis only",
+                            "leave it out, or no other axis than data");
+    if (tables.layout.has("shard_group"))
+      tables.layout.problem("shard_group", "shard_group: sharding = \"none\" shards nothing within groups",
+                            "leave it out, or leave out sharding");
+  } else if (!tables.layout.has("sharding")) {
+    layout.sharding = keeps ? Sharding::Zero2 : Sharding::Zero3;
+  } else if (layout.sharding == Sharding::Zero2 && policy == ReshardPolicy::Default) {
+    policy = ReshardPolicy::Never;
+  } else if (layout.sharding != (keeps ? Sharding::Zero2 : Sharding::Zero3) && tables.layout.sound("sharding")) {
+    tables.layout.problem("sharding",
+                          fmt::format("sharding = \"{}\" is not what torchtitan does with "
+                                      "fsdp_reshard_after_forward = \"{}\"",
+                                      word(sharding_names, layout.sharding), word(reshard_policy_names, policy)),
+                          keeps ? "\"zero2\" is" : "\"zero3\" is");
+  }
+}
+
+// parallel_dims.py: experts that are shared out are whole, unless they are cut as the rest is; others are always.
+void settle_parts_of_experts(Layout& layout, TomlReader& table) {
+  constexpr std::string_view key = "expert_tensor";
+  const bool given = table.has(key), sound = table.sound(key);
+  if (given && sound && layout.expert == 1)
+    table.problem(key, "expert_tensor: torchtitan reads it where experts are shared out (expert)", "leave it out");
+  else if (given && sound && layout.expert_tensor != 1 && layout.expert_tensor != layout.tensor)
+    table.problem(key,
+                  fmt::format("expert_tensor = {}: torchtitan has experts whole, or in as many parts as the rest",
+                              layout.expert_tensor),
+                  layout.tensor == 1 ? "1 would do" : fmt::format("1 or {} would do", layout.tensor));
+  const bool whole = layout.expert_tensor <= 1;
+  layout.expert_tensor = layout.expert > 1 && layout.tensor > 1 && whole ? 1 : 0;
+}
+
+// models/moe of 0.2.2, whose experts are products in groups.
+void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
+  const Experts& experts = *asked.model.experts;
+  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
+                         std::string_view hint = "leave it out") {
+    if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
+  };
+  constexpr std::string_view later = "of torchtitan's experts it is not modelled yet";
+  refuse(tables.runtime, "versions", asked.runtime.versions.torchtitan < Version{0, 2, 2},
+         "experts are modelled as torchtitan 0.2.2 has them", "torchtitan = \"0.2.2\"");
+  for (std::int64_t layer = 0; layer < asked.model.layers && !deepseek(asked.model); ++layer)
+    if (!asked.model.has_experts(static_cast<std::size_t>(layer))) {
+      refuse(tables.top, "model", true, "all layers of torchtitan's Qwen3 have experts",
+             "decoder_sparse_step = 1 and mlp_only_layers = [] in [model_override]");
+      break;
+    }
+  refuse(tables.top, "model", experts.shared_ffn > 0 && !deepseek(asked.model),
+         "torchtitan's Qwen3 has no shared experts");
+  if (deepseek(asked.model)) check_titan_deepseek(asked, tables);
+  // GroupedMMUtils, Blas.cpp _grouped_mm_cuda: elsewhere groups are multiplied one after the other.
+  if (tables.cluster_sound) {
+    const std::int32_t generation = asked.cluster.device.compute_capability / 10;
+    refuse(tables.top, "cluster", generation != 9 && generation != 10,
+           "torch._grouped_mm has kernels for Hopper and for Blackwell of compute capability 10 only; what it does "
+           "elsewhere is not modelled",
+           "a cluster of H100, H200 or B200");
+  }
+  const std::int32_t tensor = asked.layout.tensor, parts = asked.layout.experts_tensor();
+  refuse(tables.layout, tables.layout.has("expert_tensor") ? "expert_tensor" : "tensor", experts.ffn % parts != 0,
+         fmt::format("it does not divide experts' width of {}", experts.ffn));
+  refuse(tables.layout, "tensor", experts.shared_ffn % tensor != 0,
+         fmt::format("it does not divide experts' width of {}", experts.shared_ffn));
+  refuse(tables.layout, "context", asked.layout.context > 1, later);
+  const TitanSettings& titan = asked.runtime.eager.titan;
+  // torch/utils/checkpoint.py: gathering in the second run was not there in the first, where it came ahead.
+  refuse(
+      tables.layout, "expert",
+      asked.layout.expert > 1 && asked.train.recompute.kind == Recompute::Selective && titan.checkpointed_layers == 0,
+      "PyTorch 2.15's checkpointing by operations stops where units of their own lie within what runs again",
+      "recompute = \"full\", or selective_ac_option = 2");
+  refuse(tables.runtime, "switches", titan.compile_layers || titan.compile_loss,
+         "torch.compile of experts is not modelled yet", "without compile");
+  refuse(tables.moe, "dispatcher", asked.train.routing.dispatcher != TokenDispatcher::AllToAll, later);
+  refuse(tables.moe, "capacity_factor", asked.train.routing.capacity_factor > 0, "torchtitan drops no tokens");
+}
+
+}  // namespace
+
+EagerSettings read_titan_switches(TomlReader& switches, const OffloadAsked& offloaded) {
+  constexpr Ratio most{std::int64_t{1'000'000'000'000}};
+  EagerSettings settings;
+  settings.optimizer = read_name(switches, "implementation", optimizer_kernel_names).value_or(OptimizerKernels::Fused);
+  // Gradients are always clipped; to what changes neither memory nor time.
+  if (switches.ratio("max_norm", Ratio{}, most).value_or(Ratio{1}) == Ratio{})
+    switches.problem("max_norm", "max_norm = 0 leaves nothing of a gradient", "1.0 is torchtitan's default");
+  constexpr double usual_decay = 0.1;
+  const std::optional<Ratio> decay = switches.ratio("weight_decay", Ratio{}, most);
+  settings.weight_decay = decay ? static_cast<double>(decay->count()) / static_cast<double>(one.count()) : usual_decay;
+  settings.caches_keys = false;
+  settings.reentrant_checkpoint = false;
+  settings.fully_shard.reduce_dtype =
+      read_name(switches, "mixed_precision_reduce", precision_names).value_or(DType::FP32);
+  settings.fully_shard.reduces_each_backward = true;
+  if (offloaded.parameters) settings.fully_shard.offload = MemorySpace::Pinned;  // CPUOffloadPolicy()
+  settings.titan.reshard =
+      read_name(switches, "fsdp_reshard_after_forward", reshard_policy_names).value_or(ReshardPolicy::Default);
+  settings.titan.loss_parallel = !switches.boolean("disable_loss_parallel").value_or(false);
+  settings.titan.early_stop = switches.boolean("early_stop").value_or(false);
+  read_compiled_parts(switches, settings.titan);
+  settings.titan.balances_context = read_load_balancer(switches);
+  check_rotation(switches);
+  settings.titan.checkpointed_layers = read_checkpointed_layers(switches);
+  read_titan_pipeline(switches, settings.titan);
+  if (const std::optional<Ratio> budget = switches.ratio("memory_budget", Ratio{}, one))
+    settings.titan.memory_budget = static_cast<double>(budget->count()) / static_cast<double>(one.count());
+  switches.refuse_unknown_keys();
+  return settings;
+}
+
+void settle_titan(Scenario& asked, ScenarioTables& tables) {
+  TomlReader &layout = tables.layout, &train = tables.train;
+  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
+                         std::string_view hint = "leave it out") {
+    if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
+  };
+  refuse(layout, "context", asked.layout.context > 1 && asked.runtime.versions.torchtitan < Version{0, 2, 2},
+         "context parallelism of torchtitan before 0.2.2 is not modelled", "versions = { torchtitan = \"0.2.2\" }");
+  for (const std::string_view key : {"context_kind", "context_inner"})
+    refuse(layout, key, layout.has(key), "torchtitan gathers keys and values");
+  // apply_tp: the sequence is cut between linears, whichever way the loss is computed.
+  refuse(layout, "sequence_parallel",
+         layout.has("sequence_parallel") && !asked.layout.sequence_parallel && asked.layout.tensor > 1,
+         "torchtitan's tensor parallelism always cuts the sequence too");
+  asked.layout.sequence_parallel = asked.layout.tensor > 1;
+  if (tables.model_sound && layout.sound("tensor") && asked.model.vocabulary % asked.layout.tensor != 0)
+    layout.problem(
+        "tensor",
+        fmt::format("tensor = {} does not divide the vocabulary of {}", asked.layout.tensor, asked.model.vocabulary),
+        "uneven parts are not modelled with torchtitan yet");
+  settle_sharding(asked, tables);
+  settle_parts_of_experts(asked.layout, layout);
+  const bool compiles = asked.runtime.eager.titan.compile_layers || asked.runtime.eager.titan.compile_loss;
+  refuse(layout, "tensor", compiles && asked.layout.tensor > 1,
+         "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
+  refuse(layout, "context", compiles && asked.layout.context > 1,
+         "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
+
+  const bool whole = asked.layout.sharding == Sharding::None;
+  const bool autocasts = whole && asked.layout.tensor * asked.layout.pipeline == 1;
+  refuse(tables.runtime, "switches", compiles && autocasts,
+         "torch.compile under autocast, which models have that are not sharded, is not modelled yet",
+         "without the switch compile, or sharded over more gpus");
+  refuse(tables.top, "gpus", whole && asked.runtime.eager.fully_shard.offload.has_value(),
+         "CPUOffloadPolicy is of what data-parallel ranks shard", "more gpus, or no [offload]");
+
+  const bool budgeted = asked.runtime.eager.titan.memory_budget < 1;
+  refuse(tables.runtime, "switches", budgeted && !compiles, "memory_budget is of what torch.compile keeps",
+         "compile = true");
+  refuse(train, "recompute", budgeted && asked.train.recompute.kind != Recompute::None,
+         "a memory_budget takes the place of checkpointing");
+  Train& settings = asked.train;
+  settings.recompute.modules = {};
+  refuse(train, "recompute_modules", train.has("recompute_modules"),
+         "torchtitan's selective checkpointing is of operations, or of every so many layers",
+         "selective_ac_option in [runtime.switches]");
+  refuse(train, "recompute_method", train.has("recompute_method"), "torchtitan checkpoints every layer");
+  refuse(train, "recompute_layers", settings.recompute.layers != 1, "torchtitan checkpoints layer by layer",
+         "recompute = \"selective\", and selective_ac_option in [runtime.switches]");
+  refuse(train, "cross_entropy", settings.cross_entropy != CrossEntropy::Unfused,
+         "torchtitan computes its loss unfused");
+  refuse(train, "optimizer", settings.optimizer != Optimizer::AdamW, "torchtitan has Adam and AdamW only");
+  const auto drop_nothing = [&](std::string_view key, double& probability) {
+    refuse(train, key, train.has(key) && probability > 0, "torchtitan's models drop nothing");
+    probability = 0;
+  };
+  drop_nothing("hidden_dropout", settings.hidden_dropout);
+  drop_nothing("attention_dropout", settings.attention_dropout);
+  refuse(train, "attention", stores_scores(settings.attention),
+         "torchtitan's models take scaled_dot_product_attention, whose kernels are fused",
+         "leave it out, or \"fused\" (cuDNN's) or \"flash\"");
+  // models/attention.py: since 0.2 cuDNN's comes first of the kernels that are asked for; up to 0.1 on Blackwell only.
+  const bool blackwell = asked.cluster.device.compute_capability == 100;
+  if (settings.attention == AttentionKernel::Auto)
+    settings.attention = asked.runtime.versions.torchtitan >= Version{0, 2} || blackwell ? AttentionKernel::Fused
+                                                                                         : AttentionKernel::Flash;
+  refuse(train, "precision", settings.precision == DType::FP16, "torchtitan scales no loss, as fp16 asks", "\"bf16\"");
+  refuse(train, "master_dtype", settings.master_dtype != DType::FP32 && settings.master_dtype != settings.precision,
+         "shards are fp32, or of the precision");
+  refuse(train, "gradient_dtype", train.has("gradient_dtype") && settings.gradient_dtype != settings.master_dtype,
+         "gradients of shards are kept in the shards' own precision");
+  settings.gradient_dtype = settings.master_dtype;
+  // distributed/utils.py maybe_enable_amp: mixed precision of models in parts comes with fully_shard.
+  if (whole && !autocasts) settings.precision = settings.master_dtype;
+  refuse(layout, "tensor",
+         asked.layout.tensor > 1 && settings.precision == DType::FP32 &&
+             asked.model.architecture.starts_with("qwen3") && asked.runtime.versions.torchtitan >= Version{0, 2, 2},
+         "in fp32 PyTorch's attention by products stops at DTensors, which torchtitan's Qwen3 hands it",
+         "1, or bf16 and more gpus than model ranks");
+  refuse(layout, "tensor", asked.layout.tensor > 1 && whole && deepseek(asked.model),
+         "of DeepSeek-V3 without data-parallel ranks it is not modelled yet", "1, or more gpus than model ranks");
+
+  if (tables.model_sound && !is_titans(asked.model))
+    tables.runtime.problem("name",
+                           fmt::format("name = \"torchtitan\": {} is none of torchtitan's models that are modelled",
+                                       asked.model.name.empty() ? "this" : asked.model.name),
+                           "Llama 3's (untied, without biases), Qwen3's and DeepSeek-V3's are; \"fsdp2\" runs "
+                           "transformers' models");
+  else if (tables.model_sound && asked.model.experts)
+    check_titan_experts(asked, tables);
+  // _fsdp_state.py _validate_no_duplicate_params: torchtitan 0.2 makes the ends of a model units of their own.
+  if (asked.model.architecture.starts_with("qwen3") && asked.model.tied_embeddings)
+    tables.runtime.problem(
+        "name",
+        "name = \"torchtitan\": its embedding and its head are units of their own, and PyTorch 2.15's "
+        "fully_shard refuses a parameter that two units share",
+        "tie_word_embeddings = false in [model_override]; \"fsdp2\" trains tied embeddings");
+  // Among experiments since August 2025, of releases since 0.2.
+  if (asked.model.architecture == "qwen3" && asked.runtime.versions.torchtitan < Version{0, 2})
+    tables.runtime.problem("versions", "torchtitan has Qwen3's models from 0.2 on", "torchtitan = \"0.2\"");
+}
+
+}  // namespace tidemark::scenarios

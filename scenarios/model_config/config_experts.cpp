@@ -1,0 +1,186 @@
+#include "scenarios/model_config/detail/config_experts.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "scenarios/model_config/detail/config_format.hpp"
+#include "scenarios/formats/suggestion.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+using namespace config_format;
+using nlohmann::json;
+
+class ExpertsReader {
+ public:
+  ExpertsReader(ConfigValues& config, const ExpertsFormat& format, const Model& model)
+      : config_(config), format_(format), model_(model) {}
+
+  std::optional<Experts> read() {
+    Experts experts;
+    experts.count = config_.count({format_.count_key, most_experts}, format_.count);
+    experts.chosen = config_.count(chosen_experts_rule, some(format_.chosen));
+    const std::int64_t usual_ffn = format_.asked_for ? model_.ffn : format_.ffn;
+    experts.ffn = usual_ffn > 0 ? config_.count(expert_ffn_rule, usual_ffn) : model_.ffn;
+    if (format_.asked_for) experts.shared_ffn = config_.count(shared_ffn_rule, 0);
+    if (format_.asked_for && model_.mlp_bias)
+      config_.problem(format_.count_key, "experts with biases are not modelled in this family",
+                      fmt::format("{} = false would do", config_format::linear_bias));
+    experts.biases = experts.clamped_gate = format_.as_gpt_oss;
+    read_shared(experts);
+    read_router(experts);
+    read_dense_layers(experts);
+    check(experts);
+    const auto dense = std::count(experts.dense_layers.begin(), experts.dense_layers.end(), true);
+    if (model_.layers > 0 && dense == model_.layers) return std::nullopt;
+    return experts;
+  }
+
+ private:
+  static std::optional<std::int64_t> some(std::int64_t n) { return n > 0 ? std::optional(n) : std::nullopt; }
+
+  void read_shared(Experts& experts) {
+    switch (format_.shared) {
+      case ExpertsFormat::Shared::None:
+        return;
+      case ExpertsFormat::Shared::Counted:
+        experts.shared_ffn = config_.count(shared_count_rule, format_.shared_size) * experts.ffn;
+        return;
+      case ExpertsFormat::Shared::Wide:
+        experts.shared_ffn = config_.count(shared_ffn_rule, format_.shared_size);
+        experts.shared_gate = experts.shared_ffn > 0;
+        return;
+    }
+  }
+
+  void read_router(Experts& experts) {
+    switch (format_.router) {
+      case ExpertsFormat::Router::OfChosen:
+        return;
+      case ExpertsFormat::Router::OfAll:
+        experts.score = config_.flag(normalized_weights) ? RouterScore::Softmax : RouterScore::SoftmaxBefore;
+        only(scoring, {"softmax"});
+        if (format_.shared != ExpertsFormat::Shared::Counted) return;
+        only(choice, {"greedy", "group_limited_greedy"});
+        if (config_.text(choice) == "group_limited_greedy") read_groups(experts);
+        break;
+      case ExpertsFormat::Router::Sigmoid:
+        experts.score = RouterScore::Sigmoid;
+        experts.correction_bias = true;
+        if (!config_.flag(normalized_weights, true))
+          config_.problem(normalized_weights, "sigmoids whose sum is not made one are not modelled yet");
+        only(scoring, {"sigmoid"});
+        only(choice, {"noaux_tc"});
+        read_groups(experts);
+        break;
+    }
+    constexpr double most = 1e6;
+    const json* scaling = config_.find(routed_scaling);
+    experts.scale = scaling == nullptr ? format_.scaling : config_.number(routed_scaling, *scaling, 0, most);
+  }
+
+  // Several groups, of which not all are kept: anything else is no choice.
+  void read_groups(Experts& experts) {
+    const std::int64_t groups = config_.count(groups_rule, format_.groups);
+    const std::int64_t kept = config_.count(chosen_groups_rule, format_.chosen_groups);
+    if (groups <= 1 || experts.count == 0 || experts.chosen == 0) return;
+    if (experts.count % groups != 0)
+      config_.problem(groups_rule.key, fmt::format("{} does not divide {} experts", groups, experts.count),
+                      "1 would do, which is one group of all");
+    else if (kept < 1 || kept > groups)
+      config_.problem(chosen_groups_rule.key, fmt::format("{} of {} groups cannot be chosen", kept, groups),
+                      fmt::format("1 to {} would do", groups));
+    else if (const std::int64_t each = experts.count / groups;
+             experts.chosen > kept * each && experts.chosen <= experts.count)
+      config_.problem(chosen_groups_rule.key,
+                      fmt::format("{} groups have fewer experts than the {} that are chosen", kept, experts.chosen),
+                      fmt::format("{} would do", (experts.chosen + each - 1) / each));
+    experts.groups = groups;
+    experts.chosen_groups = kept;
+  }
+
+  void only(std::string_view key, std::vector<std::string> modelled) {
+    const std::optional<std::string> asked = config_.text(key);
+    if (!asked || std::find(modelled.begin(), modelled.end(), *asked) != modelled.end()) return;
+    for (std::string& name : modelled) name = in_quotes(name);
+    config_.problem(key, fmt::format("{} is not modelled yet", in_quotes(*asked)), one_of(modelled) + " would do");
+  }
+
+  void read_dense_layers(Experts& experts) {
+    const auto layers = static_cast<std::size_t>(model_.layers);
+    std::vector<bool> dense(layers, false);
+    switch (format_.dense) {
+      case ExpertsFormat::Dense::None:
+        break;
+      case ExpertsFormat::Dense::First: {
+        const auto first = static_cast<std::size_t>(config_.count(first_dense_rule, format_.first_dense));
+        const std::size_t step = one_in(expert_layers_rule);
+        for (std::size_t i = 0; i < layers; ++i) dense[i] = i < first || i % step != 0;
+        break;
+      }
+      case ExpertsFormat::Dense::Listed: {
+        const std::size_t step = one_in(sparse_step_rule);
+        for (std::size_t i = 0; i < layers; ++i) dense[i] = (i + 1) % step != 0;
+        mark_listed(dense);
+        break;
+      }
+    }
+    if (std::find(dense.begin(), dense.end(), true) != dense.end()) experts.dense_layers = std::move(dense);
+  }
+
+  // Of so many layers one has experts.
+  std::size_t one_in(const CountRule& rule) {
+    return static_cast<std::size_t>(std::max<std::int64_t>(config_.count(rule, 1), 1));
+  }
+
+  void mark_listed(std::vector<bool>& dense) {
+    const json* listed = config_.find(dense_listed);
+    if (listed == nullptr) return;
+    const auto is_layer = [&](const json& layer) {
+      return layer.is_number_unsigned() && layer.get<std::uint64_t>() < dense.size();
+    };
+    if (!listed->is_array() || !std::all_of(listed->begin(), listed->end(), is_layer)) {
+      config_.problem(dense_listed, "takes a list of layers", fmt::format("0 to {} each", model_.layers - 1));
+      return;
+    }
+    for (const json& layer : *listed) dense[layer.get<std::size_t>()] = true;
+  }
+
+  void check(const Experts& experts) {
+    if (experts.count > 0 && experts.chosen > experts.count)
+      config_.problem(chosen_experts, fmt::format("{} experts cannot be chosen from {}", experts.chosen, experts.count),
+                      fmt::format("1 to {} would do", experts.count));
+    if (experts.count * model_.layers > most_experts_of_all_layers)
+      config_.problem(format_.count_key, fmt::format("{} in each of {} layers are more than {} together", experts.count,
+                                                     model_.layers, most_experts_of_all_layers));
+  }
+
+  ConfigValues& config_;
+  const ExpertsFormat& format_;
+  const Model& model_;
+};
+
+}  // namespace
+
+std::optional<Experts> read_experts(ConfigValues& config, const ExpertsFormat& format, const Model& model) {
+  return ExpertsReader(config, format, model).read();
+}
+
+// The defaults of DeepseekV2Config and DeepseekV3Config.
+LatentAttention read_latent_attention(ConfigValues& config) {
+  LatentAttention latent{.query_rank = config.count(query_rank_rule, 1536),
+                         .kv_rank = config.count(kv_rank_rule, 512),
+                         .plain_head = config.count(plain_head_rule, 128),
+                         .rotary_head = config.count(rotary_head_rule, 64),
+                         .value_head = config.count(value_head_rule, 128)};
+  for (const auto& [rule, width] :
+       {std::pair{rotary_head_rule, latent.rotary_head}, {value_head_rule, latent.value_head}})
+    if (width % 8 != 0)  // the 16-byte loads of both attention libraries
+      config.problem(rule.key, fmt::format("{} per head: FlashAttention and cuDNN take multiples of 8", width));
+  return latent;
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,351 @@
+#include "scenarios/model_config/config_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/formats/detail/config_document.hpp"
+#include "scenarios/model_config/detail/config_experts.hpp"
+#include "scenarios/model_config/detail/config_format.hpp"
+#include "scenarios/formats/problems.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+using namespace config_format;
+using nlohmann::json;
+
+/// Reads one config.json after its overrides. A problem is reported where its key was written.
+class ConfigReader {
+ public:
+  explicit ConfigReader(ConfigValues& config) : config_(config) {}
+
+  Model read() {
+    Model model;
+    model.architecture = config_.text("model_type").value_or("");
+    const auto family =
+        std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.name == model.architecture; });
+    if (family == families.end()) {
+      refuse_family(model.architecture);
+      return model;
+    }
+    keys_ = family->keys;
+    if (keys_.hidden == gpt2_keys.hidden) {
+      config_.also_called(keys_.hidden, usual_keys.hidden);
+      config_.also_called(keys_.layers, usual_keys.layers);
+      config_.also_called(keys_.heads, usual_keys.heads);
+      config_.also_called(keys_.positions, usual_keys.positions);
+    }
+    model.hidden = config_.count({keys_.hidden, most_hidden});
+    model.layers = config_.count({keys_.layers, most_layers});
+    model.heads = config_.count({keys_.heads, most_heads});
+    const bool asked = family->name == gpt2 && config_.find(kv_rank_rule.key) != nullptr;
+    if (family->latent || asked) model.latent = read_latent_attention(config_);
+    if (asked) model.latent->normalized = config_.flag(query_key_norms);
+    model.kv_heads = read_kv_heads(*family, model);
+    model.head_dim = read_head_dim(*family, model);
+    const std::int64_t usual_ffn = 4 * model.hidden;
+    model.ffn =
+        config_.count({keys_.ffn, most_ffn}, keys_.ffn == gpt2_keys.ffn ? std::optional(usual_ffn) : std::nullopt);
+    model.vocabulary =
+        config_.count(vocabulary_rule, family->vocabulary > 0 ? std::optional(family->vocabulary) : std::nullopt);
+    read_traits(*family, model);
+    const bool learned = model.positions == Positions::Learned;
+    model.max_positions =
+        config_.count({keys_.positions, learned ? most_learned_positions : most_positions}, family->max_positions);
+    model.tied_embeddings = config_.flag("tie_word_embeddings", family->tied);
+    read_biases(*family, model);
+    check_heads(model);
+    read_activation(*family, model);
+    if (family->experts != nullptr && (!family->experts->asked_for || config_.given(family->experts->count_key)))
+      model.experts = read_experts(config_, *family->experts, model);
+    if (family->next_tokens) model.next_tokens = config_.count(next_tokens_rule, 0);
+    refuse_unmodelled();
+    config_.refuse_unread_overrides(family->name);
+    return model;
+  }
+
+ private:
+  void refuse_family(const std::string& type) {
+    std::vector<std::string> names;
+    for (const Family& f : families) names.emplace_back(f.name);
+    const json* value = config_.find("model_type");
+    if (value != nullptr && !value->is_string()) return;  // reported already
+    if (const json* part = config_.find("text_config"); part != nullptr && part->is_object()) {
+      config_.problem("text_config",
+                      fmt::format("{} is a model of several parts, of which only text is modelled", in_quotes(type)),
+                      "its text_config in a file of its own would do, where its model_type is known");
+      return;
+    }
+    config_.problem("model_type",
+                    value == nullptr ? "is missing" : fmt::format("{} is not modelled yet", in_quotes(type)),
+                    one_of(names) + " would do");
+  }
+
+  std::int64_t read_kv_heads(const Family& family, const Model& model) {
+    if (family.name == gpt_bigcode) {
+      const std::int64_t told = config_.flag(multi_query, true) ? 1 : model.heads;
+      if (model.heads > 0 && config_.count(kv_heads_rule, told) != told)
+        config_.problem(kv_heads_rule.key, fmt::format("{} is what {} says", told, multi_query));
+      return told;
+    }
+    if (model.latent && model.heads > 0 && config_.count(kv_heads_rule, model.heads) != model.heads)
+      config_.problem(kv_heads_rule.key, "with latent attention every head has keys and values of its own",
+                      fmt::format("{} would do, or leave it out", model.heads));
+    if (model.latent) return model.heads;
+    const bool as_heads = config_.given(kv_heads_rule.key) || family.kv_heads == 0;
+    return config_.count(kv_heads_rule, as_heads ? model.heads : family.kv_heads);
+  }
+
+  std::int64_t read_head_dim(const Family& family, const Model& model) {
+    if (model.latent) return model.latent->query_head();
+    if (config_.find(head_dim_rule.key) != nullptr) return config_.count(head_dim_rule);
+    if (family.head_dim > 0) return family.head_dim;
+    if (model.hidden == 0 || model.heads == 0) return 0;
+    if (model.hidden % model.heads != 0) {
+      config_.problem(keys_.heads, fmt::format("{} does not divide {} = {}, and head_dim is left out", model.heads,
+                                               keys_.hidden, model.hidden));
+      return 0;
+    }
+    return model.hidden / model.heads;
+  }
+
+  /// What a family's layers are made of: its modelling code says it, its file seldom.
+  void read_traits(const Family& family, Model& model) {
+    const bool gemma = family.name == gemma2 || family.name == gemma3;
+    const bool gpt = family.name == gpt2 || family.name == gpt_bigcode;
+    if (gpt || family.name == gpt_neox) model.normalization = Normalization::Layer;
+    if (gpt) model.positions = Positions::Learned;
+    if (family.name == gpt2) read_position_kind(model);
+    const bool asked = family.name == glm4_moe && config_.flag(use_qk_norm);
+    const bool asked_of_gpt = family.name == gpt2 && !model.latent && config_.flag(query_key_norms);
+    if (family.name == qwen3 || family.name == qwen3_moe || family.name == gemma3 || asked || asked_of_gpt)
+      model.qk_norm = QkNorm::PerHead;
+    model.attention_sinks = family.name == gpt_oss;
+    if (family.name == olmo2) {
+      model.qk_norm = QkNorm::AllHeads;
+      model.norms = NormPlacement::After;
+    }
+    if (gemma) {
+      model.norms = NormPlacement::Around;
+      model.zero_centered_norms = model.scaled_embedding = true;
+    }
+    if (family.name == gpt_neox)
+      model.parallel_residual = config_.flag(parallel_residual, true);
+    else if (config_.flag(parallel_residual))
+      config_.problem(parallel_residual, fmt::format("true is not modelled: {} has no such switch", family.name));
+    model.attention_softcap =
+        read_softcap(attention_softcap, family.name == gemma2 ? Asked::Understood : Asked::Refused,
+                     "capping of attention scores", family.name == gemma2 ? gemma2_attention_softcap : 0);
+    model.logit_softcap = read_softcap(logit_softcap, gemma ? Asked::Understood : Asked::Refused, "capping of logits",
+                                       family.name == gemma2 ? gemma2_logit_softcap : 0);
+    if (model.positions == Positions::Rotary && !model.latent)
+      model.rotary_fraction = read_rotary_fraction(family.name == gpt_neox   ? neox_rotary_fraction
+                                                   : family.name == glm4_moe ? glm4_rotary_fraction
+                                                                             : 1);
+    read_sliding_window(family, model);
+    model.window_rotary = family.name == gemma3;
+  }
+
+  void read_position_kind(Model& model) {
+    const std::string kind = config_.text(position_kind).value_or("absolute");
+    if (kind == "rope")
+      model.positions = Positions::Rotary;
+    else if (kind != "absolute")
+      config_.problem(position_kind, fmt::format("{} is not modelled yet", in_quotes(kind)),
+                      R"("absolute" (learned vectors) or "rope" would do)");
+  }
+
+  enum class Asked : std::uint8_t { Understood, Refused };
+
+  /// `usual` stands for a cap that is left out; null is none.
+  double read_softcap(std::string_view key, Asked asked, std::string_view what, double usual) {
+    if (!config_.given(key)) return usual;
+    const json* value = config_.find(key);
+    if (value == nullptr || says_nothing(*value)) return 0;
+    if (asked == Asked::Refused) {
+      config_.problem(key, fmt::format("{} is not modelled in this family", what));
+      return 0;
+    }
+    return config_.number(key, *value, 0, most_softcap);
+  }
+
+  /// GPT-NeoX calls it rotary_pct, others partial_rotary_factor, transformers 5 says it in rope_parameters.
+  double read_rotary_fraction(double usual) {
+    for (const std::string_view key : {rotary_percent, partial_rotary})
+      if (const json* value = config_.find(key)) return config_.number(key, *value, 0, 1);
+    if (const json* parameters = config_.find(rope_parameters); parameters != nullptr && parameters->is_object()) {
+      const auto said = parameters->find(partial_rotary);
+      if (said != parameters->end() && !said->is_null()) return config_.number(rope_parameters, *said, 0, 1);
+    }
+    return usual;
+  }
+
+  void read_sliding_window(const Family& family, Model& model) {
+    if (family.window == Window::FlagRefused) {
+      if (config_.flag(use_sliding_window))
+        config_.problem(use_sliding_window, "a window of keys is not modelled in this family");
+      return;
+    }
+    if (family.window == Window::Flag)  // without the flag they are there, and do nothing
+      for (const std::string_view key : {sliding_window, first_window}) (void)config_.find(key);
+    if (family.window == Window::Never || (family.window == Window::Flag && !config_.flag(use_sliding_window))) return;
+    if (config_.given(sliding_window) && config_.find(sliding_window) == nullptr) return;  // null is none
+    if (config_.given(sliding_window) || family.usual_window > 0)
+      model.sliding_window = config_.count({sliding_window, most_positions}, family.usual_window);
+    if (model.sliding_window > 0) read_whole_layers(family, model);
+  }
+
+  /// Which layers have no window: as layer_types says, else as a family's configuration does (transformers 5.23:
+  /// Qwen2Config, Qwen3Config, Gemma2Config, Gemma3TextConfig; where it has only windows, nothing is said).
+  void read_whole_layers(const Family& family, Model& model) {
+    const json* types = config_.find("layer_types");
+    if (types != nullptr && types->is_array()) {
+      for (const json& type : *types) model.whole_layers.push_back(type != "sliding_attention");
+      return;
+    }
+    constexpr std::int64_t usual_first = 28;
+    const json* none = config_.find(first_window);
+    const bool from_the_first = family.window != Window::Flag || (none != nullptr && *none == 0);
+    const std::int64_t first = from_the_first ? 0 : config_.count({first_window, most_layers}, usual_first);
+    const std::int64_t pattern = family.name == gemma3
+                                     ? config_.count({window_pattern, most_layers}, family.window_pattern)
+                                     : family.window_pattern;
+    if (first == 0 && pattern == 0) return;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      model.whole_layers.push_back(i < first || (pattern > 0 && (i + 1) % pattern == 0));
+  }
+
+  void read_biases(const Family& family, Model& model) {
+    switch (family.biases) {
+      case Biases::Flags:
+        model.qkv_bias = model.output_bias = config_.flag(attention_bias);
+        model.mlp_bias = config_.flag(mlp_bias);
+        return;
+      case Biases::AttentionFlag:
+        if (config_.flag(attention_bias))
+          config_.problem(attention_bias, model.latent
+                                              ? "true is not modelled with latent attention"
+                                              : "true is not modelled where a norm follows the output projection");
+        refuse_bias(family, mlp_bias);
+        return;
+      case Biases::Projections:
+        model.qkv_bias = model.output_bias = config_.flag(attention_bias, family.name == gpt_oss);
+        refuse_bias(family, mlp_bias);
+        return;
+      case Biases::QkvFlag:
+        model.qkv_bias = config_.flag(attention_bias);
+        refuse_bias(family, mlp_bias);
+        return;
+      case Biases::NeoX:
+        model.qkv_bias = model.output_bias = config_.flag(attention_bias, true);
+        model.mlp_bias = true;
+        return;
+      case Biases::LinearFlag:
+        model.qkv_bias = model.output_bias = model.mlp_bias = config_.flag(linear_bias, true);
+        return;
+      case Biases::All:
+        model.qkv_bias = model.output_bias = model.mlp_bias = true;
+        return;
+      case Biases::Qkv:
+      case Biases::None:
+        model.qkv_bias = family.biases == Biases::Qkv && config_.flag(qkv_bias, true);
+        refuse_bias(family, attention_bias);
+        refuse_bias(family, mlp_bias);
+        return;
+    }
+  }
+  void refuse_bias(const Family& family, std::string_view key) {
+    if (config_.flag(key))
+      config_.problem(key, fmt::format("true is not modelled: {} has no such switch", family.name));
+  }
+
+  void check_heads(const Model& model) {
+    if (model.heads > 0 && model.kv_heads > 0 && model.heads % model.kv_heads != 0) {
+      config_.problem(kv_heads_rule.key,
+                      fmt::format("{} does not divide {} attention heads", model.kv_heads, model.heads));
+    }
+    // Of latent attention nothing is padded.
+    if (model.head_dim > head_dim_rule.high || (model.latent && model.head_dim % 8 != 0))
+      config_.problem(
+          config_.find(head_dim_rule.key) != nullptr ? head_dim_rule.key : keys_.heads,
+          fmt::format("{} per head: FlashAttention and cuDNN take multiples of 8 up to 256", model.head_dim));
+  }
+
+  void read_activation(const Family& family, Model& model) {
+    const bool gate = family.name != gpt2 && family.name != gpt_bigcode && family.name != gpt_neox;
+    const std::string name = config_.text(keys_.activation).value_or(std::string(family.activation));
+    if (family.name == gpt2 && name == gated_gpt2) {
+      model.activation = Activation::SwiGlu;
+      return;
+    }
+    std::vector<std::string> names;
+    for (const NamedActivation& a : activations) {
+      if (a.gate != gate) continue;
+      if (a.name == name) {
+        model.activation = a.activation;
+        if (name == "gelu_new" || name == "gelu_fast") model.gelu = GeluForm::Composite;
+        if (name == tanh_gelu) model.gelu = GeluForm::Tanh;
+        return;
+      }
+      names.push_back(in_quotes(a.name));
+    }
+    if (family.name == gpt2) names.push_back(in_quotes(gated_gpt2));
+    config_.problem(keys_.activation, fmt::format("{} is not modelled yet", in_quotes(name)),
+                    one_of(names) + " would do");
+  }
+
+  void refuse_unmodelled() {
+    const auto refuse = [&](const Unmodelled& u, std::string_view where) {
+      if (config_.read(u.key)) return;
+      const json* value = config_.find(u.key);
+      if (value == nullptr || says_nothing(*value)) return;
+      const bool published = u.key == quantized || u.key == compressed;
+      config_.problem(u.key, fmt::format("{} not modelled {}", u.what, where),
+                      published ? "leave it out: it says how weights are published, not how they are trained" : "");
+    };
+    for (const Unmodelled& u : foreign_keys) refuse(u, "in this family");
+    for (const Unmodelled& u : unmodelled_keys) refuse(u, "yet");
+    const json* types = config_.find("layer_types");
+    if (types == nullptr) return;
+    const auto modelled = [](const json& type) { return type == "full_attention" || type == "sliding_attention"; };
+    if (!types->is_array() || !std::all_of(types->begin(), types->end(), modelled)) {
+      config_.problem("layer_types",
+                      "layers other than \"full_attention\" and \"sliding_attention\" are not modelled yet");
+    }
+  }
+
+  ConfigValues& config_;
+  Keys keys_ = usual_keys;
+};
+
+/// A checkpoint's own file is always called config.json; then the folder says which model it is.
+std::string name_of(const std::filesystem::path& file) {
+  const std::string stem = file.stem().string();
+  const std::string folder = file.parent_path().filename().string();
+  return stem == "config" && !folder.empty() ? folder : stem;
+}
+
+}  // namespace
+
+Model parse_model(std::string_view text, const std::filesystem::path& file,
+                  const std::vector<ConfigOverride>& overrides) {
+  Problems problems(file.string());
+  ConfigValues config(parse_config(text, problems), overrides, problems);
+  Model model = ConfigReader(config).read();
+  model.name = name_of(file);
+  problems.raise_if_any();
+  return model;
+}
+
+Model read_model(const std::filesystem::path& path, const std::vector<ConfigOverride>& overrides) {
+  return parse_model(read_text(path), path, overrides);
+}
+
+}  // namespace tidemark::scenarios

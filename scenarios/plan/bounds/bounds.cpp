@@ -1,0 +1,581 @@
+#include "scenarios/plan/bounds/bounds.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "kernels/cost/roofline.hpp"
+#include "parallel/frameworks/megatron/optimizer/optimizer.hpp"
+#include "parallel/job/host_code.hpp"
+#include "parallel/lowering/lower.hpp"
+#include "parallel/job/mesh.hpp"
+#include "parallel/job/sizes.hpp"
+#include "parallel/job/stages.hpp"
+#include "scenarios/predict/upper_ends/rerun_batches.hpp"
+#include "scenarios/plan/bounds/pass_schedule.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "topology/route/cost.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr Duration ages_ago{std::numeric_limits<std::int64_t>::min() / 4};
+
+Effect repeated(const Effect& one, std::int64_t times) {
+  return {one.net * times, std::max(one.highest, one.net * (times - 1) + one.highest)};
+}
+
+// Memory of a chunk's passes, at least, relative to what is there when a step's passes begin.
+struct PassMemory {
+  std::int64_t each = 0;                                                                ///< a micro-batch in flight
+  std::int64_t forward = std::numeric_limits<std::int64_t>::max(), backward = forward;  ///< highest point of a pass
+};
+
+PassMemory pass_memory(const ChunkSample& sample, const std::vector<LayerRun>& runs) {
+  std::vector<Effect> of_window;
+  for (const Window& window : sample.windows) {
+    Effect all;
+    for (const Piece& piece : window.pieces) all = then(all, repeated(piece.effect, times_of(piece, runs)));
+    of_window.push_back(all);
+  }
+  PassMemory found;
+  // The second micro-batch, which comes upon what the first left behind; where none runs ahead, nothing is in flight.
+  const bool ahead = sample.windows.size() > 2 && is_forward(sample.windows[1].kind);
+  found.each = ahead ? of_window[1].net.count() : 0;
+  std::int64_t before = 0;
+  for (std::size_t w = 0; w < of_window.size(); ++w) {
+    const Window& window = sample.windows[w];
+    std::int64_t& lowest = is_forward(window.kind) ? found.forward : found.backward;
+    lowest = std::min(lowest, before + of_window[w].highest.count() - window.others * found.each);
+    before += of_window[w].net.count();
+  }
+  return found;
+}
+
+// Which phase an op is of is not kept.
+Duration longest_launch(const Host& host) {
+  const HostCosts costs = on_host(megatron_host_code(), host);
+  Duration longest;
+  for (std::size_t phase = 0; phase < phases; ++phase) longest = std::max(longest, costs.of(static_cast<Phase>(phase)));
+  return longest;
+}
+
+/// Ops on a compute stream and those beside it; everything before them is done at 0.
+template <class Price>
+Duration clock(const std::vector<TimedOp>& ops, bool host_is_late, Duration launch, Price price) {
+  Duration host = host_is_late ? Duration{} : ages_ago;
+  std::vector<Duration> streams{Duration{}};
+  const auto stream_of = [&](const TimedOp& op) -> Duration& {
+    if (op.stream.index() >= streams.size())
+      streams.resize(op.stream.index() + 1, host_is_late ? Duration{} : ages_ago);
+    return streams[op.stream.index()];
+  };
+  std::map<std::int32_t, Duration> events;
+  const auto not_before = [&](std::int32_t event, Duration& what) {
+    if (const auto its = events.find(event); its != events.end()) what = std::max(what, its->second);
+  };
+  for (const TimedOp& op : ops) {
+    Duration& stream = stream_of(op);
+    switch (op.kind) {
+      case TimedOp::Kind::Compute:
+      case TimedOp::Kind::Transfer:
+      case TimedOp::Kind::Message:
+        host += launch;
+        stream = std::max(stream, host) + price(op);
+        break;
+      case TimedOp::Kind::Signal:
+        events[op.event] = std::max(stream, host);
+        break;
+      case TimedOp::Kind::Await:
+        not_before(op.event, stream);
+        break;
+      case TimedOp::Kind::HostAwait:
+        if (host_is_late) not_before(op.event, host);
+        break;
+    }
+  }
+  return host_is_late ? std::max(host, *std::ranges::max_element(streams)) : streams.front();
+}
+
+std::int64_t launches_of(const std::vector<TimedOp>& ops) {
+  return std::count_if(ops.begin(), ops.end(), [](const TimedOp& op) {
+    return op.kind == TimedOp::Kind::Compute || op.kind == TimedOp::Kind::Transfer || op.kind == TimedOp::Kind::Message;
+  });
+}
+
+// Of an uneven collective the other members' parts are not known: nothing is certain but that it is called.
+DurationBounds price_of(const TimedOp& op, const GroupPrices& groups) {
+  if (op.kind == TimedOp::Kind::Message) return groups.message(op.size);
+  DurationBounds its = groups.collective(op.collective, op.size);
+  if (op.uneven) its.low = {};
+  return its;
+}
+
+/// `prices_of(op)`: those of the groups that a transfer is among.
+template <class PricesOf>
+DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, PricesOf prices_of) {
+  const auto low = [&](const TimedOp& op) {
+    return op.kind == TimedOp::Kind::Compute ? op.duration : price_of(op, prices_of(op)).low;
+  };
+  const auto high = [&](const TimedOp& op) {
+    return op.kind == TimedOp::Kind::Compute ? op.duration + op.longer : price_of(op, prices_of(op)).high;
+  };
+  // The host thread runs ahead: what it takes counts over a whole step.
+  return {clock(ops, false, launch, low), clock(ops, true, launch, high)};
+}
+
+// Streams on which a rank sends and receives at once.
+std::int32_t streams_of(HandOverHabit habit) {
+  switch (habit) {
+    case HandOverHabit::Free:
+    case HandOverHabit::Paired:
+      return 2;
+    case HandOverHabit::InStep:
+    case HandOverHabit::InStepAhead:
+      return 4;
+  }
+  return 4;
+}
+
+// A sample's schedule has four variables of its own that hold what crosses between stages (input, output and the
+// gradients of both), of which another function may hold none.
+std::int64_t missing_variables(HandOverHabit habit) {
+  switch (habit) {
+    case HandOverHabit::Paired:
+      return 0;
+    case HandOverHabit::Free:
+    case HandOverHabit::InStep:
+    case HandOverHabit::InStepAhead:
+      return 4;
+  }
+  return 4;
+}
+
+std::span<const LayerKind> kinds_of(const Stage& stage, std::span<const LayerKind> all) {
+  return all.subspan(static_cast<std::size_t>(stage.first), static_cast<std::size_t>(stage.layers()));
+}
+
+}  // namespace
+
+std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
+  std::vector<std::vector<Chunk>> all;
+  const std::vector<LayerKind> kinds = layer_kinds(s.model);
+  for (std::int32_t p = 0; p < s.layout.pipeline; ++p) {
+    std::vector<Chunk>& its = all.emplace_back();
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, p)) {
+      Chunk chunk;
+      chunk.kind = stage.embedding && stage.head ? ChunkKind::Only
+                   : stage.embedding             ? ChunkKind::First
+                   : stage.head                  ? ChunkKind::Last
+                                                 : ChunkKind::Middle;
+      chunk.runs = layer_runs(kinds_of(stage, kinds), s.train.recompute);
+      // The neighbour is often alike.
+      const auto same = [&](const Chunk& c) { return c.kind == chunk.kind && c.runs == chunk.runs; };
+      for (auto other = all.rbegin(); !chunk.sample && other != all.rend() && other - all.rbegin() < 2; ++other)
+        for (const Chunk& c : *other)
+          if (same(c)) chunk.sample = c.sample;
+      if (!chunk.sample) {
+        const std::vector<LayerRun> few = sampled(chunk.runs);
+        const SampleKey key{passes_key(s, few), chunk.kind, few};
+        const auto made = samples_.get(key, hash_of(key));
+        if (*made) chunk.sample = {made, &**made};
+      }
+      its.push_back(std::move(chunk));
+    }
+  }
+  return all;
+}
+
+std::shared_ptr<const Bounder::Mesh> Bounder::mesh_of(const Scenario& s) {
+  const Scenario key = state_key(s);
+  return meshes_.get(key, hash_of(key));
+}
+
+// Every rank has a buffer of its stage's gradients, whole, and the parameters whole in another one or apart from each
+// other: sharding divides what the optimizer keeps, over all who hold the same at most.
+Bytes Bounder::make_held(const Scenario& s) {
+  const auto built = models_.model_of(s.model, model_options_of(s));
+  const Sizes sizes = sizes_of(s.model, s.layout, s.train, runtime_of(s));
+  const Bytes of_element = size_of(s.train.precision) + size_of(s.train.gradient_dtype);
+  const Bytes of_optimizer =
+      (parallel::megatron::moments_of(s.train.optimizer) + (s.train.precision == DType::FP32 ? 0 : 1)) *
+      size_of(DType::FP32);
+  const bool sharded = s.layout.sharding != Sharding::None;
+  const std::int64_t owners = sharded ? s.layout.replicas() : 1;
+  const std::int64_t owners_of_experts = sharded ? s.layout.experts_data() : 1;
+  Bytes most;
+  for (std::int32_t p = 0; p < s.layout.pipeline; ++p) {
+    std::int64_t dense = 0, of_experts = 0;
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, p))
+      for (const ParameterId id : stage_parameters(*built, stage, s.layout))
+        ((*built)[id].of_expert() ? of_experts : dense) += sizes.elements((*built)[id]);
+    most = std::max(
+        most, (dense + of_experts) * of_element + (dense / owners + of_experts / owners_of_experts) * of_optimizer);
+  }
+  return most;
+}
+
+Bytes Bounder::held(const Scenario& s) {
+  return *held_.get(state_key(s), [this](const Scenario& key) { return std::make_shared<Bytes>(make_held(key)); });
+}
+
+namespace {
+
+// The shortest job on the scenario's mesh: who talks to whom, and what passes do, shows in it.
+struct ShortestJob {
+  Scenario scenario;
+  std::vector<std::vector<LayerKind>> layers;  // by stage: one of each kind that there are in its place
+
+  explicit ShortestJob(const Scenario& asked) : scenario(asked) {
+    Layout& layout = scenario.layout;
+    layout.chunks = std::min(asked.layout.chunks, 2);
+    layout.first_layers = layout.last_layers = 0;
+    layout.count_embedding = layout.count_loss = false;
+    const std::vector<LayerKind> kinds = layer_kinds(asked.model);
+    layers.resize(static_cast<std::size_t>(layout.stages()));
+    for (std::int32_t p = 0; p < layout.pipeline; ++p) {
+      const std::vector<Stage> chunks = chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p);
+      for (std::size_t c = 0; c < chunks.size(); ++c) {
+        const parallel::Place place{
+            p, static_cast<std::int32_t>(std::min<std::size_t>(c, 1))};  // the second is all others
+        std::vector<LayerKind>& its = layers[static_cast<std::size_t>(layout.placement().stage_of(place))];
+        for (const LayerKind kind : kinds_of(chunks[c], kinds))
+          if (std::ranges::find(its, kind) == its.end()) its.push_back(kind);
+      }
+    }
+    std::vector<bool> dense;
+    layout.stage_layers.clear();
+    for (std::vector<LayerKind>& its : layers) {
+      if (its.empty()) its.push_back(LayerKind::Dense);
+      layout.stage_layers.push_back(static_cast<std::int32_t>(its.size()));
+      for (const LayerKind kind : its) dense.push_back(kind == LayerKind::Dense);
+    }
+    scenario.model.layers = static_cast<std::int64_t>(dense.size());
+    if (scenario.model.experts) scenario.model.experts->dense_layers = dense;
+    scenario.train.global_batch = std::int64_t{asked.layout.data} * shortest_step(asked.layout);
+  }
+
+  // Pipeline ranks that do alike in it: the first, those between, the last; of equal layers.
+  using Likeness = std::pair<int, std::vector<std::vector<LayerKind>>>;
+  [[nodiscard]] Likeness likeness(std::int32_t p) const {
+    const Layout& layout = scenario.layout;
+    Likeness its{p == 0 ? 0 : p + 1 < layout.pipeline ? 1 : 2, {}};
+    for (std::int32_t c = 0; c < layout.chunks; ++c)
+      its.second.push_back(layers[static_cast<std::size_t>(layout.placement().stage_of({p, c}))]);
+    return its;
+  }
+};
+
+// The streams on which a program moves bytes between ranks.
+std::int32_t transferring_streams(const Program& program) {
+  std::set<std::int32_t> streams;
+  for (const Op& op : program.ops) {
+    if (const auto* o = std::get_if<Collective>(&op)) streams.insert(o->stream.value);
+    if (const auto* o = std::get_if<Exchange>(&op)) streams.insert(o->stream.value);
+  }
+  return static_cast<std::int32_t>(streams.size());
+}
+
+// Where the last step of a program without passes begins, where its passes would, and where the gradient norm is known.
+struct StatePlaces {
+  std::size_t step = 0, passes = 0, norm = 0;
+};
+StatePlaces places_in(const Program& state, std::int32_t last_step, CommSlot norm) {
+  StatePlaces at;
+  for (std::size_t i = 0; i < state.ops.size(); ++i) {
+    if (const auto* mark = std::get_if<Mark>(&state.ops[i]); mark != nullptr && mark->step == last_step) {
+      if (at.step == 0)
+        at.step = i;
+      else if (at.passes == 0)
+        at.passes = i;
+    }
+    const auto* collective = std::get_if<Collective>(&state.ops[i]);
+    if (at.passes > 0 && at.norm == 0 && collective != nullptr && collective->comm == norm) at.norm = i + 1;
+  }
+  if (at.norm == 0) at.norm = state.ops.size();
+  return at;
+}
+
+Bytes drivers_of(const Program& program, const DriverPrices& prices) {
+  Bytes sum;
+  for (const Op& op : program.ops) {
+    if (const auto* o = std::get_if<CreateDriver>(&op)) sum += prices.of(o->resource).high;
+    if (const auto* o = std::get_if<CreateCommunicator>(&op)) sum += prices.of(o->comm).high;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
+                                       const Mesh& mesh) {
+  const StatePlaces at = places_in(state, static_cast<std::int32_t>(asked.train.steps), comms.norm);
+  const TimedBy by = timed_by(state, asked.cluster, comms.pipeline);
+  const std::vector<std::int64_t> changes = flat_changes(state);
+  const auto effect = [&](std::size_t from, std::size_t to) {
+    return sim::effect_of(std::span(changes).subspan(from, to - from));
+  };
+  const auto timed = [&](std::size_t from, std::size_t to) {
+    return clock_bounds(timed_ops(state, from, to, by), longest_launch(asked.cluster.host),
+                        [&](const TimedOp& op) -> const GroupPrices& { return *mesh.prices[op.comm.index()]; });
+  };
+  StateCost cost;
+  cost.before_passes = effect(0, at.passes).net;
+  cost.highest = effect(0, state.ops.size()).highest;
+  cost.last_step_highest = effect(0, at.step).net + effect(at.step, state.ops.size()).highest;
+  cost.zero = timed(at.step, at.passes);
+  cost.reduce = timed(at.passes, at.norm);
+  cost.rest = timed(at.norm, state.ops.size());
+  cost.launches = launches_of(timed_ops(state, at.step, state.ops.size(), by));
+  return cost;
+}
+
+// What samples say of the passes of this job its program does: no less work in all (chunks in the middle of the model
+// read batches too, where they are on the first rank or the last), and no less memory.
+bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const std::vector<Chunk>& chunks,
+                           const Program& program, const Communicators& comms) {
+  const auto step = static_cast<std::int32_t>(shortest.train.steps);
+  PassGroups beside;
+  if (shortest.runtime.overlap.gradients)
+    beside = {comms.data, comms.shard, comms.replicate, comms.expert_data, comms.expert_shard};
+  const auto found = work_of_passes(program, step, {pass_groups(comms), comms.pipeline, beside}, shortest.cluster);
+  if (!found) return false;
+  const std::int64_t micro_batches = micro_batches_of(shortest.train, shortest.layout);
+  PassWork expected;
+  for (const Chunk& chunk : chunks) {
+    if (!chunk.sample) return false;
+    const std::vector<Window>& windows = chunk.sample->windows;  // those of a kind do the same
+    const auto backward =
+        std::find_if(windows.begin(), windows.end(), [](const Window& w) { return !is_forward(w.kind); });
+    if (backward == windows.end()) return false;
+    expected.add(windows.front().work, micro_batches);
+    expected.add(backward->work, micro_batches);
+  }
+  if (!found->covers(expected)) return false;
+  const auto [begin, end] = passes_of(program, step);
+  return lowest_of_passes(shortest, p, chunks, micro_batches) <= effect_of(program, begin, end).highest.count();
+}
+
+Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
+  Mesh mesh;
+  mesh.runtime = runtime_of(asked);
+  const auto built = models_.model_of(asked.model, model_options_of(asked));
+  const LoweringInput input{*built, asked.layout, asked.train, mesh.runtime};
+  const Communicators comms = communicators_of(input);
+
+  const ShortestJob shortest_job(asked);
+  const Scenario& shortest = shortest_job.scenario;
+  const std::vector<std::vector<Chunk>> chunks = chunks_of(shortest);
+  const auto small_built = models_.model_of(shortest.model, model_options_of(shortest));
+  const LoweringInput small{*small_built, shortest.layout, shortest.train, mesh.runtime};
+  Workload workload;
+  workload.communicators = comms.table;
+  workload.program_of_rank.resize(static_cast<std::size_t>(asked.layout.world_size()));
+  std::map<ShortestJob::Likeness, std::int32_t> known_programs;
+  std::vector<std::int32_t> program_of_pipeline;
+  std::int32_t streams = streams_of(traits_of(asked.layout.schedule).hand_over);
+  for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
+    const auto next = static_cast<std::int32_t>(workload.programs.size());
+    const auto [known, added] = known_programs.try_emplace(shortest_job.likeness(p), next);
+    program_of_pipeline.push_back(known->second);
+    if (!added) continue;
+    workload.programs.push_back(lower_role(small, {{.pipeline = p}, {}}));
+    const Program& program = workload.programs.back();
+    mesh.samples_hold =
+        mesh.samples_hold && samples_hold(shortest, p, chunks[static_cast<std::size_t>(p)], program, comms);
+    streams = std::max(streams, transferring_streams(program));
+  }
+  const GroupAxis pipeline = dense_mesh(asked.layout).along(axis::pp);
+  for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
+    workload.program_of_rank[rank.index()] = program_of_pipeline[static_cast<std::size_t>(pipeline.coordinate(rank))];
+  const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
+
+  const FabricKey fabric_key{asked.cluster, asked.layout.world_size(), fabric_options(asked.runtime.nccl)};
+  const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
+  // A device takes in what it forwards for a stage before its own, and for one after it.
+  if (comms.pipeline.valid() && forwards(comms.table[comms.pipeline.index()], *fabric, asked.layout.world_size()))
+    streams += 2;
+  const std::int64_t sharers = link_sharers(*fabric, streams);
+  for (const Communicator& communicator : comms.table) {
+    const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers,
+                             communicator.messages};
+    mesh.prices.push_back(prices_.get(places, hash_of(places)));
+  }
+  const PassGroups groups = pass_groups(comms);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (groups[g].valid()) mesh.of_passes[g] = mesh.prices[groups[g].index()];
+  if (comms.pipeline.valid()) mesh.pipeline = mesh.prices[comms.pipeline.index()];
+
+  using Held = std::vector<std::pair<std::vector<LayerKind>, int>>;
+  std::map<Held, std::size_t> known_states;  // -> stage
+  const std::vector<LayerKind> kinds = layer_kinds(asked.model);
+  for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
+    // Ranks that hold the same layers do the same with them.
+    Held held;
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p)) {
+      const std::span<const LayerKind> its = kinds_of(stage, kinds);
+      held.emplace_back(std::vector(its.begin(), its.end()), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
+    }
+    const auto [known, added] = known_states.try_emplace(held, mesh.stages.size());
+    if (added) {
+      const std::optional<Program> state = lower_state(input, {{.pipeline = p}, {}});
+      mesh.samples_hold = mesh.samples_hold && state;
+      mesh.stages.push_back(state ? state_cost(asked, *state, comms, mesh) : StateCost{});
+    } else {
+      mesh.stages.push_back(mesh.stages[known->second]);
+    }
+    const Rank rank = rank_at(asked.layout, {.pipeline = p});
+    mesh.stages.back().driver_upper = drivers_of(workload.program(rank), driver.of(rank));
+  }
+  return mesh;
+}
+
+std::optional<Bounder::Ground> Bounder::ground_of(const Scenario& s) {
+  if (!knows(s)) return std::nullopt;
+  Ground ground{mesh_of(s), chunks_of(s)};
+  if (!ground.mesh->samples_hold) return std::nullopt;
+  for (const std::vector<Chunk>& of_rank : ground.chunks)
+    for (const Chunk& chunk : of_rank)
+      if (!chunk.sample) return std::nullopt;
+  return ground;
+}
+
+bool Bounder::covers(const Scenario& s) { return ground_of(s).has_value(); }
+MemoryBounds Bounder::memory(const Scenario& s) { return memory(s, ground_of(s).value()); }
+DurationBounds Bounder::step(const Scenario& s) { return step(s, ground_of(s).value()); }
+
+std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const std::vector<Chunk>& chunks,
+                                       std::int64_t micro_batches) {
+  std::int64_t boundary = 0;
+  std::vector<PassMemory> passes;
+  for (const Chunk& chunk : chunks) {
+    boundary = std::max(boundary, chunk.sample->boundary.count());
+    passes.push_back(pass_memory(*chunk.sample, chunk.runs));
+  }
+  const std::int64_t variables = missing_variables(traits_of(s.layout.schedule).hand_over);
+  const InFlightKey key{schedule_key(s.layout, micro_batches), p};
+  std::int64_t lowest = 0;
+  for (const InFlight::At& at : in_flight_.get(key, hash_of(key))->moments) {
+    const PassMemory& its = passes[static_cast<std::size_t>(at.chunk)];
+    std::int64_t all = (is_forward(at.kind) ? its.forward : its.backward) - variables * boundary;
+    for (std::size_t c = 0; c < passes.size(); ++c) all += at.others[c] * passes[c].each;
+    lowest = std::max(lowest, all);
+  }
+  return lowest;
+}
+
+MemoryBounds Bounder::memory(const Scenario& s, const Ground& ground) {
+  const auto& [mesh, chunks] = ground;
+  const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
+  MemoryBounds bounds;
+  for (std::size_t p = 0; p < chunks.size(); ++p) {
+    const StateCost& state = mesh->stages[p];
+    const auto rank = static_cast<std::int32_t>(p);
+    Bytes caches;
+    for (const Chunk& chunk : chunks[p]) caches = std::max(caches, chunk.sample->caches);
+    const Bytes in_passes = state.before_passes + caches + Bytes{lowest_of_passes(s, rank, chunks[p], micro_batches)};
+    const Bytes in_last_step = std::max(in_passes, state.last_step_highest);
+    const Bytes allocated = std::max(in_last_step, state.highest);
+    bounds.allocated = std::max(bounds.allocated, allocated);
+    // Drivers have all they take by the last of several steps. Before, a full device may have made the allocator give
+    // back what it held when they came.
+    const Bytes drivers = s.train.steps > 1 ? state.driver_upper : Bytes{};
+    const Bytes batches = of_outliving_batches(s, mesh->runtime, rank);
+    bounds.device_upper = std::max(bounds.device_upper, std::max(allocated, in_last_step + drivers) + batches);
+  }
+  return bounds;
+}
+
+Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
+  // Passes talk to nobody else, hand-overs apart: samples are cut where that is so.
+  const PassGroups& groups = key.sample->groups;
+  const auto prices = [&](const TimedOp& op) -> const GroupPrices& {
+    return *key.prices[static_cast<std::size_t>(std::ranges::find(groups, op.comm) - groups.begin())];
+  };
+  WindowClocks clocks;
+  std::map<std::shared_ptr<const std::vector<TimedOp>>, PieceClock> known;
+  for (const Window& window : key.sample->windows) {
+    std::vector<PieceClock>& its = clocks.emplace_back();
+    for (const Piece& piece : window.pieces) {
+      const auto [found, added] = known.try_emplace(piece.ops);
+      if (added) {
+        const DurationBounds bounds = clock_bounds(*piece.ops, key.launch, prices);
+        found->second = {bounds.low, bounds.high, launches_of(*piece.ops)};
+      }
+      its.push_back(found->second);
+    }
+  }
+  return clocks;
+}
+
+DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
+  const auto& [mesh, chunks] = ground;
+  const Duration launch = s.cluster.host.launch, late_launch = longest_launch(s.cluster.host);
+  std::vector<std::vector<PassSpans>> low, high;  // by pipeline rank and chunk
+  bool alike = true;
+  Bytes boundary;
+  const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
+  Duration of_host;
+  for (const std::vector<Chunk>& of_rank : chunks) {
+    std::int64_t launches = 0;
+    low.emplace_back();
+    high.emplace_back();
+    for (const Chunk& chunk : of_rank) {
+      alike = alike && chunk.sample->alike;
+      const ClockKey key{chunk.sample, mesh->of_passes, late_launch};
+      const auto clocks = clocks_.get(key, hash_of(key));
+      constexpr Duration longest{std::numeric_limits<std::int64_t>::max()};
+      PassSpans shortest{longest, longest}, slowest;
+      std::int64_t fewest[2] = {longest.count(), longest.count()};  // launches, by pass
+      for (std::size_t w = 0; w < clocks->size(); ++w) {
+        Duration from, to;
+        std::int64_t its_launches = 0;
+        const Window& window = chunk.sample->windows[w];
+        for (std::size_t piece = 0; piece < window.pieces.size(); ++piece) {
+          const PieceClock& clock = (*clocks)[w][piece];
+          const std::int64_t times = times_of(window.pieces[piece], chunk.runs);
+          from += clock.low * times;
+          to += clock.high * times;
+          its_launches += clock.launches * times;
+        }
+        const bool forward = is_forward(window.kind);
+        Duration& least = forward ? shortest.forward : shortest.backward;
+        Duration& most = forward ? slowest.forward : slowest.backward;
+        least = std::min(least, from);
+        most = std::max(most, to);
+        fewest[forward ? 0 : 1] = std::min(fewest[forward ? 0 : 1], its_launches);
+      }
+      launches += fewest[0] + fewest[1];
+      low.back().push_back(shortest);
+      high.back().push_back(slowest);
+      boundary = std::max(boundary, chunk.sample->boundary);
+    }
+    of_host = std::max(of_host, launch * (launches * micro_batches + mesh->stages[low.size() - 1].launches));
+  }
+  const DurationBounds message = mesh->pipeline ? mesh->pipeline->message(boundary) : DurationBounds{};
+  std::vector<Duration> begin_low, begin_high;
+  for (const StateCost& stage : mesh->stages) {
+    begin_low.push_back(stage.zero.low);
+    begin_high.push_back(stage.zero.high);
+  }
+  const auto schedule = schedules_.get(schedule_key(s.layout, micro_batches), [](const ScheduleKey& key) {
+    return std::make_shared<PassSchedule>(key.layout, key.micro_batches);
+  });
+  const std::vector<Duration> ends_low = schedule->earliest_ends(low, message.low, begin_low);
+  const std::vector<Duration> ends_high = schedule->latest_ends(high, message.high + late_launch, begin_high);
+  Duration reduced_low, reduced_high, rest_low, rest_high;
+  for (std::size_t p = 0; p < mesh->stages.size(); ++p) {
+    reduced_low = std::max(reduced_low, ends_low[p] + mesh->stages[p].reduce.low);
+    reduced_high = std::max(reduced_high, ends_high[p] + mesh->stages[p].reduce.high);
+    rest_low = std::max(rest_low, mesh->stages[p].rest.low);
+    rest_high = std::max(rest_high, mesh->stages[p].rest.high);
+  }
+  // Samples run the passes of the first rank of a stage, whom others may keep waiting; and nothing beside them.
+  alike = alike && !s.runtime.overlap.gradients;
+  return {std::max(reduced_low + rest_low, of_host), alike ? reduced_high + rest_high : for_ever};
+}
+
+}  // namespace tidemark::scenarios

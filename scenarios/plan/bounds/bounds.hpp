@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "parallel/job/job.hpp"
+#include "parallel/job/mesh.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
+#include "scenarios/plan/bounds/group_costs.hpp"
+#include "scenarios/plan/space/keys.hpp"
+#include "scenarios/plan/bounds/pass_schedule.hpp"
+#include "scenarios/plan/bounds/sample.hpp"
+#include "scenarios/plan/bounds/shared.hpp"
+#include "scenarios/scenario/scenario.hpp"
+
+namespace tidemark::scenarios {
+
+/// What a candidate takes at least, without its programs (docs/planner.md has the proofs).
+struct MemoryBounds {
+  Bytes allocated, device_upper;
+};
+
+/// Bounds of candidates, from samples that they share. From any thread.
+class Bounder {
+ public:
+  explicit Bounder(SharedModels& models) : models_(models) {}
+
+  /// Whether everything that the scenario asks for has been thought about.
+  [[nodiscard]] static bool knows(const Scenario& scenario);
+  /// Whether, besides, what bounds rest on is found in programs of its chunks and of its mesh. Of what is not covered
+  /// nothing is certain.
+  [[nodiscard]] bool covers(const Scenario& scenario);
+  [[nodiscard]] MemoryBounds memory(const Scenario& scenario);
+  [[nodiscard]] DurationBounds step(const Scenario& scenario);
+  /// What the fullest stage keeps of parameters, gradients and optimizer at least: no program need be written for that.
+  /// Of what is known only.
+  [[nodiscard]] Bytes held(const Scenario& scenario);
+
+  /// What bounds of a candidate rest on; nothing where it is not covered.
+  struct Ground;
+  [[nodiscard]] std::optional<Ground> ground_of(const Scenario& scenario);
+  [[nodiscard]] MemoryBounds memory(const Scenario& scenario, const Ground& ground);
+  [[nodiscard]] DurationBounds step(const Scenario& scenario, const Ground& ground);
+
+ private:
+  // Ranks of one pipeline stage outside their passes.
+  struct StateCost {
+    Bytes before_passes;                ///< what is there when the last step's passes begin
+    Bytes highest, last_step_highest;   ///< with no pass at all: of the whole job, and within its last step
+    DurationBounds zero, reduce, rest;  ///< of a step: before its passes, up to the gradient norm, after it
+    std::int64_t launches = 0;          ///< in all three
+    Bytes driver_upper;
+  };
+  /// What depends on where ranks stand, and not on their passes.
+  struct Mesh {
+    Runtime runtime;
+    std::vector<StateCost> stages;
+    std::vector<std::shared_ptr<const GroupPrices>> prices;  ///< by communicator
+    PassPrices of_passes;
+    std::shared_ptr<const GroupPrices> pipeline;  ///< where there is one
+    bool samples_hold = true;                     ///< in the shortest job on it
+  };
+  /// Clocks of a sample's windows and pieces, where the groups that it talks to lie so.
+  struct PieceClock {
+    Duration low, high;
+    std::int64_t launches = 0;
+  };
+  using WindowClocks = std::vector<std::vector<PieceClock>>;
+  /// A chunk of a rank: what it is, and what it is like.
+  struct Chunk {
+    ChunkKind kind = ChunkKind::Only;
+    std::vector<LayerRun> runs;
+    std::shared_ptr<const ChunkSample> sample;  ///< nothing where none stands for it
+  };
+
+  [[nodiscard]] std::vector<std::vector<Chunk>> chunks_of(const Scenario& scenario);
+  [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
+  [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
+  [[nodiscard]] Bytes make_held(const Scenario& scenario);
+  [[nodiscard]] static StateCost state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
+                                            const Mesh& mesh);
+  [[nodiscard]] bool samples_hold(const Scenario& shortest, std::int32_t pipeline, const std::vector<Chunk>& chunks,
+                                  const Program& program, const Communicators& comms);
+  /// Bytes above what is there when a step's passes begin.
+  [[nodiscard]] std::int64_t lowest_of_passes(const Scenario& scenario, std::int32_t pipeline,
+                                              const std::vector<Chunk>& chunks, std::int64_t micro_batches);
+  [[nodiscard]] static WindowClocks make_clocks(const ClockKey& key);
+
+  SharedModels& models_;
+  Shared<SampleKey, std::optional<ChunkSample>> samples_{
+      [](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
+  Shared<Scenario, Mesh> meshes_{[this](const Scenario& key) { return make_mesh(key); }};
+  Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices, k.options); }};
+  Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
+  Shared<ClockKey, WindowClocks> clocks_{make_clocks};
+  Shared<InFlightKey, InFlight> in_flight_{[](const InFlightKey& k) {
+    const auto& [layout, micro_batches] = k.schedule;
+    return fullest_moments(schedule_of(layout, k.rank, static_cast<std::int32_t>(micro_batches)), layout.chunks);
+  }};
+  Latest<ScheduleKey, PassSchedule> schedules_{8};
+  Latest<Scenario, Bytes> held_{8};  ///< candidates that follow each other often hold the same
+};
+
+struct Bounder::Ground {
+  std::shared_ptr<const Mesh> mesh;
+  std::vector<std::vector<Chunk>> chunks;  ///< by pipeline rank
+};
+
+}  // namespace tidemark::scenarios

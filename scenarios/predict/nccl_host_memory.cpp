@@ -1,0 +1,14 @@
+#include "scenarios/predict/nccl_host_memory.hpp"
+
+#include "scenarios/scenario/cpu_offload.hpp"
+#include "topology/route/cost.hpp"
+
+namespace tidemark::scenarios {
+
+std::vector<Estimate> nccl_on_hosts(const Job& job) {
+  const Scenario& s = job.scenario;
+  if (!on_hosts(s.runtime).any()) return {};
+  return topology::nccl_on_hosts(job.calls, s.cluster, nccl_settings(s.runtime));
+}
+
+}  // namespace tidemark::scenarios

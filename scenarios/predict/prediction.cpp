@@ -1,0 +1,593 @@
+#include "scenarios/predict/prediction.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/cost/cost_time.hpp"
+#include "parallel/lowering/flops.hpp"
+#include "parallel/frameworks/transformers/adapters.hpp"
+#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
+#include "scenarios/predict/upper_ends/deferred_frees.hpp"
+#include "scenarios/predict/events_replay.hpp"
+#include "scenarios/formats/internal_error.hpp"
+#include "scenarios/predict/nccl_host_memory.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/predict/upper_ends/rerun_batches.hpp"
+#include "scenarios/predict/assumptions.hpp"
+#include "scenarios/predict/role_program.hpp"
+#include "sim/base/in_parallel.hpp"
+#include "sim/clock/engine.hpp"
+#include "sim/program/structure/shared_passes.hpp"
+#include "sim/program/verify.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+// What the memory of ranks is held against.
+struct RankRoom {
+  JudgedDevice device;
+  Bytes room;  // but for headroom, and for batches that outlive their passes
+  Require required = Require::Least;
+};
+
+// What a role does to memory where its state and its passes are apart, and null otherwise.
+struct RoleEvents {
+  std::shared_ptr<const StateEvents> state;
+  std::shared_ptr<const StageEvents> passes;
+
+  RoleEvents() = default;
+  explicit RoleEvents(const std::shared_ptr<const RankEvents>& whole) {
+    if (whole) state = {whole, &whole->state}, passes = {whole, &whole->passes};
+  }
+  explicit RoleEvents(std::optional<RankEvents> whole)
+      : RoleEvents(whole ? std::make_shared<const RankEvents>(std::move(*whole)) : nullptr) {}
+  RoleEvents(std::shared_ptr<const StateEvents> its_state, std::shared_ptr<const StageEvents> its_passes)
+      : state(std::move(its_state)), passes(std::move(its_passes)) {}
+  [[nodiscard]] bool apart() const { return state && passes; }
+  /// Whether the state is the one that a program without passes shows.
+  [[nodiscard]] bool with_state(const StateEvents& alone) const {
+    return apart() && same_state(*state, *passes, alone);
+  }
+};
+
+// What ranks run: op by op, and the same in short, which is quicker to try on devices of limited memory.
+struct MemoryProgram {
+  const Program& program;
+  RoleEvents events;
+
+  [[nodiscard]] RunOn run_on(const JudgedDevice& device) const {
+    return events.apart() ? run_of(events.state, events.passes, device) : run_of(program, device);
+  }
+};
+
+// The memory of ranks that run one program at the same prices.
+RankGroup replayed(const MemoryProgram& done, bool borrowing, const DriverPrices& prices, const RankRoom& by) {
+  const Program& program = done.program;
+  const JudgedDevice& device = by.device;
+  const Bytes capacity = device.capacity;
+  const AllocatorOptions& allocator = device.allocator;
+  RankGroup group;
+  group.prices = prices;
+  group.memory = replay(program, prices, {.allocator = without_limit(allocator)});
+  const auto late_on = [&](const AllocatorOptions& its, const DriverPrices& priced, Bytes memory) {
+    return replay(program, priced,
+                  {.capacity = memory, .allocator = its, .borrowed = BorrowedFrees::AtNextSync, .queue = device.queue});
+  };
+  std::optional<Bytes> late;
+  if (borrowing) late = late_on(without_limit(allocator), prices, ReplayOptions{}.capacity).peak_device_upper;
+  const UnlimitedMemory unlimited = unlimited_memory(group.memory, late);
+  group.unlimited_upper = unlimited.filled();
+  const RunOn run = done.run_on(device);
+  group.required = required_memory(unlimited, prices, by.room, by.required, run);
+  if (group.required.upper > by.room)
+    group.fits_at_best = run(by.room, at_lower_ends(prices), BorrowedFrees::AtOnce).gets_through;
+  if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
+    // The allocator gives its cache back before it gives up, so a full device need not be the end.
+    MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
+    group.failure = limited.failure;
+    if (group.failure) group.failed_op = program[group.failure->at.mark.label];
+    group.fits_at_best &= !group.failure || !allocator.memory_limit();
+    if (!group.failure) group.memory = std::move(limited);
+  }
+  if (borrowing) {
+    Bytes& upper = group.memory.peak_device_upper;
+    const Bytes at_once = upper;
+    const auto within = [&](const DriverPrices& its) -> std::optional<Bytes> {
+      const MemoryRecord record = late_on(allocator, its, capacity);
+      return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
+    };
+    upper = upper_end(at_once, prices, device, {[&] { return *late; }, within});
+    group.of_deferred_frees = upper - at_once;
+  }
+  // Pinned blocks are neither cut nor merged: the later they come back, the more there are.
+  group.host_upper = group.memory.host.bytes;
+  if (group.memory.pinned.peak > Bytes{}) {
+    const ReplayOptions deferred{
+        .allocator = without_limit(allocator), .borrowed = BorrowedFrees::AtNextSync, .queue = device.queue};
+    group.host_upper = std::max(group.host_upper, replay(program, prices, deferred).host.bytes);
+  }
+  group.device_peak_op = program[group.memory.device.at.mark.label];
+  group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
+  if (group.memory.host.bytes > Bytes{}) group.host_peak_op = program[group.memory.host.at.mark.label];
+  return group;
+}
+
+// What deferred frees hold by the clock is within the upper end too.
+void add_frees_by_clock(const ProgramTimes& times, const Program& program, const RankRoom& by, RankGroup& group) {
+  const JudgedDevice& device = by.device;
+  Bytes& upper = group.memory.peak_device_upper;
+  const Bytes at_once = upper - group.of_deferred_frees - group.of_routing;
+  group.of_frees_by_clock = upper_end(at_once, group.prices, device, program, ByClock{&times}) - at_once;
+  group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
+  upper = at_once + group.of_deferred_frees + group.of_routing;
+  if (by.required == Require::Room && upper <= by.room) return;
+  group.required.upper = required_by_clock(program, times, group.prices, device, by.room, group.required.upper);
+}
+
+// What tokens bring beyond those that are stated is within the upper end too.
+void add_routing(const RankGroup& crowded, RankGroup& group) {
+  Bytes& upper = group.memory.peak_device_upper;
+  group.of_routing = std::max(Bytes{}, crowded.memory.peak_device_upper - upper);
+  upper += group.of_routing;
+  group.crowded = {.allocated = std::max(group.memory.allocated.bytes, crowded.memory.allocated.bytes),
+                   .reserved = std::max(group.memory.peak_reserved, crowded.memory.peak_reserved),
+                   .device = std::max(group.memory.device.bytes, crowded.memory.device.bytes)};
+  group.required.upper = std::max(group.required.upper, crowded.required.upper);
+  group.unlimited_upper = std::max(group.unlimited_upper, crowded.unlimited_upper);
+}
+
+// A timeline says when things happen, and what frees hold by the clock.
+bool has_a_timeline(const Job& job, const PredictOptions& options) {
+  return options.told != Told::Figures || job.borrowing;
+}
+
+// Roles that have the same memory. One of them is replayed: that of a simulated program, where there is one.
+struct SameMemory {
+  const Role* replayed = nullptr;
+  std::vector<Rank> ranks;  ///< of all of them, in order
+};
+
+std::vector<SameMemory> roles_of_same_memory(const Job& job) {
+  std::vector<SameMemory> found;
+  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t>, std::size_t> known;
+  for (const Role& role : job.roles) {
+    const std::size_t timed_as = job.program_of(role);
+    std::size_t place = found.size();
+    if (role.sizes) place = known.try_emplace({timed_as, role.passes, *role.sizes}, place).first->second;
+    if (place == found.size()) found.emplace_back();
+    SameMemory& its = found[place];
+    if (its.replayed == nullptr || &job.roles[job.role_of_program[timed_as]] == &role) its.replayed = &role;
+    its.ranks.insert(its.ranks.end(), role.ranks.begin(), role.ranks.end());
+  }
+  for (SameMemory& its : found) std::ranges::sort(its.ranks);
+  return found;
+}
+
+// Roles that run the same passes at the same places: those of one are lowered, and the others' state put around them.
+struct SamePasses {
+  std::vector<std::size_t> roles;  ///< index into those of the same memory; the first is a simulated one, if any is
+};
+
+std::vector<SamePasses> roles_of_same_passes(const Job& job, const std::vector<SameMemory>& all) {
+  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t, std::int32_t>, SamePasses> found;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Role& role = *all[i].replayed;
+    const std::size_t timed_as = job.program_of(role);
+    std::vector<std::size_t>& roles = found[{timed_as, role.passes, role.first.tensor, role.first.context}].roles;
+    const bool is_simulated = &job.roles[job.role_of_program[timed_as]] == &role;
+    roles.insert(is_simulated ? roles.begin() : roles.end(), i);
+  }
+  std::vector<SamePasses> listed;
+  for (auto& [key, roles] : found) listed.push_back(std::move(roles));
+  return listed;
+}
+
+// The role's program with as many tokens as `more` has: that of other ranks with other sizes, where there are such.
+RepeatingProgram with_more_tokens(const Job& job, const Train& more, const Role& role) {
+  const LoweringInput input{job.built, job.scenario.layout, more, job.runtime};
+  std::optional<RepeatingProgram> its;
+  if (const auto& sizes = job.sizes_of_program[job.program_of(role)]) its = sizes->as(lower_shortest(input, role));
+  return its ? std::move(*its) : lower_repeating(input, role);
+}
+
+// What is lowered once for roles that run the same passes.
+class PassesOfRoles {
+ public:
+  /// `simulated` is the program that stands for them on the clock, and `events` what that does.
+  PassesOfRoles(const Job& job, const Role& first, std::size_t roles, std::shared_ptr<const Program> simulated,
+                const RoleEvents& events)
+      : job_(job), simulated_(std::move(simulated)), shown_(job, first, simulated_) {
+    events_ = &shown_.program() == simulated_.get() ? events : RoleEvents(shown_.own_events());
+    if (const std::optional<Train> train = crowded(job.scenario)) {
+      RepeatingProgram more = with_more_tokens(job, *train, first);
+      crowded_events_ = RoleEvents(events_of(more));
+      crowded_ = unrolled(std::move(more));
+    }
+    if (roles > 1) state_ = lower_state(job.lowering(), first);
+    if (!state_) return;
+    shared_ = SharedPasses::of(shown_.program(), *state_);
+    if (crowded_) shared_by_crowd_ = SharedPasses::of(*crowded_, *state_);
+    frees_at_once_ = !job.borrowing && !pins(shown_.program());
+    const std::optional<RankEvents> alone = events_of({*state_, {}});
+    shares_events_ = alone && events_.with_state(alone->state);
+    shares_crowded_events_ = alone && crowded_events_.with_state(alone->state);
+  }
+
+  struct Programs {
+    std::optional<RoleProgram> own;
+    std::optional<Program> crowded;
+    RoleEvents events, crowded_events;
+
+    [[nodiscard]] MemoryProgram memory() const { return {own->program(), events}; }
+    [[nodiscard]] std::optional<MemoryProgram> crowded_memory() const {
+      return crowded ? std::optional(MemoryProgram{*crowded, crowded_events}) : std::nullopt;
+    }
+  };
+  /// Of another role, as far as its memory is concerned.
+  [[nodiscard]] Programs of(const Role& role) const {
+    if (!shared_ || (crowded_ && !shared_by_crowd_)) return lowered(role);
+    const std::optional<Program> state = lower_state(job_.lowering(), role);
+    if (!state) return lowered(role);
+    require_sound(job_.scenario.name, verify(*state));
+    const auto ops = frees_at_once_ && !pins(*state) ? SharedPasses::Ops::OfMemory : SharedPasses::Ops::All;
+    std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), crowd;
+    if (crowded_) crowd = shared_by_crowd_->in(*state, ops);
+    if (!own || (crowded_ && !crowd)) return lowered(role);
+    Programs programs;
+    programs.own.emplace(std::move(*own), shown_);
+    if (crowd) programs.crowded = std::move(crowd->program);
+    const RoleEvents its(events_of({*state, {}}));
+    if (shares_events_) programs.events = {its.state, events_.passes};
+    if (shares_crowded_events_) programs.crowded_events = {its.state, crowded_events_.passes};
+    return programs;
+  }
+
+  [[nodiscard]] const RoleProgram& shown() const { return shown_; }
+  [[nodiscard]] MemoryProgram memory() const { return {shown_.program(), events_}; }
+  [[nodiscard]] std::optional<MemoryProgram> crowded_memory() const {
+    return crowded_ ? std::optional(MemoryProgram{*crowded_, crowded_events_}) : std::nullopt;
+  }
+
+ private:
+  Programs lowered(const Role& role) const {
+    Programs programs;
+    programs.own.emplace(job_, role, simulated_);
+    programs.events = RoleEvents(programs.own->own_events());
+    if (const std::optional<Train> train = crowded(job_.scenario)) {
+      RepeatingProgram more = lower_repeating({job_.built, job_.scenario.layout, *train, job_.runtime}, role);
+      programs.crowded_events = RoleEvents(events_of(more));
+      programs.crowded = unrolled(std::move(more));
+    }
+    return programs;
+  }
+
+  // Pinned memory comes back when streams have copied it.
+  static bool pins(const Program& program) {
+    return std::ranges::any_of(program.ops, [](const Op& op) {
+      const auto* alloc = std::get_if<Alloc>(&op);
+      return alloc != nullptr && alloc->space == MemorySpace::Pinned;
+    });
+  }
+
+  const Job& job_;
+  std::shared_ptr<const Program> simulated_;
+  RoleProgram shown_;
+  bool frees_at_once_ = false;
+  std::optional<Program> crowded_, state_;
+  std::optional<SharedPasses> shared_, shared_by_crowd_;
+  RoleEvents events_, crowded_events_;
+  bool shares_events_ = false, shares_crowded_events_ = false;
+};
+
+// What one program did on the clock, op by op. Some are there at a time.
+struct OnClock {
+  std::shared_ptr<const Program> program;
+  RoleEvents events;
+  std::map<std::int32_t, ClassTimeline> classes;  // by number; none where nobody asks when things happened
+};
+
+void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
+                  const MemoryProgram& memory, const std::optional<MemoryProgram>& crowded_memory,
+                  const PredictOptions& options, std::vector<RankGroup>& groups) {
+  const Role& role = *same.replayed;
+  const Program& program = its.program();
+  const bool has_times = !clock.classes.empty();
+  const bool borrowing = job.borrowing && borrows(program), asks_the_clock = has_times && borrowing;
+  const Bytes batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
+  const RankRoom by{judged_device(job.scenario),
+                    job.scenario.cluster.device.capacity - job.scenario.runtime.headroom - batches,
+                    options.told == Told::Whole ? Require::Least : Require::Room};
+
+  std::map<std::int32_t, RankGroup> by_price;
+  std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
+  for (const Rank rank : same.ranks) by_class[job.folding.class_of_rank[rank.index()]].push_back(rank);
+  for (auto& [rank_class, ranks] : by_class) {
+    const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
+    const auto [known, added] = by_price.try_emplace(entry);
+    if (added) {
+      const DriverPrices& prices = job.prices.entries[static_cast<std::size_t>(entry)];
+      known->second = replayed(memory, borrowing, prices, by);
+      if (crowded_memory) add_routing(replayed(*crowded_memory, borrowing, prices, by), known->second);
+    }
+    RankGroup group = known->second;
+    group.coordinates = coordinates(job.scenario.layout, ranks.front());
+    group.ranks = std::move(ranks);
+    if (asks_the_clock) add_frees_by_clock(its.times(clock.classes.at(rank_class)), program, by, group);
+    group.of_outliving_batches = batches;
+    group.memory.peak_device_upper += group.of_outliving_batches;
+    group.required.upper += group.of_outliving_batches;
+    group.unlimited_upper =
+        std::max(group.unlimited_upper + group.of_outliving_batches, group.memory.peak_device_upper);
+    if (has_times) {
+      const ClassTimeline& timeline = clock.classes.at(rank_class);
+      group.device_peak_time = its.host_time(timeline, group.memory.device.at.op);
+      group.allocated_peak_time = its.host_time(timeline, group.memory.allocated.at.op);
+      group.host_peak_time = its.host_time(timeline, group.memory.host.at.op);
+    }
+    groups.push_back(std::move(group));
+  }
+}
+
+/// Of one sequence. Backward takes twice the forward pass, and once where weights are frozen: those have no gradients.
+double training_operations(const Scenario& s) {
+  parallel::ForwardOperations forward = forward_operations(s.model, s.train.tokens_of_sequence());
+  const double packed = static_cast<double>(s.train.sequence_length / s.train.tokens_of_sequence());
+  forward.linears *= packed, forward.attention *= packed;
+  if (!s.train.adapter) return 3 * forward.all();
+  const auto trained = parallel::transformers::counts_of_adapted(s.model, *s.train.adapter).trained;
+  return 2 * forward.linears + 3 * forward.attention +
+         2 * static_cast<double>(trained) * static_cast<double>(s.train.sequence_length);
+}
+
+/// What all devices could do in a step of that length.
+double peak_operations(const Scenario& s, Duration step) {
+  const PeakRates& peak = s.cluster.device.peak;
+  const OperationRate rate = s.train.precision == DType::BF16   ? peak.bf16
+                             : s.train.precision == DType::FP16 ? peak.fp16
+                                                                : peak.fp32;
+  const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);
+  return seconds * s.gpus * static_cast<double>(rate.count());
+}
+
+StepPrediction step_of(const Job& job, const Trace& trace, const StepAccount& account, const PredictOptions& options) {
+  const Scenario& s = job.scenario;
+  StepPrediction found;
+  found.step = last_step(trace);
+  found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
+  if (options.told == Told::Figures) return found;
+  found.exposed.resize(job.communicators().size());
+  for (std::size_t c = 0; c < account.classes.size(); ++c) {
+    const double weight =
+        static_cast<double>(job.folding.classes[c].size) / s.gpus / static_cast<double>(found.step.count());
+    for (std::size_t slot = 0; slot < found.exposed.size(); ++slot)
+      found.exposed[slot] += weight * static_cast<double>(account.classes[c].transferring[slot].count());
+  }
+  found.causes = cause_times(job.communicators(), job.folding, account.classes);
+  found.mfu = training_operations(s) * static_cast<double>(s.train.global_batch) / peak_operations(s, found.step);
+  found.hfu = hardware_utilization(job, account, found.step);
+  return found;
+}
+
+// The classes that run each program.
+std::vector<std::vector<std::int32_t>> classes_by_program(const Job& job) {
+  std::vector<std::vector<std::int32_t>> found(job.outline.programs.size());
+  for (std::size_t c = 0; c < job.folding.classes.size(); ++c)
+    found[static_cast<std::size_t>(job.folding.classes[c].program)].push_back(static_cast<std::int32_t>(c));
+  return found;
+}
+
+// Of the classes that run the program.
+OnClock on_clock(const Job& job, const Trace& trace, std::size_t program, const std::vector<std::int32_t>& classes) {
+  const std::shared_ptr<const RepeatingProgram> outline = job.outline.programs[program].get();
+  OnClock its{std::make_shared<const Program>(unrolled(*outline)), RoleEvents(events_of(*outline)), {}};
+  for (const std::int32_t c : classes)
+    its.classes.emplace(c, timeline_of(job, trace, static_cast<std::size_t>(c), *its.program));
+  return its;
+}
+
+void account_for(const Job& job, const Trace& trace, std::size_t program, const OnClock& clock, StepAccount& account) {
+  account.operations[program] = operations_of_step(*clock.program, job.scenario.train.steps);
+  for (const auto& [c, timeline] : clock.classes)
+    account.classes[static_cast<std::size_t>(c)] =
+        step_times(*clock.program, timeline, trace, job.communicators().size());
+}
+
+StepAccount empty_account(const Job& job) {
+  return {std::vector<StepTimes>(job.folding.classes.size()), std::vector<double>(job.outline.programs.size())};
+}
+
+Bytes resident_of(const Scenario& s, const MemoryRecord& memory, Bytes taken) {
+  return std::min(memory.managed, std::max(s.cluster.device.capacity - taken, Bytes{}));
+}
+
+// What NCCL takes besides is within the upper end.
+NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
+  const std::int32_t devices = job.scenario.cluster.node.devices;
+  std::map<std::int32_t, NodeMemory> nodes;
+  for (const RankGroup& group : groups)
+    for (const Rank rank : group.ranks) {
+      NodeMemory& its = nodes[rank.value / devices];
+      its.node = rank.value / devices;
+      // What of managed memory finds no room on the device is on the host.
+      const auto paged_out = [&](Bytes taken) {
+        return group.memory.managed - resident_of(job.scenario, group.memory, taken);
+      };
+      its.bytes += group.memory.host.bytes + paged_out(group.memory.device.bytes);
+      its.upper += group.host_upper + paged_out(group.memory.peak_device_upper);
+      its.nvme += group.memory.nvme;
+    }
+  const std::vector<Estimate> nccl = nccl_on_hosts(job);
+  for (auto& [number, node] : nodes)
+    if (!nccl.empty()) node.upper += nccl[static_cast<std::size_t>(number)].high;
+  NodeMemory most = nodes.begin()->second;
+  for (const auto& [number, node] : nodes) {
+    const Bytes upper = std::max(most.upper, node.upper), nvme = std::max(most.nvme, node.nvme);
+    if (node.bytes > most.bytes) most = node;
+    most.upper = upper, most.nvme = nvme;
+  }
+  return most;
+}
+
+}  // namespace
+
+Bytes Prediction::resident(const MemoryRecord& memory, Bytes rest) const { return resident_of(scenario, memory, rest); }
+
+double tokens_per_s_per_device(const Scenario& s, Duration step) {
+  const double seconds = static_cast<double>(step.count()) / static_cast<double>(picoseconds_per_second);
+  return static_cast<double>(s.train.global_batch) * static_cast<double>(s.train.sequence_length) / seconds / s.gpus;
+}
+
+StepAccount account_of(const Job& job, const Trace& trace) {
+  const std::vector<std::vector<std::int32_t>> classes = classes_by_program(job);
+  StepAccount account = empty_account(job);
+  in_parallel(0, classes.size(),
+              [&](std::size_t p) { account_for(job, trace, p, on_clock(job, trace, p, classes[p]), account); });
+  return account;
+}
+
+double hardware_utilization(const Job& job, const StepAccount& account, Duration step) {
+  double carried_out = 0;
+  for (const RankClass& its : job.folding.classes)
+    carried_out += static_cast<double>(its.size) * account.operations[static_cast<std::size_t>(its.program)];
+  return carried_out / peak_operations(job.scenario, step);
+}
+
+void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged) {
+  prediction.not_judged = std::move(not_judged);
+  if (prediction.not_judged.empty()) return;
+  prediction.fits = false;
+  prediction.open = true;
+}
+
+Trace simulate_time(const Job& job, LinkModel links) {
+  if (links == LinkModel::MaxMin) return simulate(job.outline, job.folding, job.times);
+  TimePrices times =
+      price_time(job.calls, job.folding, job.scenario.cluster, {.algorithm = {}, .model = PriceModel::AlphaBeta});
+  set_host(job, times);
+  return simulate(job.outline, job.folding, times, LinkSharing::None);
+}
+
+const RankGroup& Prediction::highest() const {
+  return *std::max_element(groups.begin(), groups.end(), [](const RankGroup& a, const RankGroup& b) {
+    return a.memory.peak_device_upper < b.memory.peak_device_upper;
+  });
+}
+
+const RankGroup& Prediction::most_required() const {
+  return *std::ranges::max_element(groups, {}, [](const RankGroup& group) { return group.required.upper; });
+}
+
+Bytes Prediction::filled(const RankGroup& group) const {
+  return std::min(group.memory.peak_device_upper, scenario.cluster.device.capacity);
+}
+
+std::int64_t Prediction::retries_per_step() const {
+  std::int64_t most = 0;
+  for (const RankGroup& group : groups) most = std::max(most, group.memory.retries_of_last_step);
+  return most;
+}
+
+// Where the cluster's file says how much there is.
+bool Prediction::exceeds_host() const {
+  const Bytes memory = scenario.cluster.host.memory;
+  return memory > Bytes{} && fullest_node.bytes > memory;
+}
+
+bool Prediction::may_exceed_host() const {
+  const Bytes memory = scenario.cluster.host.memory;
+  return memory > Bytes{} && fullest_node.upper > memory;
+}
+
+const RankGroup& Prediction::highest_on_host() const {
+  return *std::ranges::max_element(groups, {}, [](const RankGroup& group) { return group.memory.host.bytes; });
+}
+
+Prediction predict(const Scenario& scenario, const Progress& progress, const PredictOptions& options) {
+  const Job job(scenario);
+  return predict(job, simulate_time(job, options.links), progress, options);
+}
+
+Prediction predict(const Job& job, const Trace& trace, const Progress& progress, const PredictOptions& options) {
+  const std::vector<SameMemory> roles = roles_of_same_memory(job);
+  std::vector<std::vector<RankGroup>> found(roles.size());
+  std::mutex reporting;
+  std::size_t done = 0;
+  std::vector<std::vector<SamePasses>> by_program(job.outline.programs.size());
+  for (SamePasses& its : roles_of_same_passes(job, roles))
+    by_program[job.program_of(*roles[its.roles.front()].replayed)].push_back(std::move(its));
+  const std::vector<std::vector<std::int32_t>> classes = classes_by_program(job);
+  const bool completed = std::holds_alternative<Completed>(trace.outcome);
+  const bool has_times = completed && has_a_timeline(job, options);
+  StepAccount account = empty_account(job);
+  in_parallel(0, by_program.size(), [&](std::size_t program) {
+    OnClock clock = on_clock(job, trace, program, has_times ? classes[program] : std::vector<std::int32_t>{});
+    if (has_times && options.told != Told::Figures) account_for(job, trace, program, clock, account);
+    if (!job.borrowing)
+      for (auto& [c, timeline] : clock.classes) timeline.spans = {};
+    in_parallel(0, by_program[program].size(), [&](std::size_t p) {
+      const std::vector<std::size_t>& its = by_program[program][p].roles;
+      const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size(), clock.program, clock.events);
+      in_parallel(0, its.size(), [&](std::size_t i) {
+        const SameMemory& same = roles[its[i]];
+        if (i == 0) {
+          replay_roles(job, clock, same, passes.shown(), passes.memory(), passes.crowded_memory(), options,
+                       found[its[i]]);
+        } else {
+          const PassesOfRoles::Programs programs = passes.of(*same.replayed);
+          replay_roles(job, clock, same, *programs.own, programs.memory(), programs.crowded_memory(), options,
+                       found[its[i]]);
+        }
+        const std::lock_guard lock(reporting);
+        if (progress) progress(++done, roles.size());
+      });
+    });
+  });
+
+  Prediction prediction;
+  prediction.scenario = job.scenario;
+  prediction.parameters = prediction.trained = parameter_count(job.built);
+  if (const auto& adapter = job.scenario.train.adapter) {
+    const auto counts = parallel::transformers::counts_of_adapted(job.scenario.model, *adapter);
+    prediction.parameters = counts.all, prediction.trained = counts.trained;
+  }
+  prediction.communicators = job.communicators();
+  prediction.deadlock = deadlock_of(job, trace);
+  prediction.completed = !prediction.deadlock;
+  if (prediction.completed) prediction.step = step_of(job, trace, account, options);
+  for (std::vector<RankGroup>& groups : found)
+    for (RankGroup& group : groups) prediction.groups.push_back(std::move(group));
+  std::sort(prediction.groups.begin(), prediction.groups.end(),
+            [](const RankGroup& a, const RankGroup& b) { return a.ranks.front() < b.ranks.front(); });
+  const Bytes room = job.scenario.cluster.device.capacity - job.scenario.runtime.headroom;
+  bool fits_at_best = !prediction.deadlock;
+  for (const RankGroup& group : prediction.groups) {
+    prediction.completed &= !group.failure;
+    prediction.fits &= group.required.upper <= room;
+    fits_at_best &= group.fits_at_best;
+  }
+  prediction.fullest_node = fullest_node(job, prediction.groups);
+  prediction.completed &= !prediction.exceeds_host();
+  prediction.fits &= prediction.completed && !prediction.may_exceed_host();
+  prediction.open = !prediction.fits && fits_at_best && !prediction.exceeds_host();
+  prediction.assumptions = assumptions_of(job, prediction.groups, options);
+  prediction.not_modelled = {
+      fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",
+                  on_hosts(job.scenario.runtime).any() ? "" : ", of NCCL"),
+      "what comes beside training steps: saving checkpoints (copies of what is gathered, on devices or hosts), "
+      "evaluation (its batches and logits), compilation and autotuning of kernels (what they try out)"};
+  if (job.scenario.train.rollout)
+    prediction.not_modelled.emplace_back(
+        "what generation takes besides weights and cache: its activations, graphs and time; a CUDA context of the "
+        "engine's "
+        "own, and what its scheduler holds, where they are processes of their own");
+  return prediction;
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,171 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/predict/job.hpp"
+#include "scenarios/predict/deadlock.hpp"
+#include "scenarios/predict/required_memory.hpp"
+#include "scenarios/predict/step_causes.hpp"
+#include "sim/base/time.hpp"
+#include "sim/clock/summary.hpp"
+#include "sim/clock/trace.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/costs.hpp"
+
+namespace tidemark::scenarios {
+
+/// What a transfer takes where others use its links.
+enum class LinkModel : std::uint8_t {
+  MaxMin,     ///< bytes on every link of its routes, which concurrent transfers share max-min fairly
+  AlphaBeta,  ///< each as if it were alone: a latency, and bytes over its slowest link; nothing is shared
+};
+
+/// How much is told of what happened.
+enum class Told : std::uint8_t {
+  Whole,
+  Causes,   ///< how much, how long and where a step's time goes; the least that must be had only where not all of it is
+            ///< enough
+  Figures,  ///< the same, but neither when peaks are reached, nor where a step's time goes
+};
+
+struct PredictOptions {
+  LinkModel links = LinkModel::MaxMin;
+  Told told = Told::Whole;
+};
+
+/// Where a rank's memory peaks if as many tokens come as its scenario's quantile tells of (crowded_routing.hpp).
+struct CrowdedMemory {
+  Bytes allocated, reserved, device;
+};
+
+/// Ranks with one memory timeline: the same program at the same prices.
+struct RankGroup {
+  std::vector<Rank> ranks;
+  Coordinates coordinates;  ///< of the lowest
+  DriverPrices prices;
+  /// Within the device; where it ran out, without a limit. Frees come at once, but for `peak_device_upper`.
+  MemoryRecord memory;
+  Bytes of_deferred_frees, of_outliving_batches;  ///< of `peak_device_upper`
+  Bytes of_routing;                               ///< the same: for tokens that come beyond what is stated
+  std::optional<CrowdedMemory> crowded;           ///< nothing where what comes is stated
+  /// What it must have: the rest of what the device holds, its allocator would give back before it failed. The upper
+  /// end holds what `peak_device_upper` does.
+  RequiredMemory required;
+  bool fits_at_best = true;  ///< with the headroom asked for, at the lower ends of estimates
+  Bytes unlimited_upper;     ///< as `memory.peak_device_upper`, on a device without a limit
+  Bytes host_upper;          ///< as `memory.host`, if pinned blocks wait until the host next waits for their copies
+  Bytes of_frees_by_clock;   ///< of which deferred frees hold so much by the simulated clock
+  std::optional<OutOfDeviceMemory> failure;
+  std::string failed_op;       ///< label of the failure's moment
+  std::string device_peak_op;  ///< labels of the peaks' moments
+  std::string allocated_peak_op;
+  std::string host_peak_op;
+  std::optional<Instant> device_peak_time, allocated_peak_time,
+      host_peak_time;  ///< of the host thread; nothing where it deadlocks
+};
+
+/// A node and what its ranks hold of its memory, in sum of each one's own peak: ranks of a job go through their steps
+/// together.
+struct NodeMemory {
+  std::int32_t node = 0;
+  Bytes bytes;
+  Bytes upper;  ///< the most that any node's ranks might hold
+  Bytes nvme;   ///< the most that any node's ranks have in files
+};
+
+/// How long a step takes, and where the time of the mean rank's goes.
+struct StepPrediction {
+  Duration step;
+  double tokens_per_s_per_device = 0;
+  double mfu = 0;  ///< model operations, causal attention counted once and nothing recomputed, over the peak rate
+  double hfu = 0;  ///< as `mfu`, of all products and attention that ranks carry out
+  CauseTimes causes{};
+  std::vector<double> exposed;  ///< share by CommSlot: the compute stream waits while bytes move
+
+  [[nodiscard]] double share(StepCause cause) const {
+    const auto part = causes[static_cast<std::size_t>(cause)];
+    return step > Duration{} ? static_cast<double>(part.count()) / static_cast<double>(step.count()) : 0;
+  }
+  /// That it waits for other ranks to come to a transfer.
+  [[nodiscard]] double waiting() const { return share(StepCause::Bubble) + share(StepCause::OtherRanks); }
+};
+
+/// What a launch file says and nobody here has judged: a name in no table, or one that is not modelled.
+struct NotJudged {
+  std::string file;
+  int line = 0;  ///< 0: none
+  std::string what, why;
+};
+
+/// The answer of `predict`.
+struct Prediction {
+  Scenario scenario;
+  std::int64_t parameters = 0;  ///< of the model, unpadded, and of adapters
+  std::int64_t trained = 0;     ///< of those
+  std::vector<Communicator> communicators;
+  std::vector<RankGroup> groups;
+  StepPrediction step;  ///< nothing of it where the job deadlocks
+  std::optional<DeadlockReport> deadlock;
+  NodeMemory fullest_node;  ///< the first of those that hold most
+  bool completed = true;    ///< at central values against the full capacity, of every host too
+  bool fits = true;         ///< at upper values of what must be had, with the headroom asked for
+  /// Whether nobody can say: it does not fit at the upper ends, and does at the lower ones.
+  bool open = false;
+  std::vector<std::string> assumptions;
+  std::vector<std::string> not_modelled;
+  std::vector<NotJudged> not_judged;  ///< while there is any, neither yes nor no
+
+  /// "fits", "does_not_fit" or "cannot_say".
+  [[nodiscard]] std::string_view verdict() const { return fits ? "fits" : open ? "cannot_say" : "does_not_fit"; }
+  /// The group that reaches highest at the upper ends of its estimates; the lowest ranks among equals.
+  [[nodiscard]] const RankGroup& highest() const;
+  /// The group that must have most at the upper ends; the lowest ranks among equals.
+  [[nodiscard]] const RankGroup& most_required() const;
+  /// What the group's devices would hold of what they have, at the upper ends.
+  [[nodiscard]] Bytes filled(const RankGroup& group) const;
+  /// Of the group with most, how often a step has its cache given back.
+  [[nodiscard]] std::int64_t retries_per_step() const;
+  /// The fullest node's ranks hold more than its host has.
+  [[nodiscard]] bool exceeds_host() const;
+  /// … or might, where blocks of pinned memory wait for their copies.
+  [[nodiscard]] bool may_exceed_host() const;
+  /// Of a rank's managed memory, what is on the device when `rest` of it is taken by all else.
+  [[nodiscard]] Bytes resident(const MemoryRecord& memory, Bytes rest) const;
+  /// The group that holds most on its host; the lowest ranks among equals.
+  [[nodiscard]] const RankGroup& highest_on_host() const;
+};
+
+/// Memory of every rank over the whole job, and the time of a step. Roles are simulated in parallel; the answer does
+/// not depend on how many threads there are.
+[[nodiscard]] Prediction predict(const Scenario& scenario, const Progress& progress = {},
+                                 const PredictOptions& options = {});
+/// The same of a job whose time was simulated with the same links.
+[[nodiscard]] Prediction predict(const Job& job, const Trace& trace, const Progress& progress = {},
+                                 const PredictOptions& options = {});
+
+/// Takes yes and no out of the answer where anything is not judged.
+void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged);
+
+/// Runs the job's stages on the simulated clock, to the end or to a deadlock.
+[[nodiscard]] Trace simulate_time(const Job& job, LinkModel links = LinkModel::MaxMin);
+
+/// What goes on in the last step of a completed trace.
+struct StepAccount {
+  std::vector<StepTimes> classes;  ///< by class
+  std::vector<double> operations;  ///< by program: of products and attention, of one rank
+};
+[[nodiscard]] StepAccount account_of(const Job& job, const Trace& trace);
+
+/// What share of the devices' peak the products and attention of a step of that length come to (HFU): recomputed ones
+/// and rows of padding too.
+[[nodiscard]] double hardware_utilization(const Job& job, const StepAccount& account, Duration step);
+
+/// What a step of that length makes.
+[[nodiscard]] double tokens_per_s_per_device(const Scenario& scenario, Duration step);
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,101 @@
+#include "scenarios/predict/required_memory.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "scenarios/predict/job.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+constexpr Bytes device_granule{2 << 20};  // of what a device gives
+
+// A limit of the allocator's own is no matter of the device.
+MemoryRecord on_device(const Program& program, const JudgedDevice& device, Bytes capacity, const DriverPrices& prices,
+                       const BorrowedReturn& borrowed) {
+  return replay(program, prices,
+                {.capacity = capacity,
+                 .allocator = without_limit(device.allocator),
+                 .borrowed = borrowed,
+                 .queue = device.queue});
+}
+
+}  // namespace
+
+RunOn run_of(const Program& program, JudgedDevice device) {
+  return [&program, device = std::move(device)](Bytes capacity, const DriverPrices& prices,
+                                                BorrowedFrees borrowed) -> LimitedRun {
+    const MemoryRecord record = on_device(program, device, capacity, prices, borrowed);
+    const bool first = !record.first_retry || record.driver.empty() || record.driver.back().at.op < *record.first_retry;
+    return {!record.failure, first};
+  };
+}
+
+Bytes least_capacity(Bytes live, Bytes filled, const GetsThrough& gets_through) {
+  const Bytes near_enough = std::max(device_granule, filled / 1000);
+  Bytes fails = std::min(live, filled) - Bytes{1}, does = filled;
+  if (does - fails <= near_enough) return does;
+  // Many need what they fill, others hardly more than what is in use at a time.
+  if (!gets_through(filled - near_enough)) return filled;
+  does = filled - near_enough;
+  Bytes next = live + near_enough / 2;
+  while (does - fails > near_enough) {
+    (gets_through(next) ? does : fails) = next;
+    next = fails + (does - fails) / 2;
+  }
+  return does;
+}
+
+UnlimitedMemory unlimited_memory(const MemoryRecord& record, std::optional<Bytes> late) {
+  return {record.live_device,
+          record.live_device_upper,
+          record.device.bytes,
+          record.peak_device_upper,
+          record.driver_bytes,
+          record.driver_upper,
+          late};
+}
+
+RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPrices& prices, Bytes room, Require what,
+                               const RunOn& run) {
+  const Bytes filled = unlimited.filled();
+  const DriverPrices upper = at_upper_ends(prices);
+  const BorrowedFrees latest = unlimited.late ? BorrowedFrees::AtNextSync : BorrowedFrees::AtOnce;
+  const auto does = [&](Bytes capacity) { return run(capacity, upper, latest).gets_through; };
+  const bool has_room = filled <= room || (unlimited.live_upper <= room && does(room));
+  if (has_room && what == Require::Room) return {unlimited.device, std::min(filled, room)};
+
+  RequiredMemory required;
+  bool drivers_come_first = true;
+  const auto does_at_best = [&](Bytes capacity) {
+    const LimitedRun its = run(capacity, prices, BorrowedFrees::AtOnce);
+    if (its.gets_through) drivers_come_first = its.drivers_come_first;
+    return its.gets_through;
+  };
+  required.bytes = least_capacity(unlimited.live, unlimited.device, does_at_best);
+  // A smaller device may do where a larger one does not: what fits is not said to need more than there is.
+  if (has_room && required.bytes > room && does_at_best(room))
+    required.bytes = least_capacity(unlimited.live, room, does_at_best);
+  // Where drivers have taken all they take before it matters, more of that takes as much more of the device.
+  const Bytes enough = has_room ? std::min(filled, room) : filled;
+  const Bytes with_drivers = std::min(required.bytes + (unlimited.driver_upper - unlimited.driver), enough);
+  const bool known = with_drivers == enough || (drivers_come_first && !unlimited.late) || does(with_drivers);
+  required.upper = known ? with_drivers : least_capacity(with_drivers, enough, does);
+  if (!has_room) required.upper = std::max(required.upper, room + Bytes{1});
+  return required;
+}
+
+Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverPrices& prices,
+                        const JudgedDevice& device, Bytes room, Bytes required) {
+  const DriverPrices upper = at_upper_ends(prices);
+  const auto on = [&](Bytes capacity) { return on_device(program, device, capacity, upper, ByClock{&times}); };
+  const GetsThrough does = [&](Bytes capacity) { return !on(capacity).failure; };
+  if (does(required)) return required;
+  const Bytes filled = on(ReplayOptions{}.capacity).device.bytes;
+  if (filled <= required) return required;
+  // What lacks room lacks as much whatever it was said to require before.
+  if (required > room || filled <= room) return least_capacity(required, filled, does);
+  return does(room) ? least_capacity(required, room, does) : least_capacity(room, filled, does);
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "scenarios/namespace.hpp"
+#include "scenarios/scenario/scenario.hpp"
+#include "sim/base/units.hpp"
+#include "sim/memory/allocator_options.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/launch_queue.hpp"
+#include "sim/program/costs.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/structure/repeats.hpp"
+
+// Blocks that another stream borrows come back between their free and the next time the host waits for that stream, or
+// for room in its launch queue behind that stream's work (sim/memory/replay.hpp). `predict` and `plan` tell what is
+// allocated and reserved at the near end, and count in what a device holds at most, here alone, the far end and what
+// the simulated clock says. The latter need not lie between: which blocks are free decides how requests are cut.
+
+namespace tidemark::scenarios {
+
+/// Whether streams borrow blocks of others.
+[[nodiscard]] bool borrows(const Program& program);
+/// The same of any program: then what a device holds at most asks the clock.
+[[nodiscard]] bool borrows(const RepeatingWorkload& workload);
+
+/// What drivers and libraries take, at the ends of its estimates.
+[[nodiscard]] DriverPrices at_upper_ends(DriverPrices prices);
+[[nodiscard]] DriverPrices at_lower_ends(DriverPrices prices);
+
+/// A rank's device as its memory is judged.
+struct JudgedDevice {
+  Bytes capacity;
+  AllocatorOptions allocator;
+  LaunchQueue queue;  ///< of the rank's host thread
+};
+
+/// That of the scenario's ranks.
+[[nodiscard]] JudgedDevice judged_device(const Scenario& scenario);
+
+/// A rank's memory with frees that come later.
+struct DeferredFrees {
+  std::function<Bytes()> unlimited;  ///< what a device without a limit holds at most
+  /// The same on the device as it is, with drivers that take all they might; nothing where memory runs out.
+  std::function<std::optional<Bytes>(const DriverPrices& upper)> within;
+};
+
+/// What a rank's device holds at most if frees come later, where `at_once` is what it holds if they come at once. A
+/// device that deferred frees alone would fill need not run out: before PyTorch's allocator gives up it waits for all
+/// of them (release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp). The emulated one does too, and shows whether
+/// it helps.
+[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
+                              const DeferredFrees& deferred);
+/// The same by the rank's program, with frees at the latest or when a clock says so.
+[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
+                              const Program& program, const BorrowedReturn& later);
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,126 @@
+#include "scenarios/scenario/model_names.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include <nlohmann/json.hpp>
+
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+using TableJson = nlohmann::ordered_json;
+
+struct ShapeOfNames {
+  std::string shape;
+  std::string config;  ///< empty: models/SHAPE.json has it
+  std::vector<ModelName> names;
+};
+
+std::filesystem::path table_file(const std::filesystem::path& data_root) { return data_root / "model_names.json"; }
+
+// None where the data root has no table: it may be somebody's own.
+std::vector<ShapeOfNames> table_of(const std::filesystem::path& data_root) {
+  std::vector<ShapeOfNames> table;
+  const std::filesystem::path file = table_file(data_root);
+  if (!is_there(file)) return table;
+  try {
+    const TableJson document = TableJson::parse(read_text(file));
+    const TableJson& sources = document.at("sources");
+    for (const auto& [shape, entry] : document.at("shapes").items()) {
+      ShapeOfNames& its = table.emplace_back();
+      its.shape = shape;
+      if (entry.contains("config")) its.config = entry.at("config").dump(2);
+      for (const auto& [source, names] : entry.at("names").items())
+        for (const auto& name : names)
+          its.names.push_back({name.get<std::string>(), shape, sources.at(source).get<std::string>()});
+    }
+  } catch (const TableJson::exception& error) {
+    throw InputError(Problem{.file = file.string(),
+                             .message = std::string("is no table of models by their names: ") + error.what(),
+                             .hint = "it comes with the program: install it again, or leave it out of the data root"});
+  }
+  return table;
+}
+
+std::string small(std::string_view text) {
+  std::string made(text);
+  for (char& c : made)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return made;
+}
+
+NamedConfig config_of(const ShapeOfNames& its, const std::string& name, const std::filesystem::path& data_root) {
+  const std::filesystem::path shipped = data_root / "models" / (its.shape + ".json");
+  const std::string called = name.substr(name.rfind('/') + 1);
+  return {.name = name,
+          .shape = its.shape,
+          .file = its.config.empty() ? shipped : table_file(data_root),
+          .path = data_root / "models" / called / "config.json",
+          .text = its.config.empty() ? read_text(shipped) : its.config};
+}
+
+}  // namespace
+
+std::vector<ModelName> model_names(const std::filesystem::path& data_root) {
+  std::vector<ModelName> all;
+  for (const ShapeOfNames& its : table_of(data_root)) all.insert(all.end(), its.names.begin(), its.names.end());
+  return all;
+}
+
+std::vector<std::string> named_shapes(const std::filesystem::path& data_root) {
+  std::vector<std::string> shapes;
+  for (const ShapeOfNames& its : table_of(data_root))
+    if (!its.config.empty()) shapes.push_back(its.shape);
+  return shapes;
+}
+
+std::optional<NamedConfig> named_config(std::string_view name, const std::filesystem::path& data_root) {
+  const std::string asked = small(name);
+  for (const ShapeOfNames& its : table_of(data_root)) {
+    if (small(its.shape) == asked) return config_of(its, its.shape, data_root);
+    for (const ModelName& known : its.names)
+      if (small(known.name) == asked) return config_of(its, known.name, data_root);
+  }
+  return std::nullopt;
+}
+
+std::optional<NamedConfig> checkpoint_config(std::string_view checkpoint, const std::filesystem::path& data_root) {
+  while (checkpoint.ends_with('/')) checkpoint.remove_suffix(1);
+  const auto called = [](std::string_view name) { return small(name.substr(name.rfind('/') + 1)); };
+  const std::string whole = small(checkpoint), last = called(checkpoint);
+  const std::vector<ShapeOfNames> table = table_of(data_root);
+  const ShapeOfNames* found = nullptr;
+  std::string name;
+  for (const ShapeOfNames& its : table)
+    for (const ModelName& known : its.names) {
+      if (small(known.name) == whole) return config_of(its, known.name, data_root);
+      if (called(known.name) != last) continue;
+      if (found != nullptr && found != &its) return std::nullopt;  // two that are called alike
+      if (found == nullptr) name = known.name;
+      found = &its;
+    }
+  return found == nullptr ? std::nullopt : std::optional(config_of(*found, name, data_root));
+}
+
+std::vector<std::string> near_model_names(std::string_view name, const std::filesystem::path& data_root) {
+  std::vector<std::string> all;
+  for (const ModelName& known : model_names(data_root)) all.push_back(known.name);
+  std::vector<std::string> near = near_names(name, all);
+  // Many begin alike: that with the fewest slips comes first, then those that are as long.
+  std::ranges::stable_sort(near, {}, [&](const std::string& its) {
+    return its.size() > name.size() ? its.size() - name.size() : name.size() - its.size();
+  });
+  if (std::string closest = nearest(name, all); !near.empty() && !closest.empty()) {
+    std::erase(near, closest);
+    near.insert(near.begin(), std::move(closest));
+  }
+  constexpr std::size_t most_told = 4;
+  if (near.size() > most_told) near.resize(most_told);
+  return near;
+}
+
+}  // namespace tidemark::scenarios

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/program/costs.hpp"
+#include "sim/program/workload.hpp"
+#include "topology/cluster.hpp"
+#include "topology/namespace.hpp"
+
+namespace tidemark::topology {
+
+/// What the workload's driver resources and communicators take on this cluster. Ranks fill nodes in rank order.
+[[nodiscard]] Prices price(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl = {});
+
+/// What NCCL takes of each node's host for them, of all its ranks together.
+[[nodiscard]] std::vector<Estimate> nccl_on_hosts(const Workload& workload, const Cluster& cluster,
+                                                  const NcclSettings& nccl = {});
+
+}  // namespace tidemark::topology
