@@ -41,7 +41,7 @@ std::optional<TimeByPoints> time_by_points(std::span<const MeasuredPoint> points
   // Normal equations of log(ratio) = x0 + sum x_d log2(size_d / its size), at the point asked for.
   std::vector<std::vector<double>> a(n + 1, std::vector<double>(n + 1));
   std::vector<double> b(n + 1), away(n + 1);
-  bool told = false;
+  bool reported = false;
   for (const MeasuredPoint& point : points) {
     if (point.sizes.size() != n) continue;
     if (point.modelled <= 0 || point.time <= Duration{} || modelled <= 0) continue;
@@ -59,7 +59,7 @@ std::optional<TimeByPoints> time_by_points(std::span<const MeasuredPoint> points
       square += away[d + 1] * away[d + 1];
     }
     if (farthest > in_sight) continue;
-    told |= farthest <= near;
+    reported |= farthest <= near;
     const double weight = 1 / std::pow(std::max(square, as_near_as_counts * as_near_as_counts), 1.5);
     const double ratio = std::log(static_cast<double>(point.time.count()) / point.modelled);
     for (std::size_t i = 0; i <= n; ++i) {
@@ -67,7 +67,7 @@ std::optional<TimeByPoints> time_by_points(std::span<const MeasuredPoint> points
       b[i] += weight * away[i] * ratio;
     }
   }
-  if (!told) return std::nullopt;
+  if (!reported) return std::nullopt;
   for (std::size_t i = 1; i <= n; ++i) a[i][i] += ridge * a[0][0];
   const double ratio = std::exp(solved(std::move(a), std::move(b)).front());
   return {{Duration{std::max<std::int64_t>(std::llround(modelled * ratio), 1)}, TimeSource::Interpolated}};
@@ -103,20 +103,20 @@ std::optional<TimeByPoints> measured_copy(const Calibration& calibration, bool t
   return by_size(calibration.copies, size, [&](const Calibration::Copy& c) { return c.to_device == to_device; });
 }
 
-TransferPrice stretched(TransferPrice price, Duration modelled, Duration time) {
-  if (modelled <= Duration{} || price.loads.empty()) return {time, {}};
+TransferCost stretched(TransferCost cost, Duration modelled, Duration time) {
+  if (modelled <= Duration{} || cost.loads.empty()) return {time, {}};
   const auto scale = [&](std::int64_t count) {
     return static_cast<std::int64_t>(Wide{count} * time.count() / modelled.count());
   };
-  price.latency = Duration{scale(price.latency.count())};
-  for (LinkLoad& load : price.loads) load.bytes = Bytes{std::max<std::int64_t>(scale(load.bytes.count()), 1)};
-  return price;
+  cost.latency = Duration{scale(cost.latency.count())};
+  for (LinkLoad& load : cost.loads) load.bytes = Bytes{std::max<std::int64_t>(scale(load.bytes.count()), 1)};
+  return cost;
 }
 
-Duration lone(const TransferPrice& price, std::span<const Bandwidth> capacities) {
+Duration lone(const TransferCost& cost, std::span<const Bandwidth> capacities) {
   Duration longest;
-  for (const LinkLoad& load : price.loads) longest = std::max(longest, load.bytes / capacities[load.link.index()]);
-  return price.latency + longest;
+  for (const LinkLoad& load : cost.loads) longest = std::max(longest, load.bytes / capacities[load.link.index()]);
+  return cost.latency + longest;
 }
 
 }  // namespace tidemark::topology

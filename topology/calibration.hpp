@@ -109,8 +109,8 @@ struct TimeByPoints {
 
 /// The transfer, of which a model says that it takes `modelled` with its links to itself, so that it takes `time`: its
 /// latency and what it puts on links grow or shrink alike, so that others share links with it as before.
-[[nodiscard]] TransferPrice stretched(TransferPrice price, Duration modelled, Duration time);
+[[nodiscard]] TransferCost stretched(TransferCost cost, Duration modelled, Duration time);
 /// How long it takes alone, whoever shares its links: `capacities` by link.
-[[nodiscard]] Duration lone(const TransferPrice& price, std::span<const Bandwidth> capacities);
+[[nodiscard]] Duration lone(const TransferCost& cost, std::span<const Bandwidth> capacities);
 
 }  // namespace tidemark::topology

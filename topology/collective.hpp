@@ -37,7 +37,7 @@ namespace tidemark::topology {
 
 enum class Algorithm : std::uint8_t { Ring, Tree, Hierarchical, Nvls, Direct };
 
-enum class PriceModel : std::uint8_t {
+enum class CostModel : std::uint8_t {
   Routed,     ///< bytes on every link, which concurrent transfers share
   AlphaBeta,  ///< one latency, and bytes over the link that takes longest with them, as if alone; shares nothing
 };
@@ -46,7 +46,7 @@ struct CollectiveOptions {
   /// The default is the one that NCCL reckons to be the shortest, alone on the fabric, of those it has: ring, tree
   /// between nodes, NVLS, direct; the first in a tie. One that cannot run the collective gives way to the default.
   std::optional<Algorithm> algorithm;
-  PriceModel model = PriceModel::Routed;
+  CostModel model = CostModel::Routed;
 };
 
 /// One way to run a collective in a group: what each byte of it puts on links. For many sizes of one collective.
@@ -83,26 +83,25 @@ struct CollectivePlan {
 [[nodiscard]] Duration besides_links(const CollectivePlan& plan, Bytes size);
 
 /// Of one plan, bytes rounded up.
-[[nodiscard]] TransferPrice price_of(const CollectivePlan& plan, Bytes size);
+[[nodiscard]] TransferCost cost_of(const CollectivePlan& plan, Bytes size);
 
 /// The place of one of `plans`, by the options' rule; their model is not looked at.
 [[nodiscard]] std::size_t best_plan(std::span<const CollectivePlan> plans, Bytes size,
                                     const CollectiveOptions& options = {});
 /// Of that one.
-[[nodiscard]] TransferPrice price_of(std::span<const CollectivePlan> plans, Bytes size,
-                                     const CollectiveOptions& options = {});
+[[nodiscard]] TransferCost cost_of(std::span<const CollectivePlan> plans, Bytes size,
+                                   const CollectiveOptions& options = {});
 
-[[nodiscard]] TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices,
-                                             CollectiveKind kind, Bytes size, const CollectiveOptions& options = {});
+[[nodiscard]] TransferCost collective_cost(const Fabric& fabric, std::span<const std::int32_t> devices,
+                                           CollectiveKind kind, Bytes size, const CollectiveOptions& options = {});
 
 /// Of an uneven collective as a whole: `rows` by place in the group.
-[[nodiscard]] TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> devices,
-                                         CollectiveKind kind, std::span<const MatrixRow* const> rows,
-                                         PriceModel model = PriceModel::Routed);
+[[nodiscard]] TransferCost uneven_cost(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
+                                       std::span<const MatrixRow* const> rows, CostModel model = CostModel::Routed);
 
 /// One copy between a device and its host's memory.
-[[nodiscard]] TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to,
-                                       Bytes bytes, PriceModel model = PriceModel::Routed);
+[[nodiscard]] TransferCost copy_cost(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to,
+                                     Bytes bytes, CostModel model = CostModel::Routed);
 
 /// How messages from a device to another one go in their communicator.
 struct MessageWay {
@@ -116,16 +115,15 @@ struct MessageWay {
 [[nodiscard]] MessageWay message_way(const Fabric& fabric, const Communicator& communicator, Rank from, Rank to);
 
 /// One message from a device to another one; by default their communicator is of them alone.
-[[nodiscard]] TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes,
-                                          PriceModel model = PriceModel::Routed,
-                                          const std::optional<MessageWay>& way = {});
+[[nodiscard]] TransferCost message_cost(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes,
+                                        CostModel model = CostModel::Routed, const std::optional<MessageWay>& way = {});
 
 /// Of a communicator of these devices.
 [[nodiscard]] MessageChannels message_channels(const Fabric& fabric, std::span<const std::int32_t> devices);
 
 /// How long the transfer takes with the links to itself: latency, then its slowest link. `links` by LinkId.
-[[nodiscard]] Duration alone(const TransferPrice& price, std::span<const Bandwidth> links);
-[[nodiscard]] Duration alone(const TransferPrice& price, const Fabric& fabric);
+[[nodiscard]] Duration alone(const TransferCost& cost, std::span<const Bandwidth> links);
+[[nodiscard]] Duration alone(const TransferCost& cost, const Fabric& fabric);
 /// The same of what a plan takes for that size.
 [[nodiscard]] Duration alone(const Fabric& fabric, const CollectivePlan& plan, Bytes size);
 

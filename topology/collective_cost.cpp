@@ -39,7 +39,7 @@ Duration estimated(const CollectivePlan& plan, Bytes size) {
 }
 
 /// Nothing shares links: the transfer takes as long as it does alone.
-TransferPrice unshared(const TransferPrice& routed, const Fabric& fabric) { return {alone(routed, fabric), {}}; }
+TransferCost unshared(const TransferCost& routed, const Fabric& fabric) { return {alone(routed, fabric), {}}; }
 
 }  // namespace
 
@@ -63,13 +63,13 @@ Duration besides_links(const CollectivePlan& plan, Bytes size) {
                     plan.time);
 }
 
-TransferPrice price_of(const CollectivePlan& plan, Bytes size) {
-  TransferPrice price{besides_links(plan, size), {}};
-  if (size <= Bytes{}) return price;
-  price.loads.reserve(plan.links.size());
+TransferCost cost_of(const CollectivePlan& plan, Bytes size) {
+  TransferCost cost{besides_links(plan, size), {}};
+  if (size <= Bytes{}) return cost;
+  cost.loads.reserve(plan.links.size());
   for (const CollectivePlan::Part& part : plan.links)
-    price.loads.push_back({part.link, share_of(size, part.parts, plan.of)});
-  return price;
+    cost.loads.push_back({part.link, share_of(size, part.parts, plan.of)});
+  return cost;
 }
 
 Duration alone(const Fabric& fabric, const CollectivePlan& plan, Bytes size) {
@@ -103,15 +103,15 @@ std::size_t best_plan(std::span<const CollectivePlan> plans, Bytes size, const C
   return best;
 }
 
-TransferPrice price_of(std::span<const CollectivePlan> plans, Bytes size, const CollectiveOptions& options) {
-  return price_of(plans[best_plan(plans, size, options)], size);
+TransferCost cost_of(std::span<const CollectivePlan> plans, Bytes size, const CollectiveOptions& options) {
+  return cost_of(plans[best_plan(plans, size, options)], size);
 }
 
-TransferPrice collective_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
-                               Bytes size, const CollectiveOptions& options) {
+TransferCost collective_cost(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
+                             Bytes size, const CollectiveOptions& options) {
   if (devices.size() <= 1) return {};
-  const TransferPrice routed = price_of(eligible_plans(fabric, devices, kind, options), size, options);
-  return options.model == PriceModel::Routed ? routed : unshared(routed, fabric);
+  const TransferCost routed = cost_of(eligible_plans(fabric, devices, kind, options), size, options);
+  return options.model == CostModel::Routed ? routed : unshared(routed, fabric);
 }
 
 namespace {
@@ -119,12 +119,12 @@ namespace {
 /// All at once.
 class Together {
  public:
-  void add(const TransferPrice& price) {
-    latency_ = std::max(latency_, price.latency);
-    for (const LinkLoad& load : price.loads) bytes_[load.link] += load.bytes;
+  void add(const TransferCost& cost) {
+    latency_ = std::max(latency_, cost.latency);
+    for (const LinkLoad& load : cost.loads) bytes_[load.link] += load.bytes;
   }
-  [[nodiscard]] TransferPrice price() const {
-    TransferPrice all{latency_, {}};
+  [[nodiscard]] TransferCost cost() const {
+    TransferCost all{latency_, {}};
     for (const auto& [link, bytes] : bytes_) all.loads.push_back({link, bytes});
     return all;
   }
@@ -136,8 +136,8 @@ class Together {
 
 }  // namespace
 
-TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
-                           std::span<const MatrixRow* const> rows, PriceModel model) {
+TransferCost uneven_cost(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
+                         std::span<const MatrixRow* const> rows, CostModel model) {
   const std::size_t n = devices.size();
   ensure(rows.size() == n, "every member of a group has a row");
   if (n == 1) return {};
@@ -167,57 +167,57 @@ TransferPrice uneven_price(const Fabric& fabric, std::span<const std::int32_t> d
     std::vector<std::int32_t> ring(devices.begin(), devices.end());
     const std::size_t root = kind == CollectiveKind::AllGather ? i : (i + 1) % n;
     std::rotate(ring.begin(), ring.begin() + static_cast<std::ptrdiff_t>(root), ring.end());
-    all.add(price_of(collective_plans(fabric, ring, CollectiveKind::Broadcast).front(), part));
+    all.add(cost_of(collective_plans(fabric, ring, CollectiveKind::Broadcast).front(), part));
   }
-  TransferPrice price = all.price();
+  TransferCost cost = all.cost();
   if (kind == CollectiveKind::AllToAll) {  // broadcasts have theirs
-    const Duration wire = alone(price, fabric) - price.latency;
-    const DirectTime time{message_channels(fabric, devices), price.latency + fabric.node.collective_start};
-    price.latency = besides_links(time, largest, most, wire);
+    const Duration wire = alone(cost, fabric) - cost.latency;
+    const DirectTime time{message_channels(fabric, devices), cost.latency + fabric.node.collective_start};
+    cost.latency = besides_links(time, largest, most, wire);
   }
-  return model == PriceModel::Routed ? price : unshared(price, fabric);
+  return model == CostModel::Routed ? cost : unshared(cost, fabric);
 }
 
-TransferPrice copy_price(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to, Bytes bytes,
-                         PriceModel model) {
+TransferCost copy_cost(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to, Bytes bytes,
+                       CostModel model) {
   ensure((from == MemorySpace::Device) != (to == MemorySpace::Device), "a copy has one end on the device");
   const auto link = [&](LinkType type, std::int32_t at) {
     return LinkId{fabric.first[static_cast<std::size_t>(type)] + at};
   };
   const LinkId own = link(from == MemorySpace::Device ? LinkType::HostUp : LinkType::HostDown, device);
-  const TransferPrice routed{fabric[own].latency,
-                             {{own, bytes}, {link(LinkType::HostBridge, fabric.node_of(device)), bytes}}};
-  return model == PriceModel::Routed ? routed : unshared(routed, fabric);
+  const TransferCost routed{fabric[own].latency,
+                            {{own, bytes}, {link(LinkType::HostBridge, fabric.node_of(device)), bytes}}};
+  return model == CostModel::Routed ? routed : unshared(routed, fabric);
 }
 
-TransferPrice message_price(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, PriceModel model,
-                            const std::optional<MessageWay>& way) {
+TransferCost message_cost(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, CostModel model,
+                          const std::optional<MessageWay>& way) {
   if (from == to) return {};
-  if (model != PriceModel::Routed)
-    return unshared(message_price(fabric, from, to, bytes, PriceModel::Routed, way), fabric);
+  if (model != CostModel::Routed)
+    return unshared(message_cost(fabric, from, to, bytes, CostModel::Routed, way), fabric);
   const std::array both{from, to};
   const auto [channels, exit] = way.value_or(message_way(fabric, both, from, to));
   Route links;
   route(fabric, from, exit, to, links);
-  TransferPrice price{step_latency(fabric, from, exit, to), loads(links, bytes)};
-  if (!channels) return price;
-  price.latency += fabric.node.collective_start;
-  price.latency += message_besides_links(*channels, bytes, alone(price, fabric) - price.latency);
-  return price;
+  TransferCost cost{step_latency(fabric, from, exit, to), loads(links, bytes)};
+  if (!channels) return cost;
+  cost.latency += fabric.node.collective_start;
+  cost.latency += message_besides_links(*channels, bytes, alone(cost, fabric) - cost.latency);
+  return cost;
 }
 
-Duration alone(const TransferPrice& price, std::span<const Bandwidth> links) {
+Duration alone(const TransferCost& cost, std::span<const Bandwidth> links) {
   Duration longest;
-  for (const LinkLoad& load : price.loads)
+  for (const LinkLoad& load : cost.loads)
     longest = std::max(longest, load.bytes * load.sharers / links[load.link.index()]);
-  return price.latency + longest;
+  return cost.latency + longest;
 }
 
-Duration alone(const TransferPrice& price, const Fabric& fabric) {
+Duration alone(const TransferCost& cost, const Fabric& fabric) {
   Duration longest;
-  for (const LinkLoad& load : price.loads)
+  for (const LinkLoad& load : cost.loads)
     longest = std::max(longest, load.bytes * load.sharers / fabric[load.link].capacity);
-  return price.latency + longest;
+  return cost.latency + longest;
 }
 
 }  // namespace tidemark::topology

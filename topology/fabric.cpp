@@ -259,9 +259,9 @@ std::vector<LinkLoad> loads(const Route& route, Bytes bytes) {
   return all;
 }
 
-std::vector<LinkUse> link_uses(const Fabric& fabric, std::span<const TransferPrice> transfers) {
+std::vector<LinkUse> link_uses(const Fabric& fabric, std::span<const TransferCost> transfers) {
   std::map<LinkId, Bytes> sums;
-  for (const TransferPrice& transfer : transfers)
+  for (const TransferCost& transfer : transfers)
     for (const LinkLoad& load : transfer.loads) sums[load.link] += load.bytes * load.sharers;
   std::vector<LinkUse> uses;
   uses.reserve(sums.size());

@@ -181,6 +181,6 @@ struct LinkUse {
 };
 
 /// Per-link load, the busiest first.
-[[nodiscard]] std::vector<LinkUse> link_uses(const Fabric& fabric, std::span<const TransferPrice> transfers);
+[[nodiscard]] std::vector<LinkUse> link_uses(const Fabric& fabric, std::span<const TransferCost> transfers);
 
 }  // namespace tidemark::topology

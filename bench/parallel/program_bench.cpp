@@ -66,10 +66,10 @@ Program plain_pytorch(std::int64_t micro_batches, Recompute recompute) {
   return lower_every_pass(input, roles(input).front());
 }
 
-DriverPrices free_of_charge() {
-  DriverPrices prices;
-  prices.communicators.resize(8);
-  return prices;
+DriverCosts free_of_charge() {
+  DriverCosts costs;
+  costs.communicators.resize(8);
+  return costs;
 }
 
 void lower_unrolled(benchmark::State& state) {
@@ -88,8 +88,8 @@ void lower_plain_pytorch(benchmark::State& state) {
 
 void replay_through_allocator(benchmark::State& state) {
   const Program program = Case(state.range(0)).program();
-  const DriverPrices prices = free_of_charge();
-  for (auto _ : state) benchmark::DoNotOptimize(replay(program, prices, {}).allocated.bytes);
+  const DriverCosts costs = free_of_charge();
+  for (auto _ : state) benchmark::DoNotOptimize(replay(program, costs, {}).allocated.bytes);
   state.SetItemsProcessed(static_cast<std::int64_t>(program.ops.size()) * state.iterations());
 }
 

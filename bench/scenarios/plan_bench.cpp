@@ -6,12 +6,12 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/namespace.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/toml_value.hpp"
 #include "scenarios/plan/bounds/bounds.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/space/space.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 
 // The planner's tiers, each by itself, on one core. Items are layouts. docs/planner.md quotes them.
 
@@ -53,7 +53,7 @@ sequence_length = 8192
 micro_batch = 1
 global_batch = 128
 )") + flags;
-  return settled(parse_scenario(text, "bench.toml", folders));
+  return resolved_scenario(parse_scenario(text, "bench.toml", folders));
 }
 
 /// Some candidates from all over the space: neighbours differ in little, and would flatter what is shared.

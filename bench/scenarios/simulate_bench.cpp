@@ -6,8 +6,8 @@
 
 #include "bench/namespace.hpp"
 #include "kernels/cost/cost_time.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
@@ -25,7 +25,7 @@ const std::filesystem::path data_root = std::filesystem::path(TIDEMARK_SOURCE_DI
 
 Scenario scenario_of(const std::string& text) {
   Scenario scenario = parse_scenario(text, "bench.toml", {data_root / "examples", data_root});
-  scenario.train.attention = settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster));
+  scenario.train.attention = resolved_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster));
   return scenario;
 }
 
@@ -86,7 +86,7 @@ Scenario deepseek_v3(std::int64_t data) {
   scenario.gpus = static_cast<std::int32_t>(16 * data);
   scenario.layout.data = static_cast<std::int32_t>(data);
   scenario.train.global_batch = 24 * data;
-  return settled(std::move(scenario));
+  return resolved_scenario(std::move(scenario));
 }
 
 /// The same with other loads of each layer's experts, drawn by a seed, on so many ranks of an expert group: as many
@@ -95,7 +95,7 @@ Scenario drawn_deepseek_v3(std::int32_t expert) {
   Scenario scenario = deepseek_v3(2 * expert);
   scenario.layout.expert = expert;
   scenario.train.routing.loads = DirichletLoads{.concentration = 20, .seed = 1};
-  return settled(std::move(scenario));
+  return resolved_scenario(std::move(scenario));
 }
 
 /// From a scenario to programs.
@@ -115,17 +115,16 @@ enum class Fold : std::uint8_t { Stages, Links };
 
 struct Timed {
   Timed(const Workload& workload, const Cluster& cluster, Fold how) {
-    const std::vector<std::int32_t> entries = price(workload, cluster).entry_of_rank;
+    const std::vector<std::int32_t> entries = cost(workload, cluster).entry_of_rank;
     Router router(workload, cluster, entries);
     flows = router.traffic().flows.size();
     folding = how == Fold::Stages ? fold(workload, entries) : fold(workload, entries, router.traffic());
-    prices =
-        how == Fold::Stages ? price_time(workload, folding, cluster) : price_time(workload, folding, cluster, router);
+    costs = how == Fold::Stages ? cost_time(workload, folding, cluster) : cost_time(workload, folding, cluster, router);
   }
 
   std::size_t flows = 0;
   Folding folding;
-  TimePrices prices;
+  TimeCosts costs;
 };
 
 /// What is told: how long it took, or what every rank did, op by op, too.
@@ -139,12 +138,12 @@ void simulate_folded(benchmark::State& state, Fold how, Of what) {
   for (const Program& program : job.workload.programs) repeating.programs.emplace_back(RepeatingProgram{program, {}});
   std::int64_t events = 0, spans = 0;
   for (auto _ : state) {
-    const Trace trace = simulate(repeating, timed.folding, timed.prices);
+    const Trace trace = simulate(repeating, timed.folding, timed.costs);
     ensure(std::holds_alternative<Completed>(trace.outcome), "the job runs to its end");
     events = trace.events;
     spans = 0;
     if (what == Of::Timelines)
-      for (const ClassTimeline& its : timelines(job.workload, timed.folding, timed.prices, trace))
+      for (const ClassTimeline& its : timelines(job.workload, timed.folding, timed.costs, trace))
         spans += static_cast<std::int64_t>(its.spans.size());
   }
   state.SetItemsProcessed(events * state.iterations());
@@ -167,10 +166,10 @@ void predict_time(benchmark::State& state, const Scenario& scenario) {
     const Programs job(scenario);
     ensure(verify(job.workload).empty(), "programs are sound");
     const Timed timed(job.workload, scenario.cluster, Fold::Links);
-    const Trace trace = simulate(job.workload, timed.folding, timed.prices);
+    const Trace trace = simulate(job.workload, timed.folding, timed.costs);
     ensure(std::holds_alternative<Completed>(trace.outcome), "the job runs to its end");
     classes = timed.folding.classes.size();
-    links = timed.prices.links.size();
+    links = timed.costs.links.size();
     flows = timed.flows;
   }
   state.counters["classes"] = static_cast<double>(classes);

@@ -116,7 +116,7 @@ void ArithmeticRank::execute(const Op& op) {
                    at_ = o;
                  },
                  // order streams, or names
-                 Ignored<Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},
+                 Ignored<CrossStreamUse, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},
              },
              op);
 }

@@ -36,7 +36,7 @@ struct Spoiled {
 };
 using Spoiling = std::optional<Spoiled>;
 
-std::string told(const Program& program, const Place& place, const std::string& what) {
+std::string reported(const Program& program, const Place& place, const std::string& what) {
   return fmt::format("{}: {}", describe(program, place.op), what);
 }
 
@@ -90,9 +90,9 @@ Spoiling forgotten_operand(const Program& program) {
       const Operation operation = program[launch->kernel].operation;
       if (operation == Operation::Copy) continue;
       return Spoiled{with_operand(program, place.op, &Launch::inputs, i, inputs[0]),
-                     told(program, place,
-                          fmt::format("{} reads {} a second time, and {} not at all", name(operation),
-                                      describe(program, inputs[0].buffer), describe(program, inputs[i].buffer)))};
+                     reported(program, place,
+                              fmt::format("{} reads {} a second time, and {} not at all", name(operation),
+                                          describe(program, inputs[0].buffer), describe(program, inputs[i].buffer)))};
     }
     return {};
   });
@@ -119,10 +119,10 @@ Spoiling wrong_cut(const Program& program) {
       for (const OffsetId other : parts.at({operand.buffer, view})) {
         if (program[other] == program[operand.offset]) continue;
         found = {with_operand(program, place.op, &Launch::inputs, i, {operand.buffer, other}),
-                 told(program, place,
-                      fmt::format("{} reads {} from byte {} on, not from byte {}",
-                                  name(program[launch->kernel].operation), describe(program, operand.buffer),
-                                  program[other].count(), program[operand.offset].count()))};
+                 reported(program, place,
+                          fmt::format("{} reads {} from byte {} on, not from byte {}",
+                                      name(program[launch->kernel].operation), describe(program, operand.buffer),
+                                      program[other].count(), program[operand.offset].count()))};
         return;
       }
     });
@@ -142,7 +142,7 @@ Spoiling missing_bias_gradient(const Program& program) {
     Launch& fill = std::get<Launch>(wrong.ops[place.op]);
     fill.kernel = added(wrong, {.operation = Operation::Fill, .inputs = {}, .outputs = kernel.outputs});
     fill.inputs = {};
-    return Spoiled{std::move(wrong), told(program, place, fmt::format("{} is nothing", made))};
+    return Spoiled{std::move(wrong), reported(program, place, fmt::format("{} is nothing", made))};
   });
 }
 
@@ -160,7 +160,7 @@ Spoiling wrong_scale(const Program& program, bool of_products) {
     scale *= 2;
     Program wrong = program;
     std::get<Launch>(wrong.ops[place.op]).kernel = added(wrong, std::move(kernel));
-    return Spoiled{std::move(wrong), told(program, place, what)};
+    return Spoiled{std::move(wrong), reported(program, place, what)};
   });
 }
 
@@ -177,9 +177,10 @@ Spoiling gradient_twice(const Program& program) {
       if (categories[sum.buffer.index()] != Category::Gradients || std::ranges::count(inputs, sum) == 0) continue;
       Program wrong = program;
       wrong.ops.insert(wrong.ops.begin() + static_cast<std::ptrdiff_t>(place.op), wrong.ops[place.op]);
-      return Spoiled{std::move(wrong), told(program, place,
-                                            fmt::format("{} adds to {} twice", name(program[launch->kernel].operation),
-                                                        describe(program, sum.buffer)))};
+      return Spoiled{std::move(wrong),
+                     reported(program, place,
+                              fmt::format("{} adds to {} twice", name(program[launch->kernel].operation),
+                                          describe(program, sum.buffer)))};
     }
     return {};
   });
@@ -237,9 +238,9 @@ Spoiling early_free(const Program& program, bool of_recomputation) {
       while (!uses(program, program.ops[--before], input.buffer))
         if (before == 0) return {};
       return Spoiled{with_free_after(program, life.freed, before),
-                     told(program, place,
-                          fmt::format("{} is freed before {} reads it", program[life.label],
-                                      name(program[launch->kernel].operation)))};
+                     reported(program, place,
+                              fmt::format("{} is freed before {} reads it", program[life.label],
+                                          name(program[launch->kernel].operation)))};
     }
     return {};
   });
@@ -269,9 +270,9 @@ Spoiling early_reshard(const Program& program) {
       while (!uses(program, program.ops[--before], input.buffer))
         if (before == 0) return {};
       return Spoiled{with_free_after(program, freed[its], before),
-                     told(program, place,
-                          fmt::format("{} is resharded before {} reads it", describe(program, input.buffer),
-                                      name(program[launch->kernel].operation)))};
+                     reported(program, place,
+                              fmt::format("{} is resharded before {} reads it", describe(program, input.buffer),
+                                          name(program[launch->kernel].operation)))};
     }
     return {};
   });
@@ -283,9 +284,10 @@ Spoiling dropped_copy(const Program& program) {
     if (copy == nullptr) return {};
     Program without = program;
     without.ops.erase(without.ops.begin() + static_cast<std::ptrdiff_t>(place.op));
-    return Spoiled{std::move(without), told(program, place,
-                                            fmt::format("{} is not copied to {}", describe(program, copy->from.buffer),
-                                                        describe(program, copy->to.buffer)))};
+    return Spoiled{std::move(without),
+                   reported(program, place,
+                            fmt::format("{} is not copied to {}", describe(program, copy->from.buffer),
+                                        describe(program, copy->to.buffer)))};
   });
 }
 
@@ -332,7 +334,7 @@ Spoiling spoiled(const Program& program, Mutation mutation) {
 
 std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank rank, Mutation mutation) {
   WrongMeaning wrong{workload.program(rank), groups_of(workload, rank), {}};
-  const auto told_of = [&](const GroupCall& call, std::string_view what) {
+  const auto reported_of = [&](const GroupCall& call, std::string_view what) {
     std::string at;
     Workload copy = workload;
     change_call(copy, call, [&](Program& program, std::size_t op) {
@@ -355,7 +357,7 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
       program.ops.erase(program.ops.begin() + static_cast<std::ptrdiff_t>(op));
     });
     wrong.program = dropped.program(rank);
-    wrong.what = told_of(*call, "does not happen");
+    wrong.what = reported_of(*call, "does not happen");
     return wrong;
   }
   if (mutation == Mutation::SwapRanks) {
@@ -372,7 +374,7 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
     Group& group = wrong.groups.back();
     if (group.members.size() > 1) std::swap(group.members[0], group.members[1]);
     if (group.me < 2 && group.members.size() > 1) group.me = 1 - group.me;
-    wrong.what = told_of(*call, "takes its first two ranks for one another");
+    wrong.what = reported_of(*call, "takes its first two ranks for one another");
     return wrong;
   }
   if (mutation == Mutation::WrongShardSize) {
@@ -386,7 +388,7 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
       its.size = its.size - members * size_of(its.dtype);
     });
     wrong.program = smaller.program(rank);
-    wrong.what = told_of(*call, "takes shards that are an element too short");
+    wrong.what = reported_of(*call, "takes shards that are an element too short");
     return wrong;
   }
   if (mutation == Mutation::WrongPeer || mutation == Mutation::WrongAxis) {
@@ -401,7 +403,7 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
     const std::optional<GroupCall> call = first_dispatch(workload);
     if (!call) return std::nullopt;
     wrong.program = with_wrong_count(workload, *call, rank);
-    wrong.what = told_of(*call, "hands the second rank a token of the first one's experts");
+    wrong.what = reported_of(*call, "hands the second rank a token of the first one's experts");
     return wrong;
   }
   for (std::size_t p = 0; p < workload.programs.size(); ++p) {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/execute/world/host_collectives.hpp"
 #include "kernels/execute/mutation/mutation.hpp"
+#include "kernels/execute/world/host_collectives.hpp"
 #include "sim/program/workload.hpp"
 
 namespace tidemark::execute {

@@ -100,8 +100,8 @@ class Pricer {
         calibration_(cluster.calibration),
         links_(workload, folding, router.traffic()) {}
 
-  TimePrices prices() && {
-    TimePrices found;
+  TimeCosts costs() && {
+    TimeCosts found;
     found.links = links_.capacities();
     found.collectives.resize(folding_.groups.size());
     for (const RankClass& its : folding_.classes) found.classes.push_back(times_of(its, found));
@@ -109,7 +109,7 @@ class Pricer {
   }
 
  private:
-  OpTimes times_of(const RankClass& its, TimePrices& found) {
+  OpTimes times_of(const RankClass& its, TimeCosts& found) {
     const Program& program = workload_.programs[static_cast<std::size_t>(its.program)];
     OpTimes times;
     times.host.launch = cluster_.host.launch;
@@ -118,56 +118,56 @@ class Pricer {
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.buffers));
     std::vector<MemorySpace> spaces(sizes.size());
     for (const Op& op : program.ops)
-      std::visit(
-          Overloaded{
-              [&](const Alloc& o) {
-                sizes[o.buffer.index()] = o.size;
-                spaces[o.buffer.index()] = o.space;
-              },
-              [&](const Collective& o) {
-                const auto group = static_cast<std::size_t>(its.groups[o.comm.index()]);
-                const CollectiveKey key = key_of(program, o);
-                const auto [entry, added] = found.collectives[group].try_emplace(key);
-                if (added) entry->second = collective(its.first, key);
-              },
-              [&](const Exchange& o) {
-                for (const Transfer& t : program[o.transfers]) {
-                  if (t.direction != Direction::Send) continue;
-                  const Bytes size = t.size(sizes[t.buffer.index()]);
-                  const auto [entry, added] = times.messages.try_emplace({o.comm, t.step, size});
-                  if (added) entry->second = message(its.first, o.comm, t.step, size);
-                }
-              },
-              [&](const Memcpy& o) {
-                const CopyKey key{spaces[o.from.buffer.index()], spaces[o.to.buffer.index()], o.size};
-                const auto [entry, added] = times.copies.try_emplace(key);
-                if (added) entry->second = copy(its.first, key);
-              },
-              // of kernels, above; the others take no time of a stream
-              Ignored<Launch, Free, Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
-          },
-          op);
+      std::visit(Overloaded{
+                     [&](const Alloc& o) {
+                       sizes[o.buffer.index()] = o.size;
+                       spaces[o.buffer.index()] = o.space;
+                     },
+                     [&](const Collective& o) {
+                       const auto group = static_cast<std::size_t>(its.groups[o.comm.index()]);
+                       const CollectiveKey key = key_of(program, o);
+                       const auto [entry, added] = found.collectives[group].try_emplace(key);
+                       if (added) entry->second = collective(its.first, key);
+                     },
+                     [&](const Exchange& o) {
+                       for (const Transfer& t : program[o.transfers]) {
+                         if (t.direction != Direction::Send) continue;
+                         const Bytes size = t.size(sizes[t.buffer.index()]);
+                         const auto [entry, added] = times.messages.try_emplace({o.comm, t.step, size});
+                         if (added) entry->second = message(its.first, o.comm, t.step, size);
+                       }
+                     },
+                     [&](const Memcpy& o) {
+                       const CopyKey key{spaces[o.from.buffer.index()], spaces[o.to.buffer.index()], o.size};
+                       const auto [entry, added] = times.copies.try_emplace(key);
+                       if (added) entry->second = copy(its.first, key);
+                     },
+                     // of kernels, above; the others take no time of a stream
+                     Ignored<Launch, Free, CrossStreamUse, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind,
+                             Unbind, Mark>{},
+                 },
+                 op);
     return times;
   }
 
-  TransferPrice collective(Rank rank, const CollectiveKey& call) {
+  TransferCost collective(Rank rank, const CollectiveKey& call) {
     const Rank leader = group_leader(workload_.communicators[call.comm.index()], rank);
     if (call.matrix.valid()) {
       const auto [way, alone] = router_.uneven(call.comm, leader, call.kind, call.matrix);
-      TransferPrice price{alone.latency, {}};
+      TransferCost cost{alone.latency, {}};
       for (const FoldedLinks::Load& load : links_.loads(call.comm, 0, leader, way))
-        price.loads.push_back({load.link, Bytes{load.weight}, load.sharers});
-      return price;
+        cost.loads.push_back({load.link, Bytes{load.weight}, load.sharers});
+      return cost;
     }
     const Router::Way way = router_.collective(call.comm, leader, call.kind, call.size);
     CollectivePlan plan{.algorithm = way.algorithm, .time = way.latency, .of = way.of};
     const std::vector<FoldedLinks::Load>& loads = links_.loads(call.comm, 0, leader, way.number);
     for (const FoldedLinks::Load& load : loads) plan.links.push_back({load.link, load.weight});
-    TransferPrice price = price_of(plan, call.size);
-    for (std::size_t i = 0; i < price.loads.size(); ++i) price.loads[i].sharers = loads[i].sharers;
-    if (!calibration_.there()) return price;
+    TransferCost cost = cost_of(plan, call.size);
+    for (std::size_t i = 0; i < cost.loads.size(); ++i) cost.loads[i].sharers = loads[i].sharers;
+    if (!calibration_.there()) return cost;
     const std::vector<Rank> members = group_members(workload_.communicators[call.comm.index()], rank);
-    return as_measured(std::move(price),
+    return as_measured(std::move(cost),
                        measured_time(*calibration_.get(), call.kind, static_cast<std::int32_t>(members.size()),
                                      nodes_of(members), call.size));
   }
@@ -178,45 +178,44 @@ class Pricer {
     return static_cast<std::int32_t>(nodes.size());
   }
 
-  [[nodiscard]] TransferPrice as_measured(TransferPrice price, const std::optional<TimeByPoints>& time) const {
-    if (!time) return price;
-    const Duration modelled = lone(price, links_.capacities());
-    return stretched(std::move(price), modelled, time->time);
+  [[nodiscard]] TransferCost as_measured(TransferCost cost, const std::optional<TimeByPoints>& time) const {
+    if (!time) return cost;
+    const Duration modelled = lone(cost, links_.capacities());
+    return stretched(std::move(cost), modelled, time->time);
   }
 
-  TransferPrice copy(Rank rank, const CopyKey& copy) {
+  TransferCost copy(Rank rank, const CopyKey& copy) {
     if (copy.from == MemorySpace::Nvme) return of_drives(copy.size, cluster_.host.nvme_read_bandwidth);
     if (copy.to == MemorySpace::Nvme) return of_drives(copy.size, cluster_.host.nvme_write_bandwidth);
-    TransferPrice price =
-        copy_price(router_.fabric(), rank.value, copy.from, copy.to, copy.size, router_.options().model);
-    if (price.loads.empty()) return price;
-    price.loads.clear();
+    TransferCost cost = copy_cost(router_.fabric(), rank.value, copy.from, copy.to, copy.size, router_.options().model);
+    if (cost.loads.empty()) return cost;
+    cost.loads.clear();
     for (const FoldedLinks::Load& load : links_.loads({}, copy.to == MemorySpace::Device ? 1 : 0, rank, 0))
-      price.loads.push_back({load.link, copy.size, load.sharers});
-    if (!calibration_.there()) return price;
-    return as_measured(std::move(price), measured_copy(*calibration_.get(), copy.to == MemorySpace::Device, copy.size));
+      cost.loads.push_back({load.link, copy.size, load.sharers});
+    if (!calibration_.there()) return cost;
+    return as_measured(std::move(cost), measured_copy(*calibration_.get(), copy.to == MemorySpace::Device, copy.size));
   }
 
   // Of a node's drives, of which each of its ranks has as much.
-  TransferPrice of_drives(Bytes size, const std::optional<Bandwidth>& bandwidth) const {
+  TransferCost of_drives(Bytes size, const std::optional<Bandwidth>& bandwidth) const {
     ensure(bandwidth.has_value(), "who swaps with drives knows how fast they are");
     return {size / Bandwidth{bandwidth->count() / cluster_.node.devices}, {}};
   }
 
-  TransferPrice message(Rank sender, CommSlot comm, std::int32_t step, Bytes size) {
+  TransferCost message(Rank sender, CommSlot comm, std::int32_t step, Bytes size) {
     const Rank peer = group_neighbour(workload_.communicators[comm.index()], sender, step);
-    TransferPrice price =
-        message_price(router_.fabric(), sender.value, peer.value, size, router_.options().model,
-                      message_way(router_.fabric(), workload_.communicators[comm.index()], sender, peer));
-    if (price.loads.empty()) return price;
-    price.loads.clear();
+    TransferCost cost =
+        message_cost(router_.fabric(), sender.value, peer.value, size, router_.options().model,
+                     message_way(router_.fabric(), workload_.communicators[comm.index()], sender, peer));
+    if (cost.loads.empty()) return cost;
+    cost.loads.clear();
     // All ways together are one link of their summed capacity: each link of the route carries the whole.
     for (const FoldedLinks::Load& load : links_.loads(comm, step, sender, 0))
-      price.loads.push_back({load.link, size, load.sharers});
-    if (!calibration_.there()) return price;
+      cost.loads.push_back({load.link, size, load.sharers});
+    if (!calibration_.there()) return cost;
     const Fabric& fabric = router_.fabric();
     const bool between = fabric.node_of(sender.value) != fabric.node_of(peer.value);
-    return as_measured(std::move(price), measured_message(*calibration_.get(), between, size));
+    return as_measured(std::move(cost), measured_message(*calibration_.get(), between, size));
   }
 
   const Workload& workload_;
@@ -229,14 +228,14 @@ class Pricer {
 
 }  // namespace
 
-TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
-                      const CollectiveOptions& options) {
+TimeCosts cost_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
+                    const CollectiveOptions& options) {
   Router router(workload, cluster, folding.class_of_rank, options);
-  return price_time(workload, folding, cluster, router);
+  return cost_time(workload, folding, cluster, router);
 }
 
-TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster, Router& router) {
-  return Pricer(workload, folding, cluster, router).prices();
+TimeCosts cost_time(const Workload& workload, const Folding& folding, const Cluster& cluster, Router& router) {
+  return Pricer(workload, folding, cluster, router).costs();
 }
 
 }  // namespace tidemark::kernels

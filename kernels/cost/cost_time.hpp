@@ -14,11 +14,11 @@ namespace tidemark::kernels {
 /// runs on device r. A class of ranks pays what its first rank pays, and links that are loaded alike are one, with the
 /// sharers that each of them has: exact where `folding` respects the links, as `fold(…, router.traffic())` and
 /// `unfolded` do.
-[[nodiscard]] TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
-                                    const CollectiveOptions& options = {});
+[[nodiscard]] TimeCosts cost_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
+                                  const CollectiveOptions& options = {});
 
 /// The same where a router of the workload on the cluster is at hand.
-[[nodiscard]] TimePrices price_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
-                                    Router& router);
+[[nodiscard]] TimeCosts cost_time(const Workload& workload, const Folding& folding, const Cluster& cluster,
+                                  Router& router);
 
 }  // namespace tidemark::kernels

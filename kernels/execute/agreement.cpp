@@ -64,7 +64,7 @@ Bytes RankAgreement::difference() const {
   return largest;
 }
 
-Bytes RankAgreement::yardstick() const { return std::max(measured.peak.resident, least_yardstick); }
+Bytes RankAgreement::reference_benchmark() const { return std::max(measured.peak.resident, least_reference_benchmark); }
 
 bool RankAgreement::agrees() const {
   const auto alike = [](const std::vector<MemoryPoint>& a, const std::vector<MemoryPoint>& b) {
@@ -74,7 +74,8 @@ bool RankAgreement::agrees() const {
   };
   return alike(predicted.phases, measured.phases) && alike(predicted.samples, measured.samples) &&
          predicted.reserved == measured.reserved && findings.count == 0 &&
-         static_cast<double>(difference().count()) <= resident_tolerance * static_cast<double>(yardstick().count());
+         static_cast<double>(difference().count()) <=
+             resident_tolerance * static_cast<double>(reference_benchmark().count());
 }
 
 std::string text(const RankAgreement& rank) {

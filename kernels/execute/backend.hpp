@@ -58,7 +58,7 @@ concept Backend = requires(B& b, const B& idle, BufferId buffer, Bytes size, Str
                            const Moved& moved, const std::string& doing) {
   b.allocate(buffer, size, stream, space);
   b.release(buffer);
-  b.borrow(buffer, stream);  ///< the release waits for what that stream has been given
+  b.cross_stream_use(buffer, stream);  ///< the release waits for what that stream has been given
   b.launch(stream, kernel, readings, writings);
   b.check(stream, readings);
   b.collective(stream, slot, group, kind, buffer, buffer, parts, doing);

@@ -87,7 +87,7 @@ class Executor {
                      highest_.allocated = std::max(highest_.allocated, backend_.allocated());
                    },
                    [](const Free&) { ensure(false, "an executed program holds no frees"); },
-                   [&](const Borrow& o) { backend_.borrow(o.buffer, o.stream); },
+                   [&](const CrossStreamUse& o) { backend_.cross_stream_use(o.buffer, o.stream); },
                    [&](const Launch& o) { launch(o); },
                    [&](const Collective& o) { collective(o); },
                    [&](const Exchange& o) { exchange(o); },

@@ -37,32 +37,33 @@ Expectation::Facts Expectation::facts_of(const Program& program) const {
     facts.first.push_back(static_cast<std::uint32_t>(facts.writers.size()));
     for_each_operand(program, op, [&](BufferId b) { facts.writers.push_back(last[b.index()]); });
     const auto now = static_cast<std::int64_t>(i);
-    std::visit(Overloaded{
-                   [&](const Alloc& o) {
-                     facts.sizes[o.buffer.index()] = o.size;
-                     facts.labels[o.buffer.index()] = o.label;
-                   },
-                   [&](const Launch& o) {
-                     for (const OperandList list : {o.outputs, o.scratch})
-                       for (const Operand& operand : program[list]) last[operand.buffer.index()] = now;
-                   },
-                   [&](const Collective& o) {
-                     facts.collectives[o.comm].push_back(i);
-                     last[o.out.buffer.index()] = now;
-                   },
-                   [&](const Exchange& o) {
-                     const std::int32_t size = group_size(workload_.communicators[o.comm.index()]);
-                     for (const Transfer& t : program[o.transfers]) {
-                       auto& side = t.direction == Direction::Send ? facts.sends : facts.receives;
-                       side[{o.comm, round_the_group(t.step, size)}].push_back({i, t});
-                       if (t.direction == Direction::Receive) last[t.buffer.index()] = now;
-                     }
-                   },
-                   [&](const Memcpy& o) { last[o.to.buffer.index()] = now; },
-                   // write nothing
-                   Ignored<Free, Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
-               },
-               op);
+    std::visit(
+        Overloaded{
+            [&](const Alloc& o) {
+              facts.sizes[o.buffer.index()] = o.size;
+              facts.labels[o.buffer.index()] = o.label;
+            },
+            [&](const Launch& o) {
+              for (const OperandList list : {o.outputs, o.scratch})
+                for (const Operand& operand : program[list]) last[operand.buffer.index()] = now;
+            },
+            [&](const Collective& o) {
+              facts.collectives[o.comm].push_back(i);
+              last[o.out.buffer.index()] = now;
+            },
+            [&](const Exchange& o) {
+              const std::int32_t size = group_size(workload_.communicators[o.comm.index()]);
+              for (const Transfer& t : program[o.transfers]) {
+                auto& side = t.direction == Direction::Send ? facts.sends : facts.receives;
+                side[{o.comm, round_the_group(t.step, size)}].push_back({i, t});
+                if (t.direction == Direction::Receive) last[t.buffer.index()] = now;
+              }
+            },
+            [&](const Memcpy& o) { last[o.to.buffer.index()] = now; },
+            // write nothing
+            Ignored<Free, CrossStreamUse, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+        },
+        op);
   }
   facts.first.push_back(static_cast<std::uint32_t>(facts.writers.size()));
   return facts;

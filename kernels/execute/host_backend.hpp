@@ -3,8 +3,8 @@
 #include <string>
 
 #include "kernels/execute/backend.hpp"
-#include "kernels/execute/world/host_collectives.hpp"
 #include "kernels/execute/host_memory.hpp"
+#include "kernels/execute/world/host_collectives.hpp"
 
 namespace tidemark::execute {
 
@@ -17,7 +17,7 @@ class HostBackend {
     memory_.allocate(buffer, size, stream, space);
   }
   void release(BufferId buffer) { memory_.release(buffer); }
-  void borrow(BufferId, StreamId) {}
+  void cross_stream_use(BufferId, StreamId) {}
   void launch(StreamId stream, const Kernel& kernel, std::span<const Reading> readings,
               std::span<const Writing> writings);
   void check(StreamId stream, std::span<const Reading> readings);

@@ -164,7 +164,7 @@ class HostProgram {
                    [&](const Unbind& o) { keep(o); },
                    [&](const Mark& o) { keep(o); },
                    // one stream has nothing to order
-                   Ignored<Borrow, Record, Wait, Sync>{},
+                   Ignored<CrossStreamUse, Record, Wait, Sync>{},
                },
                op);
   }
@@ -207,23 +207,23 @@ std::int64_t largest_pages(const Workload& workload, const Program& program, con
   return scale.units(most);
 }
 
-TimePrices prices_of(const std::vector<HostProgram>& programs, const Workload& workload, const Folding& folding,
-                     PageScale scale, const HostRates& rates) {
-  TimePrices prices;
-  prices.collectives.resize(folding.groups.size());
+TimeCosts costs_of(const std::vector<HostProgram>& programs, const Workload& workload, const Folding& folding,
+                   PageScale scale, const HostRates& rates) {
+  TimeCosts costs;
+  costs.collectives.resize(folding.groups.size());
   for (const RankClass& its : folding.classes) {
     const HostProgram& program = programs[static_cast<std::size_t>(its.program)];
-    OpTimes& times = prices.classes.emplace_back();
+    OpTimes& times = costs.classes.emplace_back();
     times.kernels = program.times;
     std::vector<Bytes> sizes(static_cast<std::size_t>(program.out.buffers));
     for (const Op& op : program.out.ops) {
       if (const auto* alloc = std::get_if<Alloc>(&op)) sizes[alloc->buffer.index()] = alloc->size;
       if (const auto* call = std::get_if<Collective>(&op)) {
         const std::int64_t n = group_size(workload.communicators[call->comm.index()]);
-        auto& of_group = prices.collectives[static_cast<std::size_t>(its.groups[call->comm.index()])];
-        const auto [price, added] = of_group.try_emplace(key_of(program.out, *call));
+        auto& of_group = costs.collectives[static_cast<std::size_t>(its.groups[call->comm.index()])];
+        const auto [cost, added] = of_group.try_emplace(key_of(program.out, *call));
         if (added)
-          price->second.latency =
+          cost->second.latency =
               ring_time(call->kind, n, largest_pages(workload, program.out, *call, its.first, scale), rates);
       }
       if (const auto* exchange = std::get_if<Exchange>(&op)) {
@@ -234,7 +234,7 @@ TimePrices prices_of(const std::vector<HostProgram>& programs, const Workload& w
       }
     }
   }
-  return prices;
+  return costs;
 }
 
 }  // namespace
@@ -267,8 +267,8 @@ std::vector<std::vector<Duration>> host_step_times(const Workload& workload, Pag
     program.events = 1;
   }
   const Folding folding = unfolded(run, std::vector<std::int32_t>(run.program_of_rank.size(), 0));
-  const TimePrices prices = prices_of(programs, run, folding, scale, rates);
-  const Trace trace = simulate(run, folding, prices, LinkSharing::None);
+  const TimeCosts costs = costs_of(programs, run, folding, scale, rates);
+  const Trace trace = simulate(run, folding, costs, LinkSharing::None);
   std::vector<std::vector<Duration>> steps;
   if (!std::holds_alternative<Completed>(trace.outcome)) return steps;
   for (const ClassTrace& rank : trace.classes) {

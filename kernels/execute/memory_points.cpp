@@ -23,7 +23,7 @@ Curve curve_of(const Program& predicted, PageScale scale, Holding holding) {
   // By op of the predicted program: blocks and their pages that come (positive) or go (negative), and segments after
   // it.
   std::vector<Bytes> blocks(predicted.ops.size()), pages(blocks), segments(predicted.ops.size(), Bytes{-1});
-  DriverPrices nothing;  // host memory has no driver
+  DriverCosts nothing;  // host memory has no driver
   std::size_t slots = 0;
   for (const Op& op : predicted.ops)
     if (const auto* create = std::get_if<CreateCommunicator>(&op)) slots = std::max(slots, create->comm.index() + 1);

@@ -21,7 +21,7 @@ TIDEMARK_EVERYWHERE bool comes_before(const Real* row, std::int64_t a, std::int6
 
 // Experts that somebody else says, token by token.
 template <class Call>
-Values<std::int64_t> told(const Call& c, Rows chosen, std::int64_t experts) {
+Values<std::int64_t> reported(const Call& c, Rows chosen, std::int64_t experts) {
   std::vector<std::int64_t> ids;
   for (std::int64_t token = 0; token < chosen.count; ++token)
     for (std::int64_t choice = 0; choice < chosen.width; ++choice) {
@@ -33,7 +33,7 @@ Values<std::int64_t> told(const Call& c, Rows chosen, std::int64_t experts) {
 
 // The groups that those are of, in the order in which they come, and then the first others.
 template <class Call>
-Values<std::int64_t> told_groups(const Call& c, Rows chosen, std::int64_t groups) {
+Values<std::int64_t> reported_groups(const Call& c, Rows chosen, std::int64_t groups) {
   const auto choices = static_cast<std::int64_t>(c.attributes[1]),
              of_group = static_cast<std::int64_t>(c.attributes[2]);
   std::vector<std::int64_t> ids;
@@ -44,8 +44,8 @@ Values<std::int64_t> told_groups(const Call& c, Rows chosen, std::int64_t groups
       if (std::find(its.begin(), its.end(), group) == its.end()) its.push_back(group);
     };
     for (std::int64_t choice = 0; choice < choices; ++choice) add(c.setting.route(token, choice) / of_group);
-    const auto told = static_cast<std::int64_t>(its.size());
-    if (told > chosen.width) report_index(told - 1, chosen.width, "group of choices");
+    const auto reported = static_cast<std::int64_t>(its.size());
+    if (reported > chosen.width) report_index(reported - 1, chosen.width, "group of choices");
     for (std::int64_t group = 0; static_cast<std::int64_t>(its.size()) < chosen.width; ++group) add(group);
     ids.insert(ids.end(), its.begin(), its.end());
   }
@@ -64,8 +64,8 @@ void Choices<Call>::top_k(const Call& c) {
          "as many are written as are chosen, and no more than there are");
   const bool replayed = c.attributes[1] != 0 && c.setting.route;
   const Values<std::int64_t> ids = !replayed             ? c.template room_of<std::int64_t>(to.count * to.width)
-                                   : c.attributes[2] > 0 ? told_groups(c, to, from.width)
-                                                         : told(c, to, from.width);
+                                   : c.attributes[2] > 0 ? reported_groups(c, to, from.width)
+                                                         : reported(c, to, from.width);
   c.each(to.count, [=] TIDEMARK_EVERYWHERE(std::int64_t r) {
     const Real* const row = x.first + r * from.width;
     for (std::int64_t place = r * to.width; place < (r + 1) * to.width; ++place) {

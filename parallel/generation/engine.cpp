@@ -28,7 +28,7 @@ std::int64_t rows_of(const Model& model, const Parameter& parameter, std::int64_
 }  // namespace
 
 Bytes cache_of_token(const Model& model, const Rollout& rollout) {
-  const std::int64_t of_layer = model.latent ? model.latent->kv_rank + model.latent->rotary_head
+  const std::int64_t of_layer = model.latent ? model.latent->kv_rank + model.latent->qk_rope_head_dim
                                              : 2 * parts(model.kv_heads, rollout.tensor) * model.head_dim;
   return model.layers * of_layer * size_of(rollout.kv_dtype);
 }
@@ -48,8 +48,8 @@ std::vector<std::int64_t> weight_parts(const BuiltModel& built, const Rollout& r
 }
 
 Engine::Engine(Session& session, const BuiltModel& built, const Train& train)
-    : s_(session), model_(built.model), asked_(*train.rollout), precision_(train.precision) {
-  if (asked_.weights == EngineWeights::Own) parts_ = weight_parts(built, asked_);
+    : s_(session), model_(built.model), requested_(*train.rollout), precision_(train.precision) {
+  if (requested_.weights == EngineWeights::Own) parts_ = weight_parts(built, requested_);
 }
 
 void Engine::construct() {
@@ -83,36 +83,36 @@ void Engine::make_weights() {
 
 void Engine::wake() {
   if (weights_.empty()) make_weights();
-  if (asked_.memory_fraction == 0 || pool_.defined()) return;
+  if (requested_.memory_fraction == 0 || pool_.defined()) return;
   Bytes weights;
   for (const Tensor& its : weights_) weights += its.bytes();
-  const Bytes block = cache_of_token(model_, asked_) * asked_.block_size;
-  const std::int64_t blocks = (asked_.reserved - weights).count() / block.count();
+  const Bytes block = cache_of_token(model_, requested_) * requested_.block_size;
+  const std::int64_t blocks = (requested_.reserved - weights).count() / block.count();
   if (blocks > 0) pool_ = cache_blocks(blocks);
 }
 
 Tensor Engine::cache_blocks(std::int64_t blocks) const {
   const Session::Scope scope(s_, "rollout");
-  const Bytes block = cache_of_token(model_, asked_) * asked_.block_size;
-  Tensor made = s_.empty({blocks, block.count() / size_of(asked_.kv_dtype).count()}, asked_.kv_dtype, "kv_cache",
-                         Category::KvCache);
+  const Bytes block = cache_of_token(model_, requested_) * requested_.block_size;
+  Tensor made = s_.empty({blocks, block.count() / size_of(requested_.kv_dtype).count()}, requested_.kv_dtype,
+                         "kv_cache", Category::KvCache);
   s_.launch({Operation::Fill, {0}}, {}, {made});
   return made;
 }
 
 // All answers grow together, to the longest there may be; each has its prompt's blocks for itself.
 void Engine::fill_cache() {
-  const std::int64_t prompt = blocks_of(asked_, asked_.prompt_length);
-  const std::int64_t all = blocks_of(asked_, asked_.prompt_length + asked_.response_length);
+  const std::int64_t prompt = blocks_of(requested_, requested_.prompt_length);
+  const std::int64_t all = blocks_of(requested_, requested_.prompt_length + requested_.response_length);
   std::vector<Tensor> blocks;
-  if (prompt > 0) blocks.push_back(cache_blocks(asked_.sequences() * prompt));
-  for (std::int64_t i = prompt; i < all; ++i) blocks.push_back(cache_blocks(asked_.sequences()));
+  if (prompt > 0) blocks.push_back(cache_blocks(requested_.sequences() * prompt));
+  for (std::int64_t i = prompt; i < all; ++i) blocks.push_back(cache_blocks(requested_.sequences()));
 }
 
 void Engine::sleep() {
-  if (asked_.sleep == EngineSleep::Awake) return;
+  if (requested_.sleep == EngineSleep::Awake) return;
   pool_ = {};
-  if (asked_.sleep == EngineSleep::WeightsToHost) {
+  if (requested_.sleep == EngineSleep::WeightsToHost) {
     const Session::Scope scope(s_, "rollout");
     for (const Tensor& its : weights_) {
       const OnHost host(s_, MemorySpace::Pinned);

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/job/built_model.hpp"
 #include "parallel/generation/namespace.hpp"
-#include "parallel/torch/session.hpp"
+#include "parallel/job/built_model.hpp"
 #include "parallel/job/train.hpp"
+#include "parallel/torch/session.hpp"
 
 // What generation takes of the devices that train: an engine with its weights and its paged cache of keys and values,
 // and frozen models beside the trained one. Its kernels are not modelled, and so neither is their time.
@@ -45,7 +45,7 @@ class Engine {
 
   Session& s_;
   const Model& model_;
-  const Rollout& asked_;
+  const Rollout& requested_;
   DType precision_;
   std::vector<std::int64_t> parts_;  ///< elements of the rank's weights
   std::vector<Tensor> weights_, on_host_;

@@ -19,11 +19,11 @@ std::vector<BatchTensor> batch_tensors(const Train& train, const Runtime& runtim
   return tensors;
 }
 
-std::vector<Bytes> outliving_batches(const Model& model, const Layout& layout, const Train& train,
-                                     const Runtime& runtime, std::int32_t pipeline) {
+std::vector<Bytes> rerun_batches(const Model& model, const Layout& layout, const Train& train, const Runtime& runtime,
+                                 std::int32_t pipeline) {
   if (!runtime.saves_batches) return {};
   const bool head = pipeline == layout.pipeline - 1;
-  const BatchUse use{pipeline == 0 || (head && model.next_tokens > 0), head};
+  const BatchUse use{pipeline == 0 || (head && model.mtp_layers > 0), head};
   std::vector<Bytes> sizes;
   for (std::int64_t m = 0; m < micro_batches_of(train, layout); ++m)
     for (const BatchTensor& tensor : batch_tensors(train, runtime, use))

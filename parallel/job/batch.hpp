@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "parallel/job/layout.hpp"
+#include "parallel/job/train.hpp"
 #include "parallel/model/model.hpp"
 #include "parallel/runtime/runtime.hpp"
-#include "parallel/job/train.hpp"
 #include "sim/base/dtype.hpp"
 #include "sim/base/units.hpp"
 
@@ -31,7 +31,7 @@ struct BatchUse {
 [[nodiscard]] std::vector<BatchTensor> batch_tensors(const Train& train, const Runtime& runtime, BatchUse use);
 
 /// Tensors of the batches of one step that outlive their passes on a pipeline rank, one after the other; mostly none.
-[[nodiscard]] std::vector<Bytes> outliving_batches(const Model& model, const Layout& layout, const Train& train,
-                                                   const Runtime& runtime, std::int32_t pipeline);
+[[nodiscard]] std::vector<Bytes> rerun_batches(const Model& model, const Layout& layout, const Train& train,
+                                               const Runtime& runtime, std::int32_t pipeline);
 
 }  // namespace tidemark::parallel

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "parallel/model/model.hpp"
 #include "parallel/job/train.hpp"
+#include "parallel/model/model.hpp"
 #include "sim/base/units.hpp"
 
 // A model with what decides how its modules are built, and the parameters that they register.

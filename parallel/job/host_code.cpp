@@ -31,18 +31,18 @@ constexpr PerOp compiled{5, 5, 3.4};
 constexpr PerOp megatron{15.1, 12.0, 13.4};
 
 bool autocasts(const LoweringInput& input) {
-  const EagerHabits& eager = *input.runtime.eager;
+  const EagerBehavior& eager = *input.runtime.eager;
   if (eager.flat) return eager.flat->autocast;
   if (eager.fully_shard || eager.zero) return false;
   return eager.autocast.value_or(input.train.precision != input.train.master_dtype);
 }
 
-bool compiles(const EagerHabits& eager) {
-  return eager.compiled != CompiledParts::None || (eager.titan && eager.titan->asked.compile_layers);
+bool compiles(const EagerBehavior& eager) {
+  return eager.compiled != CompiledParts::None || (eager.titan && eager.titan->requested.compile_layers);
 }
 
 PerOp per_op(const LoweringInput& input) {
-  const EagerHabits& eager = *input.runtime.eager;
+  const EagerBehavior& eager = *input.runtime.eager;
   if (compiles(eager)) return compiled;
   PerOp its = plain;
   if (autocasts(input)) its = its + autocast;
@@ -57,7 +57,7 @@ PerOp per_op(const LoweringInput& input) {
   return its;
 }
 
-PerOp per_collective(const EagerHabits& eager) {
+PerOp per_collective(const EagerBehavior& eager) {
   if (eager.fully_shard) return fsdp2_hooks;
   return eager.flat ? fsdp1_hooks : PerOp{};
 }

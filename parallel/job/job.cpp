@@ -10,14 +10,14 @@ namespace {
 // together, but not on Blackwell. PyTorch's are all-to-alls of the group.
 MessageRoute ring_route(const LoweringInput& input) {
   if (input.runtime.eager) return MessageRoute::Group;
-  const std::int32_t ranks = input.layout.context / input.layout.by_heads();
+  const std::int32_t ranks = input.layout.context / input.layout.ulysses();
   return input.runtime.ring_of_two_in_batches && ranks == 2 ? MessageRoute::Group : MessageRoute::Pairs;
 }
 
 // Ranks next to each other that hold parameters once more, or for a while, between them.
 std::int32_t secondary_ranks(const Runtime& runtime) {
   if (!runtime.eager) return 1;
-  const EagerHabits& eager = *runtime.eager;
+  const EagerBehavior& eager = *runtime.eager;
   if (eager.zero) return static_cast<std::int32_t>(eager.zero->secondary_ranks);
   return eager.fully_shard ? static_cast<std::int32_t>(eager.fully_shard->ranks_after_forward) : 1;
 }
@@ -28,7 +28,8 @@ Communicators communicators_of(const LoweringInput& input) {
   const Model& model = input.built.model;
   const bool counts_together =
       model.experts && (model.experts->correction_bias || input.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
-  const bool several = input.layout.expert * input.layout.experts_tensor() > 1;  // ranks share a layer's experts
+  const bool several =
+      input.layout.expert * input.layout.expert_tensor_parallel() > 1;  // ranks share a layer's experts
   return communicators(input.layout,
                        {.embedding_at_both_ends = model.embeds_at_both_ends(),
                         .experts = model.experts.has_value(),
@@ -36,7 +37,7 @@ Communicators communicators_of(const LoweringInput& input) {
                         .counts_together = counts_together,
                         .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several,
                         .user_buffers = input.runtime.tensor_overlap.has_value(),
-                        .further_tokens = model.next_tokens > 0},
+                        .further_tokens = model.mtp_layers > 0},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 

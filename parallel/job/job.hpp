@@ -6,9 +6,9 @@
 #include "parallel/job/built_model.hpp"
 #include "parallel/job/layout.hpp"
 #include "parallel/job/mesh.hpp"
+#include "parallel/job/train.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/schedule/schedule.hpp"
-#include "parallel/job/train.hpp"
 
 namespace tidemark::parallel {
 

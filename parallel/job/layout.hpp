@@ -60,7 +60,7 @@ struct Layout {
   /// Groups of these, each of which holds all that is shared out: replicas of HSDP, Megatron's optimizer instances.
   [[nodiscard]] std::int32_t instances() const { return data / shards(); }
   /// Ranks among which all-to-alls give each a part of the heads.
-  [[nodiscard]] std::int32_t by_heads() const {
+  [[nodiscard]] std::int32_t ulysses() const {
     switch (context_kind) {
       case ContextKind::Ring:
       case ContextKind::AllGather:
@@ -73,9 +73,11 @@ struct Layout {
     return 1;
   }
   [[nodiscard]] std::int32_t world_size() const { return tensor * context * pipeline * data; }
-  [[nodiscard]] std::int32_t experts_tensor() const { return expert_tensor == 0 ? tensor : expert_tensor; }
+  [[nodiscard]] std::int32_t expert_tensor_parallel() const { return expert_tensor == 0 ? tensor : expert_tensor; }
   /// How many replicas each expert has.
-  [[nodiscard]] std::int32_t experts_data() const { return tensor * context * data / (experts_tensor() * expert); }
+  [[nodiscard]] std::int32_t experts_data() const {
+    return tensor * context * data / (expert_tensor_parallel() * expert);
+  }
   bool operator==(const Layout&) const = default;
 };
 

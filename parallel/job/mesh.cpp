@@ -71,7 +71,7 @@ Mesh expert_mesh(const Layout& layout) {
   for (const MeshAxis named : layout.order) {
     switch (named) {
       case MeshAxis::Tensor:
-        axes.push_back({axis::etp, layout.experts_tensor()});
+        axes.push_back({axis::etp, layout.expert_tensor_parallel()});
         break;
       case MeshAxis::Context:
         break;
@@ -112,7 +112,7 @@ std::int32_t shard_of(const Layout& layout, const Coordinates& at) {
   return replica(layout, {.context = at.context, .data = at.data % layout.shards()});
 }
 
-std::int32_t attention_place(const Layout& layout, std::int32_t context) { return context / layout.by_heads(); }
+std::int32_t attention_place(const Layout& layout, std::int32_t context) { return context / layout.ulysses(); }
 
 Communicators communicators(const Layout& layout, SharedParts model, Alone alone, MessageRoute ring) {
   const Mesh mesh = dense_mesh(layout), expert = expert_mesh(layout);
@@ -172,12 +172,12 @@ Communicators communicators(const Layout& layout, SharedParts model, Alone alone
   add(made.pipeline, "pipeline", {pipeline});
   // Interleaved stages hand over by single sends and receives, which overlap with passes (overlap_p2p_comm); and so do
   // all schedules of several stages that are PyTorch's own.
-  if (made.pipeline.valid() && traits_of(layout.schedule).hand_over != HandOverHabit::Paired)
+  if (made.pipeline.valid() && traits_of(layout.schedule).p2p != P2pMode::Batched)
     made.table[made.pipeline.index()].messages = MessageRoute::Pairs;
   // Next to each other along the axis are the ranks that each have a part of the heads (core/parallel_state.py
   // create_hierarchical_groups).
   const GroupAxis context = mesh.along(axis::cp);
-  const std::int32_t inner = layout.by_heads();
+  const std::int32_t inner = layout.ulysses();
   if (inner > 1) add(made.heads, "context_heads", {{inner, context.stride, 1}});
   if (layout.context > inner) add(made.context, "context", {{layout.context / inner, context.stride * inner, 1}});
   if (made.context.valid() && layout.context_kind != ContextKind::AllGather)

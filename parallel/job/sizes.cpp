@@ -26,7 +26,7 @@ Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, con
           .tokens = sequence * train.micro_batch,
           .micro_batch = train.micro_batch,
           .tensor = layout.tensor,
-          .experts_tensor = layout.experts_tensor(),
+          .expert_tensor_parallel = layout.expert_tensor_parallel(),
           .sequence_parallel = layout.sequence_parallel && layout.tensor > 1,
           .compute = train.precision,
           .vocabulary = round_up(model.vocabulary + model.vocabulary_extra, multiple * layout.tensor)};
@@ -50,12 +50,12 @@ std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& 
   if (stage.head) add(layers, layers + 1);
   // As a head's weight it is the last one; modules that predict further tokens look tokens up first of all.
   if (stage.head && !stage.embedding && model.embeds_at_both_ends())
-    found.insert(model.next_tokens > 0 ? found.begin() : found.end(), ParameterId{0});
+    found.insert(model.mtp_layers > 0 ? found.begin() : found.end(), ParameterId{0});
   return found;
 }
 
 bool shards_buffers(const Layout& layout, const Runtime& runtime) {
-  const std::optional<MuonHabits>& muon = runtime.optimizer.muon;
+  const std::optional<MuonBehavior>& muon = runtime.optimizer.muon;
   return layout.sharding == Sharding::Zero1 && (!muon || muon->layer_wise_layout);
 }
 

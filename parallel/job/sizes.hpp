@@ -6,9 +6,9 @@
 #include "parallel/job/built_model.hpp"
 #include "parallel/job/layout.hpp"
 #include "parallel/job/mesh.hpp"
-#include "parallel/runtime/runtime.hpp"
 #include "parallel/job/stages.hpp"
 #include "parallel/job/train.hpp"
+#include "parallel/runtime/runtime.hpp"
 #include "sim/base/units.hpp"
 
 namespace tidemark::parallel {
@@ -20,14 +20,14 @@ struct Sizes {
   std::int64_t tokens = 0;    ///< of one micro-batch
   std::int64_t micro_batch = 1;
   std::int64_t tensor = 1;
-  std::int64_t experts_tensor = 1;  ///< within an expert
+  std::int64_t expert_tensor_parallel = 1;  ///< within an expert
   bool sequence_parallel = false;
   DType compute = DType::BF16;
   std::int64_t vocabulary = 0;  ///< padded, whole
 
   /// Into how many parts tensor parallelism cuts what it cuts.
   [[nodiscard]] std::int64_t parts_of(const Parameter& parameter) const {
-    return parameter.of_expert() ? experts_tensor : tensor;
+    return parameter.of_expert() ? expert_tensor_parallel : tensor;
   }
   /// Rows and columns of the rank's part of a weight.
   [[nodiscard]] std::int64_t rows(const Parameter& parameter) const;

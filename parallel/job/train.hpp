@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <optional>
 
+#include "parallel/job/rollout.hpp"
 #include "parallel/model/expert_routing.hpp"
 #include "parallel/model/fine_tuning.hpp"
 #include "parallel/model/module_set.hpp"
 #include "parallel/namespace.hpp"
-#include "parallel/job/rollout.hpp"
 #include "sim/base/dtype.hpp"
 
 namespace tidemark::parallel {

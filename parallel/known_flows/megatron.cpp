@@ -435,14 +435,14 @@ constexpr std::string_view
     until_next_layer =
         "what a layer saved, and its copy on the host, stay until the backward pass of the layer before begins, or "
         "that of all is over (pytorch/cpu_offload.py release_all_memory)",
-    asked_or_not = "all that was saved comes back, whether or not a node asks for it (pytorch/cpu_offload.py)";
+    requested_or_not = "all that was saved comes back, whether or not a node asks for it (pytorch/cpu_offload.py)";
 
 constexpr KnownFlow of_offloaded_layers[] = {
     {Kept, "*", "forward *", "forward layers.*.mlp.add", until_sent},
     {Kept, "*", "backward layers.*", "backward layers.*.attention.norm", until_next_layer},
     {Kept, "*", "backward *", "backward embedding", until_next_layer},
     {Kept, "*", "forward layers.*.mlp.*", "backward layers.*.attention.norm", until_next_layer},
-    {Unread, "*", "backward layers.*.attention.norm", "backward embedding", asked_or_not},
+    {Unread, "*", "backward layers.*.attention.norm", "backward embedding", requested_or_not},
 };
 
 constexpr std::string_view

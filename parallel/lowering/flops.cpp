@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "parallel/job/built_model.hpp"
 #include "parallel/frameworks/megatron/training.hpp"
+#include "parallel/job/built_model.hpp"
 
 namespace tidemark::parallel {
 namespace {

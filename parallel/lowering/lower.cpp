@@ -117,9 +117,9 @@ Workload workload_of(const LoweringInput& input, OneFor each) {
 Workload lower(const LoweringInput& input) { return workload_of(input, OneFor::Role); }
 Workload lower_passes(const LoweringInput& input) { return workload_of(input, OneFor::Passes); }
 
-AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,
-                                  Determinism determinism) {
-  if (asked != AttentionKernel::Auto) return asked;
+AttentionKernel resolved_attention(AttentionKernel requested, const Model& model, const Target& target,
+                                   Determinism determinism) {
+  if (requested != AttentionKernel::Auto) return requested;
   if (model.attention_softcap > 0) return AttentionKernel::Unfused;
   if (model.latent) {  // FlashAttention 2 wants values as wide as keys (TransformerEngine
                        // dot_product_attention/utils.py)

@@ -48,7 +48,7 @@ enum class Determinism : std::uint8_t { NotRequired, Required };
 /// public runs), so that FlashAttention-2 takes its place where it has to be, and where it takes no heads of more than
 /// 128 dimensions (Transformer Engine, common/fused_attn/fused_attn.cpp). Neither caps scores, which leaves the
 /// unfused.
-[[nodiscard]] AttentionKernel settled_attention(AttentionKernel asked, const Model& model, const Target& target,
-                                                Determinism determinism = Determinism::NotRequired);
+[[nodiscard]] AttentionKernel resolved_attention(AttentionKernel requested, const Model& model, const Target& target,
+                                                 Determinism determinism = Determinism::NotRequired);
 
 }  // namespace tidemark::parallel

@@ -76,7 +76,8 @@ LayerRouting::LayerRouting(const Experts& experts, const ExpertRouting& routing,
   choices_ = one != nullptr && ranks > 1 ? with_one_rank(*one, all, tokens, experts.count, ranks)
                                          : shared_out(all, tokens, weights_of_experts(experts, routing.loads, layer));
   rows_ = choices_;
-  if (routing.more_come && left_to_tokens(routing) && ranks > 1) rarity_ = -std::log(*routing.more_come);
+  if (routing.overload_probability && left_to_tokens(routing) && ranks > 1)
+    rarity_ = -std::log(*routing.overload_probability);
   if (!routing.tokens.empty())
     of_places_ = routing.tokens[routing.tokens.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
   if (routing.capacity_factor == 0) return;
@@ -222,7 +223,7 @@ class ByGroups {
   }
 
   void choose() {
-    const std::int64_t best = experts_.chosen / experts_.chosen_groups;
+    const std::int64_t best = experts_.chosen / experts_.topk_group;
     if (together_ == ChosenTogether::ByChance) chance_.shuffle(groups_), chance_.shuffle(within_);  // of equals
     Counts scores, groups = groups_, open;
     for (auto begin = left_.begin(); begin != left_.end(); begin += of_group_) {
@@ -231,7 +232,7 @@ class ByGroups {
       scores.push_back(std::accumulate(its.begin(), its.begin() + best, std::int64_t{0}));
     }
     std::ranges::stable_sort(groups, std::greater{}, [&](std::int64_t group) { return scores[index(group)]; });
-    for (std::int64_t i = 0; i < experts_.chosen_groups; ++i)
+    for (std::int64_t i = 0; i < experts_.topk_group; ++i)
       for (const std::int64_t e : within_) open.push_back(groups[index(i)] * of_group_ + e);
     if (together_ == ChosenTogether::ByChance) chance_.shuffle(open);
     std::ranges::stable_sort(open, std::greater{}, [&](std::int64_t expert) { return left_[index(expert)]; });
@@ -247,7 +248,7 @@ class ByGroups {
       if (expert == taken) return false;
       if (expert != given) groups.insert(expert / of_group_);
     }
-    return static_cast<std::int64_t>(groups.size()) <= experts_.chosen_groups;
+    return static_cast<std::int64_t>(groups.size()) <= experts_.topk_group;
   }
 
   struct Exchange {
@@ -300,8 +301,8 @@ class ByGroups {
 
 }  // namespace
 
-std::optional<std::vector<std::int64_t>> chosen_experts(const Experts& experts, const Counts& counts,
-                                                        std::int64_t tokens, ChosenTogether together) {
+std::optional<std::vector<std::int64_t>> top_k_experts(const Experts& experts, const Counts& counts,
+                                                       std::int64_t tokens, ChosenTogether together) {
   if (experts.groups > 0) return ByGroups(experts, counts, tokens, together).found();
   return together == ChosenTogether::ByChance ? by_chance(counts, tokens, experts.chosen)
                                               : in_turn(counts, tokens, experts.chosen);
@@ -328,11 +329,11 @@ std::optional<std::vector<TokensOfPlaces>> tokens_of_places(const Model& model, 
   const Experts& experts = *model.experts;
   const std::int64_t held = experts.count / ranks, eights = std::int64_t{ranks} * within / 8;
   std::vector<TokensOfPlaces> all;
-  for (std::int64_t i = 0; i < model.layers + model.next_tokens; ++i) {
+  for (std::int64_t i = 0; i < model.layers + model.mtp_layers; ++i) {
     all.emplace_back();
     if (!model.has_experts(static_cast<std::size_t>(i))) continue;
     const LayerRouting of_layer(experts, routing, static_cast<std::int32_t>(i), tokens, ranks);
-    const auto chosen = chosen_experts(experts, of_layer.choices(), tokens, chosen_together(routing.dispatcher));
+    const auto chosen = top_k_experts(experts, of_layer.choices(), tokens, chosen_together(routing.dispatcher));
     if (!chosen) return std::nullopt;
     all.back().ranks = tokens_of(*chosen, experts.chosen, ranks, held);
     if (eights > 1) all.back().eights = tokens_of(*chosen, experts.chosen, eights, experts.count / eights);

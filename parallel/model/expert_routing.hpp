@@ -29,7 +29,7 @@ struct ExpertRouting {
   double quantile = 0.999;  ///< of steps in which no rank gets more than upper ends are told of
   /// Ranks get so many tokens that more come, of one layer and micro-batch, no more often than this, where each token
   /// chooses for itself; nothing: as many as the loads say.
-  std::optional<double> more_come = {};
+  std::optional<double> overload_probability = {};
   /// Of each layer, or of all where they are alike: what dispatchers that send a token once to a rank go by.
   std::vector<TokensOfPlaces> tokens = {};
   bool operator==(const ExpertRouting&) const = default;
@@ -70,10 +70,10 @@ class LayerRouting {
 enum class ChosenTogether : std::uint8_t { Anyhow, ByChance };
 /// The experts that tokens choose so that these counts come out, token after token, where each chooses from no more
 /// groups than it may; nothing where none were found.
-[[nodiscard]] std::optional<std::vector<std::int64_t>> chosen_experts(const Experts& experts,
-                                                                      const std::vector<std::int64_t>& counts,
-                                                                      std::int64_t tokens,
-                                                                      ChosenTogether together = ChosenTogether::Anyhow);
+[[nodiscard]] std::optional<std::vector<std::int64_t>> top_k_experts(const Experts& experts,
+                                                                     const std::vector<std::int64_t>& counts,
+                                                                     std::int64_t tokens,
+                                                                     ChosenTogether together = ChosenTogether::Anyhow);
 [[nodiscard]] constexpr ChosenTogether chosen_together(TokenDispatcher dispatcher) {
   return dispatcher == TokenDispatcher::Flex ? ChosenTogether::ByChance : ChosenTogether::Anyhow;
 }

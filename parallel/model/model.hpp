@@ -36,16 +36,16 @@ enum class Positions : std::uint8_t { Rotary, Learned };
 /// Multi-head latent attention (DeepSeek-V2): queries, keys and values are projected up from narrow latents that are
 /// normalized; a head's queries and keys have dimensions that positions turn beside those that they do not, and keys
 /// share the former.
-struct LatentAttention {
-  std::int64_t query_rank = 0;   ///< q_lora_rank; 0: queries have no latent
-  std::int64_t kv_rank = 0;      ///< kv_lora_rank
-  std::int64_t plain_head = 0;   ///< qk_nope_head_dim: what positions leave alone
-  std::int64_t rotary_head = 0;  ///< qk_rope_head_dim
-  std::int64_t value_head = 0;   ///< v_head_dim
-  bool normalized = true;        ///< latents are, before they are projected up (Megatron's qk-layernorm)
+struct MultiLatentAttention {
+  std::int64_t query_rank = 0;        ///< q_lora_rank; 0: queries have no latent
+  std::int64_t kv_rank = 0;           ///< kv_lora_rank
+  std::int64_t qk_nope_head_dim = 0;  ///< qk_nope_head_dim: what positions leave alone
+  std::int64_t qk_rope_head_dim = 0;  ///< qk_rope_head_dim
+  std::int64_t value_head = 0;        ///< v_head_dim
+  bool normalized = true;             ///< latents are, before they are projected up (Megatron's qk-layernorm)
 
-  [[nodiscard]] std::int64_t query_head() const { return plain_head + rotary_head; }
-  bool operator==(const LatentAttention&) const = default;
+  [[nodiscard]] std::int64_t query_head() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  bool operator==(const MultiLatentAttention&) const = default;
 };
 
 /// How a router makes probabilities of its logits: softmax over the chosen experts, or over all before it chooses, or
@@ -63,7 +63,7 @@ struct Experts {
   bool clamped_gate = false;    ///< SwiGLU of values within limits: (up + 1) * gate * sigmoid(1.702 * gate) (gpt-oss)
   RouterScore score = RouterScore::Softmax;
   std::int64_t groups = 0;              ///< n_group: experts are chosen from the best of so many groups; 0: from all
-  std::int64_t chosen_groups = 0;       ///< topk_group
+  std::int64_t topk_group = 0;          ///< topk_group
   bool correction_bias = false;         ///< added to scores for the choice only, moved by loads (DeepSeek-V3)
   double scale = 1;                     ///< routed_scaling_factor, of probabilities
   std::vector<bool> dense_layers = {};  ///< those that have a plain MLP instead; empty, or beyond its end: none
@@ -100,13 +100,14 @@ struct Model {
   double rotary_fraction = 1;       ///< of each head, from its beginning on: what rotary positions turn (rotary_pct)
   bool window_rotary = false;       ///< layers with a sliding window turn by angles of their own (Gemma 3)
   std::int64_t sliding_window = 0;  ///< keys that layers with such a window see; 0: no layer has one
-  std::vector<bool> whole_layers = {};  ///< those that see all keys nevertheless; empty, or beyond its end: none
+  std::vector<bool> full_attention_layers =
+      {};                        ///< those that see all keys nevertheless; empty, or beyond its end: none
   double attention_softcap = 0;  ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
   double logit_softcap = 0;      ///< the same of the logits (final_logit_softcapping)
   bool attention_sinks = false;  ///< a learned logit of each head takes part in the softmax (gpt-oss)
-  std::optional<LatentAttention> latent = {};  ///< in the place of plain attention
+  std::optional<MultiLatentAttention> latent = {};  ///< in the place of plain attention
   std::optional<Experts> experts = {};
-  std::int64_t next_tokens = 0;  ///< num_nextn_predict_layers: modules that predict tokens after the next one
+  std::int64_t mtp_layers = 0;  ///< num_nextn_predict_layers: modules that predict tokens after the next one
 
   /// Tokens that a tokenizer adds before the vocabulary is padded (Megatron's NullTokenizer: 1).
   std::int64_t vocabulary_extra = 0;
@@ -115,14 +116,14 @@ struct Model {
 
   /// Whether a layer sees a window of keys only.
   [[nodiscard]] bool has_window(std::size_t layer) const {
-    return sliding_window > 0 && (layer >= whole_layers.size() || !whole_layers[layer]);
+    return sliding_window > 0 && (layer >= full_attention_layers.size() || !full_attention_layers[layer]);
   }
 
   /// Of a head: queries and keys are `head_dim` wide.
   [[nodiscard]] std::int64_t value_dim() const { return latent ? latent->value_head : head_dim; }
 
   /// Whether the last stage needs the embedding's weight too: as its head, or for modules that predict further tokens.
-  [[nodiscard]] bool embeds_at_both_ends() const { return tied_embeddings || next_tokens > 0; }
+  [[nodiscard]] bool embeds_at_both_ends() const { return tied_embeddings || mtp_layers > 0; }
 
   /// Whether a layer's MLP is a mixture of experts; modules that predict further tokens come after the last.
   [[nodiscard]] bool has_experts(std::size_t layer) const {
@@ -131,7 +132,7 @@ struct Model {
 
   /// Dimensions of a head that rotary positions turn, as transformers and Megatron round them.
   [[nodiscard]] std::int64_t rotary_dim() const {
-    if (latent) return latent->rotary_head;
+    if (latent) return latent->qk_rope_head_dim;
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotary_fraction);
   }
 

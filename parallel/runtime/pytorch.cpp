@@ -57,74 +57,74 @@ std::span<const KnownReleases> pytorch_releases() {
 }
 
 Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
-  const EagerSettings& asked = settings.eager;
-  EagerHabits habits;
-  habits.compiled = asked.compiled;
-  habits.modules = asked.modules;
-  habits.optimizer = asked.optimizer;
-  habits.clips_gradients = asked.clips_gradients;
+  const EagerSettings& requested = settings.eager;
+  EagerBehavior behavior;
+  behavior.compiled = requested.compiled;
+  behavior.modules = requested.modules;
+  behavior.optimizer = requested.optimizer;
+  behavior.clips_gradients = requested.clips_gradients;
   // modeling_utils.py gradient_checkpointing_enable: the default of use_reentrant. accelerate asks for none of it.
-  habits.reentrant_checkpoint =
-      asked.reentrant_checkpoint.value_or(!asked.checkpoints_within && versions.transformers < Version{5, 0});
+  behavior.reentrant_checkpoint =
+      requested.reentrant_checkpoint.value_or(!requested.checkpoints_within && versions.transformers < Version{5, 0});
   // modeling_layers.py GradientCheckpointingLayer: a layer checkpoints its own forward function, whatever wraps it;
   // before, the decoder's loop did it around the layer that it found.
-  habits.checkpoints_wrappers = !asked.checkpoints_within && versions.transformers < Version{4, 53};
-  habits.keeps_outputs = asked.keeps_outputs;
-  habits.filters_losses = asked.filters_losses;
-  habits.saved_on_host = asked.saved_on_host;
-  habits.weight_decay = asked.weight_decay;
-  habits.decoupled_weight_decay = asked.decoupled_weight_decay;
-  habits.amsgrad = asked.amsgrad;
-  habits.small_optimizer = asked.small_optimizer;
-  habits.quantized_block = versions.bitsandbytes < Version{0, 44} ? 2048 : 256;  // its CHANGELOG.md, 0.44.0
-  habits.liger = asked.liger;
-  habits.foak = asked.foak;
-  habits.neftune = asked.neftune;
-  habits.autocast = asked.autocast;
-  habits.input_gradients = asked.input_gradients;
-  habits.quantized.input_sets_type = versions.bitsandbytes < Version{0, 47};
-  habits.quantized.converts_once = versions.bitsandbytes >= Version{0, 50};
-  habits.caches_keys = asked.caches_keys;
-  habits.copies_into_cache = versions.transformers >= Version{4, 54};  // cache_utils.py DynamicLayer.update
-  habits.pairs_keys = versions.transformers < Version{4, 54};          // gpt_bigcode/modeling_gpt_bigcode.py: key_value
-  habits.caches_checkpointed = versions.transformers < Version{4, 53};  // … its loop asked for presents all the same
-  habits.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
-  habits.litgpt_weights_wide = versions.litgpt >= Version{0, 4, 6};     // litgpt/model.py RMSNorm
-  habits.own_flash_classes = versions.transformers < Version{4, 48};    // models/*/modeling_*.py …FlashAttention2
-  habits.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
-  habits.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
-  habits.widens_logits = versions.transformers < Version{4, 46};        // self.lm_head(hidden_states).float()
-  habits.gradients_view_buckets = asked.gradients_view_buckets;
+  behavior.checkpoints_wrappers = !requested.checkpoints_within && versions.transformers < Version{4, 53};
+  behavior.keeps_outputs = requested.keeps_outputs;
+  behavior.filters_losses = requested.filters_losses;
+  behavior.saved_on_host = requested.saved_on_host;
+  behavior.weight_decay = requested.weight_decay;
+  behavior.decoupled_weight_decay = requested.decoupled_weight_decay;
+  behavior.amsgrad = requested.amsgrad;
+  behavior.small_optimizer = requested.small_optimizer;
+  behavior.quantized_block = versions.bitsandbytes < Version{0, 44} ? 2048 : 256;  // its CHANGELOG.md, 0.44.0
+  behavior.liger = requested.liger;
+  behavior.foak = requested.foak;
+  behavior.neftune = requested.neftune;
+  behavior.autocast = requested.autocast;
+  behavior.input_gradients = requested.input_gradients;
+  behavior.quantized.input_sets_type = versions.bitsandbytes < Version{0, 47};
+  behavior.quantized.converts_once = versions.bitsandbytes >= Version{0, 50};
+  behavior.caches_keys = requested.caches_keys;
+  behavior.copies_into_cache = versions.transformers >= Version{4, 54};  // cache_utils.py DynamicLayer.update
+  behavior.pairs_keys = versions.transformers < Version{4, 54};  // gpt_bigcode/modeling_gpt_bigcode.py: key_value
+  behavior.caches_checkpointed = versions.transformers < Version{4, 53};  // … its loop asked for presents all the same
+  behavior.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
+  behavior.litgpt_weights_wide = versions.litgpt >= Version{0, 4, 6};     // litgpt/model.py RMSNorm
+  behavior.own_flash_classes = versions.transformers < Version{4, 48};    // models/*/modeling_*.py …FlashAttention2
+  behavior.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
+  behavior.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
+  behavior.widens_logits = versions.transformers < Version{4, 46};        // self.lm_head(hidden_states).float()
+  behavior.gradients_view_buckets = requested.gradients_view_buckets;
   // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
   // can_accumulate_inplace), and its kernels only make their outputs.
-  habits.torch.sums_in_place = habits.torch.kernel_workspaces = !asked.fake_tensors;
-  habits.torch.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
+  behavior.torch.sums_in_place = behavior.torch.kernel_workspaces = !requested.fake_tensors;
+  behavior.torch.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
   // pytorch#156495 kept it, #173002 joined the two (merged after 2.11 was branched); not so in 2.15.
   const bool joined = versions.torch >= Version{2, 12} && versions.torch < Version{2, 15};
   const bool kept = versions.torch >= Version{2, 9} && versions.torch < Version{2, 12};
-  habits.torch.lt_workspace = joined ? BlasLtWorkspace::Shared : kept ? BlasLtWorkspace::Kept : BlasLtWorkspace::Anew;
+  behavior.torch.lt_workspace = joined ? BlasLtWorkspace::Shared : kept ? BlasLtWorkspace::Kept : BlasLtWorkspace::Anew;
   // sdp_utils.cpp check_prefer_cudnn_attention (up to 2.9 for those who set TORCH_CUDNN_SDPA_PREFERRED),
   // check_cudnn_tensor_shapes; pytorch#170800 for compute capability 10.3, #191085 for shared keys.
   const std::int32_t capability = target.compute_capability;
   const bool preferred =
       capability == 90 || capability == 100 || (capability == 103 && versions.torch >= Version{2, 11});
-  habits.torch.cudnn_attention = asked.cudnn_attention && preferred && versions.torch >= Version{2, 10};
-  habits.torch.widest_cudnn_head = capability == 90 && versions.torch >= Version{2, 8} ? 256 : 128;
-  habits.torch.efficient_shares_keys = versions.torch >= Version{2, 14};
-  habits.torch.efficient_random_state = versions.torch >= Version{2, 15};  // recorded so; not in 2.11
-  habits.torch.widens_rms_norm = versions.torch >= Version{2, 12};         // autocast_mode.h, pytorch#174824
-  habits.torch.drops_empty_parts = versions.torch >= Version{2, 5};        // _inductor/decomposition.py cat
-  habits.torch.multiprocessors = target.multiprocessors;
-  habits.torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
-  habits.torch.large_blocks = has_large_shared_memory(target.compute_capability);
+  behavior.torch.cudnn_attention = requested.cudnn_attention && preferred && versions.torch >= Version{2, 10};
+  behavior.torch.widest_cudnn_head = capability == 90 && versions.torch >= Version{2, 8} ? 256 : 128;
+  behavior.torch.efficient_shares_keys = versions.torch >= Version{2, 14};
+  behavior.torch.efficient_random_state = versions.torch >= Version{2, 15};  // recorded so; not in 2.11
+  behavior.torch.widens_rms_norm = versions.torch >= Version{2, 12};         // autocast_mode.h, pytorch#174824
+  behavior.torch.drops_empty_parts = versions.torch >= Version{2, 5};        // _inductor/decomposition.py cat
+  behavior.torch.multiprocessors = target.multiprocessors;
+  behavior.torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
+  behavior.torch.large_blocks = has_large_shared_memory(target.compute_capability);
   // torch/nn/parallel/distributed.py: where bucket_cap_mb is left out, a bucket has 25 MiB, but the first
   // dist._DEFAULT_FIRST_BUCKET_BYTES; where it is given, all are of that size.
-  habits.bucket = asked.bucket_mib.value_or(25) * 1_MiB;
-  habits.first_bucket = asked.bucket_mib ? habits.bucket : 1_MiB;
+  behavior.bucket = requested.bucket_mib.value_or(25) * 1_MiB;
+  behavior.first_bucket = requested.bucket_mib ? behavior.bucket : 1_MiB;
 
   Runtime runtime;
   runtime.framework = &pytorch::framework;
-  runtime.eager = habits;
+  runtime.eager = behavior;
   runtime.blas_workspace = settings.cublas_workspace_config.empty()
                                ? default_blas_workspace(target, versions.torch)
                                : cublas_workspace(settings.cublas_workspace_config, target);

@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
-#include "parallel/runtime/versions.hpp"
 #include "parallel/model/target.hpp"
+#include "parallel/runtime/versions.hpp"
 #include "sim/base/units.hpp"
 
 // Which releases a runtime's habits are known for. Outside of them nobody has looked: older ones are refused, newer

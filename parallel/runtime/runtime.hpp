@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "parallel/model/module_set.hpp"
-#include "parallel/runtime/versions.hpp"
 #include "parallel/model/target.hpp"
+#include "parallel/runtime/versions.hpp"
 #include "sim/base/dtype.hpp"
 #include "sim/base/memory_space.hpp"
 #include "sim/base/units.hpp"
@@ -35,7 +35,7 @@ enum class OptimizerKernels : std::uint8_t { Foreach, ForLoop, Fused };
 enum class LoadBalancing : std::uint8_t { Loss, SequenceLoss, GlobalLoss, Sinkhorn };
 
 /// How a framework's mixture of experts goes about it.
-struct ExpertHabits {
+struct ExpertBehavior {
   bool grouped_linears = true;       ///< all of a rank's experts in one autograd function, not one MLP after another
   bool fused_permutation = false;    ///< rows are moved by kernels of their own, not by PyTorch's
   std::optional<DType> router_type;  ///< of logits and probabilities; unset: what is computed in
@@ -53,11 +53,11 @@ struct ExpertHabits {
   [[nodiscard]] bool balances_by(LoadBalancing kind) const {
     return std::find(balancing.begin(), balancing.end(), kind) != balancing.end();
   }
-  bool operator==(const ExpertHabits&) const = default;
+  bool operator==(const ExpertBehavior&) const = default;
 };
 
 /// Habits of Megatron-core's own modules: local layers, and the LM head whatever layers are.
-struct CoreHabits {
+struct CoreBehavior {
   DummyGradient dummy_gradient = DummyGradient::Cached;  ///< where its linears add gradients themselves
   bool offsets_gate = false;      ///< an unfused gate's other half is what an offset, 0 too, was added to: a tensor
   bool holds_heads = false;       ///< attention refers to what its projection gave until it returns
@@ -66,7 +66,7 @@ struct CoreHabits {
 };
 
 /// How parameters are sharded by torch.distributed.fsdp.fully_shard.
-struct FullyShardHabits {
+struct FullyShardBehavior {
   bool reshards_after_forward = true;  ///< gathered parameters go after each unit's forward pass, the root's too
   bool keeps_root = false;             ///< … but for the root's: reshard_after_forward is left out
   /// … a part of them stays: so many ranks next to each other have all of them (reshard_after_forward is a number).
@@ -79,12 +79,12 @@ struct FullyShardHabits {
   /// CPUOffloadPolicy: shards, their gradients and what the optimizer makes are on the host; pin_memory says where
   /// there. None: on the device.
   std::optional<MemorySpace> offload;
-  bool operator==(const FullyShardHabits&) const = default;
+  bool operator==(const FullyShardBehavior&) const = default;
 };
 
 /// How ZeRO-Infinity swaps with NVMe drives: what of offload_optimizer, offload_param and aio says so. Sizes are in
 /// elements. deepspeed/runtime/zero/offload_config.py, swap_tensor/aio_config.py.
-struct NvmeHabits {
+struct NvmeBehavior {
   bool optimizer = false, parameters = false;  ///< device is "nvme"
   std::int64_t optimizer_buffers = 4;          ///< buffer_count: each holds the largest sub-group in fp32
   bool pipeline_read = false, pipeline_write = false;
@@ -93,11 +93,11 @@ struct NvmeHabits {
   std::int64_t max_in_cpu = 1'000'000'000;  ///< a rank's parts of parameters that stay in the host's memory
   std::int64_t block_size = 1 << 20;        ///< of aio, bytes: what is smaller stays in memory
   std::int64_t threads = 1;                 ///< of aio: intra_op_parallelism, each of which reads whole KiB
-  bool operator==(const NvmeHabits&) const = default;
+  bool operator==(const NvmeBehavior&) const = default;
 };
 
 /// What a ds_config.json sets of DeepSpeed's ZeRO; sizes are in elements. deepspeed/runtime/zero/config.py.
-struct ZeroHabits {
+struct ZeroBehavior {
   std::int64_t reduce_bucket = 500'000'000;
   bool overlaps = false;  ///< overlap_comm: gradients are reduced on a stream of its own
   bool contiguous_gradients = true;
@@ -111,7 +111,7 @@ struct ZeroHabits {
   std::optional<MemorySpace> offload_optimizer, offload_parameters;
   bool cpu_adam = true;  ///< what the host updates, DeepSpeedCPUAdam does, and not an optimizer of PyTorch's
   // Of stage 3.
-  NvmeHabits nvme;
+  NvmeBehavior nvme;
   /// A section activation_checkpointing is there: DeepSpeed's own function reads it, which transformers does not call.
   bool idle_checkpointing = false;
   double offload_ratio = 1;                      ///< ratio: of sub-groups, as many of the last are on the host
@@ -124,14 +124,14 @@ struct ZeroHabits {
   /// zero_hpz_partition_size: so many ranks next to each other hold parameters a second time between them, once these
   /// have been gathered; 1: none do.
   std::int64_t secondary_ranks = 1;
-  bool operator==(const ZeroHabits&) const = default;
+  bool operator==(const ZeroBehavior&) const = default;
 };
 
 /// When FullyShardedDataParallel gathers the unit whose backward pass comes next.
 enum class BackwardPrefetch : std::uint8_t { None, Pre, Post };
 
 /// How parameters are sharded by torch.distributed.fsdp.FullyShardedDataParallel.
-struct FlatParameterHabits {
+struct FlatParameterBehavior {
   bool whole = false;                  ///< NO_SHARD: every rank holds all of them
   bool reshards_after_forward = true;  ///< FULL_SHARD, but for the root; not SHARD_GRAD_OP
   bool reduces_each_backward = false;  ///< without no_sync around all micro-batches but the last
@@ -146,7 +146,7 @@ struct FlatParameterHabits {
   std::optional<DType> buffer_dtype;  ///< unset: as they are
   /// CPUOffload(offload_params=True): shards, their gradients and what the optimizer makes are on the host.
   bool offload = false;
-  bool operator==(const FlatParameterHabits&) const = default;
+  bool operator==(const FlatParameterBehavior&) const = default;
 };
 
 /// torchtitan's fsdp_reshard_after_forward. The default keeps what the backward pass begins with.
@@ -165,14 +165,14 @@ struct ResultChecks {
 enum class ValidatedSteps : std::uint8_t { None, All, AfterTheFirst };
 
 /// How torch.distributed.pipelining runs stages, by version.
-struct PipelineHabits {
+struct PipelineBehavior {
   bool receives_late = true;         ///< room for what comes is made when it comes; else for all micro-batches, to stay
   bool releases_sent = true;         ///< outputs that have been sent are not kept for the backward pass
   bool probes_backward = true;       ///< the first micro-batch goes through with a graph before the first step
   bool reduces_last_first = true;    ///< gradients of the last units of a stage are reduced first
   bool waits_for_reductions = true;  ///< of several stages of a rank, by an action of its own
   bool keeps_outputs = false;        ///< what the last stage makes is kept until the next step begins
-  bool operator==(const PipelineHabits&) const = default;
+  bool operator==(const PipelineBehavior&) const = default;
 };
 
 /// What users of torchtitan set.
@@ -193,8 +193,8 @@ struct TitanSettings {
 };
 
 /// How torchtitan wraps and runs its models.
-struct TitanHabits {
-  TitanSettings asked;
+struct TitanBehavior {
+  TitanSettings requested;
   bool ends_are_units = true;  ///< the embedding is one, and the last norm with the head; else they are the root's
   bool reshards_root = false;  ///< what the root has goes after the forward pass
   bool keeps_cudnn = true;     ///< per-operation checkpointing keeps what cuDNN's attention makes, as FlashAttention's
@@ -203,7 +203,7 @@ struct TitanHabits {
   bool holds_batches = true;   ///< inputs of all micro-batches are held until the step is over
   bool fused_norms = true;     ///< PyTorch has a kernel for nn.RMSNorm
   bool holds_norm = true;      ///< a variable holds the norm of all gradients until the step is over
-  PipelineHabits pipeline{};
+  PipelineBehavior pipeline{};
 };
 
 /// What torch.compile is called on: nothing, each layer by itself (accelerate's use_regional_compilation), or the
@@ -242,9 +242,9 @@ struct EagerSettings {
   bool keeps_outputs = false;                 ///< a variable holds the model's outputs until the step ends
   bool fake_tensors = false;                  ///< runs under FakeTensorMode, as memory trackers do
   bool cudnn_attention = true;                ///< torch.backends.cuda.enable_cudnn_sdp
-  FullyShardHabits fully_shard{};             ///< of fsdp2
-  ZeroHabits zero{};                          ///< of deepspeed
-  FlatParameterHabits flat{};                 ///< of fsdp
+  FullyShardBehavior fully_shard{};           ///< of fsdp2
+  ZeroBehavior zero{};                        ///< of deepspeed
+  FlatParameterBehavior flat{};               ///< of fsdp
   std::optional<DType> param_dtype;           ///< of its mixed precision; unset: what is computed in
   std::optional<DType> reduce_dtype;          ///< the same; unset: param_dtype
   std::optional<bool> reshard_after_forward;  ///< its argument, which a layout's sharding says too
@@ -270,7 +270,7 @@ enum class BlasLtWorkspace : std::uint8_t {
 };
 
 /// Habits of PyTorch itself, and what its kernels ask of the device.
-struct TorchHabits {
+struct TorchBehavior {
   bool sums_in_place = true;         ///< autograd adds to a gradient that nobody else holds
   bool kernel_workspaces = true;     ///< kernels take memory of their own while they run
   bool keeps_blas_workspace = true;  ///< … but for cuBLAS's, which stays for the next product
@@ -291,14 +291,14 @@ struct TorchHabits {
 };
 
 /// Habits of bitsandbytes, by version.
-struct QuantizedHabits {
+struct QuantizedBehavior {
   bool input_sets_type = false;  ///< a linear computes in the type of what it is first given (set_compute_type)
   bool converts_once = true;     ///< weights come in the type that is computed in; else in their own, and are converted
 };
 
 /// Habits of modules that run operation by operation, under autograd.
-struct EagerHabits {
-  TorchHabits torch;
+struct EagerBehavior {
+  TorchBehavior torch;
   CompiledParts compiled = CompiledParts::None;
   ModuleLibrary modules = ModuleLibrary::Transformers;
   OptimizerKernels optimizer = OptimizerKernels::Foreach;
@@ -314,7 +314,7 @@ struct EagerHabits {
   bool amsgrad = false;                 ///< Adam keeps the largest second moments too
   std::optional<bool> autocast;         ///< unset: where what is computed in is not the parameters' type
   std::optional<bool> input_gradients;  ///< embeddings ask for gradients; unset: where an adapted model is checkpointed
-  QuantizedHabits quantized;
+  QuantizedBehavior quantized;
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
   bool filters_losses = false;          ///< the host reads each micro-batch's loss after its backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention
@@ -325,13 +325,13 @@ struct EagerHabits {
   bool widens_logits = false;           ///< logits are made fp32 as they come, but for those whose loss is their own
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
-  std::optional<FullyShardHabits> fully_shard;  ///< in the place of DistributedDataParallel
-  std::optional<FlatParameterHabits> flat;      ///< the same
-  std::optional<TitanHabits> titan;             ///< torchtitan's models and loop
-  std::optional<ZeroHabits> zero;               ///< of DeepSpeed
-  bool zero_init = false;                       ///< modules are made under deepspeed.zero.Init
-  bool stage_3_linear = false;                  ///< DeepSpeed's stage 3 has put its own linear in PyTorch's place
-  std::optional<MemorySpace> saved_on_host;     ///< save_on_cpu around the forward pass
+  std::optional<FullyShardBehavior> fully_shard;  ///< in the place of DistributedDataParallel
+  std::optional<FlatParameterBehavior> flat;      ///< the same
+  std::optional<TitanBehavior> titan;             ///< torchtitan's models and loop
+  std::optional<ZeroBehavior> zero;               ///< of DeepSpeed
+  bool zero_init = false;                         ///< modules are made under deepspeed.zero.Init
+  bool stage_3_linear = false;                    ///< DeepSpeed's stage 3 has put its own linear in PyTorch's place
+  std::optional<MemorySpace> saved_on_host;       ///< save_on_cpu around the forward pass
   SmallOptimizerSettings small_optimizer;
   std::int64_t quantized_block = 256;  ///< elements of 8-bit state with one scale
   FusedModules liger, foak;
@@ -367,7 +367,7 @@ struct TensorOverlap {
 enum class MuonAcrossRanks : std::uint8_t { Duplicated, Blockwise };
 
 /// Muon's of Megatron-LM: core/optimizer/emerging_optimizers.py.
-struct MuonHabits {
+struct MuonBehavior {
   /// Buffers keep matrices whole within a rank's share (--no-use-layer-wise-param-layout: whole parameters are dealt
   /// out).
   bool layer_wise_layout = true;
@@ -376,11 +376,11 @@ struct MuonHabits {
   bool bf16_products = true;  ///< muon_fp32_matmul_prec = "medium"
   MuonAcrossRanks across_ranks = MuonAcrossRanks::Duplicated;
   std::int64_t steps = 5;  ///< of a Newton-Schulz iteration
-  bool operator==(const MuonHabits&) const = default;
+  bool operator==(const MuonBehavior&) const = default;
 };
 
 /// Where Megatron-LM's optimizer keeps its state, and as what: core/optimizer/optimizer_config.py.
-struct OptimizerHabits {
+struct OptimizerBehavior {
   /// use_precision_aware_optimizer: TransformerEngine's Adam keeps the fp32 parameters, and reads gradients where they
   /// are; the types of what it keeps.
   bool precision_aware = false;
@@ -391,8 +391,8 @@ struct OptimizerHabits {
   bool overlaps_copies = false;  ///< overlap_cpu_optimizer_d2h_h2d
   bool pins_gradients = true;    ///< pin_cpu_grads
   bool fuses_scaling = false;    ///< by version: bf16 moments are read and written by Adam's kernel itself
-  std::optional<MuonHabits> muon{};
-  bool operator==(const OptimizerHabits&) const = default;
+  std::optional<MuonBehavior> muon{};
+  bool operator==(const OptimizerBehavior&) const = default;
 };
 
 /// A module of Megatron-LM's layers whose saved tensors can go to the host by themselves: --offload-modules.
@@ -408,7 +408,7 @@ enum class OffloadedModule : std::uint8_t {
 using OffloadedModules = ModuleSet<OffloadedModule>;
 
 /// Megatron-LM's fine-grained activation offload.
-struct ModuleOffloadHabits {
+struct ModuleOffloadBehavior {
   OffloadedModules modules;
   std::int64_t smallest = 1024 * 1024;  ///< min_offloaded_tensor_size: of what goes, in elements
   double fraction = 1;                  ///< activation_offload_fraction: of each chunk's groups, the first ones
@@ -417,7 +417,7 @@ struct ModuleOffloadHabits {
   std::optional<std::int32_t> in_flight;
   bool by_name = false;  ///< by version: what is given to the host is the group of that name, not the last one begun
   [[nodiscard]] bool any() const { return modules.bits() != 0; }
-  bool operator==(const ModuleOffloadHabits&) const = default;
+  bool operator==(const ModuleOffloadBehavior&) const = default;
 };
 
 /// Of `deferred_head_gradients`.
@@ -429,7 +429,7 @@ struct Runtime {
   const Framework* framework = nullptr;  ///< which ranks do the same, and what they do
 
   /// Where modules run operation by operation. What follows is then left as it is, but for the cuBLAS workspace.
-  std::optional<EagerHabits> eager;
+  std::optional<EagerBehavior> eager;
 
   std::int64_t vocabulary_multiple = 1;  ///< the vocabulary is padded to this times the tensor-parallel degree
 
@@ -478,11 +478,11 @@ struct Runtime {
   Bytes gemm_workspace;        ///< of the library behind the layers' linears; allocated at the first one
   Bytes blas_workspace;        ///< of the framework's own GEMMs (the LM head); one per thread that calls one
   std::vector<Bytes> scalars;  ///< small tensors that live as long as the job
-  ExpertHabits experts;
-  CoreHabits core;
-  OptimizerHabits optimizer;
+  ExpertBehavior experts;
+  CoreBehavior core;
+  OptimizerBehavior optimizer;
   std::int32_t offloaded_layers = 0;  ///< of a model, whose saved tensors go to the host
-  ModuleOffloadHabits module_offload;
+  ModuleOffloadBehavior module_offload;
 };
 
 /// What users set that changes what a runtime allocates.
@@ -502,10 +502,10 @@ struct RuntimeSettings {
   std::int64_t deferred_head_gradients = 0;
   bool overlaps_flush = false;  ///< hand-overs of warm-up and cool-down run beside the passes
   EagerSettings eager{};
-  ExpertHabits experts{};
-  OptimizerHabits optimizer{};
+  ExpertBehavior experts{};
+  OptimizerBehavior optimizer{};
   std::int32_t offloaded_layers = 0;
-  ModuleOffloadHabits module_offload{};
+  ModuleOffloadBehavior module_offload{};
 };
 
 /// Megatron-LM core with TransformerEngine.

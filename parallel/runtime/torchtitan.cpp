@@ -20,9 +20,9 @@ std::span<const KnownReleases> torchtitan_releases() {
 Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   Runtime runtime = pytorch_runtime(versions, settings, target);
   runtime.framework = &torchtitan::framework;
-  TitanHabits titan{settings.eager.titan};
-  titan.ends_are_units = versions.torchtitan >= Version{0, 2};    // parallelize.py apply_fsdp, torchtitan#1094
-  titan.asked.early_stop |= versions.torchtitan < Version{0, 2};  // torchtitan#1580 made it an option
+  TitanBehavior titan{settings.eager.titan};
+  titan.ends_are_units = versions.torchtitan >= Version{0, 2};        // parallelize.py apply_fsdp, torchtitan#1094
+  titan.requested.early_stop |= versions.torchtitan < Version{0, 2};  // torchtitan#1580 made it an option
   titan.keeps_cudnn = versions.torchtitan >= Version{0, 2, 1};    // parallelize.py _op_sac_save_list, torchtitan#2095
   titan.repeats_keys = versions.torchtitan < Version{0, 2, 2};    // model.py Attention.forward, torchtitan#2259
   titan.counts_tokens = versions.torchtitan >= Version{0, 2, 2};  // train.py train_step, torchtitan#2206
@@ -38,7 +38,7 @@ Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& sett
   titan.pipeline.waits_for_reductions = versions.torch >= Version{2, 15};
   titan.pipeline.reduces_last_first = versions.torch >= Version{2, 15};
   titan.pipeline.keeps_outputs = versions.torchtitan < Version{0, 2, 1};  // train.py hands return_outputs=False
-  FullyShardHabits shards = settings.eager.fully_shard;
+  FullyShardBehavior shards = settings.eager.fully_shard;
   shards.sums_gradients = titan.counts_tokens;
   runtime.eager->fully_shard = shards;
   runtime.eager->titan = titan;
@@ -46,7 +46,7 @@ Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& sett
   // models/attention.py: an order of its own, which begins with cuDNN's on any device, and in 0.2.2 ends with products.
   runtime.eager->torch.cudnn_attention = settings.eager.cudnn_attention;
   runtime.eager->torch.efficient_attention = versions.torchtitan < Version{0, 2, 2};
-  runtime.eager->torch.activation_memory_budget = titan.asked.memory_budget;
+  runtime.eager->torch.activation_memory_budget = titan.requested.memory_budget;
   return runtime;
 }
 

@@ -60,7 +60,7 @@ class Runner {
 
   bool advance(std::size_t rank) {
     const Step& step = steps_[rank][ranks_[rank].next];
-    if (const auto* hand_over = std::get_if<HandOver>(&step)) return advance(ranks_[rank], *hand_over);
+    if (const auto* p2p = std::get_if<P2pExchange>(&step)) return advance(ranks_[rank], *p2p);
     return advance(static_cast<std::int32_t>(rank), ranks_[rank], std::get<Action>(step));
   }
 
@@ -79,18 +79,18 @@ class Runner {
   }
 
   // Whether it is over, or has begun only now.
-  bool advance(Rank& at, const HandOver& hand_over) {
+  bool advance(Rank& at, const P2pExchange& p2p) {
     const bool begins = !std::exchange(at.begun, true);
     if (begins) {
-      if (hand_over.send) passage(*hand_over.send).sent = at.now;
-      if (hand_over.receive) {
-        passage(*hand_over.receive).awaited = at.now;
-        passage(*hand_over.receive).beside = hand_over.beside;
+      if (p2p.send) passage(*p2p.send).sent = at.now;
+      if (p2p.receive) {
+        passage(*p2p.receive).awaited = at.now;
+        passage(*p2p.receive).beside = p2p.beside;
       }
     }
-    if (!hand_over.beside) {
+    if (!p2p.beside) {
       Duration end = at.now;
-      for (const auto* message : {&hand_over.send, &hand_over.receive}) {
+      for (const auto* message : {&p2p.send, &p2p.receive}) {
         if (!*message) continue;
         const Passage& its = passage(**message);
         if (its.sent == never || its.awaited == never) return begins;

@@ -15,7 +15,7 @@ std::optional<Message> sent(const std::optional<Message>& message) {
 }
 
 void add(Steps& steps, bool beside, const std::optional<Message>& send, const std::optional<Message>& receive) {
-  if (send || receive) steps.emplace_back(HandOver{send, receive, beside});
+  if (send || receive) steps.emplace_back(P2pExchange{send, receive, beside});
 }
 
 // Room for each action and what goes before and after it.
@@ -56,9 +56,9 @@ Steps paired_steps(const Schedule& schedule, const Neighbours& neighbours, std::
 }
 
 // The passes of all ranks in one direction, which they run in step.
-class InStep {
+class Overlapped {
  public:
-  InStep(const std::vector<Schedule>& schedules, const Neighbours& neighbours, bool forward)
+  Overlapped(const std::vector<Schedule>& schedules, const Neighbours& neighbours, bool forward)
       : neighbours_(neighbours), forward_(forward), passes_(schedules.size()) {
     for (std::size_t rank = 0; rank < schedules.size(); ++rank)
       for (const Action& action : schedules[rank])
@@ -102,8 +102,8 @@ class InStep {
   std::vector<Schedule> passes_;
 };
 
-Steps in_step(const Schedule& schedule, const Neighbours& neighbours, std::int32_t rank, const InStep& forward,
-              const InStep& backward, bool ahead) {
+Steps in_step(const Schedule& schedule, const Neighbours& neighbours, std::int32_t rank, const Overlapped& forward,
+              const Overlapped& backward, bool ahead) {
   Steps steps = empty_steps(schedule);
   if (schedule.empty()) return steps;                               // of a rank that nobody asks for
   const auto all = static_cast<std::int32_t>(schedule.size()) / 2;  // passes of each direction
@@ -113,11 +113,11 @@ Steps in_step(const Schedule& schedule, const Neighbours& neighbours, std::int32
   for (const Action& action : schedule) {
     const bool of_outputs = is_forward(action.kind);
     const bool steady = of_outputs ? forwards >= warmup : backwards < all - warmup;
-    const InStep& direction = of_outputs ? forward : backward;
+    const Overlapped& direction = of_outputs ? forward : backward;
     const std::optional<Message> goes = sent(neighbours.made(rank, action)),
                                  comes = direction.beside(rank, of_outputs ? forwards++ : backwards++);
     const bool before = ahead && !steady && !direction.leads(rank);
-    if (before && comes) steps.emplace_back(HandOver{{}, comes, true, true});
+    if (before && comes) steps.emplace_back(P2pExchange{{}, comes, true, true});
     steps.emplace_back(action);
     add(steps, steady || ahead, goes, before ? std::nullopt : comes);
     if (of_outputs && forwards == warmup) add(steps, warmup < all, {}, backward.before_all(rank));
@@ -172,7 +172,7 @@ std::optional<Message> Neighbours::made(std::int32_t rank, const Action& action)
 }
 
 std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const StagePlacement& placement,
-                                 HandOverHabit habit) {
+                                 P2pMode mode) {
   const Neighbours neighbours(placement);
   const auto of_each = [&](auto steps_of) {
     std::vector<Steps> all;
@@ -180,15 +180,15 @@ std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const S
       all.push_back(steps_of(schedules[rank], static_cast<std::int32_t>(rank)));
     return all;
   };
-  switch (habit) {
-    case HandOverHabit::Free:
+  switch (mode) {
+    case P2pMode::Free:
       return of_each([&](const Schedule& its, std::int32_t rank) { return free_steps(its, neighbours, rank); });
-    case HandOverHabit::Paired:
+    case P2pMode::Batched:
       return of_each([&](const Schedule& its, std::int32_t rank) { return paired_steps(its, neighbours, rank); });
-    case HandOverHabit::InStep:
-    case HandOverHabit::InStepAhead: {
-      const InStep forward(schedules, neighbours, true), backward(schedules, neighbours, false);
-      const bool ahead = habit == HandOverHabit::InStepAhead;
+    case P2pMode::Overlapped:
+    case P2pMode::OverlappedWithFlush: {
+      const Overlapped forward(schedules, neighbours, true), backward(schedules, neighbours, false);
+      const bool ahead = mode == P2pMode::OverlappedWithFlush;
       return of_each([&](const Schedule& its, std::int32_t rank) {
         return in_step(its, neighbours, rank, forward, backward, ahead);
       });
@@ -211,11 +211,11 @@ std::string text(const Steps& steps) {
   std::size_t at = 0;  // of the next action in their text
   for (const Step& step : steps) {
     if (!out.empty()) out += ' ';
-    if (const auto* hand_over = std::get_if<HandOver>(&step)) {
-      const std::optional<Message>&send = hand_over->send, &receive = hand_over->receive;
+    if (const auto* p2p = std::get_if<P2pExchange>(&step)) {
+      const std::optional<Message>&send = p2p->send, &receive = p2p->receive;
       const std::string goes = send ? fmt::format("{}>{}", name(*send, send->from), send->to.rank) : "";
       const std::string comes = receive ? fmt::format("{}<{}", name(*receive, receive->to), receive->from.rank) : "";
-      const std::string_view brackets = hand_over->beside ? "{}" : "[]";
+      const std::string_view brackets = p2p->beside ? "{}" : "[]";
       out += fmt::format("{}{}{}{}{}", brackets[0], goes, send && receive ? " " : "", comes, brackets[1]);
     } else {
       const std::size_t end = std::min(actions.find(' ', at), actions.size());

@@ -12,7 +12,7 @@
 #include "parallel/schedule/stage_placement.hpp"
 
 // What ranks of a pipeline send each other, put into their schedules. An executor runs a rank's steps one after the
-// other: an Action computes, a HandOver exchanges with other ranks. Which tensors go, where to and in which order
+// other: an Action computes, a P2pExchange exchanges with other ranks. Which tensors go, where to and in which order
 // stands in the steps; which of the framework's variables hold them meanwhile is the executor's own.
 
 namespace tidemark::parallel {
@@ -50,19 +50,19 @@ class Neighbours {
 };
 
 /// What a rank begins to send and to receive at once.
-struct HandOver {
+struct P2pExchange {
   std::optional<Message> send, receive;
   bool beside = false;  ///< goes on beside the actions that follow, up to the one that needs what comes; else waits
   bool ahead = false;   ///< has nothing to do with the action before it
-  bool operator==(const HandOver&) const = default;
+  bool operator==(const P2pExchange&) const = default;
 };
 
-using Step = std::variant<Action, HandOver>;
+using Step = std::variant<Action, P2pExchange>;
 using Steps = std::vector<Step>;
 
 /// The steps of every rank, by the schedules of all of them.
 [[nodiscard]] std::vector<Steps> with_messages(const std::vector<Schedule>& schedules, const StagePlacement& placement,
-                                               HandOverHabit habit);
+                                               P2pMode mode);
 
 /// "F0 [F0>1 B0<1] B0": sends the output of F0 to rank 1 while it receives from there what B0 needs. In braces: beside
 /// the actions that follow.

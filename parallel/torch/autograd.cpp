@@ -25,10 +25,10 @@ class Engine {
   explicit Engine(Session& session)
       : session_(session),
         caller_(std::exchange(session.engine, this)),
-        unasked_of_caller_(std::exchange(session.unasked, 0)) {}
+        unrequested_of_caller_(std::exchange(session.unrequested, 0)) {}
   ~Engine() {
     session_.engine = caller_;
-    session_.unasked = unasked_of_caller_;
+    session_.unrequested = unrequested_of_caller_;
   }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -239,12 +239,12 @@ class Engine {
       const Session::BackwardScope scope(session_, node);
       if (node.before) std::exchange(node.before, nullptr)();
       if (node.scope.valid()) session_.mark(Phase::Backward, node.scope);
-      std::uint32_t unasked = 0;
+      std::uint32_t unrequested = 0;
       for (std::size_t i = 0; i < std::min(node.inputs.size(), most_told); ++i)
-        if (!asks_for(node.inputs[i])) unasked |= 1U << i;
-      session_.unasked = unasked;
+        if (!asks_for(node.inputs[i])) unrequested |= 1U << i;
+      session_.unrequested = unrequested;
       made = node.apply(gradients);
-      session_.unasked = 0;
+      session_.unrequested = 0;
       for (std::size_t i = 0; i < made.size(); ++i) {
         if (!asks_for(node.inputs[i])) made[i] = {};
         if (made[i].defined()) made[i] = fitted(std::move(made[i]), node.inputs[i]);
@@ -264,14 +264,14 @@ class Engine {
   }
 
   // input_buffer.cpp: a stream waits for what another one makes for it, which stays until it has been used there.
-  void hand_over(const Tensor& gradient, StreamId from, StreamId to) {
+  void p2p(const Tensor& gradient, StreamId from, StreamId to) {
     if (from == to) return;
     session_.process.wait(to, session_.process.record(from));
     session_.record_stream(gradient, to);
   }
 
   void pass_on(const Edge& edge, Tensor gradient, const Node& giver) {
-    if (gradient.defined()) hand_over(gradient, giver.stream, edge.node->stream);
+    if (gradient.defined()) p2p(gradient, giver.stream, edge.node->stream);
     const OnStream summing(session_, edge.node->stream);
     Gathered& gathered = gathered_of(edge.node);
     if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient), giver, *edge.node);
@@ -291,7 +291,7 @@ class Engine {
       return;
     }
     const bool in_place =
-        (session_.habits().sums_in_place || taker.immediate) && session_.tracer == nullptr && !taker.of_dtensor;
+        (session_.behavior().sums_in_place || taker.immediate) && session_.tracer == nullptr && !taker.of_dtensor;
     if (in_place && sum.storage.use_count() == 1 && !sum.view && sum.dense()) {
       session_.launch(Operation::Add, {sum, gradient}, {sum});
       return;
@@ -308,7 +308,7 @@ class Engine {
 
   Session& session_;
   Engine* caller_;  // whose node runs this one
-  std::uint32_t unasked_of_caller_;
+  std::uint32_t unrequested_of_caller_;
   std::vector<Gathered> gathered_;
   std::vector<std::size_t> spare_;  // places in `gathered_`
   std::vector<Ready> ready_;        // a heap: what was made last goes first, and of leaves what came last

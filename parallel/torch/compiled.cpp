@@ -41,7 +41,7 @@ CompilePlan compiled(Session& s, const std::vector<Tensor>& inputs, const Compil
   Trace trace = std::move(tracer).of([&] { return region(seen); }, seen);
   s.autocast_cache = std::move(cast);
   s.dispatch_mode = before;
-  return plan_of(std::move(trace), s.habits().activation_memory_budget);
+  return plan_of(std::move(trace), s.behavior().activation_memory_budget);
 }
 
 // A tensor of the trace as an operation sees it.

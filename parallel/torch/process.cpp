@@ -95,9 +95,9 @@ void Process::copy(StreamId stream, Operand from, Operand to, Bytes size) {
   program.push(Memcpy{stream, from, to, size});
 }
 
-void Process::borrow(BufferId buffer, StreamId stream) {
+void Process::cross_stream_use(BufferId buffer, StreamId stream) {
   use(buffer, stream);
-  program.push(Borrow{buffer, stream});
+  program.push(CrossStreamUse{buffer, stream});
 }
 
 EventId Process::record(StreamId stream) {
@@ -177,7 +177,7 @@ EventId Process::exchange_aside(CommSlot comm, StreamId stream, std::span<const 
   wait(stream, record(compute_stream));
   exchange(comm, transfers, stream);
   for (const Transfer& t : transfers)
-    if (t.direction == Direction::Send) program.push(Borrow{t.buffer, stream, records_sent_});
+    if (t.direction == Direction::Send) program.push(CrossStreamUse{t.buffer, stream, records_sent_});
   return record(stream);
 }
 

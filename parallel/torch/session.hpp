@@ -91,8 +91,8 @@ class Session {
   Pool<SavedTensor> saved_tensors_;
 
  public:
-  Session(Process& its_process, const TorchHabits& habits)
-      : process(its_process), labels_(its_process), habits_(habits) {}
+  Session(Process& its_process, const TorchBehavior& behavior)
+      : process(its_process), labels_(its_process), behavior_(behavior) {}
   /// What is left lives until the process ends: nothing is given up any more.
   void finish() { finished_ = true; }
   Session(const Session&) = delete;
@@ -133,7 +133,7 @@ class Session {
   /// Tensor.record_stream: its memory is not handed out again before that stream has done what it was given. Nothing
   /// where the memory is that stream's own.
   void record_stream(const Tensor& tensor, StreamId stream) {
-    if (process.allocation(tensor.buffer()).stream != stream) process.borrow(tensor.buffer(), stream);
+    if (process.allocation(tensor.buffer()).stream != stream) process.cross_stream_use(tensor.buffer(), stream);
   }
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);
@@ -161,7 +161,7 @@ class Session {
   /// What was saved, made again where it was packed.
   [[nodiscard]] Tensor unpack(const Saved& saved);
 
-  [[nodiscard]] const TorchHabits& habits() const { return habits_; }
+  [[nodiscard]] const TorchBehavior& behavior() const { return behavior_; }
 
   /// A module, or a function, while it runs: part of the labels of what it allocates.
   class Scope {
@@ -272,8 +272,8 @@ class Session {
   Engine* engine = nullptr;  ///< that runs a graph backward now
   /// Of the node that it runs, a bit for each input: its gradient is not asked for. Where all of a graph is run
   /// backward none is set.
-  std::uint32_t unasked = 0;
-  [[nodiscard]] bool asks_for(std::size_t input) const { return (unasked >> input & 1U) == 0; }
+  std::uint32_t unrequested = 0;
+  [[nodiscard]] bool asks_for(std::size_t input) const { return (unrequested >> input & 1U) == 0; }
   /// Is told the inputs of each operation before it runs, where somebody wants to know: modules' forward pre-hooks.
   std::function<void(Operands)> before_operation{};
   Recorder* recorder = nullptr;  ///< is told what happens, where there is one
@@ -306,7 +306,7 @@ class Session {
   MemorySpace space_ = MemorySpace::Device;
   std::int64_t sequence_ = 0;                    ///< of the next node
   std::vector<ViewedOperand> inputs_, outputs_;  ///< of the kernel that is being launched
-  TorchHabits habits_;
+  TorchBehavior behavior_;
   bool finished_ = false;
 };
 

@@ -19,14 +19,14 @@ using execute::World;
 // Rank 0 names a task, everyone does it, and rank 0 hears what came of it.
 class WorldRunner final : public TaskRunner {
  public:
-  WorldRunner(World& world, const HostTasks& asked) : world_(world), asked_(asked) {}
+  WorldRunner(World& world, const HostTasks& requested) : world_(world), requested_(requested) {}
 
   std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
     std::vector<std::string> results;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       const std::string task = world_.broadcast(tasks[i]);
       std::vector<std::vector<Point>> ranks;
-      for (const std::string& one : world_.gather(text(measured(task, asked_, world_))))
+      for (const std::string& one : world_.gather(text(measured(task, requested_, world_))))
         ranks.push_back(parse_points(one));
       results.push_back(text(merged(ranks)));
       if (done) done(i, results.back());
@@ -39,13 +39,13 @@ class WorldRunner final : public TaskRunner {
     for (;;) {
       const std::string task = world_.broadcast({});
       if (task.empty()) return;
-      static_cast<void>(world_.gather(text(measured(task, asked_, world_))));
+      static_cast<void>(world_.gather(text(measured(task, requested_, world_))));
     }
   }
 
  private:
   World& world_;
-  const HostTasks& asked_;
+  const HostTasks& requested_;
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ struct PointsTold {
 };
 
 PointsTold told_by(const std::filesystem::path& file) {
-  PointsTold told;
+  PointsTold reported;
   std::istringstream in(read_text(file));
   std::vector<std::vector<Point>> lines;
   int number = 0;
@@ -45,7 +45,7 @@ PointsTold told_by(const std::filesystem::path& file) {
     if (line.starts_with("fact ")) {
       const std::size_t colon = line.find(": ");
       if (colon == std::string::npos) throw wrong();
-      told.facts.emplace(line.substr(5, colon - 5), line.substr(colon + 2));
+      reported.facts.emplace(line.substr(5, colon - 5), line.substr(colon + 2));
       continue;
     }
     try {
@@ -54,21 +54,21 @@ PointsTold told_by(const std::filesystem::path& file) {
       throw wrong();
     }
   }
-  told.points = merged(lines);
-  return told;
+  reported.points = merged(lines);
+  return reported;
 }
 
-std::string fact(const PointsTold& told, const std::filesystem::path& file, const std::string& what) {
-  const auto found = told.facts.find(what);
-  if (found == told.facts.end())
+std::string fact(const PointsTold& reported, const std::filesystem::path& file, const std::string& what) {
+  const auto found = reported.facts.find(what);
+  if (found == reported.facts.end())
     throw InputError(Problem{.file = file.string(),
                              .message = fmt::format("says no {}", what),
                              .hint = "tidemark_gpu_points writes such files"});
   return found->second;
 }
 
-std::int64_t number(const PointsTold& told, const std::filesystem::path& file, const std::string& what) {
-  const std::string text = fact(told, file, what);
+std::int64_t number(const PointsTold& reported, const std::filesystem::path& file, const std::string& what) {
+  const std::string text = fact(reported, file, what);
   std::int64_t value = 0;
   std::istringstream in(text);
   if (!(in >> value) || value < 0)
@@ -103,22 +103,22 @@ double share(double value) { return std::round(std::clamp(value, 1e-3, 1.0) * 1e
 
 MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
   const Cluster like = read_cluster(run.like);
-  const PointsTold told = told_by(run.points);
+  const PointsTold reported = told_by(run.points);
   TomlTable document = parse_toml(read_text(run.like), run.like.string());
-  const Calibration measured = calibration_of(told.points);
+  const Calibration measured = calibration_of(reported.points);
 
   machine.name = run.name;
   machine.tidemark = run.tidemark;
   machine.date = run.date;
-  machine.machine = fmt::format("{}, {}", fact(told, run.points, "device"), fact(told, run.points, "machine"));
-  machine.mpi = fact(told, run.points, "versions");
-  machine.ranks = static_cast<std::int32_t>(std::max<std::int64_t>(number(told, run.points, "ranks"), 1));
+  machine.machine = fmt::format("{}, {}", fact(reported, run.points, "device"), fact(reported, run.points, "machine"));
+  machine.mpi = fact(reported, run.points, "versions");
+  machine.ranks = static_cast<std::int32_t>(std::max<std::int64_t>(number(reported, run.points, "ranks"), 1));
   machine.ranks_per_host =
-      static_cast<std::int32_t>(std::max<std::int64_t>(number(told, run.points, "ranks_per_host"), 1));
+      static_cast<std::int32_t>(std::max<std::int64_t>(number(reported, run.points, "ranks_per_host"), 1));
   machine.ranks_per_node = machine.ranks_per_host;
   machine.hosts = {fmt::format("{} hosts", (machine.ranks + machine.ranks_per_host - 1) / machine.ranks_per_host)};
-  machine.points = told.points;
-  for (const Point& p : told.points) machine.repeats = std::max(machine.repeats, p.repeats);
+  machine.points = reported.points;
+  for (const Point& p : reported.points) machine.repeats = std::max(machine.repeats, p.repeats);
   const std::string source = source_of(machine);
 
   MachineFiles files;
@@ -127,19 +127,19 @@ MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
   };
   at(document, "calibration").value = run.name + ".calibration.toml";
   TomlTable& device = table_at(document, "device");
-  at(device, "name").value = fact(told, run.points, "device");
-  at(device, "compute_capability").value = fact(told, run.points, "compute_capability");
-  at(device, "capacity").value = text(Bytes{number(told, run.points, "capacity")});
-  at(device, "multiprocessors").value = number(told, run.points, "multiprocessors");
+  at(device, "name").value = fact(reported, run.points, "device");
+  at(device, "compute_capability").value = fact(reported, run.points, "compute_capability");
+  at(device, "capacity").value = text(Bytes{number(reported, run.points, "capacity")});
+  at(device, "multiprocessors").value = number(reported, run.points, "multiprocessors");
   Bandwidth memory = like.device.memory_bandwidth;
-  if (const std::int64_t its = number(told, run.points, "memory_bandwidth"); its > 0) {
+  if (const std::int64_t its = number(reported, run.points, "memory_bandwidth"); its > 0) {
     memory = Bandwidth{its};
     at(device, "memory_bandwidth").value = text(memory);
   } else {
     kept("device.memory_bandwidth");
   }
-  at(device, "context").value = estimate(number(told, run.points, "bytes context"), source);
-  at(device, "blas_handle").value = estimate(number(told, run.points, "bytes blas_handle"), source);
+  at(device, "context").value = estimate(number(reported, run.points, "bytes context"), source);
+  at(device, "blas_handle").value = estimate(number(reported, run.points, "bytes blas_handle"), source);
 
   std::vector<double> products, copies, small;
   double to_host = 0;
@@ -173,16 +173,16 @@ MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
     kept(key);
   TomlTable& host = table_at(document, "host");
   if (to_host > 0) at(host, "bandwidth").value = text(Bandwidth{std::llround(to_host / 1e6) * 1'000'000});
-  for (const Point& p : told.points)
+  for (const Point& p : reported.points)
     if (p.what == "op")
       at(host, "launch").value = text(Duration{std::max<std::int64_t>(p.median.count() / 1000, 1) * 1000});
   // What NCCL took for communicators whose collectives all ran.
-  for (const auto& [what, value] : told.facts) {
+  for (const auto& [what, value] : reported.facts) {
     std::istringstream words(what);
     std::string bytes, communicator;
     std::int64_t ranks = 0, nodes = 0;
     if (!(words >> bytes >> communicator >> ranks >> nodes) || communicator != "communicator") continue;
-    TomlTable its = estimate(number(told, run.points, what), source);
+    TomlTable its = estimate(number(reported, run.points, what), source);
     at(its, "ranks").value = ranks;
     at(its, "nodes").value = nodes;
     at(its, "reduces").value = true;

@@ -16,6 +16,6 @@ struct DeviceRun {
 };
 
 /// Of GPUs. Throws InputError where a file is none of its kind.
-[[nodiscard]] MachineFiles device_files(const DeviceRun& run, MachineRun& told);
+[[nodiscard]] MachineFiles device_files(const DeviceRun& run, MachineRun& reported);
 
 }  // namespace tidemark::scenarios

@@ -14,11 +14,11 @@
 #include "kernels/cost/calibrated_kernel.hpp"
 #include "kernels/execute/op_clock.hpp"
 #include "kernels/math/engine/calculator.hpp"
-#include "scenarios/validate/arithmetic/rank_training.hpp"
-#include "scenarios/calibrate/small_programs.hpp"
 #include "scenarios/calibrate/reference_benchmarks.hpp"
+#include "scenarios/calibrate/small_programs.hpp"
 #include "scenarios/cluster/calibration_names.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/validate/arithmetic/rank_training.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -67,8 +67,8 @@ Group group_of(std::int32_t members, Rank rank, std::int32_t stride = 1) {
   return execute::groups_of(workload, rank).front();
 }
 
-std::int32_t node_size(const HostTasks& asked, const World& world) {
-  return asked.ranks_per_node > 0 ? asked.ranks_per_node : world.size();
+std::int32_t node_size(const HostTasks& requested, const World& world) {
+  return requested.ranks_per_node > 0 ? requested.ranks_per_node : world.size();
 }
 
 // How many nodes each group of neighbouring ranks is on; nothing where groups differ.
@@ -78,14 +78,14 @@ std::optional<std::int32_t> nodes_of(std::int32_t members, std::int32_t node) {
   return std::nullopt;
 }
 
-std::vector<Point> products(const std::vector<std::string>& words, const HostTasks& asked, World& world) {
+std::vector<Point> products(const std::vector<std::string>& words, const HostTasks& requested, World& world) {
   const DType dtype = value_of(calibrated_types, words[1]);
   const std::int64_t m = std::stoll(words[2]);
   std::vector<Point> points;
   for (const std::int64_t n : product_sizes)
     for (const std::int64_t k : product_sizes) {
       if (m * n * k > most_multiply_adds) continue;
-      const std::vector<Duration> ways = times_of(product_program(dtype, m, n, k, asked.repeats + 1), {}, world, 3);
+      const std::vector<Duration> ways = times_of(product_program(dtype, m, n, k, requested.repeats + 1), {}, world, 3);
       std::vector<Duration> times;
       for (std::size_t i = 0; i + 2 < ways.size(); i += 3) times.push_back((ways[i] + ways[i + 1] + ways[i + 2]) / 3);
       points.push_back(point_of(fmt::format("kernel matmul {} 1 {} {} {}", words[1], m, n, k), std::move(times)));
@@ -93,14 +93,14 @@ std::vector<Point> products(const std::vector<std::string>& words, const HostTas
   return points;
 }
 
-std::vector<Point> attentions(const std::vector<std::string>& words, const HostTasks& asked, World& world) {
+std::vector<Point> attentions(const std::vector<std::string>& words, const HostTasks& requested, World& world) {
   const DType dtype = value_of(calibrated_types, words[1]);
   const std::int64_t width = std::stoll(words[2]);
   std::vector<Point> points;
   for (const std::int64_t s : sequences) {
     if (attention_heads * s * s * width > most_multiply_adds) continue;
     const std::vector<Duration> both =
-        times_of(attention_program(dtype, 1, attention_heads, s, width, asked.repeats + 1), {}, world, 2);
+        times_of(attention_program(dtype, 1, attention_heads, s, width, requested.repeats + 1), {}, world, 2);
     std::array<std::vector<Duration>, 2> passes;
     for (std::size_t i = 0; i < both.size(); ++i) passes[i % 2].push_back(both[i]);
     const std::string sizes = fmt::format("{} 1 {} {} {} {} 1", words[1], attention_heads, s, s, width);
@@ -110,54 +110,54 @@ std::vector<Point> attentions(const std::vector<std::string>& words, const HostT
   return points;
 }
 
-std::vector<Point> collectives(const std::vector<std::string>& words, const HostTasks& asked, World& world) {
+std::vector<Point> collectives(const std::vector<std::string>& words, const HostTasks& requested, World& world) {
   const CollectiveKind kind = value_of(collective_kind_names, words[1]);
   const auto members = static_cast<std::int32_t>(std::stol(words[2]));
-  const std::int32_t node = node_size(asked, world);
+  const std::int32_t node = node_size(requested, world);
   const bool apart = words.size() > 3;  // a member a node
   const std::int32_t nodes = apart ? members : nodes_of(members, node).value();
   std::vector<Point> points;
-  for (const Bytes size : transfer_sizes(asked.brief))
+  for (const Bytes size : transfer_sizes(requested.brief))
     points.push_back(point_of(fmt::format("collective {} {} {} {}", words[1], members, nodes, size.count()),
-                              times_of(collective_program(kind, members, size, asked.repeats + 1),
+                              times_of(collective_program(kind, members, size, requested.repeats + 1),
                                        {group_of(members, world.rank(), apart ? node : 1)}, world, 1)));
   return points;
 }
 
 // Of a way there and back, half: neighbours on a node, all pairs at once; between nodes their first ranks, because a
 // message's time is that of one alone. Others, such as an odd rank out, have nobody to talk to.
-std::vector<Point> messages(const HostTasks& asked, World& world, bool between_nodes) {
-  const std::int32_t node = node_size(asked, world), stride = between_nodes ? node : 1;
+std::vector<Point> messages(const HostTasks& requested, World& world, bool between_nodes) {
+  const std::int32_t node = node_size(requested, world), stride = between_nodes ? node : 1;
   const std::int32_t rank = world.rank().value, place = rank / stride % 2;
   const std::int32_t first = rank - place * stride, second = first + stride;
   const bool talks = second < world.size() && (between_nodes ? rank % node == 0 : first / node == second / node);
   std::vector<Point> points;
-  for (const Bytes size : transfer_sizes(asked.brief)) {
+  for (const Bytes size : transfer_sizes(requested.brief)) {
     if (!talks) {
       world.barrier();
       continue;
     }
-    std::vector<Duration> times =
-        times_of(message_program(place == 0, size, asked.repeats + 1), {group_of(2, world.rank(), stride)}, world, 1);
+    std::vector<Duration> times = times_of(message_program(place == 0, size, requested.repeats + 1),
+                                           {group_of(2, world.rank(), stride)}, world, 1);
     for (Duration& time : times) time = time / 2;
     points.push_back(point_of(fmt::format("message {} {}", between_nodes ? 1 : 0, size.count()), std::move(times)));
   }
   return points;
 }
 
-std::vector<Point> copies(const HostTasks& asked, World& world) {
+std::vector<Point> copies(const HostTasks& requested, World& world) {
   std::vector<Point> points;
   for (const bool to_device : {true, false})
-    for (const Bytes size : transfer_sizes(asked.brief))
+    for (const Bytes size : transfer_sizes(requested.brief))
       points.push_back(point_of(fmt::format("copy {} {}", to_device ? 1 : 0, size.count()),
-                                times_of(copy_program(to_device, size, asked.repeats + 1), {}, world, 1)));
+                                times_of(copy_program(to_device, size, requested.repeats + 1), {}, world, 1)));
   return points;
 }
 
 // Kernels where they stand in a job, in its last steps: each with what giving its results' memory back takes, which is
 // theirs alone.
-std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& asked, World& world) {
-  const Scenario scenario = yardstick(name, asked.data_root);
+std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& requested, World& world) {
+  const Scenario scenario = reference_benchmark(name, requested.data_root);
   const Job job(scenario);
   // Several jobs of fewer ranks stand side by side, each in a world of its own ranks.
   class Part final : public World {
@@ -181,7 +181,7 @@ std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& as
   const Program& program = training.program();
   math::HostCalculator host;
   std::map<std::string, std::vector<Duration>> found;
-  for (std::int64_t repeat = 0; repeat <= std::max<std::int64_t>(asked.repeats / 3, 2); ++repeat) {
+  for (std::int64_t repeat = 0; repeat <= std::max<std::int64_t>(requested.repeats / 3, 2); ++repeat) {
     world.barrier();
     const std::vector<Duration> times = training.op_times(part, host, math::Storage::Native);
     if (repeat == 0) continue;                                                   // it finds the memory
@@ -227,19 +227,19 @@ std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& as
 
 }  // namespace
 
-std::vector<std::string> task_list(const HostTasks& asked, const World& world) {
+std::vector<std::string> task_list(const HostTasks& requested, const World& world) {
   std::vector<std::string> tasks{"idle"};
   for (const std::string_view dtype : {"fp32", "bf16"}) {
-    if (asked.brief && dtype == "bf16") continue;
+    if (requested.brief && dtype == "bf16") continue;
     for (const std::int64_t m : product_sizes)
-      if (!asked.brief || m <= 48) tasks.push_back(fmt::format("products {} {}", dtype, m));
+      if (!requested.brief || m <= 48) tasks.push_back(fmt::format("products {} {}", dtype, m));
     for (const std::int64_t width : widths)
-      if (!asked.brief || width <= 8) tasks.push_back(fmt::format("attention {} {}", dtype, width));
+      if (!requested.brief || width <= 8) tasks.push_back(fmt::format("attention {} {}", dtype, width));
   }
-  if (!asked.brief)
+  if (!requested.brief)
     for (const std::int64_t m : product_sizes) tasks.push_back(fmt::format("products fp64 {}", m));
   tasks.emplace_back("copies");
-  const std::int32_t node = node_size(asked, world), nodes = world.size() / node;
+  const std::int32_t node = node_size(requested, world), nodes = world.size() / node;
   if (node > 1) tasks.emplace_back("messages");
   if (nodes > 1) tasks.emplace_back("messages between nodes");
   for (const auto& kind : collective_kind_names) {
@@ -249,22 +249,23 @@ std::vector<std::string> task_list(const HostTasks& asked, const World& world) {
     for (std::int32_t members = 2; members <= nodes && node > 1; ++members)
       if (nodes % members == 0) tasks.push_back(fmt::format("collectives {} {} apart", kind.text, members));
   }
-  for (const std::string& name : yardstick_names(world.size(), asked.brief)) tasks.push_back("kernels of " + name);
-  for (const std::string& file : asked.scenarios) tasks.push_back("kernels of " + file);
+  for (const std::string& name : reference_benchmark_names(world.size(), requested.brief))
+    tasks.push_back("kernels of " + name);
+  for (const std::string& file : requested.scenarios) tasks.push_back("kernels of " + file);
   return tasks;
 }
 
-std::vector<Point> measured(const std::string& task, const HostTasks& asked, World& world) {
+std::vector<Point> measured(const std::string& task, const HostTasks& requested, World& world) {
   const std::vector<std::string> words = words_of(task);
   if (words[0] == "idle") return {point_of("op", times_of(idle_program(200), {}, world, 1))};
-  if (words[0] == "products") return products(words, asked, world);
-  if (words[0] == "attention") return attentions(words, asked, world);
-  if (words[0] == "copies") return copies(asked, world);
-  if (words[0] == "messages") return messages(asked, world, words.size() > 1);
-  if (words[0] == "collectives") return collectives(words, asked, world);
+  if (words[0] == "products") return products(words, requested, world);
+  if (words[0] == "attention") return attentions(words, requested, world);
+  if (words[0] == "copies") return copies(requested, world);
+  if (words[0] == "messages") return messages(requested, world, words.size() > 1);
+  if (words[0] == "collectives") return collectives(words, requested, world);
   constexpr std::string_view of = "kernels of ";
   ensure(task.starts_with(of), "tasks are those of the list");
-  return kernels_in_place(task.substr(of.size()), asked, world);
+  return kernels_in_place(task.substr(of.size()), requested, world);
 }
 
 }  // namespace tidemark::scenarios

@@ -22,8 +22,8 @@ struct HostTasks {
 };
 
 /// In the order in which they are done.
-[[nodiscard]] std::vector<std::string> task_list(const HostTasks& asked, const execute::World& world);
+[[nodiscard]] std::vector<std::string> task_list(const HostTasks& requested, const execute::World& world);
 /// Done on this rank, beside the others.
-[[nodiscard]] std::vector<Point> measured(const std::string& task, const HostTasks& asked, execute::World& world);
+[[nodiscard]] std::vector<Point> measured(const std::string& task, const HostTasks& requested, execute::World& world);
 
 }  // namespace tidemark::scenarios

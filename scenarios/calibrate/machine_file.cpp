@@ -79,8 +79,8 @@ std::vector<double> errors_of_kernels(const Calibration& calibration, const Devi
       const MeasuredPoint left_out = its[i];
       std::vector<MeasuredPoint> others = its;
       others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-      if (const auto told = time_by_points(others, left_out.sizes, left_out.modelled))
-        errors.push_back(std::abs(seconds(told->time) / seconds(left_out.time) - 1));
+      if (const auto reported = time_by_points(others, left_out.sizes, left_out.modelled))
+        errors.push_back(std::abs(seconds(reported->time) / seconds(left_out.time) - 1));
     }
   return errors;
 }
@@ -91,8 +91,8 @@ std::vector<double> errors_of_collectives(const Calibration& calibration) {
     others.collectives = calibration.collectives;
     const Calibration::Collective c = others.collectives[i];
     others.collectives.erase(others.collectives.begin() + static_cast<std::ptrdiff_t>(i));
-    if (const auto told = measured_time(others, c.kind, c.ranks, c.nodes, c.size))
-      errors.push_back(std::abs(seconds(told->time) / seconds(c.time) - 1));
+    if (const auto reported = measured_time(others, c.kind, c.ranks, c.nodes, c.size))
+      errors.push_back(std::abs(seconds(reported->time) / seconds(c.time) - 1));
   }
   return errors;
 }

@@ -5,11 +5,11 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/math/engine/calculator.hpp"
 #include "kernels/cost/cost_time.hpp"
+#include "kernels/math/engine/calculator.hpp"
 #include "parallel/lowering/lower.hpp"
-#include "scenarios/validate/arithmetic/rank_training.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/validate/arithmetic/rank_training.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/clock/engine.hpp"
 
@@ -48,7 +48,7 @@ Program in_host_order(Program program) {
                    [&](const Unbind& o) { ops.emplace_back(o); },
                    [&](const Mark& o) { ops.emplace_back(o); },
                    // one stream has nothing to order
-                   Ignored<Borrow, Record, Wait, Sync>{},
+                   Ignored<CrossStreamUse, Record, Wait, Sync>{},
                },
                op);
   program.ops = std::move(ops);
@@ -80,16 +80,16 @@ Workload in_host_order(Workload workload) {
 }
 
 std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Cluster& machine) {
-  const Job job(carried_out(scenario));
+  const Job job(executed(scenario));
   const Workload workload = in_host_order(lower(job.lowering()));
   const Folding folding = unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
-  TimePrices prices = kernels::price_time(workload, folding, machine);
+  TimeCosts costs = kernels::cost_time(workload, folding, machine);
   // Whoever computes also calls: what an op takes by itself comes on top.
-  for (OpTimes& times : prices.classes) {
+  for (OpTimes& times : costs.classes) {
     for (Duration& kernel : times.kernels) kernel += times.host.launch;
     times.host.launch = {};
   }
-  const Trace trace = simulate(workload, folding, prices, LinkSharing::None);
+  const Trace trace = simulate(workload, folding, costs, LinkSharing::None);
   if (!std::holds_alternative<Completed>(trace.outcome)) return {};
   std::vector<MathStep> steps(static_cast<std::size_t>(scenario.train.steps) + 1);
   const auto ranks = static_cast<std::int64_t>(trace.classes.size());
@@ -102,14 +102,14 @@ std::vector<MathStep> predicted_math_steps(const Scenario& scenario, const Clust
     const Program& program = workload.programs[static_cast<std::size_t>(folding.classes[c].program)];
     by_step(program, [&](std::size_t step, std::size_t op) {
       if (const auto* const launch = std::get_if<Launch>(&program.ops[op]))
-        steps[step].kernels += prices.classes[c].kernels[launch->kernel.index()] / ranks;
+        steps[step].kernels += costs.classes[c].kernels[launch->kernel.index()] / ranks;
     });
   }
   return steps;
 }
 
 std::vector<MathStep> measured_math_steps(const Scenario& scenario, execute::World& world, std::int64_t repeats) {
-  const Job job(carried_out(scenario));
+  const Job job(executed(scenario));
   const RankTraining training(job, world.rank(), job);
   const Program& program = training.program();
   math::HostCalculator host;
@@ -125,10 +125,10 @@ std::vector<MathStep> measured_math_steps(const Scenario& scenario, execute::Wor
       if (std::holds_alternative<Launch>(program.ops[op]) || std::holds_alternative<Free>(program.ops[op]))
         mine[step].kernels += times[op];
     });
-    std::string told;
+    std::string reported;
     for (const MathStep& s : mine)
-      told += std::to_string(s.step.count()) + ' ' + std::to_string(s.kernels.count()) + ' ';
-    const std::vector<std::string> everyone = world.gather(told);
+      reported += std::to_string(s.step.count()) + ' ' + std::to_string(s.kernels.count()) + ' ';
+    const std::vector<std::string> everyone = world.gather(reported);
     if (everyone.empty()) continue;
     std::vector<MathStep> all(count);
     for (const std::string& one : everyone) {

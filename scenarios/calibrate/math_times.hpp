@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "kernels/execute/world/world.hpp"
-#include "scenarios/validate/math_times.hpp"
 #include "scenarios/scenario/scenario.hpp"
+#include "scenarios/validate/math_times.hpp"
 #include "sim/program/workload.hpp"
 
 namespace tidemark::scenarios {

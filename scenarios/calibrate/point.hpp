@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/namespace.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "sim/base/time.hpp"
 
 namespace tidemark::scenarios {

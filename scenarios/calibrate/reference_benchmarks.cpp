@@ -22,7 +22,8 @@ constexpr std::array<Size, 4> yard_sizes{{{"xs", 32, 4, 64, 256, 16, 1},
 constexpr std::array<std::string_view, 2> families{"llama", "gpt"};
 constexpr std::array<std::string_view, 2> precisions{"fp32", "bf16"};
 
-std::string yardstick_text(std::string_view family, std::string_view precision, const Size& size, int tensor) {
+std::string reference_benchmark_text(std::string_view family, std::string_view precision, const Size& size,
+                                     int tensor) {
   const bool llama = family == "llama";
   std::string model =
       llama ? fmt::format(
@@ -44,7 +45,7 @@ std::string yardstick_text(std::string_view family, std::string_view precision, 
 
 }  // namespace
 
-std::vector<std::string> yardstick_names(std::int32_t ranks, bool brief) {
+std::vector<std::string> reference_benchmark_names(std::int32_t ranks, bool brief) {
   std::vector<std::string> names;
   for (const std::string_view family : families)
     for (const std::string_view precision : precisions)
@@ -55,13 +56,13 @@ std::vector<std::string> yardstick_names(std::int32_t ranks, bool brief) {
   return names;
 }
 
-Scenario yardstick(const std::string& name, const std::filesystem::path& data_root) {
+Scenario reference_benchmark(const std::string& name, const std::filesystem::path& data_root) {
   for (const std::string_view family : families)
     for (const std::string_view precision : precisions)
       for (const Size& size : yard_sizes)
         for (const int tensor : {1, 2})
           if (fmt::format("{}-{}-{}-tp{}", family, precision, size.name, tensor) == name)
-            return parse_scenario(yardstick_text(family, precision, size, tensor), name, {{}, data_root});
+            return parse_scenario(reference_benchmark_text(family, precision, size, tensor), name, {{}, data_root});
   return read_scenario(name, data_root);
 }
 

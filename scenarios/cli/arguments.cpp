@@ -31,8 +31,8 @@ std::optional<std::int32_t> number(const std::string& text) {
 }
 
 // Numbers and ranges from `first` to `last`, or all of them. `what` is one of them.
-std::vector<std::int32_t> asked_numbers(const std::string& option, const std::string& what, const std::string& text,
-                                        std::int32_t first, std::int32_t last, const std::string& hint) {
+std::vector<std::int32_t> requested_numbers(const std::string& option, const std::string& what, const std::string& text,
+                                            std::int32_t first, std::int32_t last, const std::string& hint) {
   std::vector<std::int32_t> found;
   if (text == "all") {
     for (std::int32_t n = first; n <= last; ++n) found.push_back(n);
@@ -59,22 +59,22 @@ void refuse(std::string option, std::string message, std::string hint) {
   throw InputError(Problem{.file = std::move(option), .message = std::move(message), .hint = std::move(hint)});
 }
 
-std::vector<Rank> asked_ranks(const std::string& text, const Scenario& scenario) {
+std::vector<Rank> requested_ranks(const std::string& text, const Scenario& scenario) {
   const std::int32_t last = scenario.layout.world_size() - 1;
   std::vector<Rank> ranks;
   for (const std::int32_t r :
-       asked_numbers("--rank", "rank", text, 0, last, fmt::format("the job has ranks 0 to {}", last)))
+       requested_numbers("--rank", "rank", text, 0, last, fmt::format("the job has ranks 0 to {}", last)))
     ranks.push_back({r});
   return ranks;
 }
 
-std::vector<std::int32_t> asked_steps(const std::string& text, const Scenario& scenario) {
+std::vector<std::int32_t> requested_steps(const std::string& text, const Scenario& scenario) {
   const auto last = static_cast<std::int32_t>(scenario.train.steps);
-  return asked_numbers("--step", "step", text, 0, last,
-                       fmt::format("the job has steps 1 to {}, and 0 to set up", last));
+  return requested_numbers("--step", "step", text, 0, last,
+                           fmt::format("the job has steps 1 to {}, and 0 to set up", last));
 }
 
-std::vector<Category> asked_categories(const std::string& text) {
+std::vector<Category> requested_categories(const std::string& text) {
   std::vector<Category> found;
   const std::vector<std::string> names(category_names.begin(), category_names.end());
   for (const std::string& word : between_commas(text)) {
@@ -89,14 +89,14 @@ std::vector<Category> asked_categories(const std::string& text) {
   return found;
 }
 
-Bytes asked_size(const std::string& option, const std::string& text) {
+Bytes requested_size(const std::string& option, const std::string& text) {
   const ParsedBytes parsed = parse_bytes(text);
   if (parsed.bytes) return *parsed.bytes;
   if (parsed.below) return *parsed.below;
   refuse(option, parsed.why, "such as \"79.1 GiB\", \"512 MiB\" or \"8519680 B\"");
 }
 
-LinkModel asked_link_model(const std::string& text) {
+LinkModel requested_link_model(const std::string& text) {
   if (text == "max-min") return LinkModel::MaxMin;
   if (text == "alpha-beta") return LinkModel::AlphaBeta;
   refuse("--link-model", fmt::format("{} is no model of links", in_quotes(text)),

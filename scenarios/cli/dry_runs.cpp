@@ -14,8 +14,8 @@
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/child_process.hpp"
 #include "scenarios/cli/terminal/output.hpp"
-#include "scenarios/formats/input_error.hpp"
 #include "scenarios/environment/nccl_environment.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 
@@ -79,20 +79,20 @@ void refuse_missing_script(const LaunchCommand& launch) {
   }
 }
 
-DryWorld world_of(const LaunchCommand& launch, const DryRunAsked& asked, const Cluster& cluster) {
+DryWorld world_of(const LaunchCommand& launch, const DryRunRequest& requested, const Cluster& cluster) {
   DryWorld world;
   world.per_node = launch.per_node.count.value_or(cluster.node.devices);
   world.ranks = world.per_node * launch.nodes;
-  if (asked.world_size) {
-    world.ranks = *asked.world_size;
+  if (requested.world_size) {
+    world.ranks = *requested.world_size;
     if (launch.launcher == StartedBy::Python) world.per_node = cluster.node.devices;
     world.per_node = std::min(world.per_node, world.ranks);
   }
   return world;
 }
 
-std::vector<std::int64_t> ranks_of(const DryRunAsked& asked, const DryWorld& world) {
-  std::vector<std::int64_t> ranks = asked.ranks;
+std::vector<std::int64_t> ranks_of(const DryRunRequest& requested, const DryWorld& world) {
+  std::vector<std::int64_t> ranks = requested.ranks;
   if (ranks.empty()) ranks = {0, world.ranks - 1};
   std::ranges::sort(ranks);
   const auto same = std::ranges::unique(ranks);
@@ -144,22 +144,22 @@ std::int64_t devices_of(const LaunchCommand& launch, const DryWorld& world) {
 
 class DryRuns {
  public:
-  DryRuns(const DryRunAsked& asked, const Cluster& cluster, const TemporaryFolder& folder)
-      : asked_(asked), cluster_(cluster), folder_(folder), library_(null_device()) {
-    answer_.command = asked.command;
-    answer_.launch = launch_command(asked.command);
+  DryRuns(const DryRunRequest& requested, const Cluster& cluster, const TemporaryFolder& folder)
+      : requested_(requested), cluster_(cluster), folder_(folder), library_(null_device()) {
+    answer_.command = requested.command;
+    answer_.launch = launch_command(requested.command);
     answer_.cluster = cluster;
-    answer_.steps_asked = asked.steps;
+    answer_.steps_requested = requested.steps;
     python_ = python_of(answer_.launch);
     if (answer_.launch.launcher == StartedBy::Accelerate) ask_accelerate();
     refuse_missing_script(answer_.launch);
-    answer_.world = world_of(answer_.launch, asked, cluster);
+    answer_.world = world_of(answer_.launch, requested, cluster);
     note_environment();
     std::filesystem::create_symlink(library_, folder_.path() / "libcuda.so.1");  // Triton looks for it by that name
   }
 
   DryRunAnswer run() {
-    for (const std::int64_t rank : ranks_of(asked_, answer_.world)) {
+    for (const std::int64_t rank : ranks_of(requested_, answer_.world)) {
       answer_.ranks.push_back(run_rank(rank));
       // What one rank's script cannot do, no other one's can.
       if (answer_.verdict() == DryVerdict::ScriptFailed) break;
@@ -192,19 +192,19 @@ class DryRuns {
     std::filesystem::create_directories(folder);
     const std::filesystem::path report = folder / fmt::format("rank-{}.json", rank);
     std::filesystem::remove(report);
-    Child child{{python_}, variables(rank, limit, folder), {}, asked_.time_limit};
+    Child child{{python_}, variables(rank, limit, folder), {}, requested_.time_limit};
     child.words.insert(child.words.end(), answer_.launch.arguments.begin(), answer_.launch.arguments.end());
     if (answer_.launch.local_rank_argument)
       add_local_rank(child.words, fmt::format("{}={}", answer_.launch.local_rank_name, rank % answer_.world.per_node));
-    if (!asked_.show_output) child.output = folder / fmt::format("rank-{}.log", rank);
+    if (!requested_.show_output) child.output = folder / fmt::format("rank-{}.log", rank);
     std::filesystem::remove(child.output);
-    if (!asked_.loudness.quiet && isatty(STDERR_FILENO) != 0)
+    if (!requested_.loudness.quiet && isatty(STDERR_FILENO) != 0)
       complain(fmt::format("rank {} of {}{} …", rank, answer_.world.ranks, limit > Bytes{} ? "" : ", without a limit"));
     const ChildEnd end = run_child(child, [this] { folder_.remove(); });
     if (end.took_too_long) {
       tell_output(child.output);
       throw std::runtime_error(
-          fmt::format("rank {} took longer than {} s (--timeout)", rank, asked_.time_limit.count()));
+          fmt::format("rank {} took longer than {} s (--timeout)", rank, requested_.time_limit.count()));
     }
     std::error_code ignored;
     if (!std::filesystem::exists(report, ignored)) {
@@ -244,7 +244,7 @@ class DryRuns {
     const std::filesystem::path said = folder_.path() / "accelerate.json", log = folder_.path() / "accelerate.log";
     const std::filesystem::path script =
         data_root() / "dry_run" / "inside" / "tidemark_dry_run" / "accelerate_launch.py";
-    Child child{{python_, script.string(), said.string()}, own_environment(), log, asked_.time_limit};
+    Child child{{python_, script.string(), said.string()}, own_environment(), log, requested_.time_limit};
     const std::vector<std::string>& flags = answer_.launch.launcher_arguments;
     child.words.insert(child.words.end(), flags.begin(), flags.end());
     child.environment.erase("CUDA_VISIBLE_DEVICES");
@@ -266,11 +266,11 @@ class DryRuns {
     Variables out = own_environment();
     out.erase("CUDA_VISIBLE_DEVICES");  // of this machine, whose devices nobody opens
     for (const auto& [name, value] : launch.environment) out[name] = value;
-    if (launch.tells_ranks || asked_.world_size) add_rank(out, launch, answer_.world, rank);
+    if (launch.tells_ranks || requested_.world_size) add_rank(out, launch, answer_.world, rank);
     out["TIDEMARK_DRY_RUN"] = folder.string();
     out["TIDEMARK_DRY_RUN_PYTHONPATH"] = out["PYTHONPATH"];
-    out["TIDEMARK_DRY_RUN_STEPS"] = fmt::format("{}", asked_.steps);
-    if (asked_.snapshots) out["TIDEMARK_DRY_RUN_SNAPSHOT"] = "1";
+    out["TIDEMARK_DRY_RUN_STEPS"] = fmt::format("{}", requested_.steps);
+    if (requested_.snapshots) out["TIDEMARK_DRY_RUN_SNAPSHOT"] = "1";
     put_before(out, "PYTHONPATH", (data_root() / "dry_run" / "inside").string());
     out["TRITON_LIBCUDA_PATH"] = folder_.path().string();
     // The allocator would ask NVML how handles could be shared.
@@ -305,7 +305,7 @@ class DryRuns {
         answer_.not_modelled.push_back(fmt::format("{}={}: NCCL's own defaults are taken", name, value));
   }
 
-  const DryRunAsked& asked_;
+  const DryRunRequest& requested_;
   const Cluster& cluster_;
   const TemporaryFolder& folder_;
   NcclSettings settings_;
@@ -329,8 +329,8 @@ void TemporaryFolder::remove() const noexcept {
   std::filesystem::remove_all(path_, ignored);
 }
 
-DryRunAnswer run_dry(const DryRunAsked& asked, const Cluster& cluster, const TemporaryFolder& folder) {
-  return DryRuns(asked, cluster, folder).run();
+DryRunAnswer run_dry(const DryRunRequest& requested, const Cluster& cluster, const TemporaryFolder& folder) {
+  return DryRuns(requested, cluster, folder).run();
 }
 
 std::filesystem::path snapshot_file(const TemporaryFolder& folder, const DryRank& rank) {

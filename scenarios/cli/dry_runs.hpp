@@ -15,7 +15,7 @@
 namespace tidemark::cli {
 
 /// What is asked of the ranks of a dry run.
-struct DryRunAsked {
+struct DryRunRequest {
   std::vector<std::string> command;
   std::vector<std::int64_t> ranks;  ///< none: the first and the last
   std::optional<std::int64_t> world_size;
@@ -43,7 +43,8 @@ class TemporaryFolder {
 /// Runs the ranks one after another, again without a limit where memory ran out. Snapshots lie in `folder`
 /// (`snapshot_file`). What scripts printed is said on standard error where they failed. Throws InputError where the
 /// command cannot be run, std::runtime_error where a rank ends without a word.
-[[nodiscard]] DryRunAnswer run_dry(const DryRunAsked& asked, const Cluster& cluster, const TemporaryFolder& folder);
+[[nodiscard]] DryRunAnswer run_dry(const DryRunRequest& requested, const Cluster& cluster,
+                                   const TemporaryFolder& folder);
 
 [[nodiscard]] std::filesystem::path snapshot_file(const TemporaryFolder& folder, const DryRank& rank);
 

@@ -87,7 +87,7 @@ TomlTable document_of(const JobOptions& o) {
     add(train, "attention_dropout", 0.0);
   }
   add(runtime, "name", o.runtime);
-  if (!o.headroom.empty()) add(runtime, "headroom", text(asked_size("--headroom", o.headroom)));
+  if (!o.headroom.empty()) add(runtime, "headroom", text(requested_size("--headroom", o.headroom)));
 
   std::vector<Problem> problems;
   std::string model = named_in_scenario("--model", o.model, models_shipped, problems);

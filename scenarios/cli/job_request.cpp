@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
-#include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/text_file.hpp"
@@ -21,22 +21,22 @@ std::vector<std::string> overrides_in(const JobWords& words) {
   return found;
 }
 
-AskedJob of_launch_files(const JobWords& words) {
+JobRequest of_launch_files(const JobWords& words) {
   std::vector<std::filesystem::path> files{words.file}, read = files_behind(words.file);
   for (const std::string& word : words.beside)
     if (!is_override(word)) {
       files.emplace_back(word);
       read.emplace_back(word);
     }
-  ConvertAsked asked = words.launch.asked(files);
-  asked.overrides = overrides_in(words);
-  Converted converted = convert(asked);
-  AskedJob made{{},
-                scenario_of(converted, data_root()),
-                converted.file,
-                {converted.file.parent_path(), data_root()},
-                std::move(read),
-                {}};
+  ConvertRequest requested = words.launch.requested(files);
+  requested.overrides = overrides_in(words);
+  Converted converted = convert(requested);
+  JobRequest made{{},
+                  scenario_of(converted, data_root()),
+                  converted.file,
+                  {converted.file.parent_path(), data_root()},
+                  std::move(read),
+                  {}};
   made.document = std::move(converted.document);
   for (const Remark& remark : converted.remarks) {
     if (remark.kind == RemarkKind::Assumed)
@@ -63,7 +63,7 @@ void add_beside(CLI::App& verb, JobWords& words) {
   add_launch_options(verb, words.launch);
 }
 
-AskedJob asked_job(const JobWords& words) {
+JobRequest requested_job(const JobWords& words) {
   const std::filesystem::path file = words.file;
   if (is_foreign(file)) return of_launch_files(words);
   for (const std::string& word : words.beside)
@@ -78,7 +78,7 @@ AskedJob asked_job(const JobWords& words) {
                 .hint = "change them in the file, or set keys beside it, as in layout.tensor=4: --model, --cluster and "
                         "others are for files of frameworks, and all of them for where there is no file"});
   const ScenarioFolders folders{file.parent_path(), data_root()};
-  AskedJob made{parse_toml(read_text(file), file.string()), {}, file, folders, files_behind(words.file), words.file};
+  JobRequest made{parse_toml(read_text(file), file.string()), {}, file, folders, files_behind(words.file), words.file};
   const std::vector<std::string> overrides = overrides_in(words);
   set_overrides(made.document, overrides);
   made.scenario = scenario_of(made.document, file, folders);
@@ -87,7 +87,7 @@ AskedJob asked_job(const JobWords& words) {
   return made;
 }
 
-void AskedJob::complete(Prediction& prediction) const {
+void JobRequest::complete(Prediction& prediction) const {
   prediction.assumptions.insert(prediction.assumptions.end(), assumed.begin(), assumed.end());
   leave_open(prediction, not_judged);
 }

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/shipped_names.hpp"
+#include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::cli {
@@ -17,19 +17,19 @@ bool LaunchOptions::any() const {
          !ignored.empty() || strict;
 }
 
-ConvertAsked LaunchOptions::asked(std::vector<std::filesystem::path> files) const {
-  ConvertAsked made{.files = std::move(files),
-                    .texts = {},
-                    .variables = {},
-                    .model = {},
-                    .cluster = {},
-                    .gpus = gpus,
-                    .sequence_length = sequence,
-                    .micro_batch = micro_batch,
-                    .global_batch = global_batch,
-                    .data_root = data_root(),
-                    .ignored = ignored,
-                    .strict = strict};
+ConvertRequest LaunchOptions::requested(std::vector<std::filesystem::path> files) const {
+  ConvertRequest made{.files = std::move(files),
+                      .texts = {},
+                      .variables = {},
+                      .model = {},
+                      .cluster = {},
+                      .gpus = gpus,
+                      .sequence_length = sequence,
+                      .micro_batch = micro_batch,
+                      .global_batch = global_batch,
+                      .data_root = data_root(),
+                      .ignored = ignored,
+                      .strict = strict};
   std::vector<Problem> problems;
   if (!model.empty()) made.model = named_in_scenario("--model", model, models_shipped, problems);
   if (!cluster.empty()) made.cluster = named_in_scenario("--cluster", cluster, clusters_shipped, problems);

@@ -13,13 +13,13 @@
 #include <oneapi/tbb/global_control.h>
 #include <unistd.h>
 
+#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/interrupts.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/threads.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/input_error.hpp"
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed, 4 it
@@ -72,11 +72,11 @@ int run(int argc, char** argv) {
     throw misuse(app, error);
   }
   refuse_empty_texts(app);
-  const auto asked = std::find_if(verbs.begin(), verbs.end(), [](const Verb& verb) { return verb.app->parsed(); });
+  const auto requested = std::find_if(verbs.begin(), verbs.end(), [](const Verb& verb) { return verb.app->parsed(); });
   try {
-    return asked->run();
+    return requested->run();
   } catch (const InputError& error) {
-    throw with_file(error, asked->scenario == nullptr ? "" : *asked->scenario);
+    throw with_file(error, requested->scenario == nullptr ? "" : *requested->scenario);
   }
 }
 

@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/formats/format.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/recordings/memory_snapshot_writer.hpp"
-#include "scenarios/formats/format.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
 
 namespace tidemark::cli {
@@ -65,15 +65,15 @@ std::vector<Output> outputs(const PredictedFiles& files, const std::vector<Rank>
   return all;
 }
 
-void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& asked) {
-  if (files.snapshot.empty() || asked.size() <= 1 || for_each_rank(files.snapshot)) return;
-  refuse("--snapshot", fmt::format("{} ranks do not go into one file", asked.size()),
+void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& requested) {
+  if (files.snapshot.empty() || requested.size() <= 1 || for_each_rank(files.snapshot)) return;
+  refuse("--snapshot", fmt::format("{} ranks do not go into one file", requested.size()),
          fmt::format("put {} into its name", placeholder));
 }
 
 std::vector<std::string> write_files(const PredictedFiles& files, const Job& job, const Trace& trace,
                                      const Prediction& prediction, TimelineQuery query) {
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   std::vector<Rank> snapshots = query.ranks;
   TimelineQuery viewed = query;
   if (query.ranks.empty()) {
@@ -84,10 +84,11 @@ std::vector<std::string> write_files(const PredictedFiles& files, const Job& job
       if (stages.insert(group.coordinates.pipeline).second) viewed.ranks.push_back(group.ranks.front());
     snapshots = for_each_rank(files.snapshot) ? query.ranks : std::vector{prediction.highest().ranks.front()};
     if (!files.timeline.empty())
-      told.push_back(picked(files.timeline, query.ranks, "the lowest of each group of ranks alike"));
-    if (!files.trace.empty()) told.push_back(picked(files.trace, viewed.ranks, "the lowest of each pipeline stage"));
+      reported.push_back(picked(files.timeline, query.ranks, "the lowest of each group of ranks alike"));
+    if (!files.trace.empty())
+      reported.push_back(picked(files.trace, viewed.ranks, "the lowest of each pipeline stage"));
     if (!files.snapshot.empty() && !for_each_rank(files.snapshot))
-      told.push_back(picked(files.snapshot, snapshots, "the fullest"));
+      reported.push_back(picked(files.snapshot, snapshots, "the fullest"));
   }
   const auto write = [&](const std::string& name, const TimelineQuery& what, TimelineFormat format) {
     if (name.empty()) return;
@@ -95,12 +96,12 @@ std::vector<std::string> write_files(const PredictedFiles& files, const Job& job
   };
   write(files.timeline, query, TimelineFormat::JsonLines);
   write(files.trace, viewed, TimelineFormat::ChromeTrace);
-  if (files.snapshot.empty()) return told;
+  if (files.snapshot.empty()) return reported;
   for (const Rank rank : snapshots) {
     write_file(with_rank(files.snapshot, rank),
                [&](std::ostream& file) { write_memory_snapshot(file, simulated_snapshot(job, trace, rank)); });
   }
-  return told;
+  return reported;
 }
 
 }  // namespace tidemark::cli

@@ -26,7 +26,7 @@ void check_files(const PredictedFiles& files, const std::string& json);
 [[nodiscard]] std::vector<Output> outputs(const PredictedFiles& files, const std::vector<Rank>& ranks,
                                           const Scenario& scenario);
 /// Throws InputError where several ranks would go into one snapshot.
-void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& asked);
+void check_snapshot_ranks(const PredictedFiles& files, const std::vector<Rank>& requested);
 
 /// Writes those that are asked for. `query` picks from timelines and traces; without ranks, a timeline is about the
 /// lowest of each group, a trace about the lowest of each pipeline stage, and a snapshot about the fullest. Which those

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/terminal/output.hpp"
-#include "scenarios/scenario/model_names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/scenario/model_names.hpp"
 
 namespace tidemark::cli {
 namespace {
@@ -46,9 +46,9 @@ std::string shipped_file(const std::string& text, const Shipped& kind) {
 
 std::string hint_of_names(const std::string& text, const Shipped& kind) {
   // "meta-llama/Llama-3.1-8B", "llama-3.1-8b.json", "models/llama-3.1-8b": the name is what is left.
-  std::string asked = std::filesystem::path(text).filename().string();
+  std::string requested = std::filesystem::path(text).filename().string();
   for (const std::string_view ending : {".json", ".toml"})
-    if (asked.ends_with(ending)) asked.resize(asked.size() - ending.size());
+    if (requested.ends_with(ending)) requested.resize(requested.size() - ending.size());
   std::vector<std::string> names = shipped_names(kind);
   const bool model = kind.folder == std::string_view(models_shipped.folder);
   // "meta-llama/Llama-9B" is nobody's file.
@@ -58,10 +58,10 @@ std::string hint_of_names(const std::string& text, const Shipped& kind) {
       return "tidemark list names tells the checkpoints that are known by name; a config.json of your own would do";
     if (!near.empty()) return fmt::format("did you mean {}? tidemark list names tells all", one_of(near));
   }
-  std::vector<std::string> near = near_names(asked, names);
+  std::vector<std::string> near = near_names(requested, names);
   if (model) {
     for (std::string& shape : named_shapes(data_root())) names.push_back(std::move(shape));
-    const std::string closest = nearest(asked, names);
+    const std::string closest = nearest(requested, names);
     if (!closest.empty() && std::ranges::find(near, closest) == near.end()) near.insert(near.begin(), closest);
   }
   const std::string list = fmt::format("tidemark list {}", kind.folder);

@@ -10,10 +10,10 @@ void TimelineOptions::refuse_filters(const std::string& hint) const {
 }
 
 TimelineQuery TimelineOptions::query(const Scenario& scenario) const {
-  TimelineQuery query{.links = asked_link_model(link_model)};
+  TimelineQuery query{.links = requested_link_model(link_model)};
   query.steps = {static_cast<std::int32_t>(scenario.train.steps)};
-  if (steps) query.steps = asked_steps(*steps, scenario);
-  if (categories) query.categories = asked_categories(*categories);
+  if (steps) query.steps = requested_steps(*steps, scenario);
+  if (categories) query.categories = requested_categories(*categories);
   return query;
 }
 

@@ -12,12 +12,12 @@
 
 #include "kernels/cost/rates.hpp"
 #include "scenarios/cluster/calibration_names.hpp"
-#include "scenarios/scenario/named_files.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/quantity.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/scenario/named_files.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -65,8 +65,8 @@ Bytes read_size(TomlReader& entry) {
   return size;
 }
 
-// The sizes of a kernel, as its operation goes (kernels/cost/calibrated_kernel.hpp), and its operations or bytes, of whose
-// peak a fraction is.
+// The sizes of a kernel, as its operation goes (kernels/cost/calibrated_kernel.hpp), and its operations or bytes, of
+// whose peak a fraction is.
 struct Sizes {
   std::vector<std::int64_t> all;
   double work = 0;

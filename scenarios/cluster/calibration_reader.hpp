@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <string_view>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/toml_reader.hpp"
 #include "scenarios/namespace.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "topology/calibration.hpp"
 #include "topology/cluster.hpp"
 

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include "scenarios/cluster/calibration_reader.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/quantity.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_reader.hpp"
 #include "scenarios/formats/version_text.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/interpolation.hpp"
-#include "scenarios/frameworks/megatron/megatron_switches.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
 
 // Megatron-Bridge's ConfigContainer and NeMo 1's YAML say the same as Megatron-LM's flags, under the names of the
 // dataclasses: megatron/core/transformer/transformer_config.py and its like.

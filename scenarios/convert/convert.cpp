@@ -12,21 +12,21 @@
 
 #include "scenarios/convert/detect.hpp"
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/other_tools.hpp"
+#include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/shell/shell_words.hpp"
 #include "scenarios/convert/yaml_table.hpp"
-#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/environment/environment.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/json_table.hpp"
-#include "scenarios/scenario/model_names.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/problems.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/model_config/config_reader.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/model_names.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -66,41 +66,43 @@ TomlTable nested(const std::vector<TomlKey>& flags, TomlTable document, const st
 
 class Conversion {
  public:
-  explicit Conversion(const ConvertAsked& asked) : asked_(asked), models_(shipped_models(asked.data_root)) {}
+  explicit Conversion(const ConvertRequest& requested)
+      : requested_(requested), models_(shipped_models(requested.data_root)) {}
 
   Converted run() {
-    if (std::ranges::all_of(asked_.files,
+    if (std::ranges::all_of(requested_.files,
                             [&](const auto& file) { return content(file).kind == FileKind::ModelConfig; }))
       throw InputError(
-          Problem{.file = asked_.files.front().string(),
+          Problem{.file = requested_.files.front().string(),
                   .line = 1,
                   .column = 1,
                   .message = "is a model, which says of no training",
                   .hint = "tidemark predict --model FILE takes it, with --cluster, --gpus and --sequence"});
-    draft_.file = asked_.files.front().string();
-    if (!asked_.model.empty()) draft_.set("model", asked_.model);
-    if (!asked_.cluster.empty()) draft_.set("cluster", asked_.cluster);
-    if (asked_.gpus) draft_.set("gpus", *asked_.gpus);
+    draft_.file = requested_.files.front().string();
+    if (!requested_.model.empty()) draft_.set("model", requested_.model);
+    if (!requested_.cluster.empty()) draft_.set("cluster", requested_.cluster);
+    if (requested_.gpus) draft_.set("gpus", *requested_.gpus);
     refuse_second_ones();
     for (const std::filesystem::path& file : in_order()) read_beside_others(file, content(file));
     if (from_ == Dialect::DeepSpeed || from_ == Dialect::Accelerate || from_ == Dialect::TrainingArguments) {
-      say("train.sequence_length", asked_.sequence_length);
-      say("train.micro_batch", asked_.micro_batch);
-      say("train.global_batch", asked_.global_batch);
+      say("train.sequence_length", requested_.sequence_length);
+      say("train.micro_batch", requested_.micro_batch);
+      say("train.global_batch", requested_.global_batch);
       settle_hugging_face(draft_, said_by_model());
     }
-    say("gpus", asked_.gpus);
-    say("train.sequence_length", asked_.sequence_length);
-    say("train.micro_batch", asked_.micro_batch);
-    say("train.global_batch", asked_.global_batch);
+    say("gpus", requested_.gpus);
+    say("train.sequence_length", requested_.sequence_length);
+    say("train.micro_batch", requested_.micro_batch);
+    say("train.global_batch", requested_.global_batch);
     if (from_ != Dialect::Megatron) draft_.kept = {};
-    return {from_, asked_.files.front(), std::move(draft_.document), std::move(draft_.remarks), std::move(draft_.kept)};
+    return {from_, requested_.files.front(), std::move(draft_.document), std::move(draft_.remarks),
+            std::move(draft_.kept)};
   }
 
  private:
   // What says on how many devices comes first; arguments of a training after what launches it.
   [[nodiscard]] std::vector<std::filesystem::path> in_order() const {
-    std::vector<std::filesystem::path> files = asked_.files;
+    std::vector<std::filesystem::path> files = requested_.files;
     const auto rank = [&](const std::filesystem::path& file) {
       switch (content(file).kind) {
         case FileKind::ModelConfig:
@@ -118,8 +120,8 @@ class Conversion {
   }
 
   [[nodiscard]] FileContent content(const std::filesystem::path& file) const {
-    const auto text = asked_.texts.find(file);
-    return text == asked_.texts.end() ? content_of(file) : content_of(file, text->second);
+    const auto text = requested_.texts.find(file);
+    return text == requested_.texts.end() ? content_of(file) : content_of(file, text->second);
   }
 
   // Of the model that is named, where it can be read.
@@ -129,7 +131,7 @@ class Conversion {
     if (shipped != models_.files.end()) return {shipped->model.hidden, type_in(shipped->config, name)};
     if (name.empty()) return {};
     if (!is_there(name)) {
-      const std::optional<NamedConfig> its = named_config(name, asked_.data_root);
+      const std::optional<NamedConfig> its = named_config(name, requested_.data_root);
       return its ? ModelSays{parse_model(its->text, its->path).hidden, type_in(its->text, name)} : ModelSays{};
     }
     return {read_model(name).hidden, type_in(read_text(name), name)};
@@ -216,11 +218,11 @@ class Conversion {
   // Two configurations of one kind are of two trainings. A scenario completes another, and arguments alone a script.
   void refuse_second_ones() const {
     std::map<FileKind, std::string> seen;
-    for (const std::filesystem::path& file : asked_.files) {
+    for (const std::filesystem::path& file : requested_.files) {
       const FileContent its = content(file);
       if (its.kind == FileKind::Scenario) continue;
       if (its.kind == FileKind::Shell &&
-          std::ranges::all_of(launch_lines(read_shell(its.text, file.string(), asked_.variables), file.string()),
+          std::ranges::all_of(launch_lines(read_shell(its.text, file.string(), requested_.variables), file.string()),
                               [](const LaunchLine& line) { return line.program.empty(); }))
         continue;
       const auto [first, is_new] = seen.emplace(its.kind, file.string());
@@ -241,12 +243,12 @@ class Conversion {
     read(file, std::move(its));
     if (!whole) return;
     const std::map<std::string, TomlValue> after = said.empty() ? leaves(draft_.document) : said;
-    const std::map<std::string, bool> by_option{{"model", !asked_.model.empty()},
-                                                {"cluster", !asked_.cluster.empty()},
-                                                {"gpus", asked_.gpus.has_value()},
-                                                {"train.sequence_length", asked_.sequence_length.has_value()},
-                                                {"train.micro_batch", asked_.micro_batch.has_value()},
-                                                {"train.global_batch", asked_.global_batch.has_value()}};
+    const std::map<std::string, bool> by_option{{"model", !requested_.model.empty()},
+                                                {"cluster", !requested_.cluster.empty()},
+                                                {"gpus", requested_.gpus.has_value()},
+                                                {"train.sequence_length", requested_.sequence_length.has_value()},
+                                                {"train.micro_batch", requested_.micro_batch.has_value()},
+                                                {"train.global_batch", requested_.global_batch.has_value()}};
     for (const auto& [path, value] : after) {
       const auto old = before.find(path);
       const bool overridden = by_option.contains(path) && by_option.at(path);
@@ -262,12 +264,12 @@ class Conversion {
   }
 
   void read_script(const std::filesystem::path& file, const std::string& text) {
-    const ShellScript script = read_shell(text, file.string(), asked_.variables);
+    const ShellScript script = read_shell(text, file.string(), requested_.variables);
     for (const ShellSkip& skip : script.skips)
       draft_.remark(RemarkKind::Assumed, skip.what, "is passed over: nothing is run", skip.place);
     const LaunchLine line = training_of(script, file.string());
-    if (line.gpus_problem && !asked_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
-    if (line.gpus && !asked_.gpus) draft_.set("gpus", *line.gpus, line.place);
+    if (line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
+    if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place);
     for (const std::string& name : script.taken_for_unset)
       draft_.remark(RemarkKind::Assumed, "$" + name, "is not set: nothing that is run here assigns it");
     for (const ShellWord& word : line.unread)
@@ -333,21 +335,21 @@ class Conversion {
     if (table == nullptr || draft_.find("train.attention") != nullptr) return;
     std::map<std::string, std::string> given;
     Place place;
-    std::string told;
+    std::string reported;
     for (const TomlKey& key : table->keys)
       if (is_attention_variable(key.name)) {
         given[key.name] = std::get<std::string>(key.value.value);
         place = key.value.place;
-        told += fmt::format("{}{} = {}", told.empty() ? "" : ", ", key.name, given[key.name]);
+        reported += fmt::format("{}{} = {}", reported.empty() ? "" : ", ", key.name, given[key.name]);
       }
     const std::optional<AttentionKernel> kernel = attention_of_variables(given);
     if (given.empty() || !kernel) return;
     for (const auto& [name, value] : given) draft_.erase("runtime.environment." + name);
     if (*kernel == AttentionKernel::Auto)
-      return draft_.remark(RemarkKind::NoMatter, told, "leaves the choice of kernels as it is", place);
+      return draft_.remark(RemarkKind::NoMatter, reported, "leaves the choice of kernels as it is", place);
     const std::string word = std::string(scenarios::word(attention_names, *kernel));
     draft_.set("train.attention", word, place);
-    draft_.remark(RemarkKind::Assumed, told,
+    draft_.remark(RemarkKind::Assumed, reported,
                   fmt::format("attention = {}: Megatron-LM before core 0.11 leaves the choice to them, and later ones "
                               "stop at them: --attention-backend {} there",
                               in_quotes(word), word),
@@ -668,7 +670,7 @@ class Conversion {
     read_titan(nested(flags, std::move(document), draft_.file), models_, draft_);
   }
 
-  const ConvertAsked& asked_;
+  const ConvertRequest& requested_;
   ShippedModels models_;
   std::map<std::string, std::string> whole_files_;  // which file says a key, of those that say a whole training
   Draft draft_;
@@ -693,11 +695,11 @@ void add_problems(Converted& converted, const std::filesystem::path& data_root) 
       scenario_or_problems(converted.document, converted.file, {converted.file.parent_path(), data_root}, {});
   const auto* problems = std::get_if<std::vector<Problem>>(&read);
   if (problems == nullptr) return;
-  const bool model_told = std::ranges::any_of(converted.remarks, [](const Remark& remark) {
+  const bool reported_model = std::ranges::any_of(converted.remarks, [](const Remark& remark) {
     return remark.kind == RemarkKind::NotExpressed && remark.why.ends_with("--model");
   });
   for (const Problem& problem : *problems) {
-    if (model_told && problem.message == "model is missing") continue;
+    if (reported_model && problem.message == "model is missing") continue;
     converted.remarks.push_back({RemarkKind::NotExpressed,
                                  problem.file,
                                  {problem.line, problem.column},
@@ -781,12 +783,12 @@ void set_overrides(TomlTable& document, const std::vector<std::string>& override
 
 bool is_foreign(const std::filesystem::path& file) { return content_of(file).kind != FileKind::Scenario; }
 
-Converted convert(const ConvertAsked& asked) {
-  Converted converted = Conversion(asked).run();
-  set_overrides(converted.document, asked.overrides);
-  add_problems(converted, asked.data_root);
-  for (const std::string& name : asked.ignored) ignore(converted, name);
-  if (asked.strict)
+Converted convert(const ConvertRequest& requested) {
+  Converted converted = Conversion(requested).run();
+  set_overrides(converted.document, requested.overrides);
+  add_problems(converted, requested.data_root);
+  for (const std::string& name : requested.ignored) ignore(converted, name);
+  if (requested.strict)
     for (Remark& remark : converted.remarks)
       if (remark.kind == RemarkKind::NotJudged) remark.kind = RemarkKind::NotExpressed;
   return converted;

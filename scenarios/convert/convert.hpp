@@ -23,7 +23,7 @@ enum class Dialect : std::uint8_t { Scenario, Megatron, TorchTitan, DeepSpeed, A
 [[nodiscard]] std::vector<std::string> dialect_names();
 
 /// What is to be converted, and what its files do not say.
-struct ConvertAsked {
+struct ConvertRequest {
   std::vector<std::filesystem::path> files;            ///< together they say one training
   std::map<std::filesystem::path, std::string> texts;  ///< of files that need not be there
   std::map<std::string, std::string> variables;        ///< of shell scripts, the script's own aside
@@ -55,7 +55,7 @@ void set_overrides(TomlTable& document, const std::vector<std::string>& override
 
 /// Reads files of any dialect. InputError where one cannot be read at all; what it says and a scenario cannot is among
 /// the remarks, and so is why the scenario would not be taken. Names to ignore that are not among them are InputErrors.
-[[nodiscard]] Converted convert(const ConvertAsked& asked);
+[[nodiscard]] Converted convert(const ConvertRequest& requested);
 
 /// The scenario that the files ask for. InputError where what says which job it is did not come along. What is not
 /// judged is for whoever asks to tell, and its scenario is the job without that.

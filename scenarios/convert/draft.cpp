@@ -81,7 +81,7 @@ std::optional<std::string> Draft::text(std::string_view path) const {
 
 void Draft::remark(RemarkKind kind, std::string what, std::string why, Place place) {
   what = printable(what), why = printable(why);
-  if (!told_.insert(fmt::format("{}\n{}\n{}", static_cast<int>(kind), what, why)).second) return;
+  if (!reported_.insert(fmt::format("{}\n{}\n{}", static_cast<int>(kind), what, why)).second) return;
   remarks.push_back({kind, file, place, std::move(what), std::move(why)});
 }
 
@@ -110,7 +110,7 @@ Given::Given(std::vector<TomlKey> keys, std::string prefix, Draft& draft)
 }
 
 const TomlKey* Given::find(std::string_view name) const {
-  asked_.emplace(name);
+  requested_.emplace(name);
   const auto found = last_.find(name);
   return found == last_.end() ? nullptr : &keys_[found->second];
 }
@@ -239,7 +239,7 @@ void Given::refuse(std::string_view name, std::string_view what, const std::vect
 }
 
 void Given::refuse_the_rest(std::string_view why, std::vector<std::string> known) {
-  for (const std::string& name : asked_)
+  for (const std::string& name : requested_)
     if (!has(name)) known.push_back(name);
   for (const TomlKey& key : std::vector<TomlKey>(keys_)) {
     if (!taken_.emplace(key.name).second) continue;

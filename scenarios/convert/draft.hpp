@@ -75,7 +75,7 @@ class Draft {
                       Place place = {});
 
  private:
-  std::set<std::string> told_;  // of `remarks`
+  std::set<std::string> reported_;  // of `remarks`
 };
 
 /// The keys of an input. Each is taken by somebody who knows what it means; what is left at the end is not known.
@@ -124,7 +124,7 @@ class Given {
   std::map<std::string, std::size_t, std::less<>> last_;  // where the last one of a name stands
   std::string prefix_;
   std::set<std::string, std::less<>> taken_;
-  mutable std::set<std::string, std::less<>> asked_;  // names that somebody knows, given or not
+  mutable std::set<std::string, std::less<>> requested_;  // names that somebody knows, given or not
   Draft* draft_;
 };
 

@@ -9,9 +9,9 @@
 #include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/formats/json_table.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "scenarios/scenario/zero_keys.hpp"
 
 // transformers 5.23 TrainingArguments, TRL's SFTConfig and ModelConfig as far as scripts share them, accelerate 1.15's
@@ -273,8 +273,8 @@ void read_optimizer(Given& given) {
 // PEFT and bitsandbytes, as TRL's ModelConfig asks for them.
 void read_adapter(Given& given) {
   Draft& draft = given.draft();
-  const bool asked = given.flag("use_peft").value_or(given.has("lora_r") || given.has("lora_rank"));
-  if (asked) {
+  const bool requested = given.flag("use_peft").value_or(given.has("lora_r") || given.has("lora_rank"));
+  if (requested) {
     draft.set("adapter.method", std::string("lora"), given.place("use_peft"));
     for (const auto& [name, path] : {std::pair{"lora_r", "adapter.rank"},
                                      {"lora_rank", "adapter.rank"},

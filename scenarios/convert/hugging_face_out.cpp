@@ -9,10 +9,10 @@
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/hugging_face_names.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/reader/scenario_json.hpp"
-#include "scenarios/scenario/zero_keys.hpp"
 #include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/scenario/zero_keys.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/base/overloaded.hpp"
 
@@ -106,7 +106,7 @@ bool is_fsdp(const Scenario& s) {
 // What another framework's offloading and clipping are to DeepSpeed: its stages 1 and 2 keep parameters on the device.
 void add_in_its_words(Json& zero, double& clipping, const Scenario& s) {
   const RuntimeChoice& runtime = s.runtime;
-  const OnHosts hosts = on_hosts(runtime);
+  const CpuOffload hosts = cpu_offload(runtime);
   const bool pins = runtime_kind(runtime.name).id == RuntimeId::Megatron
                         ? runtime.optimizer.pins_gradients
                         : runtime.eager.fully_shard.offload.value_or(MemorySpace::Pinned) == MemorySpace::Pinned;

@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/megatron_model.hpp"
+#include "scenarios/convert/shell/launch_line.hpp"
+#include "scenarios/formats/suggestion.hpp"
 #include "scenarios/frameworks/megatron/megatron_flags.hpp"
 #include "scenarios/frameworks/megatron/megatron_switches.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/reader/scenario_json.hpp"
-#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/scenario/names.hpp"
 
 // Megatron-LM's megatron/training/arguments.py, core 0.10 to 0.19, and what its forks add to it.
 
@@ -469,11 +469,11 @@ class Writer {
       add("moe-token-dispatcher-type", "\"allgather\"");
       if (s_.train.routing.capacity_factor > 0) add("moe-expert-capacity-factor", "");
       add("moe-pad-expert-input-to-capacity", "false");
-      const ExpertHabits& habits = s_.runtime.experts;
-      if (habits.grouped_linears) arguments_.push_back({"--moe-grouped-gemm"});
-      if (!habits.balancing.empty() && !habits.balances_by(LoadBalancing::Sinkhorn)) {
+      const ExpertBehavior& behavior = s_.runtime.experts;
+      if (behavior.grouped_linears) arguments_.push_back({"--moe-grouped-gemm"});
+      if (!behavior.balancing.empty() && !behavior.balances_by(LoadBalancing::Sinkhorn)) {
         std::vector<std::string> coefficients{"--moe-aux-loss-coeff"};
-        for (const double its : habits.loss_coefficients) coefficients.push_back(fmt::format("{}", its));
+        for (const double its : behavior.loss_coefficients) coefficients.push_back(fmt::format("{}", its));
         arguments_.push_back(std::move(coefficients));
       }
     }
@@ -542,10 +542,10 @@ class Writer {
 }  // namespace
 
 std::vector<std::vector<std::string>> megatron_arguments(const Scenario& scenario) {
-  Scenario asked = scenario;
+  Scenario requested = scenario;
   // The reader turns it on where it means nothing.
-  if (asked.layout.tensor == 1) asked.layout.sequence_parallel = false;
-  return Writer(asked).write();
+  if (requested.layout.tensor == 1) requested.layout.sequence_parallel = false;
+  return Writer(requested).write();
 }
 
 }  // namespace tidemark::scenarios

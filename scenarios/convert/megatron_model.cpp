@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/json_table.hpp"
-#include "scenarios/frameworks/megatron/megatron_switches.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 
 // Megatron-LM core_v0.14.0, megatron/training/arguments.py, core_transformer_config_from_args.
 

@@ -7,17 +7,17 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "parallel/runtime/runtimes.hpp"
 #include "parallel/job/stages.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/frameworks/megatron/megatron_switches.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/frameworks/pytorch/pytorch_switches.hpp"
+#include "scenarios/frameworks/torchtitan/titan_switches.hpp"
+#include "scenarios/predict/job.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/frameworks/torchtitan/titan_switches.hpp"
-#include "scenarios/scenario/zero_keys.hpp"
-#include "scenarios/predict/job.hpp"
 #include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/scenario/zero_keys.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -90,9 +90,9 @@ using Keys = std::map<std::string, Said>;
 
 // Whether it says what is so without it.
 bool is_usual_queue(Scenario scenario) {
-  const LaunchQueue asked = launch_queue_of(scenario);
+  const LaunchQueue requested = launch_queue_of(scenario);
   scenario.runtime.launch_queue.connections.reset();
-  return asked == launch_queue_of(scenario);
+  return requested == launch_queue_of(scenario);
 }
 
 Keys keys_of(const Scenario& scenario, bool in_launch_line) {
@@ -196,12 +196,12 @@ Alike alike(const Scenario& scenario, bool in_launch_line) {
 
 RuntimeChoice usual_runtime(const Scenario& scenario) {
   const RuntimeKind& kind = runtime_kind(scenario.runtime.name);
-  const ZeroHabits& zero = scenario.runtime.eager.zero;
-  const OnHosts hosts = on_hosts(scenario.runtime);
+  const ZeroBehavior& zero = scenario.runtime.eager.zero;
+  const CpuOffload hosts = cpu_offload(scenario.runtime);
   const bool deepspeed = kind.id == RuntimeId::DeepSpeed;
-  const OffloadAsked offloaded{.parameters = deepspeed ? hosts.optimizer && !zero.cpu_adam : hosts.parameters,
-                               .activations = hosts.activations,
-                               .optimizer = scenario.runtime.optimizer.offloaded};
+  const OffloadRequest offloaded{.parameters = deepspeed ? hosts.optimizer && !zero.cpu_adam : hosts.parameters,
+                                 .activations = hosts.activations,
+                                 .optimizer = scenario.runtime.optimizer.offloaded};
   const TomlTable nothing;
   Problems problems({});
   TomlReader none(&nothing, {}, {}, problems);
@@ -221,7 +221,7 @@ RuntimeChoice usual_runtime(const Scenario& scenario) {
   ZeroKeys keys;
   if (hosts.optimizer) keys.optimizer.place = zero.nvme.optimizer ? OffloadPlace::Nvme : OffloadPlace::Cpu;
   if (hosts.parameters) keys.parameters.place = zero.nvme.parameters ? OffloadPlace::Nvme : OffloadPlace::Cpu;
-  usual.eager.zero = habits_of(keys, scenario.layout.sharding == Sharding::Zero3, computed);
+  usual.eager.zero = behavior_of(keys, scenario.layout.sharding == Sharding::Zero3, computed);
   return usual;
 }
 
@@ -237,24 +237,24 @@ std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const
   };
 
   const std::filesystem::path file = scenario.name + std::string(ending(dialect));
-  ConvertAsked asked{.files = {file},
-                     .texts = {{file, text}},
-                     .variables = {},
-                     .model = {},
-                     .cluster = beside.cluster,
-                     .gpus = {},
-                     .sequence_length = {},
-                     .micro_batch = {},
-                     .global_batch = {},
-                     .data_root = beside.data_root};
+  ConvertRequest requested{.files = {file},
+                           .texts = {{file, text}},
+                           .variables = {},
+                           .model = {},
+                           .cluster = beside.cluster,
+                           .gpus = {},
+                           .sequence_length = {},
+                           .micro_batch = {},
+                           .global_batch = {},
+                           .data_root = beside.data_root};
   const bool names_model =
       is_aside("model") || (dialect == Dialect::TorchTitan && text.find("flavor") == std::string::npos);
-  if (names_model) asked.model = beside.model;
-  if (is_aside("gpus")) asked.gpus = scenario.gpus;
-  if (is_aside("train.sequence_length")) asked.sequence_length = scenario.train.sequence_length;
-  if (is_aside("train.micro_batch")) asked.micro_batch = scenario.train.micro_batch;
-  if (is_aside("train.global_batch")) asked.global_batch = scenario.train.global_batch;
-  Converted again = convert(asked);
+  if (names_model) requested.model = beside.model;
+  if (is_aside("gpus")) requested.gpus = scenario.gpus;
+  if (is_aside("train.sequence_length")) requested.sequence_length = scenario.train.sequence_length;
+  if (is_aside("train.micro_batch")) requested.micro_batch = scenario.train.micro_batch;
+  if (is_aside("train.global_batch")) requested.global_batch = scenario.train.global_batch;
+  Converted again = convert(requested);
   const auto read = scenario_or_problems(again.document, file, {file.parent_path(), beside.data_root}, {});
   if (const auto* found = std::get_if<Scenario>(&read)) {
     if (found->runtime.name == scenario.runtime.name)

@@ -2,10 +2,10 @@
 #include <cctype>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/model_config/config_reader.hpp"
-#include "scenarios/scenario/model_names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/model_config/config_reader.hpp"
+#include "scenarios/scenario/model_names.hpp"
 
 namespace tidemark::scenarios {
 namespace {

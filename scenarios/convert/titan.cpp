@@ -8,9 +8,9 @@
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/read_again.hpp"
 #include "scenarios/convert/titan_pipeline.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/scenario/names.hpp"
 
 // torchtitan 0.2.2, torchtitan/config/job_config.py; keys of earlier releases where they were renamed since.
 
@@ -236,10 +236,10 @@ class TitanReader {
     table.no_matter(std::array<std::string_view, 5>{"preserve_rng_state", "determinism_check", "debug",
                                                     "visualize_memory_budget_pareto", "memory_budget"});
     if (table.has("per_op_sac_force_recompute_mm_shapes_by_fqns")) {
-      const bool asked = mode == "selective";
-      table.tell(asked ? RemarkKind::NotExpressed : RemarkKind::NoMatter,
-                 "per_op_sac_force_recompute_mm_shapes_by_fqns",
-                 asked ? "products that run again by their shape are not modelled yet" : "is for mode = \"selective\"");
+      const bool requested = mode == "selective";
+      table.tell(
+          requested ? RemarkKind::NotExpressed : RemarkKind::NoMatter, "per_op_sac_force_recompute_mm_shapes_by_fqns",
+          requested ? "products that run again by their shape are not modelled yet" : "is for mode = \"selective\"");
     }
     table.refuse_the_rest(unknown);
   }
@@ -338,7 +338,7 @@ TomlTable titan_config(const Scenario& scenario) {
                                 key("dtype", long_name(s.train.master_dtype)),
                                 key("mixed_precision_param", long_name(s.train.precision)),
                                 key("mixed_precision_reduce", long_name(s.runtime.eager.fully_shard.reduce_dtype)),
-                                key("enable_cpu_offload", on_hosts(scenario.runtime).parameters)};
+                                key("enable_cpu_offload", cpu_offload(scenario.runtime).parameters)};
   if (s.train.global_batch != s.train.micro_batch * s.layout.data * passes)
     training.push_back(key("global_batch_size", s.train.global_batch));
   std::vector<TomlKey> parallelism{
@@ -352,7 +352,7 @@ TomlTable titan_config(const Scenario& scenario) {
   std::ranges::move(titan_pipeline_keys(s), std::back_inserter(parallelism));
   if (s.layout.expert > 1) {
     parallelism.push_back(key("expert_parallel_degree", std::int64_t{s.layout.expert}));
-    parallelism.push_back(key("expert_tensor_parallel_degree", std::int64_t{s.layout.experts_tensor()}));
+    parallelism.push_back(key("expert_tensor_parallel_degree", std::int64_t{s.layout.expert_tensor_parallel()}));
   }
   return table_of(
       {key("model", table_of(std::move(model))), key("training", table_of(std::move(training))),

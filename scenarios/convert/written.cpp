@@ -13,10 +13,10 @@
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/read_again.hpp"
-#include "scenarios/scenario/model_names.hpp"
-#include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_text.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/scenario/model_names.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -84,9 +84,9 @@ std::vector<DryRow> world_rows(const Cluster& cluster, const NcclSettings& setti
 Estimate sum_of(const std::vector<DryRow>& rows) {
   Estimate sum;
   for (const DryRow& row : rows) {
-    sum.bytes += row.price.bytes;
-    sum.low += row.price.low;
-    sum.high += row.price.high;
+    sum.bytes += row.cost.bytes;
+    sum.low += row.cost.low;
+    sum.high += row.cost.high;
   }
   return sum;
 }

@@ -25,7 +25,7 @@ struct DryWorld {
 
 struct DryRow {
   std::string name;
-  Estimate price;
+  Estimate cost;
   friend bool operator==(const DryRow&, const DryRow&) = default;
 };
 
@@ -61,7 +61,7 @@ struct DryRunAnswer {
   LaunchCommand launch;
   DryWorld world;
   Cluster cluster;
-  std::int64_t steps_asked = 3;
+  std::int64_t steps_requested = 3;
   std::vector<DryRank> ranks;             ///< in their order
   std::vector<std::string> not_modelled;  ///< of the environment
   std::vector<std::string> comparisons;   ///< texts, of each rank, beside a prediction

@@ -67,10 +67,10 @@ DryOut rank_json(const DryRank& rank) {
   for (const DryStep& step : held.steps) out["steps"].push_back(step_json(step));
   for (const DryRow& row : rank.rows)
     out["device_rows"].push_back({{"name", row.name},
-                                  {"bytes", row.price.bytes.count()},
-                                  {"low", row.price.low.count()},
-                                  {"high", row.price.high.count()},
-                                  {"source", row.price.source}});
+                                  {"bytes", row.cost.bytes.count()},
+                                  {"low", row.cost.low.count()},
+                                  {"high", row.cost.high.count()},
+                                  {"source", row.cost.source}});
   for (const DryGroup& group : held.groups)
     out["groups"].push_back({{"ranks", group.ranks},
                              {"backend", group.backend},
@@ -83,7 +83,7 @@ DryOut rank_json(const DryRank& rank) {
   if (rank.ran_out() && rank.report.ran_out)
     out["failure"] = {{"kind", "out_of_memory"},
                       {"after_steps", rank.report.ran_out->after_steps},
-                      {"requested_bytes", rank.report.ran_out->asked.count()},
+                      {"requested_bytes", rank.report.ran_out->wanted.count()},
                       {"free_bytes", rank.report.ran_out->device_free.count()},
                       {"stack", rank.report.ran_out->stack}};
   else if (rank.report.failure)

@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include "scenarios/dry_run/dry_run.hpp"
-#include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/format.hpp"
+#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -34,7 +34,7 @@ std::string first_line(const DryRunAnswer& answer) {
                              rank.report.ran_out->after_steps == 0
                                  ? std::string("before its first step is over")
                                  : fmt::format("in step {}", rank.report.ran_out->after_steps + 1),
-                             mib(rank.report.ran_out->asked));
+                             mib(rank.report.ran_out->requested));
       return "no, it does not fit\n";
     case DryVerdict::ScriptFailed:
       for (const DryRank& rank : answer.ranks)
@@ -130,10 +130,9 @@ std::string composition(const DryRank& rank) {
 std::string beside_the_allocator(const DryRank& rank) {
   std::vector<std::vector<std::string>> rows;
   for (const DryRow& row : rank.rows)
-    rows.push_back({row.name, mib(row.price.bytes),
-                    row.price.low == row.price.high
-                        ? std::string()
-                        : fmt::format("{} to {}", mib(row.price.low), mib(row.price.high))});
+    rows.push_back({row.name, mib(row.cost.bytes),
+                    row.cost.low == row.cost.high ? std::string()
+                                                  : fmt::format("{} to {}", mib(row.cost.low), mib(row.cost.high))});
   return fmt::format("\nwhat rank {} holds of its device besides, as Tidemark estimates it\n", rank.report.rank) +
          table(rows);
 }

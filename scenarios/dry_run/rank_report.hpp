@@ -64,7 +64,7 @@ struct DryFailure {
 
 /// Where the allocator found no memory for the first time, whatever the script made of it.
 struct RanOut {
-  Bytes asked, device_free;
+  Bytes wanted, device_free;
   std::int64_t after_steps = 0;
   AllocatorCounters then;
   std::vector<std::string> stack;

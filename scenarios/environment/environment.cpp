@@ -10,9 +10,9 @@
 
 #include "parallel/runtime/runtime.hpp"
 #include "scenarios/environment/allocator_conf.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/environment/nccl_environment.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -147,9 +147,9 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
 // 1 to 32, by the CUDA programming guide.
 void read_connections(TomlReader& table, const std::string& value, LaunchQueueSettings& queue) {
   std::size_t at = 0;
-  const std::optional<std::int64_t> asked = number(value, at);
-  if (asked && at == value.size() && *asked >= 1 && *asked <= 32)
-    queue.connections = static_cast<std::int32_t>(*asked);
+  const std::optional<std::int64_t> requested = number(value, at);
+  if (requested && at == value.size() && *requested >= 1 && *requested <= 32)
+    queue.connections = static_cast<std::int32_t>(*requested);
   else
     table.problem(connections, fmt::format("{} = {} is not a number from 1 to 32", connections, in_quotes(value)),
                   "\"1\" is what Megatron-LM asks for before Blackwell, \"8\" CUDA's default");
@@ -264,7 +264,7 @@ bool is_attention_variable(std::string_view name) {
   return std::ranges::find(attention_variables, name) != attention_variables.end();
 }
 
-void check_attention_variables(TomlReader table, AttentionKernel asked) {
+void check_attention_variables(TomlReader table, AttentionKernel requested) {
   std::array<std::optional<std::string>, attention_variables.size()> given;
   for (std::size_t i = 0; i < given.size(); ++i)
     if (const TomlValue* value = table.raw(attention_variables[i]); value != nullptr) given[i] = value_of(*value);
@@ -272,7 +272,7 @@ void check_attention_variables(TomlReader table, AttentionKernel asked) {
     return given[i] && *given[i] != its.values[i];
   };
   const auto name_of = [](AttentionKernel kernel) { return in_quotes(word(attention_names, kernel)); };
-  const auto& expected = *std::ranges::find(attention_kernels, asked, &AttentionVariables::kernel);
+  const auto& expected = *std::ranges::find(attention_kernels, requested, &AttentionVariables::kernel);
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (!disagrees(expected, i) || !table.sound(attention_variables[i])) continue;
     const auto meant = std::ranges::find_if(attention_kernels, [&](const AttentionVariables& its) {
@@ -286,7 +286,7 @@ void check_attention_variables(TomlReader table, AttentionKernel asked) {
     return table.problem(
         attention_variables[i],
         fmt::format("{} = {}: Megatron-LM sets it to {} for attention = {}, and stops at another value",
-                    attention_variables[i], in_quotes(*given[i]), expected.values[i], name_of(asked)),
+                    attention_variables[i], in_quotes(*given[i]), expected.values[i], name_of(requested)),
         std::move(hint));
   }
 }

@@ -35,7 +35,7 @@ Environment read_environment(TomlReader table);
 
 /// Of a job of Megatron-LM with that attention: NVTE_FLASH_ATTN, NVTE_FUSED_ATTN and NVTE_UNFUSED_ATTN have the values
 /// that it gives them, or are problems.
-void check_attention_variables(TomlReader environment, AttentionKernel asked);
+void check_attention_variables(TomlReader environment, AttentionKernel requested);
 
 /// NVTE_FLASH_ATTN, NVTE_FUSED_ATTN, NVTE_UNFUSED_ATTN.
 [[nodiscard]] bool is_attention_variable(std::string_view name);

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "parallel/runtime/runtimes.hpp"
 #include "parallel/job/sharing.hpp"
 #include "parallel/job/sizes.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/estimate/reasons.hpp"
 
 namespace tidemark::scenarios {
@@ -60,7 +60,7 @@ std::optional<Scenario> with_scores(const Scenario& s, bool stored) {
 }
 
 Buckets simulated(const Scenario& scenario) {
-  return buckets_of(predict(scenario, {}, {.told = Told::Figures}).highest().memory);
+  return buckets_of(predict(scenario, {}, {.reported = PredictionDetail::Figures}).highest().memory);
 }
 
 Bytes activations_in(const Composition& tensors) {

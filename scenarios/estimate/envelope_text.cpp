@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/estimate/envelope.hpp"
-#include "scenarios/predict/assumed.hpp"
 #include "scenarios/formats/format.hpp"
+#include "scenarios/predict/assumed.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 
 namespace tidemark::scenarios {

@@ -7,13 +7,13 @@
 
 #include <fmt/format.h>
 
-#include "parallel/runtime/runtimes.hpp"
 #include "parallel/job/sharing.hpp"
-#include "scenarios/reader/adapter_reader.hpp"
-#include "scenarios/scenario/names.hpp"
-#include "scenarios/predict/job.hpp"
-#include "scenarios/scenario/cpu_offload.hpp"
+#include "parallel/runtime/runtimes.hpp"
 #include "scenarios/formats/format.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/reader/adapter_reader.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -126,7 +126,7 @@ std::string Reasons::parameters() const {
     parts.emplace_back("the engine of the rollout has weights of its own");
   if (s_.train.rollout && (s_.train.rollout->reference_model || s_.train.rollout->reward_model))
     parts.emplace_back("frozen models stand beside the trained one");
-  if (on_hosts(s_.runtime).parameters) parts.emplace_back("on the host, but for what is computed with");
+  if (cpu_offload(s_.runtime).parameters) parts.emplace_back("on the host, but for what is computed with");
   return joined(parts, "every tensor is rounded up to blocks of 512 B");
 }
 
@@ -157,7 +157,7 @@ std::string Reasons::gradients() const {
 std::string Reasons::optimizer() const {
   std::vector<std::string> parts;
   if (s_.train.adapter) parts.push_back(fmt::format("of adapters alone, {}", trained_share()));
-  if (on_hosts(s_.runtime).optimizer) parts.emplace_back("on the host");
+  if (cpu_offload(s_.runtime).optimizer) parts.emplace_back("on the host");
   if (std::string kept = state_text(s_.train.optimizer); !kept.empty()) parts.push_back(std::move(kept));
   const bool copies = in_tensors(Category::OptimizerMaster) > Bytes{};
   if (copies)
@@ -167,9 +167,9 @@ std::string Reasons::optimizer() const {
     parts.push_back(
         fmt::format("PyTorch's Adam keeps moments in the parameters' own type, {}: they are not always in fp32",
                     name(trained_dtype())));
-  const OptimizerHabits& habits = s_.runtime.optimizer;
-  if (!eager() && habits.precision_aware && (habits.mean != DType::FP32 || habits.squares != DType::FP32))
-    parts.push_back(fmt::format("moments in {} and {} (precision-aware)", name(habits.mean), name(habits.squares)));
+  const OptimizerBehavior& behavior = s_.runtime.optimizer;
+  if (!eager() && behavior.precision_aware && (behavior.mean != DType::FP32 || behavior.squares != DType::FP32))
+    parts.push_back(fmt::format("moments in {} and {} (precision-aware)", name(behavior.mean), name(behavior.squares)));
   if (s_.layout.sharding != Sharding::None && sharing(s_.layout) > 1) {
     const std::string experts = of_experts();
     parts.push_back(fmt::format("{} over {} ranks: data parallelism divides it",
@@ -218,7 +218,7 @@ std::string Reasons::activations(double k) const {
                                 s_.layout.pipeline, s_.layout.pipeline));
   if (s_.train.recompute.kind == Recompute::Full) parts.emplace_back("layers run again");
   if (s_.train.recompute.kind == Recompute::Selective) parts.emplace_back("some modules run again");
-  if (on_hosts(s_.runtime).activations) parts.emplace_back("what is saved goes to the host");
+  if (cpu_offload(s_.runtime).activations) parts.emplace_back("what is saved goes to the host");
   return joined(parts, {});
 }
 
@@ -246,7 +246,7 @@ std::string Reasons::kv_cache() const {
   std::vector<std::string> parts;
   if (m.latent)
     parts.push_back(fmt::format("latent attention caches {} numbers a token and layer, not twice {}",
-                                m.latent->kv_rank + m.latent->rotary_head, m.hidden));
+                                m.latent->kv_rank + m.latent->qk_rope_head_dim, m.hidden));
   else if (m.kv_heads * m.head_dim != m.hidden)
     parts.push_back(
         fmt::format("grouped-query attention caches {} of {} heads: the rule's hidden size is {:g} times too wide",

@@ -132,10 +132,10 @@ std::vector<DeviceRow> device_rows(const RankGroup& group, const std::vector<Com
     rows.push_back(
         std::visit(Overloaded{
                        [&](DriverResource resource) {
-                         return DeviceRow{std::string(name(resource)), group.prices.of(resource)};
+                         return DeviceRow{std::string(name(resource)), group.costs.of(resource)};
                        },
                        [&](CommSlot slot) {
-                         return DeviceRow{"communicator " + communicators[slot.index()].name, group.prices.of(slot)};
+                         return DeviceRow{"communicator " + communicators[slot.index()].name, group.costs.of(slot)};
                        },
                    },
                    row.what));

@@ -44,7 +44,7 @@ enum class LastColumn : std::uint8_t { Figures, Words };
 /// What a rank's device holds behind the framework's allocator: a name for each row, and its price.
 struct DeviceRow {
   std::string name;
-  Estimate price;
+  Estimate cost;
 };
 [[nodiscard]] std::vector<DeviceRow> device_rows(const RankGroup& group,
                                                  const std::vector<Communicator>& communicators);

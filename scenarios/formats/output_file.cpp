@@ -178,7 +178,8 @@ class OnSignal {
 /// An unfinished file beside `place`; removed unless it is moved there.
 class Unfinished {
  public:
-  Unfinished(const fs::path& asked, const Destination& to) : asked_(asked), to_(to), descriptor_(opened()) {}
+  Unfinished(const fs::path& requested, const Destination& to)
+      : requested_(requested), to_(to), descriptor_(opened()) {}
   Unfinished(const Unfinished&) = delete;
   Unfinished& operator=(const Unfinished&) = delete;
   ~Unfinished() {
@@ -190,10 +191,10 @@ class Unfinished {
     if (to_.there) {
       // Whoever may not give a file away keeps it; a change of owner takes set-user-id bits, so modes come last.
       [[maybe_unused]] const int kept = ::fchown(descriptor_.number(), to_.there->st_uid, to_.there->st_gid);
-      if (::fchmod(descriptor_.number(), to_.there->st_mode & 07777U) != 0) refuse(asked_, errno);
+      if (::fchmod(descriptor_.number(), to_.there->st_mode & 07777U) != 0) refuse(requested_, errno);
     }
-    if (const int error = descriptor_.close(); error != 0) refuse(asked_, error);
-    if (::rename(name_.c_str(), to_.place.c_str()) != 0) refuse(asked_, errno);
+    if (const int error = descriptor_.close(); error != 0) refuse(requested_, error);
+    if (::rename(name_.c_str(), to_.place.c_str()) != 0) refuse(requested_, errno);
     on_signal_.keep();
     name_.clear();
   }
@@ -215,15 +216,15 @@ class Unfinished {
       name_.clear();
       struct stat its {};
       if (::stat(folder.c_str(), &its) != 0)
-        refuse(asked_, ENOENT, fmt::format("there is no folder {}", folder.string()));
-      if (!S_ISDIR(its.st_mode)) refuse(asked_, ENOTDIR, fmt::format("{} is no folder", folder.string()));
-      refuse(asked_, error, fmt::format("{} takes no file: {}", folder.string(), words(error)));
+        refuse(requested_, ENOENT, fmt::format("there is no folder {}", folder.string()));
+      if (!S_ISDIR(its.st_mode)) refuse(requested_, ENOTDIR, fmt::format("{} is no folder", folder.string()));
+      refuse(requested_, error, fmt::format("{} takes no file: {}", folder.string(), words(error)));
     }
     name_.clear();
-    refuse(asked_, EEXIST);
+    refuse(requested_, EEXIST);
   }
 
-  const fs::path& asked_;
+  const fs::path& requested_;
   const Destination& to_;
   fs::path name_;
   OnSignal on_signal_;

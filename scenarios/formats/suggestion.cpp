@@ -112,14 +112,14 @@ std::string one_slip_from(std::string_view word, const std::vector<std::string>&
 
 std::vector<std::string> near_names(std::string_view word, const std::vector<std::string>& names) {
   if (word.size() > longest_shown) return {};
-  const std::string asked = letters_and_digits(word);
+  const std::string requested = letters_and_digits(word);
   constexpr std::size_t shortest_part = 3;  // letters that two names share by chance
-  if (asked.size() < shortest_part) return {};
+  if (requested.size() < shortest_part) return {};
   std::vector<std::string> bare;
-  std::size_t least = std::max<std::size_t>(1, asked.size() / 4);
+  std::size_t least = std::max<std::size_t>(1, requested.size() / 4);
   for (const std::string& name : names) {
     bare.push_back(letters_and_digits(name));
-    least = std::min(least, edit_distance(asked, bare.back()));
+    least = std::min(least, edit_distance(requested, bare.back()));
   }
   const auto where = [&](const auto& is_near) {
     std::vector<std::string> found;
@@ -130,10 +130,10 @@ std::vector<std::string> near_names(std::string_view word, const std::vector<std
   const auto has = [](const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; };
   const std::string letters = first_letters(word);
   for (const std::vector<std::string>& found : std::vector<std::vector<std::string>>{
-           where([&](const std::string& name) { return name == asked; }),
-           where([&](const std::string& name) { return name.starts_with(asked) || asked.starts_with(name); }),
-           where([&](const std::string& name) { return has(name, asked) || has(asked, name); }),
-           where([&](const std::string& name) { return edit_distance(asked, name) == least; }),
+           where([&](const std::string& name) { return name == requested; }),
+           where([&](const std::string& name) { return name.starts_with(requested) || requested.starts_with(name); }),
+           where([&](const std::string& name) { return has(name, requested) || has(requested, name); }),
+           where([&](const std::string& name) { return edit_distance(requested, name) == least; }),
            where(
                [&](const std::string& name) { return letters.size() >= shortest_part && name.starts_with(letters); })})
     if (!found.empty()) return found;

@@ -77,7 +77,7 @@ class TomlReader {
   void refuse_unknown_keys();
 
   /// Keys that were asked for, perhaps more than once; none of a table that is missing.
-  [[nodiscard]] std::span<const std::string_view> asked() const { return known_; }
+  [[nodiscard]] std::span<const std::string_view> requested() const { return known_; }
 
   [[nodiscard]] bool present() const { return table_ != nullptr; }
   [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }

@@ -17,16 +17,16 @@
 
 #include "kernels/execute/gpu/device_place.hpp"
 #include "kernels/execute/gpu/device_ranks.hpp"
-#include "kernels/execute/world/mpi_world.hpp"
 #include "kernels/execute/gpu/nccl_world.hpp"
 #include "kernels/execute/process_memory.hpp"
+#include "kernels/execute/world/mpi_world.hpp"
 #include "kernels/math/engine/device_calculator.hpp"
-#include "scenarios/validate/arithmetic/check_math.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/output_file.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/math_report.hpp"
+#include "scenarios/validate/arithmetic/check_math.hpp"
 
 // tidemark_gpu_math SCENARIO --data FOLDER [--results FILE] [--time-limit SECONDS]: trains the scenario's model on the
 // GPUs of this machine, and on one rank of the host. Under mpirun its ranks are mpirun's; otherwise it forks them. Exit
@@ -107,7 +107,7 @@ int run(int argc, char** argv) {
     return bad_input;
   }
   const Scenario scenario = read_scenario(arguments->scenario, arguments->data);
-  if (const std::string beyond = beyond_arithmetic(settled(scenario)); !beyond.empty()) {
+  if (const std::string beyond = beyond_arithmetic(resolved_scenario(scenario)); !beyond.empty()) {
     fmt::print(stderr, "{}: error: --math does not follow {}\n", arguments->scenario,
                beyond.substr(0, beyond.find('\n')));
     return bad_input;

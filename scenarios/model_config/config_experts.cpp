@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/model_config/detail/config_format.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/model_config/detail/config_format.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -22,11 +22,11 @@ class ExpertsReader {
   std::optional<Experts> read() {
     Experts experts;
     experts.count = config_.count({format_.count_key, most_experts}, format_.count);
-    experts.chosen = config_.count(chosen_experts_rule, some(format_.chosen));
-    const std::int64_t usual_ffn = format_.asked_for ? model_.ffn : format_.ffn;
+    experts.chosen = config_.count(top_k_experts_rule, some(format_.chosen));
+    const std::int64_t usual_ffn = format_.requested_for ? model_.ffn : format_.ffn;
     experts.ffn = usual_ffn > 0 ? config_.count(expert_ffn_rule, usual_ffn) : model_.ffn;
-    if (format_.asked_for) experts.shared_ffn = config_.count(shared_ffn_rule, 0);
-    if (format_.asked_for && model_.mlp_bias)
+    if (format_.requested_for) experts.shared_ffn = config_.count(shared_ffn_rule, 0);
+    if (format_.requested_for && model_.mlp_bias)
       config_.problem(format_.count_key, "experts with biases are not modelled in this family",
                       fmt::format("{} = false would do", config_format::linear_bias));
     experts.biases = experts.clamped_gate = format_.as_gpt_oss;
@@ -85,28 +85,28 @@ class ExpertsReader {
   // Several groups, of which not all are kept: anything else is no choice.
   void read_groups(Experts& experts) {
     const std::int64_t groups = config_.count(groups_rule, format_.groups);
-    const std::int64_t kept = config_.count(chosen_groups_rule, format_.chosen_groups);
+    const std::int64_t kept = config_.count(topk_group_rule, format_.topk_group);
     if (groups <= 1 || experts.count == 0 || experts.chosen == 0) return;
     if (experts.count % groups != 0)
       config_.problem(groups_rule.key, fmt::format("{} does not divide {} experts", groups, experts.count),
                       "1 would do, which is one group of all");
     else if (kept < 1 || kept > groups)
-      config_.problem(chosen_groups_rule.key, fmt::format("{} of {} groups cannot be chosen", kept, groups),
+      config_.problem(topk_group_rule.key, fmt::format("{} of {} groups cannot be chosen", kept, groups),
                       fmt::format("1 to {} would do", groups));
     else if (const std::int64_t each = experts.count / groups;
              experts.chosen > kept * each && experts.chosen <= experts.count)
-      config_.problem(chosen_groups_rule.key,
+      config_.problem(topk_group_rule.key,
                       fmt::format("{} groups have fewer experts than the {} that are chosen", kept, experts.chosen),
                       fmt::format("{} would do", (experts.chosen + each - 1) / each));
     experts.groups = groups;
-    experts.chosen_groups = kept;
+    experts.topk_group = kept;
   }
 
   void only(std::string_view key, std::vector<std::string> modelled) {
-    const std::optional<std::string> asked = config_.text(key);
-    if (!asked || std::find(modelled.begin(), modelled.end(), *asked) != modelled.end()) return;
+    const std::optional<std::string> requested = config_.text(key);
+    if (!requested || std::find(modelled.begin(), modelled.end(), *requested) != modelled.end()) return;
     for (std::string& name : modelled) name = in_quotes(name);
-    config_.problem(key, fmt::format("{} is not modelled yet", in_quotes(*asked)), one_of(modelled) + " would do");
+    config_.problem(key, fmt::format("{} is not modelled yet", in_quotes(*requested)), one_of(modelled) + " would do");
   }
 
   void read_dense_layers(Experts& experts) {
@@ -151,7 +151,7 @@ class ExpertsReader {
 
   void check(const Experts& experts) {
     if (experts.count > 0 && experts.chosen > experts.count)
-      config_.problem(chosen_experts, fmt::format("{} experts cannot be chosen from {}", experts.chosen, experts.count),
+      config_.problem(top_k_experts, fmt::format("{} experts cannot be chosen from {}", experts.chosen, experts.count),
                       fmt::format("1 to {} would do", experts.count));
     if (experts.count * model_.layers > most_experts_of_all_layers)
       config_.problem(format_.count_key, fmt::format("{} in each of {} layers are more than {} together", experts.count,
@@ -170,14 +170,14 @@ std::optional<Experts> read_experts(ConfigValues& config, const ExpertsFormat& f
 }
 
 // The defaults of DeepseekV2Config and DeepseekV3Config.
-LatentAttention read_latent_attention(ConfigValues& config) {
-  LatentAttention latent{.query_rank = config.count(query_rank_rule, 1536),
-                         .kv_rank = config.count(kv_rank_rule, 512),
-                         .plain_head = config.count(plain_head_rule, 128),
-                         .rotary_head = config.count(rotary_head_rule, 64),
-                         .value_head = config.count(value_head_rule, 128)};
+MultiLatentAttention read_multi_latent_attention(ConfigValues& config) {
+  MultiLatentAttention latent{.query_rank = config.count(query_rank_rule, 1536),
+                              .kv_rank = config.count(kv_rank_rule, 512),
+                              .qk_nope_head_dim = config.count(qk_nope_head_dim_rule, 128),
+                              .qk_rope_head_dim = config.count(qk_rope_head_dim_rule, 64),
+                              .value_head = config.count(value_head_rule, 128)};
   for (const auto& [rule, width] :
-       {std::pair{rotary_head_rule, latent.rotary_head}, {value_head_rule, latent.value_head}})
+       {std::pair{qk_rope_head_dim_rule, latent.qk_rope_head_dim}, {value_head_rule, latent.value_head}})
     if (width % 8 != 0)  // the 16-byte loads of both attention libraries
       config.problem(rule.key, fmt::format("{} per head: FlashAttention and cuDNN take multiples of 8", width));
   return latent;

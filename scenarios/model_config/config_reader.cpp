@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/detail/config_document.hpp"
-#include "scenarios/model_config/detail/config_experts.hpp"
-#include "scenarios/model_config/detail/config_format.hpp"
 #include "scenarios/formats/problems.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/model_config/detail/config_experts.hpp"
+#include "scenarios/model_config/detail/config_format.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -45,9 +45,9 @@ class ConfigReader {
     model.hidden = config_.count({keys_.hidden, most_hidden});
     model.layers = config_.count({keys_.layers, most_layers});
     model.heads = config_.count({keys_.heads, most_heads});
-    const bool asked = family->name == gpt2 && config_.find(kv_rank_rule.key) != nullptr;
-    if (family->latent || asked) model.latent = read_latent_attention(config_);
-    if (asked) model.latent->normalized = config_.flag(query_key_norms);
+    const bool requested = family->name == gpt2 && config_.find(kv_rank_rule.key) != nullptr;
+    if (family->latent || requested) model.latent = read_multi_latent_attention(config_);
+    if (requested) model.latent->normalized = config_.flag(query_key_norms);
     model.kv_heads = read_kv_heads(*family, model);
     model.head_dim = read_head_dim(*family, model);
     const std::int64_t usual_ffn = 4 * model.hidden;
@@ -63,9 +63,9 @@ class ConfigReader {
     read_biases(*family, model);
     check_heads(model);
     read_activation(*family, model);
-    if (family->experts != nullptr && (!family->experts->asked_for || config_.given(family->experts->count_key)))
+    if (family->experts != nullptr && (!family->experts->requested_for || config_.given(family->experts->count_key)))
       model.experts = read_experts(config_, *family->experts, model);
-    if (family->next_tokens) model.next_tokens = config_.count(next_tokens_rule, 0);
+    if (family->mtp_layers) model.mtp_layers = config_.count(mtp_layers_rule, 0);
     refuse_unmodelled();
     config_.refuse_unread_overrides(family->name);
     return model;
@@ -90,10 +90,10 @@ class ConfigReader {
 
   std::int64_t read_kv_heads(const Family& family, const Model& model) {
     if (family.name == gpt_bigcode) {
-      const std::int64_t told = config_.flag(multi_query, true) ? 1 : model.heads;
-      if (model.heads > 0 && config_.count(kv_heads_rule, told) != told)
-        config_.problem(kv_heads_rule.key, fmt::format("{} is what {} says", told, multi_query));
-      return told;
+      const std::int64_t reported = config_.flag(multi_query, true) ? 1 : model.heads;
+      if (model.heads > 0 && config_.count(kv_heads_rule, reported) != reported)
+        config_.problem(kv_heads_rule.key, fmt::format("{} is what {} says", reported, multi_query));
+      return reported;
     }
     if (model.latent && model.heads > 0 && config_.count(kv_heads_rule, model.heads) != model.heads)
       config_.problem(kv_heads_rule.key, "with latent attention every head has keys and values of its own",
@@ -123,9 +123,9 @@ class ConfigReader {
     if (gpt || family.name == gpt_neox) model.normalization = Normalization::Layer;
     if (gpt) model.positions = Positions::Learned;
     if (family.name == gpt2) read_position_kind(model);
-    const bool asked = family.name == glm4_moe && config_.flag(use_qk_norm);
-    const bool asked_of_gpt = family.name == gpt2 && !model.latent && config_.flag(query_key_norms);
-    if (family.name == qwen3 || family.name == qwen3_moe || family.name == gemma3 || asked || asked_of_gpt)
+    const bool requested = family.name == glm4_moe && config_.flag(use_qk_norm);
+    const bool requested_of_gpt = family.name == gpt2 && !model.latent && config_.flag(query_key_norms);
+    if (family.name == qwen3 || family.name == qwen3_moe || family.name == gemma3 || requested || requested_of_gpt)
       model.qk_norm = QkNorm::PerHead;
     model.attention_sinks = family.name == gpt_oss;
     if (family.name == olmo2) {
@@ -141,10 +141,10 @@ class ConfigReader {
     else if (config_.flag(parallel_residual))
       config_.problem(parallel_residual, fmt::format("true is not modelled: {} has no such switch", family.name));
     model.attention_softcap =
-        read_softcap(attention_softcap, family.name == gemma2 ? Asked::Understood : Asked::Refused,
+        read_softcap(attention_softcap, family.name == gemma2 ? Requested::Understood : Requested::Refused,
                      "capping of attention scores", family.name == gemma2 ? gemma2_attention_softcap : 0);
-    model.logit_softcap = read_softcap(logit_softcap, gemma ? Asked::Understood : Asked::Refused, "capping of logits",
-                                       family.name == gemma2 ? gemma2_logit_softcap : 0);
+    model.logit_softcap = read_softcap(logit_softcap, gemma ? Requested::Understood : Requested::Refused,
+                                       "capping of logits", family.name == gemma2 ? gemma2_logit_softcap : 0);
     if (model.positions == Positions::Rotary && !model.latent)
       model.rotary_fraction = read_rotary_fraction(family.name == gpt_neox   ? neox_rotary_fraction
                                                    : family.name == glm4_moe ? glm4_rotary_fraction
@@ -162,14 +162,14 @@ class ConfigReader {
                       R"("absolute" (learned vectors) or "rope" would do)");
   }
 
-  enum class Asked : std::uint8_t { Understood, Refused };
+  enum class Requested : std::uint8_t { Understood, Refused };
 
   /// `usual` stands for a cap that is left out; null is none.
-  double read_softcap(std::string_view key, Asked asked, std::string_view what, double usual) {
+  double read_softcap(std::string_view key, Requested requested, std::string_view what, double usual) {
     if (!config_.given(key)) return usual;
     const json* value = config_.find(key);
     if (value == nullptr || says_nothing(*value)) return 0;
-    if (asked == Asked::Refused) {
+    if (requested == Requested::Refused) {
       config_.problem(key, fmt::format("{} is not modelled in this family", what));
       return 0;
     }
@@ -199,15 +199,15 @@ class ConfigReader {
     if (config_.given(sliding_window) && config_.find(sliding_window) == nullptr) return;  // null is none
     if (config_.given(sliding_window) || family.usual_window > 0)
       model.sliding_window = config_.count({sliding_window, most_positions}, family.usual_window);
-    if (model.sliding_window > 0) read_whole_layers(family, model);
+    if (model.sliding_window > 0) read_full_attention_layers(family, model);
   }
 
   /// Which layers have no window: as layer_types says, else as a family's configuration does (transformers 5.23:
   /// Qwen2Config, Qwen3Config, Gemma2Config, Gemma3TextConfig; where it has only windows, nothing is said).
-  void read_whole_layers(const Family& family, Model& model) {
+  void read_full_attention_layers(const Family& family, Model& model) {
     const json* types = config_.find("layer_types");
     if (types != nullptr && types->is_array()) {
-      for (const json& type : *types) model.whole_layers.push_back(type != "sliding_attention");
+      for (const json& type : *types) model.full_attention_layers.push_back(type != "sliding_attention");
       return;
     }
     constexpr std::int64_t usual_first = 28;
@@ -219,7 +219,7 @@ class ConfigReader {
                                      : family.window_pattern;
     if (first == 0 && pattern == 0) return;
     for (std::int64_t i = 0; i < model.layers; ++i)
-      model.whole_layers.push_back(i < first || (pattern > 0 && (i + 1) % pattern == 0));
+      model.full_attention_layers.push_back(i < first || (pattern > 0 && (i + 1) % pattern == 0));
   }
 
   void read_biases(const Family& family, Model& model) {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "scenarios/formats/detail/config_document.hpp"
-#include "scenarios/model_config/detail/config_format.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/model_config/detail/config_format.hpp"
 
 namespace tidemark::scenarios {
 
@@ -47,7 +47,7 @@ std::vector<std::string_view> own_keys() {
   for (const Keys& k : {usual_keys, gemma_keys, gpt2_keys})
     keys.insert(keys.end(), {k.hidden, k.layers, k.heads, k.ffn, k.positions, k.activation});
   for (const CountRule& rule :
-       {first_dense_rule, chosen_experts_rule, groups_rule, chosen_groups_rule, sparse_step_rule, expert_layers_rule})
+       {first_dense_rule, top_k_experts_rule, groups_rule, topk_group_rule, sparse_step_rule, expert_layers_rule})
     keys.push_back(rule.key);
   for (const Unmodelled& u : foreign_keys) keys.push_back(u.key);
   return keys;

@@ -14,12 +14,12 @@
 
 #include "parallel/job/mesh.hpp"
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/model_config/loads_reader.hpp"
-#include "scenarios/scenario/named_files.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/version_text.hpp"
+#include "scenarios/model_config/loads_reader.hpp"
+#include "scenarios/scenario/named_files.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "topology/deep_ep_memory.hpp"
 
 namespace tidemark::scenarios {
@@ -106,7 +106,7 @@ void check_one_rank(const Scenario& scenario, ScenarioTables& tables) {
 // PyTorch allocates nothing for tensors without rows, which programs do not say yet.
 void check_rows(const Scenario& scenario, std::int64_t tokens, ScenarioTables& tables) {
   const Model& model = scenario.model;
-  for (std::int64_t i = 0; i < model.layers + model.next_tokens; ++i) {
+  for (std::int64_t i = 0; i < model.layers + model.mtp_layers; ++i) {
     if (!model.has_experts(static_cast<std::size_t>(i))) continue;
     const auto layer = static_cast<std::int32_t>(i);
     const LayerRouting routing(*model.experts, scenario.train.routing, layer, tokens, scenario.layout.expert);
@@ -219,21 +219,21 @@ std::vector<double> read_coefficients(TomlReader& switches, std::size_t count) {
 
 }  // namespace
 
-ExpertHabits read_expert_habits(TomlReader& switches) {
+ExpertBehavior read_expert_behavior(TomlReader& switches) {
   static constexpr auto router_types = std::to_array<Option>({{"fp32"}, {"fp64"}});
   static constexpr std::array router_dtypes{DType::FP32, DType::FP64};
-  ExpertHabits habits;
-  habits.grouped_linears = switches.boolean("moe-grouped-gemm").value_or(true);
-  habits.fused_permutation = switches.boolean("moe-permute-fusion").value_or(false);
+  ExpertBehavior behavior;
+  behavior.grouped_linears = switches.boolean("moe-grouped-gemm").value_or(true);
+  behavior.fused_permutation = switches.boolean("moe-permute-fusion").value_or(false);
   if (const std::optional<std::size_t> type = switches.option("moe-router-dtype", router_types))
-    habits.router_type = router_dtypes.at(*type);
+    behavior.router_type = router_dtypes.at(*type);
   static constexpr IntegerRange processors{2, 256};
-  habits.exchange_processors =
-      static_cast<std::int32_t>(switches.integer(processors_switch, processors).value_or(habits.exchange_processors));
-  if (habits.exchange_processors % 2 != 0)
+  behavior.exchange_processors =
+      static_cast<std::int32_t>(switches.integer(processors_switch, processors).value_or(behavior.exchange_processors));
+  if (behavior.exchange_processors % 2 != 0)
     switches.problem(processors_switch,
                      fmt::format("{} = {}: DeepEP's channels take two multiprocessors each", processors_switch,
-                                 habits.exchange_processors),
+                                 behavior.exchange_processors),
                      "an even number would do");
   bool several = false;
   const std::vector<LoadBalancing> kinds = read_balancing(switches, several);
@@ -242,20 +242,20 @@ ExpertHabits read_expert_habits(TomlReader& switches) {
       read_coefficients(switches, several && !kinds.empty() ? kinds.size() : std::size_t{1});
   // router.py apply_z_loss: computed whatever it counts, once it is given.
   if (const std::optional<Ratio> given = switches.ratio("moe-z-loss-coeff", Ratio{}, most_times))
-    habits.z_loss = as_double(*given);
+    behavior.z_loss = as_double(*given);
   std::vector<std::pair<LoadBalancing, double>> counting;
   for (std::size_t i = 0; i < kinds.size(); ++i)
     if (sinkhorn || coefficients.at(i) > 0) counting.emplace_back(kinds[i], coefficients.at(i));
   std::ranges::sort(counting);
   for (const auto& [kind, coefficient] : counting) {
-    habits.balancing.push_back(kind);
-    if (!sinkhorn) habits.loss_coefficients.push_back(coefficient);
+    behavior.balancing.push_back(kind);
+    if (!sinkhorn) behavior.loss_coefficients.push_back(coefficient);
   }
-  if (std::ranges::adjacent_find(habits.balancing) != habits.balancing.end())
+  if (std::ranges::adjacent_find(behavior.balancing) != behavior.balancing.end())
     switches.problem(balancing_switch, fmt::format("{} names a loss twice", balancing_switch), "once would do");
   if (sinkhorn && coefficients.front() > 0)
     switches.problem(coefficient_switch, "Sinkhorn routing has no auxiliary loss", "leave it out");
-  return habits;
+  return behavior;
 }
 
 namespace {
@@ -264,41 +264,41 @@ namespace {
 // models/gpt/moe_module_specs.py.
 void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
   const Model& model = scenario.model;
-  const ExpertHabits& habits = scenario.runtime.experts;
+  const ExpertBehavior& behavior = scenario.runtime.experts;
   if (model.activation != Activation::SwiGlu && scenario.runtime.bias_gelu_fusion)
     tables.top.problem("model", "experts' fused activation is SwiGLU, and this model has another one",
                        "no-bias-gelu-fusion = true in [runtime.switches]");
-  if (scenario.train.attention == AttentionKernel::Local && habits.grouped_linears)
+  if (scenario.train.attention == AttentionKernel::Local && behavior.grouped_linears)
     tables.train.problem("attention", "attention = \"local\": grouped linears of Megatron's own are not modelled",
                          "moe-grouped-gemm = false in [runtime.switches]");
-  if (scenario.train.recompute.selects(RecomputedModule::ExpertActivation) && !habits.grouped_linears)
+  if (scenario.train.recompute.selects(RecomputedModule::ExpertActivation) && !behavior.grouped_linears)
     tables.train.problem("recompute_modules", "moe_act: experts' activations run again with grouped linears only",
                          "leave moe-grouped-gemm out");
-  if (model.experts->biases && !habits.grouped_linears)
+  if (model.experts->biases && !behavior.grouped_linears)
     tables.top.problem("model", "experts with biases are modelled with grouped linears only",
                        "leave moe-grouped-gemm out");
   if (model.experts->clamped_gate && !scenario.runtime.bias_swiglu_fusion)
     tables.top.problem("model", "gates within limits are modelled in one kernel only",
                        "leave no-bias-swiglu-fusion out");
-  if (habits.router_type == DType::FP64 && scenario.cluster.device.peak.fp64 == OperationRate{})
+  if (behavior.router_type == DType::FP64 && scenario.cluster.device.peak.fp64 == OperationRate{})
     tables.runtime.problem("switches",
                            fmt::format("moe-router-dtype = \"fp64\": the cluster file does not say how fast {} "
                                        "multiplies in fp64",
                                        scenario.cluster.device.name),
                            "fp64 in its [device.peak]");
   // moe/router.py _apply_global_aux_loss is there from 0.15 on, several losses from 0.14.
-  if (habits.balances_by(LoadBalancing::GlobalLoss) && scenario.runtime.versions.megatron < Version{0, 15})
+  if (behavior.balances_by(LoadBalancing::GlobalLoss) && scenario.runtime.versions.megatron < Version{0, 15})
     tables.runtime.problem("switches",
                            fmt::format("{} = \"global_aux_loss\": Megatron-LM core {} has no such loss",
                                        balancing_switch, text(scenario.runtime.versions.megatron)),
                            "megatron = \"0.15\" in [runtime.versions], or \"aux_loss\"");
-  if (habits.balancing.size() > 1 && scenario.runtime.versions.megatron < Version{0, 14})
+  if (behavior.balancing.size() > 1 && scenario.runtime.versions.megatron < Version{0, 14})
     tables.runtime.problem("switches",
                            fmt::format("{}: Megatron-LM core {} takes one loss only", balancing_switch,
                                        text(scenario.runtime.versions.megatron)),
                            "megatron = \"0.14\" in [runtime.versions], or one of them");
   if (model.experts->chosen == 1 && model.experts->score == RouterScore::Softmax &&
-      !habits.balances_by(LoadBalancing::Sinkhorn))
+      !behavior.balances_by(LoadBalancing::Sinkhorn))
     tables.top.problem("model", "softmax over the one expert that is chosen is 1 whatever the router says",
                        "moe-router-load-balancing-type = \"sinkhorn\" in [runtime.switches]");
 }
@@ -327,7 +327,7 @@ void check_flex(const Scenario& scenario, ScenarioTables& tables) {
            "imbalance = \"uniform\", or \"alltoall\"");
   if (scenario.runtime.experts.balances_by(LoadBalancing::Sinkhorn))
     refuse("Sinkhorn routing is not modelled with it yet", other);
-  const std::int32_t within = layout.experts_tensor(), ranks = layout.expert * within;
+  const std::int32_t within = layout.expert_tensor_parallel(), ranks = layout.expert * within;
   if (ranks == 1) {
     refuse("Megatron has it for experts of several ranks", "expert = 2 in [layout], or \"alltoall\"");
     return;
@@ -362,7 +362,7 @@ namespace {
 void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
   const Layout& layout = scenario.layout;
   const std::int64_t count = scenario.model.experts->count;
-  const std::int32_t parts = layout.experts_tensor(), shards = layout.shards() * layout.tensor / parts;
+  const std::int32_t parts = layout.expert_tensor_parallel(), shards = layout.shards() * layout.tensor / parts;
   if (layout.expert == 1 || !tables.layout.sound("expert")) return;
   std::vector<std::string> degrees;  // that do
   for (std::int64_t degree = 1; degree <= count; ++degree)
@@ -412,7 +412,7 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (layout.schedule == ScheduleKind::ZeroBubbleH1)
     tables.layout.problem("schedule", "weight gradients of experts that come later are not modelled yet",
                           "\"1f1b\" would do");
-  const std::int32_t ranks = layout.tensor * layout.context * layout.data, within = layout.experts_tensor();
+  const std::int32_t ranks = layout.tensor * layout.context * layout.data, within = layout.expert_tensor_parallel();
   std::vector<std::string> degrees;  // that do
   for (std::int64_t degree = 1; degree <= experts->count; ++degree)
     if (experts->count % degree == 0 && ranks % (degree * within) == 0) degrees.push_back(std::to_string(degree));

@@ -3,9 +3,9 @@
 #include <array>
 #include <string_view>
 
+#include "scenarios/formats/toml_reader.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/scenario/scenario_tables.hpp"
-#include "scenarios/formats/toml_reader.hpp"
 
 namespace tidemark::scenarios {
 
@@ -23,7 +23,7 @@ struct LoadsFiles {
 inline constexpr std::array<std::string_view, 7> expert_switches{
     "moe-grouped-gemm",   "moe-permute-fusion", "moe-router-dtype",  "moe-router-load-balancing-type",
     "moe-aux-loss-coeff", "moe-z-loss-coeff",   "moe-deepep-num-sms"};
-[[nodiscard]] ExpertHabits read_expert_habits(TomlReader& switches);
+[[nodiscard]] ExpertBehavior read_expert_behavior(TomlReader& switches);
 
 /// Whether model, layout and routing go together, as far as each is sound.
 void check_experts(const Scenario& scenario, ScenarioTables& tables);

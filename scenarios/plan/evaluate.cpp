@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "scenarios/formats/internal_error.hpp"
-#include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/bounds/step_parts.hpp"
+#include "scenarios/plan/figures.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -89,12 +89,12 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
       lower(farthest_near_, screened.nearest.back().lacks);
     };
     // Of what cannot fit, and lacks more than all near misses, nothing more is asked.
-    const Bytes lacks_at_least = Bounder::knows(scenario) ? lack(scenario, bounder_.held(scenario)) : Bytes{};
+    const Bytes lacks_at_least = Bounder::has_bounds(scenario) ? lack(scenario, bounder_.held(scenario)) : Bytes{};
     if (lacks_at_least > std::max(farthest_near_.load(), Bytes{})) {
       ++screened.rejected;
       continue;
     }
-    const std::optional<Bounder::Ground> ground = bounder_.ground_of(scenario);
+    const std::optional<Bounder::Ground> ground = bounder_.proof_of(scenario);
     if (!ground && lacks_at_least > Bytes{}) {
       reject(lacks_at_least);
       continue;
@@ -117,7 +117,7 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
   if (nearest > 0 && screened.nearest.size() == nearest) lower(farthest_near_, screened.nearest.back().lacks);
   for (Miss& miss : screened.nearest) {
     const Scenario scenario = scenario_of_candidate(space_, miss.candidate);
-    const std::optional<Bounder::Ground> ground = bounder_.ground_of(scenario);
+    const std::optional<Bounder::Ground> ground = bounder_.proof_of(scenario);
     miss.throughput =
         ground ? tokens_per_s_per_device(scenario, std::max(bounder_.step(scenario, *ground).low, Duration{1}))
                : std::numeric_limits<double>::infinity();

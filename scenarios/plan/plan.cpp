@@ -40,7 +40,7 @@ class Search {
     } while (!winners_run_in_full());
     plan_.best = best_;
     plan_.best.resize(std::min(plan_.best.size(), options_.top));
-    plan_.contests = contests_of_best();
+    plan_.tie_analyses = tie_analyses_of_best();
     plan_.front = front_;
     plan_.near_misses = misses_;
     return std::move(plan_);
@@ -310,27 +310,27 @@ class Search {
 
   // Whether the order of the best rests on more than what their times may be off by. What was searched is not asked: a
   // candidate that is slower by its bounds is so by the same errors.
-  std::vector<Contest> contests_of_best() {
+  std::vector<TieAnalysis> tie_analyses_of_best() {
     if (plan_.best.size() < 2) return {};
     std::vector<std::string> tasks;
     for (const Found& f : plan_.best) tasks.push_back(parts_task(f.candidate, f.figures.step));
     const std::vector<std::string> results =
         run("comparing the best", tasks, 0, static_cast<std::int64_t>(tasks.size()));
     const StepParts first = parts_from(results.front());
-    std::vector<Contest> contests;
+    std::vector<TieAnalysis> tie_analyses;
     for (std::size_t i = 1; i < results.size(); ++i)
-      contests.push_back(against_best(plan_.best[i], first, parts_from(results[i])));
-    return contests;
+      tie_analyses.push_back(against_best(plan_.best[i], first, parts_from(results[i])));
+    return tie_analyses;
   }
 
   // For as many tokens as the best has in a step.
-  [[nodiscard]] Contest against_best(const Found& other, const StepParts& first, StepParts its) const {
+  [[nodiscard]] TieAnalysis against_best(const Found& other, const StepParts& first, StepParts its) const {
     const Found& best = plan_.best.front();
     const double ratio = best.figures.throughput / other.figures.throughput;
     const auto step = static_cast<double>(best.figures.step.count());
     const double scale = step * ratio / static_cast<double>(other.figures.step.count());
     for (auto& [cause, part] : its) part.time = Duration{std::llround(static_cast<double>(part.time.count()) * scale)};
-    return contest(other.candidate, Duration{std::llround(step * (ratio - 1))}, first, its);
+    return tie_analysis(other.candidate, Duration{std::llround(step * (ratio - 1))}, first, its);
   }
 
   // A tier was wrong: nothing but whole runs is believed any more.

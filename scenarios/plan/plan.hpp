@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/plan/tie_analysis.hpp"
 #include "scenarios/plan/space/space.hpp"
+#include "scenarios/plan/tie_analysis.hpp"
 #include "sim/base/time.hpp"
 #include "sim/base/units.hpp"
 
@@ -85,9 +85,9 @@ struct Plan {
   std::map<std::string, std::int64_t> dropped;  ///< combinations that are no candidates, by reason
   std::int64_t candidates = 0;
   TierCounts tiers;
-  std::vector<Found> best;        ///< that fit, best first; of those that come to the same, the first
-  std::vector<Contest> contests;  ///< of the best but the first, each against it
-  std::vector<Found> front;       ///< that fit and that no other beats in memory and throughput both: by falling memory
+  std::vector<Found> best;                ///< that fit, best first; of those that come to the same, the first
+  std::vector<TieAnalysis> tie_analyses;  ///< of the best but the first, each against it
+  std::vector<Found> front;  ///< that fit and that no other beats in memory and throughput both: by falling memory
   std::vector<Miss> near_misses;
   std::vector<Failed> failed;  ///< the first of them
   std::int64_t in_full = 0;    ///< of the best and the front: run once more, whole
@@ -96,7 +96,7 @@ struct Plan {
   bool all_in_full = false;  ///< then every candidate was run whole
 };
 
-/// Told what is done, of how much.
+/// PredictionDetail what is done, of how much.
 using PlanProgress = std::function<void(const std::string& what, std::int64_t done, std::int64_t all)>;
 
 class TaskRunner;

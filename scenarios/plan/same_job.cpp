@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "parallel/runtime/runtimes.hpp"
 #include "parallel/job/stages.hpp"
+#include "parallel/runtime/runtimes.hpp"
 
 namespace tidemark::scenarios {
 
@@ -24,7 +24,7 @@ Scenario same_job(const Scenario& scenario) {
   const std::int32_t most = *std::max_element(layout.stage_layers.begin(), layout.stage_layers.end());
   // The modules that predict further tokens run again by the uniform method only (core, MultiTokenPredictionLayer).
   if (recompute.kind == Recompute::Full && recompute.method == RecomputeMethod::Block && recompute.layers >= most &&
-      job.model.next_tokens == 0) {
+      job.model.mtp_layers == 0) {
     recompute.method = RecomputeMethod::Uniform;
     recompute.layers = 1;
   }

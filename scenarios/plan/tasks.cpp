@@ -3,9 +3,9 @@
 #include <mutex>
 #include <utility>
 
+#include "scenarios/plan/bounds/pack.hpp"
 #include "scenarios/plan/detail/task_texts.hpp"
 #include "scenarios/plan/evaluate.hpp"
-#include "scenarios/plan/bounds/pack.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/base/in_parallel.hpp"
 
@@ -53,11 +53,11 @@ class ThreadRunner final : public TaskRunner {
 
 class FarmRunner final : public TaskRunner {
  public:
-  FarmRunner(Farm& farm, TaskFunction function) : farm_(farm), function_(std::move(function)) {}
+  FarmRunner(Farm& worker_pool, TaskFunction function) : worker_pool_(worker_pool), function_(std::move(function)) {}
 
   std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
     std::vector<std::string> results(tasks.size());
-    farm_.share_out(tasks, function_, [&](std::size_t task, std::string result) {
+    worker_pool_.share_out(tasks, function_, [&](std::size_t task, std::string result) {
       results[task] = std::move(result);
       if (done) done(task, results[task]);
     });
@@ -65,7 +65,7 @@ class FarmRunner final : public TaskRunner {
   }
 
  private:
-  Farm& farm_;
+  Farm& worker_pool_;
   TaskFunction function_;
 };
 
@@ -210,8 +210,8 @@ TaskFunction task_function(std::shared_ptr<Evaluator> evaluator) {
   };
 }
 
-std::unique_ptr<TaskRunner> farm_runner(Farm& farm, TaskFunction function) {
-  return std::make_unique<FarmRunner>(farm, std::move(function));
+std::unique_ptr<TaskRunner> worker_pool_runner(Farm& worker_pool, TaskFunction function) {
+  return std::make_unique<FarmRunner>(worker_pool, std::move(function));
 }
 
 std::unique_ptr<TaskRunner> thread_runner(TaskFunction function) {

@@ -13,8 +13,8 @@ StepPart part_of(const StepParts& parts, const std::string& cause) {
 
 }  // namespace
 
-Contest contest(std::int64_t candidate, Duration apart, const StepParts& best, const StepParts& other) {
-  Contest made{candidate, apart, {}, {}, {}};
+TieAnalysis tie_analysis(std::int64_t candidate, Duration apart, const StepParts& best, const StepParts& other) {
+  TieAnalysis made{candidate, apart, {}, {}, {}};
   std::set<std::string> causes;
   for (const StepParts* parts : {&best, &other})
     for (const auto& [cause, part] : *parts) causes.insert(cause);

@@ -23,16 +23,17 @@ struct StepPart {
 using StepParts = std::map<std::string, StepPart>;  ///< "matmul", "all_reduce of tensor"
 
 /// Two steps, and what their order rests on.
-struct Contest {
+struct TieAnalysis {
   std::int64_t candidate = 0;  ///< held against the best
   Duration apart;              ///< its step is so much longer
   Duration error;              ///< and what both do not have alike may be off by so much
   std::string settles;         ///< the cause of most of that error; empty: there is none
   Duration of_that;            ///< its part
   [[nodiscard]] bool open() const { return apart <= error; }
-  bool operator==(const Contest&) const = default;
+  bool operator==(const TieAnalysis&) const = default;
 };
 /// Causes are right or wrong each for itself; of one cause both steps are off by the same share.
-[[nodiscard]] Contest contest(std::int64_t candidate, Duration apart, const StepParts& best, const StepParts& other);
+[[nodiscard]] TieAnalysis tie_analysis(std::int64_t candidate, Duration apart, const StepParts& best,
+                                       const StepParts& other);
 
 }  // namespace tidemark::scenarios

@@ -22,8 +22,8 @@ class Cutter {
         part_(&cut_.state.construction) {
     for (const Op& op : program.rolled.ops) {
       if (const auto* o = std::get_if<Free>(&op)) made_[o->buffer.index()].freed = true;
-      const auto* const borrow = std::get_if<Borrow>(&op);
-      cut_.passes.borrows |= borrow != nullptr && borrow->recorded;
+      const auto* const cross_stream_use = std::get_if<CrossStreamUse>(&op);
+      cut_.passes.has_cross_stream_uses |= cross_stream_use != nullptr && cross_stream_use->recorded;
     }
   }
 
@@ -51,8 +51,8 @@ class Cutter {
     std::visit(Overloaded{
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { refer(o.buffer, {}, Kind::Free, Kind::FreeState); },
-                   [&](const Borrow& o) {
-                     if (o.recorded) refer(o.buffer, o.stream, Kind::Borrow, std::nullopt);
+                   [&](const CrossStreamUse& o) {
+                     if (o.recorded) refer(o.buffer, o.stream, Kind::CrossStreamUse, std::nullopt);
                    },
                    [&](const Launch& o) {
                      if (o.stream.valid() && !program_.rolled[o.kernel].follows()) launch(o.stream);
@@ -75,7 +75,7 @@ class Cutter {
 
   // Counted as long as nothing else happens.
   void launch(StreamId stream) {
-    if (!cut_.passes.borrows && micro_batch_ >= 0) return;
+    if (!cut_.passes.has_cross_stream_uses && micro_batch_ >= 0) return;
     if (part_->empty() || part_->back().kind != Kind::Launches || part_->back().stream != stream)
       part_->push_back({0, 0, 0, stream, Kind::Launches});
     ++part_->back().bytes;
@@ -115,13 +115,14 @@ class Cutter {
   }
   // Where passes lend no blocks, nobody cares what they wait for.
   void refer(EventId event, StreamId stream, Kind kind, Kind kind_of_state) {
-    if (cut_.passes.borrows || micro_batch_ < 0) refer(recorded_[event.index()], stream, kind, kind_of_state);
+    if (cut_.passes.has_cross_stream_uses || micro_batch_ < 0)
+      refer(recorded_[event.index()], stream, kind, kind_of_state);
   }
   void record(const Record& o) {
     if (micro_batch_ < 0) {
       recorded_[o.event.index()] = {.place = state_events_++};
       part_->push_back({0, 0, 0, o.stream, Kind::RecordState});
-    } else if (cut_.passes.borrows) {
+    } else if (cut_.passes.has_cross_stream_uses) {
       recorded_[o.event.index()] = {.since = latest(), .place = events_.back()++, .bodies = bodies_};
       part_->push_back({0, 0, 0, o.stream, Kind::Record});
     }

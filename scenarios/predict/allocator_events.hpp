@@ -34,7 +34,7 @@ struct AllocatorEvent {
     Alloc,
     Keep,  ///< a buffer of a pass that nothing frees
     Free,
-    Borrow,
+    CrossStreamUse,
     Record,
     Wait,
     Sync,
@@ -68,7 +68,7 @@ struct PassEvents {
 /// What a stage's ranks have in common: the passes of each step.
 struct StageEvents {
   std::vector<PassEvents> steps;
-  bool borrows = false;  ///< other streams borrow blocks of passes
+  bool has_cross_stream_uses = false;  ///< other streams borrow blocks of passes
   bool operator==(const StageEvents&) const = default;
 };
 

@@ -7,16 +7,16 @@
 #include "parallel/frameworks/deepspeed/chosen_optimizer.hpp"
 #include "parallel/job/host_code.hpp"
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/predict/upper_ends/deferred_frees.hpp"
-#include "scenarios/reader/adapter_reader.hpp"
 #include "scenarios/environment/allocator_conf.hpp"
-#include "scenarios/scenario/names.hpp"
+#include "scenarios/formats/format.hpp"
 #include "scenarios/formats/quantity.hpp"
 #include "scenarios/formats/version_text.hpp"
 #include "scenarios/predict/nccl_host_memory.hpp"
-#include "scenarios/scenario/cpu_offload.hpp"
-#include "scenarios/formats/format.hpp"
+#include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "scenarios/predict/version_assumptions.hpp"
+#include "scenarios/reader/adapter_reader.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
@@ -38,31 +38,31 @@ std::string attention_assumption(AttentionKernel kernel) {
 }
 
 // transformers, which does so in training too unless layers are checkpointed.
-bool caches_keys(const Scenario& s, const EagerHabits& habits) {
-  return habits.caches_keys && s.train.recompute.kind == Recompute::None;
+bool caches_keys(const Scenario& s, const EagerBehavior& behavior) {
+  return behavior.caches_keys && s.train.recompute.kind == Recompute::None;
 }
 
-void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vector<std::string>& list) {
+void add_eager_attention(const Scenario& s, const EagerBehavior& behavior, std::vector<std::string>& list) {
   if (s.train.attention == AttentionKernel::Unfused) {
     list.push_back("attention: transformers' own (\"eager\"), which stores its scores");
     return;
   }
   const bool dispatched = s.train.attention == AttentionKernel::Fused;
-  if (habits.titan && dispatched && s.layout.context > 1) {
+  if (behavior.titan && dispatched && s.layout.context > 1) {
     list.push_back(
         "attention: cuDNN's, which torchtitan asks for first; what it works in between context-parallel ranks is not "
         "known: FlashAttention's stands for it, and its times, which are longer");
     return;
   }
-  if (habits.titan && s.layout.sharding == Sharding::None && s.layout.tensor * s.layout.pipeline > 1)
+  if (behavior.titan && s.layout.sharding == Sharding::None && s.layout.tensor * s.layout.pipeline > 1)
     list.push_back(
         "computed in the type of parameters: torchtitan's mixed precision of a model in parts comes with FSDP "
         "(maybe_enable_amp)");
   const bool half = s.train.precision != DType::FP32;
   const bool cudnn =
-      dispatched && half && habits.torch.cudnn_attention && s.model.head_dim <= habits.torch.widest_cudnn_head;
+      dispatched && half && behavior.torch.cudnn_attention && s.model.head_dim <= behavior.torch.widest_cudnn_head;
   const std::string kernel = cudnn ? "cuDNN's kernel" : "the memory-efficient kernel";
-  if (dispatched && s.train.packed > 0 && !caches_keys(s, habits)) {
+  if (dispatched && s.train.packed > 0 && !caches_keys(s, behavior)) {
     list.push_back("attention: " + kernel +
                    ", with a bias of all tokens by all tokens in each layer: scaled_dot_product_attention is told of "
                    "packed sequences by a mask");
@@ -71,17 +71,17 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
   if (cudnn) {
     list.push_back(fmt::format(
         "attention: cuDNN's kernel, which {} first{}; what it works in was measured on an H100 with cuDNN 9.19",
-        habits.titan ? "torchtitan asks for" : "scaled_dot_product_attention asks for on this device",
-        habits.titan ? "" : " (torch.backends.cuda.enable_cudnn_sdp)"));
+        behavior.titan ? "torchtitan asks for" : "scaled_dot_product_attention asks for on this device",
+        behavior.titan ? "" : " (torch.backends.cuda.enable_cudnn_sdp)"));
     return;
   }
-  if (!half && !habits.torch.efficient_attention) {
+  if (!half && !behavior.torch.efficient_attention) {
     list.push_back("attention: the math kernel (products, and all scores), which torchtitan is left with in fp32");
     return;
   }
   if (dispatched && !half) {
     const bool shared =
-        s.model.heads != s.model.kv_heads && !habits.repeats_keys && !habits.torch.efficient_shares_keys;
+        s.model.heads != s.model.kv_heads && !behavior.repeats_keys && !behavior.torch.efficient_shares_keys;
     list.push_back(shared ? "attention: the math kernel (products, and all scores), which scaled_dot_product_attention "
                             "is left with in "
                             "fp32 where heads share keys (PyTorch before 2.14)"
@@ -96,15 +96,15 @@ void add_eager_attention(const Scenario& s, const EagerHabits& habits, std::vect
 }
 
 // Whose an optimizer is, where it is not torch.optim's AdamW or SGD, and what it keeps.
-std::string optimizer_rule(const Scenario& s, const EagerHabits& habits) {
-  const SmallOptimizerSettings& settings = habits.small_optimizer;
+std::string optimizer_rule(const Scenario& s, const EagerBehavior& behavior) {
+  const SmallOptimizerSettings& settings = behavior.small_optimizer;
   const auto of_bitsandbytes = [&](std::string_view what, bool quantized, bool paged) {
-    return fmt::format("optimizer: {} of bitsandbytes {}, state {}{}", what, text(s.runtime.versions.bitsandbytes),
-                       quantized
-                           ? fmt::format("in 8 bits by blocks of {}, of tensors below 4096 elements{} in fp32",
-                                         habits.quantized_block, settings.narrow_embeddings ? "" : " and of embeddings")
-                           : "in fp32",
-                       paged ? "; of 100,000 elements and more in managed memory, which PyTorch does not count" : "");
+    return fmt::format(
+        "optimizer: {} of bitsandbytes {}, state {}{}", what, text(s.runtime.versions.bitsandbytes),
+        quantized ? fmt::format("in 8 bits by blocks of {}, of tensors below 4096 elements{} in fp32",
+                                behavior.quantized_block, settings.narrow_embeddings ? "" : " and of embeddings")
+                  : "in fp32",
+        paged ? "; of 100,000 elements and more in managed memory, which PyTorch does not count" : "");
   };
   switch (s.train.optimizer) {
     case Optimizer::AdamW:
@@ -151,20 +151,20 @@ std::string optimizer_rule(const Scenario& s, const EagerHabits& habits) {
   return {};
 }
 
-std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habits) {
+std::vector<std::string> eager_behavior(const Scenario& s, const EagerBehavior& behavior) {
   std::vector<std::string> list;
   const Versions& versions = s.runtime.versions;
   list.push_back(
-      habits.titan ? fmt::format("habits of torchtitan {}, its modules and its loop, on PyTorch {}, run operation by "
-                                 "operation",
-                                 text(versions.torchtitan), text(versions.torch))
-      : habits.modules == ModuleLibrary::LitGpt
+      behavior.titan ? fmt::format("habits of torchtitan {}, its modules and its loop, on PyTorch {}, run operation by "
+                                   "operation",
+                                   text(versions.torchtitan), text(versions.torch))
+      : behavior.modules == ModuleLibrary::LitGpt
           ? fmt::format("habits of PyTorch {} with the modules of LitGPT {}, run operation by operation; the loop "
                         "computes the loss of logits as they are, and holds them until it has the next ones",
                         text(versions.torch), text(versions.litgpt))
           : fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
                         text(versions.torch), text(versions.transformers)));
-  if (habits.zero)
+  if (behavior.zero)
     list.push_back(
         fmt::format("DeepSpeed {} around them: {} computed with, reduced and gathered, {} updated; parameters "
                     "are flattened on the device, and no step is skipped for a gradient that is infinite",
@@ -173,14 +173,14 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
     list.push_back(
         s.train.master_dtype == s.train.precision
             ? fmt::format("parameters, gradients and optimizer state in {}", name(s.train.precision))
-        : habits.flat ? fmt::format("shards in {}, gathered in {}, computed with in {}, gradients reduced in {}",
-                                    name(s.train.master_dtype), name(habits.flat->param_dtype), name(s.train.precision),
-                                    name(habits.flat->reduce_dtype))
-        : habits.fully_shard && s.layout.sharding != Sharding::None
+        : behavior.flat ? fmt::format("shards in {}, gathered in {}, computed with in {}, gradients reduced in {}",
+                                      name(s.train.master_dtype), name(behavior.flat->param_dtype),
+                                      name(s.train.precision), name(behavior.flat->reduce_dtype))
+        : behavior.fully_shard && s.layout.sharding != Sharding::None
             ? fmt::format("shards in {}, gathered and computed with in {}, gradients reduced in {}",
-                          name(s.train.master_dtype), name(s.train.precision), name(habits.fully_shard->reduce_dtype))
+                          name(s.train.master_dtype), name(s.train.precision), name(behavior.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
-  if (habits.autocast && *habits.autocast && s.train.master_dtype == s.train.precision)
+  if (behavior.autocast && *behavior.autocast && s.train.master_dtype == s.train.precision)
     list.back() += ", and autocast to it besides";
   if (s.train.adapter) {
     const Adapter& adapter = *s.train.adapter;
@@ -191,7 +191,7 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
     list.push_back(fmt::format(
         "a pass: {} sequences of {} tokens in one row{}", s.train.sequences(), s.train.tokens_of_sequence(),
         s.train.attention == AttentionKernel::Flash ? ", which FlashAttention tells apart by where they begin"
-        : caches_keys(s, habits)
+        : caches_keys(s, behavior)
             ? ", which are not told apart: transformers looks for them where keys are not cached (use_cache)"
             : ", told apart by a mask"));
   if (s.train.quantization) {
@@ -206,46 +206,47 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                                 : "not searched for outliers")
               : fmt::format("{}, which are dequantized for each pass, however few its tokens are",
                             its.nested ? ", scales quantized too" : ""),
-        habits.zero
+        behavior.zero
             ? fmt::format("all else of the model in {}, to which DeepSpeed casts it{}", name(s.train.precision),
                           s.layout.sharding == Sharding::Zero3 ? "; it is made whole on every rank, and cut then" : "")
         : its.prepared == Prepared::All   ? "all else of the model in fp32 (prepare_model_for_kbit_training)"
         : its.prepared == Prepared::Norms ? "norms in fp32"
                                           : "all else as it was loaded"));
   }
-  if (const std::string rule = optimizer_rule(s, habits); !rule.empty()) list.push_back(rule);
-  if (habits.neftune > 0)
-    list.push_back(fmt::format("NEFTune: noise of alpha {} is added to what the embedding gives", habits.neftune));
-  if (habits.liger != FusedModules{})
+  if (const std::string rule = optimizer_rule(s, behavior); !rule.empty()) list.push_back(rule);
+  if (behavior.neftune > 0)
+    list.push_back(fmt::format("NEFTune: noise of alpha {} is added to what the embedding gives", behavior.neftune));
+  if (behavior.liger != FusedModules{})
     list.push_back(fmt::format("fused kernels of Liger-Kernel {}: {}", text(versions.liger),
-                               fmt::join(words(fused_module_names, habits.liger), ", ")));
-  if (habits.foak != FusedModules{})
+                               fmt::join(words(fused_module_names, behavior.liger), ", ")));
+  if (behavior.foak != FusedModules{})
     list.push_back(fmt::format(
-        "fused kernels as fms-acceleration has them: {}{}", fmt::join(words(fused_module_names, habits.foak), ", "),
-        habits.foak.has(FusedModule::RmsNorm) ? "; norms' weights get no gradients, and so no optimizer state" : ""));
-  if (habits.zero && (habits.zero->offload_optimizer || habits.zero->offload_parameters) &&
+        "fused kernels as fms-acceleration has them: {}{}", fmt::join(words(fused_module_names, behavior.foak), ", "),
+        behavior.foak.has(FusedModule::RmsNorm) ? "; norms' weights get no gradients, and so no optimizer state" : ""));
+  if (behavior.zero && (behavior.zero->offload_optimizer || behavior.zero->offload_parameters) &&
       s.layout.sharding != Sharding::Zero3)
     list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");
-  if (habits.zero && (habits.zero->nvme.optimizer || habits.zero->nvme.parameters))
+  if (behavior.zero && (behavior.zero->nvme.optimizer || behavior.zero->nvme.parameters))
     list.push_back(
         "NVMe: each rank has an equal share of the bandwidths of its node's drives, of reads and of writes by "
         "themselves; buffers for files are locked by mlock, and copied as pageable memory is");
-  if (habits.zero && deepspeed::takes_bf16_optimizer(s.layout, s.train, *habits.zero))
+  if (behavior.zero && deepspeed::takes_bf16_optimizer(s.layout, s.train, *behavior.zero))
     list.push_back(
         "BF16_Optimizer: every rank adds up all gradients in fp32, which are cast to bf16 to be summed over ranks");
-  if (habits.zero && habits.zero->secondary_ranks > 1)
+  if (behavior.zero && behavior.zero->secondary_ranks > 1)
     list.push_back(
         fmt::format("each {} neighbouring ranks hold parameters a second time between them, until they are "
                     "updated (hpZ)",
-                    habits.zero->secondary_ranks));
-  if (habits.zero && habits.zero->idle_checkpointing)
+                    behavior.zero->secondary_ranks));
+  if (behavior.zero && behavior.zero->idle_checkpointing)
     list.push_back(
         "activation_checkpointing changes nothing: transformers' models are checkpointed by torch.utils.checkpoint, "
         "and only deepspeed.checkpointing.configure would read it");
-  const bool compiles_titan = habits.titan && (habits.titan->asked.compile_layers || habits.titan->asked.compile_loss);
-  if (compiles_titan || habits.compiled != CompiledParts::None) {
+  const bool compiles_titan =
+      behavior.titan && (behavior.titan->requested.compile_layers || behavior.titan->requested.compile_loss);
+  if (compiles_titan || behavior.compiled != CompiledParts::None) {
     const std::string_view parts = compiles_titan ? "layers and loss"
-                                   : habits.compiled == CompiledParts::Layers || habits.fully_shard || habits.flat
+                                   : behavior.compiled == CompiledParts::Layers || behavior.fully_shard || behavior.flat
                                        ? "each layer"
                                        : "the model";
     list.push_back(
@@ -254,11 +255,11 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
                     parts));
     list.push_back("torch.compile: a fused kernel takes as long as the operations that it is made of");
   }
-  add_eager_attention(s, habits, list);
-  if (!habits.torch.kernel_workspaces)
+  add_eager_attention(s, behavior, list);
+  if (!behavior.torch.kernel_workspaces)
     list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
   if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
-  list.push_back(habits.titan
+  list.push_back(behavior.titan
                      ? "batches come from the host; gradients are given up when the next step begins; nothing is logged"
                      : "the batch is made on the device, gradients are given up after each step (zero_grad)");
   return list;
@@ -266,12 +267,12 @@ std::vector<std::string> eager_habits(const Scenario& s, const EagerHabits& habi
 
 void add_host_assumptions(const Job& job, std::vector<std::string>& list) {
   const RuntimeChoice& runtime = job.scenario.runtime;
-  const OnHosts hosts = on_hosts(runtime);
+  const CpuOffload hosts = cpu_offload(runtime);
   if (!hosts.any()) return;
   list.push_back(
       "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when they "
       "are freed; at the upper end they wait until the host has waited for their copies");
-  const std::vector<Estimate> nccl = nccl_on_hosts(job);
+  const std::vector<Estimate> nccl = nccl_host_memory(job);
   const Estimate& most = *std::ranges::max_element(nccl, {}, &Estimate::high);
   if (most.high > Bytes{})
     list.push_back(
@@ -336,7 +337,7 @@ void add_overlap(const Scenario& s, std::vector<std::string>& list) {
                                  ? ", each once it is complete; stages after the first reduce theirs when they are done"
                                  : ", those of a chunk together when the first stage is done with it"));
   if (!overlap.parameters) return;
-  const std::optional<MuonHabits>& muon = s.runtime.optimizer.muon;
+  const std::optional<MuonBehavior>& muon = s.runtime.optimizer.muon;
   list.push_back(muon && !muon->layer_wise_layout
                      ? "overlap-param-gather: parameters that are dealt out whole are gathered after the step"
                  : s.layout.pipeline == 1 || (s.layout.chunks > 1 && overlap.parameters_aligned)
@@ -345,7 +346,7 @@ void add_overlap(const Scenario& s, std::vector<std::string>& list) {
                        "asks for its own when its first input has come, so stages gather one after another");
 }
 
-std::vector<std::string> megatron_habits(const Scenario& s) {
+std::vector<std::string> megatron_behavior(const Scenario& s) {
   std::vector<std::string> list;
   list.push_back(fmt::format("habits of Megatron-LM core {} with TransformerEngine {} on PyTorch {}",
                              text(s.runtime.versions.megatron), text(s.runtime.versions.transformer_engine),
@@ -357,7 +358,7 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
         fmt::format("activations: what {} layers save goes to pinned memory of the host and comes back, on one stream "
                     "beside the passes",
                     s.runtime.offloaded_layers));
-  if (const ModuleOffloadHabits& offload = s.runtime.module_offload; offload.any())
+  if (const ModuleOffloadBehavior& offload = s.runtime.module_offload; offload.any())
     list.push_back(
         fmt::format("activations: what {} save goes to pinned memory of the host and comes back, on two streams beside "
                     "the passes, from {} elements on; the first step waits where Megatron-LM does not",
@@ -407,7 +408,7 @@ std::vector<std::string> megatron_habits(const Scenario& s) {
   const bool sgd = s.train.optimizer == Optimizer::Sgd || s.train.optimizer == Optimizer::SgdMomentum;
   if (sgd && s.layout.sharding == Sharding::Zero1)
     list.push_back("Megatron's distributed optimizer takes Adam only: this shows what it would need with SGD");
-  if (const std::optional<MuonHabits>& muon = s.runtime.optimizer.muon)
+  if (const std::optional<MuonBehavior>& muon = s.runtime.optimizer.muon)
     list.push_back(fmt::format(
         "Muon of Megatron-LM core 0.20 and Emerging-Optimizers 0.4 for matrices, Adam for vectors, embeddings and "
         "heads; {}",
@@ -507,14 +508,14 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
     for (const RankGroup& group : groups) found = std::max(found, group.*what);
     return static_cast<double>(found.count()) / (1 << 30);
   };
-  if (job.borrowing)
+  if (job.has_cross_stream_frees)
     list.push_back(fmt::format(
         "{}; the upper ends hold up to {:.2f} GiB for what is so only later: when the host thread next waits for the "
         "device, or for room in its launch queue, or by the simulated clock ({:.2f} GiB)",
         job.runtime.eager ? "what streams use for others (record_stream) is free again as soon as it is given up"
                           : "what is sent beside the passes is free again as soon as it is sent",
         most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
-  if (job.borrowing) {
+  if (job.has_cross_stream_frees) {
     const LaunchQueue queue = launch_queue_of(job.scenario);
     list.push_back(fmt::format(
         "host thread: ahead of its device by {} launches at most, {} (measured by others: 512 to 1,024; "
@@ -527,7 +528,7 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
     list.push_back(fmt::format(
         "the upper ends hold up to {:.2f} GiB for batches of a whole step, which Megatron-LM core {} keeps on "
         "the first of tensor-parallel ranks until the next one, unless --rerun-mode is disabled",
-        most(&RankGroup::of_outliving_batches), text(job.scenario.runtime.versions.megatron)));
+        most(&RankGroup::rerun_batches_bytes), text(job.scenario.runtime.versions.megatron)));
 }
 
 // What the host thread spends on an op.
@@ -548,7 +549,7 @@ std::string host_assumption(const Job& job) {
 std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGroup>& groups,
                                         const PredictOptions& options) {
   const Scenario& s = job.scenario;
-  std::vector<std::string> list = job.runtime.eager ? eager_habits(s, *job.runtime.eager) : megatron_habits(s);
+  std::vector<std::string> list = job.runtime.eager ? eager_behavior(s, *job.runtime.eager) : megatron_behavior(s);
   const std::vector<std::string> versions = version_assumptions(s.runtime);
   list.insert(list.begin() + 1, versions.begin(), versions.end());
   if (const Node& node = s.cluster.node; node.job_devices == node.devices && s.gpus > node.devices)

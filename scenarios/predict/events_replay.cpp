@@ -55,13 +55,13 @@ class LiveHash {
 
 class EventsReplayer {
  public:
-  EventsReplayer(const AllocatorOptions& options, Bytes capacity, const DriverPrices* prices, MayStop may_stop,
+  EventsReplayer(const AllocatorOptions& options, Bytes capacity, const DriverCosts* costs, MayStop may_stop,
                  const EventFrees& frees)
       : allocator_(DeviceMemory(capacity, options.address_order), options, {}, Counted::Memory),
-        defers_(frees.borrowed == BorrowedFrees::AtNextSync),
+        defers_(frees.cross_stream == CrossStreamFrees::AtNextSync),
         queue_(frees.queue),
         repeats_(!defers_ && !options.collects_garbage()),
-        prices_(prices),
+        costs_(costs),
         may_stop_(std::move(may_stop)) {
     record_.epochs.emplace_back();
   }
@@ -111,7 +111,7 @@ class EventsReplayer {
       case AllocatorEvent::Kind::Free:
         release(among(passes_, e));
         break;
-      case AllocatorEvent::Kind::Borrow:
+      case AllocatorEvent::Kind::CrossStreamUse:
         if (defers_) allocator_.record_stream(among(passes_, e).block, e.stream);
         break;
       case AllocatorEvent::Kind::Record:
@@ -216,14 +216,14 @@ class EventsReplayer {
   void create(const AllocatorEvent& e) {
     if (e.kind == AllocatorEvent::Kind::Driver) {
       const auto resource = static_cast<DriverResource>(e.ref);
-      begin_epoch({resource, {}, {}, in_use_}, prices_ == nullptr ? Bytes{} : prices_->of(resource).bytes);
+      begin_epoch({resource, {}, {}, in_use_}, costs_ == nullptr ? Bytes{} : costs_->of(resource).bytes);
       return;
     }
     const CommSlot comm{e.ref};
     if (comm.index() >= created_.size()) created_.resize(comm.index() + 1, false);
     if (created_[comm.index()]) return;  // by a part that was lowered by itself
     created_[comm.index()] = true;
-    begin_epoch({std::nullopt, comm, {}, in_use_}, prices_ == nullptr ? Bytes{} : prices_->of(comm).bytes);
+    begin_epoch({std::nullopt, comm, {}, in_use_}, costs_ == nullptr ? Bytes{} : costs_->of(comm).bytes);
   }
   void begin_epoch(EventsRecord::Epoch epoch, Bytes taken) {
     if (!allocator_.source().take_for_driver(taken)) return run_out();
@@ -243,7 +243,7 @@ class EventsReplayer {
   bool defers_;  // frees of borrowed blocks, until the host has waited
   QueuedLaunches queue_;
   bool repeats_;
-  const DriverPrices* prices_;
+  const DriverCosts* costs_;
   MayStop may_stop_;
   bool over_ = false;                      // memory ran out, or the run may stop
   std::vector<BlockId> state_;             // by number
@@ -258,14 +258,14 @@ class EventsReplayer {
   EventsRecord record_;
 };
 
-template <class Price>
-Bytes highest(const EventsRecord& record, const DriverPrices& prices, Bytes EventsRecord::Epoch::*what, Price price) {
+template <class Cost>
+Bytes highest(const EventsRecord& record, const DriverCosts& costs, Bytes EventsRecord::Epoch::*what, Cost cost) {
   Bytes driver, highest;
   for (const EventsRecord::Epoch& epoch : record.epochs) {
     if (epoch.resource)
-      driver += price(prices.of(*epoch.resource));
+      driver += cost(costs.of(*epoch.resource));
     else if (epoch.comm.valid())
-      driver += price(prices.of(epoch.comm));
+      driver += cost(costs.of(epoch.comm));
     highest = std::max(highest, what == nullptr ? driver : driver + epoch.*what);
   }
   return highest;
@@ -276,19 +276,17 @@ constexpr auto at_the_upper_end = [](const Estimate& e) { return e.high; };
 
 }  // namespace
 
-Bytes EventsRecord::device(const DriverPrices& prices) const {
-  return highest(*this, prices, &Epoch::reserved, central);
+Bytes EventsRecord::device(const DriverCosts& costs) const { return highest(*this, costs, &Epoch::reserved, central); }
+Bytes EventsRecord::device_upper(const DriverCosts& costs) const {
+  return highest(*this, costs, &Epoch::reserved, at_the_upper_end);
 }
-Bytes EventsRecord::device_upper(const DriverPrices& prices) const {
-  return highest(*this, prices, &Epoch::reserved, at_the_upper_end);
-}
-UnlimitedMemory EventsRecord::unlimited(const DriverPrices& prices, std::optional<Bytes> late) const {
-  return {highest(*this, prices, &Epoch::live, central),
-          highest(*this, prices, &Epoch::live, at_the_upper_end),
-          device(prices),
-          device_upper(prices),
-          highest(*this, prices, nullptr, central),
-          highest(*this, prices, nullptr, at_the_upper_end),
+UnlimitedMemory EventsRecord::unlimited(const DriverCosts& costs, std::optional<Bytes> late) const {
+  return {highest(*this, costs, &Epoch::live, central),
+          highest(*this, costs, &Epoch::live, at_the_upper_end),
+          device(costs),
+          device_upper(costs),
+          highest(*this, costs, nullptr, central),
+          highest(*this, costs, nullptr, at_the_upper_end),
           late};
 }
 
@@ -299,15 +297,15 @@ EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, c
 }
 
 EventsRecord replay_events(const StateEvents& state, const StageEvents& stage, const AllocatorOptions& options,
-                           const DriverPrices& prices, Bytes capacity, const EventFrees& frees) {
-  return EventsReplayer(options, capacity, &prices, {}, frees).run(state, stage);
+                           const DriverCosts& costs, Bytes capacity, const EventFrees& frees) {
+  return EventsReplayer(options, capacity, &costs, {}, frees).run(state, stage);
 }
 
 RunOn run_of(std::shared_ptr<const StateEvents> state, std::shared_ptr<const StageEvents> stage, JudgedDevice device) {
   device.allocator = without_limit(device.allocator);
-  return [=](Bytes capacity, const DriverPrices& prices, BorrowedFrees borrowed) -> LimitedRun {
+  return [=](Bytes capacity, const DriverCosts& costs, CrossStreamFrees cross_stream) -> LimitedRun {
     const EventsRecord record =
-        replay_events(*state, *stage, device.allocator, prices, capacity, {borrowed, device.queue});
+        replay_events(*state, *stage, device.allocator, costs, capacity, {cross_stream, device.queue});
     return {!record.out_of_memory, record.drivers_come_first};
   };
 }

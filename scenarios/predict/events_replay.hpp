@@ -6,14 +6,14 @@
 #include <optional>
 #include <vector>
 
-#include "scenarios/predict/allocator_events.hpp"
 #include "scenarios/namespace.hpp"
+#include "scenarios/predict/allocator_events.hpp"
 #include "scenarios/predict/required_memory.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/replay.hpp"
-#include "sim/program/launch_queue.hpp"
 #include "sim/program/costs.hpp"
+#include "sim/program/launch_queue.hpp"
 
 // A rank's events through the emulated allocator: what `replay` shows of its whole program (tests AllocatorEvents.*).
 // Once the allocator is after a body as it was after an earlier one (the same live blocks at the same addresses), what
@@ -36,18 +36,18 @@ struct EventsRecord {
   bool complete = false;                 ///< to the end of the last step; ended early otherwise
   std::int64_t bodies = 0, skipped = 0;  ///< run, and known without running
 
-  [[nodiscard]] Bytes device(const DriverPrices& prices) const;
-  [[nodiscard]] Bytes device_upper(const DriverPrices& prices) const;
+  [[nodiscard]] Bytes device(const DriverCosts& costs) const;
+  [[nodiscard]] Bytes device_upper(const DriverCosts& costs) const;
   /// On a device without a limit; `late` as in UnlimitedMemory.
-  [[nodiscard]] UnlimitedMemory unlimited(const DriverPrices& prices, std::optional<Bytes> late) const;
+  [[nodiscard]] UnlimitedMemory unlimited(const DriverCosts& costs, std::optional<Bytes> late) const;
 };
 
-/// Asked whenever a run's epochs have changed: whether it may stop here.
+/// Requested whenever a run's epochs have changed: whether it may stop here.
 using MayStop = std::function<bool(const EventsRecord&)>;
 
 /// When blocks that other streams borrowed come back, as in ReplayOptions.
 struct EventFrees {
-  BorrowedFrees borrowed = BorrowedFrees::AtOnce;
+  CrossStreamFrees cross_stream = CrossStreamFrees::AtOnce;
   LaunchQueue queue = {};
 };
 
@@ -57,7 +57,7 @@ struct EventFrees {
                                          const EventFrees& frees = {});
 /// The same on a device of `capacity`, where drivers take what `prices` say at their central values.
 [[nodiscard]] EventsRecord replay_events(const StateEvents& state, const StageEvents& stage,
-                                         const AllocatorOptions& options, const DriverPrices& prices, Bytes capacity,
+                                         const AllocatorOptions& options, const DriverCosts& costs, Bytes capacity,
                                          const EventFrees& frees = {});
 
 /// What a rank of those events does on devices of limited memory.

@@ -8,15 +8,15 @@
 
 #include <fmt/format.h>
 
-#include "kernels/execute/process_memory.hpp"
 #include "kernels/cost/cost_time.hpp"
+#include "kernels/execute/process_memory.hpp"
 #include "parallel/job/host_code.hpp"
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/predict/upper_ends/deferred_frees.hpp"
-#include "scenarios/formats/internal_error.hpp"
 #include "scenarios/environment/allocator_conf.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/internal_error.hpp"
 #include "scenarios/predict/timing_classes.hpp"
+#include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/program/calls.hpp"
 #include "sim/program/verify.hpp"
@@ -109,7 +109,7 @@ void settle_tokens(Scenario& scenario) {
   const Layout& layout = scenario.layout;
   const std::int64_t tokens = scenario.train.tokens() / layout.context / (layout.sequence_parallel ? layout.tensor : 1);
   auto found = parallel::tokens_of_places(scenario.model, scenario.train.routing, tokens, layout.expert,
-                                          layout.experts_tensor());
+                                          layout.expert_tensor_parallel());
   if (!found)
     throw InputError(Problem{.file = scenario.name,
                              .message = "no choice of experts by groups was found by which loads come out",
@@ -118,39 +118,39 @@ void settle_tokens(Scenario& scenario) {
 }
 
 // Through DeepEP's buffers nothing of NCCL goes.
-void price_token_buffers(const PricedJob& job, Prices& prices) {
+void cost_token_buffers(const PricedJob& job, Costs& costs) {
   const CommSlot slot = communicators_of(job.lowering()).token_buffers;
   if (!slot.valid()) return;
   const Layout& layout = job.scenario.layout;
   const Estimate buffers = topology::deep_ep_memory(
-      {.ranks = layout.expert * layout.experts_tensor(),
+      {.ranks = layout.expert * layout.expert_tensor_parallel(),
        .hidden_bytes = (job.scenario.model.hidden * size_of(job.scenario.train.precision)).count(),
        .processors = job.scenario.runtime.experts.exchange_processors});
-  for (DriverPrices& entry : prices.entries) entry.communicators[slot.index()] = buffers;
+  for (DriverCosts& entry : costs.entries) entry.communicators[slot.index()] = buffers;
 }
 
 // Userbuffers' own region (transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.h, LOCALSIZE: 3.1 MiB of
 // flags, for 8,192 peers in 32 regions) in pages of 2 MiB, and lists of its ranks and its flags beside it. What the
 // driver keeps of a multicast group that covers 512 GiB of addresses is not known.
-void price_user_buffers(const PricedJob& job, Prices& prices) {
+void cost_user_buffers(const PricedJob& job, Costs& costs) {
   const CommSlot slot = communicators_of(job.lowering()).user_buffers;
   if (!slot.valid()) return;
   const Estimate region{Bytes{6 << 20}, Bytes{4 << 20}, Bytes{32 << 20}, "regions of Userbuffers"};
-  for (DriverPrices& entry : prices.entries) entry.communicators[slot.index()] = region;
+  for (DriverCosts& entry : costs.entries) entry.communicators[slot.index()] = region;
 }
 
 }  // namespace
 
-Scenario settled(Scenario scenario) {
+Scenario resolved_scenario(Scenario scenario) {
   refuse_endless_programs(scenario);
   scenario.train.attention =
-      settled_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
-                        scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
+      resolved_attention(scenario.train.attention, scenario.model, target_of(scenario.cluster),
+                         scenario.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
   if (scenario.train.routing.dispatcher == TokenDispatcher::Flex) settle_tokens(scenario);
   return scenario;
 }
 
-Scenario carried_out(Scenario scenario) {
+Scenario executed(Scenario scenario) {
   if (scenario.runtime.tensor_overlap) scenario.runtime.tensor_overlap->each_place = true;
   return scenario;
 }
@@ -239,14 +239,14 @@ NcclSettings nccl_settings(const RuntimeChoice& runtime) {
 
 // Megatron-LM's arguments.py asks for one connection where tensors or contexts are parallel, before Blackwell.
 LaunchQueue launch_queue_of(const Scenario& scenario) {
-  const LaunchQueueSettings& asked = scenario.runtime.launch_queue;
+  const LaunchQueueSettings& requested = scenario.runtime.launch_queue;
   constexpr std::int32_t blackwell = 100;
   const bool asks_for_one = runtime_kind(scenario.runtime.name).id == RuntimeId::Megatron &&
                             (scenario.layout.tensor > 1 || scenario.layout.context > 1) &&
                             scenario.cluster.device.compute_capability < blackwell;
   LaunchQueue queue;
-  queue.channels = asked.connections.value_or(asks_for_one ? 1 : queue.channels);
-  queue.depth = static_cast<std::int64_t>(static_cast<double>(queue.depth) * asked.scale);
+  queue.channels = requested.connections.value_or(asks_for_one ? 1 : queue.channels);
+  queue.depth = static_cast<std::int64_t>(static_cast<double>(queue.depth) * requested.scale);
   return queue;
 }
 
@@ -345,7 +345,7 @@ PricedJob::PricedJob(Scenario its)
       built(build_model(scenario.model, model_options_of(scenario))),
       roles(parallel::roles(lowering())) {}
 
-Job::Job(const Scenario& asked, Steps whole, const Progress& lowered) : PricedJob(settled(asked)) {
+Job::Job(const Scenario& requested, Steps whole, const Progress& lowered) : PricedJob(resolved_scenario(requested)) {
   refuse_endless_padding(scenario, built);
   TimingClasses classes = classes_of(scenario, lowering(), roles, whole, lowered);
   const std::vector<std::string> findings = findings_of(classes);
@@ -353,14 +353,14 @@ Job::Job(const Scenario& asked, Steps whole, const Progress& lowered) : PricedJo
   role_of_program = std::move(classes.role_of_program);
   sizes_of_program = std::move(classes.sizes);
   require_sound(scenario.name, findings);
-  borrowing = borrows(outline);
+  has_cross_stream_frees = has_cross_stream_uses(outline);
   calls = calls_of(outline);
-  prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
-  price_token_buffers(*this, prices);
-  price_user_buffers(*this, prices);
-  Router router(calls, fabric_of(scenario, calls.world_size()), prices.entry_of_rank);
-  folding = fold(calls, prices.entry_of_rank, router.traffic());
-  times = price_time(calls, folding, scenario.cluster, router);
+  costs = cost(calls, scenario.cluster, nccl_settings(scenario.runtime));
+  cost_token_buffers(*this, costs);
+  cost_user_buffers(*this, costs);
+  Router router(calls, fabric_of(scenario, calls.world_size()), costs.entry_of_rank);
+  folding = fold(calls, costs.entry_of_rank, router.traffic());
+  times = cost_time(calls, folding, scenario.cluster, router);
   set_host(*this, times);
 }
 
@@ -372,7 +372,7 @@ HostCosts on_host(HostCosts measured, const Host& host) {
   return measured;
 }
 
-void set_host(const PricedJob& job, TimePrices& times) {
+void set_host(const PricedJob& job, TimeCosts& times) {
   const HostCosts costs = on_host(host_code(job.lowering()), job.scenario.cluster.host);
   for (OpTimes& its : times.classes) {
     its.host = costs;

@@ -15,9 +15,9 @@
 #include "sim/clock/folding.hpp"
 #include "sim/clock/time_costs.hpp"
 #include "sim/memory/allocator_options.hpp"
+#include "sim/program/costs.hpp"
 #include "sim/program/launch_queue.hpp"
 #include "sim/program/structure/other_sizes.hpp"
-#include "sim/program/costs.hpp"
 #include "sim/program/structure/repeats.hpp"
 #include "topology/fabric.hpp"
 
@@ -36,10 +36,10 @@ struct PricedJob {
   std::vector<Role> roles;
   std::vector<std::size_t> role_of_program;                         ///< whose each program on the clock is
   std::vector<std::shared_ptr<const OtherSizes>> sizes_of_program;  ///< as TimingClasses::sizes
-  Prices prices;
-  Folding folding;         ///< of the programs at `prices`
-  TimePrices times;        ///< of `folding`, where transfers share links
-  bool borrowing = false;  ///< some frees wait for other streams
+  Costs costs;
+  Folding folding;                      ///< of the programs at `prices`
+  TimeCosts times;                      ///< of `folding`, where transfers share links
+  bool has_cross_stream_frees = false;  ///< some frees wait for other streams
 
   [[nodiscard]] LoweringInput lowering() const { return {built, scenario.layout, scenario.train, runtime}; }
   [[nodiscard]] const Role& role_of(Rank rank) const;
@@ -48,7 +48,7 @@ struct PricedJob {
 /// What was measured of framework code, as it is on a cluster's processors, and the driver's launches.
 [[nodiscard]] HostCosts on_host(HostCosts measured, const Host& host);
 /// What each rank's host thread spends on the cluster's processors, and how far it may run ahead of its device.
-void set_host(const PricedJob& job, TimePrices& times);
+void set_host(const PricedJob& job, TimeCosts& times);
 
 /// With one program for each class of roles that take equally long, as passes and how often they repeat. Throws
 /// InternalError where programs are not sound.
@@ -56,7 +56,7 @@ struct Job : PricedJob {
   /// Steps before the last may be as short as there can be, where only the last one matters.
   enum class Steps : std::uint8_t { All, Last };
 
-  explicit Job(const Scenario& asked, Steps whole = Steps::All, const Progress& lowered = {});
+  explicit Job(const Scenario& requested, Steps whole = Steps::All, const Progress& lowered = {});
 
   RepeatingWorkload outline;
   Workload calls;  ///< of `outline`
@@ -82,9 +82,9 @@ struct Job : PricedJob {
 
 /// The scenario with what it leaves to its device decided. Throws InputError where it cannot be lowered, or its
 /// programs would be too long.
-[[nodiscard]] Scenario settled(Scenario scenario);
+[[nodiscard]] Scenario resolved_scenario(Scenario scenario);
 /// The scenario for programs that are carried out: each rank's is its own wherever data would lie elsewhere.
-[[nodiscard]] Scenario carried_out(Scenario scenario);
+[[nodiscard]] Scenario executed(Scenario scenario);
 
 /// The habits of the framework that runs the scenario, and what they make of its model. Attention has to be settled.
 [[nodiscard]] Runtime runtime_of(const Scenario& scenario);

@@ -5,10 +5,10 @@
 
 namespace tidemark::scenarios {
 
-std::vector<Estimate> nccl_on_hosts(const Job& job) {
+std::vector<Estimate> nccl_host_memory(const Job& job) {
   const Scenario& s = job.scenario;
-  if (!on_hosts(s.runtime).any()) return {};
-  return topology::nccl_on_hosts(job.calls, s.cluster, nccl_settings(s.runtime));
+  if (!cpu_offload(s.runtime).any()) return {};
+  return topology::nccl_host_memory(job.calls, s.cluster, nccl_settings(s.runtime));
 }
 
 }  // namespace tidemark::scenarios

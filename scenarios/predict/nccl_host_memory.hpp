@@ -8,6 +8,6 @@
 namespace tidemark::scenarios {
 
 /// What NCCL takes of each node's host besides tensors, where a job keeps any there; else nothing.
-[[nodiscard]] std::vector<Estimate> nccl_on_hosts(const Job& job);
+[[nodiscard]] std::vector<Estimate> nccl_host_memory(const Job& job);
 
 }  // namespace tidemark::scenarios

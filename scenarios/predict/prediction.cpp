@@ -11,17 +11,17 @@
 #include <fmt/format.h>
 
 #include "kernels/cost/cost_time.hpp"
-#include "parallel/lowering/flops.hpp"
 #include "parallel/frameworks/transformers/adapters.hpp"
-#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
-#include "scenarios/predict/upper_ends/deferred_frees.hpp"
-#include "scenarios/predict/events_replay.hpp"
+#include "parallel/lowering/flops.hpp"
 #include "scenarios/formats/internal_error.hpp"
-#include "scenarios/predict/nccl_host_memory.hpp"
-#include "scenarios/scenario/cpu_offload.hpp"
-#include "scenarios/predict/upper_ends/rerun_batches.hpp"
 #include "scenarios/predict/assumptions.hpp"
+#include "scenarios/predict/events_replay.hpp"
+#include "scenarios/predict/nccl_host_memory.hpp"
 #include "scenarios/predict/role_program.hpp"
+#include "scenarios/predict/upper_ends/deferred_frees.hpp"
+#include "scenarios/predict/upper_ends/rerun_batches.hpp"
+#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
 #include "sim/base/in_parallel.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/structure/shared_passes.hpp"
@@ -68,50 +68,53 @@ struct MemoryProgram {
 };
 
 // The memory of ranks that run one program at the same prices.
-RankGroup replayed(const MemoryProgram& done, bool borrowing, const DriverPrices& prices, const RankRoom& by) {
+RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const DriverCosts& costs,
+                   const RankRoom& by) {
   const Program& program = done.program;
   const JudgedDevice& device = by.device;
   const Bytes capacity = device.capacity;
   const AllocatorOptions& allocator = device.allocator;
   RankGroup group;
-  group.prices = prices;
-  group.memory = replay(program, prices, {.allocator = without_limit(allocator)});
-  const auto late_on = [&](const AllocatorOptions& its, const DriverPrices& priced, Bytes memory) {
-    return replay(program, priced,
-                  {.capacity = memory, .allocator = its, .borrowed = BorrowedFrees::AtNextSync, .queue = device.queue});
+  group.costs = costs;
+  group.memory = replay(program, costs, {.allocator = without_limit(allocator)});
+  const auto late_on = [&](const AllocatorOptions& its, const DriverCosts& priced, Bytes memory) {
+    return replay(
+        program, priced,
+        {.capacity = memory, .allocator = its, .cross_stream = CrossStreamFrees::AtNextSync, .queue = device.queue});
   };
   std::optional<Bytes> late;
-  if (borrowing) late = late_on(without_limit(allocator), prices, ReplayOptions{}.capacity).peak_device_upper;
+  if (has_cross_stream_frees)
+    late = late_on(without_limit(allocator), costs, ReplayOptions{}.capacity).peak_device_upper;
   const UnlimitedMemory unlimited = unlimited_memory(group.memory, late);
   group.unlimited_upper = unlimited.filled();
   const RunOn run = done.run_on(device);
-  group.required = required_memory(unlimited, prices, by.room, by.required, run);
+  group.required = required_memory(unlimited, costs, by.room, by.required, run);
   if (group.required.upper > by.room)
-    group.fits_at_best = run(by.room, at_lower_ends(prices), BorrowedFrees::AtOnce).gets_through;
+    group.fits_at_best = run(by.room, at_lower_ends(costs), CrossStreamFrees::AtOnce).gets_through;
   if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    MemoryRecord limited = replay(program, prices, {.capacity = capacity, .allocator = allocator});
+    MemoryRecord limited = replay(program, costs, {.capacity = capacity, .allocator = allocator});
     group.failure = limited.failure;
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
     group.fits_at_best &= !group.failure || !allocator.memory_limit();
     if (!group.failure) group.memory = std::move(limited);
   }
-  if (borrowing) {
+  if (has_cross_stream_frees) {
     Bytes& upper = group.memory.peak_device_upper;
     const Bytes at_once = upper;
-    const auto within = [&](const DriverPrices& its) -> std::optional<Bytes> {
+    const auto within = [&](const DriverCosts& its) -> std::optional<Bytes> {
       const MemoryRecord record = late_on(allocator, its, capacity);
       return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
     };
-    upper = upper_end(at_once, prices, device, {[&] { return *late; }, within});
+    upper = upper_end(at_once, costs, device, {[&] { return *late; }, within});
     group.of_deferred_frees = upper - at_once;
   }
   // Pinned blocks are neither cut nor merged: the later they come back, the more there are.
   group.host_upper = group.memory.host.bytes;
   if (group.memory.pinned.peak > Bytes{}) {
     const ReplayOptions deferred{
-        .allocator = without_limit(allocator), .borrowed = BorrowedFrees::AtNextSync, .queue = device.queue};
-    group.host_upper = std::max(group.host_upper, replay(program, prices, deferred).host.bytes);
+        .allocator = without_limit(allocator), .cross_stream = CrossStreamFrees::AtNextSync, .queue = device.queue};
+    group.host_upper = std::max(group.host_upper, replay(program, costs, deferred).host.bytes);
   }
   group.device_peak_op = program[group.memory.device.at.mark.label];
   group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
@@ -124,28 +127,28 @@ void add_frees_by_clock(const ProgramTimes& times, const Program& program, const
   const JudgedDevice& device = by.device;
   Bytes& upper = group.memory.peak_device_upper;
   const Bytes at_once = upper - group.of_deferred_frees - group.of_routing;
-  group.of_frees_by_clock = upper_end(at_once, group.prices, device, program, ByClock{&times}) - at_once;
+  group.of_frees_by_clock = upper_end(at_once, group.costs, device, program, ByClock{&times}) - at_once;
   group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
   upper = at_once + group.of_deferred_frees + group.of_routing;
   if (by.required == Require::Room && upper <= by.room) return;
-  group.required.upper = required_by_clock(program, times, group.prices, device, by.room, group.required.upper);
+  group.required.upper = required_by_clock(program, times, group.costs, device, by.room, group.required.upper);
 }
 
 // What tokens bring beyond those that are stated is within the upper end too.
-void add_routing(const RankGroup& crowded, RankGroup& group) {
+void add_routing(const RankGroup& worst_case, RankGroup& group) {
   Bytes& upper = group.memory.peak_device_upper;
-  group.of_routing = std::max(Bytes{}, crowded.memory.peak_device_upper - upper);
+  group.of_routing = std::max(Bytes{}, worst_case.memory.peak_device_upper - upper);
   upper += group.of_routing;
-  group.crowded = {.allocated = std::max(group.memory.allocated.bytes, crowded.memory.allocated.bytes),
-                   .reserved = std::max(group.memory.peak_reserved, crowded.memory.peak_reserved),
-                   .device = std::max(group.memory.device.bytes, crowded.memory.device.bytes)};
-  group.required.upper = std::max(group.required.upper, crowded.required.upper);
-  group.unlimited_upper = std::max(group.unlimited_upper, crowded.unlimited_upper);
+  group.worst_case = {.allocated = std::max(group.memory.allocated.bytes, worst_case.memory.allocated.bytes),
+                      .reserved = std::max(group.memory.peak_reserved, worst_case.memory.peak_reserved),
+                      .device = std::max(group.memory.device.bytes, worst_case.memory.device.bytes)};
+  group.required.upper = std::max(group.required.upper, worst_case.required.upper);
+  group.unlimited_upper = std::max(group.unlimited_upper, worst_case.unlimited_upper);
 }
 
 // A timeline says when things happen, and what frees hold by the clock.
 bool has_a_timeline(const Job& job, const PredictOptions& options) {
-  return options.told != Told::Figures || job.borrowing;
+  return options.reported != PredictionDetail::Figures || job.has_cross_stream_frees;
 }
 
 // Roles that have the same memory. One of them is replayed: that of a simulated program, where there is one.
@@ -205,54 +208,54 @@ class PassesOfRoles {
                 const RoleEvents& events)
       : job_(job), simulated_(std::move(simulated)), shown_(job, first, simulated_) {
     events_ = &shown_.program() == simulated_.get() ? events : RoleEvents(shown_.own_events());
-    if (const std::optional<Train> train = crowded(job.scenario)) {
+    if (const std::optional<Train> train = worst_case(job.scenario)) {
       RepeatingProgram more = with_more_tokens(job, *train, first);
-      crowded_events_ = RoleEvents(events_of(more));
-      crowded_ = unrolled(std::move(more));
+      worst_case_events_ = RoleEvents(events_of(more));
+      worst_case_ = unrolled(std::move(more));
     }
     if (roles > 1) state_ = lower_state(job.lowering(), first);
     if (!state_) return;
     shared_ = SharedPasses::of(shown_.program(), *state_);
-    if (crowded_) shared_by_crowd_ = SharedPasses::of(*crowded_, *state_);
-    frees_at_once_ = !job.borrowing && !pins(shown_.program());
+    if (worst_case_) shared_by_worst_case_ = SharedPasses::of(*worst_case_, *state_);
+    frees_at_once_ = !job.has_cross_stream_frees && !pins(shown_.program());
     const std::optional<RankEvents> alone = events_of({*state_, {}});
     shares_events_ = alone && events_.with_state(alone->state);
-    shares_crowded_events_ = alone && crowded_events_.with_state(alone->state);
+    shares_worst_case_events_ = alone && worst_case_events_.with_state(alone->state);
   }
 
   struct Programs {
     std::optional<RoleProgram> own;
-    std::optional<Program> crowded;
-    RoleEvents events, crowded_events;
+    std::optional<Program> worst_case;
+    RoleEvents events, worst_case_events;
 
     [[nodiscard]] MemoryProgram memory() const { return {own->program(), events}; }
-    [[nodiscard]] std::optional<MemoryProgram> crowded_memory() const {
-      return crowded ? std::optional(MemoryProgram{*crowded, crowded_events}) : std::nullopt;
+    [[nodiscard]] std::optional<MemoryProgram> worst_case_memory() const {
+      return worst_case ? std::optional(MemoryProgram{*worst_case, worst_case_events}) : std::nullopt;
     }
   };
   /// Of another role, as far as its memory is concerned.
   [[nodiscard]] Programs of(const Role& role) const {
-    if (!shared_ || (crowded_ && !shared_by_crowd_)) return lowered(role);
+    if (!shared_ || (worst_case_ && !shared_by_worst_case_)) return lowered(role);
     const std::optional<Program> state = lower_state(job_.lowering(), role);
     if (!state) return lowered(role);
     require_sound(job_.scenario.name, verify(*state));
     const auto ops = frees_at_once_ && !pins(*state) ? SharedPasses::Ops::OfMemory : SharedPasses::Ops::All;
-    std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), crowd;
-    if (crowded_) crowd = shared_by_crowd_->in(*state, ops);
-    if (!own || (crowded_ && !crowd)) return lowered(role);
+    std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), worst_case_program;
+    if (worst_case_) worst_case_program = shared_by_worst_case_->in(*state, ops);
+    if (!own || (worst_case_ && !worst_case_program)) return lowered(role);
     Programs programs;
     programs.own.emplace(std::move(*own), shown_);
-    if (crowd) programs.crowded = std::move(crowd->program);
+    if (worst_case_program) programs.worst_case = std::move(worst_case_program->program);
     const RoleEvents its(events_of({*state, {}}));
     if (shares_events_) programs.events = {its.state, events_.passes};
-    if (shares_crowded_events_) programs.crowded_events = {its.state, crowded_events_.passes};
+    if (shares_worst_case_events_) programs.worst_case_events = {its.state, worst_case_events_.passes};
     return programs;
   }
 
   [[nodiscard]] const RoleProgram& shown() const { return shown_; }
   [[nodiscard]] MemoryProgram memory() const { return {shown_.program(), events_}; }
-  [[nodiscard]] std::optional<MemoryProgram> crowded_memory() const {
-    return crowded_ ? std::optional(MemoryProgram{*crowded_, crowded_events_}) : std::nullopt;
+  [[nodiscard]] std::optional<MemoryProgram> worst_case_memory() const {
+    return worst_case_ ? std::optional(MemoryProgram{*worst_case_, worst_case_events_}) : std::nullopt;
   }
 
  private:
@@ -260,10 +263,10 @@ class PassesOfRoles {
     Programs programs;
     programs.own.emplace(job_, role, simulated_);
     programs.events = RoleEvents(programs.own->own_events());
-    if (const std::optional<Train> train = crowded(job_.scenario)) {
+    if (const std::optional<Train> train = worst_case(job_.scenario)) {
       RepeatingProgram more = lower_repeating({job_.built, job_.scenario.layout, *train, job_.runtime}, role);
-      programs.crowded_events = RoleEvents(events_of(more));
-      programs.crowded = unrolled(std::move(more));
+      programs.worst_case_events = RoleEvents(events_of(more));
+      programs.worst_case = unrolled(std::move(more));
     }
     return programs;
   }
@@ -280,10 +283,10 @@ class PassesOfRoles {
   std::shared_ptr<const Program> simulated_;
   RoleProgram shown_;
   bool frees_at_once_ = false;
-  std::optional<Program> crowded_, state_;
-  std::optional<SharedPasses> shared_, shared_by_crowd_;
-  RoleEvents events_, crowded_events_;
-  bool shares_events_ = false, shares_crowded_events_ = false;
+  std::optional<Program> worst_case_, state_;
+  std::optional<SharedPasses> shared_, shared_by_worst_case_;
+  RoleEvents events_, worst_case_events_;
+  bool shares_events_ = false, shares_worst_case_events_ = false;
 };
 
 // What one program did on the clock, op by op. Some are there at a time.
@@ -294,37 +297,38 @@ struct OnClock {
 };
 
 void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
-                  const MemoryProgram& memory, const std::optional<MemoryProgram>& crowded_memory,
+                  const MemoryProgram& memory, const std::optional<MemoryProgram>& worst_case_memory,
                   const PredictOptions& options, std::vector<RankGroup>& groups) {
   const Role& role = *same.replayed;
   const Program& program = its.program();
   const bool has_times = !clock.classes.empty();
-  const bool borrowing = job.borrowing && borrows(program), asks_the_clock = has_times && borrowing;
-  const Bytes batches = of_outliving_batches(job.scenario, job.runtime, role.first.pipeline);
+  const bool has_cross_stream_frees = job.has_cross_stream_frees && has_cross_stream_uses(program),
+             asks_the_clock = has_times && has_cross_stream_frees;
+  const Bytes batches = rerun_batches_bytes(job.scenario, job.runtime, role.first.pipeline);
   const RankRoom by{judged_device(job.scenario),
                     job.scenario.cluster.device.capacity - job.scenario.runtime.headroom - batches,
-                    options.told == Told::Whole ? Require::Least : Require::Room};
+                    options.reported == PredictionDetail::Whole ? Require::Least : Require::Room};
 
-  std::map<std::int32_t, RankGroup> by_price;
+  std::map<std::int32_t, RankGroup> by_cost;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
   for (const Rank rank : same.ranks) by_class[job.folding.class_of_rank[rank.index()]].push_back(rank);
   for (auto& [rank_class, ranks] : by_class) {
-    const std::int32_t entry = job.prices.entry_of_rank[ranks.front().index()];
-    const auto [known, added] = by_price.try_emplace(entry);
+    const std::int32_t entry = job.costs.entry_of_rank[ranks.front().index()];
+    const auto [known, added] = by_cost.try_emplace(entry);
     if (added) {
-      const DriverPrices& prices = job.prices.entries[static_cast<std::size_t>(entry)];
-      known->second = replayed(memory, borrowing, prices, by);
-      if (crowded_memory) add_routing(replayed(*crowded_memory, borrowing, prices, by), known->second);
+      const DriverCosts& costs = job.costs.entries[static_cast<std::size_t>(entry)];
+      known->second = replayed(memory, has_cross_stream_frees, costs, by);
+      if (worst_case_memory)
+        add_routing(replayed(*worst_case_memory, has_cross_stream_frees, costs, by), known->second);
     }
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
     if (asks_the_clock) add_frees_by_clock(its.times(clock.classes.at(rank_class)), program, by, group);
-    group.of_outliving_batches = batches;
-    group.memory.peak_device_upper += group.of_outliving_batches;
-    group.required.upper += group.of_outliving_batches;
-    group.unlimited_upper =
-        std::max(group.unlimited_upper + group.of_outliving_batches, group.memory.peak_device_upper);
+    group.rerun_batches_bytes = batches;
+    group.memory.peak_device_upper += group.rerun_batches_bytes;
+    group.required.upper += group.rerun_batches_bytes;
+    group.unlimited_upper = std::max(group.unlimited_upper + group.rerun_batches_bytes, group.memory.peak_device_upper);
     if (has_times) {
       const ClassTimeline& timeline = clock.classes.at(rank_class);
       group.device_peak_time = its.host_time(timeline, group.memory.device.at.op);
@@ -361,7 +365,7 @@ StepPrediction step_of(const Job& job, const Trace& trace, const StepAccount& ac
   StepPrediction found;
   found.step = last_step(trace);
   found.tokens_per_s_per_device = tokens_per_s_per_device(s, found.step);
-  if (options.told == Told::Figures) return found;
+  if (options.reported == PredictionDetail::Figures) return found;
   found.exposed.resize(job.communicators().size());
   for (std::size_t c = 0; c < account.classes.size(); ++c) {
     const double weight =
@@ -423,7 +427,7 @@ NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
       its.upper += group.host_upper + paged_out(group.memory.peak_device_upper);
       its.nvme += group.memory.nvme;
     }
-  const std::vector<Estimate> nccl = nccl_on_hosts(job);
+  const std::vector<Estimate> nccl = nccl_host_memory(job);
   for (auto& [number, node] : nodes)
     if (!nccl.empty()) node.upper += nccl[static_cast<std::size_t>(number)].high;
   NodeMemory most = nodes.begin()->second;
@@ -453,10 +457,10 @@ StepAccount account_of(const Job& job, const Trace& trace) {
 }
 
 double hardware_utilization(const Job& job, const StepAccount& account, Duration step) {
-  double carried_out = 0;
+  double executed = 0;
   for (const RankClass& its : job.folding.classes)
-    carried_out += static_cast<double>(its.size) * account.operations[static_cast<std::size_t>(its.program)];
-  return carried_out / peak_operations(job.scenario, step);
+    executed += static_cast<double>(its.size) * account.operations[static_cast<std::size_t>(its.program)];
+  return executed / peak_operations(job.scenario, step);
 }
 
 void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged) {
@@ -468,8 +472,8 @@ void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged) {
 
 Trace simulate_time(const Job& job, LinkModel links) {
   if (links == LinkModel::MaxMin) return simulate(job.outline, job.folding, job.times);
-  TimePrices times =
-      price_time(job.calls, job.folding, job.scenario.cluster, {.algorithm = {}, .model = PriceModel::AlphaBeta});
+  TimeCosts times =
+      cost_time(job.calls, job.folding, job.scenario.cluster, {.algorithm = {}, .model = CostModel::AlphaBeta});
   set_host(job, times);
   return simulate(job.outline, job.folding, times, LinkSharing::None);
 }
@@ -528,8 +532,8 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   StepAccount account = empty_account(job);
   in_parallel(0, by_program.size(), [&](std::size_t program) {
     OnClock clock = on_clock(job, trace, program, has_times ? classes[program] : std::vector<std::int32_t>{});
-    if (has_times && options.told != Told::Figures) account_for(job, trace, program, clock, account);
-    if (!job.borrowing)
+    if (has_times && options.reported != PredictionDetail::Figures) account_for(job, trace, program, clock, account);
+    if (!job.has_cross_stream_frees)
       for (auto& [c, timeline] : clock.classes) timeline.spans = {};
     in_parallel(0, by_program[program].size(), [&](std::size_t p) {
       const std::vector<std::size_t>& its = by_program[program][p].roles;
@@ -537,11 +541,11 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
       in_parallel(0, its.size(), [&](std::size_t i) {
         const SameMemory& same = roles[its[i]];
         if (i == 0) {
-          replay_roles(job, clock, same, passes.shown(), passes.memory(), passes.crowded_memory(), options,
+          replay_roles(job, clock, same, passes.shown(), passes.memory(), passes.worst_case_memory(), options,
                        found[its[i]]);
         } else {
           const PassesOfRoles::Programs programs = passes.of(*same.replayed);
-          replay_roles(job, clock, same, *programs.own, programs.memory(), programs.crowded_memory(), options,
+          replay_roles(job, clock, same, *programs.own, programs.memory(), programs.worst_case_memory(), options,
                        found[its[i]]);
         }
         const std::lock_guard lock(reporting);
@@ -579,7 +583,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
   prediction.not_modelled = {
       fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",
-                  on_hosts(job.scenario.runtime).any() ? "" : ", of NCCL"),
+                  cpu_offload(job.scenario.runtime).any() ? "" : ", of NCCL"),
       "what comes beside training steps: saving checkpoints (copies of what is gathered, on devices or hosts), "
       "evaluation (its batches and logits), compilation and autotuning of kernels (what they try out)"};
   if (job.scenario.train.rollout)

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "scenarios/predict/job.hpp"
 #include "scenarios/predict/deadlock.hpp"
+#include "scenarios/predict/job.hpp"
 #include "scenarios/predict/required_memory.hpp"
 #include "scenarios/predict/step_causes.hpp"
 #include "sim/base/time.hpp"
@@ -26,7 +26,7 @@ enum class LinkModel : std::uint8_t {
 };
 
 /// How much is told of what happened.
-enum class Told : std::uint8_t {
+enum class PredictionDetail : std::uint8_t {
   Whole,
   Causes,   ///< how much, how long and where a step's time goes; the least that must be had only where not all of it is
             ///< enough
@@ -35,11 +35,11 @@ enum class Told : std::uint8_t {
 
 struct PredictOptions {
   LinkModel links = LinkModel::MaxMin;
-  Told told = Told::Whole;
+  PredictionDetail reported = PredictionDetail::Whole;
 };
 
-/// Where a rank's memory peaks if as many tokens come as its scenario's quantile tells of (crowded_routing.hpp).
-struct CrowdedMemory {
+/// Where a rank's memory peaks if as many tokens come as its scenario's quantile tells of (worst_case_routing.hpp).
+struct WorstCaseMemory {
   Bytes allocated, reserved, device;
 };
 
@@ -47,12 +47,12 @@ struct CrowdedMemory {
 struct RankGroup {
   std::vector<Rank> ranks;
   Coordinates coordinates;  ///< of the lowest
-  DriverPrices prices;
+  DriverCosts costs;
   /// Within the device; where it ran out, without a limit. Frees come at once, but for `peak_device_upper`.
   MemoryRecord memory;
-  Bytes of_deferred_frees, of_outliving_batches;  ///< of `peak_device_upper`
-  Bytes of_routing;                               ///< the same: for tokens that come beyond what is stated
-  std::optional<CrowdedMemory> crowded;           ///< nothing where what comes is stated
+  Bytes of_deferred_frees, rerun_batches_bytes;  ///< of `peak_device_upper`
+  Bytes of_routing;                              ///< the same: for tokens that come beyond what is stated
+  std::optional<WorstCaseMemory> worst_case;     ///< nothing where what comes is stated
   /// What it must have: the rest of what the device holds, its allocator would give back before it failed. The upper
   /// end holds what `peak_device_upper` does.
   RequiredMemory required;

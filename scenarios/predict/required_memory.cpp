@@ -11,21 +11,21 @@ namespace {
 constexpr Bytes device_granule{2 << 20};  // of what a device gives
 
 // A limit of the allocator's own is no matter of the device.
-MemoryRecord on_device(const Program& program, const JudgedDevice& device, Bytes capacity, const DriverPrices& prices,
-                       const BorrowedReturn& borrowed) {
-  return replay(program, prices,
+MemoryRecord on_device(const Program& program, const JudgedDevice& device, Bytes capacity, const DriverCosts& costs,
+                       const CrossStreamReturn& cross_stream) {
+  return replay(program, costs,
                 {.capacity = capacity,
                  .allocator = without_limit(device.allocator),
-                 .borrowed = borrowed,
+                 .cross_stream = cross_stream,
                  .queue = device.queue});
 }
 
 }  // namespace
 
 RunOn run_of(const Program& program, JudgedDevice device) {
-  return [&program, device = std::move(device)](Bytes capacity, const DriverPrices& prices,
-                                                BorrowedFrees borrowed) -> LimitedRun {
-    const MemoryRecord record = on_device(program, device, capacity, prices, borrowed);
+  return [&program, device = std::move(device)](Bytes capacity, const DriverCosts& costs,
+                                                CrossStreamFrees cross_stream) -> LimitedRun {
+    const MemoryRecord record = on_device(program, device, capacity, costs, cross_stream);
     const bool first = !record.first_retry || record.driver.empty() || record.driver.back().at.op < *record.first_retry;
     return {!record.failure, first};
   };
@@ -56,11 +56,11 @@ UnlimitedMemory unlimited_memory(const MemoryRecord& record, std::optional<Bytes
           late};
 }
 
-RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPrices& prices, Bytes room, Require what,
+RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverCosts& costs, Bytes room, Require what,
                                const RunOn& run) {
   const Bytes filled = unlimited.filled();
-  const DriverPrices upper = at_upper_ends(prices);
-  const BorrowedFrees latest = unlimited.late ? BorrowedFrees::AtNextSync : BorrowedFrees::AtOnce;
+  const DriverCosts upper = at_upper_ends(costs);
+  const CrossStreamFrees latest = unlimited.late ? CrossStreamFrees::AtNextSync : CrossStreamFrees::AtOnce;
   const auto does = [&](Bytes capacity) { return run(capacity, upper, latest).gets_through; };
   const bool has_room = filled <= room || (unlimited.live_upper <= room && does(room));
   if (has_room && what == Require::Room) return {unlimited.device, std::min(filled, room)};
@@ -68,7 +68,7 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPri
   RequiredMemory required;
   bool drivers_come_first = true;
   const auto does_at_best = [&](Bytes capacity) {
-    const LimitedRun its = run(capacity, prices, BorrowedFrees::AtOnce);
+    const LimitedRun its = run(capacity, costs, CrossStreamFrees::AtOnce);
     if (its.gets_through) drivers_come_first = its.drivers_come_first;
     return its.gets_through;
   };
@@ -85,9 +85,9 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPri
   return required;
 }
 
-Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverPrices& prices,
+Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverCosts& costs,
                         const JudgedDevice& device, Bytes room, Bytes required) {
-  const DriverPrices upper = at_upper_ends(prices);
+  const DriverCosts upper = at_upper_ends(costs);
   const auto on = [&](Bytes capacity) { return on_device(program, device, capacity, upper, ByClock{&times}); };
   const GetsThrough does = [&](Bytes capacity) { return !on(capacity).failure; };
   if (does(required)) return required;

@@ -44,7 +44,7 @@ struct LimitedRun {
   bool gets_through = false;
   bool drivers_come_first = false;  ///< before the allocator gave its cache back, if it did
 };
-using RunOn = std::function<LimitedRun(Bytes capacity, const DriverPrices&, BorrowedFrees)>;
+using RunOn = std::function<LimitedRun(Bytes capacity, const DriverCosts&, CrossStreamFrees)>;
 /// Of a program, op by op. It outlives what is returned.
 [[nodiscard]] RunOn run_of(const Program& program, JudgedDevice device);
 
@@ -62,11 +62,11 @@ enum class Require : std::uint8_t {
 };
 
 /// `room` is what there is for the rank. Whatever has room for it at the upper ends has an `upper` of no more.
-[[nodiscard]] RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverPrices& prices, Bytes room,
+[[nodiscard]] RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverCosts& costs, Bytes room,
                                              Require what, const RunOn& run);
 
 /// At upper ends, where borrowed blocks come back when a clock says so. `required` is what the rank must have
 /// otherwise.
-[[nodiscard]] Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverPrices& prices,
+[[nodiscard]] Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverCosts& costs,
                                       const JudgedDevice& device, Bytes room, Bytes required);
 }  // namespace tidemark::scenarios

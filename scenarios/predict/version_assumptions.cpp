@@ -24,15 +24,16 @@ std::vector<std::string> version_assumptions(const RuntimeChoice& runtime) {
   std::string idle;
   const std::span<const KnownReleases> known = known_releases(runtime.name);
   for (const Component& component : components) {
-    const Version asked = runtime.versions.*component.version;
+    const Version requested = runtime.versions.*component.version;
     const auto found =
         std::find_if(known.begin(), known.end(), [&](const KnownReleases& k) { return k.key == component.key; });
-    if (found == known.end() && of_its_runtime_only(component.key) && asked == Versions{}.*component.version) continue;
+    if (found == known.end() && of_its_runtime_only(component.key) && requested == Versions{}.*component.version)
+      continue;
     if (found == known.end())
-      idle += fmt::format("{}{} {}", idle.empty() ? "" : ", ", component.name, text(asked));
-    else if (asked > found->last)
+      idle += fmt::format("{}{} {}", idle.empty() ? "" : ", ", component.name, text(requested));
+    else if (requested > found->last)
       list.push_back(fmt::format("{} {}: as of {}, the last release whose habits are known", component.name,
-                                 text(asked), text(found->last)));
+                                 text(requested), text(found->last)));
   }
   list.push_back("versions that select nothing: " + idle);
   return list;

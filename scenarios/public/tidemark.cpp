@@ -7,18 +7,18 @@
 
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_text.hpp"
+#include "scenarios/plan/capacity.hpp"
 #include "scenarios/plan/changes/accepted_changes.hpp"
 #include "scenarios/plan/changes/advise.hpp"
-#include "scenarios/plan/capacity.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space/space_files.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/recordings/snapshot_replay.hpp"
-#include "scenarios/report/text/advice_text.hpp"
 #include "scenarios/report/measured_comparison.hpp"
+#include "scenarios/report/text/advice_text.hpp"
 #include "scenarios/report/text/plan_text.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "scenarios/report/text/replay_text.hpp"
@@ -122,11 +122,12 @@ std::optional<Plan> plan(const Scenario& scenario, const PlanOptions& options) {
 std::optional<Advice> advise(const Scenario& scenario, const AdviseOptions& options) {
   return answered(scenario.file, [&] {
     tell(options, 0, 1);
-    scenarios::AdviseOptions asked{.most_changes = options.most_changes, .free = {}};
-    if (options.free_bytes) asked.free = sim::Bytes(*options.free_bytes);
+    scenarios::AdviseOptions requested{.most_changes = options.most_changes, .free = {}};
+    if (options.free_bytes) requested.free = sim::Bytes(*options.free_bytes);
     const auto progress = [&](const std::string&, std::int64_t done, std::int64_t all) { tell(options, done, all); };
-    const scenarios::Advice found = scenarios::advise(scenarios::parse_toml(scenario.text, scenario.file.string()),
-                                                      scenario.file, folders_of(scenario, options), asked, progress);
+    const scenarios::Advice found =
+        scenarios::advise(scenarios::parse_toml(scenario.text, scenario.file.string()), scenario.file,
+                          folders_of(scenario, options), requested, progress);
     std::vector<Advice::Remedy> remedies;
     for (const scenarios::Remedy& remedy : found.remedies)
       remedies.push_back({remedy.changes, remedy.changes_training, scenario_text(found.space, remedy.found.candidate),
@@ -138,14 +139,14 @@ std::optional<Advice> advise(const Scenario& scenario, const AdviseOptions& opti
 std::optional<Capacity> capacity(const Scenario& study, const Options& options) {
   return answered(study.file, [&] {
     tell(options, 0, 1);
-    const scenarios::Study asked = scenarios::study_of(scenarios::parse_toml(study.text, study.file.string()),
-                                                       study.file, folders_of(study, options));
+    const scenarios::Study requested = scenarios::study_of(scenarios::parse_toml(study.text, study.file.string()),
+                                                           study.file, folders_of(study, options));
     const auto progress = [&](const std::string&, std::int64_t done, std::int64_t all) { tell(options, done, all); };
-    const std::vector<scenarios::Limit> found = limits(asked, progress);
+    const std::vector<scenarios::Limit> found = limits(requested, progress);
     const bool says = std::ranges::any_of(found, [](const auto& limit) { return limit.largest || limit.next; });
-    if (!says) refuse_no_candidates(asked.space, study.file.string());
+    if (!says) refuse_no_candidates(requested.space, study.file.string());
     const bool any = std::ranges::any_of(found, [](const auto& limit) { return limit.largest.has_value(); });
-    return Capacity{any, capacity_text(asked, found), capacity_json(asked, found)};
+    return Capacity{any, capacity_text(requested, found), capacity_json(requested, found)};
   });
 }
 
@@ -166,16 +167,16 @@ Conversion convert(const std::vector<std::filesystem::path>& files, const Conver
   if (files.empty()) throw InputError("no file to convert", {{"convert", 0, 0, "no file to convert", "name one"}});
   return *answered(files.front(), [&] {
     const scenarios::Converted found =
-        scenarios::convert(scenarios::ConvertAsked{.files = files,
-                                                   .texts = {},
-                                                   .variables = options.variables,
-                                                   .model = options.model,
-                                                   .cluster = options.cluster,
-                                                   .gpus = options.gpus,
-                                                   .sequence_length = options.sequence_length,
-                                                   .micro_batch = options.micro_batch,
-                                                   .global_batch = options.global_batch,
-                                                   .data_root = options.data_root});
+        scenarios::convert(scenarios::ConvertRequest{.files = files,
+                                                     .texts = {},
+                                                     .variables = options.variables,
+                                                     .model = options.model,
+                                                     .cluster = options.cluster,
+                                                     .gpus = options.gpus,
+                                                     .sequence_length = options.sequence_length,
+                                                     .micro_batch = options.micro_batch,
+                                                     .global_batch = options.global_batch,
+                                                     .data_root = options.data_root});
     std::filesystem::path file = files.front();
     Conversion made{{toml_text(found.document), file.replace_extension(".toml")}, {}, {}, {}};
     for (const scenarios::Remark& remark : found.remarks) {
@@ -194,18 +195,18 @@ std::optional<Comparison> compare(const Scenario& scenario, const std::filesyste
                                   const CompareOptions& options) {
   return answered(scenario.file, [&] {
     tell(options, 0, 1);
-    const scenarios::Scenario asked = parsed(scenario, options);
+    const scenarios::Scenario requested = parsed(scenario, options);
     scenarios::Measurement measurement{measured.string(), {}, options.device, options.tolerance};
     for (const std::int32_t rank : options.ranks) {
-      if (rank < 0 || rank >= asked.gpus)
+      if (rank < 0 || rank >= requested.gpus)
         throw scenarios::InputError(
             scenarios::Problem{.file = scenario.file.string(),
                                .message = "there is no rank " + std::to_string(rank),
-                               .hint = "the job has ranks 0 to " + std::to_string(asked.gpus - 1)});
+                               .hint = "the job has ranks 0 to " + std::to_string(requested.gpus - 1)});
       measurement.ranks.push_back({rank});
     }
     std::sort(measurement.ranks.begin(), measurement.ranks.end());
-    scenarios::MeasuredComparison found = compare_with(asked, measurement, progress_of(options));
+    scenarios::MeasuredComparison found = compare_with(requested, measurement, progress_of(options));
     return Comparison{found.agrees, std::move(found.text), std::move(found.json)};
   });
 }

@@ -10,9 +10,9 @@
 
 #include "parallel/frameworks/transformers/adapters.hpp"
 #include "parallel/runtime/runtimes.hpp"
+#include "scenarios/formats/suggestion.hpp"
 #include "scenarios/scenario/module_list.hpp"
 #include "scenarios/scenario/names.hpp"
-#include "scenarios/formats/suggestion.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -52,17 +52,17 @@ void check_modules(const Adapter& adapter, const Model& model, TomlReader& table
 
 // Of a model that zero.Init partitioned before PEFT adapts it, what is trained lies in one buffer of one type
 // (defragment in deepspeed/runtime/zero/utils.py).
-void refuse_under_stage_3(const Scenario& asked, const auto& refuse) {
-  const ZeroHabits& zero = asked.runtime.eager.zero;
+void refuse_under_stage_3(const Scenario& requested, const auto& refuse) {
+  const ZeroBehavior& zero = requested.runtime.eager.zero;
   refuse(zero.nvme.optimizer || zero.nvme.parameters, "under DeepSpeed's stage 3 on NVMe is not modelled yet",
          "\"cpu\" would do, or leave [offload] out");
-  if (asked.train.quantization)
-    return refuse(!asked.train.adapter->saved.empty(),
+  if (requested.train.quantization)
+    return refuse(!requested.train.adapter->saved.empty(),
                   "modules_to_save beside a quantized base under DeepSpeed's stage 3 are not modelled yet",
                   "leave modules_to_save out");
-  refuse(!zero.contiguous_gradients && asked.train.adapter->dtype == DType::FP32,
+  refuse(!zero.contiguous_gradients && requested.train.adapter->dtype == DType::FP32,
          "gradients in fp32 that are not contiguous are not modelled yet", "leave contiguous_gradients out");
-  refuse(!asked.train.adapter->saved.empty(),
+  refuse(!requested.train.adapter->saved.empty(),
          "modules_to_save under DeepSpeed's stage 3, which lays all that is trained into one buffer of one type",
          "leave modules_to_save out");
 }
@@ -104,12 +104,12 @@ std::optional<Adapter> read_adapter(TomlReader& table) {
   return adapter;
 }
 
-void settle_adapter(Scenario& asked, ScenarioTables& tables) {
-  if (!asked.train.adapter) return;
-  Adapter& adapter = *asked.train.adapter;
+void settle_adapter(Scenario& requested, ScenarioTables& tables) {
+  if (!requested.train.adapter) return;
+  Adapter& adapter = *requested.train.adapter;
   TomlReader& table = tables.adapter;
-  const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
-  const EagerSettings& switches = asked.runtime.eager;
+  const RuntimeKind& runtime = runtime_kind(requested.runtime.name);
+  const EagerSettings& switches = requested.runtime.eager;
   const bool flat = runtime.id == RuntimeId::Fsdp;
   const bool zero = runtime.id == RuntimeId::DeepSpeed;
   if (runtime.id != RuntimeId::PyTorch && runtime.id != RuntimeId::Fsdp2 && !flat && !zero) {
@@ -128,12 +128,12 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
          "leave [offload] out");
   refuse(flat && !adapter.saved.empty(), "modules_to_save under FullyShardedDataParallel are not modelled yet",
          "leave modules_to_save out");
-  const bool stage_3 = zero && asked.layout.sharding == Sharding::Zero3;
-  if (stage_3) refuse_under_stage_3(asked, refuse);
+  const bool stage_3 = zero && requested.layout.sharding == Sharding::Zero3;
+  if (stage_3) refuse_under_stage_3(requested, refuse);
   // The engine casts all of a module, unless zero.Init has partitioned it before PEFT adapts it, which it does not of
   // quantized ones.
-  const bool partitioned = stage_3 && !asked.train.quantization;
-  const DType base = base_dtype(asked);
+  const bool partitioned = stage_3 && !requested.train.quantization;
+  const DType base = base_dtype(requested);
   if (zero && !partitioned && adapter.dtype && *adapter.dtype != base) {
     if (table.has("dtype") && table.sound("dtype"))
       table.problem(
@@ -152,17 +152,17 @@ void settle_adapter(Scenario& asked, ScenarioTables& tables) {
   // "As their linears" is of what linears are made in. In fp32 adapters are fp32, however linears are gathered or
   // coded.
   if (adapter.dtype == base && base != DType::FP32) adapter.dtype = std::nullopt;
-  if (!tables.model_sound || asked.model.experts || asked.model.latent) return;
+  if (!tables.model_sound || requested.model.experts || requested.model.latent) return;
   if (!table.has("target_modules")) {
-    adapter.targets = parallel::transformers::usual_targets(asked.model);
+    adapter.targets = parallel::transformers::usual_targets(requested.model);
     if (adapter.targets.empty()) {
       table.problem("target_modules",
-                    fmt::format("PEFT knows no target_modules for models of type {}", asked.model.architecture),
+                    fmt::format("PEFT knows no target_modules for models of type {}", requested.model.architecture),
                     "name them, or set \"all-linear\"");
       return;
     }
   }
-  check_modules(adapter, asked.model, table);
+  check_modules(adapter, requested.model, table);
 }
 
 }  // namespace tidemark::scenarios

@@ -12,6 +12,6 @@ namespace tidemark::scenarios {
 
 /// Fills in what follows from the rest, and reports modules that the model does not have, and runtimes that train no
 /// adapters.
-void settle_adapter(Scenario& asked, ScenarioTables& tables);
+void settle_adapter(Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/namespace.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 
 // Of a scenario's document, what can be said before its keys are judged together.
 

@@ -9,20 +9,20 @@
 
 namespace tidemark::scenarios {
 
-void check_packed_sequences(const Scenario& asked, ScenarioTables& tables) {
-  const Train& train = asked.train;
+void check_packed_sequences(const Scenario& requested, ScenarioTables& tables) {
+  const Train& train = requested.train;
   if (train.packed == 0) return;
   constexpr std::string_view key = "packed_sequences";
   const auto refuse = [&](bool wrong, const std::string& what, std::string_view hint) {
     if (wrong && tables.train.sound(key))
       tables.train.problem(key, fmt::format("{} = {}: {}", key, train.packed, what), std::string(hint));
   };
-  const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
+  const RuntimeKind& runtime = runtime_kind(requested.runtime.name);
   const bool transformers = runtime.id == RuntimeId::PyTorch || runtime.id == RuntimeId::Fsdp ||
                             runtime.id == RuntimeId::Fsdp2 || runtime.id == RuntimeId::DeepSpeed;
   refuse(!transformers, fmt::format("under {} they are not modelled yet", runtime.name), "leave it out");
   if (!transformers) return;
-  const EagerSettings& switches = asked.runtime.eager;
+  const EagerSettings& switches = requested.runtime.eager;
   refuse(switches.modules == ModuleLibrary::LitGpt, "LitGPT packs none", "leave modules = \"litgpt\" out");
   refuse(switches.compiled != CompiledParts::None, "torch_compile of packed sequences is not modelled yet",
          "leave torch_compile out");
@@ -33,7 +33,7 @@ void check_packed_sequences(const Scenario& asked, ScenarioTables& tables) {
                      train.sequence_length),
          "a divisor of it would do");
   refuse(train.packed * train.micro_batch == 1, "one sequence alone is not packed", "leave it out");
-  const std::string& family = asked.model.architecture;
+  const std::string& family = requested.model.architecture;
   refuse(tables.model_sound && (family == "gpt2" || family == "gpt_bigcode" || family == "gpt_neox"),
          fmt::format("models of type {} with packed sequences are not modelled yet", family), "leave it out");
 }

@@ -5,6 +5,6 @@
 namespace tidemark::scenarios {
 
 /// Reports what packed sequences do not go with.
-void check_packed_sequences(const Scenario& asked, ScenarioTables& tables);
+void check_packed_sequences(const Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

@@ -12,10 +12,10 @@
 
 #include "parallel/frameworks/transformers/adapters.hpp"
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/scenario/module_list.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/version_text.hpp"
+#include "scenarios/scenario/module_list.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -25,10 +25,10 @@ constexpr std::array<std::int64_t, 8> block_sizes{32, 64, 128, 256, 512, 1024, 2
 constexpr IntegerRange any_block{1, 4096};
 constexpr Ratio most_threshold{std::int64_t{1'000'000'000'000}};
 
-void read_block(TomlReader& table, Quantization& asked) {
-  asked.block = table.integer("block_size", any_block).value_or(asked.block);
-  if (!table.sound("block_size") || std::ranges::find(block_sizes, asked.block) != block_sizes.end()) return;
-  table.problem("block_size", fmt::format("block_size = {}: bitsandbytes has no such blocks", asked.block),
+void read_block(TomlReader& table, Quantization& requested) {
+  requested.block = table.integer("block_size", any_block).value_or(requested.block);
+  if (!table.sound("block_size") || std::ranges::find(block_sizes, requested.block) != block_sizes.end()) return;
+  table.problem("block_size", fmt::format("block_size = {}: bitsandbytes has no such blocks", requested.block),
                 fmt::format("{} would do", fmt::join(block_sizes, ", ")));
 }
 
@@ -45,34 +45,34 @@ void refuse_keys_of_others(TomlReader& table, QuantizedFormat format) {
 }
 
 // Linear8bitLt as it is from 0.45 on, with rows of codes as they are; before, they are laid out for the device, too.
-void check_int8(const Scenario& asked, ScenarioTables& tables, bool flat) {
+void check_int8(const Scenario& requested, ScenarioTables& tables, bool flat) {
   if (flat)
     tables.quantization.problem(
         "format",
         "format = \"int8\": parameters that are sharded are numbers with a point, which codes of "
         "8 bits are not",
         "\"nf4\" with storage_dtype would do");
-  if (asked.runtime.versions.bitsandbytes < Version{0, 45})
+  if (requested.runtime.versions.bitsandbytes < Version{0, 45})
     tables.quantization.problem("format",
                                 fmt::format("format = \"int8\" of bitsandbytes {} is not modelled: it keeps codes in a "
                                             "layout of the device's",
-                                            text(asked.runtime.versions.bitsandbytes)),
+                                            text(requested.runtime.versions.bitsandbytes)),
                                 "bitsandbytes = \"0.45\" or later in [runtime.versions] would do");
 }
 
 // The engine makes all that has a point the type that is computed in (_cast_module_mixed_precision), what was prepared
 // in fp32 too, and codes that are kept so. Stages 1 and 2 leave parameters where they are; what stage 3 partitions was
 // there first.
-void settle_under_zero(Scenario& asked, ScenarioTables& tables) {
-  const ZeroHabits& zero = asked.runtime.eager.zero;
-  Quantization& its = *asked.train.quantization;
-  const bool partitions = asked.layout.sharding == Sharding::Zero3;
+void settle_under_zero(Scenario& requested, ScenarioTables& tables) {
+  const ZeroBehavior& zero = requested.runtime.eager.zero;
+  Quantization& its = *requested.train.quantization;
+  const bool partitions = requested.layout.sharding == Sharding::Zero3;
   if (!partitions && (zero.offload_optimizer || zero.offload_parameters))
     tables.top.problem(
         "quantization",
         "quantization: a quantized base under DeepSpeed's stages 1 and 2 with [offload] is not modelled yet",
         "leave [offload] out, or set sharding = \"zero3\"");
-  const DType precision = asked.train.precision;
+  const DType precision = requested.train.precision;
   if (its.stored && *its.stored != precision && precision != DType::FP32 && tables.quantization.sound("storage_dtype"))
     tables.quantization.problem("storage_dtype",
                                 fmt::format("storage_dtype = \"{}\": DeepSpeed casts codes that are kept as numbers, "
@@ -86,28 +86,28 @@ void settle_under_zero(Scenario& asked, ScenarioTables& tables) {
 
 std::optional<Quantization> read_quantization(TomlReader& table) {
   if (!table.present()) return std::nullopt;
-  Quantization asked;
-  asked.format =
+  Quantization requested;
+  requested.format =
       read_name(table, "format", quantized_format_names, {}, Presence::Required).value_or(QuantizedFormat::Nf4);
-  asked.nested = table.boolean("double_quant").value_or(false);
-  read_block(table, asked);
-  if (const auto given = read_name(table, "compute_dtype", precision_names)) asked.computed = *given;
-  asked.stored = read_name(table, "storage_dtype", storage_names).value_or(std::nullopt);
-  if (const auto given = table.ratio("threshold", Ratio{}, most_threshold)) asked.threshold = as_double(*given);
-  refuse_keys_of_others(table, asked.format);
+  requested.nested = table.boolean("double_quant").value_or(false);
+  read_block(table, requested);
+  if (const auto given = read_name(table, "compute_dtype", precision_names)) requested.computed = *given;
+  requested.stored = read_name(table, "storage_dtype", storage_names).value_or(std::nullopt);
+  if (const auto given = table.ratio("threshold", Ratio{}, most_threshold)) requested.threshold = as_double(*given);
+  refuse_keys_of_others(table, requested.format);
   (void)table.raw("skip_modules");
-  asked.skipped = table.has("skip_modules") ? read_module_list(table, "skip_modules", "such as [\"lm_head\"]")
-                                            : std::vector<std::string>{"lm_head"};
-  asked.prepared = read_name(table, "prepare", prepared_names).value_or(Prepared::All);
+  requested.skipped = table.has("skip_modules") ? read_module_list(table, "skip_modules", "such as [\"lm_head\"]")
+                                                : std::vector<std::string>{"lm_head"};
+  requested.prepared = read_name(table, "prepare", prepared_names).value_or(Prepared::All);
   table.refuse_unknown_keys();
-  return asked;
+  return requested;
 }
 
-void settle_quantization(Scenario& asked, ScenarioTables& tables) {
-  if (!asked.train.quantization) return;
-  Quantization& its = *asked.train.quantization;
+void settle_quantization(Scenario& requested, ScenarioTables& tables) {
+  if (!requested.train.quantization) return;
+  Quantization& its = *requested.train.quantization;
   TomlReader& table = tables.quantization;
-  const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
+  const RuntimeKind& runtime = runtime_kind(requested.runtime.name);
   const bool flat = runtime.id == RuntimeId::Fsdp, by_rows = runtime.id == RuntimeId::Fsdp2;
   const bool zero = runtime.id == RuntimeId::DeepSpeed;
   if (runtime.id != RuntimeId::PyTorch && !flat && !by_rows && !zero) {
@@ -116,19 +116,19 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
                        "[runtime] name = \"pytorch\" would do");
     return;
   }
-  if (zero) settle_under_zero(asked, tables);
+  if (zero) settle_under_zero(requested, tables);
   const bool bytes = its.format == QuantizedFormat::Int8;
-  if (bytes) check_int8(asked, tables, flat || by_rows);
+  if (bytes) check_int8(requested, tables, flat || by_rows);
   // _fsdp_param.py init_dtype_attrs: a param_dtype would make other numbers of codes.
-  const bool one_type = asked.train.master_dtype == asked.train.precision;
-  if (by_rows && !bytes && (!its.stored || *its.stored != asked.train.precision || !one_type) &&
+  const bool one_type = requested.train.master_dtype == requested.train.precision;
+  if (by_rows && !bytes && (!its.stored || *its.stored != requested.train.precision || !one_type) &&
       table.sound("storage_dtype"))
     table.problem(
         "storage_dtype",
         fmt::format("storage_dtype = \"{}\": fully_shard gathers parameters in precision = \"{}\", and so would "
                     "convert codes of another type",
-                    word(storage_names, its.stored), name(asked.train.precision)),
-        fmt::format("\"{0}\" and master_dtype = \"{0}\" would do", name(asked.train.precision)));
+                    word(storage_names, its.stored), name(requested.train.precision)),
+        fmt::format("\"{0}\" and master_dtype = \"{0}\" would do", name(requested.train.precision)));
   if (by_rows && its.prepared != Prepared::Nothing && table.sound("prepare"))
     table.problem(
         "prepare",
@@ -138,35 +138,37 @@ void settle_quantization(Scenario& asked, ScenarioTables& tables) {
     tables.top.problem("quantization", "quantization: nothing would be trained, for codes have no gradients",
                        "a table [adapter] says what is trained beside them");
   // _flat_param.py _validate_tensors_to_flatten: "Must flatten tensors with uniform dtype".
-  if (flat && !bytes && (!its.stored || *its.stored != asked.train.master_dtype) && table.sound("storage_dtype"))
+  if (flat && !bytes && (!its.stored || *its.stored != requested.train.master_dtype) && table.sound("storage_dtype"))
     table.problem("storage_dtype",
                   fmt::format("storage_dtype = \"{}\": FullyShardedDataParallel flattens codes with parameters in "
                               "master_dtype = \"{}\"",
-                              word(storage_names, its.stored), name(asked.train.master_dtype)),
-                  fmt::format("\"{}\" would do", name(asked.train.master_dtype)));
-  if (flat && its.prepared != Prepared::Nothing && asked.train.master_dtype != DType::FP32 && table.sound("prepare"))
+                              word(storage_names, its.stored), name(requested.train.master_dtype)),
+                  fmt::format("\"{}\" would do", name(requested.train.master_dtype)));
+  if (flat && its.prepared != Prepared::Nothing && requested.train.master_dtype != DType::FP32 &&
+      table.sound("prepare"))
     table.problem("prepare",
                   fmt::format("prepare = \"{}\": FullyShardedDataParallel flattens parameters of one type only",
                               word(prepared_names, its.prepared)),
                   "\"none\" would do");
   // What norms give is fp32 then, and torch.nn.functional.linear takes one type.
-  const bool autocasts = asked.runtime.eager.autocast.value_or(asked.train.master_dtype != asked.train.precision);
-  if (its.prepared == Prepared::Norms && asked.train.master_dtype != DType::FP32 && !flat && !zero && !autocasts &&
+  const bool autocasts =
+      requested.runtime.eager.autocast.value_or(requested.train.master_dtype != requested.train.precision);
+  if (its.prepared == Prepared::Norms && requested.train.master_dtype != DType::FP32 && !flat && !zero && !autocasts &&
       table.sound("prepare"))
     table.problem("prepare", "prepare = \"norms\": without autocast the head would be handed fp32, which it is not",
                   "autocast = true in [runtime.switches], as TRL has it, or \"all\"");
-  if (!table.has("compute_dtype")) its.computed = asked.train.precision;
-  if (!tables.model_sound || asked.model.experts || asked.model.latent || !table.sound("skip_modules")) return;
-  const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(asked.model);
+  if (!table.has("compute_dtype")) its.computed = requested.train.precision;
+  if (!tables.model_sound || requested.model.experts || requested.model.latent || !table.sound("skip_modules")) return;
+  const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(requested.model);
   if (table.has("skip_modules"))
     for (const std::string& name : its.skipped) {
       const auto is_meant = [&](const parallel::transformers::ModuleName& m) {
         return parallel::transformers::is_or_ends(m.path, name);
       };
       if (std::ranges::none_of(modules, is_meant))
-        report_unknown_module(table, "skip_modules", name, asked.model, modules);
+        report_unknown_module(table, "skip_modules", name, requested.model, modules);
     }
-  const std::string head = parallel::transformers::path_of(asked.model, "lm_head");
+  const std::string head = parallel::transformers::path_of(requested.model, "lm_head");
   if (!table.has("skip_modules")) its.skipped = {head};
   const auto is_head = [&](const std::string& name) { return parallel::transformers::is_or_ends(head, name); };
   if (table.sound("skip_modules") && std::ranges::none_of(its.skipped, is_head))

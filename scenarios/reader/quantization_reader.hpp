@@ -8,6 +8,6 @@ namespace tidemark::scenarios {
 [[nodiscard]] std::optional<Quantization> read_quantization(TomlReader& table);
 
 /// Fills in what follows from the rest, and reports what quantized bases do not go with.
-void settle_quantization(Scenario& asked, ScenarioTables& tables);
+void settle_quantization(Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

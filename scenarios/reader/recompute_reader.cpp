@@ -7,19 +7,19 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
 constexpr IntegerRange layers_again{0, 1 << 16};
 
-void read_modules(TomlReader& table, Recomputation& asked) {
+void read_modules(TomlReader& table, Recomputation& requested) {
   constexpr std::string_view key = "recompute_modules";
   const TomlValue* given = table.raw(key);
   if (given == nullptr) {
-    if (asked.kind == Recompute::Selective) asked.modules.add(RecomputedModule::CoreAttention);
+    if (requested.kind == Recompute::Selective) requested.modules.add(RecomputedModule::CoreAttention);
     return;
   }
   std::vector<std::string_view> all;
@@ -33,7 +33,7 @@ void read_modules(TomlReader& table, Recomputation& asked) {
     const auto is_it = [&](std::string_view its) { return name != nullptr && *name == its; };
     const auto* module = std::ranges::find_if(recomputed_module_names, is_it, &Named<RecomputedModule>::text);
     if (module != recomputed_module_names.end()) {
-      asked.modules.add(module->value);
+      requested.modules.add(module->value);
       continue;
     }
     table.problem(key, fmt::format("{} is no module that can be recomputed", text(entry)), hint);
@@ -43,31 +43,31 @@ void read_modules(TomlReader& table, Recomputation& asked) {
 }  // namespace
 
 Recomputation read_recomputation(TomlReader& table) {
-  Recomputation asked;
-  asked.kind = read_name(table, "recompute", recompute_names).value_or(Recompute::None);
+  Recomputation requested;
+  requested.kind = read_name(table, "recompute", recompute_names).value_or(Recompute::None);
   const std::optional<RecomputeMethod> method = read_name(table, "recompute_method", recompute_method_names);
   const std::optional<std::int64_t> layers = table.integer("recompute_layers", layers_again);
-  read_modules(table, asked);
-  if (asked.kind != Recompute::Full) return asked;
-  asked.method = method.value_or(RecomputeMethod::Uniform);
-  asked.layers = static_cast<std::int32_t>(layers.value_or(1));
-  return asked;
+  read_modules(table, requested);
+  if (requested.kind != Recompute::Full) return requested;
+  requested.method = method.value_or(RecomputeMethod::Uniform);
+  requested.layers = static_cast<std::int32_t>(layers.value_or(1));
+  return requested;
 }
 
-void check_recomputation(TomlReader& table, const Recomputation& asked) {
+void check_recomputation(TomlReader& table, const Recomputation& requested) {
   if (!table.sound("recompute")) return;
   const TomlValue* modules = table.sound("recompute_modules") ? table.raw("recompute_modules") : nullptr;
   if (modules != nullptr) {
     const bool none = std::get<std::vector<TomlValue>>(modules->value).empty();
-    if (asked.kind == Recompute::Selective && none)
+    if (requested.kind == Recompute::Selective && none)
       table.problem("recompute_modules", "recompute = \"selective\" with nothing to recompute",
                     "name modules, or set recompute = \"none\"");
-    if (asked.kind != Recompute::Selective && !none)
+    if (requested.kind != Recompute::Selective && !none)
       table.problem("recompute_modules", "recompute_modules is for recompute = \"selective\"",
                     "leave it out, or set recompute = \"selective\"");
   }
-  if (asked.kind == Recompute::Full) {
-    if (asked.layers == 0)
+  if (requested.kind == Recompute::Full) {
+    if (requested.layers == 0)
       table.problem("recompute_layers", "recompute_layers = 0 recomputes nothing",
                     "at least 1, or recompute = \"none\"");
     return;
@@ -105,9 +105,9 @@ bool has_module(const Scenario& scenario, RecomputedModule module) {
 // do nothing.
 void check_recomputed_modules(const Scenario& scenario, ScenarioTables& tables) {
   if (!tables.model_sound) return;
-  const Recomputation& asked = scenario.train.recompute;
-  if (scenario.model.next_tokens > 0 && asked.kind == Recompute::Full && asked.method == RecomputeMethod::Uniform &&
-      asked.layers > 1 && tables.train.sound("recompute_layers"))
+  const Recomputation& requested = scenario.train.recompute;
+  if (scenario.model.mtp_layers > 0 && requested.kind == Recompute::Full &&
+      requested.method == RecomputeMethod::Uniform && requested.layers > 1 && tables.train.sound("recompute_layers"))
     tables.train.problem("recompute_layers",
                          "modules that predict further tokens (num_nextn_predict_layers) run again one by one only",
                          "recompute_layers = 1");

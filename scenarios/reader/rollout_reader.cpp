@@ -9,11 +9,11 @@
 
 #include <fmt/format.h>
 
-#include "parallel/job/built_model.hpp"
 #include "parallel/generation/engine.hpp"
+#include "parallel/job/built_model.hpp"
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/format.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -104,29 +104,29 @@ std::optional<Rollout> read_rollout(TomlReader& table) {
 }
 
 void settle_rollout(TomlReader& table, Scenario& scenario, const ScenarioTables& tables) {
-  std::optional<Rollout>& asked = scenario.train.rollout;
-  if (!asked) return;
-  if (asked->tensor == 0) asked->tensor = scenario.layout.tensor;
+  std::optional<Rollout>& requested = scenario.train.rollout;
+  if (!requested) return;
+  if (requested->tensor == 0) requested->tensor = scenario.layout.tensor;
   const RuntimeKind& kind = runtime_kind(scenario.runtime.name);
   if (!runs_rollouts(kind.id))
     table.problem("batch", fmt::format("generation beside training by {} is not modelled yet", kind.name),
                   "name = \"megatron\", \"pytorch\", \"fsdp\" or \"fsdp2\" in [runtime]");
-  const std::int64_t tokens = asked->prompt_length + asked->response_length;
+  const std::int64_t tokens = requested->prompt_length + requested->response_length;
   if (tokens == 0)
     table.problem("response_length", "neither prompts nor responses have a token", "response_length = 4096");
-  if (tokens / asked->block_size > most_blocks)
+  if (tokens / requested->block_size > most_blocks)
     table.problem("block_size", fmt::format("{} tokens are more than {} blocks", tokens, most_blocks),
                   fmt::format("block_size = {} would do", (tokens + most_blocks - 1) / most_blocks));
   if (!tables.model_sound || !tables.layout.sound("tensor")) return;
-  check_engine(table, scenario, *asked);
-  const double answer = static_cast<double>(asked->block_size) * static_cast<double>(blocks_of(*asked)) *
-                        static_cast<double>(generation::cache_of_token(scenario.model, *asked).count());
-  if (answer * static_cast<double>(asked->batch) * static_cast<double>(asked->samples) > largest_cache)
+  check_engine(table, scenario, *requested);
+  const double answer = static_cast<double>(requested->block_size) * static_cast<double>(blocks_of(*requested)) *
+                        static_cast<double>(generation::cache_of_token(scenario.model, *requested).count());
+  if (answer * static_cast<double>(requested->batch) * static_cast<double>(requested->samples) > largest_cache)
     table.problem("batch", "the cache of so many answers would take more than 1000 TB", "fewer answers would do");
-  if (asked->memory_fraction == 0 || !tables.cluster_sound || !table.sound("tensor")) return;
-  asked->reserved = Bytes{static_cast<std::int64_t>(
-      std::floor(asked->memory_fraction * static_cast<double>(scenario.cluster.device.capacity.count())))};
-  check_room(table, scenario, *asked);
+  if (requested->memory_fraction == 0 || !tables.cluster_sound || !table.sound("tensor")) return;
+  requested->reserved = Bytes{static_cast<std::int64_t>(
+      std::floor(requested->memory_fraction * static_cast<double>(scenario.cluster.device.capacity.count())))};
+  check_room(table, scenario, *requested);
 }
 
 }  // namespace tidemark::scenarios

@@ -9,17 +9,17 @@
 
 #include <fmt/format.h>
 
-#include "parallel/lowering/lower.hpp"
 #include "parallel/job/mesh.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/scenario/axis_order.hpp"
-#include "scenarios/model_config/moe_reader.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/quantity.hpp"
-#include "scenarios/reader/recompute_reader.hpp"
-#include "scenarios/scenario/schedule_reader.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/version_text.hpp"
+#include "scenarios/model_config/moe_reader.hpp"
+#include "scenarios/reader/recompute_reader.hpp"
+#include "scenarios/scenario/axis_order.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/scenario/schedule_reader.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -67,10 +67,10 @@ class Checks {
     check_sequence();
     check_attention();
     check_head_width();
-    check_latent_attention();
+    check_multi_latent_attention();
     check_sinks();
     check_latent_contexts();
-    check_next_tokens();
+    check_mtp_layers();
     check_recomputed_modules(scenario_, tables_);
     check_schedule_of_megatron();
     check_weight_gradients();
@@ -225,7 +225,8 @@ class Checks {
   }
   // Each instance of so many ranks holds whole replicas of every expert.
   [[nodiscard]] bool cuts_experts(std::int64_t shard_group) const {
-    const std::int32_t cut = layout_.experts_tensor() * layout_.expert, ranks = layout_.replicas() * layout_.tensor;
+    const std::int32_t cut = layout_.expert_tensor_parallel() * layout_.expert,
+                       ranks = layout_.replicas() * layout_.tensor;
     return !model_.experts || ranks % cut != 0 || layout_.experts_data() % (layout_.data / shard_group) == 0;
   }
 
@@ -268,12 +269,12 @@ class Checks {
     if (!data_known_ || !tables_.layout.sound("order") || !tables_.layout.sound("expert_tensor")) return;
     const std::int64_t ranks = std::int64_t{layout_.tensor} * layout_.context * layout_.data;
     const std::string likely = std::to_string(layout_.tensor * layout_.context) + " would";
-    if (ranks % layout_.experts_tensor() != 0) {
+    if (ranks % layout_.expert_tensor_parallel() != 0) {
       tables_.layout.problem(
           "expert_tensor",
           fmt::format("expert_tensor = {} does not divide tensor x context x data = {}", layout_.expert_tensor, ranks),
           likely);
-    } else if (layout_.pipeline > 1 && ranks % (layout_.experts_tensor() * layout_.expert) == 0 &&
+    } else if (layout_.pipeline > 1 && ranks % (layout_.expert_tensor_parallel() * layout_.expert) == 0 &&
                layout_.order.back() != MeshAxis::Pipeline && layout_.experts_data() != layout_.data) {
       // core/parallel_state.py initialize_model_parallel
       const std::int32_t model = layout_.tensor * layout_.context;
@@ -285,27 +286,27 @@ class Checks {
                       in_quotes(text(layout_.order)), layout_.experts_data(), layout_.data),
           fits ? fmt::format("expert_tensor = {} would, or an order that ends with pp", model / layout_.expert)
                : "an order that ends with pp would");
-    } else if (layout_.pipeline > 1 && ranks % (layout_.experts_tensor() * layout_.expert) == 0 &&
+    } else if (layout_.pipeline > 1 && ranks % (layout_.expert_tensor_parallel() * layout_.expert) == 0 &&
                dense_mesh(layout_).along(axis::pp) != expert_mesh(layout_).along(axis::pp)) {
       tables_.layout.problem(
           tables_.layout.has("order") ? "order" : "expert_tensor",
           fmt::format("order = {}: with expert_tensor = {} the ranks of a stage are others to experts, which Megatron "
                       "refuses for dense models too",
-                      in_quotes(text(layout_.order)), layout_.experts_tensor()),
+                      in_quotes(text(layout_.order)), layout_.expert_tensor_parallel()),
           fmt::format("expert_tensor = {}", likely));
     }
   }
 
-  [[nodiscard]] AttentionKernel settled(AttentionKernel asked) const {
+  [[nodiscard]] AttentionKernel resolved_scenario(AttentionKernel requested) const {
     const Device& device = scenario_.cluster.device;
-    return settled_attention(asked, model_,
-                             {.compute_capability = device.compute_capability,
-                              .devices_per_node = scenario_.cluster.node.devices,
-                              .capacity = device.capacity,
-                              .multiprocessors = device.multiprocessors},
-                             scenario_.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
+    return resolved_attention(requested, model_,
+                              {.compute_capability = device.compute_capability,
+                               .devices_per_node = scenario_.cluster.node.devices,
+                               .capacity = device.capacity,
+                               .multiprocessors = device.multiprocessors},
+                              scenario_.runtime.deterministic ? Determinism::Required : Determinism::NotRequired);
   }
-  [[nodiscard]] AttentionKernel settled() const { return settled(train_.attention); }
+  [[nodiscard]] AttentionKernel resolved_scenario() const { return resolved_scenario(train_.attention); }
 
   // What Transformer Engine 2.11 asserts (attention/dot_product_attention/context_parallel.py), and which of its
   // attentions it takes (utils.py get_attention_backend).
@@ -313,20 +314,21 @@ class Checks {
     if (!tables_.layout.sound("context")) return;
     check_context_kind();
     if (layout_.context == 1 || !tables_.model_sound) return;
-    if (tables_.train.sound("attention") && tables_.cluster_sound && stores_scores(settled())) {
-      const bool asked = stores_scores(train_.attention) && !stores_scores(settled(AttentionKernel::Auto));
+    if (tables_.train.sound("attention") && tables_.cluster_sound && stores_scores(resolved_scenario())) {
+      const bool requested =
+          stores_scores(train_.attention) && !stores_scores(resolved_scenario(AttentionKernel::Auto));
       tables_.layout.problem(
           "context",
           fmt::format("context = {}: no attention that stores scores works on parts of a sequence", layout_.context),
           model_.attention_softcap > 0 ? "leave it out: the model caps its scores"
-          : !asked                     ? "leave it out: the device has no other attention of such heads"
+          : !requested                 ? "leave it out: the device has no other attention of such heads"
           : model_.latent              ? "leave attention out, or set \"fused\""
                                        : "leave attention out, or set \"fused\" or \"flash\"");
     }
     if (!tables_.layout.sound("tensor") || !tables_.layout.sound("context_kind") ||
         !tables_.layout.sound("context_inner"))
       return;
-    const std::int64_t ranks = layout_.by_heads(), heads = model_.heads / layout_.tensor,
+    const std::int64_t ranks = layout_.ulysses(), heads = model_.heads / layout_.tensor,
                        kv_heads = model_.kv_heads / layout_.tensor;
     if (heads % ranks == 0 && kv_heads % ranks == 0) return;
     const bool inner = layout_.context_kind == ContextKind::AllToAllAndRing;
@@ -359,8 +361,8 @@ class Checks {
     }
   }
 
-  void check_next_tokens() {
-    if (!tables_.model_sound || model_.next_tokens == 0) return;
+  void check_mtp_layers() {
+    if (!tables_.model_sound || model_.mtp_layers == 0) return;
     // training/arguments.py: from 0.14 on tokens are rolled over ranks (multi_token_prediction.py roll_tensor).
     const Version& core = scenario_.runtime.versions.megatron;
     if (layout_.context > 1 && core < Version{0, 14})
@@ -415,7 +417,7 @@ class Checks {
                              "leave it out");
   }
 
-  void check_latent_attention() {
+  void check_multi_latent_attention() {
     if (!tables_.model_sound || !model_.latent) return;
     const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
     if (runtime.eager() && runtime.id != RuntimeId::TorchTitan)

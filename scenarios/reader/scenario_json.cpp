@@ -6,14 +6,14 @@
 
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/reader/adapter_reader.hpp"
-#include "scenarios/scenario/axis_order.hpp"
-#include "scenarios/scenario/named_files.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/quantity.hpp"
 #include "scenarios/formats/version_text.hpp"
-#include "scenarios/scenario/zero_keys.hpp"
+#include "scenarios/reader/adapter_reader.hpp"
+#include "scenarios/scenario/axis_order.hpp"
 #include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/scenario/named_files.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/scenario/zero_keys.hpp"
 #include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
@@ -31,16 +31,19 @@ Json as_json(const Experts& experts) {
           {"clamped_gate", experts.clamped_gate},
           {"scoring_func", word(router_score_names, experts.score)},
           {"n_group", experts.groups},
-          {"topk_group", experts.chosen_groups},
+          {"topk_group", experts.topk_group},
           {"correction_bias", experts.correction_bias},
           {"routed_scaling_factor", experts.scale},
           {"dense_layers", experts.dense_layers}};
 }
 
-Json as_json(const LatentAttention& latent) {
-  return {{"q_lora_rank", latent.query_rank},      {"kv_lora_rank", latent.kv_rank},
-          {"qk_nope_head_dim", latent.plain_head}, {"qk_rope_head_dim", latent.rotary_head},
-          {"v_head_dim", latent.value_head},       {"normalized", latent.normalized}};
+Json as_json(const MultiLatentAttention& latent) {
+  return {{"q_lora_rank", latent.query_rank},
+          {"kv_lora_rank", latent.kv_rank},
+          {"qk_nope_head_dim", latent.qk_nope_head_dim},
+          {"qk_rope_head_dim", latent.qk_rope_head_dim},
+          {"v_head_dim", latent.value_head},
+          {"normalized", latent.normalized}};
 }
 
 /// Under the names of a config.json.
@@ -67,7 +70,7 @@ Json as_json(const Model& model) {
                {"position_embedding_type", word(positions_names, model.positions)},
                {"rotary_pct", model.rotary_fraction},
                {"sliding_window", model.sliding_window},
-               {"whole_layers", model.whole_layers},
+               {"whole_layers", model.full_attention_layers},
                {"attn_logit_softcapping", model.attention_softcap},
                {"final_logit_softcapping", model.logit_softcap},
                {"vocabulary_extra", model.vocabulary_extra},
@@ -75,7 +78,7 @@ Json as_json(const Model& model) {
   if (model.latent) json["latent_attention"] = as_json(*model.latent);
   if (model.experts) json["experts"] = as_json(*model.experts);
   if (model.attention_sinks) json["attention_sinks"] = true;
-  if (model.next_tokens > 0) json["num_nextn_predict_layers"] = model.next_tokens;
+  if (model.mtp_layers > 0) json["num_nextn_predict_layers"] = model.mtp_layers;
   return json;
 }
 
@@ -236,12 +239,13 @@ Json as_json(const Layout& layout) {
 }
 
 // The keys that the kind of recomputation takes.
-void add_recomputation(Json& json, const Recomputation& asked) {
-  if (asked.kind == Recompute::Full) {
-    json["recompute_method"] = word(recompute_method_names, asked.method);
-    json["recompute_layers"] = asked.layers;
+void add_recomputation(Json& json, const Recomputation& requested) {
+  if (requested.kind == Recompute::Full) {
+    json["recompute_method"] = word(recompute_method_names, requested.method);
+    json["recompute_layers"] = requested.layers;
   }
-  if (asked.kind == Recompute::Selective) json["recompute_modules"] = words(recomputed_module_names, asked.modules);
+  if (requested.kind == Recompute::Selective)
+    json["recompute_modules"] = words(recomputed_module_names, requested.modules);
 }
 
 Json as_json(const Train& train) {
@@ -312,7 +316,7 @@ Json as_json(const std::vector<LoadBalancing>& balancing) {
 }
 
 Json megatron_switches(const RuntimeChoice& runtime) {
-  const ExpertHabits& experts = runtime.experts;
+  const ExpertBehavior& experts = runtime.experts;
   Json json = {{"no-create-attention-mask-in-dataloader", !runtime.attention_mask},
                {"no-gradient-accumulation-fusion", !runtime.gradient_accumulation_fusion},
                {"no-bias-dropout-fusion", !runtime.bias_dropout_fusion},
@@ -331,7 +335,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["defer-embedding-wgrad-compute"] = true;
     json["wgrad-deferral-limit"] = deferred == every_micro_batch ? 0 : deferred;
   }
-  if (const OptimizerHabits& optimizer = runtime.optimizer; optimizer.precision_aware) {
+  if (const OptimizerBehavior& optimizer = runtime.optimizer; optimizer.precision_aware) {
     const auto type = [](DType dtype) { return dtype == DType::E4M3 ? "fp8" : name(dtype); };
     json["use-precision-aware-optimizer"] = true;
     json["main-params-dtype"] = type(optimizer.main_parameters);
@@ -339,7 +343,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["exp-avg-sq-dtype"] = type(optimizer.squares);
     json["store-param-remainders"] = optimizer.remainders;
   }
-  if (const std::optional<MuonHabits>& muon = runtime.optimizer.muon) {
+  if (const std::optional<MuonBehavior>& muon = runtime.optimizer.muon) {
     json["no-use-layer-wise-param-layout"] = !muon->layer_wise_layout;
     json["muon-nesterov"] = muon->nesterov;
     json["muon-no-split-qkv"] = !muon->splits_qkv;
@@ -348,7 +352,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
     json["muon-num-ns-steps"] = muon->steps;
   }
   if (runtime.offloaded_layers > 0) json["cpu-offloading-num-layers"] = runtime.offloaded_layers;
-  if (const ModuleOffloadHabits& offload = runtime.module_offload; offload.any()) {
+  if (const ModuleOffloadBehavior& offload = runtime.module_offload; offload.any()) {
     json["fine-grained-activation-offloading"] = true;
     json["offload-modules"] = words(offloaded_module_names, offload.modules);
     json["min-offloaded-tensor-size"] = offload.smallest;
@@ -387,7 +391,7 @@ Json megatron_switches(const RuntimeChoice& runtime) {
   else if (!experts.loss_coefficients.empty())
     json["moe-aux-loss-coeff"] = experts.loss_coefficients;
   if (experts.z_loss) json["moe-z-loss-coeff"] = *experts.z_loss;
-  if (experts.exchange_processors != ExpertHabits{}.exchange_processors)
+  if (experts.exchange_processors != ExpertBehavior{}.exchange_processors)
     json["moe-deepep-num-sms"] = experts.exchange_processors;
   return json;
 }
@@ -412,8 +416,8 @@ Json titan_switches(const EagerSettings& eager) {
 }
 
 // What of DeepSpeed's is on the host, or on its drives.
-void add_offload(Json& json, const ZeroHabits& zero) {
-  const NvmeHabits& nvme = zero.nvme;
+void add_offload(Json& json, const ZeroBehavior& zero) {
+  const NvmeBehavior& nvme = zero.nvme;
   const auto device = [](bool drives) { return drives ? "nvme" : "cpu"; };
   if (zero.offload_optimizer) {
     Json& its = json["offload_optimizer"] = {{"device", device(nvme.optimizer)},
@@ -491,7 +495,7 @@ Json eager_switches(const RuntimeChoice& runtime) {
   json["max_grad_norm"] = eager.clips_gradients ? 1.0 : 0.0;
   json["gradient_as_bucket_view"] = eager.gradients_view_buckets;
   if (kind.id == RuntimeId::Fsdp) {
-    const FlatParameterHabits& flat = eager.flat;
+    const FlatParameterBehavior& flat = eager.flat;
     json["sync_each_batch"] = flat.reduces_each_backward;
     json["use_orig_params"] = flat.original_parameters;
     json["backward_prefetch"] = word(backward_prefetch_names, flat.backward_prefetch);
@@ -505,13 +509,13 @@ Json eager_switches(const RuntimeChoice& runtime) {
   } else if (kind.shards_units()) {
     json["reduce_dtype"] = name(eager.fully_shard.reduce_dtype);
     json["sync_each_batch"] = eager.fully_shard.reduces_each_backward;
-    const FullyShardHabits& habits = eager.fully_shard;
-    if (habits.ranks_after_forward > 0)
-      json["reshard_after_forward"] = habits.ranks_after_forward;
-    else if (habits.keeps_root)
+    const FullyShardBehavior& behavior = eager.fully_shard;
+    if (behavior.ranks_after_forward > 0)
+      json["reshard_after_forward"] = behavior.ranks_after_forward;
+    else if (behavior.keeps_root)
       json["reshard_after_forward"] = "default";
-    json["num_to_forward_prefetch"] = habits.forward_prefetch;
-    json["num_to_backward_prefetch"] = habits.backward_prefetch;
+    json["num_to_forward_prefetch"] = behavior.forward_prefetch;
+    json["num_to_backward_prefetch"] = behavior.backward_prefetch;
     if (eager.fully_shard.offload) json["pin_memory"] = eager.fully_shard.offload == MemorySpace::Pinned;
   }
   if (eager.saved_on_host) json["pin_memory"] = eager.saved_on_host == MemorySpace::Pinned;
@@ -553,8 +557,8 @@ Json as_json(const RuntimeChoice& runtime) {
   if (!runtime.cublas_workspace_config.empty())
     environment["CUBLAS_WORKSPACE_CONFIG"] = runtime.cublas_workspace_config;
   for (const auto& [name, value] : runtime.nccl_environment) environment[name] = value;
-  if (const auto& asked = runtime.launch_queue.connections)
-    environment["CUDA_DEVICE_MAX_CONNECTIONS"] = std::to_string(*asked);
+  if (const auto& requested = runtime.launch_queue.connections)
+    environment["CUDA_DEVICE_MAX_CONNECTIONS"] = std::to_string(*requested);
   if (const double scale = runtime.launch_queue.scale; scale != 1)
     environment["CUDA_SCALE_LAUNCH_QUEUES"] = fmt::format("{}x", scale);
   return {{"name", runtime.name},
@@ -586,9 +590,9 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                {"layout", as_json(scenario.layout)},
                {"train", as_json(scenario.train)},
                {"runtime", as_json(scenario.runtime)}};
-  if (const OnHosts hosts = on_hosts(scenario.runtime); hosts.any()) {
+  if (const CpuOffload hosts = cpu_offload(scenario.runtime); hosts.any()) {
     const auto where = [](bool host, bool drives = false) { return drives ? "nvme" : host ? "cpu" : "none"; };
-    const NvmeHabits& nvme = scenario.runtime.eager.zero.nvme;
+    const NvmeBehavior& nvme = scenario.runtime.eager.zero.nvme;
     json["offload"] = {{"optimizer", where(hosts.optimizer, nvme.optimizer)},
                        {"parameters", where(hosts.parameters, nvme.parameters)},
                        {"activations", where(hosts.activations)}};

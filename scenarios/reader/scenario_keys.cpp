@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "parallel/runtime/runtimes.hpp"
+#include "scenarios/formats/toml_value.hpp"
 #include "scenarios/reader/document_parts.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/formats/toml_value.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Content = decltype(TomlValue::value);
 
-constexpr Place asked_here{777'777, 7};  // of no key that is there
+constexpr Place requested_here{777'777, 7};  // of no key that is there
 constexpr std::string_view no_key = "zzzzzzzzzzzzzzzzzzzzzzzz";
 
 /// A scenario that is sound under its runtime, and one key of it changed.
@@ -51,11 +51,11 @@ class Question {
       rest.erase(0, dot + 1);
     }
     TomlKey& key = made(*table, rest);
-    key.place = asked_here;
-    key.value = {std::move(content), asked_here};
+    key.place = requested_here;
+    key.value = {std::move(content), requested_here};
     std::vector<Problem> found;
     for (Problem& problem : problems_of_keys(changed, "keys.toml", folders_, files_))
-      if (problem.line == asked_here.line) found.push_back(std::move(problem));
+      if (problem.line == requested_here.line) found.push_back(std::move(problem));
     return found;
   }
 

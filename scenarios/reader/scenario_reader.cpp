@@ -10,37 +10,37 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/reader/adapter_reader.hpp"
-#include "scenarios/environment/allocator_conf.hpp"
-#include "scenarios/scenario/axis_order.hpp"
 #include "scenarios/cluster/calibration_reader.hpp"
 #include "scenarios/cluster/cluster_reader.hpp"
-#include "scenarios/model_config/config_reader.hpp"
-#include "scenarios/reader/document_parts.hpp"
+#include "scenarios/environment/allocator_conf.hpp"
 #include "scenarios/environment/environment.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
+#include "scenarios/formats/version_text.hpp"
+#include "scenarios/frameworks/deepspeed/zero_checks.hpp"
 #include "scenarios/frameworks/megatron/megatron_switches.hpp"
 #include "scenarios/frameworks/megatron/module_offload.hpp"
-#include "scenarios/model_config/moe_reader.hpp"
 #include "scenarios/frameworks/megatron/muon_switches.hpp"
-#include "scenarios/scenario/named_files.hpp"
-#include "scenarios/scenario/names.hpp"
-#include "scenarios/frameworks/pytorch/offload_reader.hpp"
 #include "scenarios/frameworks/megatron/optimizer_switches.hpp"
-#include "scenarios/reader/packed_sequences.hpp"
+#include "scenarios/frameworks/pytorch/offload_reader.hpp"
 #include "scenarios/frameworks/pytorch/pytorch_switches.hpp"
+#include "scenarios/frameworks/pytorch/small_optimizers.hpp"
+#include "scenarios/frameworks/torchtitan/titan_pipeline.hpp"
+#include "scenarios/frameworks/torchtitan/titan_switches.hpp"
+#include "scenarios/model_config/config_reader.hpp"
+#include "scenarios/model_config/moe_reader.hpp"
+#include "scenarios/reader/adapter_reader.hpp"
+#include "scenarios/reader/document_parts.hpp"
+#include "scenarios/reader/packed_sequences.hpp"
 #include "scenarios/reader/quantization_reader.hpp"
 #include "scenarios/reader/recompute_reader.hpp"
 #include "scenarios/reader/rollout_reader.hpp"
 #include "scenarios/reader/scenario_checks.hpp"
+#include "scenarios/scenario/axis_order.hpp"
+#include "scenarios/scenario/named_files.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "scenarios/scenario/scenario_tables.hpp"
 #include "scenarios/scenario/schedule_reader.hpp"
-#include "scenarios/frameworks/pytorch/small_optimizers.hpp"
-#include "scenarios/formats/suggestion.hpp"
-#include "scenarios/formats/text_file.hpp"
-#include "scenarios/frameworks/torchtitan/titan_pipeline.hpp"
-#include "scenarios/frameworks/torchtitan/titan_switches.hpp"
-#include "scenarios/formats/version_text.hpp"
-#include "scenarios/frameworks/deepspeed/zero_checks.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -219,24 +219,24 @@ Version read_version(TomlReader& table, const Component& component, Version fall
   return version.value_or(fallback);
 }
 
-std::string told(Version first, Version last) {
+std::string reported(Version first, Version last) {
   return fmt::format("{} to {}", in_quotes(text(first)), in_quotes(text(last)));
 }
 
 // What the runtime knows of the release that was asked for. One newer than it knows is taken as the last one it does,
 // which the answer says; a release of another age is a slip.
-void check_release(TomlReader& table, const KnownReleases& known, Version asked) {
+void check_release(TomlReader& table, const KnownReleases& known, Version requested) {
   if (!table.has(known.key) || !table.sound(known.key)) return;
-  if (asked < known.first)
+  if (requested < known.first)
     table.problem(known.key,
                   fmt::format("{} = {} is older than {}, the first release whose habits are known", known.key,
-                              in_quotes(text(asked)), text(known.first)),
-                  told(known.first, known.last) + " would do; later ones are taken as the last");
-  if (asked.major > known.last.major + 1)
+                              in_quotes(text(requested)), text(known.first)),
+                  reported(known.first, known.last) + " would do; later ones are taken as the last");
+  if (requested.major > known.last.major + 1)
     table.problem(known.key,
                   fmt::format("{} = {} is far beyond {}, the last release whose habits are known", known.key,
-                              in_quotes(text(asked)), text(known.last)),
-                  told(known.first, known.last) + " would do");
+                              in_quotes(text(requested)), text(known.last)),
+                  reported(known.first, known.last) + " would do");
 }
 
 Versions read_versions(TomlReader table, const std::string& runtime) {
@@ -275,7 +275,7 @@ void leave_devices_out(Node& node, std::int32_t gpus) {
 
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& runtime, const LoadsFiles& files,
-                        ZeroAsked& zero) {
+                        ZeroRequest& zero) {
   std::vector<Option> names;
   for (const RuntimeKind& kind : runtimes()) names.push_back({kind.name});
   runtime.name = names[table.option("name", names).value_or(0)].text;
@@ -289,7 +289,7 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
   runtime.allocator = read_allocator(table, environment);
   TomlReader switches = table.table("switches");
   const RuntimeKind& kind = runtime_kind(runtime.name);
-  OffloadAsked offloaded;
+  OffloadRequest offloaded;
   if (kind.id == RuntimeId::DeepSpeed) {
     zero.switches = read_zero_keys(switches);
     read_ds_config(table, files, zero);
@@ -378,7 +378,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   check_schedule(tables.layout, scenario.layout);
   check_recomputation(tables.train, scenario.train.recompute);
 
-  const bool asked_sequence_parallel = scenario.layout.sequence_parallel;
+  const bool requested_sequence_parallel = scenario.layout.sequence_parallel;
   if (!eager && tables.train.sound("attention"))
     check_attention_variables(tables.runtime.table("environment"), scenario.train.attention);
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan)
@@ -395,11 +395,11 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   settle(scenario, tables);
   if (!eager) settle_muon(scenario, tables);
   settle_rollout(rollout, scenario, tables);
-  if (!eager) check_optimizer_habits(scenario, tables), check_module_offload(scenario, tables);
+  if (!eager) check_optimizer_behavior(scenario, tables), check_module_offload(scenario, tables);
   if (!eager && switches.present()) {
-    Scenario asked = scenario;
-    asked.layout.sequence_parallel = asked_sequence_parallel;
-    check_megatron_switches(switches, asked, tables);
+    Scenario requested = scenario;
+    requested.layout.sequence_parallel = requested_sequence_parallel;
+    check_megatron_switches(switches, requested, tables);
   }
 
   if (problems.any()) return std::move(problems).sorted();

@@ -42,29 +42,32 @@ const RecordedEvent* RecordedSegments::front() {
 
 std::optional<Address> RecordedSegments::allocate(Bytes size, StreamId stream) {
   const RecordedEvent* const event = front();
-  const bool asked = event != nullptr && (event->action == Action::SegmentAlloc || event->action == Action::SegmentMap);
-  if (event != nullptr ? !asked : !served_) return std::nullopt;  // it had nothing left
-  if (asked && event->action == Action::SegmentAlloc && event->size == size && is_unused(event->address, size)) {
+  const bool requested =
+      event != nullptr && (event->action == Action::SegmentAlloc || event->action == Action::SegmentMap);
+  if (event != nullptr ? !requested : !served_) return std::nullopt;  // it had nothing left
+  if (requested && event->action == Action::SegmentAlloc && event->size == size && is_unused(event->address, size)) {
     ++next_;
     add(event->address, size);
     return event->address;
   }
   if (!quiet_)
-    note(asked ? next_ : request_, fmt::format("the allocator asks for a segment of {} B{}", size.count(),
-                                               asked ? "" : ", the recording has none"));
-  if (asked) ++next_;
+    note(requested ? next_ : request_, fmt::format("the allocator asks for a segment of {} B{}", size.count(),
+                                                   requested ? "" : ", the recording has none"));
+  if (requested) ++next_;
   return elsewhere_.allocate(size, stream);
 }
 
 bool RecordedSegments::map(Address address, Bytes size) {
   const RecordedEvent* const event = front();
-  const bool asked = event != nullptr && (event->action == Action::SegmentAlloc || event->action == Action::SegmentMap);
-  if (event != nullptr ? !asked : !served_) return false;
-  const bool same = asked && event->action == Action::SegmentMap && event->address == address && event->size == size;
+  const bool requested =
+      event != nullptr && (event->action == Action::SegmentAlloc || event->action == Action::SegmentMap);
+  if (event != nullptr ? !requested : !served_) return false;
+  const bool same =
+      requested && event->action == Action::SegmentMap && event->address == address && event->size == size;
   if (!same && !quiet_)
-    note(asked ? next_ : request_,
-         fmt::format("the allocator maps {}{}", block_text(address, size), asked ? "" : ", the recording nothing"));
-  if (asked) ++next_;
+    note(requested ? next_ : request_,
+         fmt::format("the allocator maps {}{}", block_text(address, size), requested ? "" : ", the recording nothing"));
+  if (requested) ++next_;
   if (!is_unused(address, size)) return false;
   add(address, size);
   return true;

@@ -60,7 +60,7 @@ WhatIf ask(const SnapshotQuestion& question, const RecordedTrace& trace, const R
     refuse(question.memory_fraction ? "--memory-fraction" : "--alloc-conf", "is a fraction of a device of unknown size",
            "give its size with --capacity");
   what.recorded = scenarios::what_if(trace, report, {trace.options, std::nullopt});
-  what.asked = scenarios::what_if(trace, report, what.conditions);
+  what.requested = scenarios::what_if(trace, report, what.conditions);
   return what;
 }
 

@@ -29,7 +29,7 @@ struct WhatIf {
   bool capacity_from_recording = false;  ///< where the recorded device ran out
   std::vector<std::string> remarks;
   RerunRange recorded;  ///< the recorded options, and no limit to the device
-  RerunRange asked;
+  RerunRange requested;
 };
 
 /// The answer of `replay`.
@@ -44,7 +44,7 @@ struct SnapshotReplay {
   std::vector<Survivors> survivors;
   std::optional<WhatIf> what_if;
 
-  [[nodiscard]] bool yes() const { return report.exact() && !(what_if && what_if->asked.likeliest.ran_out); }
+  [[nodiscard]] bool yes() const { return report.exact() && !(what_if && what_if->requested.likeliest.ran_out); }
 };
 
 /// Replays a snapshot, looks for what stays, and asks what would be under other conditions. Throws InputError for a

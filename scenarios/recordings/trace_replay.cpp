@@ -53,7 +53,7 @@ class Replay {
     const PoolStats& stats = allocator_.stats().all;
     const Bytes held = std::max(stats.reserved.peak, report_.capacity.value_or(Bytes{}));
     for (const Released& released : released_) {
-      const bool room = !collects_garbage() && released.asked <= held;
+      const bool room = !collects_garbage() && released.wanted <= held;
       if (released.by == Released::By::Program || (released.by == Released::By::Unknown && room))
         report_.emptied_at.push_back(released.event);
       else if (released.by == Released::By::Unknown)
@@ -146,7 +146,7 @@ class Replay {
 
     std::size_t event = 0;
     By by = By::Unknown;
-    Bytes asked;  // what would have been reserved without that
+    Bytes wanted;  // what would have been reserved without that
   };
 
   // The allocator only gives back for a request that then takes from the device.

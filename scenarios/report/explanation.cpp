@@ -11,11 +11,11 @@
 #include "parallel/frameworks/megatron/training.hpp"
 #include "parallel/frameworks/pytorch/training.hpp"
 #include "parallel/job/mesh.hpp"
-#include "parallel/schedule/schedule.hpp"
 #include "parallel/job/stages.hpp"
+#include "parallel/schedule/schedule.hpp"
 #include "parallel/torch/record.hpp"
-#include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/format.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "sim/program/text/program_text.hpp"
 
 namespace tidemark::scenarios {
@@ -31,19 +31,19 @@ struct LiveSet {
   Composition device;  ///< at its peak: what the allocator holds, and what lies outside of it
   bool on_host = false;
 
-  LiveSet(const Job& job, Rank rank, const AskedMoment& asked)
+  LiveSet(const Job& job, Rank rank, const RequestedMoment& wanted)
       : program(lower_role(job.lowering(), job.role_of(rank))) {
-    const DriverPrices& prices = job.prices.of(rank);
-    const MemoryRecord memory = replay(program, prices, {.allocator = allocator_options_of(job.scenario)});
-    switch (asked.kind) {
-      case AskedMoment::Kind::DevicePeak:
+    const DriverCosts& costs = job.costs.of(rank);
+    const MemoryRecord memory = replay(program, costs, {.allocator = allocator_options_of(job.scenario)});
+    switch (wanted.kind) {
+      case RequestedMoment::Kind::DevicePeak:
         at = memory.device.at;
         device = memory.device.composition;
         break;
-      case AskedMoment::Kind::AllocatedPeak:
+      case RequestedMoment::Kind::AllocatedPeak:
         at = memory.allocated.at;
         break;
-      case AskedMoment::Kind::HostPeak:
+      case RequestedMoment::Kind::HostPeak:
         on_host = true;
         if (memory.host.bytes == Bytes{})
           throw InputError(Problem{.file = "--at",
@@ -51,21 +51,21 @@ struct LiveSet {
                                    .hint = "peak, allocated, end, or the number of an op"});
         at = memory.host.at;
         break;
-      case AskedMoment::Kind::End:
+      case RequestedMoment::Kind::End:
         at.op = program.ops.size() - 1;
         break;
-      case AskedMoment::Kind::OpIndex:
-        if (asked.op >= program.ops.size())
+      case RequestedMoment::Kind::OpIndex:
+        if (wanted.op >= program.ops.size())
           throw InputError(Problem{.file = "--at",
-                                   .message = fmt::format("there is no op {}", asked.op),
+                                   .message = fmt::format("there is no op {}", wanted.op),
                                    .hint = fmt::format("rank {} has ops 0 to {}", rank.value, program.ops.size() - 1)});
-        at.op = asked.op;
+        at.op = wanted.op;
         break;
     }
     for (std::size_t i = 0; i <= at.op; ++i)
       if (const Mark* mark = std::get_if<Mark>(&program.ops[i])) at.mark = *mark;
-    buffers = on_host ? live_on_host(program, prices, at.op)
-                      : live_buffers(program, prices, at.op, allocator_options_of(job.scenario));
+    buffers = on_host ? live_on_host(program, costs, at.op)
+                      : live_buffers(program, costs, at.op, allocator_options_of(job.scenario));
     for (const LiveBuffer& b : buffers) allocated += b.block;
     if (on_host) pooled = memory.host.bytes - allocated;
   }
@@ -128,14 +128,15 @@ std::string on_device(const Job& job, const LiveSet& live) {
 
 }  // namespace
 
-Rank fullest_rank(const Job& job, AskedMoment::Kind moment, const Progress& progress) {
-  const PredictOptions options{.told = Told::Figures};
+Rank fullest_rank(const Job& job, RequestedMoment::Kind moment, const Progress& progress) {
+  const PredictOptions options{.reported = PredictionDetail::Figures};
   const Prediction prediction = predict(job, simulate_time(job), progress, options);
-  return (moment == AskedMoment::Kind::HostPeak ? prediction.highest_on_host() : prediction.highest()).ranks.front();
+  return (moment == RequestedMoment::Kind::HostPeak ? prediction.highest_on_host() : prediction.highest())
+      .ranks.front();
 }
 
-std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detail detail) {
-  const LiveSet live(job, rank, asked);
+std::string live_text(const Job& job, Rank rank, const RequestedMoment& wanted, Detail detail) {
+  const LiveSet live(job, rank, wanted);
   struct Line {
     Category category = Category::Temporaries;
     MemorySpace space = MemorySpace::Device;
@@ -164,8 +165,9 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
   std::string out = fmt::format("rank {}: {} {} in {} tensors after op {} of {}\n{}\n", rank.value, mib(live.allocated),
                                 live.on_host ? "on the host" : "allocated", live.buffers.size(), live.at.op,
                                 live.program.ops.size(), where(live.at, live.program[live.at.mark.label]));
-  const bool of_peak = asked.kind == AskedMoment::Kind::DevicePeak || asked.kind == AskedMoment::Kind::AllocatedPeak;
-  if (asked.kind == AskedMoment::Kind::DevicePeak) out += on_device(job, live);
+  const bool of_peak =
+      wanted.kind == RequestedMoment::Kind::DevicePeak || wanted.kind == RequestedMoment::Kind::AllocatedPeak;
+  if (wanted.kind == RequestedMoment::Kind::DevicePeak) out += on_device(job, live);
   if (of_peak) out += why(job, rank, live);
   out += "\nby category\n";
   std::vector<std::vector<std::string>> rows;
@@ -187,8 +189,8 @@ std::string live_text(const Job& job, Rank rank, const AskedMoment& asked, Detai
   return out + table(rows);
 }
 
-std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
-  const LiveSet live(job, rank, asked);
+std::string live_json(const Job& job, Rank rank, const RequestedMoment& wanted) {
+  const LiveSet live(job, rank, wanted);
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   for (const LiveBuffer& b : live.buffers) {
     tensors.push_back({{"tensor", live.program[b.label]},
@@ -217,8 +219,8 @@ std::string live_json(const Job& job, Rank rank, const AskedMoment& asked) {
 
 namespace {
 
-torch::Recording recording_of(const Scenario& asked) {
-  const Scenario scenario = settled(asked);
+torch::Recording recording_of(const Scenario& wanted) {
+  const Scenario scenario = resolved_scenario(wanted);
   const Runtime runtime = runtime_of(scenario);
   const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
   return runtime.framework->first_forward({built, scenario.layout, scenario.train, runtime});
@@ -263,18 +265,18 @@ std::string communicators_text(const Job& job, Rank rank) {
 
 std::string program_text(const Job& job, Rank rank) { return text(lower_role(job.lowering(), job.role_of(rank))); }
 
-std::string prices_text(const Job& job, Rank rank) {
-  const DriverPrices& prices = job.prices.of(rank);
+std::string costs_text(const Job& job, Rank rank) {
+  const DriverCosts& costs = job.costs.of(rank);
   std::vector<std::vector<std::string>> rows{{"what", "bytes", "low", "high", "source"}};
   const auto add = [&](const std::string& what, const Estimate& e) {
     rows.push_back({what, mib(e.bytes), mib(e.low), mib(e.high), e.source});
   };
-  add("context", prices.context);
-  add("modules", prices.modules);
-  add("nccl_kernels", prices.nccl_kernels);
-  for (std::size_t slot = 0; slot < prices.communicators.size(); ++slot)
+  add("context", costs.context);
+  add("modules", costs.modules);
+  add("nccl_kernels", costs.nccl_kernels);
+  for (std::size_t slot = 0; slot < costs.communicators.size(); ++slot)
     if (const Communicator& its = job.communicators()[slot]; group_size(its) > 1)
-      add("communicator " + its.name, prices.communicators[slot]);
+      add("communicator " + its.name, costs.communicators[slot]);
   return table(rows, LastColumn::Words);
 }
 

@@ -93,7 +93,8 @@ std::string megatron_text() {
       "Those that are not modelled are refused, unless they ask for nothing:\n\n| flag | what is not modelled "
       "|\n|---|---|\n{}\n"
       "Those that change neither memory nor time are taken: {} of them, each with its releases and the place where the "
-      "newest of them reads it, in\n`scenarios/frameworks/megatron/megatron_flags.tsv` (`tidemark list switches` tells them, too).{}\n",
+      "newest of them reads it, in\n`scenarios/frameworks/megatron/megatron_flags.tsv` (`tidemark list switches` tells "
+      "them, too).{}\n",
       own, repeats, unmodelled, plain, bound);
 }
 

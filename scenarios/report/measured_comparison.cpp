@@ -5,15 +5,15 @@
 #include <utility>
 
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/recordings/pickle/gzip.hpp"
+#include "scenarios/predict/deadlock.hpp"
 #include "scenarios/recordings/log_comparison.hpp"
+#include "scenarios/recordings/pickle/gzip.hpp"
 #include "scenarios/recordings/recorded_trace.hpp"
 #include "scenarios/recordings/snapshot_comparison.hpp"
 #include "scenarios/recordings/snapshot_replay.hpp"
 #include "scenarios/recordings/training_log.hpp"
-#include "scenarios/report/text/comparison_text.hpp"
-#include "scenarios/predict/deadlock.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
+#include "scenarios/report/text/comparison_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -49,11 +49,13 @@ MeasuredComparison with_log(const Scenario& scenario, const Measurement& measure
     throw InputError(
         Problem{.file = "--device", .message = "picks from a snapshot, and this is a log", .hint = "leave it out"});
   // Where lines name no rank, a log is of one.
-  const std::vector<Rank>& asked = measured.ranks;
-  std::vector<LoggedPeak> logged = training_log(text, measured.file, asked.size() == 1 ? asked.front() : Rank{0});
-  if (!asked.empty())
-    std::erase_if(logged,
-                  [&](const LoggedPeak& peak) { return !std::binary_search(asked.begin(), asked.end(), peak.rank); });
+  const std::vector<Rank>& requested = measured.ranks;
+  std::vector<LoggedPeak> logged =
+      training_log(text, measured.file, requested.size() == 1 ? requested.front() : Rank{0});
+  if (!requested.empty())
+    std::erase_if(logged, [&](const LoggedPeak& peak) {
+      return !std::binary_search(requested.begin(), requested.end(), peak.rank);
+    });
   if (logged.empty())
     throw InputError(Problem{.file = measured.file,
                              .message = "has no memory report of the ranks that --rank asks for",

@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/scenario/cpu_offload.hpp"
 #include "scenarios/plan/changes/changes.hpp"
 #include "scenarios/plan/changes/fine_tuning_changes.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
 
 // The two seed guides' lists: "Common fixes" (oom_in_forward, oom_in_backward, oom_in_optimizer) and "OOM Emergency
 // Playbook" (docs/seed-guides.md).
@@ -39,7 +39,7 @@ enum class Remedy : std::uint8_t {
 
 bool helps(Remedy remedy, const Scenario& s) {
   const RuntimeKind& kind = runtime_kind(s.runtime.name);
-  const OnHosts hosts = on_hosts(s.runtime);
+  const CpuOffload hosts = cpu_offload(s.runtime);
   const std::optional<Rollout>& rollout = s.train.rollout;
   switch (remedy) {
     case Remedy::SmallerMicroBatch:

@@ -67,7 +67,7 @@ class Recorder {
       : its_(job, job.role_of(rank)),
         program_(its_.program()),
         times_(its_.times(trace, rank)),
-        prices_(job.prices.of(rank)),
+        costs_(job.costs.of(rank)),
         capacity_(job.scenario.cluster.device.capacity),
         options_(allocator_options_of(job.scenario)),
         stacks_(program_, snapshot_) {
@@ -85,8 +85,8 @@ class Recorder {
 
   MemorySnapshot record() && {
     ReplayOptions limit{.capacity = capacity_, .allocator = options_};
-    if (replay(program_, prices_, limit).failure) limit = {.allocator = without_limit(options_)};
-    const ObservedMemory observed = replay(program_, prices_, limit, [&](const MemoryEvent& event) { note(event); });
+    if (replay(program_, costs_, limit).failure) limit = {.allocator = without_limit(options_)};
+    const ObservedMemory observed = replay(program_, costs_, limit, [&](const MemoryEvent& event) { note(event); });
     if (!program_.ops.empty()) walk_to(program_.ops.size() - 1);
     leave_optimizer();
     for (const SegmentLayout& segment : observed.segments) snapshot_.segments.push_back(segment_record(segment));
@@ -238,7 +238,7 @@ class Recorder {
   const RoleProgram its_;
   const Program& program_;
   const ProgramTimes times_;
-  const DriverPrices& prices_;
+  const DriverCosts& costs_;
   const Bytes capacity_;
   const AllocatorOptions options_;
   MemorySnapshot snapshot_;

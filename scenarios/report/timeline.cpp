@@ -10,9 +10,9 @@
 #include <tuple>
 #include <utility>
 
+#include "scenarios/predict/role_program.hpp"
 #include "scenarios/report/detail/chrome_trace.hpp"
 #include "scenarios/report/detail/timeline_writers.hpp"
-#include "scenarios/predict/role_program.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/program/text/program_text.hpp"
 
@@ -65,18 +65,18 @@ class Timeline {
   }
 
  private:
-  [[nodiscard]] bool asked(std::int32_t step) const {
+  [[nodiscard]] bool requested(std::int32_t step) const {
     return std::binary_search(query_.steps.begin(), query_.steps.end(), step);
   }
 
   void memory(Rank rank) {
-    const DriverPrices& prices = job_.prices.of(rank);
+    const DriverCosts& costs = job_.costs.of(rank);
     const Bytes capacity = job_.scenario.cluster.device.capacity;
     // As the prediction: within the device, and where that ends early, without a limit.
     const Program& program = program_->program();
     const ProgramTimes times = program_->times(trace_, rank);
     ReplayOptions limit{.capacity = capacity, .allocator = allocator_options_of(job_.scenario)};
-    const std::optional<OutOfDeviceMemory> failure = replay(program, prices, limit).failure;
+    const std::optional<OutOfDeviceMemory> failure = replay(program, costs, limit).failure;
     if (failure) limit = {.allocator = without_limit(limit.allocator)};
     writer_.rank(rank, program, failure);
 
@@ -91,13 +91,13 @@ class Timeline {
         if (mark == nullptr) continue;
         if (mark->step != step) {
           step = mark->step;
-          if (asked(step)) writer_.state(rank, step, time, now);
+          if (requested(step)) writer_.state(rank, step, time, now);
         }
         if constexpr (Writer::shows_host)
-          writer_.host_mark(TimelinePlace{program, rank, next, *mark}, time, asked(step));
+          writer_.host_mark(TimelinePlace{program, rank, next, *mark}, time, requested(step));
       }
     };
-    (void)replay(program, prices, limit, [&](const MemoryEvent& event) {
+    (void)replay(program, costs, limit, [&](const MemoryEvent& event) {
       walk_to(event.at.op);
       now.allocated = event.allocated;
       now.reserved = event.reserved;
@@ -129,7 +129,7 @@ class Timeline {
   }
 
   bool shown(const TimelinePlace& at, Category category) {
-    const bool is = asked(at.mark.step) && categories_[static_cast<std::size_t>(category)];
+    const bool is = requested(at.mark.step) && categories_[static_cast<std::size_t>(category)];
     if (is) ++event_count_;
     return is;
   }
@@ -150,7 +150,7 @@ class Timeline {
     };
     std::vector<std::pair<Span, Mark>> found;
     for (const Span& span : timeline_of(job_, trace_, job_.class_of(rank), program).spans)
-      if (const Mark mark = mark_before(span.op); asked(mark.step)) found.emplace_back(span, mark);
+      if (const Mark mark = mark_before(span.op); requested(mark.step)) found.emplace_back(span, mark);
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
       const auto key = [](const Span& s) { return std::tuple(s.begin, s.stream, s.op); };
       return key(a.first) < key(b.first);
@@ -166,39 +166,40 @@ class Timeline {
   [[nodiscard]] TimelineWork work(const Program& program, const std::vector<Bytes>& sizes, Rank rank,
                                   const Op& op) const {
     TimelineWork found;
-    std::visit(Overloaded{
-                   [&](const Launch& o) {
-                     found.kind = "kernel";
-                     found.what = text(program, program[o.kernel]);
-                   },
-                   [&](const Collective& o) {
-                     found.kind = "collective";
-                     found.what = name(o.kind);
-                     found.communicator = job_.communicators()[o.comm.index()].name;
-                     found.bytes = o.size;
-                   },
-                   [&](const Exchange& o) {
-                     const Communicator& communicator = job_.communicators()[o.comm.index()];
-                     found.kind = "exchange";
-                     found.communicator = communicator.name;
-                     for (const Transfer& t : program[o.transfers]) {
-                       const Bytes bytes = t.size(sizes[t.buffer.index()]);
-                       found.messages.push_back(
-                           {t.direction, group_neighbour(communicator, rank, t.step), bytes, o.comm, t.step});
-                       found.bytes += bytes;
-                     }
-                   },
-                   [&](const Memcpy& o) {
-                     found.kind = "memcpy";
-                     found.bytes = o.size;
-                   },
-                   [&](const Wait& o) {
-                     found.kind = "wait";
-                     found.event = o.event.value;
-                   },
-                   Ignored<Alloc, Free, Borrow, Record, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
-               },
-               op);
+    std::visit(
+        Overloaded{
+            [&](const Launch& o) {
+              found.kind = "kernel";
+              found.what = text(program, program[o.kernel]);
+            },
+            [&](const Collective& o) {
+              found.kind = "collective";
+              found.what = name(o.kind);
+              found.communicator = job_.communicators()[o.comm.index()].name;
+              found.bytes = o.size;
+            },
+            [&](const Exchange& o) {
+              const Communicator& communicator = job_.communicators()[o.comm.index()];
+              found.kind = "exchange";
+              found.communicator = communicator.name;
+              for (const Transfer& t : program[o.transfers]) {
+                const Bytes bytes = t.size(sizes[t.buffer.index()]);
+                found.messages.push_back(
+                    {t.direction, group_neighbour(communicator, rank, t.step), bytes, o.comm, t.step});
+                found.bytes += bytes;
+              }
+            },
+            [&](const Memcpy& o) {
+              found.kind = "memcpy";
+              found.bytes = o.size;
+            },
+            [&](const Wait& o) {
+              found.kind = "wait";
+              found.event = o.event.value;
+            },
+            Ignored<Alloc, Free, CrossStreamUse, Record, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+        },
+        op);
     return found;
   }
 

@@ -2,7 +2,7 @@
 
 namespace tidemark::scenarios {
 
-OnHosts on_hosts(const RuntimeChoice& runtime) {
+CpuOffload cpu_offload(const RuntimeChoice& runtime) {
   const EagerSettings& eager = runtime.eager;
   const bool shards = eager.fully_shard.offload || eager.flat.offload;
   return {

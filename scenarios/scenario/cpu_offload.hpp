@@ -5,13 +5,13 @@
 namespace tidemark::scenarios {
 
 /// What ranks keep, for a while or for good, in memory of their hosts.
-struct OnHosts {
+struct CpuOffload {
   bool optimizer = false;
   bool parameters = false;
   bool activations = false;
 
   [[nodiscard]] bool any() const { return optimizer || parameters || activations; }
 };
-[[nodiscard]] OnHosts on_hosts(const RuntimeChoice& runtime);
+[[nodiscard]] CpuOffload cpu_offload(const RuntimeChoice& runtime);
 
 }  // namespace tidemark::scenarios

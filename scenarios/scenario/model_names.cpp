@@ -79,11 +79,11 @@ std::vector<std::string> named_shapes(const std::filesystem::path& data_root) {
 }
 
 std::optional<NamedConfig> named_config(std::string_view name, const std::filesystem::path& data_root) {
-  const std::string asked = small(name);
+  const std::string requested = small(name);
   for (const ShapeOfNames& its : table_of(data_root)) {
-    if (small(its.shape) == asked) return config_of(its, its.shape, data_root);
+    if (small(its.shape) == requested) return config_of(its, its.shape, data_root);
     for (const ModelName& known : its.names)
-      if (small(known.name) == asked) return config_of(its, known.name, data_root);
+      if (small(known.name) == requested) return config_of(its, known.name, data_root);
   }
   return std::nullopt;
 }

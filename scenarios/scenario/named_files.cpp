@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/scenario/model_names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/scenario/model_names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -52,12 +52,12 @@ std::vector<std::string> shipped_files(std::string_view key, const ScenarioFolde
 // Those of `all` that a name without a folder may mean ("h100").
 std::vector<std::string> near_files(const std::string& name, const std::vector<std::string>& all) {
   std::vector<std::string> near;
-  std::string asked = std::filesystem::path(name).filename().string();
+  std::string requested = std::filesystem::path(name).filename().string();
   for (const std::string_view ending : {".json", ".toml"})
-    if (asked.ends_with(ending)) asked.resize(asked.size() - ending.size());
+    if (requested.ends_with(ending)) requested.resize(requested.size() - ending.size());
   std::vector<std::string> stems;
   for (const std::string& file : all) stems.push_back(std::filesystem::path(file).stem().string());
-  const std::vector<std::string> meant = near_names(asked, stems);
+  const std::vector<std::string> meant = near_names(requested, stems);
   for (std::size_t i = 0; i < all.size(); ++i)
     if (std::ranges::find(meant, stems[i]) != meant.end()) near.push_back(all[i]);
   return near;
@@ -102,10 +102,10 @@ std::optional<ScenarioFiles::File> read_named(std::string_view key, const std::s
 }
 
 std::string near_file(const std::string& name, const ScenarioFolders& folders) {
-  const std::filesystem::path asked(name);
+  const std::filesystem::path requested(name);
   std::vector<std::string> beside;
   for (const std::filesystem::path& folder : {folders.folder, folders.data_root})
-    for (std::string& file : files_in(folder / asked.parent_path(), asked.parent_path()))
+    for (std::string& file : files_in(folder / requested.parent_path(), requested.parent_path()))
       beside.push_back(std::move(file));
   return nearest(name, beside);
 }

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/toml_value.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 
 // Files that a scenario names: its model, its cluster, its calibration, the loads of its experts.
 

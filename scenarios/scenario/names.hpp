@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "parallel/job/layout.hpp"
+#include "parallel/job/train.hpp"
 #include "parallel/model/model.hpp"
 #include "parallel/runtime/runtime.hpp"
-#include "parallel/job/train.hpp"
 #include "scenarios/formats/toml_reader.hpp"
 #include "topology/cluster.hpp"
 

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "parallel/job/layout.hpp"
+#include "parallel/job/train.hpp"
 #include "parallel/model/model.hpp"
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/runtime/versions.hpp"
-#include "parallel/job/train.hpp"
 #include "scenarios/namespace.hpp"
 #include "sim/base/units.hpp"
 #include "topology/cluster.hpp"
@@ -46,16 +46,16 @@ struct RuntimeChoice {
   std::optional<TensorOverlap> tensor_overlap{};  ///< tp-comm-overlap
   bool distribute_saved = false;                  ///< distribute-saved-activations
   bool deterministic = false;                     ///< deterministic-mode
-  ResultChecks checks{};                          ///< of losses and gradients: scenarios/frameworks/megatron/result_checks.cpp
+  ResultChecks checks{};  ///< of losses and gradients: scenarios/frameworks/megatron/result_checks.cpp
   /// defer-embedding-wgrad-compute: of how many micro-batches, as wgrad-deferral-limit says, or of all.
   std::int64_t deferred_head_gradients = 0;
-  bool overlaps_flush = false;           ///< overlap-p2p-communication-warmup-flush
-  ExpertHabits experts{};                ///< moe-…
-  OptimizerHabits optimizer{};           ///< of its precision, and where it is
-  std::int32_t offloaded_layers = 0;     ///< cpu-offloading-num-layers
-  ModuleOffloadHabits module_offload{};  ///< offload-modules
-  EagerSettings eager{};                 ///< plain PyTorch's own arguments
-  Bytes headroom;                        ///< memory that must stay free on every device
+  bool overlaps_flush = false;             ///< overlap-p2p-communication-warmup-flush
+  ExpertBehavior experts{};                ///< moe-…
+  OptimizerBehavior optimizer{};           ///< of its precision, and where it is
+  std::int32_t offloaded_layers = 0;       ///< cpu-offloading-num-layers
+  ModuleOffloadBehavior module_offload{};  ///< offload-modules
+  EagerSettings eager{};                   ///< plain PyTorch's own arguments
+  Bytes headroom;                          ///< memory that must stay free on every device
 
   bool operator==(const RuntimeChoice&) const = default;
 };

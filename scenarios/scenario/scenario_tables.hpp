@@ -1,8 +1,8 @@
 #pragma once
 
 #include "scenarios/formats/toml_reader.hpp"
-#include "scenarios/scenario/zero_keys.hpp"
 #include "scenarios/scenario/scenario.hpp"
+#include "scenarios/scenario/zero_keys.hpp"
 
 namespace tidemark::scenarios {
 
@@ -17,7 +17,7 @@ struct ScenarioTables {
   TomlReader moe;
   TomlReader adapter;
   TomlReader quantization;
-  ZeroAsked zero = {};         ///< of DeepSpeed
+  ZeroRequest zero = {};       ///< of DeepSpeed
   bool model_sound = false;    ///< the config.json was read well
   bool cluster_sound = false;  ///< so was the cluster file
 };

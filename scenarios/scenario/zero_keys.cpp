@@ -22,53 +22,53 @@ constexpr std::int64_t most_elements = 1'000'000'000'000;
 
 struct NumberKey {
   std::string_view name;
-  std::int64_t ZeroHabits::*habit;  ///< none where nothing comes of it
+  std::int64_t ZeroBehavior::*mode;  ///< none where nothing comes of it
   std::int64_t low = 0, high = most_elements;
 };
 constexpr std::array number_keys{
-    NumberKey{"reduce_bucket_size", &ZeroHabits::reduce_bucket, 1},
+    NumberKey{"reduce_bucket_size", &ZeroBehavior::reduce_bucket, 1},
     // Parameters are gathered by one call for each group (runtime/utils.py all_gather_into_tensor_dp_groups).
     NumberKey{"allgather_bucket_size", nullptr},
-    NumberKey{"stage3_prefetch_bucket_size", &ZeroHabits::prefetch_bucket},
-    NumberKey{"stage3_param_persistence_threshold", &ZeroHabits::persistence_threshold},
-    NumberKey{"stage3_model_persistence_threshold", &ZeroHabits::model_persistence_threshold, 0,
+    NumberKey{"stage3_prefetch_bucket_size", &ZeroBehavior::prefetch_bucket},
+    NumberKey{"stage3_param_persistence_threshold", &ZeroBehavior::persistence_threshold},
+    NumberKey{"stage3_model_persistence_threshold", &ZeroBehavior::model_persistence_threshold, 0,
               std::numeric_limits<std::int64_t>::max()},
-    NumberKey{"stage3_max_live_parameters", &ZeroHabits::max_live},
-    NumberKey{"stage3_max_reuse_distance", &ZeroHabits::max_reuse},
-    NumberKey{"sub_group_size", &ZeroHabits::sub_group_size, 1},
-    NumberKey{"zero_hpz_partition_size", &ZeroHabits::secondary_ranks, 0, 1 << 20},
+    NumberKey{"stage3_max_live_parameters", &ZeroBehavior::max_live},
+    NumberKey{"stage3_max_reuse_distance", &ZeroBehavior::max_reuse},
+    NumberKey{"sub_group_size", &ZeroBehavior::sub_group_size, 1},
+    NumberKey{"zero_hpz_partition_size", &ZeroBehavior::secondary_ranks, 0, 1 << 20},
 };
 
 struct SwitchKey {
   std::string_view name;
-  bool ZeroHabits::*habit;
+  bool ZeroBehavior::*mode;
 };
 constexpr std::array switch_keys{
-    SwitchKey{"overlap_comm", &ZeroHabits::overlaps},
-    SwitchKey{"contiguous_gradients", &ZeroHabits::contiguous_gradients},
-    SwitchKey{"reduce_scatter", &ZeroHabits::reduce_scatter},
-    SwitchKey{"round_robin_gradients", &ZeroHabits::round_robin},
+    SwitchKey{"overlap_comm", &ZeroBehavior::overlaps},
+    SwitchKey{"contiguous_gradients", &ZeroBehavior::contiguous_gradients},
+    SwitchKey{"reduce_scatter", &ZeroBehavior::reduce_scatter},
+    SwitchKey{"round_robin_gradients", &ZeroBehavior::round_robin},
 };
 
 struct NvmeKey {
   std::string_view name;
-  std::int64_t NvmeHabits::*habit;
+  std::int64_t NvmeBehavior::*mode;
   std::int64_t low = 0, high = most_elements;
 };
 struct NvmeSwitch {
   std::string_view name;
-  bool NvmeHabits::*habit;
+  bool NvmeBehavior::*mode;
 };
 constexpr std::int64_t most_buffers = 100'000;
-constexpr std::array optimizer_nvme{NvmeKey{"buffer_count", &NvmeHabits::optimizer_buffers, 1, most_buffers}};
-constexpr std::array parameter_nvme{NvmeKey{"buffer_count", &NvmeHabits::parameter_buffers, 1, most_buffers},
-                                    NvmeKey{"buffer_size", &NvmeHabits::parameter_buffer_size, 1},
-                                    NvmeKey{"max_in_cpu", &NvmeHabits::max_in_cpu}};
-constexpr std::array nvme_switches{NvmeSwitch{"pipeline_read", &NvmeHabits::pipeline_read},
-                                   NvmeSwitch{"pipeline_write", &NvmeHabits::pipeline_write},
-                                   NvmeSwitch{"fast_init", &NvmeHabits::fast_init}};
-constexpr std::array aio_numbers{NvmeKey{"block_size", &NvmeHabits::block_size, 1},
-                                 NvmeKey{"intra_op_parallelism", &NvmeHabits::threads, 1, 4096}};
+constexpr std::array optimizer_nvme{NvmeKey{"buffer_count", &NvmeBehavior::optimizer_buffers, 1, most_buffers}};
+constexpr std::array parameter_nvme{NvmeKey{"buffer_count", &NvmeBehavior::parameter_buffers, 1, most_buffers},
+                                    NvmeKey{"buffer_size", &NvmeBehavior::parameter_buffer_size, 1},
+                                    NvmeKey{"max_in_cpu", &NvmeBehavior::max_in_cpu}};
+constexpr std::array nvme_switches{NvmeSwitch{"pipeline_read", &NvmeBehavior::pipeline_read},
+                                   NvmeSwitch{"pipeline_write", &NvmeBehavior::pipeline_write},
+                                   NvmeSwitch{"fast_init", &NvmeBehavior::fast_init}};
+constexpr std::array aio_numbers{NvmeKey{"block_size", &NvmeBehavior::block_size, 1},
+                                 NvmeKey{"intra_op_parallelism", &NvmeBehavior::threads, 1, 4096}};
 
 constexpr std::string_view forces_cpu_adam = "zero_force_ds_cpu_optimizer";
 constexpr std::string_view scale_power = "initial_scale_power";
@@ -295,54 +295,54 @@ DsConfig parse_ds_config(std::string_view text, const std::filesystem::path& fil
   return config;
 }
 
-ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType precision) {
-  ZeroHabits habits;
-  habits.overlaps = partitions_parameters;
+ZeroBehavior behavior_of(const ZeroKeys& keys, bool partitions_parameters, DType precision) {
+  ZeroBehavior behavior;
+  behavior.overlaps = partitions_parameters;
   for (const NumberKey& key : number_keys)
-    if (const auto given = keys.numbers.find(key.name); given != keys.numbers.end() && key.habit != nullptr)
-      habits.*key.habit = given->second;
+    if (const auto given = keys.numbers.find(key.name); given != keys.numbers.end() && key.mode != nullptr)
+      behavior.*key.mode = given->second;
   for (const SwitchKey& key : switch_keys)
     if (const auto given = keys.numbers.find(key.name); given != keys.numbers.end())
-      habits.*key.habit = given->second != 0;
-  habits.secondary_ranks = std::max<std::int64_t>(habits.secondary_ranks, 1);
-  habits.accumulation = keys.accumulation;
+      behavior.*key.mode = given->second != 0;
+  behavior.secondary_ranks = std::max<std::int64_t>(behavior.secondary_ranks, 1);
+  behavior.accumulation = keys.accumulation;
   const auto space = [](const ZeroOffloadKeys& its) -> std::optional<MemorySpace> {
     if (its.place.value_or(OffloadPlace::None) == OffloadPlace::None) return std::nullopt;
     return its.pins.value_or(true) ? MemorySpace::Pinned : MemorySpace::Pageable;
   };
-  habits.offload_optimizer = space(keys.optimizer);
-  habits.offload_parameters = space(keys.parameters);
+  behavior.offload_optimizer = space(keys.optimizer);
+  behavior.offload_parameters = space(keys.parameters);
   const auto set = [&](const auto& keys_of, const std::map<std::string_view, std::int64_t>& given) {
     for (const auto& key : keys_of) {
       const auto its = given.find(key.name);
       if (its == given.end()) continue;
-      auto& habit = habits.nvme.*key.habit;
-      habit = static_cast<std::remove_reference_t<decltype(habit)>>(its->second);
+      auto& mode = behavior.nvme.*key.mode;
+      mode = static_cast<std::remove_reference_t<decltype(mode)>>(its->second);
     }
   };
-  habits.nvme.optimizer = keys.optimizer.place == OffloadPlace::Nvme;
-  habits.nvme.parameters = keys.parameters.place == OffloadPlace::Nvme;
+  behavior.nvme.optimizer = keys.optimizer.place == OffloadPlace::Nvme;
+  behavior.nvme.parameters = keys.parameters.place == OffloadPlace::Nvme;
   set(optimizer_nvme, keys.optimizer.numbers);
   set(nvme_switches, keys.optimizer.numbers);
   set(parameter_nvme, keys.parameters.numbers);
   set(aio_numbers, keys.numbers);
-  habits.idle_checkpointing = keys.checkpointing;
-  habits.cpu_adam = !habits.offload_optimizer || has_cpu_adam(keys);
-  if (habits.offload_optimizer && keys.optimizer.ratio)
-    habits.offload_ratio = static_cast<double>(keys.optimizer.ratio->count()) / static_cast<double>(one.count());
-  if (keys.clipping) habits.clipping = static_cast<double>(keys.clipping->count()) / static_cast<double>(one.count());
+  behavior.idle_checkpointing = keys.checkpointing;
+  behavior.cpu_adam = !behavior.offload_optimizer || has_cpu_adam(keys);
+  if (behavior.offload_optimizer && keys.optimizer.ratio)
+    behavior.offload_ratio = static_cast<double>(keys.optimizer.ratio->count()) / static_cast<double>(one.count());
+  if (keys.clipping) behavior.clipping = static_cast<double>(keys.clipping->count()) / static_cast<double>(one.count());
   if (precision == DType::FP16) {
     constexpr int usual_power = 16;
     const auto power = keys.numbers.find(scale_power);
-    habits.loss_scale = std::ldexp(1.0, power == keys.numbers.end() ? usual_power : static_cast<int>(power->second));
+    behavior.loss_scale = std::ldexp(1.0, power == keys.numbers.end() ? usual_power : static_cast<int>(power->second));
   }
-  return habits;
+  return behavior;
 }
 
-std::map<std::string, std::int64_t> zero_numbers(const ZeroHabits& habits) {
+std::map<std::string, std::int64_t> zero_numbers(const ZeroBehavior& behavior) {
   std::map<std::string, std::int64_t> numbers;
   for (const NumberKey& key : number_keys)
-    if (key.habit != nullptr) numbers.emplace(key.name, habits.*key.habit);
+    if (key.mode != nullptr) numbers.emplace(key.name, behavior.*key.mode);
   return numbers;
 }
 

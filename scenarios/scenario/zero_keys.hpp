@@ -48,7 +48,7 @@ struct DsConfig {
 };
 
 /// What a scenario says of both kinds.
-struct ZeroAsked {
+struct ZeroRequest {
   ZeroKeys switches;
   std::optional<DsConfig> config;
   std::string file;  ///< as the scenario names it
@@ -67,8 +67,8 @@ struct ZeroAsked {
 [[nodiscard]] DsConfig parse_ds_config(std::string_view text, const std::filesystem::path& file);
 
 /// The habits that the keys come to; overlap_comm left out is as the stage has it.
-[[nodiscard]] ZeroHabits habits_of(const ZeroKeys& keys, bool partitions_parameters, DType precision);
+[[nodiscard]] ZeroBehavior behavior_of(const ZeroKeys& keys, bool partitions_parameters, DType precision);
 /// The keys of those habits that are numbers, under their names.
-[[nodiscard]] std::map<std::string, std::int64_t> zero_numbers(const ZeroHabits& habits);
+[[nodiscard]] std::map<std::string, std::int64_t> zero_numbers(const ZeroBehavior& behavior);
 
 }  // namespace tidemark::scenarios

@@ -8,10 +8,10 @@
 #include "kernels/execute/agreement.hpp"
 #include "kernels/execute/mutation/mutation.hpp"
 #include "kernels/execute/world/world.hpp"
+#include "scenarios/scenario/scenario.hpp"
 #include "scenarios/validate/flow_check.hpp"
 #include "scenarios/validate/math_check.hpp"
 #include "scenarios/validate/math_times.hpp"
-#include "scenarios/scenario/scenario.hpp"
 #include "sim/base/time.hpp"
 
 // A scenario run for real on the ranks of a world, and laid beside its prediction.

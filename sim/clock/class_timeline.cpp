@@ -16,12 +16,12 @@ namespace {
 // everything can be done.
 class Walk {
  public:
-  Walk(const Program& program, const OpTimes& times, const ClassTrace& told)
+  Walk(const Program& program, const OpTimes& times, const ClassTrace& reported)
       : program_(program),
         times_(times),
-        told_(told),
+        reported_(reported),
         events_(static_cast<std::size_t>(program.events)),
-        alone_(told.beside, events_.size()),
+        alone_(reported.beside, events_.size()),
         is_beside_(alone_.any()),
         queue_(times.queue, fills(times.queue, program)),
         handed_over_(queue_.launched().size()) {}
@@ -76,7 +76,7 @@ class Walk {
                      if (done) now_ = std::max(now_, *done);
                      wait_for_room();
                    },
-                   Ignored<Alloc, Free, Borrow, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+                   Ignored<Alloc, Free, CrossStreamUse, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
                },
                op);
   }
@@ -86,7 +86,7 @@ class Walk {
     phase_ = mark.phase;
   }
 
-  void hand_over(StreamId to, Duration takes) {
+  void p2p(StreamId to, Duration takes) {
     if (queue_.is_before_launch(to)) wait_for_room();
     queue_.launch(to);
     now_ = now_ + takes;
@@ -117,7 +117,7 @@ class Walk {
       now_ = now_ + duration;
       return;
     }
-    if (!program_[o.kernel].follows()) hand_over(o.stream, times_.host.of(phase_));
+    if (!program_[o.kernel].follows()) p2p(o.stream, times_.host.of(phase_));
     if (is_beside_) duration = alone_.kernel(o.stream, o.kernel, duration);
     Stream& its = stream(o.stream);
     if (its.stands) return;
@@ -129,9 +129,9 @@ class Walk {
   void collective(const Collective& o) {
     const CollectiveKey key = key_of(program_, o);
     if (is_beside_) alone_.collective(o.stream, key);
-    const auto lone = told_.lone.find(key);
-    if (lone == told_.lone.end()) return transfer(o.stream, times_.host.of_collective(phase_, o.comm));
-    hand_over(o.stream, times_.host.of_collective(phase_, o.comm));
+    const auto lone = reported_.lone.find(key);
+    if (lone == reported_.lone.end()) return transfer(o.stream, times_.host.of_collective(phase_, o.comm));
+    p2p(o.stream, times_.host.of_collective(phase_, o.comm));
     Stream& its = stream(o.stream);
     if (its.stands) return;
     const Instant begin = std::max(its.tail, now_);
@@ -140,16 +140,16 @@ class Walk {
   }
 
   void transfer(StreamId on, Duration takes) {
-    hand_over(on, takes);
+    p2p(on, takes);
     Stream& its = stream(on);
     if (its.stands) return;
     const std::size_t which = its.transfers++;
-    its.stands = on.index() >= told_.transfers.size() || which >= told_.transfers[on.index()].size();
+    its.stands = on.index() >= reported_.transfers.size() || which >= reported_.transfers[on.index()].size();
     if (its.stands) return;
     const Instant arrived = std::max(its.tail, now_);
-    const TransferTimes& told = told_.transfers[on.index()][which];
-    note(on, arrived, told.begin, told.end, told.meeting);
-    its.tail = told.end;
+    const TransferTimes& reported = reported_.transfers[on.index()][which];
+    note(on, arrived, reported.begin, reported.end, reported.meeting);
+    its.tail = reported.end;
   }
 
   void wait(const Wait& o) {
@@ -176,7 +176,7 @@ class Walk {
 
   const Program& program_;
   const OpTimes& times_;
-  const ClassTrace& told_;
+  const ClassTrace& reported_;
   std::vector<Known> events_;    // by EventId
   std::vector<Stream> streams_;  // by StreamId
   RankAlone alone_;
@@ -192,16 +192,16 @@ class Walk {
 
 }  // namespace
 
-ClassTimeline timeline_of(const Program& program, const OpTimes& times, const ClassTrace& told) {
-  return Walk(program, times, told).timeline();
+ClassTimeline timeline_of(const Program& program, const OpTimes& times, const ClassTrace& reported) {
+  return Walk(program, times, reported).timeline();
 }
 
-std::vector<ClassTimeline> timelines(const Workload& workload, const Folding& folding, const TimePrices& prices,
+std::vector<ClassTimeline> timelines(const Workload& workload, const Folding& folding, const TimeCosts& costs,
                                      const Trace& trace) {
   std::vector<ClassTimeline> found;
   for (std::size_t c = 0; c < trace.classes.size(); ++c)
     found.push_back(timeline_of(workload.programs[static_cast<std::size_t>(folding.classes[c].program)],
-                                prices.classes[c], trace.classes[c]));
+                                costs.classes[c], trace.classes[c]));
   return found;
 }
 

@@ -33,10 +33,10 @@ struct ClassTimeline {
 };
 
 /// Of the class that runs the program in the trace. `times` are the class's of what the trace was simulated with.
-[[nodiscard]] ClassTimeline timeline_of(const Program& program, const OpTimes& times, const ClassTrace& told);
+[[nodiscard]] ClassTimeline timeline_of(const Program& program, const OpTimes& times, const ClassTrace& reported);
 
 /// Of every class.
 [[nodiscard]] std::vector<ClassTimeline> timelines(const Workload& workload, const Folding& folding,
-                                                   const TimePrices& prices, const Trace& trace);
+                                                   const TimeCosts& costs, const Trace& trace);
 
 }  // namespace tidemark::sim

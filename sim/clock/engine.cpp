@@ -22,7 +22,7 @@ namespace {
 constexpr Instant never{Duration{std::numeric_limits<std::int64_t>::max()}};
 
 struct ActiveTransfer {
-  const TransferPrice* price = nullptr;
+  const TransferCost* cost = nullptr;
   Instant begin;
   std::vector<Waiter> members;                            // of a collective
   std::array<std::int32_t, 2> exchanges{nobody, nobody};  // of a message
@@ -39,8 +39,8 @@ class Engine {
  public:
   template <class Programs>
   Engine(const Programs& programs, const std::vector<Communicator>& communicators, const Folding& folding,
-         const TimePrices& prices, LinkSharing sharing)
-      : network_(prices.links, sharing), state_(set_up(programs, communicators, folding, prices, network_)) {}
+         const TimeCosts& costs, LinkSharing sharing)
+      : network_(costs.links, sharing), state_(set_up(programs, communicators, folding, costs, network_)) {}
 
   Trace run() && {
     for (std::int32_t c = 0; c < state_.class_count(); ++c) {
@@ -231,23 +231,23 @@ class Engine {
   void join(const Waiter& at, ClassState& its, const CollectiveCall& call) {
     Meetings& meetings = state_.meetings[static_cast<std::size_t>(call.group)];
     if (meetings.members == 1) {  // as of most groups, whose ranks are of one class
-      ensure(call.price != nullptr, "every collective of a workload has a price");
-      begin(*call.price, state_.stream(at).arrived).members.push_back(at);
+      ensure(call.cost != nullptr, "every collective of a workload has a price");
+      begin(*call.cost, state_.stream(at).arrived).members.push_back(at);
       return;
     }
     Meeting& meeting = meetings[its.meetings[call.comm.index()]++];
     meeting.arrived.push_back(at);
     meeting.last = std::max(meeting.last, state_.stream(at).arrived);
     if (meeting.arrived.size() < meetings.members) return;
-    ensure(call.price != nullptr, "every collective of a workload has a price");
-    ActiveTransfer& transfer = begin(*call.price, meeting.last);
+    ensure(call.cost != nullptr, "every collective of a workload has a price");
+    ActiveTransfer& transfer = begin(*call.cost, meeting.last);
     transfer.members.swap(meeting.arrived);
     meetings.close_first();
   }
 
-  void copy(const Waiter& at, const TransferPrice* price) {
-    ensure(price != nullptr, "every copy of a workload has a price");
-    begin(*price, state_.stream(at).arrived).members.push_back(at);
+  void copy(const Waiter& at, const TransferCost* cost) {
+    ensure(cost != nullptr, "every copy of a workload has a price");
+    begin(*cost, state_.stream(at).arrived).members.push_back(at);
   }
 
   void post(const Waiter& at, const std::vector<MessageCall>& messages) {
@@ -255,36 +255,36 @@ class Engine {
     const std::int32_t exchange = state_.exchanges.add();
     state_.exchanges[exchange] = {at, static_cast<std::int32_t>(messages.size()), never, ready, ready};
     for (const MessageCall& m : messages) {
-      ensure(m.price != nullptr || m.direction == Direction::Receive, "every message of a workload has a price");
+      ensure(m.cost != nullptr || m.direction == Direction::Receive, "every message of a workload has a price");
       Channel& channel = state_.channels[static_cast<std::size_t>(m.channel)];
       if (channel.waiting.empty() || channel.side == m.direction) {
         channel.side = m.direction;
-        channel.waiting.push({exchange, ready, m.price});
+        channel.waiting.push({exchange, ready, m.cost});
         continue;
       }
       const HalfMessage other = channel.waiting.pop();
       const std::array<std::int32_t, 2> send_first =
           m.direction == Direction::Send ? std::array{exchange, other.exchange} : std::array{other.exchange, exchange};
-      begin(m.price != nullptr ? *m.price : *other.price, std::max(ready, other.ready)).exchanges = send_first;
+      begin(m.cost != nullptr ? *m.cost : *other.cost, std::max(ready, other.ready)).exchanges = send_first;
     }
   }
 
   // Whoever takes part is left to the caller.
-  ActiveTransfer& begin(const TransferPrice& price, Instant at) {
+  ActiveTransfer& begin(const TransferCost& cost, Instant at) {
     const std::int32_t id = transfers_.add();
     ActiveTransfer& transfer = transfers_[id];
-    transfer.price = &price;
+    transfer.cost = &cost;
     transfer.begin = at;
     transfer.members.clear();
     transfer.exchanges = {nobody, nobody};
-    queue_.push(at + price.latency, {QueuedEvent::Kind::BytesStart, id, 0});
+    queue_.push(at + cost.latency, {QueuedEvent::Kind::BytesStart, id, 0});
     return transfer;
   }
 
   void handle(const QueuedEvent& event, Instant now) {
     if (event.kind == QueuedEvent::Kind::BytesStart) {
       ++trace_.events;
-      network_.start(event.transfer, *transfers_[event.transfer].price, now);
+      network_.start(event.transfer, *transfers_[event.transfer].cost, now);
       return;
     }
     if (!network_.is_current(event.transfer, event.version)) return;
@@ -349,13 +349,12 @@ class Engine {
 
 }  // namespace
 
-Trace simulate(const Workload& workload, const Folding& folding, const TimePrices& prices, LinkSharing sharing) {
-  return Engine(workload.programs, workload.communicators, folding, prices, sharing).run();
+Trace simulate(const Workload& workload, const Folding& folding, const TimeCosts& costs, LinkSharing sharing) {
+  return Engine(workload.programs, workload.communicators, folding, costs, sharing).run();
 }
 
-Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimePrices& prices,
-               LinkSharing sharing) {
-  return Engine(workload.programs, workload.communicators, folding, prices, sharing).run();
+Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimeCosts& costs, LinkSharing sharing) {
+  return Engine(workload.programs, workload.communicators, folding, costs, sharing).run();
 }
 
 }  // namespace tidemark::sim

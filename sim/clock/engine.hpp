@@ -11,12 +11,12 @@ namespace tidemark::sim {
 
 /// Runs every class's program on the simulated clock: a host thread and streams per class, collectives as rendezvous of
 /// all members, messages matched pairwise in order. Deterministic: the same input gives the same trace.
-[[nodiscard]] Trace simulate(const Workload& workload, const Folding& folding, const TimePrices& prices,
+[[nodiscard]] Trace simulate(const Workload& workload, const Folding& folding, const TimeCosts& costs,
                              LinkSharing sharing = LinkSharing::MaxMinFair);
 
 /// The same, quicker: of programs that are not unrolled, kernels in a row are one entry, and transfers that meet no
 /// others are as kernels.
-[[nodiscard]] Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimePrices& prices,
+[[nodiscard]] Trace simulate(const RepeatingWorkload& workload, const Folding& folding, const TimeCosts& costs,
                              LinkSharing sharing = LinkSharing::MaxMinFair);
 
 }  // namespace tidemark::sim

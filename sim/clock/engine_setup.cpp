@@ -14,50 +14,50 @@ class SetUp {
   SetUp(const std::vector<Communicator>& communicators, const Folding& folding, Network& network)
       : state_(communicators, folding), network_(network) {}
 
-  EngineState of(const std::vector<Program>& programs, const TimePrices& prices) && {
-    begin(programs.size(), prices);
-    for (std::size_t p = 0; p < programs.size(); ++p) time_program(p, programs[p], Kernels::Each, prices);
-    prepare(prices);
+  EngineState of(const std::vector<Program>& programs, const TimeCosts& costs) && {
+    begin(programs.size(), costs);
+    for (std::size_t p = 0; p < programs.size(); ++p) time_program(p, programs[p], Kernels::Each, costs);
+    prepare(costs);
     for (ClassState& its : state_.classes) stand_at_start(its);
     return std::move(state_);
   }
 
-  EngineState of(const std::vector<Outline>& programs, const TimePrices& prices) && {
-    begin(programs.size(), prices);
+  EngineState of(const std::vector<Outline>& programs, const TimeCosts& costs) && {
+    begin(programs.size(), costs);
     std::vector<Overlaps> overlap(programs.size());
     in_parallel(0, programs.size(), [&](std::size_t p) {
       const std::shared_ptr<const RepeatingProgram> its = programs[p].get();
-      time_program(p, *its, Kernels::Together, prices);
+      time_program(p, *its, Kernels::Together, costs);
       overlap[p] = overlaps_of(*its);
     });
-    prepare(prices);
-    uses_.resize(prices.links.size());
+    prepare(costs);
+    uses_.resize(costs.links.size());
     time_lone_transfers(overlap);
     for (ClassState& its : state_.classes) stand_at_start(its);
     return std::move(state_);
   }
 
  private:
-  void begin(std::size_t programs, const TimePrices& prices) {
+  void begin(std::size_t programs, const TimeCosts& costs) {
     classes_.resize(programs);
     state_.classes.resize(state_.folding.classes.size());
     for (std::size_t c = 0; c < state_.classes.size(); ++c) {
       classes_[static_cast<std::size_t>(state_.folding.classes[c].program)].push_back(c);
-      state_.classes[c].queue = prices.classes[c].queue;
-      state_.classes[c].trace.beside = beside_of(static_cast<std::int32_t>(c), prices);
+      state_.classes[c].queue = costs.classes[c].queue;
+      state_.classes[c].trace.beside = beside_of(static_cast<std::int32_t>(c), costs);
     }
   }
 
   // Classes whose kernels take equally long share a program. Of several programs at a time.
   template <class AnyProgram>
-  void time_program(std::size_t which, const AnyProgram& program, Kernels how, const TimePrices& prices) {
+  void time_program(std::size_t which, const AnyProgram& program, Kernels how, const TimeCosts& costs) {
     std::vector<std::size_t> seen;  // classes that do not share
     for (const std::size_t c : classes_[which]) {
-      const OpTimes& times = prices.classes[c];
+      const OpTimes& times = costs.classes[c];
       ClassState& its = state_.classes[c];
       const auto same = std::ranges::find_if(seen, [&](std::size_t other) {
-        return prices.classes[other].host == times.host && prices.classes[other].queue == times.queue &&
-               prices.classes[other].kernels == times.kernels && state_.classes[other].trace.beside == its.trace.beside;
+        return costs.classes[other].host == times.host && costs.classes[other].queue == times.queue &&
+               costs.classes[other].kernels == times.kernels && state_.classes[other].trace.beside == its.trace.beside;
       });
       if (same != seen.end()) {
         its.timed = state_.classes[*same].timed;
@@ -71,40 +71,40 @@ class SetUp {
 
   // As if nobody used its links too, whom a price of classes counts among its sharers: every rank of a class is held up
   // as it would be for itself.
-  static Duration by_itself(const TransferPrice& price, const std::vector<Bandwidth>& links) {
+  static Duration by_itself(const TransferCost& cost, const std::vector<Bandwidth>& links) {
     Duration longest;
-    for (const LinkLoad& load : price.loads) longest = std::max(longest, load.bytes / links[load.link.index()]);
-    return price.latency + longest;
+    for (const LinkLoad& load : cost.loads) longest = std::max(longest, load.bytes / links[load.link.index()]);
+    return cost.latency + longest;
   }
 
-  Beside beside_of(std::int32_t c, const TimePrices& prices) {
-    Beside beside{prices.classes[static_cast<std::size_t>(c)].second_waves, {}};
+  Beside beside_of(std::int32_t c, const TimeCosts& costs) {
+    Beside beside{costs.classes[static_cast<std::size_t>(c)].second_waves, {}};
     if (beside.second_waves.empty()) return beside;
     for (std::size_t comm = 0; comm < state_.communicators.size(); ++comm) {
       const auto group = static_cast<std::size_t>(state_.group_of(c, {static_cast<std::int32_t>(comm)}));
-      if (group >= prices.collectives.size()) continue;
-      for (const auto& [key, price] : prices.collectives[group])
-        if (key.comm.index() == comm) beside.collectives[key] = by_itself(price, prices.links);
+      if (group >= costs.collectives.size()) continue;
+      for (const auto& [key, cost] : costs.collectives[group])
+        if (key.comm.index() == comm) beside.collectives[key] = by_itself(cost, costs.links);
     }
     return beside;
   }
 
-  void prepare(const TimePrices& prices) {
-    for (std::int32_t c = 0; c < state_.class_count(); ++c) prepare(c, prices);
+  void prepare(const TimeCosts& costs) {
+    for (std::int32_t c = 0; c < state_.class_count(); ++c) prepare(c, costs);
     for (const GroupClass& group : state_.folding.groups) state_.meetings.push_back({group.classes.size(), 0, {}});
   }
 
-  void prepare(std::int32_t c, const TimePrices& prices) {
+  void prepare(std::int32_t c, const TimeCosts& costs) {
     ClassState& its = state_.of(c);
     const TimedProgram& program = *its.timed;
-    const OpTimes& times = prices.classes[static_cast<std::size_t>(c)];
+    const OpTimes& times = costs.classes[static_cast<std::size_t>(c)];
     for (const CollectiveKey& key : program.collectives) {
       const std::int32_t group = state_.group_of(c, key.comm);
-      const bool priced = static_cast<std::size_t>(group) < prices.collectives.size();
+      const bool priced = static_cast<std::size_t>(group) < costs.collectives.size();
       its.collectives.push_back(
-          {key.comm, group, priced ? price_in(prices.collectives[static_cast<std::size_t>(group)], key) : nullptr});
+          {key.comm, group, priced ? cost_in(costs.collectives[static_cast<std::size_t>(group)], key) : nullptr});
     }
-    for (const CopyKey& key : program.copies) its.copies.push_back(price_in(times.copies, key));
+    for (const CopyKey& key : program.copies) its.copies.push_back(cost_in(times.copies, key));
     for (const TimedExchange& exchange : program.exchanges) {
       std::vector<MessageCall>& calls = its.exchanges.emplace_back();
       for (const TimedExchange::Message& m : exchange.messages) calls.push_back(message_call(c, times, exchange, m));
@@ -152,8 +152,8 @@ class SetUp {
       const Overlaps& overlap = overlaps[static_cast<std::size_t>(state_.folding.classes[c].program)];
       Durations durations;
       for (std::size_t call = 0; call < its.collectives.size(); ++call)
-        durations.push_back(is_alone(its, call, overlap) ? std::optional(its.collectives[call].price->latency +
-                                                                         network_.alone(*its.collectives[call].price))
+        durations.push_back(is_alone(its, call, overlap) ? std::optional(its.collectives[call].cost->latency +
+                                                                         network_.alone(*its.collectives[call].cost))
                                                          : std::nullopt);
       for (std::size_t call = 0; call < durations.size(); ++call)
         if (durations[call]) its.trace.lone[its.timed->collectives[call]] = *durations[call];
@@ -167,27 +167,27 @@ class SetUp {
   }
 
   void note_link_uses() {
-    const auto note = [&](const TransferPrice* price, const LinkUse& use) {
-      if (price == nullptr) return;
-      for (const LinkLoad& load : price->loads) {
+    const auto note = [&](const TransferCost* cost, const LinkUse& use) {
+      if (cost == nullptr) return;
+      for (const LinkLoad& load : cost->loads) {
         std::vector<LinkUse>& uses = uses_[load.link.index()];
         if (std::ranges::find(uses, use) == uses.end()) uses.push_back(use);
       }
     };
     for (const ClassState& its : state_.classes) {
       for (std::size_t call = 0; call < its.collectives.size(); ++call)
-        note(its.collectives[call].price, use_of(its.collectives[call], its.timed->collectives[call]));
+        note(its.collectives[call].cost, use_of(its.collectives[call], its.timed->collectives[call]));
       for (const std::vector<MessageCall>& messages : its.exchanges)
-        for (const MessageCall& m : messages) note(m.price, {.channel = m.channel});
-      for (const TransferPrice* price : its.copies) note(price, {});
+        for (const MessageCall& m : messages) note(m.cost, {.channel = m.channel});
+      for (const TransferCost* cost : its.copies) note(cost, {});
     }
   }
 
   // Whether the class takes part in whatever uses the links of one of its collectives, at other times.
   [[nodiscard]] bool is_alone(const ClassState& its, std::size_t call, const Overlaps& overlap) const {
     const CollectiveCall& mine = its.collectives[call];
-    if (mine.price == nullptr || state_.meetings[static_cast<std::size_t>(mine.group)].members != 1) return false;
-    return std::ranges::all_of(mine.price->loads, [&](const LinkLoad& load) {
+    if (mine.cost == nullptr || state_.meetings[static_cast<std::size_t>(mine.group)].members != 1) return false;
+    return std::ranges::all_of(mine.cost->loads, [&](const LinkLoad& load) {
       return std::ranges::all_of(uses_[load.link.index()], [&](const LinkUse& use) {
         bool takes_part = false, at_other_times = true;
         const auto see = [&](bool same, std::size_t other) {
@@ -205,9 +205,9 @@ class SetUp {
   }
 
   template <class Key>
-  static const TransferPrice* price_in(const std::map<Key, TransferPrice>& prices, const Key& key) {
-    const auto found = prices.find(key);
-    return found == prices.end() ? nullptr : &found->second;
+  static const TransferCost* cost_in(const std::map<Key, TransferCost>& costs, const Key& key) {
+    const auto found = costs.find(key);
+    return found == costs.end() ? nullptr : &found->second;
   }
 
   MessageCall message_call(std::int32_t c, const OpTimes& times, const TimedExchange& exchange,
@@ -218,7 +218,7 @@ class SetUp {
     if (message.direction == Direction::Receive)
       return {message.direction, channel({exchange.comm.value, other, c, -message.step}), nullptr};
     return {message.direction, channel({exchange.comm.value, c, other, message.step}),
-            price_in(times.messages, {exchange.comm, message.step, message.size})};
+            cost_in(times.messages, {exchange.comm, message.step, message.size})};
   }
 
   std::int32_t channel(const Way& way) {
@@ -236,13 +236,13 @@ class SetUp {
 }  // namespace
 
 EngineState set_up(const std::vector<Program>& programs, const std::vector<Communicator>& communicators,
-                   const Folding& folding, const TimePrices& prices, Network& network) {
-  return SetUp(communicators, folding, network).of(programs, prices);
+                   const Folding& folding, const TimeCosts& costs, Network& network) {
+  return SetUp(communicators, folding, network).of(programs, costs);
 }
 
 EngineState set_up(const std::vector<Outline>& programs, const std::vector<Communicator>& communicators,
-                   const Folding& folding, const TimePrices& prices, Network& network) {
-  return SetUp(communicators, folding, network).of(programs, prices);
+                   const Folding& folding, const TimeCosts& costs, Network& network) {
+  return SetUp(communicators, folding, network).of(programs, costs);
 }
 
 }  // namespace tidemark::sim

@@ -34,8 +34,8 @@ Ties ties_of(const Program& program, std::size_t slots) {
                      for (const Transfer& t : program[o.transfers]) ties.peers.emplace(o.comm.value, t.step);
                    },
                    // ties to nobody
-                   Ignored<Alloc, Free, Borrow, Launch, Memcpy, Record, Wait, Sync, CreateDriver, CreateCommunicator,
-                           Bind, Unbind, Mark>{},
+                   Ignored<Alloc, Free, CrossStreamUse, Launch, Memcpy, Record, Wait, Sync, CreateDriver,
+                           CreateCommunicator, Bind, Unbind, Mark>{},
                },
                op);
   return ties;
@@ -223,7 +223,7 @@ std::int32_t group_class(Folding& folding, const Workload& workload, std::size_t
 }
 
 // `colours` by orbit.
-Folding folding_of(const Workload& workload, const std::vector<std::int32_t>& price_of_rank, const Refinement& refined,
+Folding folding_of(const Workload& workload, const std::vector<std::int32_t>& cost_of_rank, const Refinement& refined,
                    const Colours& colours) {
   const Symmetry& symmetry = refined.symmetry();
   Folding folding;
@@ -231,7 +231,7 @@ Folding folding_of(const Workload& workload, const std::vector<std::int32_t>& pr
     const Rank rank = symmetry.ranks[i];
     const auto id = static_cast<std::size_t>(colours[i]);
     if (id == folding.classes.size())
-      folding.classes.push_back({rank, 0, workload.program_of_rank[rank.index()], price_of_rank[rank.index()], {}});
+      folding.classes.push_back({rank, 0, workload.program_of_rank[rank.index()], cost_of_rank[rank.index()], {}});
     folding.classes[id].size += symmetry.sizes[i];
   }
   folding.class_of_rank.reserve(symmetry.orbit_of_rank.size());
@@ -264,20 +264,19 @@ Likeness likeness(const Workload& workload, const Traffic& traffic, const std::v
   return found;
 }
 
-Folding fold(const Workload& workload, const std::vector<std::int32_t>& price_of_rank, const Traffic& traffic) {
+Folding fold(const Workload& workload, const std::vector<std::int32_t>& cost_of_rank, const Traffic& traffic) {
   const Refinement refinement(workload, traffic);
-  const Colours prices = refinement.colours_of(price_of_rank),
-                programs = refinement.colours_of(workload.program_of_rank);
+  const Colours costs = refinement.colours_of(cost_of_rank), programs = refinement.colours_of(workload.program_of_rank);
   Hashes hashes;
-  for (std::size_t r = 0; r < prices.size(); ++r) hashes.push_back(hash_of(programs[r], prices[r]));
-  return folding_of(workload, price_of_rank, refinement, refinement.stable(Numbered(hashes).colours).ranks);
+  for (std::size_t r = 0; r < costs.size(); ++r) hashes.push_back(hash_of(programs[r], costs[r]));
+  return folding_of(workload, cost_of_rank, refinement, refinement.stable(Numbered(hashes).colours).ranks);
 }
 
-Folding unfolded(const Workload& workload, const std::vector<std::int32_t>& price_of_rank) {
+Folding unfolded(const Workload& workload, const std::vector<std::int32_t>& cost_of_rank) {
   Colours colours;
   for (std::int32_t r = 0; r < workload.world_size(); ++r) colours.push_back(r);
   const Traffic nothing;
-  return folding_of(workload, price_of_rank, Refinement(workload, nothing), colours);
+  return folding_of(workload, cost_of_rank, Refinement(workload, nothing), colours);
 }
 
 }  // namespace tidemark::sim

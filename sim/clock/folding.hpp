@@ -19,7 +19,7 @@ struct RankClass {
   Rank first;                        ///< the lowest
   std::int32_t size = 0;             ///< how many ranks it stands for
   std::int32_t program = 0;          ///< index into Workload::programs
-  std::int32_t prices = 0;           ///< index into the price list
+  std::int32_t costs = 0;            ///< index into the price list
   std::vector<std::int32_t> groups;  ///< by CommSlot, index into Folding::groups; -1 where the program does not use it
 };
 
@@ -85,13 +85,13 @@ struct Likeness {
 [[nodiscard]] Likeness likeness(const Workload& workload, const Traffic& traffic,
                                 const std::vector<std::int32_t>& ranks);
 
-/// The coarsest partition of ranks that programs, prices (`price_of_rank`), groups, peers and the links they share
+/// The coarsest partition of ranks that programs, prices (`cost_of_rank`), groups, peers and the links they share
 /// respect. Without `traffic` it does not look at links, and what they cost may differ within a class: coarser, and
 /// exact only where all ranks of a class share links alike.
-[[nodiscard]] Folding fold(const Workload& workload, const std::vector<std::int32_t>& price_of_rank,
+[[nodiscard]] Folding fold(const Workload& workload, const std::vector<std::int32_t>& cost_of_rank,
                            const Traffic& traffic = {});
 
 /// Every rank a class of its own.
-[[nodiscard]] Folding unfolded(const Workload& workload, const std::vector<std::int32_t>& price_of_rank);
+[[nodiscard]] Folding unfolded(const Workload& workload, const std::vector<std::int32_t>& cost_of_rank);
 
 }  // namespace tidemark::sim

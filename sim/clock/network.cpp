@@ -11,22 +11,22 @@ void Network::plan(std::int32_t transfer, Instant at) {
   planned_.push_back({transfer, ++flows_[static_cast<std::size_t>(transfer)].version, at});
 }
 
-void Network::start(std::int32_t transfer, const TransferPrice& price, Instant now) {
+void Network::start(std::int32_t transfer, const TransferCost& cost, Instant now) {
   const auto index = static_cast<std::size_t>(transfer);
   if (index >= flows_.size()) flows_.resize(index + 1);
   Flow& flow = flows_[index];
   flow.id = FlowId{};
-  const Bytes size = largest_load(price.loads);
+  const Bytes size = largest_load(cost.loads);
   if (size == Bytes{0}) return plan(transfer, now);
   if (sharing_ == LinkSharing::None) {
     Duration longest;
-    for (const LinkLoad& load : price.loads) longest = std::max(longest, load.bytes / links_[load.link.index()]);
+    for (const LinkLoad& load : cost.loads) longest = std::max(longest, load.bytes / links_[load.link.index()]);
     return plan(transfer, now + longest);
   }
   flow.remaining = static_cast<Wide>(size.count()) * picoseconds_per_second;
   flow.rate = {};
   flow.since = now;
-  flow.id = shares_.add(price.loads);
+  flow.id = shares_.add(cost.loads);
   if (flow.id.index() >= transfer_of_.size()) transfer_of_.resize(flow.id.index() + 1);
   transfer_of_[flow.id.index()] = transfer;
 }
@@ -38,9 +38,9 @@ void Network::finish(std::int32_t transfer) {
   flow.id = FlowId{};
 }
 
-Duration Network::alone(const TransferPrice& price) {
+Duration Network::alone(const TransferCost& cost) {
   Network idle(links_, sharing_);
-  idle.start(0, price, Instant{});
+  idle.start(0, cost, Instant{});
   return idle.settle(Instant{}).front().at - Instant{};
 }
 

@@ -26,10 +26,10 @@ class Network {
   Network(const std::vector<Bandwidth>& links, LinkSharing sharing);
 
   /// The bytes of `price` start to move now. `transfer` is the caller's number for it, small and reused.
-  void start(std::int32_t transfer, const TransferPrice& price, Instant now);
+  void start(std::int32_t transfer, const TransferCost& cost, Instant now);
   void finish(std::int32_t transfer);
   /// How long the bytes of `price` take where nothing else moves.
-  [[nodiscard]] Duration alone(const TransferPrice& price);
+  [[nodiscard]] Duration alone(const TransferCost& cost);
   [[nodiscard]] bool is_current(std::int32_t transfer, std::uint32_t version) const {
     return flows_[static_cast<std::size_t>(transfer)].version == version;
   }

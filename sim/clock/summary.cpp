@@ -65,7 +65,8 @@ class StreamAccount {
                        works_[i] = standing;
                        waits_for_[i] = recorded_on[o.event.index()];
                      },
-                     Ignored<Launch, Alloc, Free, Borrow, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+                     Ignored<Launch, Alloc, Free, CrossStreamUse, Sync, CreateDriver, CreateCommunicator, Bind, Unbind,
+                             Mark>{},
                  },
                  op);
     }

@@ -50,15 +50,15 @@ struct OpTimes {
   /// By KernelId: what a kernel that has one block for each multiprocessor takes for those that find theirs taken.
   /// Empty: there is no such kernel.
   std::vector<Duration> second_waves;
-  std::map<MessageKey, TransferPrice> messages;
-  std::map<CopyKey, TransferPrice> copies;
+  std::map<MessageKey, TransferCost> messages;
+  std::map<CopyKey, TransferCost> copies;
 };
 
 /// How long everything of a workload takes, by class of ranks; and the links that transfers share.
-struct TimePrices {
+struct TimeCosts {
   std::vector<OpTimes> classes;  ///< by class of a Folding
   /// By Folding::groups: what a group calls has one price, whoever of it comes first or last.
-  std::vector<std::map<CollectiveKey, TransferPrice>> collectives;
+  std::vector<std::map<CollectiveKey, TransferCost>> collectives;
   std::vector<Bandwidth> links;  ///< by LinkId
 };
 

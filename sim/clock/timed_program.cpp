@@ -105,17 +105,17 @@ class Timing {
   void add(const Op& op) {
     std::visit(Overloaded{
                    [&](const Collective& o) {
-                     hand_over(o.stream, host_.of_collective(phase_, o.comm));
+                     p2p(o.stream, host_.of_collective(phase_, o.comm));
                      const CollectiveKey key = key_of(program_, o);
                      if (is_beside_) alone_.collective(o.stream, key);
                      push(o.stream, TimedOp::Kind::Collective, collectives_.of(key));
                    },
                    [&](const Exchange& o) {
-                     hand_over(o.stream, host_.of(phase_));
+                     p2p(o.stream, host_.of(phase_));
                      push(o.stream, TimedOp::Kind::Exchange, exchanges_.of(exchange(o)));
                    },
                    [&](const Memcpy& o) {
-                     hand_over(o.stream, host_.of(phase_));
+                     p2p(o.stream, host_.of(phase_));
                      push(o.stream, TimedOp::Kind::Copy,
                           copies_.of({spaces_[o.from.buffer.index()], spaces_[o.to.buffer.index()], o.size}));
                    },
@@ -128,7 +128,7 @@ class Timing {
                      push(o.stream, TimedOp::Kind::Wait, events_[o.event.index()].number);
                    },
                    [&](const Sync& o) { end_stretch(static_cast<std::int32_t>(events_[o.event.index()].number)); },
-                   Ignored<Alloc, Free, Borrow, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+                   Ignored<Alloc, Free, CrossStreamUse, Launch, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
                },
                op);
   }
@@ -144,7 +144,7 @@ class Timing {
       now_ += duration;
       return;
     }
-    if (!program_[o.kernel].follows()) hand_over(o.stream, host_.of(phase_));
+    if (!program_[o.kernel].follows()) p2p(o.stream, host_.of(phase_));
     if (is_beside_) duration = alone_.kernel(o.stream, o.kernel, duration);
     std::vector<TimedOp>& its = stream(o.stream);
     if (how_ == Kernels::Each || its.size() <= fence(o.stream) || its.back().kind != TimedOp::Kind::Kernels ||
@@ -159,7 +159,7 @@ class Timing {
   }
 
   // The host thread takes its time, once there is room for it.
-  void hand_over(StreamId to, Duration takes) {
+  void p2p(StreamId to, Duration takes) {
     if (queue_.is_before_launch(to)) end_stretch(-1);
     queue_.launch(to);
     now_ += takes;

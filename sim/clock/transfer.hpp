@@ -21,10 +21,10 @@ struct LinkLoad {
 };
 
 /// What a collective or a message costs: a latency that no one shares, then bytes on links that others may share.
-struct TransferPrice {
+struct TransferCost {
   Duration latency;
   std::vector<LinkLoad> loads;  ///< a class of links once per load; empty: nothing but latency
-  bool operator==(const TransferPrice&) const = default;
+  bool operator==(const TransferCost&) const = default;
 };
 
 }  // namespace tidemark::sim

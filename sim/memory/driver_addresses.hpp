@@ -39,8 +39,8 @@ class DriverAddresses {
   static constexpr Bytes granularity{2 << 20}, unit{32 << 20};
   static constexpr Address first{0x7f00'0000'0000};
 
-  Address take(Bytes asked) {
-    const Bytes size = round_up(asked, granularity);
+  Address take(Bytes requested) {
+    const Bytes size = round_up(requested, granularity);
     // One more than a device could have goes up, where nothing ends.
     const bool falls = order_ == AddressOrder::Falling && round_up(size, unit) <= lowest_ - Address{};
     if (!falls) return std::exchange(highest_, highest_ + size);

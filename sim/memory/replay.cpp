@@ -23,17 +23,17 @@ constexpr Bytes registered_unit{2 << 20};
 class Replayer {
  public:
   /// `program` has at least so many buffers.
-  Replayer(const Program& program, const DriverPrices& prices, const ReplayOptions& options)
+  Replayer(const Program& program, const DriverCosts& costs, const ReplayOptions& options)
       : program_(program),
-        prices_(prices),
-        defers_(options.borrowed != ReplayOptions{}.borrowed),
-        defers_pinned_(options.borrowed == BorrowedReturn{BorrowedFrees::AtNextSync}),
+        costs_(costs),
+        defers_(options.cross_stream != ReplayOptions{}.cross_stream),
+        defers_pinned_(options.cross_stream == CrossStreamReturn{CrossStreamFrees::AtNextSync}),
         asks_the_queue_(defers_pinned_ && options.queue.depth < LaunchQueue::endless),
         queue_(options.queue),
         allocator_(LoggedSegments(DeviceMemory(options.capacity, options.allocator.address_order)), options.allocator,
                    {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
-    if (const auto* by_clock = std::get_if<ByClock>(&options.borrowed)) clock_.emplace(*by_clock->times);
+    if (const auto* by_clock = std::get_if<ByClock>(&options.cross_stream)) clock_.emplace(*by_clock->times);
     record_.peak_allocated_by_step.push_back({});
   }
 
@@ -45,19 +45,19 @@ class Replayer {
     std::visit(Overloaded{
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { release(o.buffer); },
-                   [&](const Borrow& o) { borrow(o); },
+                   [&](const CrossStreamUse& o) { cross_stream_use(o); },
                    [&](const Record& o) { record(o); },
                    [&](const Wait& o) { wait(o); },
                    [&](const Sync& o) { sync(o.event); },
-                   [&](const CreateDriver& o) { create({o.resource}, prices_.of(o.resource), category(o.resource)); },
-                   [&](const CreateCommunicator& o) { create({o.comm}, prices_.of(o.comm), Category::Nccl); },
+                   [&](const CreateDriver& o) { create({o.resource}, costs_.of(o.resource), category(o.resource)); },
+                   [&](const CreateCommunicator& o) { create({o.comm}, costs_.of(o.comm), Category::Nccl); },
                    [&](const Mark& o) { enter(o); },
                    [&](const Memcpy& o) { copy(o); },
                    [&](const Launch& o) {
-                     if (o.stream.valid() && asks_the_queue_ && !program_[o.kernel].follows()) hand_over(o.stream);
+                     if (o.stream.valid() && asks_the_queue_ && !program_[o.kernel].follows()) p2p(o.stream);
                    },
-                   [&](const Collective& o) { hand_over(o.stream); },
-                   [&](const Exchange& o) { hand_over(o.stream); },
+                   [&](const Collective& o) { p2p(o.stream); },
+                   [&](const Exchange& o) { p2p(o.stream); },
                    Ignored<Bind, Unbind>{},
                },
                op);
@@ -218,7 +218,7 @@ class Replayer {
 
   // Where frees come at once, copies are over by then.
   void copy(const Memcpy& o) {
-    hand_over(o.stream);
+    p2p(o.stream);
     if (!defers_pinned_) return;
     for (const Operand& side : {o.from, o.to})
       if (const Held& held = buffers_[side.buffer.index()]; held.space == MemorySpace::Pinned)
@@ -233,7 +233,7 @@ class Replayer {
   }
 
   // Where frees of borrowed blocks come at once, the block belongs to its own stream alone.
-  void borrow(const Borrow& o) {
+  void cross_stream_use(const CrossStreamUse& o) {
     const Held& held = buffers_[o.buffer.index()];
     if (!defers_ || !o.recorded || held.space != MemorySpace::Device) return;
     allocator_.record_stream(held.block, o.stream);
@@ -245,17 +245,17 @@ class Replayer {
   void wait(const Wait& o) {
     if (o.event.index() < recorded_.size()) streams_.wait(o.stream, recorded_[o.event.index()]);
   }
-  void hand_over(StreamId stream) {
+  void p2p(StreamId stream) {
     if (asks_the_queue_) queue_.launch(stream, 1, streams_, allocator_.events());
   }
   void sync(EventId event) {
     if (event.index() < recorded_.size()) StreamClocks::finish(recorded_[event.index()], allocator_.events());
   }
 
-  void create(std::variant<DriverResource, CommSlot> what, const Estimate& price, Category its_category) {
-    take_for_driver(price.bytes, its_category);
+  void create(std::variant<DriverResource, CommSlot> what, const Estimate& cost, Category its_category) {
+    take_for_driver(cost.bytes, its_category);
     if (record_.failure) return;
-    driver_upper_ += price.high - price.bytes;
+    driver_upper_ += cost.high - cost.bytes;
     record_.driver.push_back({what, moment()});
     note_device();
   }
@@ -317,7 +317,7 @@ class Replayer {
   }
 
   const Program& program_;
-  const DriverPrices& prices_;
+  const DriverCosts& costs_;
   bool defers_;          // frees of borrowed blocks
   bool defers_pinned_;   // … of those that streams copy
   bool asks_the_queue_;  // what must be done since the host thread goes on
@@ -342,15 +342,15 @@ class Replayer {
 
 }  // namespace
 
-MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options) {
-  Replayer replayer(program, prices, options);
+MemoryRecord replay(const Program& program, const DriverCosts& costs, const ReplayOptions& options) {
+  Replayer replayer(program, costs, options);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
     if (!replayer.step(i, program.ops[i])) break;
   return std::move(replayer).finish();
 }
 
-MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices, const ReplayOptions& options) {
-  Replayer replayer(program.rolled, prices, options);
+MemoryRecord replay(const RepeatingProgram& program, const DriverCosts& costs, const ReplayOptions& options) {
+  Replayer replayer(program.rolled, costs, options);
   std::size_t at = 0;
   tell_unrolled(program, [&](std::span<const Op> ops) {
     return std::ranges::all_of(ops, [&](const Op& op) { return replayer.step(at++, op); });
@@ -358,9 +358,9 @@ MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices,
   return std::move(replayer).finish();
 }
 
-ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+ObservedMemory replay(const Program& program, const DriverCosts& costs, const ReplayOptions& options,
                       const MemoryObserver& observer) {
-  Replayer replayer(program, prices, options);
+  Replayer replayer(program, costs, options);
   std::vector<TensorEvent> tensors(static_cast<std::size_t>(program.buffers));
   std::map<BufferId, HostEvent> on_host;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
@@ -401,12 +401,12 @@ ObservedMemory replay(const Program& program, const DriverPrices& prices, const 
               tell(tensor);
             },
             [&](const CreateDriver& o) {
-              tell(DriverEvent{o.resource, Replayer::category(o.resource), prices.of(o.resource).bytes});
+              tell(DriverEvent{o.resource, Replayer::category(o.resource), costs.of(o.resource).bytes});
             },
             [&](const CreateCommunicator& o) {
-              tell(DriverEvent{o.comm, Category::Nccl, prices.of(o.comm).bytes});
+              tell(DriverEvent{o.comm, Category::Nccl, costs.of(o.comm).bytes});
             },
-            Ignored<Borrow, Launch, Collective, Exchange, Memcpy, Record, Wait, Sync, Bind, Unbind, Mark>{},
+            Ignored<CrossStreamUse, Launch, Collective, Exchange, Memcpy, Record, Wait, Sync, Bind, Unbind, Mark>{},
         },
         op);
   }
@@ -418,9 +418,9 @@ namespace {
 
 // Of those spaces.
 template <class Wanted>
-std::vector<LiveBuffer> live_in(const Program& program, const DriverPrices& prices, std::size_t op,
+std::vector<LiveBuffer> live_in(const Program& program, const DriverCosts& costs, std::size_t op,
                                 const AllocatorOptions& allocator, Wanted wanted) {
-  Replayer replayer(program, prices, {.allocator = allocator});
+  Replayer replayer(program, costs, {.allocator = allocator});
   std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);
@@ -438,18 +438,18 @@ std::vector<LiveBuffer> live_in(const Program& program, const DriverPrices& pric
 
 }  // namespace
 
-std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+std::vector<LiveBuffer> live_buffers(const Program& program, const DriverCosts& costs, std::size_t op,
                                      const AllocatorOptions& allocator) {
-  return live_in(program, prices, op, allocator, [](MemorySpace space) { return space == MemorySpace::Device; });
+  return live_in(program, costs, op, allocator, [](MemorySpace space) { return space == MemorySpace::Device; });
 }
 
-std::vector<LiveBuffer> live_on_host(const Program& program, const DriverPrices& prices, std::size_t op) {
-  return live_in(program, prices, op, {}, is_of_host);
+std::vector<LiveBuffer> live_on_host(const Program& program, const DriverCosts& costs, std::size_t op) {
+  return live_in(program, costs, op, {}, is_of_host);
 }
 
-std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
+std::vector<MemorySample> memory_timeline(const Program& program, const DriverCosts& costs,
                                           const AllocatorOptions& allocator) {
-  Replayer replayer(program, prices, {.allocator = allocator});
+  Replayer replayer(program, costs, {.allocator = allocator});
   std::vector<MemorySample> samples;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);

@@ -14,8 +14,8 @@
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/block_map.hpp"
 #include "sim/memory/segment_source.hpp"
-#include "sim/program/launch_queue.hpp"
 #include "sim/program/costs.hpp"
+#include "sim/program/launch_queue.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/program_times.hpp"
 
@@ -58,7 +58,7 @@ struct DriverRow {
 
 /// Host memory of one kind that a rank holds. Pageable: what its program asks for. Pinned: what PyTorch's allocator of
 /// it holds, powers of two that it keeps; blocks come back when they are freed, or once the host has waited for copies
-/// (BorrowedFrees). Nothing runs out of it here: ranks of a node share it.
+/// (CrossStreamFrees). Nothing runs out of it here: ranks of a node share it.
 struct HostRecord {
   Bytes peak;
   Moment at;    ///< when it was first reached
@@ -92,7 +92,7 @@ struct MemoryRecord {
 
 /// When a block that another stream borrowed comes back after its free, and a pinned one that streams copied, without
 /// asking a clock: the ends of what can be. An allocator that is refused a segment waits for all of them first.
-enum class BorrowedFrees : std::uint8_t {
+enum class CrossStreamFrees : std::uint8_t {
   AtOnce,  ///< the other stream had finished
   /// It finished just when the host thread had to wait for what comes after its work, by whatever stream: for an event,
   /// or for room in the launch queue.
@@ -108,20 +108,20 @@ struct ByClock {
   bool operator==(const ByClock&) const = default;
 };
 
-using BorrowedReturn = std::variant<BorrowedFrees, ByClock>;
+using CrossStreamReturn = std::variant<CrossStreamFrees, ByClock>;
 
 struct ReplayOptions {
   Bytes capacity = Bytes{std::numeric_limits<std::int64_t>::max() / 2};  ///< of the device
   AllocatorOptions allocator = {};
-  BorrowedReturn borrowed = BorrowedFrees::AtOnce;
+  CrossStreamReturn cross_stream = CrossStreamFrees::AtOnce;
   LaunchQueue queue = {};  ///< of the host thread, which AtNextSync asks for
 };
 
 /// Runs the program's memory through the allocator.
-[[nodiscard]] MemoryRecord replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options);
+[[nodiscard]] MemoryRecord replay(const Program& program, const DriverCosts& costs, const ReplayOptions& options);
 
 /// The same, without unrolling the program.
-[[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverPrices& prices,
+[[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverCosts& costs,
                                   const ReplayOptions& options);
 
 /// A tensor comes or goes on the device; a block that was freed comes back later where other streams had borrowed it.
@@ -175,7 +175,7 @@ struct ObservedMemory {
 };
 
 /// The same, and tells the observer of every change, in order.
-[[nodiscard]] ObservedMemory replay(const Program& program, const DriverPrices& prices, const ReplayOptions& options,
+[[nodiscard]] ObservedMemory replay(const Program& program, const DriverCosts& costs, const ReplayOptions& options,
                                     const MemoryObserver& observer);
 
 /// A buffer that is live at some moment.
@@ -190,11 +190,11 @@ struct LiveBuffer {
 };
 
 /// What is live on the device right after the op of that index, largest first, then in order of allocation.
-[[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverPrices& prices, std::size_t op,
+[[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverCosts& costs, std::size_t op,
                                                    const AllocatorOptions& allocator = {});
 
 /// The same of its host. A pinned block is as large as PyTorch's allocator makes it.
-[[nodiscard]] std::vector<LiveBuffer> live_on_host(const Program& program, const DriverPrices& prices, std::size_t op);
+[[nodiscard]] std::vector<LiveBuffer> live_on_host(const Program& program, const DriverCosts& costs, std::size_t op);
 
 /// One point of a memory timeline.
 struct MemorySample {
@@ -205,7 +205,7 @@ struct MemorySample {
 };
 
 /// Allocated, reserved and driver memory after every op that changes one of them.
-[[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverPrices& prices,
+[[nodiscard]] std::vector<MemorySample> memory_timeline(const Program& program, const DriverCosts& costs,
                                                         const AllocatorOptions& allocator = {});
 
 }  // namespace tidemark::sim

@@ -43,7 +43,7 @@ void WaitedWork::note(const Op& op) {
                  },
                  [&](const Wait& o) { merge(of(known_, o.stream.index()), of(recorded_, o.event.index())); },
                  [&](const Sync& o) { merge(host_, of(recorded_, o.event.index())); },
-                 Ignored<Alloc, Free, Borrow, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
+                 Ignored<Alloc, Free, CrossStreamUse, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
              },
              op);
 }

@@ -50,17 +50,17 @@ class Calls {
 
   Program all() && {
     for (const Op& op : program_.ops)
-      std::visit(
-          Overloaded{
-              [&](const Alloc& o) {
-                allocs_[o.buffer.index()] = {o.size, o.space};
-              },
-              [&](const Collective& o) { add(o); },
-              [&](const Exchange& o) { add(o); },
-              [&](const Memcpy& o) { add(o); },
-              Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
-          },
-          op);
+      std::visit(Overloaded{
+                     [&](const Alloc& o) {
+                       allocs_[o.buffer.index()] = {o.size, o.space};
+                     },
+                     [&](const Collective& o) { add(o); },
+                     [&](const Exchange& o) { add(o); },
+                     [&](const Memcpy& o) { add(o); },
+                     Ignored<Free, CrossStreamUse, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind,
+                             Unbind, Mark>{},
+                 },
+                 op);
     return std::move(calls_);
   }
 

@@ -9,7 +9,7 @@
 namespace tidemark::sim {
 
 /// What drivers and libraries take from one rank's device, behind the framework's allocator.
-struct DriverPrices {
+struct DriverCosts {
   Estimate context;
   Estimate modules;
   Estimate nccl_kernels;
@@ -30,15 +30,15 @@ struct DriverPrices {
     return context;
   }
   [[nodiscard]] const Estimate& of(CommSlot comm) const { return communicators[comm.index()]; }
-  bool operator==(const DriverPrices&) const = default;
+  bool operator==(const DriverCosts&) const = default;
 };
 
 /// The price list of a workload on a cluster. Ranks whose groups lie alike on the nodes share an entry.
-struct Prices {
-  std::vector<DriverPrices> entries;
+struct Costs {
+  std::vector<DriverCosts> entries;
   std::vector<std::int32_t> entry_of_rank;
 
-  [[nodiscard]] const DriverPrices& of(Rank rank) const {
+  [[nodiscard]] const DriverCosts& of(Rank rank) const {
     return entries[static_cast<std::size_t>(entry_of_rank[rank.index()])];
   }
 };

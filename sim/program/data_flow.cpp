@@ -86,7 +86,7 @@ class Follower {
     std::int32_t used_by = -1;
     std::size_t used_op = 0;
     Mark used_at;
-    std::int64_t asked = 0;
+    std::int64_t requested = 0;
     // No kernel has touched it: a number of the host, as long as collectives alone do.
     bool of_host = true;
     std::optional<Write> unwritten;  // that it was read before, should a kernel come
@@ -108,7 +108,7 @@ class Follower {
                      read(o.from.buffer, its(o.from), by, o.stream);
                      write(o.to.buffer, its(o.to), by, o.stream);
                    },
-                   [&](const Borrow& o) { use(buffer(o.buffer), words_("borrow")); },
+                   [&](const CrossStreamUse& o) { use(buffer(o.buffer), words_("borrow")); },
                    [&](const Bind& o) { variable_ = o.name; },
                    [&](const Unbind& o) { variable_ = o.name; },
                    [&](const Mark& o) { mark_ = o; },
@@ -118,20 +118,20 @@ class Follower {
   }
 
   void allocate(const Alloc& o) {
-    ++asked_;
+    ++requested_;
     Buffer& its = buffer(o.buffer);
     its = {};
     its.size = o.size, its.label = o.label, its.category = o.category;
     its.whole = bytes_.stretch({}, o.size);
-    its.asked = asked_;
+    its.requested = requested_;
     its.used_by = words_("alloc"), its.used_op = at_, its.used_at = mark_;
   }
 
   void free(const Free& o) {
     Buffer& its = buffer(o.buffer);
     for (const Write& write : its.writes)
-      if (!its.of_host && (!write.by_product || its.asked < asked_)) unread(its, write, write.bytes);
-    if (its.asked < asked_) {
+      if (!its.of_host && (!write.by_product || its.requested < requested_)) unread(its, write, write.bytes);
+    if (its.requested < requested_) {
       FlowFinding& found = note(FlowKind::Kept, its, its.used_by, its.used_at, its.used_op, its.size);
       if (variable_.valid() && found.keeper.empty()) found.keeper = program_[variable_];
     }
@@ -229,7 +229,7 @@ class Follower {
   }
 
   void use(Buffer& its, std::int32_t by) {
-    its.used_by = by, its.used_op = at_, its.used_at = mark_, its.asked = asked_;
+    its.used_by = by, its.used_op = at_, its.used_at = mark_, its.requested = requested_;
   }
 
   void read(BufferId id, Set bytes, std::int32_t by, StreamId stream) {
@@ -370,7 +370,7 @@ class Follower {
   StreamOrder streams_;
   Mark mark_;
   NameId variable_;  // that a name was given to, or taken from, last
-  std::int64_t asked_ = 0;
+  std::int64_t requested_ = 0;
   std::size_t at_ = 0;
 };
 

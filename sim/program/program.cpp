@@ -50,7 +50,7 @@ bool is_handed_over(const Program& program, const Op& op) {
   return std::visit(Overloaded{
                         [](const Alloc&) { return false; },
                         [](const Free&) { return false; },
-                        [](const Borrow&) { return false; },
+                        [](const CrossStreamUse&) { return false; },
                         [&](const Launch& o) { return o.stream.valid() && !program[o.kernel].follows(); },
                         [](const Collective&) { return true; },
                         [](const Exchange&) { return true; },

@@ -98,11 +98,11 @@ struct Free {
 };
 /// The buffer is used on another stream. Where record_stream tells the allocator so, its free waits for what is
 /// enqueued there; else nothing makes it wait, and that is the framework's own race.
-struct Borrow {
+struct CrossStreamUse {
   BufferId buffer;
   StreamId stream;
   bool recorded = true;
-  bool operator==(const Borrow&) const = default;
+  bool operator==(const CrossStreamUse&) const = default;
 };
 /// Operands are those of the kernel's operation that are there, in its order. Scratch memory is written, and nothing is
 /// read that the kernel has not written itself. What the host thread computes goes on no stream.
@@ -185,8 +185,8 @@ struct Mark {
   bool operator==(const Mark&) const = default;
 };
 
-using Op = std::variant<Alloc, Free, Borrow, Launch, Collective, Exchange, Memcpy, Record, Wait, Sync, CreateDriver,
-                        CreateCommunicator, Bind, Unbind, Mark>;
+using Op = std::variant<Alloc, Free, CrossStreamUse, Launch, Collective, Exchange, Memcpy, Record, Wait, Sync,
+                        CreateDriver, CreateCommunicator, Bind, Unbind, Mark>;
 static_assert(sizeof(Op) <= 48);  // programs are as long as memory allows
 
 /// What one rank's host thread calls, in order, with the tables its ops point into.
@@ -284,7 +284,7 @@ constexpr std::string_view name(DriverResource resource) {
 template <class Use>
 void for_each_operand(const Program& program, const Op& op, Use&& use) {
   std::visit(Overloaded{
-                 [&](const Borrow& o) { use(o.buffer); },
+                 [&](const CrossStreamUse& o) { use(o.buffer); },
                  [&](const Launch& o) {
                    for (const OperandList list : {o.inputs, o.outputs, o.scratch})
                      for (const Operand& operand : program[list]) use(operand.buffer);

@@ -23,18 +23,18 @@ std::size_t mix(std::size_t seed, std::int64_t value) {
 
 }  // namespace
 
-struct ProgramBuilder::AskedView {
+struct ProgramBuilder::RequestedView {
   DType dtype;
   const Shape& sizes;
   const Shape& strides;
 
   explicit operator View() const { return {dtype, sizes, strides}; }
-  friend bool operator==(const View& known, const AskedView& asked) {
-    return known.dtype == asked.dtype && known.sizes == asked.sizes && known.strides == asked.strides;
+  friend bool operator==(const View& known, const RequestedView& requested) {
+    return known.dtype == requested.dtype && known.sizes == requested.sizes && known.strides == requested.strides;
   }
 };
 
-struct ProgramBuilder::AskedKernel {
+struct ProgramBuilder::RequestedKernel {
   const Computation& what;
   std::span<const ViewedOperand> inputs, outputs;
   Processor processor;
@@ -48,24 +48,24 @@ struct ProgramBuilder::AskedKernel {
   explicit operator Kernel() const {
     return {what.operation, what.attributes, views(inputs), views(outputs), processor, what.fused};
   }
-  friend bool operator==(const Kernel& known, const AskedKernel& asked) {
+  friend bool operator==(const Kernel& known, const RequestedKernel& requested) {
     const auto same = [](const std::vector<ViewId>& views, std::span<const ViewedOperand> operands) {
       return std::ranges::equal(views, operands, {}, {}, &ViewedOperand::view);
     };
-    return known.operation == asked.what.operation && known.processor == asked.processor &&
-           known.fused == asked.what.fused && same(known.inputs, asked.inputs) && same(known.outputs, asked.outputs) &&
-           known.attributes == asked.what.attributes;
+    return known.operation == requested.what.operation && known.processor == requested.processor &&
+           known.fused == requested.what.fused && same(known.inputs, requested.inputs) &&
+           same(known.outputs, requested.outputs) && known.attributes == requested.what.attributes;
   }
 };
 
-std::size_t ProgramBuilder::ViewHash::operator()(const AskedView& view) const {
+std::size_t ProgramBuilder::ViewHash::operator()(const RequestedView& view) const {
   std::size_t hash = static_cast<std::size_t>(view.dtype);
   for (const std::int64_t size : view.sizes) hash = mix(hash, size);
   for (const std::int64_t stride : view.strides) hash = mix(hash, stride);
   return hash;
 }
 
-std::size_t ProgramBuilder::KernelHash::operator()(const AskedKernel& kernel) const {
+std::size_t ProgramBuilder::KernelHash::operator()(const RequestedKernel& kernel) const {
   std::size_t hash = static_cast<std::size_t>(kernel.what.operation);
   if (kernel.what.fused) hash = mix(hash, kernel.what.fused->traffic.count());
   for (const ViewedOperand& o : kernel.inputs) hash = mix(hash, o.view.value);
@@ -102,7 +102,7 @@ void ProgramBuilder::reclassify(std::size_t op, Category category) {
 void ProgramBuilder::relabel(std::size_t op, LabelId label) { std::get<Alloc>(program_.ops[op]).label = label; }
 
 ViewId ProgramBuilder::view(DType dtype, const Shape& sizes, const Shape& strides) {
-  return {views_.place(program_.views, AskedView{dtype, sizes, strides})};
+  return {views_.place(program_.views, RequestedView{dtype, sizes, strides})};
 }
 
 OffsetId ProgramBuilder::offset(Bytes from) {
@@ -113,7 +113,7 @@ void ProgramBuilder::launch(const Computation& what, std::span<const ViewedOpera
                             std::span<const ViewedOperand> outputs, std::span<const BufferId> scratch,
                             StreamId stream) {
   const KernelId id{kernels_.place(
-      program_.kernels, AskedKernel{what, inputs, outputs, stream.valid() ? Processor::Device : Processor::Host})};
+      program_.kernels, RequestedKernel{what, inputs, outputs, stream.valid() ? Processor::Device : Processor::Host})};
   const OperandList in = operands(inputs), out = operands(outputs);
   const OperandList spare{static_cast<std::uint32_t>(program_.operands.size()),
                           static_cast<std::uint32_t>(scratch.size())};

@@ -89,13 +89,13 @@ class ProgramBuilder {
 
  private:
   // A kernel as it is asked for, and views likewise: equal to what is interned, without being made.
-  struct AskedKernel;
-  struct AskedView;
+  struct RequestedKernel;
+  struct RequestedView;
   struct KernelHash {
-    std::size_t operator()(const AskedKernel& kernel) const;
+    std::size_t operator()(const RequestedKernel& kernel) const;
   };
   struct ViewHash {
-    std::size_t operator()(const AskedView& view) const;
+    std::size_t operator()(const RequestedView& view) const;
   };
   struct BytesHash {
     std::size_t operator()(Bytes offset) const { return static_cast<std::size_t>(offset.count()); }

@@ -55,7 +55,7 @@ void StreamOrder::note(const Op& op) {
                    const bool on_device = o.space == MemorySpace::Device;
                    uses_[o.buffer.index()] = {on_device ? o.stream : StreamId{}, {}, false, {}};
                  },
-                 [&](const Borrow& o) { uses_[o.buffer.index()].borrowed = true; },
+                 [&](const CrossStreamUse& o) { uses_[o.buffer.index()].cross_stream = true; },
                  [&](const Launch& o) {
                    if (!o.stream.valid()) {  // to its end
                      for (const Operand& operand : program_[o.outputs]) uses_[operand.buffer.index()].written = {};
@@ -91,7 +91,7 @@ void StreamOrder::note(const Op& op) {
 
 std::optional<StreamId> StreamOrder::still_using(BufferId buffer) const {
   const Use& its = uses_[buffer.index()];
-  if (its.borrowed || its.by.empty() || !its.own.valid()) return std::nullopt;
+  if (its.cross_stream || its.by.empty() || !its.own.valid()) return std::nullopt;
   const Clock& before = known_[its.own.index()];
   for (std::size_t s = 0; s < its.by.size(); ++s)
     if (its.by[s] > std::max(host_[s], before[s])) return StreamId{static_cast<std::int32_t>(s)};

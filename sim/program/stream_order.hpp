@@ -38,7 +38,7 @@ class StreamOrder {
   struct Use {
     StreamId own;  // none: of the host
     Clock by;      // streams, but for its own: their last use
-    bool borrowed = false;
+    bool cross_stream = false;
     Moment written;  // last; by the host thread, or nobody, where there is no stream
   };
   static void merge(Clock& into, const Clock& from);

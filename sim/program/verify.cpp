@@ -12,8 +12,8 @@
 
 #include "sim/base/overloaded.hpp"
 #include "sim/program/kernel_checks.hpp"
-#include "sim/program/text/program_text.hpp"
 #include "sim/program/stream_order.hpp"
+#include "sim/program/text/program_text.hpp"
 
 namespace tidemark::sim {
 namespace {
@@ -212,7 +212,7 @@ class ProgramChecker {
                      if (!bound_[o.name.index()].valid()) report("the name is not bound");
                      bind(o.name, {});
                    },
-                   Ignored<Borrow, CreateDriver, Mark>{},
+                   Ignored<CrossStreamUse, CreateDriver, Mark>{},
                },
                op);
     if (found_.empty()) streams_.note(op);
@@ -282,8 +282,8 @@ Traffic traffic_of(const Program& program) {
                        traffic.messages[{o.comm, t.direction, t.step}].push_back(t.size(size[t.buffer.index()]));
                    },
                    // ask nobody
-                   Ignored<Free, Borrow, Launch, Memcpy, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind,
-                           Unbind, Mark>{},
+                   Ignored<Free, CrossStreamUse, Launch, Memcpy, Record, Wait, Sync, CreateDriver, CreateCommunicator,
+                           Bind, Unbind, Mark>{},
                },
                op);
   return traffic;

@@ -10,10 +10,10 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_json.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/toml_text.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/convert/recipes.hpp"
 
 namespace tidemark::tests::convert_test {
@@ -22,7 +22,7 @@ namespace {
 class Recipes : public testing::TestWithParam<Recipe> {};
 
 // The scenario, and below it what is not among its keys.
-std::string told(const Converted& converted) {
+std::string reported(const Converted& converted) {
   std::string text = toml_text(converted.document);
   const auto add = [&](RemarkKind kind, const char* title) {
     for (const Remark& remark : converted.remarks)
@@ -40,7 +40,7 @@ std::string told(const Converted& converted) {
 
 // What each comes to lies beside them: TIDEMARK_WRITE_EXPECTED=1 writes it anew, to be looked at.
 TEST_P(Recipes, ComesToTheScenarioThatLiesBesideIt) {
-  const std::string found = told(convert(GetParam().asked));
+  const std::string found = reported(convert(GetParam().requested));
   const std::filesystem::path file = convert_folder() / "expected" / (GetParam().name + ".toml");
   if (std::getenv("TIDEMARK_WRITE_EXPECTED") != nullptr) std::ofstream(file) << found;
   EXPECT_EQ(found, read_text(file));
@@ -49,9 +49,9 @@ TEST_P(Recipes, ComesToTheScenarioThatLiesBesideIt) {
 // In, out, in again and out again: the same scenario, and the same text.
 TEST_P(Recipes, ComesBackTheSame) {
   const Recipe& recipe = GetParam();
-  const Converted first = convert(recipe.asked);
+  const Converted first = convert(recipe.requested);
   if (first.lossy()) {  // nothing is predicted of a part of it, or there is neither yes nor no
-    ConvertAsked strict = recipe.asked;
+    ConvertRequest strict = recipe.requested;
     strict.strict = true;
     EXPECT_THROW((void)scenario_of(convert(strict), shipped_data()), InputError);
     return;
@@ -64,7 +64,7 @@ TEST_P(Recipes, ComesBackTheSame) {
   };
   const std::string model = text_of("model");
   const auto write = [&](const Scenario& s) {
-    return written(s, recipe.to, Launcher::Torchrun, model, recipe.asked.cluster, shipped_data());
+    return written(s, recipe.to, Launcher::Torchrun, model, recipe.requested.cluster, shipped_data());
   };
   const Written out = write(scenario);
   for (const Remark& remark : out.remarks) {
@@ -74,16 +74,16 @@ TEST_P(Recipes, ComesBackTheSame) {
 
   constexpr std::array<const char*, 6> endings{".toml", ".sh", ".toml", ".json", ".yaml", ".json"};
   const std::filesystem::path file = scenario.name + endings.at(static_cast<std::size_t>(recipe.to));
-  ConvertAsked again{.files = {file},
-                     .texts = {{file, out.text}},
-                     .variables = {},
-                     .model = {},
-                     .cluster = recipe.asked.cluster,
-                     .gpus = {},
-                     .sequence_length = {},
-                     .micro_batch = {},
-                     .global_batch = {},
-                     .data_root = shipped_data()};
+  ConvertRequest again{.files = {file},
+                       .texts = {{file, out.text}},
+                       .variables = {},
+                       .model = {},
+                       .cluster = recipe.requested.cluster,
+                       .gpus = {},
+                       .sequence_length = {},
+                       .micro_batch = {},
+                       .global_batch = {},
+                       .data_root = shipped_data()};
   if (recipe.to != Dialect::Megatron) {
     again.model = model;
     again.gpus = scenario.gpus;
@@ -116,19 +116,19 @@ INSTANTIATE_TEST_SUITE_P(All, Recipes, testing::ValuesIn(recipes()), [](const au
 
 std::string problem_of(const std::string& file, const std::string& text,
                        const std::map<std::string, std::string>& set = {}) {
-  ConvertAsked asked{.files = {file},
-                     .texts = {{file, text}},
-                     .variables = set,
-                     .model = {},
-                     .cluster = "clusters/h100-sxm-80g.toml",
-                     .gpus = {},
-                     .sequence_length = {},
-                     .micro_batch = {},
-                     .global_batch = {},
-                     .data_root = shipped_data(),
-                     .strict = true};
+  ConvertRequest requested{.files = {file},
+                           .texts = {{file, text}},
+                           .variables = set,
+                           .model = {},
+                           .cluster = "clusters/h100-sxm-80g.toml",
+                           .gpus = {},
+                           .sequence_length = {},
+                           .micro_batch = {},
+                           .global_batch = {},
+                           .data_root = shipped_data(),
+                           .strict = true};
   try {
-    (void)scenario_of(convert(asked), shipped_data());
+    (void)scenario_of(convert(requested), shipped_data());
     return "no problem";
   } catch (const InputError& error) {
     return error.what();

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/reader/scenario_keys.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/reader/scenario_keys.hpp"
 #include "tests/convert/recipes.hpp"
 
 namespace tidemark::tests::format_page_test {

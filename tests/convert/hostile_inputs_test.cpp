@@ -15,17 +15,17 @@ namespace tidemark::tests::hostile_inputs_test {
 namespace {
 
 std::string problem_of(const std::string& file, const std::string& text) {
-  ConvertAsked asked;
-  asked.files = {file};
-  asked.texts = {{file, text}};
-  asked.model = "models/llama-3.1-8b.json";
-  asked.cluster = "clusters/h100-sxm-80g.toml";
-  asked.gpus = {};
-  asked.sequence_length = 1024;
-  asked.data_root = shipped_data();
-  asked.strict = true;
+  ConvertRequest requested;
+  requested.files = {file};
+  requested.texts = {{file, text}};
+  requested.model = "models/llama-3.1-8b.json";
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.gpus = {};
+  requested.sequence_length = 1024;
+  requested.data_root = shipped_data();
+  requested.strict = true;
   try {
-    (void)scenario_of(convert(asked), shipped_data());
+    (void)scenario_of(convert(requested), shipped_data());
     return "no problem";
   } catch (const InputError& error) {
     return error.what();
@@ -121,8 +121,8 @@ TEST(Values, ThoseThatMeanNothingAreTold) {
 }
 
 TEST(Values, NumbersOfYamlThatBeginWithZeroAreOctalAsPyYamlHasThem) {
-  const std::string asked = arguments + "loss_type: nll\ngradient_checkpointing: true\nlora_r: ";
-  EXPECT_EQ(problem_of("job.yaml", asked + "010\n"), problem_of("job.yaml", asked + "8\n"));
+  const std::string requested = arguments + "loss_type: nll\ngradient_checkpointing: true\nlora_r: ";
+  EXPECT_EQ(problem_of("job.yaml", requested + "010\n"), problem_of("job.yaml", requested + "8\n"));
 }
 
 TEST(Names, ThoseThatNoSystemTakesAreOfNoFile) {

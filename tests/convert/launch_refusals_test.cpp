@@ -14,14 +14,14 @@ namespace {
 using Files = std::map<std::filesystem::path, std::string>;
 
 std::string problem_of(const Files& files) {
-  ConvertAsked asked;
-  asked.texts = files;
-  for (const auto& [file, text] : files) asked.files.push_back(file);
-  asked.cluster = "clusters/h100-sxm-80g.toml";
-  asked.data_root = shipped_data();
-  asked.strict = true;
+  ConvertRequest requested;
+  requested.texts = files;
+  for (const auto& [file, text] : files) requested.files.push_back(file);
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
+  requested.strict = true;
   try {
-    (void)scenario_of(convert(asked), shipped_data());
+    (void)scenario_of(convert(requested), shipped_data());
     return "no problem";
   } catch (const InputError& error) {
     return error.what();

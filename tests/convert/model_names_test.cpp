@@ -14,10 +14,10 @@
 
 #include "parallel/job/built_model.hpp"
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/convert/recipes.hpp"
 
 // Checkpoints by their names: scenarios/model_names.json.
@@ -60,9 +60,9 @@ TEST(ModelNames, AreThreeHundredAndNoTwoDifferByCaseOnly) {
 // "-Instruct" counts as its base where a source lists it with the same shape, as every name does.
 TEST(ModelNames, EachStandsUnderASourceThatIsTold) {
   for (const ModelName& its : model_names(data)) {
-    const bool told =
+    const bool reported =
         its.source.find('@') != std::string::npos || its.source.find("config.json of ") != std::string::npos;
-    EXPECT_TRUE(told) << its.name << ": " << its.source;
+    EXPECT_TRUE(reported) << its.name << ": " << its.source;
   }
 }
 
@@ -142,12 +142,12 @@ TEST(ModelNames, ThatAreUnknownAreRefusedWithTheNearest) {
 // Each in a job of one device that a framework takes which has its family, and the dense ones predicted: an answer, yes
 // or no. Of hundreds of experts a device's programs take their time.
 TEST(ModelNames, EachIsPredicted) {
-  std::set<std::string> asked;
+  std::set<std::string> requested;
   for (const ModelName& its : model_names(data)) {
     const auto config = named_config(its.name, data);
     ASSERT_TRUE(config) << its.name;
     const Model model = parse_model(config->text, config->path);
-    if (!asked.insert(its.shape).second) continue;  // its shape was
+    if (!requested.insert(its.shape).second) continue;  // its shape was
     const bool experts = model.experts.has_value();
     const std::string text = "model = \"" + its.name + "\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n" +
                              "[train]\nsequence_length = 128\nmicro_batch = 1\n[runtime]\nname = \"" +
@@ -167,14 +167,14 @@ TEST(ModelNames, EachIsPredicted) {
 // ---- and in files of other frameworks
 
 std::string model_in(const std::string& name, const std::string& text) {
-  ConvertAsked asked;
-  asked.files = {name};
-  asked.texts = {{name, text}};
-  asked.cluster = "clusters/h100-sxm-80g.toml";
-  asked.gpus = 8;
-  asked.sequence_length = 1024;
-  asked.data_root = data;
-  const Converted converted = convert(asked);
+  ConvertRequest requested;
+  requested.files = {name};
+  requested.texts = {{name, text}};
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.gpus = 8;
+  requested.sequence_length = 1024;
+  requested.data_root = data;
+  const Converted converted = convert(requested);
   for (const Remark& remark : converted.remarks)
     if (remark.kind == RemarkKind::NotExpressed) return remark.what + ": " + remark.why;
   const Scenario scenario = scenario_of(converted, data);

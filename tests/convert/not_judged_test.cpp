@@ -21,26 +21,28 @@ const std::string small =
     "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 "
     "--seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 1 --bf16";
 
-ConvertAsked asked_of(const std::string& script) {
-  ConvertAsked asked;
-  asked.files = {"job.sh"};
-  asked.texts = {{"job.sh", script}};
-  asked.cluster = "clusters/h100-sxm-80g.toml";
-  asked.data_root = shipped_data();
-  return asked;
+ConvertRequest requested_of(const std::string& script) {
+  ConvertRequest requested;
+  requested.files = {"job.sh"};
+  requested.texts = {{"job.sh", script}};
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
+  return requested;
 }
 
 // "3: --use-mpi", …
-std::vector<std::string> told(const Converted& converted, RemarkKind kind) {
+std::vector<std::string> reported(const Converted& converted, RemarkKind kind) {
   std::vector<std::string> found;
   for (const Remark& remark : converted.remarks)
     if (remark.kind == kind) found.push_back(fmt::format("{}: {}", remark.place.line, remark.what));
   return found;
 }
-std::vector<std::string> not_judged(const ConvertAsked& asked) { return told(convert(asked), RemarkKind::NotJudged); }
-std::string problem_of(const ConvertAsked& asked) {
+std::vector<std::string> not_judged(const ConvertRequest& requested) {
+  return reported(convert(requested), RemarkKind::NotJudged);
+}
+std::string problem_of(const ConvertRequest& requested) {
   try {
-    (void)scenario_of(convert(asked), shipped_data());
+    (void)scenario_of(convert(requested), shipped_data());
     return "no problem";
   } catch (const InputError& error) {
     return error.what();
@@ -48,44 +50,44 @@ std::string problem_of(const ConvertAsked& asked) {
 }
 
 TEST(NotJudged, ANameInNoTableIsToldWithItsPlaceAndTheRestIsAScenario) {
-  const ConvertAsked asked = asked_of(small + " \\\n  --no-such-flag 3 \\\n  --fp8-format hybrid\n");
-  EXPECT_EQ(not_judged(asked), (std::vector<std::string>{"3: --fp8-format = \"hybrid\"", "2: --no-such-flag = 3"}));
-  EXPECT_EQ(problem_of(asked), "no problem");
-  ConvertAsked strict = asked;
+  const ConvertRequest requested = requested_of(small + " \\\n  --no-such-flag 3 \\\n  --fp8-format hybrid\n");
+  EXPECT_EQ(not_judged(requested), (std::vector<std::string>{"3: --fp8-format = \"hybrid\"", "2: --no-such-flag = 3"}));
+  EXPECT_EQ(problem_of(requested), "no problem");
+  ConvertRequest strict = requested;
   strict.strict = true;
   EXPECT_NE(problem_of(strict), "no problem");
 }
 
 TEST(NotJudged, WhatIsSaidToBeOfNoMatterIsJudged) {
-  ConvertAsked asked = asked_of(small + " --no-such-flag 3 --fp8-format hybrid\n");
-  asked.ignored = {"--fp8_format", "no-such-flag"};
-  EXPECT_EQ(not_judged(asked), std::vector<std::string>{});
-  asked.ignored = {"fp8-formt"};
+  ConvertRequest requested = requested_of(small + " --no-such-flag 3 --fp8-format hybrid\n");
+  requested.ignored = {"--fp8_format", "no-such-flag"};
+  EXPECT_EQ(not_judged(requested), std::vector<std::string>{});
+  requested.ignored = {"fp8-formt"};
   EXPECT_EQ(
-      problem_of(asked),
+      problem_of(requested),
       "--ignore: error: \"fp8-formt\" is none of the names that are not judged\n  hint: did you mean fp8-format?");
-  asked.ignored = {"tensor-model-parallel-size"};
-  EXPECT_NE(problem_of(asked), "no problem") << "what is read cannot be ignored";
+  requested.ignored = {"tensor-model-parallel-size"};
+  EXPECT_NE(problem_of(requested), "no problem") << "what is read cannot be ignored";
 }
 
 TEST(NotJudged, ANameOneSlipAwayIsRefusedUnlessItIsSaidToBeOfNoMatter) {
-  ConvertAsked asked = asked_of(small + " --sequence-paralel\n");
-  EXPECT_NE(problem_of(asked).find("did you mean --sequence-parallel?"), std::string::npos);
-  asked.ignored = {"sequence-paralel"};
-  EXPECT_EQ(problem_of(asked), "no problem");
+  ConvertRequest requested = requested_of(small + " --sequence-paralel\n");
+  EXPECT_NE(problem_of(requested).find("did you mean --sequence-parallel?"), std::string::npos);
+  requested.ignored = {"sequence-paralel"};
+  EXPECT_EQ(problem_of(requested), "no problem");
   // Letters apart is no slip.
-  EXPECT_EQ(problem_of(asked_of(small + " --log-batches-to-tensorboard\n")), "no problem");
+  EXPECT_EQ(problem_of(requested_of(small + " --log-batches-to-tensorboard\n")), "no problem");
 }
 
 TEST(NotJudged, WhatSaysWhichJobItIsStaysRefused) {
   for (const std::string flag :
        {"--spec a.module a_spec", "--use-checkpoint-args", "--yaml-cfg a.yaml", "--hybrid-layer-pattern M*-M",
         "--tensor-model-parallel-size $(nproc)", "--model-parallel-size 2", "--skip-train"})
-    EXPECT_NE(problem_of(asked_of(small + " " + flag + "\n")), "no problem") << flag;
+    EXPECT_NE(problem_of(requested_of(small + " " + flag + "\n")), "no problem") << flag;
 }
 
 TEST(NotJudged, WhatChangesNothingIsOfNoMatter) {
-  EXPECT_EQ(not_judged(asked_of(
+  EXPECT_EQ(not_judged(requested_of(
                 small + " --loss-scale 4096 --hysteresis 2 --record-memory-history --memory-snapshot-path s.pickle "
                         "--exit-on-missing-checkpoint --non-persistent-save-interval 100 --one-logger-async "
                         "--no-async-tensor-model-parallel-allreduce --wandb-entity team --calculate-per-token-loss "
@@ -94,7 +96,9 @@ TEST(NotJudged, WhatChangesNothingIsOfNoMatter) {
 }
 
 TEST(NotJudged, VariablesAreReadOrOfNoMatterOrTold) {
-  const auto with = [](const std::string& variables) { return asked_of("export " + variables + "\n" + small + "\n"); };
+  const auto with = [](const std::string& variables) {
+    return requested_of("export " + variables + "\n" + small + "\n");
+  };
   EXPECT_EQ(not_judged(with("NCCL_ASYNC_ERROR_HANDLING=1 CUDA_LAUNCH_BLOCKING=1 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 "
                             "TORCH_NCCL_AVOID_RECORD_STREAMS=1 NCCL_DEBUG=INFO")),
             std::vector<std::string>{});
@@ -103,7 +107,7 @@ TEST(NotJudged, VariablesAreReadOrOfNoMatterOrTold) {
                                       "1: TORCH_NO_SUCH_SWITCH = \"1\""}));
   EXPECT_NE(problem_of(with("NVTE_FUSED_ATN=0")).find("did you mean"), std::string::npos);
   const auto attention = [&](const std::string& variables, const std::string& flag = "") {
-    return scenario_of(convert(asked_of("export " + variables + "\n" + small + flag + "\n")), shipped_data())
+    return scenario_of(convert(requested_of("export " + variables + "\n" + small + flag + "\n")), shipped_data())
         .train.attention;
   };
   EXPECT_EQ(attention("NVTE_FLASH_ATTN=1 NVTE_FUSED_ATTN=0"), AttentionKernel::Flash);
@@ -111,18 +115,19 @@ TEST(NotJudged, VariablesAreReadOrOfNoMatterOrTold) {
   EXPECT_EQ(attention("NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0"), AttentionKernel::Unfused);
   EXPECT_EQ(attention("NVTE_FLASH_ATTN=1"), AttentionKernel::Auto);
   EXPECT_EQ(attention("NVTE_FUSED_ATTN=0", " --attention-backend flash"), AttentionKernel::Flash);
-  EXPECT_NE(problem_of(asked_of("export NVTE_FUSED_ATTN=0\n" + small + " --attention-backend fused\n")), "no problem");
+  EXPECT_NE(problem_of(requested_of("export NVTE_FUSED_ATTN=0\n" + small + " --attention-backend fused\n")),
+            "no problem");
 }
 
 TEST(NotJudged, KeysAreSetBesideALaunchFile) {
-  ConvertAsked asked = asked_of(small + "\n");
-  asked.overrides = {"layout.tensor=4", "train.micro_batch=2", "train.precision=fp16"};
-  const Scenario scenario = scenario_of(convert(asked), shipped_data());
+  ConvertRequest requested = requested_of(small + "\n");
+  requested.overrides = {"layout.tensor=4", "train.micro_batch=2", "train.precision=fp16"};
+  const Scenario scenario = scenario_of(convert(requested), shipped_data());
   EXPECT_EQ(scenario.layout.tensor, 4);
   EXPECT_EQ(scenario.train.micro_batch, 2);
   EXPECT_EQ(scenario.train.precision, DType::FP16);
-  asked.overrides = {"layout.tensr=4"};
-  EXPECT_NE(problem_of(asked).find("tensr"), std::string::npos) << "an unknown key stays an error";
+  requested.overrides = {"layout.tensr=4"};
+  EXPECT_NE(problem_of(requested).find("tensr"), std::string::npos) << "an unknown key stays an error";
   EXPECT_TRUE(is_override("layout.tensor=4") && is_override("gpus=8"));
   EXPECT_FALSE(is_override("runs/a=b.sh") || is_override("job.sh") || is_override("--gpus=8"));
 }

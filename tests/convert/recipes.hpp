@@ -15,7 +15,7 @@ namespace tidemark::tests {
 
 struct Recipe {
   std::string name;  ///< of its first file, without its ending; of several files, of all
-  ConvertAsked asked;
+  ConvertRequest requested;
   Dialect to{};
 };
 
@@ -30,21 +30,21 @@ inline std::vector<Recipe> recipes() {
   std::vector<Recipe> all;
   for (const TomlValue& entry : std::get<std::vector<TomlValue>>(document.keys.front().value.value)) {
     Recipe recipe;
-    recipe.asked.data_root = shipped_data();
-    recipe.asked.cluster = "clusters/h100-sxm-80g.toml";
+    recipe.requested.data_root = shipped_data();
+    recipe.requested.cluster = "clusters/h100-sxm-80g.toml";
     for (const TomlKey& key : std::get<TomlTable>(entry.value).keys) {
       const auto number = [&] { return std::get<std::int64_t>(key.value.value); };
       const auto text = [&] { return std::get<std::string>(key.value.value); };
-      if (key.name == "gpus") recipe.asked.gpus = number();
-      if (key.name == "sequence") recipe.asked.sequence_length = number();
-      if (key.name == "micro_batch") recipe.asked.micro_batch = number();
-      if (key.name == "model") recipe.asked.model = "models/" + text() + ".json";
-      if (key.name == "cluster") recipe.asked.cluster = "clusters/" + text() + ".toml";
+      if (key.name == "gpus") recipe.requested.gpus = number();
+      if (key.name == "sequence") recipe.requested.sequence_length = number();
+      if (key.name == "micro_batch") recipe.requested.micro_batch = number();
+      if (key.name == "model") recipe.requested.model = "models/" + text() + ".json";
+      if (key.name == "cluster") recipe.requested.cluster = "clusters/" + text() + ".toml";
       if (key.name == "to") recipe.to = dialect_named(text()).value();
       if (key.name != "files") continue;
       for (const TomlValue& file : std::get<std::vector<TomlValue>>(key.value.value)) {
         const std::filesystem::path path = convert_folder() / "recipes" / std::get<std::string>(file.value);
-        recipe.asked.files.push_back(path);
+        recipe.requested.files.push_back(path);
         recipe.name += (recipe.name.empty() ? "" : "+") + path.stem().string();
       }
     }

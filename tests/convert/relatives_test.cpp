@@ -12,22 +12,22 @@
 namespace tidemark::tests::relatives_test {
 namespace {
 
-ConvertAsked asked_of(const std::string& file, const std::string& text) {
-  ConvertAsked asked;
-  asked.files = {file};
-  asked.texts = {{file, text}};
-  asked.cluster = "clusters/h100-sxm-80g.toml";
-  asked.data_root = shipped_data();
-  return asked;
+ConvertRequest requested_of(const std::string& file, const std::string& text) {
+  ConvertRequest requested;
+  requested.files = {file};
+  requested.texts = {{file, text}};
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
+  return requested;
 }
 Scenario scenario_of_text(const std::string& file, const std::string& text, std::int64_t gpus = 0) {
-  ConvertAsked asked = asked_of(file, text);
-  if (gpus > 0) asked.gpus = gpus;
-  return scenario_of(convert(asked), shipped_data());
+  ConvertRequest requested = requested_of(file, text);
+  if (gpus > 0) requested.gpus = gpus;
+  return scenario_of(convert(requested), shipped_data());
 }
 std::int64_t parameters(const Scenario& scenario) { return parameter_count(Job(scenario).built); }
 bool is_open(const std::string& file, const std::string& text, const std::string& what) {
-  for (const Remark& remark : convert(asked_of(file, text)).remarks)
+  for (const Remark& remark : convert(requested_of(file, text)).remarks)
     if (remark.kind == RemarkKind::NotJudged && remark.what.find(what) != std::string::npos) return true;
   return false;
 }

@@ -13,7 +13,7 @@ namespace tidemark::tests::training_files_test {
 namespace {
 
 // Of a Llama-3.1-8B on eight GPUs.
-ConvertAsked of_llama(const std::string& file, const std::string& text) {
+ConvertRequest of_llama(const std::string& file, const std::string& text) {
   return {.files = {file},
           .texts = {{file, text}},
           .variables = {},
@@ -60,7 +60,7 @@ TEST(Convert, WhatIsTrainedIsWideWhateverItWasLoadedIn) {
   EXPECT_EQ(held(R"("bf16": true, )" + sharded), DType::FP32);
   EXPECT_EQ(held(R"("bf16": true, "fsdp": "full_shard auto_wrap")"), DType::FP32);
   EXPECT_EQ(held(sharded), DType::BF16) << "nothing is mixed";
-  const ConvertAsked narrow =
+  const ConvertRequest narrow =
       of_llama("args.json", R"({"per_device_train_batch_size": 1, "torch_dtype": "bfloat16", )" + sharded + "}");
   EXPECT_EQ(scenario_of(convert(narrow), shipped_data()).runtime.eager.fully_shard.reduce_dtype, DType::BF16);
   EXPECT_EQ(held(R"("bf16": true)"), DType::BF16) << "PyTorch's own replicas stay as they were loaded";
@@ -146,9 +146,9 @@ name = "pytorch"
                                .text;
   EXPECT_NE(text.find("\"load_in_8bit\": true"), std::string::npos) << text;
   EXPECT_EQ(text.find("4bit"), std::string::npos) << text;
-  ConvertAsked asked = of_llama("args.json", text);
-  asked.gpus = 1;
-  EXPECT_EQ(scenario_of(convert(asked), shipped_data()).train.quantization, eight.train.quantization);
+  ConvertRequest requested = of_llama("args.json", text);
+  requested.gpus = 1;
+  EXPECT_EQ(scenario_of(convert(requested), shipped_data()).train.quantization, eight.train.quantization);
 }
 TEST(Convert, AScenarioPrintedAsJsonIsOfNoFramework) {
   const std::string printed = scenario_json(

@@ -12,22 +12,22 @@
 namespace tidemark::tests::training_tasks_test {
 namespace {
 
-ConvertAsked asked_of(const std::string& file, const std::string& text) {
-  ConvertAsked asked;
-  asked.files = {file};
-  asked.texts = {{file, text}};
-  asked.model = "models/llama-3.1-8b.json";
-  asked.cluster = "clusters/h100-sxm-80g.toml";
-  asked.gpus = 1;
-  asked.sequence_length = 1024;
-  asked.data_root = shipped_data();
-  return asked;
+ConvertRequest requested_of(const std::string& file, const std::string& text) {
+  ConvertRequest requested;
+  requested.files = {file};
+  requested.texts = {{file, text}};
+  requested.model = "models/llama-3.1-8b.json";
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.gpus = 1;
+  requested.sequence_length = 1024;
+  requested.data_root = shipped_data();
+  return requested;
 }
 
 // What is wrong, without place and file; "no problem".
 std::string problem_of(const std::string& file, const std::string& text) {
   try {
-    (void)scenario_of(convert(asked_of(file, text)), shipped_data());
+    (void)scenario_of(convert(requested_of(file, text)), shipped_data());
     return "no problem";
   } catch (const InputError& error) {
     const std::string all = error.what();
@@ -67,11 +67,11 @@ TEST(TrainingTasks, DefaultsOfTrlThatDependOnItsReleaseAreAskedFor) {
         << key << "\n"
         << problem;
   // Releases that have the key are known.
-  const Converted told = convert(asked_of("job.sh", launch + "--loss_type nll"));
-  const Scenario recent = scenario_of(told, shipped_data());
+  const Converted reported = convert(requested_of("job.sh", launch + "--loss_type nll"));
+  const Scenario recent = scenario_of(reported, shipped_data());
   EXPECT_EQ(recent.train.recompute.kind, Recompute::Full);
   EXPECT_EQ(recent.train.precision, DType::BF16);
-  EXPECT_TRUE(std::ranges::any_of(told.remarks, [](const Remark& remark) {
+  EXPECT_TRUE(std::ranges::any_of(reported.remarks, [](const Remark& remark) {
     return remark.kind == RemarkKind::Assumed && remark.what == "gradient_checkpointing";
   }));
   EXPECT_TRUE(has(problem_of("job.sh", launch + "--loss_type chunked_nll"), "a loss that is not modelled: nll is"));
@@ -80,9 +80,10 @@ TEST(TrainingTasks, DefaultsOfTrlThatDependOnItsReleaseAreAskedFor) {
 }
 
 TEST(TrainingTasks, AutomaticBf16IsBf16) {
-  const Converted told = convert(asked_of("job.yaml", "output_dir: o\nper_device_train_batch_size: 1\nbf16: auto\n"));
-  EXPECT_EQ(scenario_of(told, shipped_data()).train.precision, DType::BF16);
-  EXPECT_TRUE(std::ranges::any_of(told.remarks, [](const Remark& remark) {
+  const Converted reported =
+      convert(requested_of("job.yaml", "output_dir: o\nper_device_train_batch_size: 1\nbf16: auto\n"));
+  EXPECT_EQ(scenario_of(reported, shipped_data()).train.precision, DType::BF16);
+  EXPECT_TRUE(std::ranges::any_of(reported.remarks, [](const Remark& remark) {
     return remark.kind == RemarkKind::Assumed && remark.why == "true, as on devices of Ampere and later";
   }));
 }
@@ -96,10 +97,10 @@ TEST(TrainingTasks, EvaluationIsSaidNotToBeModelled) {
       "are trained: 2 or fewer, or an eval_strategy of \"no\", would do");
   EXPECT_TRUE(has(problem_of("job.yaml", trains + "eval_strategy: epoch\n"), "with 8 sequences at once"));
   EXPECT_EQ(problem_of("job.yaml", trains + "eval_strategy: \"no\"\nper_device_eval_batch_size: 16\n"), "no problem");
-  const Converted told =
-      convert(asked_of("job.yaml", trains + "eval_strategy: steps\nper_device_eval_batch_size: 2\n"));
-  EXPECT_FALSE(told.lossy());
-  EXPECT_TRUE(std::ranges::any_of(told.remarks, [](const Remark& remark) {
+  const Converted reported =
+      convert(requested_of("job.yaml", trains + "eval_strategy: steps\nper_device_eval_batch_size: 2\n"));
+  EXPECT_FALSE(reported.lossy());
+  EXPECT_TRUE(std::ranges::any_of(reported.remarks, [](const Remark& remark) {
     return remark.kind == RemarkKind::Assumed && has(remark.why, "evaluation is not modelled");
   }));
 }

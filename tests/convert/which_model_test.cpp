@@ -21,13 +21,13 @@ const std::string of_8b = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 
 
 // "models/llama-3.1-70b.json of 128256", or what is wrong.
 std::string model_of(const std::string& arguments) {
-  ConvertAsked asked;
-  asked.files = {"job.sh"};
-  asked.texts = {{"job.sh", start + arguments}};
-  asked.cluster = "clusters/h100-sxm-80g.toml";
-  asked.data_root = shipped_data();
+  ConvertRequest requested;
+  requested.files = {"job.sh"};
+  requested.texts = {{"job.sh", start + arguments}};
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
   try {
-    const Converted converted = convert(asked);
+    const Converted converted = convert(requested);
     const Scenario scenario = scenario_of(converted, shipped_data());
     return scenario.model.name + " of " + std::to_string(scenario.model.vocabulary);
   } catch (const InputError& error) {

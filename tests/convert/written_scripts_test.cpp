@@ -42,9 +42,9 @@ micro_batch = 1
 }
 
 TEST(WrittenScripts, FromAScriptKeepTheOriginalsFlags) {
-  ConvertAsked asked;
-  asked.files = {"job.sh"};
-  asked.texts = {
+  ConvertRequest requested;
+  requested.files = {"job.sh"};
+  requested.texts = {
       {"job.sh",
        "export CUDA_DEVICE_MAX_CONNECTIONS=1 NCCL_IB_SL=1 MASTER_ADDR=node0\n"
        "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
@@ -53,11 +53,11 @@ TEST(WrittenScripts, FromAScriptKeepTheOriginalsFlags) {
        "--position-embedding-type rope --seq-length 4096 --micro-batch-size 1 --attention-dropout 0 "
        "--hidden-dropout 0 --max-position-embeddings 8192 --rotary-base 1000000 --norm-epsilon 1e-6 "
        "--tensor-model-parallel-size 2 --lr 1.5e-4 --split 949,50,1 --save $CKPT --init-method-std 0.008\n"}};
-  asked.cluster = "clusters/h100-sxm-80g.toml";
-  asked.data_root = shipped_data();
-  const Converted converted = convert(asked);
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
+  const Converted converted = convert(requested);
   const std::string text = written(scenario_of(converted, shipped_data()), Dialect::Megatron, Launcher::Torchrun,
-                                   "models/llama-3.1-8b.json", asked.cluster, shipped_data(), converted.kept)
+                                   "models/llama-3.1-8b.json", requested.cluster, shipped_data(), converted.kept)
                                .text;
   for (const char* part :
        {"export CUDA_DEVICE_MAX_CONNECTIONS=1\n", "export NCCL_IB_SL=1\n", "--max-position-embeddings 8192",

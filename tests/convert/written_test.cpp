@@ -7,9 +7,9 @@
 
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/toml_text.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/formats/toml_text.hpp"
 #include "tests/convert/recipes.hpp"
 
 namespace tidemark::tests::written_test {
@@ -107,17 +107,17 @@ headroom = "1 GiB"
 }
 
 Scenario read(const std::filesystem::path& file) {
-  ConvertAsked asked{.files = {file},
-                     .texts = {},
-                     .variables = {},
-                     .model = {},
-                     .cluster = {},
-                     .gpus = {},
-                     .sequence_length = {},
-                     .micro_batch = {},
-                     .global_batch = {},
-                     .data_root = shipped_data()};
-  return scenario_of(convert(asked), shipped_data());
+  ConvertRequest requested{.files = {file},
+                           .texts = {},
+                           .variables = {},
+                           .model = {},
+                           .cluster = {},
+                           .gpus = {},
+                           .sequence_length = {},
+                           .micro_batch = {},
+                           .global_batch = {},
+                           .data_root = shipped_data()};
+  return scenario_of(convert(requested), shipped_data());
 }
 
 Written written_to(const Scenario& scenario, Dialect dialect, const std::string& model = "models/llama-3.1-8b.json") {
@@ -237,11 +237,11 @@ TEST(Convert, SwitchesAtTheirDefaultAreNoDifference) {
             "layout.sharding = \"zero1\": it comes back as \"zero3\"\n" + framework +
                 "train.attention_dropout = 0.1: it comes back as 0.0\n"
                 "train.hidden_dropout = 0.1: it comes back as 0.0\n");
-  const std::string asked =
+  const std::string requested =
       text_of(written_to(read_so(std::string(pipelined) + "[runtime.switches]\ndeterministic-mode = true\n"),
                          Dialect::TorchTitan)
                   .remarks);
-  EXPECT_NE(asked.find("runtime.switches.deterministic-mode = true: "), std::string::npos) << asked;
+  EXPECT_NE(requested.find("runtime.switches.deterministic-mode = true: "), std::string::npos) << requested;
 
   const Scenario example = read(shipped_data() / "examples/llama-3.1-8b-8xh100-torchtitan.toml");
   EXPECT_EQ(text_of(written_to(example, Dialect::Megatron).remarks),
@@ -254,15 +254,15 @@ TEST(Convert, SwitchesAtTheirDefaultAreNoDifference) {
 
 // Megatron-Bridge asks for each of two checks, Megatron-LM for both or none.
 TEST(Convert, MegatronCannotLeaveOutOneOfTwoChecks) {
-  const auto told = [](const std::string& switches) {
+  const auto reported = [](const std::string& switches) {
     const std::string text = std::string(pipelined) + "[runtime.switches]\n" + switches;
     return written_to(parse_scenario(text, "job.toml", {".", shipped_data()}), Dialect::Megatron);
   };
-  const Written one = told("check_for_nan_in_loss = false\n");
+  const Written one = reported("check_for_nan_in_loss = false\n");
   EXPECT_EQ(text_of(one.remarks),
             "runtime.switches.check_for_nan_in_loss = false: one flag asks for both checks, "
             "--no-check-for-nan-in-loss-and-grad (it has no such key)\n");
-  const Written both = told("check_for_nan_in_loss = false\ncheck_for_nan_in_grad = false\n");
+  const Written both = reported("check_for_nan_in_loss = false\ncheck_for_nan_in_grad = false\n");
   EXPECT_EQ(text_of(both.remarks), "");
   EXPECT_NE(both.text.find("--no-check-for-nan-in-loss-and-grad"), std::string::npos) << both.text;
 }

@@ -9,8 +9,8 @@
 
 #include "kernels/execute/gpu/device_job.hpp"
 #include "sim/program/text/program_text.hpp"
-#include "sim/program/verify.hpp"
 #include "sim/program/text/workload_text.hpp"
+#include "sim/program/verify.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tidemark::execute;

@@ -258,7 +258,7 @@ Section reserved_section() {
 Section ranges_section() {
   struct Row {
     std::string name;
-    ReservedRange told;
+    ReservedRange stated;
     double measured = 0;
   };
   std::map<std::pair<std::string, std::string>, std::vector<Row>> sources;
@@ -289,11 +289,11 @@ Section ranges_section() {
     std::vector<double> widths;
     int within = 0;
     for (const Row& row : rows) {
-      widths.push_back(row.told.high - row.told.central);
-      within += row.told.holds(row.measured) ? 1 : 0;
-      if (!row.told.holds(row.measured))
-        outside += fmt::format("- {}: {:.2f} measured, {:.2f} to {:.2f} told\n", row.name, row.measured, row.told.low,
-                               row.told.high);
+      widths.push_back(row.stated.high - row.stated.central);
+      within += row.stated.holds(row.measured) ? 1 : 0;
+      if (!row.stated.holds(row.measured))
+        outside += fmt::format("- {}: {:.2f} measured, {:.2f} to {:.2f} told\n", row.name, row.measured, row.stated.low,
+                               row.stated.high);
     }
     const Errors width = errors(widths);
     out += fmt::format("| {} | {} | {} | {} | {:.2f} | {:.2f} |\n", its.first, its.second, rows.size(), within,
@@ -359,7 +359,7 @@ Section ran_section() {
     if (!row.excluded.empty())
       excluded.add(row.excluded, row.name);
     else
-      out += fmt::format("| {} | {} | `{}` |\n", row.name, row.ran ? "ran" : "ran out of memory", told(row));
+      out += fmt::format("| {} | {} | `{}` |\n", row.name, row.ran ? "ran" : "ran out of memory", stated(row));
   }
   return {out + excluded.text() + "\n", {}};
 }

@@ -23,7 +23,7 @@ double away_from_zero(double of_percent) {
 }
 
 // What a family's rows are, for those who do not know its name.
-constexpr auto families_told = std::to_array<std::pair<std::string_view, std::string_view>>({
+constexpr auto reported_families = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"simumax_b200", "Megatron-LM, Llama-3 and DeepSeek slices on 8 B200 (SimuMax)"},
     {"kernels_b200", "kernels and collectives on a B200 that nothing was fitted on (SimuMax, Liger-Kernel)"},
     {"kernels_a100_pcie", "kernels on an A100 PCIe that nothing was fitted on (SimuMax)"},
@@ -73,8 +73,8 @@ constexpr auto readme_lines = std::to_array<std::pair<std::string_view, std::str
     {"fms_a100", "step time"},
 });
 
-std::string_view told(std::string_view family) {
-  for (const auto& [name, text] : families_told)
+std::string_view reported(std::string_view family) {
+  for (const auto& [name, text] : reported_families)
     if (name == family) return text;
   throw std::runtime_error(fmt::format("family {} needs a line in tests/golden/claims.cpp", family));
 }
@@ -98,7 +98,8 @@ std::string shown(double of_percent) {
 constexpr std::string_view table_head = "| measured | figure | rows | median | worst |\n|---|---|---|---|---|\n";
 
 std::string claim_row(const Claim& c) {
-  return fmt::format("| {} | {} | {} | {} | {} |\n", told(c.family), c.figure, c.rows, shown(c.median), shown(c.worst));
+  return fmt::format("| {} | {} | {} | {} | {} |\n", reported(c.family), c.figure, c.rows, shown(c.median),
+                     shown(c.worst));
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ double median(std::vector<double> values) {
 }
 
 // Without the search for the least capacity, where all of it is enough.
-Prediction figures_of(const std::filesystem::path& scenario, Told told = Told::Figures) {
-  return predict(read_scenario(scenario, root / "scenarios"), {}, {.told = told});
+Prediction figures_of(const std::filesystem::path& scenario, PredictionDetail stated = PredictionDetail::Figures) {
+  return predict(read_scenario(scenario, root / "scenarios"), {}, {.stated = stated});
 }
 
 // What the device lacks that the prediction says must be had; a row that was measured lacked nothing.
@@ -45,7 +45,7 @@ ReservedRange range_of(const RankGroup& group) {
   const Bytes reserved = group.memory.peak_reserved;
   const auto gib = [](Bytes bytes) { return mib(bytes) / 1024; };
   return {gib(group.memory.allocated.bytes), gib(reserved),
-          gib(reserved + group.of_deferred_frees + group.of_outliving_batches + group.of_routing)};
+          gib(reserved + group.of_deferred_frees + group.rerun_batches_bytes + group.of_routing)};
 }
 
 Family read_family(const std::filesystem::path& path) {
@@ -181,7 +181,7 @@ std::vector<RanRow> ran_rows_of(const std::string& name) {
 std::vector<RanRow> ran_rows() { return ran_rows_of("facts.toml"); }
 std::vector<RanRow> reported_rows() { return ran_rows_of("reports.toml"); }
 
-std::string told(const RanRow& row) {
+std::string stated(const RanRow& row) {
   return once(row.scenario,
               [&] { return std::string(predict(read_scenario(row.scenario, root / "scenarios")).verdict()); });
 }
@@ -258,8 +258,8 @@ const std::set<std::filesystem::path>& scenarios_of_steps() {
 
 LastRankFigures last_rank_of(const std::filesystem::path& scenario) {
   return once(scenario, [&] {
-    const Prediction prediction =
-        figures_of(scenario, scenarios_of_steps().contains(scenario) ? Told::Causes : Told::Figures);
+    const Prediction prediction = figures_of(
+        scenario, scenarios_of_steps().contains(scenario) ? PredictionDetail::Causes : PredictionDetail::Figures);
     const Rank last{prediction.scenario.gpus - 1};
     for (const RankGroup& group : prediction.groups) {
       if (std::find(group.ranks.begin(), group.ranks.end(), last) == group.ranks.end()) continue;
@@ -292,7 +292,7 @@ Errors errors(std::vector<double> of_rows) {
 
 Figures predicted(const Row& row) {
   return once(row.scenario, [&] {
-    const Prediction prediction = figures_of(row.scenario, Told::Causes);
+    const Prediction prediction = figures_of(row.scenario, PredictionDetail::Causes);
     Figures found;
     found.step = step_of(prediction);
     found.framework = prediction.scenario.runtime.name;

@@ -127,7 +127,7 @@ struct RanRow {
 /// Those of tests/golden/ran/reports.toml, which people reported (docs/reported-runs.md).
 [[nodiscard]] std::vector<RanRow> reported_rows();
 /// The verdict: "fits", "does_not_fit" or "cannot_say".
-[[nodiscard]] std::string told(const RanRow& row);
+[[nodiscard]] std::string stated(const RanRow& row);
 
 /// A family of rows that share their assumptions.
 struct Family {

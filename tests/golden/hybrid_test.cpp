@@ -23,7 +23,7 @@ namespace tidemark::tests::golden::hybrid_test {
 namespace {
 
 using namespace parallel::torch;
-using parallel::OptimizerHabits;
+using parallel::OptimizerBehavior;
 using parallel::megatron::HybridDeviceOptimizer;
 using parallel::megatron::Updated;
 using Json = nlohmann::json;
@@ -49,11 +49,11 @@ Program recorded_training(const Json& recording) {
   const Json& settings = recording.at("settings");
   const bool precision_aware = settings.at("precision_aware").get<bool>();
   const auto world = settings.at("world").get<std::int64_t>(), rank = settings.at("rank").get<std::int64_t>();
-  OptimizerHabits habits;
-  habits.precision_aware = precision_aware;
-  habits.offloaded = settings.at("fraction").get<double>();
-  habits.overlaps_copies = settings.at("overlap").get<bool>();
-  habits.pins_gradients = settings.at("pin_gradients").get<bool>();
+  OptimizerBehavior behavior;
+  behavior.precision_aware = precision_aware;
+  behavior.offloaded = settings.at("fraction").get<double>();
+  behavior.overlaps_copies = settings.at("overlap").get<bool>();
+  behavior.pins_gradients = settings.at("pin_gradients").get<bool>();
 
   Process process({}, Bytes{});
   {
@@ -81,7 +81,7 @@ Program recorded_training(const Json& recording) {
       gradients.push_back(part(narrowed(buffer, 0, at, p.value.elements())));
       at += p.value.elements();
     }
-    std::optional<HybridDeviceOptimizer> first(std::in_place, session, habits, whole);
+    std::optional<HybridDeviceOptimizer> first(std::in_place, session, behavior, whole);
     std::vector<Updated> shards;
     for (const Updated& p : whole) {
       Tensor shard = part(p.value);
@@ -93,7 +93,7 @@ Program recorded_training(const Json& recording) {
       }
       shards.push_back({p.name + ".shard", shard});
     }
-    HybridDeviceOptimizer optimizer(session, habits, shards);
+    HybridDeviceOptimizer optimizer(session, behavior, shards);
     for (int step = 1; step <= static_cast<int>(recording.at("steps").size()); ++step) {
       process.at(step, -1);
       process.mark(Phase::OptimizerStep, "step");

@@ -105,9 +105,9 @@ KernelRow collective_row(Entries row, const Fabric& fabric) {
     Duration slowest;
     for (const std::int32_t from : devices) {
       const std::int32_t to = (from + 1) % static_cast<std::int32_t>(devices.size());
-      const TransferPrice price =
-          message_price(fabric, from, to, size, PriceModel::Routed, message_way(fabric, devices, from, to));
-      slowest = std::max(slowest, alone(price, fabric));
+      const TransferCost cost =
+          message_cost(fabric, from, to, size, CostModel::Routed, message_way(fabric, devices, from, to));
+      slowest = std::max(slowest, alone(cost, fabric));
     }
     made.predicted_us = microseconds(slowest);
     return made;
@@ -119,7 +119,7 @@ KernelRow collective_row(Entries row, const Fabric& fabric) {
                                                                   {"all_to_all", CollectiveKind::AllToAll}});
   const auto* const kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& k) { return k.first == name; });
   if (kind == kinds.end()) throw std::runtime_error(fmt::format("no collective is called {}", name));
-  made.predicted_us = microseconds(alone(collective_price(fabric, devices, kind->second, size), fabric));
+  made.predicted_us = microseconds(alone(collective_cost(fabric, devices, kind->second, size), fabric));
   return made;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 class SmallOptimizers : public testing::TestWithParam<Recording> {};
 
-std::string told(const StepPeak& step) {
+std::string reported(const StepPeak& step) {
   std::string out = step.where + ":";
   for (std::size_t k = 0; k < kind_names.size(); ++k)
     out += fmt::format(" {} {};", kind_names[k], step.bytes[k].count());
@@ -28,7 +28,7 @@ TEST_P(SmallOptimizers, TensorsAtThePeakAreEqual) {
   const std::size_t first = recorded.name.starts_with("optimizer_galore") ? 1 : 0;
   for (std::size_t i = first; i < predicted.size(); ++i) {
     const StepPeak &ours = predicted[i], &theirs = recorded.steps[i];
-    const std::string both = fmt::format("step {}\n  ours   {}\n  theirs {}", i + 1, told(ours), told(theirs));
+    const std::string both = fmt::format("step {}\n  ours   {}\n  theirs {}", i + 1, reported(ours), reported(theirs));
     EXPECT_EQ(ours.total(), theirs.total()) << both;
     EXPECT_EQ(ours[Kind::OptimizerState], theirs[Kind::OptimizerState]) << both;
     EXPECT_EQ(ours.after, theirs.after) << both;

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/scenario/names.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/toml_text.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "tests/golden/root.hpp"
 
 namespace tidemark::tests::golden {

@@ -15,14 +15,14 @@ TEST(DeviceJob, RoundTrips) {
   DeviceJob job;
   job.name = "a job of two words";
   job.workload = parse_workload("communicator tensor 2/1/1 pairs\nranks 0 0\nprogram\nmark forward 1 0 a\n");
-  const auto price = [](std::int64_t n) { return Estimate{Bytes{n}, Bytes{n - 1}, Bytes{n + 1}, {}}; };
-  job.prices.entries = {{price(10), price(20), price(30), {price(40)}, price(50)},
-                        {price(11), price(21), price(31), {price(41)}, price(51)}};
-  job.prices.entry_of_rank = {0, 1};
+  const auto cost = [](std::int64_t n) { return Estimate{Bytes{n}, Bytes{n - 1}, Bytes{n + 1}, {}}; };
+  job.costs.entries = {{cost(10), cost(20), cost(30), {cost(40)}, cost(50)},
+                       {cost(11), cost(21), cost(31), {cost(41)}, cost(51)}};
+  job.costs.entry_of_rank = {0, 1};
   const DeviceJob read = parse_device_job(text(job));
   EXPECT_EQ(read.name, job.name);
-  EXPECT_EQ(read.prices.entries, job.prices.entries);
-  EXPECT_EQ(read.prices.entry_of_rank, job.prices.entry_of_rank);
+  EXPECT_EQ(read.costs.entries, job.costs.entries);
+  EXPECT_EQ(read.costs.entry_of_rank, job.costs.entry_of_rank);
   EXPECT_EQ(text(read), text(job));
 }
 

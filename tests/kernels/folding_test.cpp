@@ -74,7 +74,7 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
       layout.context = pick({2, 4});
       layout.context_kind = static_cast<ContextKind>(pick({0, 1, 2, 3}));
       layout.context_inner = 2;
-      const bool heads_divide = made.job.model.kv_heads / layout.tensor % layout.by_heads() == 0;
+      const bool heads_divide = made.job.model.kv_heads / layout.tensor % layout.ulysses() == 0;
       const bool several = layout.context_kind != ContextKind::AllToAllAndRing || layout.context > layout.context_inner;
       if (!heads_divide || !several) layout.context_kind = ContextKind::Ring;
       // Megatron refuses orders in which experts would cut a stage's ranks in another way.
@@ -161,13 +161,13 @@ std::vector<Case> generated_sharded(std::uint32_t seed, std::size_t count) {
 }
 
 struct Timed {
-  Timed(const Workload& workload, const Case& of, bool folds, PriceModel model = PriceModel::Routed) {
-    const std::vector<std::int32_t> entries = price(workload, of.cluster).entry_of_rank;
+  Timed(const Workload& workload, const Case& of, bool folds, CostModel model = CostModel::Routed) {
+    const std::vector<std::int32_t> entries = cost(workload, of.cluster).entry_of_rank;
     Router router(workload, of.cluster, {.algorithm = {}, .model = model});
     folding = folds ? fold(workload, entries, router.traffic()) : unfolded(workload, entries);
-    prices = price_time(workload, folding, of.cluster, router);
-    trace = simulate(workload, folding, prices);
-    timelines = tidemark::sim::timelines(workload, folding, prices, trace);
+    costs = cost_time(workload, folding, of.cluster, router);
+    trace = simulate(workload, folding, costs);
+    timelines = tidemark::sim::timelines(workload, folding, costs, trace);
   }
   [[nodiscard]] std::size_t class_of(Rank rank) const {
     return static_cast<std::size_t>(folding.class_of_rank[rank.index()]);
@@ -177,7 +177,7 @@ struct Timed {
     return trace.classes[class_of(rank)].step_ends;
   }
   Folding folding;
-  TimePrices prices;
+  TimeCosts costs;
   Trace trace;
   std::vector<ClassTimeline> timelines;
 };
@@ -220,11 +220,11 @@ TEST(Folding, ChangesNoTimeOfRanksWithExperts) {
 
 TEST(Folding, ChangesNoTimeOfShardedRanks) { expect_the_same_folded(generated_sharded(1, some(64)), some(8)); }
 
-TEST(Folding, ChangesNoTimeOfPlainPricesEither) {
+TEST(Folding, ChangesNoTimeOfPlainCostsEither) {
   for (const Case& c : generated(5, some(24))) {
     SCOPED_TRACE(c.name);
     const Workload workload = lower_passes(Lowered(c.job).input);
-    const Timed folded(workload, c, true, PriceModel::AlphaBeta), each(workload, c, false, PriceModel::AlphaBeta);
+    const Timed folded(workload, c, true, CostModel::AlphaBeta), each(workload, c, false, CostModel::AlphaBeta);
     for (std::int32_t r = 0; r < workload.world_size(); ++r)
       ASSERT_EQ(in_order(folded.of({r}).spans), in_order(each.of({r}).spans)) << "rank " << r;
   }
@@ -255,9 +255,9 @@ std::map<LinkId, std::vector<Passage>> passages(const Workload& workload, const 
       const auto* o = std::get_if<Collective>(&program.ops[span.op]);
       if (o == nullptr || group_leader(workload.communicators[o->comm.index()], {r}) != Rank{r}) continue;
       const std::int32_t group = run.folding.classes[static_cast<std::size_t>(r)].groups[o->comm.index()];
-      const TransferPrice& price = run.prices.collectives[static_cast<std::size_t>(group)].at(key_of(program, *o));
-      for (const LinkLoad& load : price.loads)
-        found[load.link].push_back({span.begin + price.latency, span.end, load.bytes});
+      const TransferCost& cost = run.costs.collectives[static_cast<std::size_t>(group)].at(key_of(program, *o));
+      for (const LinkLoad& load : cost.loads)
+        found[load.link].push_back({span.begin + cost.latency, span.end, load.bytes});
     }
   }
   return found;
@@ -279,7 +279,7 @@ TEST(Folding, NoLinkCarriesMoreThanItCan) {
         Bytes sum;
         for (const Passage& p : within) {
           sum += p.bytes;
-          ASSERT_LE(sum / run.prices.links[link.index()], p.to - passage.from + Duration{1}) << "link " << link.value;
+          ASSERT_LE(sum / run.costs.links[link.index()], p.to - passage.from + Duration{1}) << "link " << link.value;
         }
       }
     }
@@ -295,7 +295,7 @@ TEST(Folding, LinksThatGroupsShareAreOneWithSharers) {
   const Timed folded(workload, c, true);
   EXPECT_EQ(folded.folding.classes.size(), 1U);
   bool bridge = false;
-  for (const auto& of_group : folded.prices.collectives)
+  for (const auto& of_group : folded.costs.collectives)
     for (const auto& [key, transfer] : of_group)
       for (const LinkLoad& load : transfer.loads) bridge |= load.sharers == 2;
   EXPECT_TRUE(bridge);
@@ -332,7 +332,7 @@ TEST(Folding, TellsApartRanksWhoseCountsDiffer) {
   ASSERT_EQ(verify(workload), std::vector<std::string>{});
 
   const Case c{"two nodes", {}, hgx()};
-  for (const PriceModel model : {PriceModel::Routed, PriceModel::AlphaBeta}) {
+  for (const CostModel model : {CostModel::Routed, CostModel::AlphaBeta}) {
     const Timed folded(workload, c, true, model), all(workload, c, false, model);
     const auto class_of = [&](std::int32_t rank) {
       return folded.folding.class_of_rank[static_cast<std::size_t>(rank)];
@@ -343,7 +343,7 @@ TEST(Folding, TellsApartRanksWhoseCountsDiffer) {
     EXPECT_LT(folded.folding.classes.size(), 16u);
     for (Rank rank{0}; rank.value < 16; ++rank.value)
       EXPECT_EQ(in_order(folded.of(rank).spans), in_order(all.of(rank).spans)) << "rank " << rank.value;
-    EXPECT_EQ(simulate(calls_of(workload), folded.folding, folded.prices).end, all.trace.end);
+    EXPECT_EQ(simulate(calls_of(workload), folded.folding, folded.costs).end, all.trace.end);
   }
 }
 

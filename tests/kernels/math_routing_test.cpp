@@ -307,28 +307,30 @@ TEST(MathRouting, TheLargestOfColumnsAreChosenByViewsThatSwapDimensions) {
 TEST(MathRouting, ToldExpertsAreTakenWithTheScoresThatTheyHave) {
   const Numbers x{DType::FP32, {2, 3}, {1, 3, 2, 6, 5, 4}};
   const Tensors out{zeros({2, 2}), zeros({2, 2}, DType::INT64)};
-  RunOptions told;
-  told.setting.route = [](std::int64_t token, std::int64_t choice) { return (token + choice) % 3; };
-  const Tensors routed = run(Operation::TopK, {2, 1}, {x}, out, told);
+  RunOptions reported;
+  reported.setting.route = [](std::int64_t token, std::int64_t choice) { return (token + choice) % 3; };
+  const Tensors routed = run(Operation::TopK, {2, 1}, {x}, out, reported);
   EXPECT_EQ(routed[1].values, (std::vector<double>{0, 1, 1, 2}));
   EXPECT_EQ(routed[0].values, (std::vector<double>{1, 3, 5, 4}));
-  const Tensors others = run(Operation::TopK, {2, 0}, {x}, out, told);
+  const Tensors others = run(Operation::TopK, {2, 0}, {x}, out, reported);
   EXPECT_EQ(others[1].values, (std::vector<double>{1, 2, 0, 1}));
-  told.setting.route = [](std::int64_t, std::int64_t) { return 3; };
-  EXPECT_THROW(run(Operation::TopK, {2, 1}, {x}, out, told), math::WrongIndex);
+  reported.setting.route = [](std::int64_t, std::int64_t) { return 3; };
+  EXPECT_THROW(run(Operation::TopK, {2, 1}, {x}, out, reported), math::WrongIndex);
 }
 
 TEST(MathRouting, GroupsAreThoseOfToldExperts) {
   // Scores of four groups of two experts. The first token's experts are of two groups, the second one's of one.
   const Numbers x{DType::FP32, {2, 4}, {1, 3, 2, 6, 5, 4, 8, 7}};
   const Tensors out{zeros({2, 2}), zeros({2, 2}, DType::INT64)};
-  RunOptions told;
-  told.setting.route = [](std::int64_t token, std::int64_t choice) { return token == 0 ? 7 - 5 * choice : 4 + choice; };
-  const Tensors groups = run(Operation::TopK, {2, 2, 2}, {x}, out, told);
+  RunOptions reported;
+  reported.setting.route = [](std::int64_t token, std::int64_t choice) {
+    return token == 0 ? 7 - 5 * choice : 4 + choice;
+  };
+  const Tensors groups = run(Operation::TopK, {2, 2, 2}, {x}, out, reported);
   EXPECT_EQ(groups[1].values, (std::vector<double>{3, 1, 2, 0}));
   EXPECT_EQ(groups[0].values, (std::vector<double>{6, 3, 8, 5}));
-  told.setting.route = [](std::int64_t, std::int64_t choice) { return 3 * choice; };
-  EXPECT_THROW(run(Operation::TopK, {2, 3, 2}, {x}, out, told), math::WrongIndex);  // of three groups
+  reported.setting.route = [](std::int64_t, std::int64_t choice) { return 3 * choice; };
+  EXPECT_THROW(run(Operation::TopK, {2, 3, 2}, {x}, out, reported), math::WrongIndex);  // of three groups
 }
 
 TEST(MathRouting, ARowWithoutProbabilityIsZero) {

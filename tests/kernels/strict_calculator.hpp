@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
-#include "kernels/math/engine/calculator.hpp"
 #include "kernels/math/elements.hpp"
+#include "kernels/math/engine/calculator.hpp"
 #include "kernels/math/engine/engine.hpp"
 #include "tests/kernels/strict_engine.hpp"
 

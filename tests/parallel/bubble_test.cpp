@@ -40,7 +40,7 @@ Duration step_time(const std::vector<Schedule>& schedules) {
   const auto stages = static_cast<std::int32_t>(schedules.size());
   Workload workload;
   workload.communicators = {{"pipeline", {{stages, 1, 1}}}};
-  TimePrices prices;
+  TimeCosts costs;
   for (std::int32_t s = 0; s < stages; ++s) {
     workload.programs.push_back(parse_program(program_of(schedules[static_cast<std::size_t>(s)], s, stages)));
     workload.program_of_rank.push_back(s);
@@ -48,10 +48,10 @@ Duration step_time(const std::vector<Schedule>& schedules) {
     times.kernels = {forward, backward};
     times.messages[{{0}, 1, Bytes{512}}] = {};
     times.messages[{{0}, -1, Bytes{512}}] = {};
-    prices.classes.push_back(times);
+    costs.classes.push_back(times);
   }
   const Folding folding = unfolded(workload, std::vector<std::int32_t>(schedules.size(), 0));
-  const Trace trace = simulate(workload, folding, prices);
+  const Trace trace = simulate(workload, folding, costs);
   EXPECT_TRUE(std::holds_alternative<Completed>(trace.outcome));
   return trace.end.since_start();
 }

@@ -137,7 +137,7 @@ class DataFlow {
     else if (const Collective* collective = std::get_if<Collective>(&op))
       goes_on = meet(p, *collective);
     else if (const Exchange* exchange = std::get_if<Exchange>(&op))
-      goes_on = hand_over(p, *exchange);
+      goes_on = p2p(p, *exchange);
     if (goes_on && ++p.op == p.program->ops.size()) p.done = true;
     return goes_on;
   }
@@ -220,7 +220,7 @@ class DataFlow {
     return true;
   }
 
-  bool hand_over(Process& p, const Exchange& o) {
+  bool p2p(Process& p, const Exchange& o) {
     const Communicator& group = workload_.communicators[o.comm.index()];
     const auto letters = [&](Rank from, Rank to, std::int32_t step) -> std::deque<Buffer>& {
       return letters_[{o.comm, from, to, step}];

@@ -42,7 +42,7 @@ TEST(Generation, ACacheIsAsWideAsTheHeadsOfKeysOnARank) {
 
 TEST(Generation, ALatentIsCachedWholeOnEveryRank) {
   Model m = grouped();
-  m.latent = LatentAttention{.kv_rank = 512, .plain_head = 128, .rotary_head = 64, .value_head = 128};
+  m.latent = MultiLatentAttention{.kv_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, .value_head = 128};
   for (const std::int32_t ranks : {1, 8})
     EXPECT_EQ(generation::cache_of_token(m, by(ranks)), Bytes{4 * (512 + 64) * 2});
 }

@@ -36,12 +36,12 @@ std::string exchanges(const Steps& steps) {
   };
   std::string out;
   for (const Step& its : steps) {
-    const auto* hand_over = std::get_if<HandOver>(&its);
-    if (hand_over == nullptr) continue;
+    const auto* p2p = std::get_if<P2pExchange>(&its);
+    if (p2p == nullptr) continue;
     std::vector<std::string> words;
-    if (const auto& m = hand_over->send) words.push_back(word(Direction::Send, step(*m, Direction::Send)));
-    if (const auto& m = hand_over->receive) words.push_back(word(Direction::Receive, step(*m, Direction::Receive)));
-    out += fmt::format("{}{}{}", hand_over->beside ? '{' : '[', fmt::join(words, " "), hand_over->beside ? '}' : ']');
+    if (const auto& m = p2p->send) words.push_back(word(Direction::Send, step(*m, Direction::Send)));
+    if (const auto& m = p2p->receive) words.push_back(word(Direction::Receive, step(*m, Direction::Receive)));
+    out += fmt::format("{}{}{}", p2p->beside ? '{' : '[', fmt::join(words, " "), p2p->beside ? '}' : ']');
   }
   return out;
 }
@@ -70,7 +70,7 @@ TEST(LoweredMessages, AreThoseOfTheSchedules) {
             fmt::format("schedule {}, {} ranks, {} micro-batches", static_cast<int>(kind), pipeline, micro_batches));
         const Lowered lowered(job);
         const auto steps = with_messages(schedules_of(job.layout, micro_batches), job.layout.placement(),
-                                         ahead ? HandOverHabit::InStepAhead : traits_of(kind).hand_over);
+                                         ahead ? P2pMode::OverlappedWithFlush : traits_of(kind).p2p);
         for (const Role& role : lowered.roles)
           EXPECT_EQ(exchanges(lower_every_pass(lowered.input, role)),
                     exchanges(steps[static_cast<std::size_t>(role.first.pipeline)]));

@@ -28,13 +28,13 @@ std::vector<Schedule> read(const std::vector<const char*>& texts) {
 constexpr StagePlacement two_ranks{PlacementShape::Loop, 2, 1}, four_ranks{PlacementShape::Loop, 4, 1};
 
 TEST(Messages, WhatAPassSendsGoesWithWhatTheOtherKindWaitsFor) {
-  const auto steps = with_messages(read({"F0 F1 B0 B1", "F0 B0 F1 B1"}), two_ranks, HandOverHabit::Paired);
+  const auto steps = with_messages(read({"F0 F1 B0 B1", "F0 B0 F1 B1"}), two_ranks, P2pMode::Batched);
   EXPECT_EQ(text(steps[0]), "F0 [F0>1] F1 [F1>1 B0<1] B0 [B1<1] B1");
   EXPECT_EQ(text(steps[1]), "[F0<0] F0 B0 [B0>0 F1<0] F1 B1 [B1>0]");
 }
 
 TEST(Messages, WeightGradientsSendNothing) {
-  const auto steps = with_messages(read({"F0 B0 W0", "F0 B0 W0"}), two_ranks, HandOverHabit::Paired);
+  const auto steps = with_messages(read({"F0 B0 W0", "F0 B0 W0"}), two_ranks, P2pMode::Batched);
   EXPECT_EQ(text(steps[0]), "F0 [F0>1 B0<1] B0 W0");
   EXPECT_EQ(text(steps[1]), "[F0<0] F0 B0 [B0>0] W0");
 }
@@ -43,7 +43,7 @@ TEST(Messages, ChunksInStepReceiveWhatIsSentMeanwhile) {
   // Two ranks of two chunks, two micro-batches: the first rank gets its second chunk's input from the last one.
   const StagePlacement loop{PlacementShape::Loop, 2, 2};
   const auto schedules = of_ranks(2, [](std::int32_t rank) { return interleaved(rank, 2, 2, 2, 2); });
-  const auto steps = with_messages(schedules, loop, HandOverHabit::InStep);
+  const auto steps = with_messages(schedules, loop, P2pMode::Overlapped);
   EXPECT_EQ(text(steps[0]),
             "F0.0 [F0.0>1] F1.0 [F1.0>1 F0.1<1] F0.1 [F0.1>1 F1.1<1] F1.1 [F1.1>1] [B0.1<1] B0.1 [B0.1>1 B1.1<1] B1.1 "
             "[B1.1>1 B0.0<1] B0.0 [B1.0<1] B1.0");
@@ -56,7 +56,7 @@ TEST(Messages, WhatPassesNeedIsReceivedAPassAhead) {
   // The same ranks, with hand-overs of warm-up and cool-down beside the passes. The rank that leads does not know yet.
   const StagePlacement loop{PlacementShape::Loop, 2, 2};
   const auto schedules = of_ranks(2, [](std::int32_t rank) { return interleaved(rank, 2, 4, 2, 2); });
-  const auto steps = with_messages(schedules, loop, HandOverHabit::InStepAhead);
+  const auto steps = with_messages(schedules, loop, P2pMode::OverlappedWithFlush);
   EXPECT_EQ(text(steps[0]),
             "F0.0 {F0.0>1} F1.0 {F1.0>1 F0.1<1} F0.1 {F0.1>1 F1.1<1} F1.1 {F1.1>1} {B0.1<1} F2.0 {F2.0>1} B0.1 {B0.1>1 "
             "B1.1<1} F3.0 {F3.0>1 F2.1<1} B1.1 {B1.1>1 B0.0<1} F2.1 {F2.1>1 F3.1<1} B0.0 {B1.0<1} F3.1 {F3.1>1} B1.0 "
@@ -72,7 +72,7 @@ TEST(Messages, WhatPassesNeedIsReceivedAPassAhead) {
 TEST(Messages, ARankHandsItselfWhatAVTurns) {
   const StagePlacement v{PlacementShape::V, 2, 2};
   const auto schedules = read({"F0.0 F0.1 B0.1 B0.0", "F0.0 F0.1 B0.1 B0.0"});
-  const auto steps = with_messages(schedules, v, HandOverHabit::Free);
+  const auto steps = with_messages(schedules, v, P2pMode::Free);
   EXPECT_EQ(text(steps[0]), "F0.0 {F0.0>1} {F0.1<1} F0.1 B0.1 {B0.1>1} {B0.0<1} B0.0");
   EXPECT_EQ(text(steps[1]), "{F0.0<0} F0.0 F0.1 {F0.1>0} {B0.1<0} B0.1 B0.0 {B0.0>0}");
   EXPECT_EQ(deadlock(steps, v), "");
@@ -86,14 +86,14 @@ TEST(Messages, EverySendIsReceivedByTheRankThatNeedsIt) {
           const StagePlacement loop{PlacementShape::Loop, p, v};
           const auto schedules =
               of_ranks(p, [&](std::int32_t r) { return interleaved(r, p, groups * group, v, group); });
-          for (const HandOverHabit habit : {HandOverHabit::Free, HandOverHabit::InStep, HandOverHabit::InStepAhead}) {
+          for (const P2pMode mode : {P2pMode::Free, P2pMode::Overlapped, P2pMode::OverlappedWithFlush}) {
             std::vector<Message> sent, received;
-            const auto steps = with_messages(schedules, loop, habit);
+            const auto steps = with_messages(schedules, loop, mode);
             for (const Steps& its : steps)
               for (const Step& step : its)
-                if (const auto* hand_over = std::get_if<HandOver>(&step)) {
-                  if (hand_over->send) sent.push_back(*hand_over->send);
-                  if (hand_over->receive) received.push_back(*hand_over->receive);
+                if (const auto* p2p = std::get_if<P2pExchange>(&step)) {
+                  if (p2p->send) sent.push_back(*p2p->send);
+                  if (p2p->receive) received.push_back(*p2p->receive);
                 }
             EXPECT_EQ(sent.size(), received.size());
             EXPECT_TRUE(std::is_permutation(sent.begin(), sent.end(), received.begin(), received.end()));
@@ -104,23 +104,22 @@ TEST(Messages, EverySendIsReceivedByTheRankThatNeedsIt) {
 
 TEST(Deadlock, IsSaidOfRanksThatWaitForEachOther) {
   // Rank 0 wants the gradient of the second micro-batch first, which rank 1 makes last.
-  const auto steps = with_messages(read({"F0 F1 B1 B0", "F0 B0 F1 B1"}), two_ranks, HandOverHabit::Paired);
+  const auto steps = with_messages(read({"F0 F1 B1 B0", "F0 B0 F1 B1"}), two_ranks, P2pMode::Batched);
   EXPECT_EQ(deadlock(steps, two_ranks), "rank 0 waits in [F1>1 B1<1]; rank 1 waits in [B0>0 F1<0]");
-  EXPECT_EQ(deadlock(with_messages(read({"F0 F1 B1 B0", "F0 B0 F1 B1"}), two_ranks, HandOverHabit::Free), two_ranks),
-            "");
+  EXPECT_EQ(deadlock(with_messages(read({"F0 F1 B1 B0", "F0 B0 F1 B1"}), two_ranks, P2pMode::Free), two_ranks), "");
 }
 
 TEST(Deadlock, IsSaidOfARankThatWaitsForWhatNobodySends) {
-  const auto steps = with_messages(read({"F0 B0", "F0 B0 F1 B1"}), two_ranks, HandOverHabit::Paired);
+  const auto steps = with_messages(read({"F0 B0", "F0 B0 F1 B1"}), two_ranks, P2pMode::Batched);
   EXPECT_EQ(deadlock(steps, two_ranks), "rank 1 waits in [B0>0 F1<0]");
 }
 
 TEST(Deadlock, NoScheduleHasOne) {
   for (std::int32_t m = 1; m <= 9; ++m) {
     const auto one = of_ranks(4, [&](std::int32_t rank) { return one_f_one_b(rank, 4, m); });
-    EXPECT_EQ(deadlock(with_messages(one, four_ranks, HandOverHabit::Paired), four_ranks), "");
+    EXPECT_EQ(deadlock(with_messages(one, four_ranks, P2pMode::Batched), four_ranks), "");
     const auto all = of_ranks(4, [&](std::int32_t) { return gpipe(m); });
-    EXPECT_EQ(deadlock(with_messages(all, four_ranks, HandOverHabit::Paired), four_ranks), "");
+    EXPECT_EQ(deadlock(with_messages(all, four_ranks, P2pMode::Batched), four_ranks), "");
   }
 }
 

@@ -23,7 +23,7 @@ TestJob job_of_experts() {
                               .shared_ffn = 160,
                               .score = RouterScore::SoftmaxBefore,
                               .groups = 4,
-                              .chosen_groups = 3,
+                              .topk_group = 3,
                               .scale = 2};
   job.layout.data = job.layout.expert = 2;
   job.train.global_batch = 8;

@@ -7,13 +7,13 @@
 
 #include "tests/parallel/test_job.hpp"
 
-namespace tidemark::tests::next_tokens_test {
+namespace tidemark::tests::mtp_layers_test {
 namespace {
 
 TestJob job_with(std::int64_t modules, Cut cut = {2, true}) {
   TestJob job = job_cut(cut, 2);
   job.layout.pipeline = 2;
-  job.model.next_tokens = modules;
+  job.model.mtp_layers = modules;
   return job;
 }
 
@@ -76,4 +76,4 @@ TEST(NextTokens, LeaveATiedLastStageAHeadThatNobodyReads) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests::next_tokens_test
+}  // namespace tidemark::tests::mtp_layers_test

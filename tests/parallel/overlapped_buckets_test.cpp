@@ -45,8 +45,8 @@ std::string beside_passes(const Program& program, std::int32_t step) {
     return fmt::format("{}{}", std::distance(all.begin(), all.find(program[its.in.offset].count())),
                        chunks[its.in.buffer]);
   };
-  std::string told, pass;
-  const auto tell = [&](const std::string& what) { told += (told.empty() ? "" : " ") + what; };
+  std::string reported, pass;
+  const auto tell = [&](const std::string& what) { reported += (reported.empty() ? "" : " ") + what; };
   std::map<EventId, std::string> recorded;
   std::string last;
   bool here = false;
@@ -68,11 +68,11 @@ std::string beside_passes(const Program& program, std::int32_t step) {
       if (const auto found = recorded.find(wait->event); found != recorded.end()) tell("|" + found->second);
     }
   }
-  return told;
+  return reported;
 }
 
 // Of a program's end: whether passes go on after a reduction has begun.
-bool reduces_before_the_last_hand_over(const Program& program) {
+bool reduces_before_the_last_p2p(const Program& program) {
   std::size_t reduced = 0, handed_over = 0;
   for (std::size_t i = program.ops.size(); i-- > 0;) {
     const auto* its = std::get_if<Collective>(&program.ops[i]);
@@ -95,10 +95,10 @@ TEST(OverlappedBuckets, OfLaterStagesGoWhenTheirPassesAreOver) {
   EXPECT_EQ(beside_passes(Lowered(job).stage(0), 2),
             "F0 g2 |g2 g1 |g1 g0 |g0 F1 B0 F2 B1 F3 B2 B3 r0 r1 r2 |r0 |r1 |r2");
   EXPECT_EQ(beside_passes(Lowered(job).stage(1), 2), "F0 g0 |g0 B0 F1 B1 F2 B2 F3 B3 r0 |r0");
-  EXPECT_FALSE(reduces_before_the_last_hand_over(Lowered(job).stage(1)));
+  EXPECT_FALSE(reduces_before_the_last_p2p(Lowered(job).stage(1)));
   job.settings.overlap.gradients_aligned = false;
   EXPECT_EQ(beside_passes(Lowered(job).stage(1), 2), "F0 g0 |g0 B0 F1 B1 F2 B2 F3 B3 r0 |r0");
-  EXPECT_TRUE(reduces_before_the_last_hand_over(Lowered(job).stage(1)));
+  EXPECT_TRUE(reduces_before_the_last_p2p(Lowered(job).stage(1)));
 }
 
 TEST(OverlappedBuckets, OfInterleavedStagesGoTogether) {

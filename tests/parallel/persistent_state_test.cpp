@@ -64,11 +64,11 @@ class PersistentState : public testing::TestWithParam<StateBytes> {
 
 TEST_P(PersistentState, IsNBytesTimesTheSumWithoutSharding) {
   const StateBytes& each = GetParam();
-  const TestJob asked = job(2, Sharding::None);
-  const Lowered lowered(asked);
+  const TestJob requested = job(2, Sharding::None);
+  const Lowered lowered(requested);
   ASSERT_EQ(lowered.roles.size(), 1u);  // all ranks alike
   const std::vector<LiveTensor> tensors = live_at_end(lowered.stage(0));
-  const std::int64_t N = parameters_of(asked);
+  const std::int64_t N = parameters_of(requested);
   EXPECT_EQ(sum(tensors, Category::Parameters), each.parameter * N);
   EXPECT_EQ(sum(tensors, Category::Gradients), (each.gradient + each.gradient_copy) * N);
   EXPECT_EQ(copies(tensors), each.gradient_copy * N);
@@ -79,10 +79,10 @@ TEST_P(PersistentState, IsNBytesTimesTheSumWithoutSharding) {
 TEST_P(PersistentState, SharesOptimizerStateOutUnderSharding) {
   const StateBytes& each = GetParam();
   constexpr std::int32_t D = 5;
-  TestJob asked = job(D, Sharding::Zero1);
-  asked.model.vocabulary = 3000;
-  const Lowered lowered(asked);
-  const std::int64_t N = parameters_of(asked);
+  TestJob requested = job(D, Sharding::Zero1);
+  requested.model.vocabulary = 3000;
+  const Lowered lowered(requested);
+  const std::int64_t N = parameters_of(requested);
   const std::int64_t padded = round_up(N, 640);  // lcm(128, D); every parameter is a multiple of 64 already
   ASSERT_NE(padded, N);
   ASSERT_EQ(lowered.roles.size(), 5u);
@@ -98,9 +98,9 @@ TEST_P(PersistentState, SharesOptimizerStateOutUnderSharding) {
 }
 
 TEST_P(PersistentState, IsSharedOutWithinAnInstanceOfTheOptimizer) {
-  TestJob asked = job(4, Sharding::Zero1), alone = job(2, Sharding::Zero1);
-  asked.layout.shard_group = 2;
-  const Lowered instances(asked), one(alone);
+  TestJob requested = job(4, Sharding::Zero1), alone = job(2, Sharding::Zero1);
+  requested.layout.shard_group = 2;
+  const Lowered instances(requested), one(alone);
   ASSERT_EQ(instances.roles.size(), one.roles.size());
   for (std::size_t r = 0; r < one.roles.size(); ++r) {
     EXPECT_EQ(instances.roles[r].ranks.size(), 2 * one.roles[r].ranks.size());

@@ -95,7 +95,7 @@ TEST(PipelineActions, AreThoseOfPyTorchsLists) {
     std::vector<std::string> recorded;
     for (std::string word; words >> word;) recorded.push_back(word);
     const auto all =
-        pytorch::pipeline_actions(schedules_of(layout, micro_batches), layout.placement(), PipelineHabits{});
+        pytorch::pipeline_actions(schedules_of(layout, micro_batches), layout.placement(), PipelineBehavior{});
     EXPECT_EQ(texts(all[static_cast<std::size_t>(rank)], rank, layout.placement()), recorded)
         << line.substr(0, line.find(':'));
     ++lists;

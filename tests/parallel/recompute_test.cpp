@@ -5,14 +5,14 @@
 namespace tidemark::tests::recompute_test {
 namespace {
 
-TestJob job_with(Recomputation asked, AttentionKernel attention = AttentionKernel::Fused) {
+TestJob job_with(Recomputation requested, AttentionKernel attention = AttentionKernel::Fused) {
   TestJob job;
   job.layout.tensor = 2;
   job.layout.sequence_parallel = true;
   job.model.layers = 6;
   job.train.micro_batch = 2;
   job.train.attention = attention;
-  job.train.recompute = asked;
+  job.train.recompute = requested;
   return job;
 }
 
@@ -42,7 +42,8 @@ TestJob job_of_experts(RecomputedModules modules) {
   TestJob job = job_with({.kind = modules.bits() != 0 ? Recompute::Selective : Recompute::None, .modules = modules});
   Model& m = job.model;
   m.kv_heads = m.heads;
-  m.latent = LatentAttention{.query_rank = 96, .kv_rank = 80, .plain_head = 24, .rotary_head = 16, .value_head = 32};
+  m.latent = MultiLatentAttention{
+      .query_rank = 96, .kv_rank = 80, .qk_nope_head_dim = 24, .qk_rope_head_dim = 16, .value_head = 32};
   m.head_dim = m.latent->query_head();
   m.experts = Experts{.count = 8, .chosen = 2, .ffn = 224, .shared_ffn = 160};
   job.layout.data = 2;
@@ -144,12 +145,12 @@ TEST(Recomputation, OfNormsDropsTheirOutputs) {
 // as communication.
 TEST(Recomputation, OfWhatComesOfLatentsDropsHeadsAndNormedLatents) {
   const TestJob job = job_of_experts({});
-  const LatentAttention& l = *job.model.latent;
+  const MultiLatentAttention& l = *job.model.latent;
   const std::int64_t T = job.train.tokens(), t = job.layout.tensor, a = job.model.heads;
   const std::int64_t heads = 2 * T * a * (2 * l.query_head() + l.value_head) / t;
   const std::int64_t latents = 2 * T * (l.query_rank + l.kv_rank) / t, copy = 2 * T * l.kv_rank / t;
   const std::int64_t statistics = 2 * 4 * T / t;
-  const std::int64_t kept = 2 * T * (l.kv_rank + l.rotary_head) / t;
+  const std::int64_t kept = 2 * T * (l.kv_rank + l.qk_rope_head_dim) / t;
   EXPECT_EQ(dropped_by(RecomputedModule::LatentUp), heads + latents + copy + statistics - kept);
 }
 
@@ -174,7 +175,7 @@ TEST(Recomputation, OfSharedExpertsDropsTheirInsides) {
 TEST(Recomputation, OfExpertsLeavesWhatComesToThem) {
   const TestJob job = job_of_experts({RecomputedModule::Experts});
   const Model& m = job.model;
-  const LatentAttention& l = *m.latent;
+  const MultiLatentAttention& l = *m.latent;
   const std::int64_t T = job.train.tokens(), t = job.layout.tensor;
   const std::int64_t attention = T * (2 * (2 * m.hidden + 2 * l.query_rank + 2 * l.kv_rank) + 3 * 4) / t +
                                  T * (2 * 2 * m.heads * (l.query_head() + l.value_head) + 4 * m.heads) / t + rng_state;
@@ -224,9 +225,9 @@ TEST(Recomputation, OfAnMlpRunsTheNormsAtItsEndsAndNothingBeside) {
 
 TEST(Recomputation, OfAttentionRunsWhatLiesBetweenItsProjections) {
   using Names = std::vector<std::string>;
-  const Recomputation asked{.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention}};
-  EXPECT_EQ(run_again(job_with(asked), "layers.2.attention."), Names{"core"});
-  EXPECT_EQ(run_again(job_with(asked, AttentionKernel::Flash), "layers.2.attention."),
+  const Recomputation requested{.kind = Recompute::Selective, .modules = {RecomputedModule::CoreAttention}};
+  EXPECT_EQ(run_again(job_with(requested), "layers.2.attention."), Names{"core"});
+  EXPECT_EQ(run_again(job_with(requested, AttentionKernel::Flash), "layers.2.attention."),
             (Names{"q.transpose", "k.transpose", "v.transpose", "core", "context.transpose"}));
 }
 
@@ -250,8 +251,8 @@ TEST(Recomputation, LeavesALayerWhatKorthikantiEtAlCount) {
         job.train.micro_batch = b, job.train.global_batch = b;
         job.train.attention = AttentionKernel::Unfused;
         job.train.hidden_dropout = job.train.attention_dropout = 0.1;
-        const auto kept = [&](const Recomputation& asked) {
-          job.train.recompute = asked;
+        const auto kept = [&](const Recomputation& requested) {
+          job.train.recompute = requested;
           const auto by_layers = [&](std::int64_t layers) {
             job.model.layers = layers;
             const Program program = Lowered(job).stage(0);

@@ -83,7 +83,7 @@ TestJob random_pytorch_job(std::uint32_t seed) {
 }
 
 // The ops that are told, one after the other, without what their lists point to.
-std::vector<Op> told(const RepeatingProgram& program) {
+std::vector<Op> reported(const RepeatingProgram& program) {
   std::vector<Op> all;
   tell_unrolled(program, [&](std::span<const Op> ops) {
     all.insert(all.end(), ops.begin(), ops.end());
@@ -110,7 +110,7 @@ void expect_what_every_pass_gives(const Lowered& lowered, const Role& role, Tabl
   if (tables == Tables::Same || parts != "tables") {
     ASSERT_EQ(parts, "") << role.first.pipeline;
   }
-  ASSERT_TRUE(without_lists(told(program)) == without_lists(all.ops)) << role.first.pipeline;
+  ASSERT_TRUE(without_lists(reported(program)) == without_lists(all.ops)) << role.first.pipeline;
   for (const Duration launch : {Duration{1}, Duration{4'000'000}}) {
     const std::vector<Duration> kernels(program.rolled.kernels.size(), Duration{2'000'000});
     EXPECT_EQ(timed(program, launch, kernels, Kernels::Each), timed(unrolled(program), launch, kernels, Kernels::Each));
@@ -194,10 +194,10 @@ TEST(Repeats, ReplayAsWhatTheyUnrollTo) {
     for (const Role& role : lowered.roles) {
       const RepeatingProgram program = lower_repeating(lowered.input, role);
       const Program all = unrolled(program);
-      for (const BorrowedFrees borrowed : {BorrowedFrees::AtOnce, BorrowedFrees::AtNextSync}) {
-        const MemoryRecord record = replay(all, no_driver_memory(), {.borrowed = borrowed});
-        EXPECT_EQ(replay(program, no_driver_memory(), {.borrowed = borrowed}), record);
-        const ReplayOptions limited{.capacity = record.device.bytes - Bytes{1}, .borrowed = borrowed};
+      for (const CrossStreamFrees cross_stream : {CrossStreamFrees::AtOnce, CrossStreamFrees::AtNextSync}) {
+        const MemoryRecord record = replay(all, no_driver_memory(), {.cross_stream = cross_stream});
+        EXPECT_EQ(replay(program, no_driver_memory(), {.cross_stream = cross_stream}), record);
+        const ReplayOptions limited{.capacity = record.device.bytes - Bytes{1}, .cross_stream = cross_stream};
         const MemoryRecord within = replay(all, no_driver_memory(), limited);
         EXPECT_EQ(replay(program, no_driver_memory(), limited), within);
         full += within.failure ? 1 : 0;
@@ -214,10 +214,10 @@ TEST(Repeats, OfShardedRuntimesReplayAsWhatTheyUnrollTo) {
     const RepeatingProgram program = lower_repeating(lowered.input, lowered.roles.back());
     const Program all = unrolled(program);
     ASSERT_TRUE(verify(all).empty());
-    for (const BorrowedFrees borrowed : {BorrowedFrees::AtOnce, BorrowedFrees::AtNextSync}) {
-      const MemoryRecord record = replay(all, no_driver_memory(), {.borrowed = borrowed});
-      EXPECT_EQ(replay(program, no_driver_memory(), {.borrowed = borrowed}), record);
-      const ReplayOptions limited{.capacity = record.device.bytes - Bytes{1}, .borrowed = borrowed};
+    for (const CrossStreamFrees cross_stream : {CrossStreamFrees::AtOnce, CrossStreamFrees::AtNextSync}) {
+      const MemoryRecord record = replay(all, no_driver_memory(), {.cross_stream = cross_stream});
+      EXPECT_EQ(replay(program, no_driver_memory(), {.cross_stream = cross_stream}), record);
+      const ReplayOptions limited{.capacity = record.device.bytes - Bytes{1}, .cross_stream = cross_stream};
       EXPECT_EQ(replay(program, no_driver_memory(), limited), replay(all, no_driver_memory(), limited));
     }
   }

@@ -14,13 +14,13 @@ namespace {
 
 // Of one step of a rank: looks at tensors whose label ends so, each with a wait before anything else is launched; and
 // norms of buckets of gradients.
-struct Asked {
+struct Requested {
   int losses = 0, norms_looked_at = 0, norms = 0;
-  bool operator==(const Asked&) const = default;
+  bool operator==(const Requested&) const = default;
 };
 
-Asked asked_in(const Program& program, std::int32_t step, std::string_view of_losses = "loss.isnan") {
-  Asked found;
+Requested requested_in(const Program& program, std::int32_t step, std::string_view of_losses = "loss.isnan") {
+  Requested found;
   bool here = false;
   std::string_view question;
   for (const Op& op : program.ops) {
@@ -49,33 +49,33 @@ TestJob job_of(Version megatron) {
 }
 
 // Of the job's first or last stage.
-Asked of_stage(const TestJob& job, std::size_t stage, std::int32_t step) {
+Requested of_stage(const TestJob& job, std::size_t stage, std::int32_t step) {
   const Lowered lowered(job);
-  return asked_in(lower(lowered.input).programs.at(stage), step);
+  return requested_in(lower(lowered.input).programs.at(stage), step);
 }
 
 TEST(ResultChecks, OfMegatronAreThoseOfItsReleases) {
   const auto first = [](const TestJob& job, std::int32_t step) { return of_stage(job, 0, step); };
   const auto last = [](const TestJob& job, std::int32_t step) { return of_stage(job, 1, step); };
   for (const std::int32_t step : {1, 2}) {
-    EXPECT_EQ(last(job_of({0, 11}), step), (Asked{0, 0, 1})) << step;
-    EXPECT_EQ(last(job_of({0, 12}), step), (Asked{3, 1, 1})) << step;
-    EXPECT_EQ(first(job_of({0, 12}), step), (Asked{0, 1, 1})) << step;
+    EXPECT_EQ(last(job_of({0, 11}), step), (Requested{0, 0, 1})) << step;
+    EXPECT_EQ(last(job_of({0, 12}), step), (Requested{3, 1, 1})) << step;
+    EXPECT_EQ(first(job_of({0, 12}), step), (Requested{0, 1, 1})) << step;
   }
-  EXPECT_EQ(last(job_of({0, 14}), 1), (Asked{0, 0, 1}));
-  EXPECT_EQ(last(job_of({0, 14}), 2), (Asked{3, 1, 1}));
+  EXPECT_EQ(last(job_of({0, 14}), 1), (Requested{0, 0, 1}));
+  EXPECT_EQ(last(job_of({0, 14}), 2), (Requested{3, 1, 1}));
   TestJob unchecked = job_of({0, 14});
   unchecked.settings.checks = {.nan_in_loss = false, .nan_in_grad = false};
-  EXPECT_EQ(last(unchecked, 2), (Asked{0, 0, 0}));
+  EXPECT_EQ(last(unchecked, 2), (Requested{0, 0, 0}));
 }
 
 // Megatron-Bridge's rerun_state_machine.check_for_nan_in_loss and ddp.check_for_nan_in_grad.
 TEST(ResultChecks, OfBridgeAreAskedForOneByOne) {
   TestJob job = job_of({0, 14});
   job.settings.checks = {.nan_in_loss = false};
-  EXPECT_EQ(of_stage(job, 1, 2), (Asked{0, 1, 1}));
+  EXPECT_EQ(of_stage(job, 1, 2), (Requested{0, 1, 1}));
   job.settings.checks = {.nan_in_grad = false};
-  EXPECT_EQ(of_stage(job, 1, 2), (Asked{3, 0, 0}));
+  EXPECT_EQ(of_stage(job, 1, 2), (Requested{3, 0, 0}));
 }
 
 // --check-for-large-grads and --check-for-spiky-loss read the number itself: a wait for each, and no tensor.
@@ -95,7 +95,7 @@ TEST(ResultChecks, OfLargeNumbersWaitOnceMore) {
   job.settings.checks = {.nan_in_loss = false, .nan_in_grad = false};
   const int without = waits(job);
   job.settings.checks.large_grads = true;
-  EXPECT_EQ(of_stage(job, 1, 2), (Asked{0, 0, 1})) << "the norm is taken, and not compared with infinity";
+  EXPECT_EQ(of_stage(job, 1, 2), (Requested{0, 0, 1})) << "the norm is taken, and not compared with infinity";
   EXPECT_EQ(waits(job), without + 1);
   job.settings.checks.spiky_loss = true;
   EXPECT_EQ(waits(job), without + 4) << "of three micro-batches, too";
@@ -112,7 +112,7 @@ TEST(ResultChecks, OfTheTrainerFollowEachMicroBatch) {
     job.settings.eager.clips_gradients = false;
     const auto looks = [&] {
       const Lowered lowered(job);
-      return asked_in(lower(lowered.input).programs.front(), 1, "nan_inf_filter.isnan").losses;
+      return requested_in(lower(lowered.input).programs.front(), 1, "nan_inf_filter.isnan").losses;
     };
     EXPECT_EQ(looks(), 0) << framework;
     job.settings.eager.filters_losses = true;

@@ -100,18 +100,19 @@ Target device(std::int32_t compute_capability) {
 TEST(Roles, AttentionIsSettledByTheDeviceAndTheModel) {
   Model model;
   model.head_dim = 128;
-  const auto settled = [&](std::int32_t capability, AttentionKernel asked = AttentionKernel::Auto) {
-    return settled_attention(asked, model, device(capability));
+  const auto resolved_scenario = [&](std::int32_t capability, AttentionKernel requested = AttentionKernel::Auto) {
+    return resolved_attention(requested, model, device(capability));
   };
-  EXPECT_EQ(settled(80), AttentionKernel::Flash);
-  EXPECT_EQ(settled(90), AttentionKernel::Fused);
-  EXPECT_EQ(settled(100), AttentionKernel::Fused);
-  EXPECT_EQ(settled(100, AttentionKernel::Flash), AttentionKernel::Flash);
+  EXPECT_EQ(resolved_scenario(80), AttentionKernel::Flash);
+  EXPECT_EQ(resolved_scenario(90), AttentionKernel::Fused);
+  EXPECT_EQ(resolved_scenario(100), AttentionKernel::Fused);
+  EXPECT_EQ(resolved_scenario(100, AttentionKernel::Flash), AttentionKernel::Flash);
   model.head_dim = 256;
-  EXPECT_EQ(settled(90), AttentionKernel::Fused);
-  EXPECT_EQ(settled(100), AttentionKernel::Flash);
+  EXPECT_EQ(resolved_scenario(90), AttentionKernel::Fused);
+  EXPECT_EQ(resolved_scenario(100), AttentionKernel::Flash);
   model.attention_softcap = 50;
-  for (const std::int32_t capability : {80, 90, 100}) EXPECT_EQ(settled(capability), AttentionKernel::Unfused);
+  for (const std::int32_t capability : {80, 90, 100})
+    EXPECT_EQ(resolved_scenario(capability), AttentionKernel::Unfused);
 }
 
 }  // namespace

@@ -71,12 +71,12 @@ TEST(Runtime, MegatronTakesTheEnvironmentsWorkspace) {
 }
 
 TEST(Runtime, DummyGradientsAreCachedFromTransformerEngine2_3On) {
-  const auto habit = [](Version te) { return megatron_runtime({.transformer_engine = te}, {}, hopper).dummy_gradient; };
-  EXPECT_EQ(habit({1, 13}), DummyGradient::Temporary);
-  EXPECT_EQ(habit({2, 2}), DummyGradient::Temporary);
-  EXPECT_EQ(habit({2, 3}), DummyGradient::Cached);
-  EXPECT_EQ(habit({2, 11}), DummyGradient::Cached);
-  EXPECT_EQ(habit({3, 0}), DummyGradient::Cached);
+  const auto mode = [](Version te) { return megatron_runtime({.transformer_engine = te}, {}, hopper).dummy_gradient; };
+  EXPECT_EQ(mode({1, 13}), DummyGradient::Temporary);
+  EXPECT_EQ(mode({2, 2}), DummyGradient::Temporary);
+  EXPECT_EQ(mode({2, 3}), DummyGradient::Cached);
+  EXPECT_EQ(mode({2, 11}), DummyGradient::Cached);
+  EXPECT_EQ(mode({3, 0}), DummyGradient::Cached);
 }
 
 TEST(Runtime, MegatronKeepsAFewScalars) {

@@ -195,19 +195,20 @@ TEST(Activations, InFlightChunksAreThoseOfTheInterleavedSchedule) {
 // the heads, and with sequence parallelism the latents of some of the tokens.
 std::int64_t latent_layer_formula(const TestJob& job) {
   const Model& m = job.model;
-  const LatentAttention& l = *m.latent;
+  const MultiLatentAttention& l = *m.latent;
   const std::int64_t T = job.train.tokens(), t = job.layout.tensor, h = m.hidden, a = m.heads, f = m.ffn;
   const std::int64_t of_tokens = 2 * (4 * h + 2 * l.query_rank + 2 * l.kv_rank) + 4 * 4;
   const std::int64_t of_heads = 2 * (2 * a * l.query_head() + 2 * a * l.value_head) + 4 * a + 6 * f;
   return T * (of_tokens + of_heads) / t;
 }
 
-TEST(LatentAttention, SavesLatentsAndWhatHeadsAreMadeOfThem) {
+TEST(MultiLatentAttention, SavesLatentsAndWhatHeadsAreMadeOfThem) {
   for (const std::int32_t tensor : {1, 2}) {
     TestJob job = job_cut({tensor, tensor > 1}, 2);
     Model& m = job.model;
     m.kv_heads = m.heads;
-    m.latent = LatentAttention{.query_rank = 96, .kv_rank = 80, .plain_head = 24, .rotary_head = 16, .value_head = 32};
+    m.latent = MultiLatentAttention{
+        .query_rank = 96, .kv_rank = 80, .qk_nope_head_dim = 24, .qk_rope_head_dim = 16, .value_head = 32};
     m.head_dim = m.latent->query_head();
     for (const int layer : {0, 2}) {
       EXPECT_EQ(after_forward(job, layer).saved, latent_layer_formula(job) + rng_state);

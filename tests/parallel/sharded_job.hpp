@@ -34,39 +34,39 @@ inline TestJob random_sharded_job(std::uint32_t seed) {
   switch (pick({0, 1, 2})) {
     case 0: {
       job.framework = "fsdp2";
-      FullyShardHabits& habits = eager.fully_shard;
-      habits.reshards_after_forward = !keeps;
-      habits.reduces_each_backward = one_in(3);
-      if (one_in(3)) habits.reduce_dtype = DType::BF16;
-      if (layout.data % 4 == 0 && !keeps && one_in(3)) habits.ranks_after_forward = 2;
-      habits.keeps_root = one_in(3);
-      habits.forward_prefetch = pick({0, 0, 1, 2});
-      habits.backward_prefetch = pick({0, 0, 1, 2});
+      FullyShardBehavior& behavior = eager.fully_shard;
+      behavior.reshards_after_forward = !keeps;
+      behavior.reduces_each_backward = one_in(3);
+      if (one_in(3)) behavior.reduce_dtype = DType::BF16;
+      if (layout.data % 4 == 0 && !keeps && one_in(3)) behavior.ranks_after_forward = 2;
+      behavior.keeps_root = one_in(3);
+      behavior.forward_prefetch = pick({0, 0, 1, 2});
+      behavior.backward_prefetch = pick({0, 0, 1, 2});
       if (in_groups) layout.shard_group = 4;
       break;
     }
     case 1: {
       job.framework = "fsdp";
-      FlatParameterHabits& habits = eager.flat;
-      habits.reshards_after_forward = !keeps;
-      habits.original_parameters = one_in(2);
-      habits.forward_prefetch = one_in(3);
-      habits.backward_prefetch = static_cast<BackwardPrefetch>(pick({0, 1, 1, 2}));
-      habits.limits_all_gathers = !one_in(4);
-      habits.mixed = true;
+      FlatParameterBehavior& behavior = eager.flat;
+      behavior.reshards_after_forward = !keeps;
+      behavior.original_parameters = one_in(2);
+      behavior.forward_prefetch = one_in(3);
+      behavior.backward_prefetch = static_cast<BackwardPrefetch>(pick({0, 1, 1, 2}));
+      behavior.limits_all_gathers = !one_in(4);
+      behavior.mixed = true;
       if (in_groups) layout.shard_group = 4;
       break;
     }
     default: {
       job.framework = "deepspeed";
       if (one_in(3)) layout.sharding = Sharding::Zero1;
-      ZeroHabits& habits = eager.zero;
-      habits.overlaps = one_in(2);
-      habits.reduce_bucket = pick({200'000, 5'000'000});
-      habits.contiguous_gradients = !one_in(4);
-      if (one_in(2)) habits.max_reuse = habits.max_live = habits.prefetch_bucket = 1'000'000;
-      if (one_in(2)) habits.persistence_threshold = 0;
-      habits.clipping = eager.clips_gradients ? 1 : 0;
+      ZeroBehavior& behavior = eager.zero;
+      behavior.overlaps = one_in(2);
+      behavior.reduce_bucket = pick({200'000, 5'000'000});
+      behavior.contiguous_gradients = !one_in(4);
+      if (one_in(2)) behavior.max_reuse = behavior.max_live = behavior.prefetch_bucket = 1'000'000;
+      if (one_in(2)) behavior.persistence_threshold = 0;
+      behavior.clipping = eager.clips_gradients ? 1 : 0;
     }
   }
   return job;

@@ -75,8 +75,8 @@ inline TestJob gpt_job() {
 
 /// Its values down to programs, which refer to each other: made in place, not moved.
 struct Lowered {
-  explicit Lowered(const TestJob& asked)
-      : job(asked),
+  explicit Lowered(const TestJob& wanted)
+      : job(wanted),
         runtime(runtime_named(job.framework, job.versions, job.settings, job.target)),
         built(build_model(job.model, options(job))),
         graph(model_graph(job.model, job.train.attention)),
@@ -107,10 +107,10 @@ struct Lowered {
 };
 
 /// Prices of nothing: drivers and communicators take no memory.
-inline DriverPrices no_driver_memory() {
-  DriverPrices prices;
-  prices.communicators.resize(32);
-  return prices;
+inline DriverCosts no_driver_memory() {
+  DriverCosts costs;
+  costs.communicators.resize(32);
+  return costs;
 }
 
 struct LiveTensor {

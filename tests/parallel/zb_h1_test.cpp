@@ -65,7 +65,7 @@ TEST(ZeroBubbleH1, TheBubbleIsTheClosedForm) {
   for (const auto& [f, b, w] : {std::array<std::int32_t, 3>{10, 10, 10}, {10, 12, 8}, {10, 14, 6}, {7, 13, 5}})
     for (std::int32_t p = 1; p <= 8; ++p)
       for (std::int32_t m = p; m <= 20; ++m)
-        for (const HandOverHabit habit : {HandOverHabit::Free, HandOverHabit::Paired}) {
+        for (const P2pMode mode : {P2pMode::Free, P2pMode::Batched}) {
           SCOPED_TRACE(fmt::format("F {} B {} W {}, {} stages, {} micro-batches", f, b, w, p, m));
           const StagePlacement placement{PlacementShape::Loop, p, 1};
           const auto span = [f = f, b = b, w = w](std::int32_t, const Action& action) {
@@ -81,7 +81,7 @@ TEST(ZeroBubbleH1, TheBubbleIsTheClosedForm) {
             }
             return Duration{};
           };
-          const DryRun run = dry_run(with_messages(of_all(p, m), placement, habit), placement,
+          const DryRun run = dry_run(with_messages(of_all(p, m), placement, mode), placement,
                                      {span, {}, std::vector<Duration>(static_cast<std::size_t>(p))});
           ASSERT_TRUE(run.stuck.empty());
           EXPECT_EQ(*std::max_element(run.ends.begin(), run.ends.end()),
@@ -150,7 +150,7 @@ TEST(ZeroBubbleH1, NobodyWaitsForEver) {
   for (std::int32_t p = 1; p <= 8; ++p)
     for (std::int32_t m = 1; m <= 20; ++m) {
       const StagePlacement placement{PlacementShape::Loop, p, 1};
-      EXPECT_EQ(deadlock(with_messages(of_all(p, m), placement, HandOverHabit::Paired), placement), "");
+      EXPECT_EQ(deadlock(with_messages(of_all(p, m), placement, P2pMode::Batched), placement), "");
     }
 }
 

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
@@ -21,14 +21,14 @@
 namespace tidemark::tests::adapters_test {
 namespace {
 
-struct Asked {
+struct Requested {
   std::string adapter{};
   std::string model = "llama-2-7b", train = "master_dtype = \"bf16\"", switches{}, runtime = "pytorch";
   int gpus = 1;
   std::string versions{};
 };
 
-Scenario parsed(const Asked& a) {
+Scenario parsed(const Requested& a) {
   const std::string text = fmt::format(
       "model = \"models/{}.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = {}\n[adapter]\n{}\n"
       "[model_override]\nnum_hidden_layers = 2\nvocab_size = 4096\n"
@@ -38,7 +38,7 @@ Scenario parsed(const Asked& a) {
   return parse_scenario(text, "job.toml", folders);
 }
 
-std::string problems(const Asked& a) {
+std::string problems(const Requested& a) {
   try {
     (void)parsed(a);
   } catch (const InputError& error) {
@@ -47,7 +47,7 @@ std::string problems(const Asked& a) {
   return "no problem";
 }
 
-Program program_of(const Asked& a) {
+Program program_of(const Requested& a) {
   const Job job(parsed(a));
   Program program = lower_role(job.lowering(), job.roles.front());
   EXPECT_TRUE(verify(program).empty());
@@ -153,9 +153,9 @@ TEST(Adapters, BucketsOfDataParallelismHoldThemAlone) {
 // A rank's part of them, copied in what is computed in and then in fp32; the engine casts adapters, too.
 TEST(Adapters, UnderZeroMastersAreOfThemAlone) {
   constexpr const char* zero2 = "[layout]\nsharding = \"zero2\"";
-  const Asked asked{.adapter = "rank = 8", .train = zero2, .runtime = "deepspeed", .gpus = 2};
+  const Requested requested{.adapter = "rank = 8", .train = zero2, .runtime = "deepspeed", .gpus = 2};
   constexpr std::int64_t of_rank = layers * 2 * 8 * (hidden + hidden) / 2;
-  EXPECT_EQ(of_category(program_of(asked), 0, Category::OptimizerMaster), (2 + 4) * of_rank);
+  EXPECT_EQ(of_category(program_of(requested), 0, Category::OptimizerMaster), (2 + 4) * of_rank);
   EXPECT_NE(problems({.adapter = "dtype = \"fp32\"", .train = zero2, .runtime = "deepspeed", .gpus = 2})
                 .find("DeepSpeed casts adapters, too, to \"bf16\""),
             std::string::npos);

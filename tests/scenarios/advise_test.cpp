@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/capacity.hpp"
 #include "scenarios/plan/changes/changes.hpp"
-#include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/predict/prediction.hpp"
@@ -99,7 +99,7 @@ attention_dropout = 0.0
 
 TEST(Advise, TriesAllThatPlanSearchesAndThatTakesLess) {
   const TomlTable document = parse_toml(cut, "cut");
-  const Scenario scenario = settled(scenario_of(document, "cut.toml", folders));
+  const Scenario scenario = resolved_scenario(scenario_of(document, "cut.toml", folders));
   Space space{"cut", document, folders, files_of(document, "cut.toml", folders), {}};
   const auto jobs_of = [&](const Axis& axis) {
     space.axes = {axis};
@@ -140,16 +140,16 @@ TEST(Advise, EnoughOfItselfIsNoPartOfASetInOtherWords) {
   EXPECT_TRUE(alone);
 }
 
-struct Asked {
+struct Requested {
   std::string document;
   std::vector<std::string> of_job, of_training;  // axes
 };
 
-class Changing : public testing::TestWithParam<Asked> {};
+class Changing : public testing::TestWithParam<Requested> {};
 
 TEST_P(Changing, WhatItMayChangeIsWhatReadersTake) {
   const TomlTable document = parse_toml(GetParam().document, "much");
-  const Scenario scenario = settled(scenario_of(document, "much.toml", folders));
+  const Scenario scenario = resolved_scenario(scenario_of(document, "much.toml", folders));
   const Changes changes = changes_of(document, scenario);
   Space space{"much", document, folders, files_of(document, "much.toml", folders), {}};
   const auto names_of = [&](const std::vector<Axis>& axes) {
@@ -181,35 +181,36 @@ constexpr std::array changing_names{"megatron", "pytorch", "fsdp_adapters", "fsd
 INSTANTIATE_TEST_SUITE_P(
     Runtimes, Changing,
     testing::Values(
-        Asked{std::string(too_much) + "attention = \"unfused\"\n",
-              {"train.micro_batch", "recompute", "layout.sharding", "layout.tensor", "layout.pipeline", "stages",
-               "offload", "train.gradient_dtype", "runtime.allocator", "layout.order", "gpus", "train.attention"},
-              {"train.sequence_length"}},
-        Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
-              "sequence_length = 2048\nmicro_batch = 2\nattention = \"unfused\"\n[runtime]\nname = \"pytorch\"\n"
-              "switches.keep_outputs = true\n",
-              {"train.micro_batch", "train.recompute", "runtime.switches.use_cache", "runtime.switches.keep_outputs",
-               "optimizer kernels", "runtime.switches.gradient_as_bucket_view", "runtime.switches.use_liger_kernel",
-               "offload", "runtime.allocator", "train.attention"},
-              {"train.optimizer", "trained", "train.sequence_length", "train.master_dtype"}},
-        Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[adapter]\n"
-              "rank = 64\n[train]\nsequence_length = 2048\nmicro_batch = 1\nmaster_dtype = \"bf16\"\nrecompute = "
-              "\"full\"\n[runtime]\n"
-              "name = \"fsdp\"\nswitches.use_liger_kernel = true\n",
-              {"optimizer kernels", "runtime.switches.backward_prefetch", "runtime.allocator"},
-              {"train.optimizer", "quantization", "adapter.rank", "train.sequence_length"}},
-        Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
-              "sequence_length = 2048\nmicro_batch = 1\nmaster_dtype = \"bf16\"\nrecompute = \"full\"\n[runtime]\nname "
-              "= \"fsdp2\"\n",
-              {"optimizer kernels", "runtime.switches.use_liger_kernel", "offload", "runtime.allocator"},
-              {"trained", "train.sequence_length"}},
-        Asked{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
-              "sequence_length = 2048\nmicro_batch = 1\nglobal_batch = 8\nmaster_dtype = \"bf16\"\nrecompute = "
-              "\"full\"\n[runtime]\nname = \"fsdp\"\nswitches.backward_prefetch = \"none\"\n",
-              {"optimizer kernels", "runtime.switches.sync_each_batch", "runtime.switches.use_liger_kernel", "offload",
-               "runtime.allocator"},
-              {"train.optimizer", "trained", "train.sequence_length"}}),
-    [](const testing::TestParamInfo<Asked>& param) { return changing_names[param.index]; });
+        Requested{std::string(too_much) + "attention = \"unfused\"\n",
+                  {"train.micro_batch", "recompute", "layout.sharding", "layout.tensor", "layout.pipeline", "stages",
+                   "offload", "train.gradient_dtype", "runtime.allocator", "layout.order", "gpus", "train.attention"},
+                  {"train.sequence_length"}},
+        Requested{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
+                  "sequence_length = 2048\nmicro_batch = 2\nattention = \"unfused\"\n[runtime]\nname = \"pytorch\"\n"
+                  "switches.keep_outputs = true\n",
+                  {"train.micro_batch", "train.recompute", "runtime.switches.use_cache",
+                   "runtime.switches.keep_outputs", "optimizer kernels", "runtime.switches.gradient_as_bucket_view",
+                   "runtime.switches.use_liger_kernel", "offload", "runtime.allocator", "train.attention"},
+                  {"train.optimizer", "trained", "train.sequence_length", "train.master_dtype"}},
+        Requested{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[adapter]\n"
+                  "rank = 64\n[train]\nsequence_length = 2048\nmicro_batch = 1\nmaster_dtype = \"bf16\"\nrecompute = "
+                  "\"full\"\n[runtime]\n"
+                  "name = \"fsdp\"\nswitches.use_liger_kernel = true\n",
+                  {"optimizer kernels", "runtime.switches.backward_prefetch", "runtime.allocator"},
+                  {"train.optimizer", "quantization", "adapter.rank", "train.sequence_length"}},
+        Requested{
+            "model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
+            "sequence_length = 2048\nmicro_batch = 1\nmaster_dtype = \"bf16\"\nrecompute = \"full\"\n[runtime]\nname "
+            "= \"fsdp2\"\n",
+            {"optimizer kernels", "runtime.switches.use_liger_kernel", "offload", "runtime.allocator"},
+            {"trained", "train.sequence_length"}},
+        Requested{"model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 2\n[train]\n"
+                  "sequence_length = 2048\nmicro_batch = 1\nglobal_batch = 8\nmaster_dtype = \"bf16\"\nrecompute = "
+                  "\"full\"\n[runtime]\nname = \"fsdp\"\nswitches.backward_prefetch = \"none\"\n",
+                  {"optimizer kernels", "runtime.switches.sync_each_batch", "runtime.switches.use_liger_kernel",
+                   "offload", "runtime.allocator"},
+                  {"train.optimizer", "trained", "train.sequence_length"}}),
+    [](const testing::TestParamInfo<Requested>& param) { return changing_names[param.index]; });
 
 // 7B on a card of 24 GB: nothing that trains all of it does, adapters over few bits do.
 TEST(Advise, AdaptersOverFewBitsFitWhereAllParametersDoNot) {

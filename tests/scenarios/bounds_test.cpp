@@ -10,13 +10,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lowering/lower.hpp"
 #include "parallel/job/mesh.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/bounds/pass_schedule.hpp"
 #include "scenarios/plan/bounds/sample.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
@@ -28,8 +28,8 @@ using namespace literals;
 
 // TIDEMARK_LAYOUTS=2000 for as many as docs/planner.md reports.
 int layouts() {
-  const char* asked = std::getenv("TIDEMARK_LAYOUTS");
-  return asked == nullptr ? seeds(25) : std::atoi(asked);
+  const char* requested = std::getenv("TIDEMARK_LAYOUTS");
+  return requested == nullptr ? seeds(25) : std::atoi(requested);
 }
 
 /// How far bounds are from what they bound, on average.
@@ -116,14 +116,14 @@ TEST(Bounds, HoldWhatPredictSaysWhereExpertsAndSequencesAreDivided) {
 
 TEST(Bounds, DoNotKnowWhatNobodyHasThoughtThrough) {
   const Scenario scenario = *random_scenario(411);
-  EXPECT_TRUE(Bounder::knows(scenario));
+  EXPECT_TRUE(Bounder::has_bounds(scenario));
   std::vector<Scenario> others(5, scenario);
   others[0].layout.sharding = Sharding{2};
   others[1].layout.schedule = ScheduleKind{3};
   others[2].train.recompute.kind = Recompute{3};
   others[3].train.recompute.method = RecomputeMethod{2};
   others[4].runtime.name = "torchtitan";
-  for (const Scenario& other : others) EXPECT_FALSE(Bounder::knows(other));
+  for (const Scenario& other : others) EXPECT_FALSE(Bounder::has_bounds(other));
 }
 
 // The first stage of four: four layers alike, and three micro-batches that run ahead.

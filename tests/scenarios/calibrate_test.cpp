@@ -19,8 +19,8 @@
 #include "scenarios/calibrate/host_tasks.hpp"
 #include "scenarios/calibrate/machine_file.hpp"
 #include "scenarios/calibrate/math_times.hpp"
-#include "scenarios/calibrate/small_programs.hpp"
 #include "scenarios/calibrate/reference_benchmarks.hpp"
+#include "scenarios/calibrate/small_programs.hpp"
 #include "scenarios/cluster/calibration_reader.hpp"
 #include "scenarios/cluster/cluster_reader.hpp"
 #include "sim/program/program_builder.hpp"
@@ -156,16 +156,16 @@ TEST_F(Calibrate, MeasuresEveryKindOfThingAndTheirFilesAreRead) {
 // span both.
 TEST_F(Calibrate, MeasuresBetweenNodes) {
   std::map<std::string, std::set<std::string>> found;  // by task
-  const HostTasks asked{{}, folders.data_root, 2, 2, true};
+  const HostTasks requested{{}, folders.data_root, 2, 2, true};
   std::vector<Point> all;
   EXPECT_EQ(on_ranks(4,
                      [&](World& world) {
-                       for (const std::string& task : task_list(asked, world)) {
+                       for (const std::string& task : task_list(requested, world)) {
                          if (!task.starts_with("messages") && !task.starts_with("collectives all_reduce") &&
                              !task.starts_with("copies") && !task.starts_with("products fp32 16"))
                            continue;
                          std::vector<std::vector<Point>> ranks;
-                         for (const std::string& one : world.gather(text(measured(task, asked, world))))
+                         for (const std::string& one : world.gather(text(measured(task, requested, world))))
                            ranks.push_back(parse_points(one));
                          if (world.rank().value != 0) continue;
                          for (Point& point : merged(ranks)) {
@@ -234,7 +234,7 @@ TEST_F(Calibrate, WhatAJournalRemembersIsNotMeasuredAgain) {
 // The same programs, timed and simulated. Times are not compared: a busy machine has its own.
 TEST_F(Calibrate, StepsOfAJobAreMeasuredAndPredicted) {
   const Cluster machine = cluster_of(host_files(run_of(measured_points())));
-  const Scenario job = yardstick("llama-fp32-xs-tp2", folders.data_root);
+  const Scenario job = reference_benchmark("llama-fp32-xs-tp2", folders.data_root);
   std::vector<MathStep> measured;
   EXPECT_EQ(on_ranks(2,
                      [&](World& world) {

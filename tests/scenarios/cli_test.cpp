@@ -281,11 +281,11 @@ TEST_F(Cli, OptionsAloneAreAJobAndTheFileThatTheyStandForIsTheSame) {
       "predict --model llama-3.1-8b --cluster h100-sxm-80g --gpus 8 --sequence 4096 --micro-batch 1 --global-batch 8 "
       "--tensor 2 --sequence-parallel --pipeline 2 --chunks 1 --sharding zero1 --precision fp16 --recompute full "
       "--headroom '1 GiB'";
-  const Ran told = run(options + " --json -"), file = run(options + " --print-scenario");
+  const Ran reported = run(options + " --json -"), file = run(options + " --print-scenario");
   EXPECT_EQ(file.code, 0) << file.err;
   const std::string path = (folder_ / "job.toml").string();
   std::ofstream(path) << file.out;
-  json from_options = json::parse(told.out), from_file = json::parse(run("predict --json - " + path).out);
+  json from_options = json::parse(reported.out), from_file = json::parse(run("predict --json - " + path).out);
   EXPECT_EQ(from_options["scenario"]["layout"]["pipeline"], 2);
   EXPECT_EQ(from_options["scenario"]["train"]["precision"], "fp16");
   EXPECT_EQ(from_options["headroom_bytes"], 1 << 30);

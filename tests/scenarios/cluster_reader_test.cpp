@@ -172,7 +172,7 @@ TEST(ClusterReader, ReadsEveryShippedCluster) {
     EXPECT_GT(cluster.device.peak.fp64, OperationRate{}) << cluster.name;
     EXPECT_FALSE(cluster.device.efficiency.source.empty()) << cluster.name;
     const Fabric fabric = build_fabric(cluster, 3 * cluster.node.devices);
-    EXPECT_GT(alone(message_price(fabric, 0, fabric.devices - 1, 1_MiB), fabric), 0_ps) << cluster.name;
+    EXPECT_GT(alone(message_cost(fabric, 0, fabric.devices - 1, 1_MiB), fabric), 0_ps) << cluster.name;
   }
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"a10-24g",       "a100-pcie-40g",

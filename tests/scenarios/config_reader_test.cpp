@@ -280,7 +280,7 @@ TEST(ConfigReader, ExpertsAreWhatEachFamilySaysOfThem) {
   EXPECT_EQ(glm.experts->groups, 0);  // one group is none
   EXPECT_EQ(glm.qk_norm, QkNorm::PerHead);
   EXPECT_EQ(glm.rotary_dim(), 64);
-  EXPECT_EQ(glm.next_tokens, 1);
+  EXPECT_EQ(glm.mtp_layers, 1);
   EXPECT_TRUE(glm.qkv_bias && !glm.output_bias && !glm.has_experts(2) && glm.has_experts(3) && glm.has_experts(92));
   EXPECT_EQ(shipped("glm-4.5-air").qk_norm, QkNorm::None);
 }
@@ -289,7 +289,8 @@ TEST(ConfigReader, DeepSeeksHeadsAreMadeOfLatents) {
   const Model third = shipped("deepseek-v3");
   EXPECT_EQ(
       third.latent,
-      (LatentAttention{.query_rank = 1536, .kv_rank = 512, .plain_head = 128, .rotary_head = 64, .value_head = 128}));
+      (MultiLatentAttention{
+          .query_rank = 1536, .kv_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, .value_head = 128}));
   EXPECT_EQ(third.head_dim, 192);
   EXPECT_EQ(third.value_dim(), 128);
   EXPECT_EQ(third.rotary_dim(), 64);
@@ -300,7 +301,7 @@ TEST(ConfigReader, DeepSeeksHeadsAreMadeOfLatents) {
                                     .shared_ffn = 2048,
                                     .score = RouterScore::Sigmoid,
                                     .groups = 8,
-                                    .chosen_groups = 4,
+                                    .topk_group = 4,
                                     .correction_bias = true,
                                     .scale = 2.5,
                                     .dense_layers = third.experts->dense_layers}));
@@ -309,7 +310,7 @@ TEST(ConfigReader, DeepSeeksHeadsAreMadeOfLatents) {
   EXPECT_EQ(lite.latent->query_rank, 0);
   EXPECT_EQ(lite.experts->shared_ffn, 2 * 1408);
   EXPECT_EQ(lite.experts->groups, 0);
-  EXPECT_EQ(shipped("deepseek-v2").experts->chosen_groups, 3);
+  EXPECT_EQ(shipped("deepseek-v2").experts->topk_group, 3);
 
   // Without a layer of experts there are none, and what is left out has the defaults of transformers.
   const Model dense = parse_model(tiny(R"(, "first_k_dense_replace": 2)", "deepseek_v3"), "tiny.json");

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -16,12 +16,12 @@
 namespace tidemark::tests::dated_modules_test {
 namespace {
 
-struct Asked {
+struct Requested {
   std::string model, versions, switches{}, train{}, tables{}, runtime = "pytorch";
   int gpus = 1;
 };
 
-Scenario parsed(const Asked& a) {
+Scenario parsed(const Requested& a) {
   return parse_scenario(
       fmt::format("model = \"models/{}.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = {}\n{}\n"
                   "[model_override]\nnum_hidden_layers = 1\nvocab_size = 1024\n"
@@ -31,7 +31,7 @@ Scenario parsed(const Asked& a) {
       "job.toml", folders);
 }
 
-std::string problems(const Asked& a) {
+std::string problems(const Requested& a) {
   try {
     (void)parsed(a);
   } catch (const InputError& error) {
@@ -40,7 +40,7 @@ std::string problems(const Asked& a) {
   return "no problem";
 }
 
-Program program_of(const Asked& a) {
+Program program_of(const Requested& a) {
   const Job job(parsed(a));
   return lower_role(job.lowering(), job.roles.front());
 }

@@ -8,11 +8,11 @@
 
 #include "kernels/cost/cost_time.hpp"
 #include "parallel/lowering/lower.hpp"
-#include "scenarios/predict/allocator_events.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/same_job.hpp"
+#include "scenarios/predict/allocator_events.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/calls.hpp"
@@ -77,14 +77,14 @@ TEST(SameJob, HasTheSamePrograms) {
 
 // A module that predicts further tokens runs again with every layer, and in no block of layers.
 TEST(SameJob, BlocksOfAllLayersAreNotAllThatRunsAgain) {
-  const auto deepseek = [](const std::string& next_tokens, const std::string& recompute) {
+  const auto deepseek = [](const std::string& mtp_layers, const std::string& recompute) {
     return scenario_of_text(R"(model = "models/deepseek-v3.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 4
 [model_override]
 num_hidden_layers = 5
 num_nextn_predict_layers = )" +
-                            next_tokens + R"(
+                            mtp_layers + R"(
 [layout]
 tensor = 2
 sequence_parallel = true
@@ -201,23 +201,20 @@ name = "pytorch"
   EXPECT_EQ(whole_figures(scenario), expected);
 }
 
-TEST(Calls, SayAllThatPricesAndClassesDependOn) {
+TEST(Calls, SayAllThatCostsAndClassesDependOn) {
   for (const Scenario& scenario : random_scenarios(15)) {
     const Lowered lowered(scenario);
     const Workload whole = lower(lowered.input()), calls = calls_of(whole);
-    const auto prices_of = [&](const Workload& w) {
-      return price(w, scenario.cluster, nccl_settings(scenario.runtime));
-    };
-    const Prices prices = prices_of(whole);
-    EXPECT_EQ(prices_of(calls).entries, prices.entries);
-    EXPECT_EQ(prices_of(calls).entry_of_rank, prices.entry_of_rank);
+    const auto costs_of = [&](const Workload& w) { return cost(w, scenario.cluster, nccl_settings(scenario.runtime)); };
+    const Costs costs = costs_of(whole);
+    EXPECT_EQ(costs_of(calls).entries, costs.entries);
+    EXPECT_EQ(costs_of(calls).entry_of_rank, costs.entry_of_rank);
 
-    Router by_calls(calls, scenario.cluster, prices.entry_of_rank),
-        router(whole, scenario.cluster, prices.entry_of_rank);
-    const Folding folding = fold(whole, prices.entry_of_rank, router.traffic());
-    EXPECT_EQ(fold(calls, prices.entry_of_rank, by_calls.traffic()).class_of_rank, folding.class_of_rank);
-    const TimePrices times = price_time(whole, folding, scenario.cluster, router);
-    const TimePrices again = price_time(calls, folding, scenario.cluster, by_calls);
+    Router by_calls(calls, scenario.cluster, costs.entry_of_rank), router(whole, scenario.cluster, costs.entry_of_rank);
+    const Folding folding = fold(whole, costs.entry_of_rank, router.traffic());
+    EXPECT_EQ(fold(calls, costs.entry_of_rank, by_calls.traffic()).class_of_rank, folding.class_of_rank);
+    const TimeCosts times = cost_time(whole, folding, scenario.cluster, router);
+    const TimeCosts again = cost_time(calls, folding, scenario.cluster, by_calls);
     EXPECT_EQ(again.links, times.links);
     EXPECT_EQ(again.collectives, times.collectives);
     for (std::size_t c = 0; c < times.classes.size(); ++c) {

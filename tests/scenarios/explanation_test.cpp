@@ -14,9 +14,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/formats/format.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/formats/format.hpp"
 #include "scenarios/report/text/kernels_text.hpp"
 #include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
@@ -37,7 +37,7 @@ const Job& job() {
   return worked_example;
 }
 
-constexpr AskedMoment allocated_peak{AskedMoment::Kind::AllocatedPeak};
+constexpr RequestedMoment allocated_peak{RequestedMoment::Kind::AllocatedPeak};
 
 struct Tensors {
   std::size_t count = 0;
@@ -171,9 +171,9 @@ TEST(WorkedExample, ItsTextShowsTheLines) {
 TEST(Explanation, LiveTensorsSumToAllocatedAtAnyMoment) {
   const MemoryRecord memory = [&] {
     const Program program = lower_role(job().lowering(), job().roles.front());
-    return replay(program, job().prices.of(Rank{0}), {});
+    return replay(program, job().costs.of(Rank{0}), {});
   }();
-  const auto allocated = [](const AskedMoment& at) {
+  const auto allocated = [](const RequestedMoment& at) {
     const json j = json::parse(live_json(job(), Rank{0}, at));
     std::int64_t sum = 0;
     for (const json& t : j["tensors"]) sum += t["block_bytes"].get<std::int64_t>();
@@ -181,10 +181,10 @@ TEST(Explanation, LiveTensorsSumToAllocatedAtAnyMoment) {
     return sum;
   };
   EXPECT_EQ(allocated(allocated_peak), memory.allocated.bytes.count());
-  EXPECT_EQ(allocated({AskedMoment::Kind::End}), memory.final_allocated.count());
-  EXPECT_LE(allocated({AskedMoment::Kind::DevicePeak}), memory.device.bytes.count());
-  EXPECT_EQ(allocated({AskedMoment::Kind::OpIndex, 0}), 0);
-  EXPECT_THROW(live_json(job(), Rank{0}, {AskedMoment::Kind::OpIndex, 1'000'000'000}), InputError) << "no such op";
+  EXPECT_EQ(allocated({RequestedMoment::Kind::End}), memory.final_allocated.count());
+  EXPECT_LE(allocated({RequestedMoment::Kind::DevicePeak}), memory.device.bytes.count());
+  EXPECT_EQ(allocated({RequestedMoment::Kind::OpIndex, 0}), 0);
+  EXPECT_THROW(live_json(job(), Rank{0}, {RequestedMoment::Kind::OpIndex, 1'000'000'000}), InputError) << "no such op";
 }
 
 TEST(Explanation, JsonHasItsKeys) {
@@ -212,9 +212,9 @@ TEST(Explanation, EveryStageOfTheFlowHasAText) {
             "g2 data: 4 ranks, rank 5 is with 1, 3, 5, 7\n"
             "g3 optimizer_instance: 8 ranks, rank 5 is with 0-7\n"
             "g4 model_parallel: 2 ranks, rank 5 is with 4-5\n");
-  const std::string prices = prices_text(job(), Rank{0});
+  const std::string costs = costs_text(job(), Rank{0});
   for (const std::string row : {"context", "modules", "nccl_kernels", "communicator world", "communicator tensor"})
-    EXPECT_NE(prices.find(row), std::string::npos) << row;
+    EXPECT_NE(costs.find(row), std::string::npos) << row;
 }
 
 TEST(Explanation, AKernelThatWorksOnManyTensorsNamesAFewOfThem) {
@@ -284,9 +284,9 @@ TEST(Explanation, LossesOfRoutersAreSavedWhereTheyAreMade) {
 }
 
 // Without anything to reach, no table of communicators; its last column is words, and is not pushed to the right.
-TEST(Explanation, PricesAreOfWhatThereIs) {
+TEST(Explanation, CostsAreOfWhatThereIs) {
   const Job one(scenario_of("llama-3.1-8b"));
-  const std::string text = prices_text(one, Rank{0});
+  const std::string text = costs_text(one, Rank{0});
   EXPECT_EQ(text.find("communicator"), std::string::npos) << text;
   EXPECT_NE(text.find("  source\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("   source\n"), std::string::npos) << text;

@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "scenarios/predict/allocator_events.hpp"
 #include "scenarios/plan/space/keys.hpp"
+#include "scenarios/predict/allocator_events.hpp"
 #include "scenarios/scenario/scenario.hpp"
 #include "tests/namespace.hpp"
 
@@ -36,7 +36,7 @@ inline auto fields(Estimate& v) {
   auto& [a, b, c, d] = v;
   return std::tie(a, b, c, d);
 }
-inline auto fields(LatentAttention& v) {
+inline auto fields(MultiLatentAttention& v) {
   auto& [a, b, c, d, e, f] = v;
   return std::tie(a, b, c, d, e, f);
 }
@@ -143,11 +143,11 @@ inline auto fields(ExpertRouting& v) {
   auto& [a, b, c, d, e, f, tokens] = v;  // the last of them follow from the rest
   return std::tie(a, b, c, d, e, f);
 }
-inline auto fields(ExpertHabits& v) {
+inline auto fields(ExpertBehavior& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
 }
-inline auto fields(FullyShardHabits& v) {
+inline auto fields(FullyShardBehavior& v) {
   auto& [a, b, c, d, e, f, g, h, i] = v;
   return std::tie(a, b, c, d, e, f, g, h, i);
 }
@@ -155,7 +155,7 @@ inline auto fields(TitanSettings& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
 }
-inline auto fields(FlatParameterHabits& v) {
+inline auto fields(FlatParameterBehavior& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
@@ -175,11 +175,11 @@ inline auto fields(Train& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
 }
-inline auto fields(NvmeHabits& v) {
+inline auto fields(NvmeBehavior& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
-inline auto fields(ZeroHabits& v) {
+inline auto fields(ZeroBehavior& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
 }
@@ -191,11 +191,11 @@ inline auto fields(EagerSettings& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc, dd, ee] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc, dd, ee);
 }
-inline auto fields(MuonHabits& v) {
+inline auto fields(MuonBehavior& v) {
   auto& [a, b, c, d, e, f] = v;
   return std::tie(a, b, c, d, e, f);
 }
-inline auto fields(OptimizerHabits& v) {
+inline auto fields(OptimizerBehavior& v) {
   auto& [a, b, c, d, e, f, g, h, i, j] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
@@ -207,7 +207,7 @@ inline auto fields(TensorOverlap& v) {
   auto& [gathers, scatters, bulk_gathers, bulk_scatters, each_place] = v;
   return std::tie(gathers, scatters, bulk_gathers, bulk_scatters, each_place);
 }
-inline auto fields(ModuleOffloadHabits& v) {
+inline auto fields(ModuleOffloadBehavior& v) {
   auto& [a, b, c, d, e] = v;
   return std::tie(a, b, c, d, e);
 }

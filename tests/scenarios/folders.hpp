@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <string>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests {
@@ -15,7 +15,7 @@ inline const ScenarioFolders folders{source / "scenarios/examples", source / "sc
 
 /// With what it leaves to its device decided.
 inline Scenario scenario_of_text(const std::string& text) {
-  return settled(parse_scenario(text, "small.toml", folders));
+  return resolved_scenario(parse_scenario(text, "small.toml", folders));
 }
 
 }  // namespace tidemark::tests

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "parallel/lowering/lower.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 
 // What fully_shard holds of layers besides their shards, in bytes for each element n of a layer, which is what follows

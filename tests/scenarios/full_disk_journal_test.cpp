@@ -140,14 +140,14 @@ TEST_F(FullDisk, WritesNoMoreRecordsOnceOneDidNotGetIn) {
 // `done` is called under a lock, so it throws before any other call of it.
 TEST_F(FullDisk, AfterAnExceptionARunnerTellsNothingMore) {
   const std::unique_ptr<TaskRunner> threads = thread_runner([](const std::string& task) { return task; });
-  int told = 0;
+  int reported = 0;
   EXPECT_THROW((void)threads->run(std::vector<std::string>(500, "task"),
                                   [&](std::size_t, const std::string&) {
-                                    ++told;
+                                    ++reported;
                                     throw std::runtime_error("no");
                                   }),
                std::runtime_error);
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(reported, 1);
 }
 
 }  // namespace

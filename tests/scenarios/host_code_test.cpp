@@ -15,10 +15,10 @@
 #include <gtest/gtest.h>
 
 #include "parallel/lowering/lower.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/toml_value.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -65,7 +65,8 @@ Table measured() {
 }
 
 Scenario llama(const std::string& runtime, const std::string& more) {
-  return settled(parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
+  return resolved_scenario(
+      parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/a100-sxm-80g.toml"
 gpus = 8
 [layout]
@@ -78,9 +79,9 @@ global_batch = 8
 [runtime]
 name = "{}"
 )",
-                                            runtime == "deepspeed" ? more.substr(0, more.find('\n')) : "",
-                                            runtime == "deepspeed" ? more.substr(more.find('\n') + 1) : more, runtime),
-                                "llama.toml", folders));
+                                 runtime == "deepspeed" ? more.substr(0, more.find('\n')) : "",
+                                 runtime == "deepspeed" ? more.substr(more.find('\n') + 1) : more, runtime),
+                     "llama.toml", folders));
 }
 
 double microseconds(Duration its) { return static_cast<double>(its.count()) / 1e6; }

@@ -6,9 +6,9 @@
 
 #include "scenarios/environment/environment.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -60,9 +60,10 @@ TEST(HostLead, GrowsWithTheLaunchQueue) {
 
 TEST(HostLead, HasTheQueueThatTheEnvironmentSays) {
   EXPECT_EQ(launch_queue_of(interleaved(16)), (LaunchQueue{.depth = 1024, .channels = 1})) << "as Megatron asks for";
-  const Scenario asked = interleaved(16, "CUDA_DEVICE_MAX_CONNECTIONS = \"4\"\nCUDA_SCALE_LAUNCH_QUEUES = \"0.5x\"");
-  EXPECT_EQ(launch_queue_of(asked), (LaunchQueue{.depth = 512, .channels = 4}));
-  const std::string json = scenario_json(asked, -1);
+  const Scenario requested =
+      interleaved(16, "CUDA_DEVICE_MAX_CONNECTIONS = \"4\"\nCUDA_SCALE_LAUNCH_QUEUES = \"0.5x\"");
+  EXPECT_EQ(launch_queue_of(requested), (LaunchQueue{.depth = 512, .channels = 4}));
+  const std::string json = scenario_json(requested, -1);
   EXPECT_NE(json.find(R"("CUDA_DEVICE_MAX_CONNECTIONS":"4","CUDA_SCALE_LAUNCH_QUEUES":"0.5x")"), std::string::npos);
   EXPECT_THROW((void)interleaved(16, "CUDA_DEVICE_MAX_CONNECTIONS = \"64\""), InputError);
   EXPECT_THROW((void)interleaved(16, "CUDA_SCALE_LAUNCH_QUEUES = \"3x\""), InputError);

@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/predict/nccl_host_memory.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/predict/nccl_host_memory.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "scenarios/report/timeline.hpp"
@@ -91,7 +91,7 @@ TEST(HostMemory, ThatIsTooSmallIsWhereAJobEnds) {
   // The planner says the same.
   SharedModels models;
   EXPECT_FALSE(fits(s, exact_memory(s, models)));
-  EXPECT_EQ(whole_figures(s), figures_of(predict(s, {}, {.told = Told::Figures})));
+  EXPECT_EQ(whole_figures(s), figures_of(predict(s, {}, {.reported = PredictionDetail::Figures})));
 }
 
 // What is saved in one micro-batch may be under way to the device when the next one's is saved.
@@ -101,7 +101,7 @@ TEST(HostMemory, OfPinnedBlocksMayBeMoreWhileTheyAreCopied) {
     return predict(scenario_of(text.insert(text.find("micro_batch"), "global_batch = 32\n")));
   };
   const Prediction pinned = saved("true"), pageable = saved("false");
-  const Bytes nccl = nccl_on_hosts(Job(pageable.scenario)).front().high;
+  const Bytes nccl = nccl_host_memory(Job(pageable.scenario)).front().high;
   EXPECT_EQ(pageable.fullest_node.upper, pageable.fullest_node.bytes + nccl);
   EXPECT_GT(pinned.fullest_node.upper, pinned.fullest_node.bytes + nccl);
   EXPECT_LE(pinned.fullest_node.upper, 2 * pinned.fullest_node.bytes + nccl);
@@ -112,7 +112,7 @@ TEST(HostMemory, OfPinnedBlocksMayBeMoreWhileTheyAreCopied) {
 
 TEST(HostMemory, OfNcclIsWithinTheUpperEnd) {
   const Prediction p = predict(scenario_of(job(parameters)));
-  const std::vector<Estimate> nccl = nccl_on_hosts(Job(p.scenario));
+  const std::vector<Estimate> nccl = nccl_host_memory(Job(p.scenario));
   ASSERT_EQ(nccl.size(), 2);
   // Each of eight ranks has a list of work for one communicator at least; two nodes are joined by connections.
   EXPECT_GT(nccl.front().low, 8 * 1_MiB);
@@ -121,7 +121,7 @@ TEST(HostMemory, OfNcclIsWithinTheUpperEnd) {
   EXPECT_NE(prediction_text(p).find("hosts: NCCL 2.28 takes "), std::string::npos);
   // A job without tensors there is not judged, and told so.
   const Prediction none = predict(scenario_of(job("")));
-  EXPECT_TRUE(nccl_on_hosts(Job(none.scenario)).empty());
+  EXPECT_TRUE(nccl_host_memory(Job(none.scenario)).empty());
   EXPECT_NE(none.not_modelled.front().find("of NCCL"), std::string::npos);
 }
 
@@ -141,7 +141,7 @@ TEST(HostMemory, HasATimelineAndAListOfWhatIsThereAtThePeak) {
   EXPECT_EQ(pinned, memory.pinned.peak);
   EXPECT_EQ(both, memory.host.bytes);
 
-  const nlohmann::json live = nlohmann::json::parse(live_json(its, Rank{0}, {AskedMoment::Kind::HostPeak}));
+  const nlohmann::json live = nlohmann::json::parse(live_json(its, Rank{0}, {RequestedMoment::Kind::HostPeak}));
   Bytes requested, blocks;
   for (const nlohmann::json& tensor : live["tensors"]) {
     requested += Bytes{tensor["requested_bytes"].get<std::int64_t>()};
@@ -152,10 +152,10 @@ TEST(HostMemory, HasATimelineAndAListOfWhatIsThereAtThePeak) {
   EXPECT_EQ(live["host_bytes"], blocks.count());
   EXPECT_GT(blocks, requested);
   EXPECT_LE(blocks, memory.host.bytes);
-  EXPECT_NE(live_text(its, Rank{0}, {AskedMoment::Kind::HostPeak}, Detail::ByRole).find(" on the host in "),
+  EXPECT_NE(live_text(its, Rank{0}, {RequestedMoment::Kind::HostPeak}, Detail::ByRole).find(" on the host in "),
             std::string::npos);
   const Job without(scenario_of(job("parameters = \"none\"")));
-  EXPECT_THROW((void)live_text(without, Rank{0}, {AskedMoment::Kind::HostPeak}, Detail::ByRole), InputError);
+  EXPECT_THROW((void)live_text(without, Rank{0}, {RequestedMoment::Kind::HostPeak}, Detail::ByRole), InputError);
 }
 
 TEST(HostMemory, ThatNobodyStatesIsNotJudged) {

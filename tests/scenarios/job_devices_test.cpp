@@ -6,8 +6,8 @@
 
 #include "scenarios/cluster/cluster_reader.hpp"
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

@@ -42,14 +42,14 @@ class Echo final : public TaskRunner {
  public:
   std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-      ++asked;
+      ++requested;
       if (done) done(i, "result of " + tasks[i]);
     }
     std::vector<std::string> results;
     for (const std::string& task : tasks) results.push_back("result of " + task);
     return results;
   }
-  int asked = 0;
+  int requested = 0;
 };
 
 class Journal : public testing::Test {
@@ -74,11 +74,11 @@ class Journal : public testing::Test {
       return text;
     }
   }
-  int asked_of(const std::vector<std::string>& tasks, const Question& question) const {
+  int requested_of(const std::vector<std::string>& tasks, const Question& question) const {
     Echo inner;
     const std::vector<std::string> results = journal_runner(inner, journal_, question)->run(tasks, {});
     for (std::size_t i = 0; i < tasks.size(); ++i) EXPECT_EQ(results[i], "result of " + tasks[i]);
-    return inner.asked;
+    return inner.requested;
   }
 
   fs::path folder_, journal_;
@@ -87,15 +87,15 @@ class Journal : public testing::Test {
 TEST_F(Journal, AsksOnceWhateverIsCutOff) {
   const Question question{"of which", {{"a.toml", "says"}}};
   const std::vector<std::string> tasks{"one", "two", "three"};
-  EXPECT_EQ(asked_of(tasks, question), 3);
-  EXPECT_EQ(asked_of(tasks, question), 0);
+  EXPECT_EQ(requested_of(tasks, question), 3);
+  EXPECT_EQ(requested_of(tasks, question), 0);
   const auto size = fs::file_size(journal_);
   const auto record = 2 * 8 + 3 + 13 + 8;  // sizes, "two", "result of two", a checksum
   for (auto at = size; at-- > 0;) {
     fs::resize_file(journal_, at);
-    const int asked = asked_of(tasks, question);
+    const int requested = requested_of(tasks, question);
     EXPECT_EQ(fs::file_size(journal_), size);
-    EXPECT_EQ(asked, size - at <= record + 4 ? 1 : size - at <= 2 * record + 4 ? 2 : 3) << at;
+    EXPECT_EQ(requested, size - at <= record + 4 ? 1 : size - at <= 2 * record + 4 ? 2 : 3) << at;
   }
 }
 
@@ -133,7 +133,7 @@ TEST_F(Journal, IsARegularFile) {
 
 TEST_F(Journal, OfAnotherQuestionIsLeftAsItIs) {
   const Question question{"of which", {{"a.toml", "A"}, {"b.toml", "B"}}};
-  (void)asked_of({"one", "two"}, question);
+  (void)requested_of({"one", "two"}, question);
   const std::string whole = read(journal_);
   const auto of = [&](std::string text, std::map<std::string, std::string, std::less<>> files) {
     const std::string refusal = refused(journal_, {std::move(text), std::move(files)});
@@ -182,7 +182,7 @@ TEST_F(Journal, IsOfWhatEveryFileOfTheSpaceSays) {
     return question_of(read_space(folder_ / "space.toml", source / "scenarios"), {}, "1.0");
   };
   EXPECT_EQ(question().files.size(), 4);
-  (void)asked_of({"one"}, question());
+  (void)requested_of({"one"}, question());
   EXPECT_EQ(refused(journal_, question()), "");
   for (const char* name : {"mine.toml", "theirs.toml", "model.json"}) {
     const std::string before = read(folder_ / name);

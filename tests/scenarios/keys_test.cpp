@@ -116,9 +116,9 @@ TEST(Keys, EveryFieldTellsApart) {
   const auto fabric = std::make_shared<const Fabric>(build_fabric(scenario.cluster, 8));
   const GroupPlaces places{fabric, {{0, 1}}, 2};
   expect_every_field_tells_apart(places, 5);
-  PassPrices prices;
-  prices.fill(std::make_shared<const GroupPrices>(places));
-  expect_every_field_tells_apart(ClockKey{std::make_shared<const ChunkSample>(), prices, Duration{1}}, 9);
+  PassCosts costs;
+  costs.fill(std::make_shared<const GroupCosts>(places));
+  expect_every_field_tells_apart(ClockKey{std::make_shared<const ChunkSample>(), costs, Duration{1}}, 9);
   expect_every_field_tells_apart(InFlightKey{{scenario.layout, 8}, 1}, 20);
   const StateEvents::Step step{{AllocatorEvent{}}, {AllocatorEvent{}}};
   expect_every_field_tells_apart(StateEvents{{AllocatorEvent{}}, {step}}, 19);
@@ -146,7 +146,7 @@ struct Answers {
   bool operator==(const Answers&) const = default;
 };
 
-class Asked {
+class Requested {
  public:
   Answers of(const Scenario& scenario) {
     const MemoryBounds memory = bounder_.memory(scenario);
@@ -165,7 +165,7 @@ class Asked {
 
 void expect_the_same_whichever_comes_first(const Pair& pair) {
   ASSERT_NE(pair.base, pair.other);
-  Asked base_first, other_first;
+  Requested base_first, other_first;
   const Answers of_base = base_first.of(pair.base), of_other = other_first.of(pair.other);
   EXPECT_EQ(base_first.of(pair.other), of_other);
   EXPECT_EQ(other_first.of(pair.base), of_base);

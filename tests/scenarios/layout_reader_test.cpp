@@ -95,52 +95,52 @@ TEST(LayoutReader, DropoutLeftOutIsMegatronsTenth) {
 }
 
 TEST(LayoutReader, LearnedPositionsBoundTheSequence) {
-  const auto asked = [](const char* length) {
+  const auto requested = [](const char* length) {
     return problems({{"models/llama-3.1-70b.json", "models/gpt3-175b.json"}, {"8192", length}});
   };
-  EXPECT_EQ(asked("2048"), "no problem");
-  EXPECT_NE(asked("2049").find("is more than the 2048 positions that the model has learned"), std::string::npos);
+  EXPECT_EQ(requested("2048"), "no problem");
+  EXPECT_NE(requested("2049").find("is more than the 2048 positions that the model has learned"), std::string::npos);
 }
 
 TEST(LayoutReader, ContextParallelRanksShareOutEverySequence) {
-  const auto asked = [](const std::string& keys, const std::string& sequence = "8192") {
+  const auto requested = [](const std::string& keys, const std::string& sequence = "8192") {
     return problems(
         {{"tensor = 8", "tensor = 4\n" + keys}, {"sequence_length = 8192", "sequence_length = " + sequence}});
   };
-  EXPECT_EQ(asked("context = 2"), "no problem");
-  EXPECT_EQ(asked("context = 2\ncontext_kind = \"a2a\""), "no problem");
-  EXPECT_EQ(asked("context = 4\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 2"), "no problem");
+  EXPECT_EQ(requested("context = 2"), "no problem");
+  EXPECT_EQ(requested("context = 2\ncontext_kind = \"a2a\""), "no problem");
+  EXPECT_EQ(requested("context = 4\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 2"), "no problem");
   const auto says = [](const std::string& answer, const std::string& text) {
     EXPECT_NE(answer.find(text), std::string::npos) << answer;
   };
-  says(asked("context = 2", "8190"),
+  says(requested("context = 2", "8190"),
        "sequence_length = 8190 is not a multiple of 8: each of context = 2 ranks takes two "
        "equal chunks, which tensor = 4 ranks spread\n  hint: 8184 or 8192 would");
-  says(asked("context = 4\ncontext_kind = \"a2a\""),
+  says(requested("context = 4\ncontext_kind = \"a2a\""),
        "context = 4 does not divide the 16 attention and 2 key/value heads of a rank\n  hint: 1 or 2 would");
-  says(asked("context = 4\ncontext_kind = \"a2a+p2p\""),
+  says(requested("context = 4\ncontext_kind = \"a2a+p2p\""),
        "needs context_inner: how many of the 4 ranks all-to-alls go among\n  hint: 2 would");
-  says(asked("context = 4\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 3"),
+  says(requested("context = 4\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 3"),
        "context_inner = 3 does not cut context = 4 into several groups of several ranks\n  hint: 2 would");
-  says(asked("context = 2\ncontext_inner = 2"), "context_inner says how a2a+p2p divides ranks");
+  says(requested("context = 2\ncontext_inner = 2"), "context_inner says how a2a+p2p divides ranks");
   says(problems({{"tensor = 8", "tensor = 4\ncontext = 2"}, {"[train]", "[train]\nattention = \"unfused\""}}),
        "context = 2: no attention that stores scores works on parts of a sequence");
-  says(asked("context = 3"), "is not a multiple of tensor x context x pipeline = 4 x 3 x 4 = 48");
+  says(requested("context = 3"), "is not a multiple of tensor x context x pipeline = 4 x 3 x 4 = 48");
   // core/parallel_state.py: experts' ranks of a stage are those of the model's.
-  says(asked("context = 2\norder = \"tp-cp-ep-pp-dp\""),
+  says(requested("context = 2\norder = \"tp-cp-ep-pp-dp\""),
        "does not end with pp: Megatron takes that only where experts have as many data-parallel ranks as all else, and "
        "they are");
-  says(asked("context = 2\norder = \"tp-cp-ep-pp-dp\""),
+  says(requested("context = 2\norder = \"tp-cp-ep-pp-dp\""),
        "hint: expert_tensor = 8 would, or an order that ends with pp");
   says(
-      asked("context = 2\nexpert_tensor = 8\norder = \"tp-pp-cp-ep-dp\""),
+      requested("context = 2\nexpert_tensor = 8\norder = \"tp-pp-cp-ep-dp\""),
       "with expert_tensor = 8 the ranks of a stage are others to experts, which Megatron refuses for dense models too");
-  EXPECT_EQ(asked("context = 2\nexpert_tensor = 8\norder = \"tp-cp-ep-pp-dp\""), "no problem");
+  EXPECT_EQ(requested("context = 2\nexpert_tensor = 8\norder = \"tp-cp-ep-pp-dp\""), "no problem");
 }
 
 // On A100 nothing but unfused attention takes heads whose values are not as wide as keys, and that takes no parts.
 TEST(LayoutReader, LatentAttentionOfPartsTakesADeviceThatFusesIt) {
-  const auto asked = [](const char* cluster) {
+  const auto requested = [](const char* cluster) {
     return problems_of(fmt::format(R"(model = "models/deepseek-v2-lite.json"
 cluster = "clusters/{}.toml"
 gpus = 4
@@ -152,9 +152,9 @@ micro_batch = 1
 )",
                                    cluster));
   };
-  EXPECT_EQ(asked("h100-sxm-80g"), "no problem");
+  EXPECT_EQ(requested("h100-sxm-80g"), "no problem");
   EXPECT_EQ(
-      asked("a100-sxm-80g"),
+      requested("a100-sxm-80g"),
       "job.toml:5:11: error: context = 4: no attention that stores scores works on parts of a sequence\n  hint: leave "
       "it out: the device has no other attention of such heads");
 }
@@ -168,15 +168,15 @@ TEST(LayoutReader, MegatronShardsNoParameters) {
 TEST(LayoutReader, OptimizerInstancesAreGroupsOfAShardedOptimizer) {
   EXPECT_EQ(with("[layout]", "shard_group = 8"),
             "job.toml:6:15: error: shard_group = 8 does not divide data = 2\n  hint: 1 or 2 would");
-  const auto asked = [](const std::string& layout, const std::string& switches = "") {
+  const auto requested = [](const std::string& layout, const std::string& switches = "") {
     return problems(
         {{"[layout]", "[layout]\n" + layout}, {"tensor = 8", "tensor = 4"}, {"[runtime]", "[runtime]\n" + switches}});
   };
-  EXPECT_EQ(asked("shard_group = 2", "switches.num-distributed-optimizer-instances = 2"), "no problem");
+  EXPECT_EQ(requested("shard_group = 2", "switches.num-distributed-optimizer-instances = 2"), "no problem");
   const auto says = [](const std::string& answer, const std::string& text) {
     EXPECT_NE(answer.find(text), std::string::npos) << answer;
   };
-  says(asked("", "switches.num-distributed-optimizer-instances = 2"),
+  says(requested("", "switches.num-distributed-optimizer-instances = 2"),
        "num-distributed-optimizer-instances = 2 disagrees with shard_group");
   says(problems({{"[layout]", "[layout]\nshard_group = 1"}, {"zero1", "none"}}),
        "shard_group: there is no sharding within groups here\n  hint: leave it out; [runtime] name = \"fsdp2\" or "

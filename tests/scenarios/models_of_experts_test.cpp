@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/model_config/config_reader.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 

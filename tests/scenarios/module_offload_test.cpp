@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -18,13 +18,13 @@ namespace {
 
 using namespace literals;
 
-struct Asked {
+struct Requested {
   std::string modules = R"(["core_attn"])", switches = {}, layout = "tensor = 2", train = {};
   std::string release = "0.16";
   int layers = 6, gpus = 2;
 };
 
-std::string job(const Asked& asked) {
+std::string job(const Requested& requested) {
   return fmt::format(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = {}
@@ -45,7 +45,8 @@ fine-grained-activation-offloading = true
 offload-modules = {}
 {}
 )",
-                     asked.gpus, asked.layers, asked.layout, asked.train, asked.release, asked.modules, asked.switches);
+                     requested.gpus, requested.layers, requested.layout, requested.train, requested.release,
+                     requested.modules, requested.switches);
 }
 Scenario scenario_of(const std::string& text) { return parse_scenario(text, "job.toml", folders); }
 std::string problems(const std::string& text) {
@@ -56,8 +57,12 @@ std::string problems(const std::string& text) {
   }
   return "no problem";
 }
-bool says(const Asked& asked, const std::string& what) { return problems(job(asked)).find(what) != std::string::npos; }
-MemoryRecord predicted(const Asked& asked) { return predict(scenario_of(job(asked))).groups.front().memory; }
+bool says(const Requested& requested, const std::string& what) {
+  return problems(job(requested)).find(what) != std::string::npos;
+}
+MemoryRecord predicted(const Requested& requested) {
+  return predict(scenario_of(job(requested))).groups.front().memory;
+}
 
 TEST(ModuleOffload, WhatMegatronAsksForIsAskedFor) {
   EXPECT_EQ(problems(job({})), "no problem");
@@ -82,12 +87,12 @@ TEST(ModuleOffload, SwitchesWithoutItAreSlips) {
 }
 
 TEST(ModuleOffload, ComesBackFromJson) {
-  const Scenario asked = scenario_of(job({.modules = R"(["core_attn", "attn_proj"])",
-                                          .switches = "activation-offload-fraction = 0.5\n"
-                                                      "min-offloaded-tensor-size = 4096\n"
-                                                      "fine-grained-offloading-max-inflight-offloads = 2",
-                                          .release = "0.19"}));
-  const nlohmann::json json = nlohmann::json::parse(scenario_json(asked, 2));
+  const Scenario requested = scenario_of(job({.modules = R"(["core_attn", "attn_proj"])",
+                                              .switches = "activation-offload-fraction = 0.5\n"
+                                                          "min-offloaded-tensor-size = 4096\n"
+                                                          "fine-grained-offloading-max-inflight-offloads = 2",
+                                              .release = "0.19"}));
+  const nlohmann::json json = nlohmann::json::parse(scenario_json(requested, 2));
   EXPECT_EQ(json["offload"]["activations"], "cpu");
   const nlohmann::json& switches = json["runtime"]["switches"];
   EXPECT_EQ(switches["offload-modules"], (nlohmann::json{"core_attn", "attn_proj"}));

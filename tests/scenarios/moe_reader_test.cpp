@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/reader/document_parts.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/reader/document_parts.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "tests/namespace.hpp"
 

@@ -206,8 +206,8 @@ TEST(OddShapes, ProgramsThatTakeMinutesAreRefusedByTheirNumberOfOps) {
   const std::size_t at = said.find("global_batch = ") + 15;
   const std::int64_t would_do = std::stoll(said.substr(at));
   EXPECT_GT(would_do, 0);
-  EXPECT_NO_THROW((void)settled(parse_scenario(of_405b(would_do / 128), "odd.toml", folders)));
-  EXPECT_NO_THROW((void)settled(parse_scenario(of_405b(16), "odd.toml", folders)));
+  EXPECT_NO_THROW((void)resolved_scenario(parse_scenario(of_405b(would_do / 128), "odd.toml", folders)));
+  EXPECT_NO_THROW((void)resolved_scenario(parse_scenario(of_405b(16), "odd.toml", folders)));
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -110,18 +110,18 @@ TEST(MuonSwitches, WhatMegatronAsksForIsAskedFor) {
 }
 
 TEST(MuonSwitches, AreWrittenAsTheyAreRead) {
-  const Scenario asked =
+  const Scenario requested =
       scenario_of(muon("muon-nesterov = true\nmuon-no-split-qkv = true\nmuon-tp-mode = \"blockwise\"\n"
                        "no-use-layer-wise-param-layout = true\nmuon-num-ns-steps = 6\n"
                        "muon-fp32-matmul-prec = \"highest\""));
-  const MuonHabits expected{.layer_wise_layout = false,
-                            .nesterov = true,
-                            .splits_qkv = false,
-                            .bf16_products = false,
-                            .across_ranks = parallel::MuonAcrossRanks::Blockwise,
-                            .steps = 6};
-  EXPECT_EQ(asked.runtime.optimizer.muon, expected);
-  const nlohmann::json switches = nlohmann::json::parse(scenario_json(asked, 2))["runtime"]["switches"];
+  const MuonBehavior expected{.layer_wise_layout = false,
+                              .nesterov = true,
+                              .splits_qkv = false,
+                              .bf16_products = false,
+                              .across_ranks = parallel::MuonAcrossRanks::Blockwise,
+                              .steps = 6};
+  EXPECT_EQ(requested.runtime.optimizer.muon, expected);
+  const nlohmann::json switches = nlohmann::json::parse(scenario_json(requested, 2))["runtime"]["switches"];
   EXPECT_EQ(switches["muon-num-ns-steps"], 6);
   EXPECT_EQ(switches["muon-tp-mode"], "blockwise");
   EXPECT_EQ(switches["no-use-layer-wise-param-layout"], true);

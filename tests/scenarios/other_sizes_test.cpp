@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "parallel/lowering/lower.hpp"
-#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
 #include "sim/program/text/program_text.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/seeds.hpp"
@@ -71,7 +71,7 @@ TEST(OtherSizes, AreThoseOfLoweringWherePassesRunAgain) {
 
 TEST(OtherSizes, AreThoseOfLoweringWhereMoreTokensCome) {
   const Scenario scenario = drawn("");
-  const std::optional<Train> train = crowded(scenario);
+  const std::optional<Train> train = worst_case(scenario);
   ASSERT_TRUE(train);
   expect_as_lowered(scenario, *train);
 }

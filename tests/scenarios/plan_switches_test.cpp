@@ -10,11 +10,11 @@
 #include "scenarios/frameworks/megatron/deferred_gradients.hpp"
 #include "scenarios/frameworks/megatron/megatron_switches.hpp"
 #include "scenarios/frameworks/megatron/module_offload.hpp"
-#include "scenarios/model_config/moe_reader.hpp"
 #include "scenarios/frameworks/megatron/optimizer_switches.hpp"
-#include "scenarios/frameworks/pytorch/pytorch_switches.hpp"
-#include "scenarios/scenario/schedule_reader.hpp"
 #include "scenarios/frameworks/megatron/tensor_overlap.hpp"
+#include "scenarios/frameworks/pytorch/pytorch_switches.hpp"
+#include "scenarios/model_config/moe_reader.hpp"
+#include "scenarios/scenario/schedule_reader.hpp"
 #include "tests/scenarios/small_space.hpp"
 #include "tests/seeds.hpp"
 
@@ -134,12 +134,12 @@ TEST_P(SwitchSpaces, FindTheWinnerAndTheFrontThatBruteForceFinds) {
 INSTANTIATE_TEST_SUITE_P(Plan, SwitchSpaces, testing::Range(0U, spaces_of_megatron + spaces_of_pytorch, seed_step()));
 
 TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
-  const auto asked = [](auto read) {
+  const auto requested = [](auto read) {
     const TomlTable nothing;
     Problems problems("nothing.toml");
     TomlReader reader(&nothing, {}, "switches", problems);
     read(reader);
-    std::set<std::string, std::less<>> names(reader.asked().begin(), reader.asked().end());
+    std::set<std::string, std::less<>> names(reader.requested().begin(), reader.requested().end());
     for (const std::string_view flag : expert_switches) names.erase(std::string(flag));  // SmallSpacesOfParts
     names.erase("distribute-saved-activations");  // beside other keys, and run in full
     for (const std::string_view name :
@@ -162,13 +162,13 @@ TEST(SwitchSpaces, HaveEverySwitchThatReadersKnow) {
       for (const Switch& each : switches_of(seed)) names.insert(each.key);
     return names;
   };
-  EXPECT_EQ(searched(0, spaces_of_megatron), asked([](TomlReader& reader) {
+  EXPECT_EQ(searched(0, spaces_of_megatron), requested([](TomlReader& reader) {
               RuntimeChoice choice;
               read_own_switches(reader, choice);
               (void)read_chunk_group(reader);
             }));
   EXPECT_EQ(searched(spaces_of_megatron, spaces_of_pytorch),
-            asked([](TomlReader& reader) { (void)read_pytorch_switches(reader, runtime_kind("pytorch"), {}); }));
+            requested([](TomlReader& reader) { (void)read_pytorch_switches(reader, runtime_kind("pytorch"), {}); }));
 }
 
 }  // namespace

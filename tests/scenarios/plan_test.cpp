@@ -14,14 +14,14 @@
 #include <oneapi/tbb/global_control.h>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/formats/internal_error.hpp"
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/formats/internal_error.hpp"
 #include "scenarios/formats/toml_text.hpp"
 #include "scenarios/plan/evaluate.hpp"
 #include "scenarios/plan/space/space.hpp"
 #include "scenarios/plan/tasks.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/plan_text.hpp"
 #include "tests/scenarios/small_space.hpp"
 #include "tests/seeds.hpp"
@@ -352,7 +352,7 @@ TEST(Space, ACandidateWrittenAsAFileIsTheCandidate) {
       const auto made = candidate(space, i);
       const auto* scenario = std::get_if<Scenario>(&made);
       if (scenario == nullptr) continue;
-      Scenario again = settled(parse_scenario(toml_text(space.document(i)), "again.toml", folders));
+      Scenario again = resolved_scenario(parse_scenario(toml_text(space.document(i)), "again.toml", folders));
       again.name = scenario->name;
       EXPECT_EQ(again, *scenario);
       ++read;

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
@@ -20,14 +20,14 @@
 namespace tidemark::tests::pytorch_test {
 namespace {
 
-struct Asked {
+struct Requested {
   std::string model = "llama-2-7b", override_keys = "num_hidden_layers = 2\nvocab_size = 4096";
   std::string train{}, switches{};
   int gpus = 1, global_batch = 2, micro_batch = 2, sequence = 512;
   std::string cluster = "a100-sxm-80g", torch{};
 };
 
-std::string text_of(const Asked& a) {
+std::string text_of(const Requested& a) {
   return fmt::format(
       "model = \"models/{}.json\"\ncluster = \"clusters/{}.toml\"\ngpus = {}\n[model_override]\n{}\n"
       "[train]\nsequence_length = {}\nmicro_batch = {}\nglobal_batch = {}\n{}\n[runtime]\nname = \"pytorch\"\n{}"
@@ -36,9 +36,9 @@ std::string text_of(const Asked& a) {
       a.torch.empty() ? "" : fmt::format("versions = {{ torch = \"{}\" }}\n", a.torch), a.switches);
 }
 
-Scenario parsed(const Asked& a) { return parse_scenario(text_of(a), "job.toml", folders); }
+Scenario parsed(const Requested& a) { return parse_scenario(text_of(a), "job.toml", folders); }
 
-std::string problems(const Asked& a) {
+std::string problems(const Requested& a) {
   try {
     (void)parsed(a);
   } catch (const InputError& error) {
@@ -47,7 +47,7 @@ std::string problems(const Asked& a) {
   return "no problem";
 }
 
-Program program_of(const Asked& a) {
+Program program_of(const Requested& a) {
   const Job job(parsed(a));
   const Program program = lower_role(job.lowering(), job.roles.front());
   EXPECT_TRUE(verify(program).empty());
@@ -86,10 +86,10 @@ int gemms(const Program& program, int step) {
 
 TEST(PyTorch, EveryModelHasTheParametersOfItsGraph) {
   for (const auto& entry : std::filesystem::directory_iterator(source / "scenarios/models")) {
-    Asked asked{.model = entry.path().stem().string(), .override_keys = "", .train = pure, .sequence = 64};
+    Requested requested{.model = entry.path().stem().string(), .override_keys = "", .train = pure, .sequence = 64};
     const Model model = read_model(entry.path());
     if (model.experts || model.latent) continue;  // Megatron's
-    const Scenario scenario = parsed(asked);
+    const Scenario scenario = parsed(requested);
     if (scenario.model.activation == Activation::SwiGlu && scenario.model.architecture == "gpt2")
       continue;  // Megatron's
     const Runtime runtime = runtime_of(scenario);
@@ -101,7 +101,7 @@ TEST(PyTorch, EveryModelHasTheParametersOfItsGraph) {
     const std::int64_t bytes = allocated(program, 0, [](const std::string& label, Category category) {
       return category == Category::Parameters && label.ends_with(".parameter");
     });
-    EXPECT_EQ(bytes, 2 * parameter_count(built)) << asked.model;
+    EXPECT_EQ(bytes, 2 * parameter_count(built)) << requested.model;
   }
 }
 
@@ -264,7 +264,8 @@ TEST(PyTorch, AttentionInFp32TakesTheMemoryEfficientKernelsOwnSpace) {
 }
 
 // The one layer of tests/golden/gpu_recordings/plain.pickle.gz, whose attention has 16 heads of 128 that share 4 keys.
-Asked attention_of_recording(const std::string& cluster, const std::string& torch, const std::string& switches = {}) {
+Requested attention_of_recording(const std::string& cluster, const std::string& torch,
+                                 const std::string& switches = {}) {
   return {.override_keys =
               "num_hidden_layers = 1\nvocab_size = 1024\nhidden_size = 2048\n"
               "num_attention_heads = 16\nnum_key_value_heads = 4\nintermediate_size = 5632",
@@ -276,8 +277,8 @@ Asked attention_of_recording(const std::string& cluster, const std::string& torc
 }
 
 TEST(PyTorch, HopperTakesCudnnsAttentionAndWhatItWorksIn) {
-  const auto works_in = [](const Asked& asked) {
-    return allocated(program_of(asked), 1,
+  const auto works_in = [](const Requested& requested) {
+    return allocated(program_of(requested), 1,
                      [](const std::string& label, Category) { return label.ends_with("attention_workspace"); });
   };
   // As the H100 was asked for: 256 bytes forward, 67371264 backward.
@@ -289,9 +290,9 @@ TEST(PyTorch, HopperTakesCudnnsAttentionAndWhatItWorksIn) {
 
 TEST(PyTorch, SharedKeysInFp32LeaveProductsBefore2_14) {
   const auto scores = [](const std::string& torch) {
-    Asked asked = attention_of_recording("h100-sxm-80g", torch);
-    asked.train = "precision = \"fp32\"";
-    return allocated(program_of(asked), 1,
+    Requested requested = attention_of_recording("h100-sxm-80g", torch);
+    requested.train = "precision = \"fp32\"";
+    return allocated(program_of(requested), 1,
                      [](const std::string& label, Category) { return label.ends_with("softmax_masked"); });
   };
   EXPECT_EQ(scores("2.11"), 2 * 16 * 2048 * 2048);
@@ -397,10 +398,10 @@ TEST(PyTorch, AutocastConvertsEachWeightOnceInAForwardPass) {
 }
 
 TEST(PyTorch, BucketsOfDataParallelismAreMadeAgainInTheOrderOfArrival) {
-  const Asked asked{.train = pure, .switches = no_cache + "\nbucket_cap_mb = 25", .gpus = 2, .global_batch = 4};
-  const Program program = program_of(asked);
+  const Requested requested{.train = pure, .switches = no_cache + "\nbucket_cap_mb = 25", .gpus = 2, .global_batch = 4};
+  const Program program = program_of(requested);
   const auto buckets = [](const std::string& label, Category) { return label == "reducer.bucket"; };
-  const Scenario scenario = parsed(asked);
+  const Scenario scenario = parsed(requested);
   const std::int64_t parameters = 2 * parameter_count(build_model(scenario.model, model_options_of(scenario)));
   EXPECT_EQ(allocated(program, 0, buckets), parameters);
   EXPECT_EQ(allocated(program, 1, buckets) + allocated(program, 2, buckets), parameters);
@@ -412,7 +413,7 @@ TEST(PyTorch, BucketsOfDataParallelismAreMadeAgainInTheOrderOfArrival) {
   }
   EXPECT_EQ(reduced, parameters);
   // The first is as large as the others where their size is given; otherwise 1 MiB will do.
-  const auto first = [&](const Asked& a) {
+  const auto first = [&](const Requested& a) {
     const Program made = program_of(a);
     int step = 0;
     for (const Op& op : made.ops) {
@@ -422,14 +423,14 @@ TEST(PyTorch, BucketsOfDataParallelismAreMadeAgainInTheOrderOfArrival) {
     }
     return std::int64_t{0};
   };
-  Asked usual = asked;
+  Requested usual = requested;
   usual.switches = no_cache;
   EXPECT_EQ(first(usual), 2 * 4096 * 4096);  // the LM head, with which one more than 1 MiB is there
-  Asked large = asked;
+  Requested large = requested;
   large.switches = no_cache + "\nbucket_cap_mb = 100";
   EXPECT_GE(first(large), 100 << 20);
   // Views of buckets are no tensors of their own: what gradients take is the buckets.
-  Asked views = asked;
+  Requested views = requested;
   views.switches += "\ngradient_as_bucket_view = true";
   EXPECT_EQ(allocated(program_of(views), 2, Category::CommDp), 0);
 }
@@ -440,9 +441,9 @@ TEST(PyTorch, EveryModelAndModeRuns) {
     for (const char* train : {"", "master_dtype = \"bf16\"", "precision = \"fp16\"", "precision = \"fp32\"",
                               "recompute = \"full\"", "attention = \"unfused\"\nattention_dropout = 0.1"}) {
       SCOPED_TRACE(std::string(model) + " " + train);
-      const Asked asked{
+      const Requested requested{
           .model = model, .override_keys = "", .train = train, .gpus = 2, .global_batch = 8, .sequence = 128};
-      Scenario scenario = parsed(asked);
+      Scenario scenario = parsed(requested);
       scenario.model.layers = 2;
       const Prediction prediction = predict(scenario);
       EXPECT_EQ(prediction.groups.size(), 1U);
@@ -453,9 +454,9 @@ TEST(PyTorch, EveryModelAndModeRuns) {
   }
 }
 
-TEST(PyTorch, TheHabitsOfOlderTransformersDiffer) {
-  Asked asked{.train = pure};
-  const std::string now = text_of(asked);
+TEST(PyTorch, TheBehaviorOfOlderTransformersDiffer) {
+  Requested requested{.train = pure};
+  const std::string now = text_of(requested);
   const auto peak = [&](const std::string& versions) {
     const Scenario s = parse_scenario(now + "[runtime.versions]\n" + versions, "job.toml", folders);
     return runtime_of(s).eager.value();
@@ -486,41 +487,41 @@ std::int64_t alive_at(const Program& program, std::string_view text, Counts coun
   return bytes;
 }
 
-Asked with_transformers(Asked asked, const std::string& version) {
-  asked.switches += "\n[runtime.versions]\ntransformers = \"" + version + "\"";
-  return asked;
+Requested with_transformers(Requested requested, const std::string& version) {
+  requested.switches += "\n[runtime.versions]\ntransformers = \"" + version + "\"";
+  return requested;
 }
 
 // gpt_bigcode/modeling_gpt_bigcode.py: `present` is a view of what c_attn gives, which the loop keeps whether or not a
 // layer is checkpointed; zeros come back for it.
 TEST(PyTorch, GptBigCodesLoopOnceCachedWhatWasCheckpointed) {
-  const Asked asked{.model = "santacoder",
-                    .override_keys = "num_hidden_layers = 3",
-                    .train = pure + "\nrecompute = \"full\"\nsteps = 2"};
+  const Requested requested{.model = "santacoder",
+                            .override_keys = "num_hidden_layers = 3",
+                            .train = pure + "\nrecompute = \"full\"\nsteps = 2"};
   constexpr std::int64_t layers = 3, tokens = 2 * 512, joint = 2048 + 2 * 128, pair = 2 * 128;
   const auto projections = [](const std::string& label) { return label.ends_with(".attention.mm"); };
   const auto cached = [&](const Program& program) { return alive_at(program, "loss", projections); };
   const auto zeros = [](const std::string& label, Category) { return label.ends_with("zero_gradient"); };
-  const Program before = program_of(with_transformers(asked, "4.52"));
+  const Program before = program_of(with_transformers(requested, "4.52"));
   EXPECT_EQ(cached(before), layers * tokens * joint * 2);
   EXPECT_EQ(allocated(before, 2, zeros), layers * tokens * pair * 2);
-  const Program since = program_of(with_transformers(asked, "4.53"));
+  const Program since = program_of(with_transformers(requested, "4.53"));
   EXPECT_EQ(cached(since), 0);
   EXPECT_EQ(allocated(since, 2, zeros), 0);
-  Asked without = asked;
+  Requested without = requested;
   without.switches = no_cache;
   EXPECT_EQ(cached(program_of(with_transformers(without, "4.52"))), 0);
 }
 
 // modeling_llama.py before 4.46: self.lm_head(hidden_states).float(), of which no copy in 16 bits is left.
 TEST(PyTorch, LogitsWereOnceMadeWideAsTheyCame) {
-  const Asked asked{.train = pure + "\nsteps = 2", .switches = no_cache};
+  const Requested requested{.train = pure + "\nsteps = 2", .switches = no_cache};
   constexpr std::int64_t logits = 2 * 512 * 4096;
   const auto of_head = [](const std::string& label) {
     return label.starts_with("lm_head.") && label.find("weight") == std::string::npos;
   };
-  EXPECT_EQ(alive_at(program_of(with_transformers(asked, "4.45")), "loss", of_head), 4 * logits);
-  EXPECT_EQ(alive_at(program_of(with_transformers(asked, "4.46")), "loss", of_head), 2 * logits);
+  EXPECT_EQ(alive_at(program_of(with_transformers(requested, "4.45")), "loss", of_head), 4 * logits);
+  EXPECT_EQ(alive_at(program_of(with_transformers(requested, "4.46")), "loss", of_head), 2 * logits);
 }
 
 TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/validate/arithmetic/check_math.hpp"
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/validate/arithmetic/check_math.hpp"
 #include "sim/program/liveness.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
@@ -21,13 +21,13 @@
 namespace tidemark::tests::quantization_test {
 namespace {
 
-struct Asked {
+struct Requested {
   std::string quantization = "format = \"nf4\"", adapter = "[adapter]\nrank = 8\n", switches{};
   std::string versions = "bitsandbytes = \"0.50\"", train{}, runtime = "pytorch";
   int gpus = 1;
 };
 
-Scenario parsed(const Asked& a) {
+Scenario parsed(const Requested& a) {
   const std::string text = fmt::format(
       "model = \"models/llama-2-7b.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = {}\n[quantization]\n{}\n{}"
       "[model_override]\nnum_hidden_layers = 2\nvocab_size = 4096\n"
@@ -38,7 +38,7 @@ Scenario parsed(const Asked& a) {
   return parse_scenario(text, "job.toml", folders);
 }
 
-std::string problems(const Asked& a) {
+std::string problems(const Requested& a) {
   try {
     (void)parsed(a);
   } catch (const InputError& error) {
@@ -47,7 +47,7 @@ std::string problems(const Asked& a) {
   return "no problem";
 }
 
-Program program_of(const Asked& a) {
+Program program_of(const Requested& a) {
   const Job job(parsed(a));
   Program program = lower_role(job.lowering(), job.roles.front());
   EXPECT_TRUE(verify(program).empty());
@@ -156,8 +156,8 @@ TEST(Quantization, FullyShardCutsCodesAlone) {
 }
 
 // Of codes and their parts, while a step runs, the most that is there at once.
-std::int64_t most_codes(const Asked& asked) {
-  const Program program = program_of(asked);
+std::int64_t most_codes(const Requested& requested) {
+  const Program program = program_of(requested);
   std::vector<std::int64_t> live(static_cast<std::size_t>(program.buffers));
   std::int64_t now = 0, most = 0;
   int step = 0;
@@ -174,7 +174,7 @@ std::int64_t most_codes(const Asked& asked) {
 constexpr std::int64_t codes_of_all = layers * (4 * hidden * hidden + 3 * hidden * ffn) / 2;
 constexpr const char* letting_go = "stage3_prefetch_bucket_size = 0\nstage3_max_reuse_distance = 0\n";
 
-Asked under_stage_3(std::string quantization, std::string train = {}, std::string switches = letting_go) {
+Requested under_stage_3(std::string quantization, std::string train = {}, std::string switches = letting_go) {
   return {.quantization = std::move(quantization),
           .switches = std::move(switches),
           .train = "recompute = \"full\"\n[layout]\nsharding = \"zero3\"\n" + train,
@@ -256,8 +256,8 @@ TEST(Quantization, WhatIsNotQuantizedIsWidenedAsAsked) {
 }
 
 TEST(Quantization, WhatItDoesNotGoWith) {
-  const auto says = [](const Asked& asked, const std::string& what) {
-    EXPECT_NE(problems(asked).find(what), std::string::npos) << problems(asked);
+  const auto says = [](const Requested& requested, const std::string& what) {
+    EXPECT_NE(problems(requested).find(what), std::string::npos) << problems(requested);
   };
   says({.adapter = ""}, "nothing would be trained");
   says({.quantization = "format = \"int8\"\ndouble_quant = true"}, "double_quant is of bases in 4 bits");
@@ -278,10 +278,10 @@ TEST(Quantization, WhatItDoesNotGoWith) {
        "under DeepSpeed's stage 3 on NVMe is not modelled yet");
   says(under_stage_3("format = \"nf4\"\nstorage_dtype = \"fp32\""),
        "DeepSpeed casts codes that are kept as numbers, too, to precision = \"bf16\"");
-  Asked saving = under_stage_3("format = \"nf4\"");
+  Requested saving = under_stage_3("format = \"nf4\"");
   saving.adapter = "[adapter]\nrank = 8\nmodules_to_save = [\"lm_head\"]\n";
   says(saving, "modules_to_save beside a quantized base under DeepSpeed's stage 3 are not modelled yet");
-  Asked wide = under_stage_3("format = \"nf4\"");
+  Requested wide = under_stage_3("format = \"nf4\"");
   wide.adapter = "[adapter]\nrank = 8\ndtype = \"fp32\"\n";
   says(wide, "DeepSpeed casts adapters, too, to \"bf16\"");
   EXPECT_NE(beyond_arithmetic(parsed({})).find("quantized weights"), std::string::npos);

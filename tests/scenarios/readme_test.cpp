@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "tests/namespace.hpp"
 

@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "parallel/generation/engine.hpp"
-#include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/formats/toml_value.hpp"
 #include "scenarios/plan/changes/accepted_changes.hpp"
 #include "scenarios/plan/changes/advise.hpp"
-#include "scenarios/report/text/prediction_text.hpp"
+#include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/report/remedies.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 #include "tests/scenarios/folders.hpp"
 
 // [rollout]: what generation takes of the devices that train, and when.
@@ -123,14 +123,14 @@ TEST(Rollout, RunsWithPlainPyTorchAlone) {
   const std::string longer = "[rollout]\nbatch = 64\nsamples = 8\nprompt_length = 100\nresponse_length = 8092\n";
   for (const char* runtime : {"name = \"pytorch\"\n", "name = \"fsdp2\"\n", "name = \"fsdp\"\n",
                               "name = \"pytorch\"\nversions = {torch = \"2.4\"}\n"}) {
-    const std::string asked = std::string(script) + runtime;
-    const Prediction p = predicted(asked + longer + "reference_model = true\nreward_model = true\n");
+    const std::string requested = std::string(script) + runtime;
+    const Prediction p = predicted(requested + longer + "reference_model = true\nreward_model = true\n");
     EXPECT_NEAR(static_cast<double>(in(p, Phase::Rollout)[Category::KvCache].count()),
                 512.0 * 8192 * 2 * 2 * 4 * 128 * 2, rounding)
         << runtime;
     // The last batch, and nothing of a layer.
     EXPECT_LT(in(p, Phase::Rollout)[Category::SavedActivations], Bytes{64 << 10}) << runtime;
-    EXPECT_GT(p.highest().memory.allocated.bytes, predicted(asked).highest().memory.allocated.bytes) << runtime;
+    EXPECT_GT(p.highest().memory.allocated.bytes, predicted(requested).highest().memory.allocated.bytes) << runtime;
   }
 }
 
@@ -166,7 +166,7 @@ TEST(Rollout, RolesThatShareTheirPassesHaveTheirOwnMemory) {
   for (const RankGroup& group : p.groups) {
     const Program own = lower_role(job.lowering(), job.role_of(group.ranks.front()));
     EXPECT_EQ(group.memory.allocated_by_phase,
-              replay(own, group.prices, {.allocator = without_limit(allocator_options_of(s))}).allocated_by_phase);
+              replay(own, group.costs, {.allocator = without_limit(allocator_options_of(s))}).allocated_by_phase);
   }
 }
 

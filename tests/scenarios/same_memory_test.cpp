@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "parallel/lowering/lower.hpp"
-#include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "sim/memory/replay.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
@@ -33,7 +33,7 @@ class SameMemory {
  public:
   void expect(const Scenario& scenario) {
     const Job job(scenario);
-    const Prediction prediction = predict(job, simulate_time(job), {}, {.told = Told::Figures});
+    const Prediction prediction = predict(job, simulate_time(job), {}, {.reported = PredictionDetail::Figures});
     const AllocatorOptions options = without_limit(allocator_options_of(scenario));
     roles += job.roles.size();
     std::set<std::pair<std::int32_t, std::int32_t>> different;
@@ -43,7 +43,7 @@ class SameMemory {
       const Rank rank = role.ranks.back();
       const RankGroup& group = group_of(prediction, rank);
       if (group.failure) continue;
-      const MemoryRecord alone = replay(lower_role(job.lowering(), role), job.prices.of(rank), {.allocator = options});
+      const MemoryRecord alone = replay(lower_role(job.lowering(), role), job.costs.of(rank), {.allocator = options});
       if (alone.device.bytes > scenario.cluster.device.capacity) continue;  // run within the device
       for (const Peak MemoryRecord::*peak : {&MemoryRecord::allocated, &MemoryRecord::device}) {
         EXPECT_EQ((group.memory.*peak).bytes, (alone.*peak).bytes) << rank.value;
@@ -62,10 +62,10 @@ class SameMemory {
 
 TEST(RolesOfTheSameSizes, HaveTheMemoryThatEachHasAlone) {
   SameMemory same;
-  const int asked = seeds(12);
+  const int requested = seeds(12);
   int jobs = 0;
   // The first has such roles.
-  for (std::uint32_t seed = 36; jobs < asked; ++seed) {
+  for (std::uint32_t seed = 36; jobs < requested; ++seed) {
     std::optional<Scenario> scenario = seed % 3 == 0 ? random_scenario(seed) : random_parts(seed);
     if (!scenario || scenario->layout.sharding == Sharding::None) continue;
     SCOPED_TRACE(seed);

@@ -46,17 +46,17 @@ TEST(ShardedReader, WhatIsFullySharded) {
 }
 
 TEST(ShardedReader, WhatIsReshardedToFewerRanks) {
-  const auto habits = [](const std::string& layout, const std::string& switches) {
+  const auto behavior = [](const std::string& layout, const std::string& switches) {
     return fully_sharded(layout, switches).runtime.eager.fully_shard;
   };
-  EXPECT_EQ(habits("", "reshard_after_forward = 4").ranks_after_forward, 4);
-  EXPECT_EQ(habits("", "reshard_after_forward = 16").ranks_after_forward, 0);  // of all ranks it is the same as true
-  EXPECT_EQ(habits("shard_group = 8", "reshard_after_forward = 8").ranks_after_forward, 0);
+  EXPECT_EQ(behavior("", "reshard_after_forward = 4").ranks_after_forward, 4);
+  EXPECT_EQ(behavior("", "reshard_after_forward = 16").ranks_after_forward, 0);  // of all ranks it is the same as true
+  EXPECT_EQ(behavior("shard_group = 8", "reshard_after_forward = 8").ranks_after_forward, 0);
   EXPECT_EQ(fully_sharded("", "reshard_after_forward = 1").layout.sharding, Sharding::Zero2);
-  EXPECT_TRUE(habits("", "reshard_after_forward = \"default\"").keeps_root);
-  EXPECT_FALSE(habits("", "reshard_after_forward = true").keeps_root);
-  EXPECT_EQ(habits("", "num_to_forward_prefetch = 2").forward_prefetch, 2);
-  EXPECT_EQ(habits("", "num_to_backward_prefetch = 1").backward_prefetch, 1);
+  EXPECT_TRUE(behavior("", "reshard_after_forward = \"default\"").keeps_root);
+  EXPECT_FALSE(behavior("", "reshard_after_forward = true").keeps_root);
+  EXPECT_EQ(behavior("", "num_to_forward_prefetch = 2").forward_prefetch, 2);
+  EXPECT_EQ(behavior("", "num_to_backward_prefetch = 1").backward_prefetch, 1);
   const auto problem = [](const std::string& layout, const std::string& switches) {
     return problem_of([&] { return fully_sharded(layout, switches); });
   };
@@ -86,7 +86,7 @@ TEST(FullySharded, LossesInFp16AreScaled) {
 }
 
 TEST(ShardedReader, WhatAreFlatParameters) {
-  const FlatParameterHabits usual = flat("").runtime.eager.flat;
+  const FlatParameterBehavior usual = flat("").runtime.eager.flat;
   EXPECT_EQ(flat("").layout.sharding, Sharding::Zero3);
   EXPECT_TRUE(usual.reshards_after_forward && usual.limits_all_gathers && !usual.whole && !usual.original_parameters);
   EXPECT_EQ(usual.backward_prefetch, BackwardPrefetch::Pre);

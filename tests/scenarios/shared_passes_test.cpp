@@ -18,8 +18,8 @@
 #include "parallel/lowering/lower.hpp"
 #include "scenarios/predict/job.hpp"
 #include "sim/memory/replay.hpp"
-#include "sim/program/text/program_text.hpp"
 #include "sim/program/structure/timing.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
 
@@ -92,7 +92,7 @@ class Sharing {
     ASSERT_TRUE(part);
     EXPECT_EQ(part->places.size(), part->program.ops.size());
     EXPECT_TRUE(part->program.kernels.empty());
-    DriverPrices none;
+    DriverCosts none;
     none.communicators.resize(64);
     const MemoryRecord of_part = replay(part->program, none, {}), of_all = replay(own, none, {});
     EXPECT_EQ(of_part.allocated.bytes, of_all.allocated.bytes);
@@ -109,9 +109,9 @@ class Sharing {
 
 TEST(PassesOfRoles, PutTogetherAreWhatLoweringWrites) {
   Sharing sharing;
-  const int asked = seeds(9);
+  const int requested = seeds(9);
   int jobs = 0;
-  for (std::uint32_t seed = 0; jobs < asked; ++seed) {
+  for (std::uint32_t seed = 0; jobs < requested; ++seed) {
     const std::optional<Scenario> scenario = seed % 3 == 0 ? random_scenario(seed) : random_parts(seed);
     if (!scenario || scenario->layout.sharding == Sharding::None) continue;
     SCOPED_TRACE(seed);

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/predict/prediction.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"

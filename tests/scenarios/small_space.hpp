@@ -13,10 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space/space.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/scenarios/folders.hpp"
 
 // Spaces small enough to run every combination through `predict`, and what that says beside what `plan` finds.
@@ -60,7 +60,8 @@ inline std::vector<Fitting> brute_force(const SmallSpace& space) {
   for (;;) {
     const std::string text = space.scenario_text(at);
     try {
-      const Prediction p = predict(parse_scenario(text, "one.toml", folders), {}, {.told = Told::Figures});
+      const Prediction p =
+          predict(parse_scenario(text, "one.toml", folders), {}, {.reported = PredictionDetail::Figures});
       if (p.fits) found.push_back({text, p.highest().memory.peak_device_upper, p.step.tokens_per_s_per_device});
     } catch (const InputError&) {
       // No layout.

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/validate/arithmetic/check_math.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/validate/arithmetic/check_math.hpp"
 #include "tests/kernels/strict_calculator.hpp"
 #include "tests/kernels/thread_world.hpp"
 

@@ -5,44 +5,45 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/bounds/step_parts.hpp"
+#include "scenarios/plan/plan.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/report/text/plan_text.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/small_job.hpp"
 #include "tests/scenarios/small_space.hpp"
 
-namespace tidemark::tests::contest_test {
+namespace tidemark::tests::tie_analysis_test {
 namespace {
 
 using namespace literals;
 
-TEST(Contest, WhatBothHaveAlikeDecidesNothing) {
+TEST(TieAnalysis, WhatBothHaveAlikeDecidesNothing) {
   const StepParts best{{"matmul", {80_ms, 0.2}}, {"all_reduce of tensor", {20_ms, 0.2}}},
       other{{"matmul", {80_ms, 0.2}}, {"all_reduce of tensor", {22_ms, 0.2}}};
-  const Contest its = contest(7, 2_ms, best, other);
+  const TieAnalysis its = tie_analysis(7, 2_ms, best, other);
   EXPECT_EQ(its.candidate, 7);
   EXPECT_EQ(its.error, 400_us) << "a fifth of the two milliseconds that differ";
   EXPECT_FALSE(its.open());
   EXPECT_EQ(its.settles, "all_reduce of tensor");
 }
 
-TEST(Contest, CausesThatWeighOppositeWaysLeaveTheOrderOpen) {
+TEST(TieAnalysis, CausesThatWeighOppositeWaysLeaveTheOrderOpen) {
   const StepParts best{{"matmul", {80_ms, 0.1}}, {"all_reduce of tensor", {20_ms, 0.25}}},
       other{{"matmul", {93_ms, 0.1}}, {"all_reduce of tensor", {8_ms, 0.25}}};
-  const Contest its = contest(0, 1_ms, best, other);
+  const TieAnalysis its = tie_analysis(0, 1_ms, best, other);
   EXPECT_TRUE(its.open());
   EXPECT_NEAR(static_cast<double>(its.error.count()), 3.2696e9, 1e6) << "1.3 and 3 ms, each for itself";
   EXPECT_EQ(its.settles, "all_reduce of tensor");
   EXPECT_EQ(its.of_that, 3_ms);
 }
 
-TEST(Contest, WhatOnlyOneHasCountsWhole) {
-  const Contest its = contest(0, 5_ms, {{"matmul", {80_ms, 0.1}}}, {{"matmul", {80_ms, 0.1}}, {"copies", {5_ms, 0.5}}});
+TEST(TieAnalysis, WhatOnlyOneHasCountsWhole) {
+  const TieAnalysis its =
+      tie_analysis(0, 5_ms, {{"matmul", {80_ms, 0.1}}}, {{"matmul", {80_ms, 0.1}}, {"copies", {5_ms, 0.5}}});
   EXPECT_EQ(its.error, 2500_us);
   EXPECT_EQ(its.settles, "copies");
-  EXPECT_TRUE(contest(0, {}, {}, {}).open()) << "the same step";
+  EXPECT_TRUE(tie_analysis(0, {}, {}, {}).open()) << "the same step";
 }
 
 TEST(StepParts, AddUpToTheStepAndSayWhatIsMeasured) {
@@ -82,27 +83,27 @@ SmallSpace layouts() {
       {{"layout.tensor", {"1", "2", "4"}}, {"layout.pipeline", {"1", "2"}}}};
 }
 
-TEST(Contest, PlanMarksWhatItsErrorsLeaveOpenInTextJsonAndCsv) {
+TEST(TieAnalysis, PlanMarksWhatItsErrorsLeaveOpenInTextJsonAndCsv) {
   const Space space = space_of(layouts());
   Plan found = plan(space, {});
   ASSERT_GE(found.best.size(), 2u);
-  ASSERT_EQ(found.contests.size(), found.best.size() - 1);
+  ASSERT_EQ(found.tie_analyses.size(), found.best.size() - 1);
   for (std::size_t i = 1; i < found.best.size(); ++i) {
-    EXPECT_EQ(found.contests[i - 1].candidate, found.best[i].candidate);
-    EXPECT_EQ(found.contests[i - 1].apart, found.best[i].figures.step - found.best.front().figures.step);
+    EXPECT_EQ(found.tie_analyses[i - 1].candidate, found.best[i].candidate);
+    EXPECT_EQ(found.tie_analyses[i - 1].apart, found.best[i].figures.step - found.best.front().figures.step);
   }
-  found.contests.front() = {found.best[1].candidate, 1_ms, 2_ms, "all_gather of tensor", 2_ms};
-  for (std::size_t i = 1; i < found.contests.size(); ++i) found.contests[i].error = {};
+  found.tie_analyses.front() = {found.best[1].candidate, 1_ms, 2_ms, "all_gather of tensor", 2_ms};
+  for (std::size_t i = 1; i < found.tie_analyses.size(); ++i) found.tie_analyses[i].error = {};
   EXPECT_NE(plan_text(space, found).find("measuring all_gather of tensor would settle #"), std::string::npos);
   EXPECT_NE(brief_text(space, found).find("measuring all_gather of tensor would settle #"), std::string::npos);
   EXPECT_NE(plan_json(space, found).find("\"settled_by\": \"all_gather of tensor\""), std::string::npos);
   EXPECT_NE(plan_csv(space, found).find(",true,all_gather of tensor,"), std::string::npos);
-  found.contests.front().error = {};
+  found.tie_analyses.front().error = {};
   EXPECT_EQ(plan_text(space, found).find("would settle"), std::string::npos);
 }
 
 // Bounds know measured times, or a search by them would reject what is best.
-TEST(Contest, SearchesByMeasuredTimesAgreeWithPredict) {
+TEST(TieAnalysis, SearchesByMeasuredTimesAgreeWithPredict) {
   const auto file = std::filesystem::path(TIDEMARK_SOURCE_DIR) / "tests/bad_inputs/files/calibration.toml";
   const std::string calibration = "calibration = \"" + file.string() + "\"\n";
   SmallSpace small = layouts();
@@ -111,4 +112,4 @@ TEST(Contest, SearchesByMeasuredTimesAgreeWithPredict) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests::contest_test
+}  // namespace tidemark::tests::tie_analysis_test

@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/predict/role_program.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/fabric_text.hpp"
-#include "scenarios/predict/role_program.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_job.hpp"
@@ -138,7 +138,7 @@ TEST(Timeline, MemoryIsThatOfTheRanksOwnReplayAtEveryEvent) {
   for (const Rank rank : {Rank{0}, Rank{2}, last_rank}) {
     const Program program = lower_role(job().lowering(), job().role_of(rank));
     std::map<std::size_t, MemorySample> samples;  // by op
-    for (const MemorySample& s : memory_timeline(program, job().prices.of(rank), allocator_options_of(job().scenario)))
+    for (const MemorySample& s : memory_timeline(program, job().costs.of(rank), allocator_options_of(job().scenario)))
       samples.emplace(s.at.op, s);
     MemorySample now;
     std::size_t expected = 0, next = 0;

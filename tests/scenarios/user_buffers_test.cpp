@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_json.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/predict/step_causes.hpp"
+#include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/scenarios/folders.hpp"
 
 // tp-comm-overlap: TransformerEngine's Userbuffers. That ranks compute what one does is in tests/validate.
@@ -120,10 +120,10 @@ TEST(UserBuffers, TheFirstRanksProgramStandsForAll) {
   for (const char* layout : {"", "pipeline = 2\nchunks = 2\n"}) {
     SCOPED_TRACE(layout);
     const Scenario s = scenario(on, "", fmt::format("{}{}", ranks, layout));
-    const Job one(s), each(carried_out(s));
+    const Job one(s), each(executed(s));
     EXPECT_EQ(4 * one.outline.programs.size(), each.outline.programs.size());
     EXPECT_EQ(last_step(simulate_time(one)), last_step(simulate_time(each)));
-    const Prediction of_one = predict(s), of_each = predict(carried_out(s));
+    const Prediction of_one = predict(s), of_each = predict(executed(s));
     EXPECT_EQ(of_one.highest().memory.device.bytes, of_each.highest().memory.device.bytes);
     EXPECT_EQ(of_one.highest().memory.allocated.bytes, of_each.highest().memory.allocated.bytes);
   }

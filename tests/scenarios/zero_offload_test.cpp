@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/explanation.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "tests/namespace.hpp"
@@ -62,7 +62,7 @@ TEST(ZeroOffload, HoldsTheStatesOfThePapers) {
 
 TEST(ZeroOffload, IsTheSameToThePlanner) {
   for (const Scenario& s : {job("zero2", optimizer), job("zero3", both), job("zero3", "parameters = \"cpu\"")}) {
-    EXPECT_EQ(whole_figures(s), figures_of(predict(s, {}, {.told = Told::Figures})));
+    EXPECT_EQ(whole_figures(s), figures_of(predict(s, {}, {.reported = PredictionDetail::Figures})));
     Scenario small = s;
     small.cluster.host.memory = predict(s).fullest_node.bytes - Bytes{1};
     SharedModels models;
@@ -94,7 +94,7 @@ constexpr Bandwidth gbps(std::int64_t number) { return Bandwidth{number * 1'000'
 // Optimizer and parameters in files. Modules give up at once what they have gathered: buffers are few.
 Scenario infinity() {
   Scenario s = job("zero3", both);
-  ZeroHabits& zero = s.runtime.eager.zero;
+  ZeroBehavior& zero = s.runtime.eager.zero;
   zero.nvme.optimizer = zero.nvme.parameters = true;
   zero.nvme.max_in_cpu = 0;
   zero.sub_group_size = 100'000'000;
@@ -146,16 +146,16 @@ TEST(ZeroInfinity, StopsWhereDeepSpeedDoes) {
     }
     return {};
   };
-  EXPECT_EQ(stops([](ZeroHabits&) {}), "");
-  EXPECT_EQ(stops([](ZeroHabits& zero) { zero.nvme.optimizer_buffers = 3; }),
+  EXPECT_EQ(stops([](ZeroBehavior&) {}), "");
+  EXPECT_EQ(stops([](ZeroBehavior& zero) { zero.nvme.optimizer_buffers = 3; }),
             "job: error: DeepSpeed runs out of swap buffers: 4 are asked for, and of 3 3 are free\n"
             "  hint: a larger offload_optimizer.buffer_count");
-  EXPECT_NE(stops([](ZeroHabits& zero) { zero.max_reuse = 100'000'000'000; }).find("offload_param.buffer_count"),
+  EXPECT_NE(stops([](ZeroBehavior& zero) { zero.max_reuse = 100'000'000'000; }).find("offload_param.buffer_count"),
             std::string::npos)
       << "what stays gathered keeps its buffer";
-  EXPECT_NE(stops([](ZeroHabits& zero) { zero.nvme.parameter_buffer_size = 1'000'000; }).find("buffer_size = "),
+  EXPECT_NE(stops([](ZeroBehavior& zero) { zero.nvme.parameter_buffer_size = 1'000'000; }).find("buffer_size = "),
             std::string::npos);
-  EXPECT_NE(stops([](ZeroHabits& zero) {
+  EXPECT_NE(stops([](ZeroBehavior& zero) {
               zero.nvme.fast_init = true;
               zero.nvme.parameter_buffer_size = 66'000'000;
             }).find("fast_init"),
@@ -164,7 +164,7 @@ TEST(ZeroInfinity, StopsWhereDeepSpeedDoes) {
 
 TEST(ZeroOffload, IsToldTensorByTensor) {
   const Job three(job("zero3", both));
-  const AskedMoment peak{AskedMoment::Kind::HostPeak};
+  const RequestedMoment peak{RequestedMoment::Kind::HostPeak};
   const nlohmann::json json = nlohmann::json::parse(live_json(three, Rank{0}, peak));
   std::int64_t sum = 0, pinned = 0;
   for (const auto& tensor : json["tensors"]) {

@@ -92,7 +92,7 @@ TEST_F(DsConfigFile, SaysStageSizesAndPrecision) {
 })");
   EXPECT_EQ(s.layout.sharding, Sharding::Zero3);
   EXPECT_EQ(s.train.precision, DType::BF16);
-  const ZeroHabits& zero = s.runtime.eager.zero;
+  const ZeroBehavior& zero = s.runtime.eager.zero;
   EXPECT_EQ(zero.reduce_bucket, 50'000'000);
   EXPECT_EQ(zero.prefetch_bucket, 50'000'000);
   EXPECT_EQ(zero.max_live, 100'000'000);
@@ -107,8 +107,8 @@ TEST_F(DsConfigFile, AStageOverlapsOnlyWhereItIsTheThird) {
 
 // groups._create_zero_param_parallel_group takes as many as there are.
 TEST_F(DsConfigFile, SecondaryPartsAreOfNeighbours) {
-  const auto neighbours = [&](const std::string& asked) {
-    return read(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": )" + asked + "}}")
+  const auto neighbours = [&](const std::string& requested) {
+    return read(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": )" + requested + "}}")
         .runtime.eager.zero.secondary_ranks;
   };
   EXPECT_EQ(neighbours("8"), 8);
@@ -153,15 +153,15 @@ TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
 }
 
 TEST_F(DsConfigFile, GradientsOfStage1AddUpInFp32OnTheDeviceInBf16) {
-  const auto told = [&](const std::string& keys, const std::string& precision) {
+  const auto reported = [&](const std::string& keys, const std::string& precision) {
     return problem(R"({"data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 1)" + keys + "}}", "",
                    "precision = \"" + precision + "\"");
   };
-  EXPECT_EQ(told("", "bf16"), "");
-  EXPECT_EQ(told("", "fp16"),
+  EXPECT_EQ(reported("", "bf16"), "");
+  EXPECT_EQ(reported("", "fp16"),
             "job.toml:13:1: error: grad_accum_dtype = \"fp32\" with stage 1 in fp16 is not modelled yet\n  "
             "hint: precision = \"bf16\", stage 2, or leave it out");
-  EXPECT_EQ(told(R"(, "offload_optimizer": {"device": "cpu"})", "bf16"),
+  EXPECT_EQ(reported(R"(, "offload_optimizer": {"device": "cpu"})", "bf16"),
             "job.toml:13:1: error: grad_accum_dtype = \"fp32\" with stage 1 and its optimizer on the host is "
             "not modelled yet\n  hint: stage 2, or leave one of them out");
 }
@@ -234,7 +234,7 @@ TEST_F(DsConfigFile, DrivesAreThoseOfTheCluster) {
   said.insert(said.find("[node]"), "nvme_read_bandwidth = \"40 GB/s\"\nnvme_write_bandwidth = \"20 GB/s\"\n");
   std::ofstream(folder() / "clusters/h100-sxm-80g.toml") << said;
   const Scenario s = read(nvme);
-  NvmeHabits expected;
+  NvmeBehavior expected;
   expected.optimizer = expected.parameters = expected.pipeline_read = true;
   expected.optimizer_buffers = 8;
   expected.parameter_buffer_size = 10'000'000;

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "parallel/lowering/lower.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 
 // Model states of Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",

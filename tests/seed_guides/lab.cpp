@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/plan/space/space.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 
 namespace tidemark::tests::seeds {
 namespace {

@@ -13,20 +13,20 @@ namespace {
 
 using namespace literals;
 
-std::optional<TimeByPoints> told(const std::vector<MeasuredPoint>& points, std::vector<std::int64_t> sizes,
-                                 double modelled) {
+std::optional<TimeByPoints> reported(const std::vector<MeasuredPoint>& points, std::vector<std::int64_t> sizes,
+                                     double modelled) {
   return time_by_points(points, sizes, modelled);
 }
 
 TEST(Calibration, ASizeThatWasMeasuredTakesWhatItTook) {
-  const auto time = told({{{64, 64}, 7_us, 1}, {{64, 128}, 9_us, 2}}, {64, 128}, 2);
+  const auto time = reported({{{64, 64}, 7_us, 1}, {{64, 128}, 9_us, 2}}, {64, 128}, 2);
   ASSERT_TRUE(time);
   EXPECT_EQ(time->time, 9_us);
   EXPECT_EQ(time->source, TimeSource::Measured);
 }
 
 TEST(Calibration, WhatSizesDoNotSayTheModelAdds) {
-  EXPECT_EQ(told({{{64}, 10_us, 4}}, {64}, 6)->time, 15_us) << "one that accumulates takes half as much again";
+  EXPECT_EQ(reported({{{64}, 10_us, 4}}, {64}, 6)->time, 15_us) << "one that accumulates takes half as much again";
 }
 
 TEST(Calibration, BetweenPointsTheRatioToTheModelIsAPowerLaw) {
@@ -34,7 +34,7 @@ TEST(Calibration, BetweenPointsTheRatioToTheModelIsAPowerLaw) {
   std::vector<MeasuredPoint> points;
   for (const std::int64_t n : {16, 32, 64, 128, 256})
     points.push_back({{n}, Duration{std::llround(1e6 * std::pow(n, 2.5))}, std::pow(static_cast<double>(n), 2)});
-  const auto time = told(points, {90}, 90 * 90);
+  const auto time = reported(points, {90}, 90 * 90);
   ASSERT_TRUE(time);
   EXPECT_EQ(time->source, TimeSource::Interpolated);
   EXPECT_NEAR(static_cast<double>(time->time.count()), 1e6 * std::pow(90, 2.5), 0.02e6 * std::pow(90, 2.5));
@@ -42,19 +42,21 @@ TEST(Calibration, BetweenPointsTheRatioToTheModelIsAPowerLaw) {
 
 TEST(Calibration, OnePointAloneTellsItsNeighboursByTheModel) {
   const std::vector<MeasuredPoint> points{{{64, 64}, 10_us, 100}};
-  EXPECT_EQ(told(points, {128, 64}, 200)->time, 20_us);
-  EXPECT_EQ(told(points, {32, 33}, 25)->source, TimeSource::Interpolated);
+  EXPECT_EQ(reported(points, {128, 64}, 200)->time, 20_us);
+  EXPECT_EQ(reported(points, {32, 33}, 25)->source, TimeSource::Interpolated);
 }
 
 TEST(Calibration, WhatIsFartherThanAFactorOfTwoInAnySizeKeepsItsModel) {
   const std::vector<MeasuredPoint> points{{{64, 64}, 10_us, 100}};
-  EXPECT_FALSE(told(points, {129, 64}, 200));
-  EXPECT_FALSE(told(points, {64, 31}, 50));
-  EXPECT_FALSE(told(points, {64, 64, 1}, 100)) << "sizes of another kind";
-  EXPECT_FALSE(told({}, {64}, 1));
+  EXPECT_FALSE(reported(points, {129, 64}, 200));
+  EXPECT_FALSE(reported(points, {64, 31}, 50));
+  EXPECT_FALSE(reported(points, {64, 64, 1}, 100)) << "sizes of another kind";
+  EXPECT_FALSE(reported({}, {64}, 1));
 }
 
-TEST(Calibration, FlagsAreNeverNear) { EXPECT_FALSE(told({{{64, 1}, 10_us, 100}}, {64, 0}, 100)) << "causal, and not"; }
+TEST(Calibration, FlagsAreNeverNear) {
+  EXPECT_FALSE(reported({{{64, 1}, 10_us, 100}}, {64, 0}, 100)) << "causal, and not";
+}
 
 TEST(Calibration, TransfersGoByKindRanksNodesAndSize) {
   Calibration c;
@@ -75,17 +77,17 @@ TEST(Calibration, TransfersGoByKindRanksNodesAndSize) {
 
 TEST(Calibration, AStretchedTransferTakesTheTimeAndKeepsItsLinks) {
   const std::array links{100_GBps, 50_GBps};
-  const TransferPrice price{2_us, {{LinkId{0}, 1_MiB, 2}, {LinkId{1}, 1_MiB, 1}}};
-  const Duration modelled = lone(price, links);
+  const TransferCost cost{2_us, {{LinkId{0}, 1_MiB, 2}, {LinkId{1}, 1_MiB, 1}}};
+  const Duration modelled = lone(cost, links);
   EXPECT_EQ(modelled, 2_us + 1_MiB / 50_GBps) << "alone, whoever shares";
   for (const Duration time : {10_us, 300_us}) {
-    const TransferPrice stretched_price = stretched(price, modelled, time);
-    EXPECT_LE(lone(stretched_price, links), time + 1_ns);
-    EXPECT_GE(lone(stretched_price, links) + 1_ns, time);
-    EXPECT_EQ(stretched_price.loads.size(), 2u);
-    EXPECT_EQ(stretched_price.loads.front().sharers, 2);
+    const TransferCost stretched_cost = stretched(cost, modelled, time);
+    EXPECT_LE(lone(stretched_cost, links), time + 1_ns);
+    EXPECT_GE(lone(stretched_cost, links) + 1_ns, time);
+    EXPECT_EQ(stretched_cost.loads.size(), 2u);
+    EXPECT_EQ(stretched_cost.loads.front().sharers, 2);
   }
-  EXPECT_EQ(stretched({2_us, {}}, 2_us, 9_us), (TransferPrice{9_us, {}}));
+  EXPECT_EQ(stretched({2_us, {}}, 2_us, 9_us), (TransferCost{9_us, {}}));
 }
 
 TEST(Calibration, SharedOnesAreEqualWhereTheySayTheSame) {

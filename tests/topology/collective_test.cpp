@@ -49,15 +49,15 @@ Duration share_time(Bytes size, std::int64_t parts, std::int64_t of, Bandwidth r
 
 Duration time_of(const Fabric& fabric, const std::vector<std::int32_t>& group, CollectiveKind kind, Bytes size,
                  std::optional<Algorithm> algorithm = std::nullopt) {
-  return alone(collective_price(fabric, group, kind, size, {.algorithm = algorithm}), fabric);
+  return alone(collective_cost(fabric, group, kind, size, {.algorithm = algorithm}), fabric);
 }
 
-std::string slowest_link(const Fabric& fabric, const TransferPrice& price) {
-  return link_name(fabric, link_uses(fabric, std::vector{price}).front().link);
+std::string slowest_link(const Fabric& fabric, const TransferCost& cost) {
+  return link_name(fabric, link_uses(fabric, std::vector{cost}).front().link);
 }
 
-Bytes on(const Fabric& fabric, const TransferPrice& price, std::string_view link) {
-  for (const LinkLoad& load : price.loads)
+Bytes on(const Fabric& fabric, const TransferCost& cost, std::string_view link) {
+  for (const LinkLoad& load : cost.loads)
     if (link_name(fabric, load.link) == link) return load.bytes;
   return Bytes{};
 }
@@ -83,11 +83,11 @@ TEST(Collective, RingAllGatherAndReduceScatterOnAnNvSwitch) {
 
 TEST(Collective, BroadcastGoesOnceRoundFromTheFirstMember) {
   const Fabric fabric = build_fabric(hgx(), 8);
-  const TransferPrice price = collective_price(fabric, devices(4), CollectiveKind::Broadcast, size);
-  EXPECT_EQ(alone(price, fabric), 3 * nvlink_step + size / 400_GBps);
-  EXPECT_EQ(on(fabric, price, "node0.gpu0.nvlink_up"), size);
-  EXPECT_EQ(on(fabric, price, "node0.gpu0.nvlink_down"), 0_B);
-  EXPECT_EQ(on(fabric, price, "node0.gpu3.nvlink_up"), 0_B);
+  const TransferCost cost = collective_cost(fabric, devices(4), CollectiveKind::Broadcast, size);
+  EXPECT_EQ(alone(cost, fabric), 3 * nvlink_step + size / 400_GBps);
+  EXPECT_EQ(on(fabric, cost, "node0.gpu0.nvlink_up"), size);
+  EXPECT_EQ(on(fabric, cost, "node0.gpu0.nvlink_down"), 0_B);
+  EXPECT_EQ(on(fabric, cost, "node0.gpu3.nvlink_up"), 0_B);
 }
 
 TEST(Collective, AllToAllSendsAPieceToEveryone) {
@@ -100,9 +100,9 @@ TEST(Collective, AllToAllSendsAPieceToEveryone) {
             nvlink_step + 4 * chunk + share_time(size, 7, 8, 400_GBps));
   // Two nodes: half of the peers are eight NICs away.
   const Fabric fabric = build_fabric(hgx(), 16);
-  const TransferPrice price = collective_price(fabric, devices(16), CollectiveKind::AllToAll, size);
-  EXPECT_EQ(alone(price, fabric) - price.latency, share_time(size, 8, 16, 50_GBps));
-  EXPECT_GT(price.latency, network_step);
+  const TransferCost cost = collective_cost(fabric, devices(16), CollectiveKind::AllToAll, size);
+  EXPECT_EQ(alone(cost, fabric) - cost.latency, share_time(size, 8, 16, 50_GBps));
+  EXPECT_GT(cost.latency, network_step);
 }
 
 TEST(Collective, AnAllToAllOfMiddlingSizeIsLimitedByItsChannels) {
@@ -117,19 +117,19 @@ TEST(Collective, AnAllToAllOfMiddlingSizeIsLimitedByItsChannels) {
 
 TEST(Collective, AMessageTakesItsRoute) {
   const Fabric fabric = build_fabric(of_32_channels(), 16);
-  EXPECT_EQ(alone(message_price(fabric, 0, 1, size), fabric), nvlink_step + slice + size / 400_GBps);
-  EXPECT_EQ(alone(message_price(fabric, 0, 8, size), fabric),
+  EXPECT_EQ(alone(message_cost(fabric, 0, 1, size), fabric), nvlink_step + slice + size / 400_GBps);
+  EXPECT_EQ(alone(message_cost(fabric, 0, 8, size), fabric),
             network_step + slice + std::max(size / (channel * 2), size / 50_GBps));
-  EXPECT_EQ(message_price(fabric, 4, 4, size), TransferPrice{});
-  EXPECT_EQ(message_price(fabric, 0, 8, 0_B), (TransferPrice{network_step, {}}));
+  EXPECT_EQ(message_cost(fabric, 4, 4, size), TransferCost{});
+  EXPECT_EQ(message_cost(fabric, 0, 8, 0_B), (TransferCost{network_step, {}}));
 }
 
 TEST(Collective, CopyEnginesTakeNoChannels) {
   const Fabric fabric = build_fabric(of_32_channels(), 16);
   const Communicator pair{"pair", {{2, 1, 1}}, MessageRoute::CopyEngines};
-  const TransferPrice price =
-      message_price(fabric, 0, 1, size, PriceModel::Routed, message_way(fabric, pair, Rank{0}, Rank{1}));
-  EXPECT_EQ(alone(price, fabric), step_latency(fabric, 0, 0, 1) + size / 400_GBps);
+  const TransferCost cost =
+      message_cost(fabric, 0, 1, size, CostModel::Routed, message_way(fabric, pair, Rank{0}, Rank{1}));
+  EXPECT_EQ(alone(cost, fabric), step_latency(fabric, 0, 0, 1) + size / 400_GBps);
 }
 
 TEST(Collective, TreeAllReduceOnOneNode) {
@@ -154,25 +154,25 @@ TEST(Collective, TreeAllReduceBetweenNodes) {
   EXPECT_EQ(time_of(fabric, devices(4, 8), CollectiveKind::AllReduce, size, Algorithm::Tree),
             4 * network_step + sagging(share_time(size, 4, 2, 50_GBps)));
   // Eight a node, two nodes: every NIC carries S/8 each way; the chains' inner members pass on 7/8 of S up and down.
-  const TransferPrice price =
-      collective_price(fabric, devices(16), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Tree});
-  EXPECT_EQ(alone(price, fabric),
+  const TransferCost cost =
+      collective_cost(fabric, devices(16), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Tree});
+  EXPECT_EQ(alone(cost, fabric),
             2 * (7 * (nvlink_step + 600_ns) + network_step) + size / Bandwidth{8 * 41'400'000'000 / 2});  // 8 channels
-  EXPECT_EQ(on(fabric, price, "node0.nic3.up"), round_up(size, 8_B) / 8);
-  EXPECT_EQ(on(fabric, price, "node1.gpu5.nvlink_up"), Bytes{(14 * size.count() + 7) / 8});
+  EXPECT_EQ(on(fabric, cost, "node0.nic3.up"), round_up(size, 8_B) / 8);
+  EXPECT_EQ(on(fabric, cost, "node1.gpu5.nvlink_up"), Bytes{(14 * size.count() + 7) / 8});
 }
 
 TEST(Collective, RingsBetweenNodesUseEveryNic) {
   // All-gather among 16 on two nodes: each of eight rings carries 15/16 S/8 over its NICs, and 7 of its 8 edges inside.
   const Fabric fabric = build_fabric(hgx(), 16);
-  const TransferPrice price =
-      collective_price(fabric, devices(16), CollectiveKind::AllGather, size, {.algorithm = Algorithm::Ring});
-  EXPECT_EQ(price.latency, 14 * nvlink_step + network_step);
-  EXPECT_EQ(alone(price, fabric) - price.latency, share_time(size, 15, 16 * 8, 50_GBps));
+  const TransferCost cost =
+      collective_cost(fabric, devices(16), CollectiveKind::AllGather, size, {.algorithm = Algorithm::Ring});
+  EXPECT_EQ(cost.latency, 14 * nvlink_step + network_step);
+  EXPECT_EQ(alone(cost, fabric) - cost.latency, share_time(size, 15, 16 * 8, 50_GBps));
   for (std::int32_t i = 0; i < 8; ++i) {
     const std::string place = std::to_string(i);
-    EXPECT_EQ(on(fabric, price, "node1.nic" + place + ".down"), Bytes{(15 * size.count() + 127) / 128});
-    EXPECT_EQ(on(fabric, price, "node0.gpu" + place + ".nvlink_up"), Bytes{(15 * 7 * size.count() + 127) / 128});
+    EXPECT_EQ(on(fabric, cost, "node1.nic" + place + ".down"), Bytes{(15 * size.count() + 127) / 128});
+    EXPECT_EQ(on(fabric, cost, "node0.gpu" + place + ".nvlink_up"), Bytes{(15 * 7 * size.count() + 127) / 128});
   }
 }
 
@@ -184,19 +184,19 @@ TEST(Collective, AGroupOfOneMemberANodeIsLimitedByItsNic) {
 
 TEST(Collective, UnequalNodesHaveOneRing) {
   const Fabric fabric = build_fabric(hgx(), 16);
-  const TransferPrice price =
-      collective_price(fabric, devices(12), CollectiveKind::ReduceScatter, size, {.algorithm = Algorithm::Ring});
-  EXPECT_EQ(alone(price, fabric), 10 * nvlink_step + network_step + share_time(size, 11, 12, 50_GBps));
+  const TransferCost cost =
+      collective_cost(fabric, devices(12), CollectiveKind::ReduceScatter, size, {.algorithm = Algorithm::Ring});
+  EXPECT_EQ(alone(cost, fabric), 10 * nvlink_step + network_step + share_time(size, 11, 12, 50_GBps));
 }
 
 TEST(Collective, HierarchicalIsRingsInsideAndBetween) {
   // m nodes of 8: 2 (l-1)/l S over NVLink, 2 (m-1)/m S/l over each NIC.
   for (const std::int32_t m : {2, 4}) {
     const Fabric fabric = build_fabric(hgx(), 8 * m);
-    const TransferPrice price = collective_price(fabric, devices(8 * m), CollectiveKind::AllReduce, size,
-                                                 {.algorithm = Algorithm::Hierarchical});
-    EXPECT_EQ(price.latency, 14 * nvlink_step + 2 * (m - 1) * network_step);
-    EXPECT_EQ(alone(price, fabric) - price.latency,
+    const TransferCost cost = collective_cost(fabric, devices(8 * m), CollectiveKind::AllReduce, size,
+                                              {.algorithm = Algorithm::Hierarchical});
+    EXPECT_EQ(cost.latency, 14 * nvlink_step + 2 * (m - 1) * network_step);
+    EXPECT_EQ(alone(cost, fabric) - cost.latency,
               std::max(share_time(size, 14, 8, 400_GBps), share_time(size, 2 * (m - 1), 8 * m, 50_GBps)));
     EXPECT_EQ(time_of(fabric, devices(8 * m), CollectiveKind::AllGather, size, Algorithm::Hierarchical),
               7 * nvlink_step + (m - 1) * network_step +
@@ -214,23 +214,23 @@ TEST(Collective, NvlsReducesInTheSwitch) {
             2 * loop + rounded_up(Wide{loop.count()} * size.count(), Bytes{16_MiB}.count()));
   EXPECT_EQ(time_of(fabric, devices(8), CollectiveKind::AllGather, size, Algorithm::Nvls),
             nvls_pass + share_time(size, 100, 89, 400_GBps));
-  const TransferPrice scatter =
-      collective_price(fabric, devices(8), CollectiveKind::ReduceScatter, 712_B, {.algorithm = Algorithm::Nvls});
+  const TransferCost scatter =
+      collective_cost(fabric, devices(8), CollectiveKind::ReduceScatter, 712_B, {.algorithm = Algorithm::Nvls});
   EXPECT_EQ(on(fabric, scatter, "node0.gpu0.nvlink_up"), 800_B);
   EXPECT_EQ(on(fabric, scatter, "node0.gpu0.nvlink_down"), 100_B);
   // Between nodes, double trees: S/8 over each NIC with two nodes, as 78 % of it.
   const Fabric two = build_fabric(hgx(), 16);
-  const TransferPrice price =
-      collective_price(two, devices(16), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Nvls});
-  EXPECT_EQ(on(two, price, "node0.nic0.up"),
+  const TransferCost cost =
+      collective_cost(two, devices(16), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Nvls});
+  EXPECT_EQ(on(two, cost, "node0.nic0.up"),
             (Bytes{static_cast<std::int64_t>((Wide{size.count()} * 2 * 69 + 2 * 8 * 89 - 1) / (2 * 8 * 89))}));
 }
 
 TEST(Collective, TheDefaultIsTheQuickestThatNcclHas) {
   const auto picks = [](const Fabric& fabric, std::int32_t n, CollectiveKind kind, Bytes bytes) {
-    const TransferPrice chosen = collective_price(fabric, devices(n), kind, bytes);
+    const TransferCost chosen = collective_cost(fabric, devices(n), kind, bytes);
     for (const Algorithm a : {Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls, Algorithm::Hierarchical})
-      if (collective_price(fabric, devices(n), kind, bytes, {.algorithm = a}) == chosen) return a;
+      if (collective_cost(fabric, devices(n), kind, bytes, {.algorithm = a}) == chosen) return a;
     return Algorithm::Direct;
   };
   const Fabric hopper = build_fabric(hgx(), 16);
@@ -253,21 +253,21 @@ TEST(Collective, TheDefaultIsTheQuickestThatNcclHas) {
 TEST(Collective, AnAlgorithmThatCannotRunGivesWayToTheDefault) {
   const Fabric fabric = build_fabric(hgx(80), 16);
   for (const Algorithm a : {Algorithm::Nvls, Algorithm::Direct, Algorithm::Tree})
-    EXPECT_EQ(collective_price(fabric, devices(16), CollectiveKind::AllGather, size, {.algorithm = a}),
-              collective_price(fabric, devices(16), CollectiveKind::AllGather, size));
+    EXPECT_EQ(collective_cost(fabric, devices(16), CollectiveKind::AllGather, size, {.algorithm = a}),
+              collective_cost(fabric, devices(16), CollectiveKind::AllGather, size));
 }
 
 TEST(Collective, AnOversubscribedLeafLimitsWhatCrossesIt) {
   // Two leaves of two nodes at 8:1, so that 16 NICs of 50 GB/s share 100 GB/s. One member a node, in an order that
   // crosses on every edge: two of the four edges leave each leaf.
   const Fabric fabric = build_fabric(leaf_spine(2, one * 8), 32);
-  const TransferPrice crossing = collective_price(fabric, std::vector{0, 16, 8, 24}, CollectiveKind::AllGather, size,
-                                                  {.algorithm = Algorithm::Ring});
+  const TransferCost crossing = collective_cost(fabric, std::vector{0, 16, 8, 24}, CollectiveKind::AllGather, size,
+                                                {.algorithm = Algorithm::Ring});
   EXPECT_EQ(slowest_link(fabric, crossing).substr(0, 5),
             "node0");  // 2 x 3/4 S over 100 GB/s is as long as 3/4 S over 50
   EXPECT_EQ(on(fabric, crossing, "leaf0.up"), Bytes{(6 * size.count() + 3) / 4});
   // All-to-all among all 32: 16 members each send 16/32 S over leaf 0's uplink.
-  const TransferPrice all = collective_price(fabric, devices(32), CollectiveKind::AllToAll, size);
+  const TransferCost all = collective_cost(fabric, devices(32), CollectiveKind::AllToAll, size);
   EXPECT_EQ(slowest_link(fabric, all), "leaf0.up");
   EXPECT_EQ(alone(all, fabric) - all.latency, share_time(size, 16 * 16, 32, 100_GBps));
   EXPECT_GT(all.latency, spine_step);
@@ -275,25 +275,25 @@ TEST(Collective, AnOversubscribedLeafLimitsWhatCrossesIt) {
 
 TEST(Collective, OnRailsTheSamePlaceStaysOnOneLeaf) {
   const Fabric fabric = build_fabric(rails(4, one * 4), 32);
-  const TransferPrice same =
-      collective_price(fabric, devices(4, 8, 5), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Ring});
+  const TransferCost same =
+      collective_cost(fabric, devices(4, 8, 5), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Ring});
   for (const LinkLoad& load : same.loads) EXPECT_NE(fabric[load.link].type, LinkType::LeafUp);
   EXPECT_EQ(alone(same, fabric), 6 * network_step * 14 / 10 + share_time(size, 6, 4, 50_GBps));
   // Nor do the rings of whole nodes leave their rails: each enters a node where it left the one before.
-  const TransferPrice whole =
-      collective_price(fabric, devices(32), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Ring});
+  const TransferCost whole =
+      collective_cost(fabric, devices(32), CollectiveKind::AllReduce, size, {.algorithm = Algorithm::Ring});
   for (const LinkLoad& load : whole.loads) EXPECT_NE(fabric[load.link].type, LinkType::LeafUp);
   // Another place of another node is a spine away, at a quarter of the rate of four NICs.
-  EXPECT_EQ(alone(message_price(fabric, 0, 9, size), fabric),
+  EXPECT_EQ(alone(message_cost(fabric, 0, 9, size), fabric),
             spine_step + slice + std::max(size / (channel * 2), size / 50_GBps));
 }
 
 TEST(Collective, OnRailsMessagesOfAGroupStayOnTheReceiversRail) {
   const Fabric fabric = build_fabric(rails(4, one * 4), 32),
                never = build_fabric(rails(4, one * 4), 32, {.pxn = Pxn::Never});
-  const auto leaf = [&](const TransferPrice& price) { return on(fabric, price, "leaf1.up"); };
-  const TransferPrice all = collective_price(fabric, devices(32), CollectiveKind::AllToAll, size);
-  const TransferPrice crossing = collective_price(never, devices(32), CollectiveKind::AllToAll, size);
+  const auto leaf = [&](const TransferCost& cost) { return on(fabric, cost, "leaf1.up"); };
+  const TransferCost all = collective_cost(fabric, devices(32), CollectiveKind::AllToAll, size);
+  const TransferCost crossing = collective_cost(never, devices(32), CollectiveKind::AllToAll, size);
   // Rank 0 hands seven others of its node what is for their like on three nodes, and is handed as much.
   const auto parts = [&](std::int64_t n) { return Bytes{(n * size.count() + 31) / 32}; };
   EXPECT_EQ(leaf(all), 0_B);
@@ -307,7 +307,7 @@ TEST(Collective, OnRailsMessagesOfAGroupStayOnTheReceiversRail) {
   EXPECT_EQ(alone(crossing, fabric) - crossing.latency, share_time(size, 84, 32, 50_GBps));
   // So does one message, where its communicator has a member to forward it.
   const auto message = [&](const std::vector<std::int32_t>& group) {
-    return message_price(fabric, 0, 9, size, PriceModel::Routed, message_way(fabric, group, 0, 9));
+    return message_cost(fabric, 0, 9, size, CostModel::Routed, message_way(fabric, group, 0, 9));
   };
   EXPECT_EQ(leaf(message({0, 1, 9})), 0_B);
   EXPECT_EQ(on(fabric, message({0, 1, 9}), "node0.nic1.up"), size);
@@ -318,12 +318,12 @@ TEST(Collective, WithoutNvlinkTheHostBridgeIsShared) {
   // Four cards: every edge of the ring crosses the bridge, 4 x 3/4 S over 64 GB/s; each card's own link carries 3/4 S
   // at 32 GB/s.
   const Fabric fabric = build_fabric(workstation(), 4);
-  const TransferPrice price = collective_price(fabric, devices(4), CollectiveKind::AllGather, size);
-  EXPECT_EQ(slowest_link(fabric, price), "node0.host_bridge");
-  EXPECT_EQ(alone(price, fabric), 3 * pcie_step + share_time(size, 3, 1, 64_GBps));
+  const TransferCost cost = collective_cost(fabric, devices(4), CollectiveKind::AllGather, size);
+  EXPECT_EQ(slowest_link(fabric, cost), "node0.host_bridge");
+  EXPECT_EQ(alone(cost, fabric), 3 * pcie_step + share_time(size, 3, 1, 64_GBps));
   // Bridged in pairs, two of the four edges do.
   const Fabric bridged = build_fabric(bridged_workstation(), 4);
-  EXPECT_EQ(on(bridged, collective_price(bridged, devices(4), CollectiveKind::AllGather, size), "node0.host_bridge"),
+  EXPECT_EQ(on(bridged, collective_cost(bridged, devices(4), CollectiveKind::AllGather, size), "node0.host_bridge"),
             Bytes{(6 * size.count() + 3) / 4});
   EXPECT_EQ(time_of(bridged, devices(2), CollectiveKind::AllGather, size),
             nvlink_step + share_time(size, 1, 2, 56_GBps));
@@ -335,23 +335,23 @@ TEST(Collective, AlphaBetaIsWhatEachTakesAlone) {
     for (const CollectiveKind kind :
          {CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllToAll,
           CollectiveKind::Broadcast})
-      EXPECT_EQ(collective_price(fabric, devices(ranks), kind, size, {.algorithm = {}, .model = PriceModel::AlphaBeta}),
-                (TransferPrice{alone(collective_price(fabric, devices(ranks), kind, size), fabric), {}}));
-  EXPECT_EQ(message_price(fabric, 0, 8, size, PriceModel::AlphaBeta),
-            (TransferPrice{network_step + slice + std::max(size / (channel * 2), size / 50_GBps), {}}));
+      EXPECT_EQ(collective_cost(fabric, devices(ranks), kind, size, {.algorithm = {}, .model = CostModel::AlphaBeta}),
+                (TransferCost{alone(collective_cost(fabric, devices(ranks), kind, size), fabric), {}}));
+  EXPECT_EQ(message_cost(fabric, 0, 8, size, CostModel::AlphaBeta),
+            (TransferCost{network_step + slice + std::max(size / (channel * 2), size / 50_GBps), {}}));
 }
 
 TEST(Collective, NothingToDoCostsNothing) {
   const Fabric fabric = build_fabric(hgx(), 8);
-  EXPECT_EQ(collective_price(fabric, devices(1), CollectiveKind::AllReduce, size), TransferPrice{});
-  EXPECT_EQ(collective_price(fabric, devices(2), CollectiveKind::AllGather, 0_B), (TransferPrice{600_ns, {}}));
+  EXPECT_EQ(collective_cost(fabric, devices(1), CollectiveKind::AllReduce, size), TransferCost{});
+  EXPECT_EQ(collective_cost(fabric, devices(2), CollectiveKind::AllGather, 0_B), (TransferCost{600_ns, {}}));
 }
 
 TEST(Collective, SharersCountInATransferAlone) {
   const Fabric fabric = build_fabric(hgx(), 8);
-  const TransferPrice price{1_us, {{LinkId{0}, 400'000_B, 3}, {LinkId{1}, 800'000_B}}};
-  EXPECT_EQ(alone(price, fabric), 4_us);
-  EXPECT_EQ(alone(price, capacities(fabric)), 4_us);
+  const TransferCost cost{1_us, {{LinkId{0}, 400'000_B, 3}, {LinkId{1}, 800'000_B}}};
+  EXPECT_EQ(alone(cost, fabric), 4_us);
+  EXPECT_EQ(alone(cost, capacities(fabric)), 4_us);
 }
 
 constexpr CollectiveKind all_kinds[] = {CollectiveKind::AllReduce, CollectiveKind::AllGather,
@@ -375,27 +375,27 @@ TEST(Collective, PlansHoldOnGeneratedGroups) {
         const std::vector<CollectivePlan> spread_plans = collective_plans(spread, group, kind);
         ASSERT_EQ(plans.size(), spread_plans.size());
         for (std::size_t i = 0; i < plans.size(); ++i) {
-          const TransferPrice price = price_of(plans[i], bytes);
-          EXPECT_GT(price.latency, 0_ps);
-          ASSERT_FALSE(price.loads.empty());
-          for (std::size_t k = 0; k < price.loads.size(); ++k) {
-            EXPECT_GT(price.loads[k].bytes, 0_B);
-            EXPECT_EQ(price.loads[k].sharers, 1);
-            EXPECT_TRUE(k == 0 || price.loads[k - 1].link < price.loads[k].link);
+          const TransferCost cost = cost_of(plans[i], bytes);
+          EXPECT_GT(cost.latency, 0_ps);
+          ASSERT_FALSE(cost.loads.empty());
+          for (std::size_t k = 0; k < cost.loads.size(); ++k) {
+            EXPECT_GT(cost.loads[k].bytes, 0_B);
+            EXPECT_EQ(cost.loads[k].sharers, 1);
+            EXPECT_TRUE(k == 0 || cost.loads[k - 1].link < cost.loads[k].link);
           }
           // The same with spines one by one, to the rounding of a byte per spine.
-          const TransferPrice spread_price = price_of(spread_plans[i], bytes);
+          const TransferCost spread_cost = cost_of(spread_plans[i], bytes);
           for (const Duration apart :
-               {spread_price.latency - price.latency, alone(spread_price, spread) - alone(price, fabric)}) {
+               {spread_cost.latency - cost.latency, alone(spread_cost, spread) - alone(cost, fabric)}) {
             EXPECT_LT(apart, 1_ns);
             EXPECT_GT(apart, -1_ns);
           }
         }
         const std::size_t best = best_plan(plans, bytes);
-        EXPECT_EQ(price_of(plans[best], bytes), collective_price(fabric, group, kind, bytes));
-        EXPECT_EQ(price_of(plans, bytes), collective_price(fabric, group, kind, bytes));
+        EXPECT_EQ(cost_of(plans[best], bytes), collective_cost(fabric, group, kind, bytes));
+        EXPECT_EQ(cost_of(plans, bytes), collective_cost(fabric, group, kind, bytes));
         for (const CollectivePlan& plan : plans)
-          EXPECT_EQ(alone(fabric, plan, bytes), alone(price_of(plan, bytes), fabric));
+          EXPECT_EQ(alone(fabric, plan, bytes), alone(cost_of(plan, bytes), fabric));
       }
     }
   }
@@ -463,19 +463,19 @@ TEST(Collective, FewChannelsMoveNoMoreThanEachCan) {
   const auto on = [&](const NcclSettings& nccl) { return build_fabric(hgx(), 16, fabric_options(nccl)); };
   const auto gathered = [&](const NcclSettings& nccl) {
     const Fabric fabric = on(nccl);
-    return alone(collective_price(fabric, one_node, CollectiveKind::AllGather, 1_GiB), fabric);
+    return alone(collective_cost(fabric, one_node, CollectiveKind::AllGather, 1_GiB), fabric);
   };
   const auto by_switch = [&](const NcclSettings& nccl, CollectiveKind kind) {
     const Fabric fabric = on(nccl);
-    return alone(collective_price(fabric, one_node, kind, 1_GiB, {.algorithm = Algorithm::Nvls, .model = {}}), fabric);
+    return alone(collective_cost(fabric, one_node, kind, 1_GiB, {.algorithm = Algorithm::Nvls, .model = {}}), fabric);
   };
   const auto reduced = [&](const NcclSettings& nccl, const std::vector<std::int32_t>& group) {
     const Fabric fabric = on(nccl);
-    return alone(collective_price(fabric, group, CollectiveKind::AllReduce, 1_GiB), fabric);
+    return alone(collective_cost(fabric, group, CollectiveKind::AllReduce, 1_GiB), fabric);
   };
   const auto sent = [&](const NcclSettings& nccl, std::int32_t from, std::int32_t to) {
     const Fabric fabric = on(nccl);
-    return alone(message_price(fabric, from, to, 1_GiB), fabric);
+    return alone(message_cost(fabric, from, to, 1_GiB), fabric);
   };
   const NcclSettings no_switch{.nvls = false};
   NcclSettings four = no_switch, many = no_switch, ctas, in_switch, for_messages, for_peers;
@@ -534,11 +534,11 @@ TEST(Collective, RingsTogetherAreEachRing) {
 
 // ---- uneven collectives and copies
 
-TransferPrice uneven(const Fabric& fabric, const std::vector<std::int32_t>& group, CollectiveKind kind,
-                     const std::vector<MatrixRow>& rows, PriceModel model = PriceModel::Routed) {
+TransferCost uneven(const Fabric& fabric, const std::vector<std::int32_t>& group, CollectiveKind kind,
+                    const std::vector<MatrixRow>& rows, CostModel model = CostModel::Routed) {
   std::vector<const MatrixRow*> by_place;
   for (const MatrixRow& row : rows) by_place.push_back(&row);
-  return uneven_price(fabric, group, kind, by_place, model);
+  return uneven_cost(fabric, group, kind, by_place, model);
 }
 
 // Gathers and scatters are broadcasts and reductions then, which NCCL does by Simple only.
@@ -551,7 +551,7 @@ TEST(UnevenCollective, OfEqualPartsCostsWhatTheEvenOneDoes) {
     for (const CollectiveKind kind :
          {CollectiveKind::AllToAll, CollectiveKind::AllGather, CollectiveKind::ReduceScatter}) {
       const CollectivePlan even = collective_plans(fabric, devices(n), kind).front();
-      const TransferPrice its = uneven(fabric, devices(n), kind, rows), like = price_of(even, 3_MiB * n);
+      const TransferCost its = uneven(fabric, devices(n), kind, rows), like = cost_of(even, 3_MiB * n);
       EXPECT_EQ(its.loads, like.loads) << name(kind) << " of " << n;
       EXPECT_EQ(its.latency, kind == CollectiveKind::AllToAll ? like.latency : (n - 1) * nvlink_step);
     }
@@ -569,16 +569,16 @@ TEST(UnevenCollective, AnAllToAllPutsOnEveryLinkWhatItsMessagesDo) {
     for (std::size_t i = 0; i < group.size(); ++i)
       for (std::size_t j = 0; j < group.size(); ++j)
         if (i != j)
-          for (const LinkLoad& load : message_price(fabric, group[i], group[j], rows[i].sends[j], PriceModel::Routed,
-                                                    message_way(fabric, group, group[i], group[j]))
+          for (const LinkLoad& load : message_cost(fabric, group[i], group[j], rows[i].sends[j], CostModel::Routed,
+                                                   message_way(fabric, group, group[i], group[j]))
                                           .loads)
             expected[load.link] += load.bytes;
     std::map<LinkId, Bytes> found;
-    const TransferPrice price = uneven(fabric, group, CollectiveKind::AllToAll, rows);
-    for (const LinkLoad& load : price.loads) found[load.link] += load.bytes;
+    const TransferCost cost = uneven(fabric, group, CollectiveKind::AllToAll, rows);
+    for (const LinkLoad& load : cost.loads) found[load.link] += load.bytes;
     EXPECT_EQ(found, expected);
-    EXPECT_EQ(alone(uneven(fabric, group, CollectiveKind::AllToAll, rows, PriceModel::AlphaBeta), fabric),
-              alone(price, fabric));
+    EXPECT_EQ(alone(uneven(fabric, group, CollectiveKind::AllToAll, rows, CostModel::AlphaBeta), fabric),
+              alone(cost, fabric));
   }
 }
 
@@ -591,12 +591,12 @@ TEST(UnevenCollective, GathersAndScattersGoRoundTheRing) {
     gather.push_back({{0}, std::vector<Bytes>(4, part), parts});
     scatter.push_back({{0}, parts, std::vector<Bytes>(4, part)});
   }
-  const TransferPrice all = uneven(fabric, devices(4), CollectiveKind::AllGather, gather);
+  const TransferCost all = uneven(fabric, devices(4), CollectiveKind::AllGather, gather);
   EXPECT_EQ(on(fabric, all, "node0.gpu0.nvlink_up"), 8_MiB);  // nothing to rank 1, which has none of its own
   EXPECT_EQ(on(fabric, all, "node0.gpu1.nvlink_up"), 3_MiB);
   EXPECT_EQ(on(fabric, all, "node0.gpu3.nvlink_down"), 6_MiB);
   EXPECT_EQ(all.latency, 3 * nvlink_step);
-  const TransferPrice sum = uneven(fabric, devices(4), CollectiveKind::ReduceScatter, scatter);
+  const TransferCost sum = uneven(fabric, devices(4), CollectiveKind::ReduceScatter, scatter);
   EXPECT_EQ(on(fabric, sum, "node0.gpu2.nvlink_up"), 3_MiB);  // its own sum ends there
   EXPECT_EQ(on(fabric, sum, "node0.gpu0.nvlink_down"), 6_MiB);
 }
@@ -604,14 +604,14 @@ TEST(UnevenCollective, GathersAndScattersGoRoundTheRing) {
 TEST(Copy, GoesOverTheDevicesLinkToItsHostAndTheHost) {
   const Cluster cluster = hgx();
   const Fabric fabric = build_fabric(cluster, 16);
-  const TransferPrice out = copy_price(fabric, 9, MemorySpace::Device, MemorySpace::Pinned, 63_MiB);
+  const TransferCost out = copy_cost(fabric, 9, MemorySpace::Device, MemorySpace::Pinned, 63_MiB);
   EXPECT_EQ(out.latency, cluster.host.latency);
   EXPECT_EQ(on(fabric, out, "node1.gpu1.host_up"), 63_MiB);
   EXPECT_EQ(on(fabric, out, "node1.host_bridge"), 63_MiB);
   EXPECT_EQ(out.loads.size(), 2u);
-  const TransferPrice in = copy_price(fabric, 9, MemorySpace::Pageable, MemorySpace::Device, 63_MiB);
+  const TransferCost in = copy_cost(fabric, 9, MemorySpace::Pageable, MemorySpace::Device, 63_MiB);
   EXPECT_EQ(on(fabric, in, "node1.gpu1.host_down"), 63_MiB);
-  EXPECT_EQ(copy_price(fabric, 9, MemorySpace::Device, MemorySpace::Pinned, 63_MiB, PriceModel::AlphaBeta).latency,
+  EXPECT_EQ(copy_cost(fabric, 9, MemorySpace::Device, MemorySpace::Pinned, 63_MiB, CostModel::AlphaBeta).latency,
             alone(out, fabric));
 }
 

@@ -301,8 +301,8 @@ TEST(Fabric, BisectionIsWhatTheNarrowestCutTakes) {
 
 TEST(Fabric, LinkUsesPutTheBusiestFirst) {
   const Fabric fabric = build_fabric(workstation(), 4);
-  const TransferPrice a{{}, loads(route(fabric, 0, 1), 64000_B)};
-  const TransferPrice b{{}, loads(route(fabric, 2, 1), 32000_B)};
+  const TransferCost a{{}, loads(route(fabric, 0, 1), 64000_B)};
+  const TransferCost b{{}, loads(route(fabric, 2, 1), 32000_B)};
   const std::vector<LinkUse> uses = link_uses(fabric, std::vector{a, b});
   ASSERT_EQ(uses.size(), 4U);
   EXPECT_EQ(link_name(fabric, uses[0].link), "node0.gpu1.host_down");

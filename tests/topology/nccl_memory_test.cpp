@@ -392,15 +392,15 @@ TEST(NcclMemory, BoundsAreInOrderWhateverTheUse) {
       for (const bool rdma : {false, true})
         for (const std::int32_t nodes : {1, 2, 3, 8, 64})
           for (const std::int32_t local : {1, 2, 3, 8})
-            for (const int asked : {0, 1, 2, 3})
+            for (const int requested : {0, 1, 2, 3})
               for (const std::int32_t peers : {0, 1, 2}) {
                 Cluster cluster = on;
                 cluster.node.gpu_direct_rdma = rdma;
                 const CommunicatorUse use{.ranks = nodes * local,
                                           .local = local,
                                           .nodes = nodes,
-                                          .reduces = (asked & 1) != 0,
-                                          .shards = (asked & 2) != 0,
+                                          .reduces = (requested & 1) != 0,
+                                          .shards = (requested & 2) != 0,
                                           .local_peers = std::min(peers, local - 1),
                                           .remote_peers = nodes > 1 ? peers : 0};
                 const Estimate e = communicator_memory(cluster, release(number), use);

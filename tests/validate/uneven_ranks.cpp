@@ -9,8 +9,8 @@
 
 #include "kernels/execute/world/mpi_world.hpp"
 #include "scenarios/validate/validation.hpp"
-#include "sim/program/verify.hpp"
 #include "sim/program/text/workload_text.hpp"
+#include "sim/program/verify.hpp"
 #include "tests/kernels/uneven_workload.hpp"
 
 using namespace tidemark::tests;

@@ -45,8 +45,8 @@ std::vector<SlotUse> slot_uses(const Program& program, std::size_t slots) {
                      for (const Transfer& t : program[o.transfers]) uses[o.comm.index()].steps.insert(t.step);
                    },
                    // use no communicator
-                   Ignored<Alloc, Free, Borrow, Launch, Memcpy, Record, Wait, Sync, CreateDriver, CreateCommunicator,
-                           Bind, Unbind, Mark>{},
+                   Ignored<Alloc, Free, CrossStreamUse, Launch, Memcpy, Record, Wait, Sync, CreateDriver,
+                           CreateCommunicator, Bind, Unbind, Mark>{},
                },
                op);
   return uses;
@@ -80,51 +80,51 @@ class GroupPlacement {
     }
   }
 
-  /// Ranks in their order; `asked_of(rank)` is what a member does.
-  template <class AskedOf>
-  [[nodiscard]] CommunicatorUse use(Rank rank, const AskedOf& asked_of) {
+  /// Ranks in their order; `requested_of(rank)` is what a member does.
+  template <class RequestOf>
+  [[nodiscard]] CommunicatorUse use(Rank rank, const RequestOf& requested_of) {
     ensure(leaders_[rank.index()].valid(), "a group is asked for by one of its members");
-    const SlotUse& asked = asked_of(rank);
+    const SlotUse& requested = requested_of(rank);
     CommunicatorUse use;
     use.ranks = group_size(communicator_);
     use.local = local_[rank.index()];
     use.nodes = nodes_[leaders_[rank.index()].index()];
-    use.reduces = asked.reduces;
-    use.shards = asked.shards;
-    const bool in_pairs = communicator_.messages == MessageRoute::Pairs && !asked.with_all;
-    if (use.nodes > 1 && !in_pairs) use.senders = senders(rank, asked_of);
-    if (asked.with_all) {
+    use.reduces = requested.reduces;
+    use.shards = requested.shards;
+    const bool in_pairs = communicator_.messages == MessageRoute::Pairs && !requested.with_all;
+    if (use.nodes > 1 && !in_pairs) use.senders = senders(rank, requested_of);
+    if (requested.with_all) {
       use.local_peers = use.local - 1;
       use.remote_peers = use.ranks - use.local;
       return use;
     }
-    if (asked.steps.empty()) return use;
+    if (requested.steps.empty()) return use;
     peers_.clear();
-    for (const std::int32_t step : asked.steps) peers_.push_back(group_neighbour(communicator_, rank, step));
+    for (const std::int32_t step : requested.steps) peers_.push_back(group_neighbour(communicator_, rank, step));
     std::sort(peers_.begin(), peers_.end());
     peers_.erase(std::unique(peers_.begin(), peers_.end()), peers_.end());
     for (const Rank peer : peers_)
       ++(peer.value / devices_ == rank.value / devices_ ? use.local_peers : use.remote_peers);
-    if (in_pairs) use.pairs = static_cast<std::int32_t>(asked.steps.size());
+    if (in_pairs) use.pairs = static_cast<std::int32_t>(requested.steps.size());
     return use;
   }
 
  private:
   /// How many members of the rank's node send to other nodes by its NIC.
-  template <class AskedOf>
-  std::int32_t senders(Rank rank, const AskedOf& asked_of) {
+  template <class RequestOf>
+  std::int32_t senders(Rank rank, const RequestOf& requested_of) {
     const std::int32_t node = rank.value / devices_;
     if (node != counted_node_) counted_.clear();
     counted_node_ = node;
     const Rank leader = leaders_[rank.index()];
     const auto [entry, added] = counted_.try_emplace(leader.value);
-    if (added) entry->second = senders_of_node(leader, node, asked_of);
+    if (added) entry->second = senders_of_node(leader, node, requested_of);
     return entry->second[static_cast<std::size_t>(rank.value - node * devices_)];
   }
 
   /// By place in the node.
-  template <class AskedOf>
-  std::vector<std::int32_t> senders_of_node(Rank leader, std::int32_t node, const AskedOf& asked_of) {
+  template <class RequestOf>
+  std::vector<std::int32_t> senders_of_node(Rank leader, std::int32_t node, const RequestOf& requested_of) {
     const auto is_of_group = [&](std::int32_t device) {
       const auto r = static_cast<std::size_t>(device);
       return r < leaders_.size() && leaders_[r] == leader;
@@ -134,17 +134,17 @@ class GroupPlacement {
     for (std::int32_t from = begin; from < begin + devices_; ++from) {
       if (!is_of_group(from)) continue;
       std::set<std::int32_t> exits;
-      const SlotUse& asked = asked_of(Rank{from});
-      for (const std::int32_t to : asked.with_all ? one_of_each_place(leader, node) : peers(Rank{from}, asked))
+      const SlotUse& requested = requested_of(Rank{from});
+      for (const std::int32_t to : requested.with_all ? one_of_each_place(leader, node) : peers(Rank{from}, requested))
         if (to / devices_ != node) exits.insert(exit_of(fabric_, from, to, is_of_group));
       for (const std::int32_t exit : exits) ++counts[static_cast<std::size_t>(exit - begin)];
     }
     return counts;
   }
 
-  std::vector<std::int32_t> peers(Rank rank, const SlotUse& asked) const {
+  std::vector<std::int32_t> peers(Rank rank, const SlotUse& requested) const {
     std::vector<std::int32_t> all;
-    for (const std::int32_t step : asked.steps) all.push_back(group_neighbour(communicator_, rank, step).value);
+    for (const std::int32_t step : requested.steps) all.push_back(group_neighbour(communicator_, rank, step).value);
     return all;
   }
 
@@ -173,8 +173,9 @@ class GroupPlacement {
 
 // How each rank's groups lie and what it does with them, by slot, in the order of ranks; `told` is told, too, where it
 // is as that of the rank before.
-template <class Told>
-void tell_signatures(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl, const Told& told) {
+template <class PredictionDetail>
+void tell_signatures(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl,
+                     const PredictionDetail& reported) {
   const std::size_t slots = workload.communicators.size();
   std::vector<std::vector<SlotUse>> uses;
   for (const Program& program : workload.programs) uses.push_back(slot_uses(program, slots));
@@ -187,41 +188,41 @@ void tell_signatures(const Workload& workload, const Cluster& cluster, const Ncc
   for (std::int32_t r = 0; r < workload.world_size(); ++r) {
     const Rank rank{r};
     for (std::size_t slot = 0; slot < slots; ++slot) {
-      const auto asked_of = [&](Rank member) -> const SlotUse& {
+      const auto requested_of = [&](Rank member) -> const SlotUse& {
         return uses[static_cast<std::size_t>(workload.program_of_rank[member.index()])][slot];
       };
-      signature[slot] = asked_of(rank).anything() ? placements[slot].use(rank, asked_of) : CommunicatorUse{};
+      signature[slot] = requested_of(rank).anything() ? placements[slot].use(rank, requested_of) : CommunicatorUse{};
     }
     const bool as_before = r > 0 && signature == before;
     before = signature;
-    told(rank, signature, as_before);
+    reported(rank, signature, as_before);
   }
 }
 
 }  // namespace
 
-Prices price(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl) {
-  Prices prices;
+Costs cost(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl) {
+  Costs costs;
   std::map<std::vector<CommunicatorUse>, std::int32_t> known;
   tell_signatures(workload, cluster, nccl, [&](Rank, const std::vector<CommunicatorUse>& signature, bool as_before) {
     if (as_before) {
-      prices.entry_of_rank.push_back(prices.entry_of_rank.back());
+      costs.entry_of_rank.push_back(costs.entry_of_rank.back());
       return;
     }
-    const auto [entry, added] = known.try_emplace(signature, static_cast<std::int32_t>(prices.entries.size()));
+    const auto [entry, added] = known.try_emplace(signature, static_cast<std::int32_t>(costs.entries.size()));
     if (added) {
-      DriverPrices list{cluster.device.context, cluster.device.modules, nccl_kernel_memory(cluster), {}, {}};
+      DriverCosts list{cluster.device.context, cluster.device.modules, nccl_kernel_memory(cluster), {}, {}};
       list.blas_handle = cluster.device.blas_handle;
       for (const CommunicatorUse& use : signature)
         list.communicators.push_back(communicator_memory(cluster, nccl, use));
-      prices.entries.push_back(std::move(list));
+      costs.entries.push_back(std::move(list));
     }
-    prices.entry_of_rank.push_back(entry->second);
+    costs.entry_of_rank.push_back(entry->second);
   });
-  return prices;
+  return costs;
 }
 
-std::vector<Estimate> nccl_on_hosts(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl) {
+std::vector<Estimate> nccl_host_memory(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl) {
   const std::int32_t devices = cluster.node.devices;
   std::vector<Estimate> by_node(static_cast<std::size_t>((workload.world_size() + devices - 1) / devices));
   Estimate of_rank;

@@ -10,10 +10,10 @@
 namespace tidemark::topology {
 
 /// What the workload's driver resources and communicators take on this cluster. Ranks fill nodes in rank order.
-[[nodiscard]] Prices price(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl = {});
+[[nodiscard]] Costs cost(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl = {});
 
 /// What NCCL takes of each node's host for them, of all its ranks together.
-[[nodiscard]] std::vector<Estimate> nccl_on_hosts(const Workload& workload, const Cluster& cluster,
-                                                  const NcclSettings& nccl = {});
+[[nodiscard]] std::vector<Estimate> nccl_host_memory(const Workload& workload, const Cluster& cluster,
+                                                     const NcclSettings& nccl = {});
 
 }  // namespace tidemark::topology

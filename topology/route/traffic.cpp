@@ -39,31 +39,31 @@ Router::Router(Fabric fabric, const Workload& workload, const CollectiveOptions&
     std::array<bool, 2>& copies = copies_.emplace_back();
     std::vector<MemorySpace> spaces(static_cast<std::size_t>(program.buffers));
     for (const Op& op : program.ops)
-      std::visit(
-          Overloaded{
-              [&](const Alloc& o) { spaces[o.buffer.index()] = o.space; },
-              [&](const Collective& o) {
-                Use& use = uses[o.comm.index()];
-                if (o.row.valid())
-                  use.uneven.try_emplace(program[o.row].matrix, o.kind, o.row);
-                else
-                  use.calls.emplace(o.kind, o.size);
-              },
-              [&](const Exchange& o) {
-                Use& use = uses[o.comm.index()];
-                use.messages = true;
-                for (const Transfer& t : program[o.transfers])
-                  if (t.direction == Direction::Send) use.sends.insert(t.step);
-              },
-              [&](const Memcpy& o) {
-                const MemorySpace from = spaces[o.from.buffer.index()], to = spaces[o.to.buffer.index()];
-                if (from == MemorySpace::Device || to == MemorySpace::Device)
-                  copies[to == MemorySpace::Device ? 1 : 0] = true;
-              },
-              // load no links
-              Ignored<Free, Borrow, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
-          },
-          op);
+      std::visit(Overloaded{
+                     [&](const Alloc& o) { spaces[o.buffer.index()] = o.space; },
+                     [&](const Collective& o) {
+                       Use& use = uses[o.comm.index()];
+                       if (o.row.valid())
+                         use.uneven.try_emplace(program[o.row].matrix, o.kind, o.row);
+                       else
+                         use.calls.emplace(o.kind, o.size);
+                     },
+                     [&](const Exchange& o) {
+                       Use& use = uses[o.comm.index()];
+                       use.messages = true;
+                       for (const Transfer& t : program[o.transfers])
+                         if (t.direction == Direction::Send) use.sends.insert(t.step);
+                     },
+                     [&](const Memcpy& o) {
+                       const MemorySpace from = spaces[o.from.buffer.index()], to = spaces[o.to.buffer.index()];
+                       if (from == MemorySpace::Device || to == MemorySpace::Device)
+                         copies[to == MemorySpace::Device ? 1 : 0] = true;
+                     },
+                     // load no links
+                     Ignored<Free, CrossStreamUse, Launch, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind,
+                             Unbind, Mark>{},
+                 },
+                 op);
   }
   const std::vector<Communicator>& all = workload.communicators;
   for (const Communicator& communicator : all)
@@ -122,7 +122,7 @@ void Router::find_symmetry(const std::vector<std::int32_t>& kinds) {
 // By what collectives of groups that reach over all replicas put on them. Such a group begins in the first replica;
 // groups that lie alike some periods apart tell nothing new.
 void Router::refine(ReplicaOrbits& orbits) {
-  std::set<std::tuple<const Shape*, CollectiveKind, std::size_t, std::int32_t>> told;
+  std::set<std::tuple<const Shape*, CollectiveKind, std::size_t, std::int32_t>> reported;
   for (std::size_t slot = 0; slot < workload_.communicators.size(); ++slot) {
     const CommSlot comm{static_cast<std::int32_t>(slot)};
     if (!orbits.spanned(comm)) continue;
@@ -133,7 +133,7 @@ void Router::refine(ReplicaOrbits& orbits) {
         Shape& shape = shape_of(comm, rank);
         const std::size_t plan = choice(shape, comm, call).plan;
         const std::int32_t nodes = (place_of(comm, rank).node - shape.node) % orbits.period();
-        if (told.insert({&shape, call.first, plan, nodes}).second)
+        if (reported.insert({&shape, call.first, plan, nodes}).second)
           orbits.refine(shape.plans.at(call.first)[plan], nodes);
       }
     }
@@ -176,10 +176,10 @@ const Router::Shape::Choice& Router::choice(Shape& shape, CommSlot comm, const C
   const CollectiveKind kind = call.first;
   const Bytes size = call.second;
   const Communicator& communicator = workload_.communicators[comm.index()];
-  if (options_.model == PriceModel::AlphaBeta) {
+  if (options_.model == CostModel::AlphaBeta) {
     shape.plans[kind] = {CollectivePlan{}};
     entry->second.latency =
-        collective_price(fabric_, devices_of(communicator, shape.leader), kind, size, options_).latency;
+        collective_cost(fabric_, devices_of(communicator, shape.leader), kind, size, options_).latency;
     return entry->second;
   }
   std::vector<CollectivePlan>& plans = shape.plans[kind];
@@ -201,13 +201,13 @@ Router::Uneven Router::uneven(CommSlot comm, Rank leader, CollectiveKind kind, M
   std::vector<const MatrixRow*> rows;
   for (const Rank member : group_members(communicator, leader))
     rows.push_back(&workload_.program(member)[use(comm, member).uneven.at(matrix).second]);
-  return {way_of(matrix), uneven_price(fabric_, devices_of(communicator, leader), kind, rows, options_.model)};
+  return {way_of(matrix), uneven_cost(fabric_, devices_of(communicator, leader), kind, rows, options_.model)};
 }
 
-void Router::add_flow(Traffic::Flow flow, const TransferPrice& price) {
-  flow.cost = with(flow.cost, price.latency.count());
+void Router::add_flow(Traffic::Flow flow, const TransferCost& cost) {
+  flow.cost = with(flow.cost, cost.latency.count());
   flow.first = traffic_.loads.size();
-  for (const LinkLoad& load : price.loads) add_load(load.link, load.bytes.count());
+  for (const LinkLoad& load : cost.loads) add_load(load.link, load.bytes.count());
   flow.count = traffic_.loads.size() - flow.first;
   traffic_.flows.push_back(flow);
 }
@@ -220,7 +220,7 @@ void Router::add_copies() {
     for (Rank rank{0}; rank.value < workload_.world_size(); ++rank.value)
       if (copies_[static_cast<std::size_t>(workload_.program_of_rank[rank.index()])][way])
         add_flow({.comm = {}, .step = static_cast<std::int32_t>(way), .rank = rank},
-                 copy_price(fabric_, rank.value, ways[way].first, ways[way].second, Bytes{1}, options_.model));
+                 copy_cost(fabric_, rank.value, ways[way].first, ways[way].second, Bytes{1}, options_.model));
 }
 
 void Router::add_flows() {
@@ -249,7 +249,7 @@ void Router::add_flows(CommSlot comm, std::int32_t step, Rank rank) {
   if (step == 0 && group_leader(communicator, rank) == rank)
     for (const auto& [matrix, call] : its.uneven) {
       const Uneven found = uneven(comm, rank, call.first, matrix);
-      add_flow({.comm = comm, .rank = rank, .way = found.way}, found.price);
+      add_flow({.comm = comm, .rank = rank, .way = found.way}, found.cost);
     }
 }
 
@@ -263,7 +263,7 @@ void Router::add_message(CommSlot comm, std::int32_t step, Rank sender) {
   flow.cost = with(flow.cost, way.channels ? (way.channels->several_nodes ? 1 : 0) : 2);
   if (!route_.shares.empty())
     flow.cost = with(flow.cost, static_cast<std::int64_t>(fabric_[route_.shares[0].link].type));
-  if (options_.model == PriceModel::Routed)
+  if (options_.model == CostModel::Routed)
     for (const LinkShare& share : route_.shares) add_load(share.link, share.last - share.first);
   flow.count = traffic_.loads.size() - flow.first;
   traffic_.flows.push_back(flow);

@@ -43,7 +43,7 @@ class Router {
   /// What an uneven collective of a group takes, and the way of its flow, whose weights are bytes.
   struct Uneven {
     std::int32_t way = 0;
-    TransferPrice price;
+    TransferCost cost;
   };
   [[nodiscard]] Uneven uneven(CommSlot comm, Rank leader, CollectiveKind kind, MatrixId matrix) const;
 
@@ -95,7 +95,7 @@ class Router {
   void add_message(CommSlot comm, std::int32_t step, Rank sender);
   void add_collectives(CommSlot comm, Rank leader, const std::set<Call>& calls);
   void add_copies();
-  void add_flow(Traffic::Flow flow, const TransferPrice& price);
+  void add_flow(Traffic::Flow flow, const TransferCost& cost);
   void add_load(LinkId link, std::int64_t weight);
   [[nodiscard]] std::int32_t orbit_size(Rank rank) const;
 

@@ -36,7 +36,7 @@ class CudaBackend {
 
   void allocate(BufferId buffer, Bytes size, StreamId stream, MemorySpace space);
   void release(BufferId buffer);
-  void borrow(BufferId buffer, StreamId stream);
+  void cross_stream_use(BufferId buffer, StreamId stream);
   void launch(StreamId stream, const Kernel& kernel, std::span<const Reading> readings,
               std::span<const Writing> writings);
   void check(StreamId stream, std::span<const Reading> readings);
@@ -88,7 +88,7 @@ class CudaBackend {
   std::vector<cudaStream_t> streams_;
   std::vector<cudaEvent_t> events_;
   std::vector<ncclComm_t> communicators_;  // by slot; null where this rank has none
-  std::map<BufferId, std::vector<StreamId>> borrowed_;
+  std::map<BufferId, std::vector<StreamId>> cross_stream_;
   std::vector<Pending> pending_;
   DeviceFindings* on_device_ = nullptr;
   std::vector<std::pair<std::size_t, BufferId>> readings_;  // by number of the check

@@ -163,15 +163,15 @@ void CudaBackend::give_back(BufferId buffer) {
 }
 
 void CudaBackend::release(BufferId buffer) {
-  const auto borrowed = borrowed_.find(buffer);
-  if (borrowed == borrowed_.end()) return give_back(buffer);
+  const auto cross_stream = cross_stream_.find(buffer);
+  if (cross_stream == cross_stream_.end()) return give_back(buffer);
   Pending& waits = pending_.emplace_back(Pending{buffer, {}});
-  for (const StreamId by : borrowed->second) {
+  for (const StreamId by : cross_stream->second) {
     cudaEvent_t& event = waits.events.emplace_back(nullptr);
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     check_cuda(cudaEventRecord(event, stream(by)), "cudaEventRecord");
   }
-  borrowed_.erase(borrowed);
+  cross_stream_.erase(cross_stream);
 }
 
 void CudaBackend::give_back_what_is_done() {
@@ -187,7 +187,7 @@ void CudaBackend::give_back_what_is_done() {
   });
 }
 
-void CudaBackend::borrow(BufferId buffer, StreamId by) { borrowed_[buffer].push_back(by); }
+void CudaBackend::cross_stream_use(BufferId buffer, StreamId by) { cross_stream_[buffer].push_back(by); }
 
 void CudaBackend::check(StreamId on, std::span<const Reading> readings) {
   for (const Reading& reading : readings) {
@@ -308,7 +308,7 @@ void CudaBackend::copy(StreamId on, BufferId from, BufferId to, const Moved& mov
                       static_cast<std::size_t>(moved.words) * sizeof(std::uint64_t), cudaMemcpyDefault, stream(on)),
       "cudaMemcpyAsync");
   // As PyTorch's pinned blocks: they come back when the copy is done.
-  borrow(source.space == MemorySpace::Device ? to : from, on);
+  cross_stream_use(source.space == MemorySpace::Device ? to : from, on);
 }
 
 void CudaBackend::exchange(StreamId on, CommSlot slot, const Group& group, std::span<const Delivery> deliveries,

@@ -14,7 +14,7 @@ namespace tidemark::execute {
 struct DeviceJob {
   std::string name;
   Workload workload;  ///< with frees: the prediction; they are taken out of what runs
-  Prices prices;      ///< estimates of driver memory; their sources are not kept
+  Costs costs;        ///< estimates of driver memory; their sources are not kept
 };
 
 [[nodiscard]] std::string text(const DeviceJob& job);

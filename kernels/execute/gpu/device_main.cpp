@@ -14,13 +14,13 @@
 
 #include "kernels/execute/agreement.hpp"
 #include "kernels/execute/detail/cuda_backend.hpp"
+#include "kernels/execute/executor.hpp"
 #include "kernels/execute/gpu/device_job.hpp"
 #include "kernels/execute/gpu/device_place.hpp"
 #include "kernels/execute/gpu/device_ranks.hpp"
-#include "kernels/execute/executor.hpp"
-#include "kernels/execute/world/mpi_world.hpp"
 #include "kernels/execute/mutation/mutation.hpp"
 #include "kernels/execute/process_memory.hpp"
+#include "kernels/execute/world/mpi_world.hpp"
 #include "sim/program/liveness.hpp"
 #include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
@@ -112,7 +112,7 @@ Json points_json(const std::vector<MemoryPoint>& predicted, const std::vector<Me
 
 // What one rank came to, as it goes to rank 0.
 Json rank_record(const RankAgreement& rank, const DeviceProbe& probe, const CudaBackend& backend,
-                 const DriverPrices& prices, bool shared) {
+                 const DriverCosts& costs, bool shared) {
   Json rows = Json::array();
   for (const DeviceRowMeasured& row : backend.rows())
     rows.push_back({{"name", row.name}, {"measured_bytes", row.bytes.count()}, {"ranks", row.ranks}});
@@ -120,7 +120,7 @@ Json rank_record(const RankAgreement& rank, const DeviceProbe& probe, const Cuda
     return Json{{"low", e.low.count()}, {"bytes", e.bytes.count()}, {"high", e.high.count()}};
   };
   Json communicators = Json::array();
-  for (const Estimate& e : prices.communicators) communicators.push_back(estimate(e));
+  for (const Estimate& e : costs.communicators) communicators.push_back(estimate(e));
   Json sums = Json::array(), held = Json::array(), steps = Json::array();
   for (const Bytes b : probe.sums()) sums.push_back(b.count());
   for (const Bytes b : probe.held()) held.push_back(b.count());
@@ -139,9 +139,9 @@ Json rank_record(const RankAgreement& rank, const DeviceProbe& probe, const Cuda
           {"reserved_at_step_ends", std::move(held)},
           {"measured_rows", std::move(rows)},
           {"predicted_rows",
-           {{"context", estimate(prices.context)},
-            {"modules", estimate(prices.modules)},
-            {"nccl_kernels", estimate(prices.nccl_kernels)},
+           {{"context", estimate(costs.context)},
+            {"modules", estimate(costs.modules)},
+            {"nccl_kernels", estimate(costs.nccl_kernels)},
             {"communicators", std::move(communicators)}}},
           {"device", device_json()}};
 }
@@ -154,7 +154,8 @@ Json device_sums(const Json& ranks, bool& agrees) {
     std::int64_t held = 0;
     for (const Json& rank : ranks) held += rank["reserved_at_step_ends"][s].get<std::int64_t>();
     const auto measured = ranks[0]["device_bytes_at_step_ends"][s].get<std::int64_t>();
-    const double tolerance = resident_tolerance * static_cast<double>(std::max(held, least_yardstick.count()));
+    const double tolerance =
+        resident_tolerance * static_cast<double>(std::max(held, least_reference_benchmark.count()));
     const bool alike = std::abs(static_cast<double>(measured - held)) <= tolerance;
     agrees = agrees && alike;
     out.push_back({{"step", s}, {"predicted_bytes", held}, {"measured_bytes", measured}, {"agrees", alike}});
@@ -215,9 +216,9 @@ int run_rank(World& world, const DeviceJob& job, const Arguments& arguments) {
   rank.measured_steps = std::move(run.steps);
   rank.findings = std::move(run.findings);
 
-  const DriverPrices& prices = job.prices.of(me);
+  const DriverCosts& costs = job.costs.of(me);
   const std::vector<std::string> records =
-      world.gather(rank_record(rank, probe, backend, prices, place.shared()).dump());
+      world.gather(rank_record(rank, probe, backend, costs, place.shared()).dump());
   std::string verdict;
   if (me.value == 0) {
     Json ranks = Json::array();

@@ -22,8 +22,8 @@
 #include "kernels/execute/detail/nccl.hpp"
 #include "kernels/execute/gpu/device_place.hpp"
 #include "kernels/execute/gpu/device_ranks.hpp"
-#include "kernels/execute/world/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
+#include "kernels/execute/world/mpi_world.hpp"
 #include "kernels/math/half.hpp"
 
 // tidemark_gpu_points FILE [--ranks N] [--repeats N] [--time-limit SECONDS]: measures products, copies and collectives
@@ -90,7 +90,8 @@ std::int64_t bytes_used() {
 
 class Bench {
  public:
-  Bench(World& world, const Arguments& asked, const Place& place) : world_(world), asked_(asked), place_(place) {
+  Bench(World& world, const Arguments& requested, const Place& place)
+      : world_(world), requested_(requested), place_(place) {
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     for (cudaEvent_t* event : {&began_, &ended_}) check_cuda(cudaEventCreate(event), "cudaEventCreate");
   }
@@ -173,7 +174,7 @@ class Bench {
     cudaFreeHost(pinned);
     // What the host thread takes to hand something over.
     std::vector<std::int64_t> times;
-    for (std::int64_t i = 0; i < 100 * asked_.repeats; ++i) {
+    for (std::int64_t i = 0; i < 100 * requested_.repeats; ++i) {
       const auto began = std::chrono::steady_clock::now();
       check_cuda(cudaMemsetAsync(here.get(), 0, 4, stream_), "cudaMemsetAsync");
       times.push_back(
@@ -246,11 +247,11 @@ class Bench {
   // Each time alone, after a first that does not count.
   void time(const std::string& what, const std::function<void()>& work) {
     std::vector<std::int64_t> times;
-    for (std::int64_t i = 0; i <= asked_.repeats; ++i) {
+    for (std::int64_t i = 0; i <= requested_.repeats; ++i) {
       check_cuda(cudaEventRecord(began_, stream_), "cudaEventRecord");
       work();
       check_cuda(cudaEventRecord(ended_, stream_), "cudaEventRecord");
-      wait_for(world_, ended_, std::chrono::seconds(asked_.time_limit), what);
+      wait_for(world_, ended_, std::chrono::seconds(requested_.time_limit), what);
       float milliseconds = 0;
       check_cuda(cudaEventElapsedTime(&milliseconds, began_, ended_), "cudaEventElapsedTime");
       if (i > 0) times.push_back(static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e9));
@@ -259,14 +260,14 @@ class Bench {
   }
 
   World& world_;
-  const Arguments& asked_;
+  const Arguments& requested_;
   const Place& place_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t began_ = nullptr, ended_ = nullptr;
   std::string points_;
 };
 
-int run_rank(World& world, const Arguments& asked) {
+int run_rank(World& world, const Arguments& requested) {
   int devices = 0;
   const bool has_device = cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
   if (!world.first_said(has_device ? "" : "no GPU").empty()) {
@@ -276,7 +277,7 @@ int run_rank(World& world, const Arguments& asked) {
   const Place place = take_place(world);
   check_cuda(cudaSetDevice(place.device), "cudaSetDevice");
   world.barrier();
-  Bench bench(world, asked, place);
+  Bench bench(world, requested, place);
   bench.facts();
   bench.bytes("context", bytes_used());  // of this process, and of whoever else is on the device
   bench.products();
@@ -286,13 +287,13 @@ int run_rank(World& world, const Arguments& asked) {
       bench.collectives(members, (members + place.ranks_on_machine - 1) / place.ranks_on_machine);
   const std::vector<std::string> everyone = world.gather(bench.points());
   if (world.rank().value == 0) {
-    std::ofstream file(asked.file);
+    std::ofstream file(requested.file);
     file << fmt::format("fact machine: {}\nfact ranks: {}\nfact ranks_per_host: {}\n", machine_description(),
                         world.size(), place.ranks_on_machine);
     for (const std::string& one : everyone) file << one;
-    if (!file.flush()) throw std::runtime_error("cannot write " + asked.file);
-    fmt::print("points of {} ranks are in {}; next: tidemark calibrate --from {}\n", world.size(), asked.file,
-               asked.file);
+    if (!file.flush()) throw std::runtime_error("cannot write " + requested.file);
+    fmt::print("points of {} ranks are in {}; next: tidemark calibrate --from {}\n", world.size(), requested.file,
+               requested.file);
   }
   return yes;
 }

@@ -124,9 +124,11 @@ std::vector<Call> calls(const Program& program, CommSlot slot) {
 
 // Whether ranks that meet along `other` ask the same of `slot`, so that it comes to an end between them.
 bool ends_along(const Workload& workload, CommSlot slot, CommSlot other) {
-  std::vector<std::vector<Call>> asked;
-  for (const Program& program : workload.programs) asked.push_back(calls(program, slot));
-  const auto of = [&](Rank rank) { return asked[static_cast<std::size_t>(workload.program_of_rank[rank.index()])]; };
+  std::vector<std::vector<Call>> requested;
+  for (const Program& program : workload.programs) requested.push_back(calls(program, slot));
+  const auto of = [&](Rank rank) {
+    return requested[static_cast<std::size_t>(workload.program_of_rank[rank.index()])];
+  };
   const Communicator& across = workload.communicators[other.index()];
   for (Rank rank{0}; rank.value < workload.world_size(); ++rank.value)
     if (of(rank) != of(group_leader(across, rank))) return false;

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/execute/world/host_collectives.hpp"
 #include "kernels/execute/page_scale.hpp"
+#include "kernels/execute/world/host_collectives.hpp"
 #include "sim/program/workload.hpp"
 
 // One thing done wrong on purpose, to see that a comparison of prediction and run would show it.

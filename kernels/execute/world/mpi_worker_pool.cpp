@@ -125,7 +125,7 @@ class MpiFarm final : public Farm {
       std::size_t all;
       ~TakesTheRest() { next = all; }
     } const takes_the_rest{next, tasks.size()};
-    for (std::size_t told = 0; told < tasks.size();) {
+    for (std::size_t reported = 0; reported < tasks.size();) {
       own.check();
       bool moved = false;
       {
@@ -135,7 +135,7 @@ class MpiFarm final : public Farm {
           ready.swap(mine);
         }
         for (auto& [task, result] : ready) done(task, std::move(result));
-        told += ready.size();
+        reported += ready.size();
         moved = !ready.empty();
       }
       int waiting = 0;
@@ -144,7 +144,7 @@ class MpiFarm final : public Farm {
       if (waiting != 0) {
         for (auto& [task, result] : texts_of(receive(status))) {
           done(task, std::move(result));
-          ++told;
+          ++reported;
         }
         idle_.push_back(status.MPI_SOURCE);
         moved = true;
@@ -227,11 +227,11 @@ class MpiFarm final : public Farm {
 
 }  // namespace
 
-std::unique_ptr<Farm> mpi_farm(int threads) { return std::make_unique<MpiFarm>(threads); }
+std::unique_ptr<Farm> mpi_worker_pool(int threads) { return std::make_unique<MpiFarm>(threads); }
 
 #else
 
-std::unique_ptr<Farm> mpi_farm(int) {
+std::unique_ptr<Farm> mpi_worker_pool(int) {
   throw std::runtime_error("this build has no MPI: install it, then scripts/setup");
 }
 

@@ -39,6 +39,6 @@ class Farm {
 [[nodiscard]] bool under_mpirun();
 
 /// Of this mpirun. `threads`: how many tasks a process can do at once. Throws where this build has no MPI.
-[[nodiscard]] std::unique_ptr<Farm> mpi_farm(int threads);
+[[nodiscard]] std::unique_ptr<Farm> mpi_worker_pool(int threads);
 
 }  // namespace tidemark::execute

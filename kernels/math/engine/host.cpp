@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/math/engine/calculator.hpp"
 #include "kernels/math/elements.hpp"
+#include "kernels/math/engine/calculator.hpp"
 #include "kernels/math/engine/engine.hpp"
 
 namespace tidemark::math {

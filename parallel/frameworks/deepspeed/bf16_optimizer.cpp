@@ -17,7 +17,7 @@ std::vector<std::int64_t> sizes_of(const NamedParameters& parameters) {
 
 }  // namespace
 
-Bf16Optimizer::Bf16Optimizer(Session& session, const DataGroup& group, const EagerHabits& eager, const Train& train,
+Bf16Optimizer::Bf16Optimizer(Session& session, const DataGroup& group, const EagerBehavior& eager, const Train& train,
                              double largest_norm, NamedParameters parameters)
     : s_(session),
       group_(group),

@@ -19,7 +19,7 @@ namespace tidemark::parallel::deepspeed {
 class Bf16Optimizer {
  public:
   /// Gradients are clipped to that norm; 0: not at all. Parameters move to the flat buffer.
-  Bf16Optimizer(Session& session, const DataGroup& group, const EagerHabits& eager, const Train& train,
+  Bf16Optimizer(Session& session, const DataGroup& group, const EagerBehavior& eager, const Train& train,
                 double largest_norm, NamedParameters parameters);
 
   /// backward_prologue. Whether the pass that begins is the last one of a step.

@@ -88,13 +88,13 @@ Tensor global_norm_on_host(Session& s, const DataGroup& group, const std::vector
     const OnHost host(s);
     s.launch({Operation::Fill, {0}}, {}, {total});
   } else {
-    const Tensor asked = on_host({static_cast<std::int64_t>(norms.size())}, "norms");
+    const Tensor requested = on_host({static_cast<std::int64_t>(norms.size())}, "norms");
     for (std::size_t i = 0; i < norms.size(); ++i) {
-      s.copy(norms[i], narrowed(asked, 0, static_cast<std::int64_t>(i), 1));
+      s.copy(norms[i], narrowed(requested, 0, static_cast<std::int64_t>(i), 1));
       s.process.synchronize(s.process.record(s.stream()));
     }
     const OnHost host(s);
-    s.launch(Operation::Norm, {asked}, {total});
+    s.launch(Operation::Norm, {requested}, {total});
   }
   const OnHost host(s);
   s.launch({Operation::Power, {2}}, {total}, {total});

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
+#include "parallel/job/framework.hpp"
 
 namespace tidemark::parallel::deepspeed {
 namespace {
@@ -18,12 +18,12 @@ constexpr std::string_view count_key = "offload_optimizer.buffer_count";
 
 }  // namespace
 
-OptimizerSwapper::OptimizerSwapper(Session& session, const NvmeHabits& habits, std::int64_t largest)
+OptimizerSwapper::OptimizerSwapper(Session& session, const NvmeBehavior& behavior, std::int64_t largest)
     : s_(session),
-      habits_(habits),
-      format_(habits, DType::FP32),
+      behavior_(behavior),
+      format_(behavior, DType::FP32),
       largest_(format_.aligned(largest)),
-      buffers_(made(session, habits.optimizer_buffers, largest_), count_key),
+      buffers_(made(session, behavior.optimizer_buffers, largest_), count_key),
       write_(session, writes),
       read_(session, reads) {}
 
@@ -60,7 +60,7 @@ void OptimizerSwapper::swap_in(SwappedState& group, SwappedState* next) {
     begin_reading(group);
   reading().wait();
   if (!pipelines()) read_gradient(group);
-  if (!habits_.pipeline_read || next == nullptr) return;
+  if (!behavior_.pipeline_read || next == nullptr) return;
   begin_reading(*next);
   ahead_ = next;
 }
@@ -103,7 +103,7 @@ void OptimizerSwapper::swap_out(SwappedState& group, bool others_follow) {
     for (std::size_t i = 0; i < group.files.size(); ++i) write(i < known ? group.held[i] : others[i - known], i);
     writing_ = std::exchange(group.held, {});
     writing_->insert(writing_->end(), others.begin(), others.end());
-    if (!habits_.pipeline_write || !others_follow) complete_writing();
+    if (!behavior_.pipeline_write || !others_follow) complete_writing();
   } else {
     for (std::size_t i = 0; i < known; ++i) write(group.held[i], i);
     write_.wait();

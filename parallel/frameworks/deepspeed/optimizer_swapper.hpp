@@ -32,7 +32,7 @@ struct SwappedState {
 class OptimizerSwapper {
  public:
   /// `largest` elements have the most that are updated together.
-  OptimizerSwapper(Session& session, const NvmeHabits& habits, std::int64_t largest);
+  OptimizerSwapper(Session& session, const NvmeBehavior& behavior, std::int64_t largest);
 
   [[nodiscard]] bool swaps(std::int64_t elements) const { return format_.swaps(elements); }
   /// A file for so many elements; what they are, `initialize` writes.
@@ -56,7 +56,7 @@ class OptimizerSwapper {
   [[nodiscard]] Tensor part_of(std::size_t buffer, std::int64_t elements) const {
     return narrowed(buffers_[buffer], 0, 0, elements);
   }
-  [[nodiscard]] bool pipelines() const { return habits_.pipeline_read || habits_.pipeline_write; }
+  [[nodiscard]] bool pipelines() const { return behavior_.pipeline_read || behavior_.pipeline_write; }
   [[nodiscard]] DriveQueue& reading() { return pipelines() ? read_ : write_; }
   // AsyncTensorSwapper.
   void insert(const Tensor& gradient, const Tensor& file);
@@ -66,7 +66,7 @@ class OptimizerSwapper {
   static constexpr StreamId writes{4}, reads{5};
 
   Session& s_;
-  const NvmeHabits& habits_;
+  const NvmeBehavior& behavior_;
   SwapFormat format_;
   std::int64_t largest_;
   SwapBuffers buffers_;

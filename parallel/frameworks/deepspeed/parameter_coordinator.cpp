@@ -100,8 +100,8 @@ void ParameterCoordinator::prefetch(std::size_t module) {
     met.insert(queue_.front().parameter);
     queue_.pop_front();
   }
-  if (habits_.prefetch_bucket == 0) return;
-  const std::int64_t most = std::min(habits_.max_live - available_, habits_.prefetch_bucket);
+  if (behavior_.prefetch_bucket == 0) return;
+  const std::int64_t most = std::min(behavior_.max_live - available_, behavior_.prefetch_bucket);
   std::vector<std::size_t> ahead;
   std::int64_t elements = 0;
   while (!queue_.empty() && elements < most) {
@@ -140,7 +140,7 @@ const std::set<std::size_t>& ParameterCoordinator::to_release(std::size_t module
   for (const std::size_t p : owned_[module])
     if (!parameters_[p].persists && last_fetched(p) <= step_) going.insert(p);
   std::int64_t met = 0;
-  for (auto step = static_cast<std::size_t>(step_); step < modules_.size() && met < habits_.max_reuse; ++step)
+  for (auto step = static_cast<std::size_t>(step_); step < modules_.size() && met < behavior_.max_reuse; ++step)
     for (const std::size_t p : owned_[modules_[step]]) {
       going.erase(p);
       met += parameters_[p].elements;

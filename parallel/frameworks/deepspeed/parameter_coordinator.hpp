@@ -26,9 +26,13 @@ class ParameterCoordinator {
   /// Regions that run again without reentrance save parameters detached, and so the memory that they have then
   /// (torch/utils/checkpoint.py _recomputation_hook).
   enum class Checkpoints : std::uint8_t { SaveParameters, SaveTheirMemory };
-  ParameterCoordinator(Session& session, const ZeroHabits& habits, Checkpoints checkpoints,
+  ParameterCoordinator(Session& session, const ZeroBehavior& behavior, Checkpoints checkpoints,
                        PartitionedParameters& parameters, std::vector<std::vector<std::size_t>> owned)
-      : s_(session), habits_(habits), checkpoints_(checkpoints), parameters_(parameters), owned_(std::move(owned)) {}
+      : s_(session),
+        behavior_(behavior),
+        checkpoints_(checkpoints),
+        parameters_(parameters),
+        owned_(std::move(owned)) {}
 
   /// A forward pass begins.
   void reset_step();
@@ -60,7 +64,7 @@ class ParameterCoordinator {
   [[nodiscard]] std::int64_t last_fetched(std::size_t parameter) const;
 
   Session& s_;
-  const ZeroHabits& habits_;
+  const ZeroBehavior& behavior_;
   const Checkpoints checkpoints_;
   PartitionedParameters& parameters_;
   std::vector<std::vector<std::size_t>> owned_;

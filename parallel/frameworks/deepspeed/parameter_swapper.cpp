@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
+#include "parallel/job/framework.hpp"
 
 namespace tidemark::parallel::deepspeed {
 namespace {
@@ -23,19 +23,19 @@ std::vector<Tensor> made(Session& s, std::int64_t count, std::int64_t elements, 
 
 }  // namespace
 
-ParameterSwapper::ParameterSwapper(Session& session, const NvmeHabits& habits, DType dtype)
+ParameterSwapper::ParameterSwapper(Session& session, const NvmeBehavior& behavior, DType dtype)
     : s_(session),
-      format_(habits, dtype),
-      asked_(habits.parameter_buffer_size),
-      elements_(format_.aligned(asked_)),
-      buffers_(made(session, habits.parameter_buffers, elements_, dtype), "offload_param.buffer_count"),
+      format_(behavior, dtype),
+      requested_(behavior.parameter_buffer_size),
+      elements_(format_.aligned(requested_)),
+      buffers_(made(session, behavior.parameter_buffers, elements_, dtype), "offload_param.buffer_count"),
       read_(session, reads),
       write_(session, writes) {}
 
 SwappedPart ParameterSwapper::kept(const std::string& name, const Tensor& part) {
-  if (part.elements() > asked_)
+  if (part.elements() > requested_)
     throw FrameworkStops(fmt::format("DeepSpeed stops at {}: of its elements a rank has {}, and a buffer holds {}",
-                                     name, part.elements(), asked_),
+                                     name, part.elements(), requested_),
                          fmt::format("offload_param.buffer_size = {} would do", part.elements()));
   SwappedPart made{{}, part.elements(), {}, false};
   const Session::Scope scope(s_, name);

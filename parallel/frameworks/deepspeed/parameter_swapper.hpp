@@ -24,7 +24,7 @@ struct SwappedPart {
 
 class ParameterSwapper {
  public:
-  ParameterSwapper(Session& session, const NvmeHabits& habits, DType dtype);
+  ParameterSwapper(Session& session, const NvmeBehavior& behavior, DType dtype);
 
   [[nodiscard]] bool swaps(std::int64_t elements) const { return format_.swaps(elements); }
   [[nodiscard]] std::size_t available_buffers() const { return buffers_.available(); }
@@ -54,7 +54,7 @@ class ParameterSwapper {
 
   Session& s_;
   SwapFormat format_;
-  std::int64_t asked_, elements_;  ///< of a buffer: as it was asked for, and aligned
+  std::int64_t requested_, elements_;  ///< of a buffer: as it was asked for, and aligned
   SwapBuffers buffers_;
   DriveQueue read_, write_;
   std::vector<SwappedPart*> arriving_;

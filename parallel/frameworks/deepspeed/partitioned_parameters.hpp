@@ -49,9 +49,9 @@ struct Gathering {
 /// Where the parts of parameters lie, if not on the device.
 struct PartsOnHost {
   std::optional<MemorySpace> space;
-  const NvmeHabits* nvme = nullptr;  ///< … and in files, as it says
-  std::int64_t sub_group_size = 0;   ///< what is updated together lies together
-  std::int64_t untied = 0;           ///< elements of a parameter that goes once all are there
+  const NvmeBehavior* nvme = nullptr;  ///< … and in files, as it says
+  std::int64_t sub_group_size = 0;     ///< what is updated together lies together
+  std::int64_t untied = 0;             ///< elements of a parameter that goes once all are there
 };
 
 /// _create_fp16_sub_groups: so many parameters each, of parts so large.

@@ -19,24 +19,25 @@ Tensor strided_rows(const Tensor& flat, std::int64_t begin, std::int64_t rows, s
 
 }  // namespace
 
-Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighbours, const ZeroHabits& habits,
-               const EagerHabits& eager, const Train& train, const Scaling& scaling, NamedParameters parameters,
+Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighbours, const ZeroBehavior& behavior,
+               const EagerBehavior& eager, const Train& train, const Scaling& scaling, NamedParameters parameters,
                std::int64_t untied, CausalLM& model)
     : s_(session),
       group_(group),
-      habits_(habits),
+      behavior_(behavior),
       scaling_(scaling),
       dtype_(train.precision),
-      accumulation_(habits.accumulation.value_or(train.precision)),
-      parameters_(
-          session, group, neighbours, habits.overlaps ? gathering : Process::compute_stream, std::move(parameters),
-          {habits.offload_parameters, habits.nvme.parameters ? &habits.nvme : nullptr, habits.sub_group_size, untied}),
-      host_habits_(eager) {
+      accumulation_(behavior.accumulation.value_or(train.precision)),
+      parameters_(session, group, neighbours, behavior.overlaps ? gathering : Process::compute_stream,
+                  std::move(parameters),
+                  {behavior.offload_parameters, behavior.nvme.parameters ? &behavior.nvme : nullptr,
+                   behavior.sub_group_size, untied}),
+      host_behavior_(eager) {
   const NoGrad no_grad(s_);
   // mark_persistent_parameters.
   for (std::int64_t all = 0, p = 0; p < static_cast<std::int64_t>(parameters_.size()); ++p) {
     PartitionedParameter& its = parameters_[static_cast<std::size_t>(p)];
-    if (its.elements > habits_.persistence_threshold || its.elements > habits_.model_persistence_threshold - all)
+    if (its.elements > behavior_.persistence_threshold || its.elements > behavior_.model_persistence_threshold - all)
       continue;
     its.persists = true;
     persistent_.push_back(static_cast<std::size_t>(p));
@@ -53,10 +54,10 @@ Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighb
   }
 }
 
-void Stage3::make_state(const Train& train, const EagerHabits& eager) {
+void Stage3::make_state(const Train& train, const EagerBehavior& eager) {
   const Session::Scope scope(s_, "zero");
-  const MemorySpace host = habits_.offload_optimizer.value_or(MemorySpace::Device);
-  const MemorySpace unpinned = habits_.offload_optimizer ? MemorySpace::Pageable : MemorySpace::Device;
+  const MemorySpace host = behavior_.offload_optimizer.value_or(MemorySpace::Device);
+  const MemorySpace unpinned = behavior_.offload_optimizer ? MemorySpace::Pageable : MemorySpace::Device;
   tracker_ = zeros(s_, unpinned, 1, DType::BOOL, "inf_or_nan_tracker", Category::Workspaces);
   std::int64_t all = 0;
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -66,21 +67,21 @@ void Stage3::make_state(const Train& train, const EagerHabits& eager) {
     trained_.push_back(p);
   }
   make_groups();
-  if (habits_.offload_optimizer && habits_.cpu_adam) host_habits_.optimizer = OptimizerKernels::Fused;
+  if (behavior_.offload_optimizer && behavior_.cpu_adam) host_behavior_.optimizer = OptimizerKernels::Fused;
   std::int64_t largest = 0;
   for (const SubGroup& group : groups_) largest = std::max(largest, group.elements);
-  if (habits_.nvme.optimizer) swapper_.emplace(s_, habits_.nvme, largest);
+  if (behavior_.nvme.optimizer) swapper_.emplace(s_, behavior_.nvme, largest);
   make_masters(train, eager);
   make_gradients(largest);
-  if (habits_.contiguous_gradients)
-    ipg_buffer_ = s_.empty({habits_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp);
+  if (behavior_.contiguous_gradients)
+    ipg_buffer_ = s_.empty({behavior_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp);
   gradients_ = pinned(s_, zeros(s_, unpinned, all, accumulation_, "grad_partitions", Category::Gradients), host,
                       "grad_partitions", Category::Gradients);
   norms_.resize(parameters_.size());
 }
 
 // _create_fp32_partitions.
-void Stage3::make_masters(const Train& train, const EagerHabits& eager) {
+void Stage3::make_masters(const Train& train, const EagerBehavior& eager) {
   Tensor converted, unpinned;
   std::vector<SwappedState*> to_files;
   std::vector<Tensor> from_memory;
@@ -90,7 +91,7 @@ void Stage3::make_masters(const Train& train, const EagerHabits& eager) {
     const auto read = [&] {
       {
         OnPlace place;
-        if (habits_.offload_optimizer) go_to(place, s_, MemorySpace::Pageable);
+        if (behavior_.offload_optimizer) go_to(place, s_, MemorySpace::Pageable);
         unpinned = s_.empty({its.elements}, DType::FP32, "fp32_partition", Category::OptimizerMaster);
       }
       parameters_.copy_to(its.parameters, unpinned);
@@ -103,7 +104,7 @@ void Stage3::make_masters(const Train& train, const EagerHabits& eager) {
       if (!its.parameters_swapped) {
         to_files.push_back(its.swapped.get());
         from_memory.push_back(partition);
-      } else if (!habits_.nvme.fast_init) {
+      } else if (!behavior_.nvme.fast_init) {
         read();
         swapper_->initialize({its.swapped.get()}, {unpinned});
       }
@@ -121,14 +122,14 @@ void Stage3::make_masters(const Train& train, const EagerHabits& eager) {
     }
     its.master = leaf(s_, master);
     its.optimizer = std::make_unique<pytorch::TorchOptimizer>(
-        s_, train, its.space == MemorySpace::Device ? eager : host_habits_, Parameters{its.master});
+        s_, train, its.space == MemorySpace::Device ? eager : host_behavior_, Parameters{its.master});
     if (its.swapped) {
       its.swapped->master = its.master;
       its.swapped->optimizer = its.optimizer.get();
     }
   }
   if (!to_files.empty()) swapper_->initialize(to_files, from_memory);
-  if (!habits_.nvme.fast_init) return;
+  if (!behavior_.nvme.fast_init) return;
   for (SubGroup& its : groups_)
     if (its.swapped && its.parameters_swapped)
       swapper_->initialize({its.swapped.get()}, {parameters_.in_a_buffer(its.parameters)});
@@ -140,7 +141,7 @@ void Stage3::make_groups() {
   for (const std::size_t p : trained_) parts.push_back(parameters_[p].each);
   std::size_t next = 0;
   std::int64_t begin = 0;
-  for (const std::size_t count : sub_groups(parts, habits_.sub_group_size)) {
+  for (const std::size_t count : sub_groups(parts, behavior_.sub_group_size)) {
     SubGroup& group = groups_.emplace_back();
     group.begin = begin;
     for (std::size_t i = 0; i < count; ++i, ++next) {
@@ -149,15 +150,15 @@ void Stage3::make_groups() {
     }
     begin += group.elements;
   }
-  if (!habits_.offload_optimizer) return;
-  const auto stay = static_cast<std::size_t>((1 - habits_.offload_ratio) * static_cast<double>(groups_.size()));
+  if (!behavior_.offload_optimizer) return;
+  const auto stay = static_cast<std::size_t>((1 - behavior_.offload_ratio) * static_cast<double>(groups_.size()));
   for (std::size_t g = stay; g < groups_.size(); ++g) groups_[g].space = MemorySpace::Pageable;
 }
 
 // initialize_optimizer_states: a gradient of zeros for all, and where the optimizer is on the host one for each group,
 // which stays.
 void Stage3::make_gradients(std::int64_t largest) {
-  if (!habits_.offload_optimizer) {
+  if (!behavior_.offload_optimizer) {
     (void)s_.empty({largest}, DType::FP32, "zero_gradient", Category::Temporaries);
     for (const SubGroup& group : groups_)
       if (group.parameters_swapped) parameters_.update(group.parameters, group.master->value);
@@ -173,7 +174,7 @@ void Stage3::make_gradients(std::int64_t largest) {
       swapper_->swap_in(*group.swapped, swapped_after(group));
     } else {
       made = zero_gradient(group.elements);
-      made = pinned(s_, made, *habits_.offload_optimizer, "gradient", Category::Gradients);
+      made = pinned(s_, made, *behavior_.offload_optimizer, "gradient", Category::Gradients);
       group.master->gradient = group.space == MemorySpace::Device
                                    ? moved(s_, made, group.space, DType::FP32, "gradient", Category::Gradients)
                                    : made;
@@ -200,7 +201,7 @@ void Stage3::put_back(SubGroup& group) {
 
 // ---- modules -------------------------------------------------------------------------------------------------------
 
-void Stage3::hook(CausalLM& model, const Train& train, const EagerHabits& eager) {
+void Stage3::hook(CausalLM& model, const Train& train, const EagerBehavior& eager) {
   std::vector<ModuleSite> sites = model.modules();
   std::vector<std::vector<std::size_t>> owned;
   for (const ModuleSite& site : sites) {
@@ -215,7 +216,7 @@ void Stage3::hook(CausalLM& model, const Train& train, const EagerHabits& eager)
   using Checkpoints = ParameterCoordinator::Checkpoints;
   const bool saves_memory = train.recompute.kind != Recompute::None && !eager.reentrant_checkpoint;
   coordinator_ = std::make_unique<ParameterCoordinator>(
-      s_, habits_, saves_memory ? Checkpoints::SaveTheirMemory : Checkpoints::SaveParameters, parameters_,
+      s_, behavior_, saves_memory ? Checkpoints::SaveTheirMemory : Checkpoints::SaveParameters, parameters_,
       std::move(owned));
   for (std::size_t m = 0; m < sites.size(); ++m)
     *sites[m].hooks = {[this, m](const Tensor& input) { return before_forward(m, input); },
@@ -263,13 +264,13 @@ Tensor Stage3::after_forward(std::size_t module, const Tensor& output) {
 void Stage3::add_to_bucket(std::size_t parameter) {
   Leaf& its = *parameters_[parameter].leaf;
   const std::int64_t elements = parameters_[parameter].elements;
-  if (bucket_elements_ + elements > habits_.reduce_bucket && bucket_elements_ > 0) reduce_bucket();
-  if (habits_.overlaps) s_.process.wait(reduction, s_.process.record(Process::compute_stream));
-  if (habits_.contiguous_gradients && bucket_elements_ + elements <= habits_.reduce_bucket) {
+  if (bucket_elements_ + elements > behavior_.reduce_bucket && bucket_elements_ > 0) reduce_bucket();
+  if (behavior_.overlaps) s_.process.wait(reduction, s_.process.record(Process::compute_stream));
+  if (behavior_.contiguous_gradients && bucket_elements_ + elements <= behavior_.reduce_bucket) {
     const OnStream copying(s_, reducing());
     const Tensor place = narrowed(ipg_buffer_, 0, bucket_elements_, elements);
     s_.launch(Operation::Copy, {flattened(its.gradient)}, {place});
-    if (habits_.overlaps) s_.record_stream(its.gradient, reduction);
+    if (behavior_.overlaps) s_.record_stream(its.gradient, reduction);
     its.gradient = sized(place, its.value.sizes);
   }
   bucket_.push_back(parameter);
@@ -284,7 +285,7 @@ void Stage3::reduce_bucket() {
   reductions_.make_room(s_.process);
   const OnStream reducing_on(s_, reducing());
   std::vector<Tensor> reduced;
-  if (habits_.contiguous_gradients && bucket_elements_ <= habits_.reduce_bucket && !habits_.reduce_scatter) {
+  if (behavior_.contiguous_gradients && bucket_elements_ <= behavior_.reduce_bucket && !behavior_.reduce_scatter) {
     // __avg_scatter_contiguous_grads.
     Tensor all = narrowed(ipg_buffer_, 0, 0, bucket_elements_);
     s_.launch({Operation::Scale, {1 / static_cast<double>(group_.ranks)}}, {all}, {all});
@@ -382,9 +383,9 @@ std::vector<Tensor> Stage3::scattered() {
 void Stage3::keep(std::size_t parameter, Tensor reduced, GoingGradients& going) {
   Leaf& its = *parameters_[parameter].leaf;
   if (parameters_.held(parameter) > 0) {
-    if (habits_.offload_optimizer) {
+    if (behavior_.offload_optimizer) {
       keep_on_host(parameter, reduced, going);
-      if (habits_.overlaps) s_.record_stream(its.gradient, reduction);
+      if (behavior_.overlaps) s_.record_stream(its.gradient, reduction);
       its.gradient = {};
       return;
     }
@@ -393,7 +394,7 @@ void Stage3::keep(std::size_t parameter, Tensor reduced, GoingGradients& going) 
       s_.launch(Operation::Copy, {reduced}, {place});
     else
       s_.launch(Operation::Add, {place, reduced}, {place});
-    if (habits_.overlaps) s_.record_stream(its.gradient, reduction);
+    if (behavior_.overlaps) s_.record_stream(its.gradient, reduction);
   }
   its.gradient = {};
 }
@@ -429,7 +430,7 @@ Stage3::SubGroup& Stage3::group_of(std::size_t parameter) {
 
 void Stage3::finish_backward() {
   reduce_bucket();  // independent_gradient_partition_epilogue
-  if (habits_.overlaps) {
+  if (behavior_.overlaps) {
     s_.process.join(s_.process.record(reduction));
     s_.process.synchronize();
   }
@@ -450,7 +451,7 @@ void Stage3::step(const std::function<void()>& gradients_are_there) {
   micro_step_ = 0;
   ran_backward_ = false;
   coordinator_->release_all();
-  if (habits_.offload_optimizer) {
+  if (behavior_.offload_optimizer) {
     const Tensor scaled_norm = norm_of_offloaded();
     {
       const OnHost host(s_);

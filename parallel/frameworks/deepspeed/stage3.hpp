@@ -23,8 +23,8 @@ class Stage3 {
   /// Of parameters that have no memory yet. The model's modules are hooked. `untied` elements were partitioned besides,
   /// of a weight that was tied to another then.
   /// `neighbours` hold secondary parts of parameters together.
-  Stage3(Session& session, const DataGroup& group, const DataGroup& neighbours, const ZeroHabits& habits,
-         const EagerHabits& eager, const Train& train, const Scaling& scaling, NamedParameters parameters,
+  Stage3(Session& session, const DataGroup& group, const DataGroup& neighbours, const ZeroBehavior& behavior,
+         const EagerBehavior& eager, const Train& train, const Scaling& scaling, NamedParameters parameters,
          std::int64_t untied, CausalLM& model);
 
   /// Whether the pass that begins is the last one of a step.
@@ -51,8 +51,8 @@ class Stage3 {
   /// Gradients in fp32, on their way to the files of a sub-group.
   using GoingGradients = std::vector<std::pair<SwappedState*, std::vector<std::pair<std::int64_t, Tensor>>>>;
 
-  void make_state(const Train& train, const EagerHabits& eager);
-  void hook(CausalLM& model, const Train& train, const EagerHabits& eager);
+  void make_state(const Train& train, const EagerBehavior& eager);
+  void hook(CausalLM& model, const Train& train, const EagerBehavior& eager);
   [[nodiscard]] Tensor before_forward(std::size_t module, const Tensor& input);
   [[nodiscard]] Tensor after_forward(std::size_t module, const Tensor& output);
   void add_to_bucket(std::size_t parameter);
@@ -61,7 +61,7 @@ class Stage3 {
   void keep(std::size_t parameter, Tensor reduced, GoingGradients& going);
   void keep_on_host(std::size_t parameter, const Tensor& reduced, GoingGradients& going);
   void make_groups();
-  void make_masters(const Train& train, const EagerHabits& eager);
+  void make_masters(const Train& train, const EagerBehavior& eager);
   [[nodiscard]] Tensor flat(const SubGroup& group) const { return parameters_.flat(group.begin, group.elements); }
   [[nodiscard]] SwappedState* swapped_after(const SubGroup& group);
   void put_back(SubGroup& group);
@@ -70,14 +70,14 @@ class Stage3 {
   [[nodiscard]] Tensor norm_of_offloaded();
   void update_offloaded(SubGroup& group, const Tensor& scaled_norm, const std::function<void()>& gradients_are_there);
   void update(SubGroup& group, const Tensor& scaled_norm, const std::function<void()>& gradients_are_there);
-  [[nodiscard]] StreamId reducing() const { return habits_.overlaps ? reduction : Process::compute_stream; }
+  [[nodiscard]] StreamId reducing() const { return behavior_.overlaps ? reduction : Process::compute_stream; }
   [[nodiscard]] Tensor gradient_of(std::size_t parameter) const;
 
   static constexpr StreamId gathering{2}, reduction{3};
 
   Session& s_;
   const DataGroup group_;
-  const ZeroHabits& habits_;
+  const ZeroBehavior& behavior_;
   const Scaling scaling_;
   DType dtype_, accumulation_;
   PartitionedParameters parameters_;
@@ -86,8 +86,8 @@ class Stage3 {
   std::vector<std::int64_t> begins_;  ///< in the rank's parts of all; by parameter
   std::vector<SubGroup> groups_;
   std::optional<OptimizerSwapper> swapper_;
-  EagerHabits host_habits_;  ///< of optimizers on the host
-  Tensor ipg_buffer_;        ///< gradients on their way
+  EagerBehavior host_behavior_;  ///< of optimizers on the host
+  Tensor ipg_buffer_;            ///< gradients on their way
   std::vector<std::size_t> bucket_;
   std::int64_t bucket_elements_ = 0;
   OngoingEvents reductions_;  ///< param_reduce_events

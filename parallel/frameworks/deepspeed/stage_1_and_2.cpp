@@ -7,33 +7,34 @@
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
 
 namespace tidemark::parallel::deepspeed {
-Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
-                       const Train& train, Sharding stage, const Scaling& scaling, NamedParameters parameters)
+Stage1And2::Stage1And2(Session& session, const DataGroup& group, const ZeroBehavior& behavior,
+                       const EagerBehavior& eager, const Train& train, Sharding stage, const Scaling& scaling,
+                       NamedParameters parameters)
     : s_(session),
       group_(group),
-      habits_(habits),
+      behavior_(behavior),
       stage_(stage),
       scaling_(scaling),
       parameters_(std::move(parameters)),
       dtype_(train.precision),
-      accumulation_(habits.accumulation.value_or(train.precision)),
-      update_habits_(eager) {
+      accumulation_(behavior.accumulation.value_or(train.precision)),
+      update_behavior_(eager) {
   std::vector<std::int64_t> sizes;
   for (const NamedParameter& p : parameters_) sizes.push_back(p.leaf->value.elements());
-  layout_ =
-      flat_layout(std::move(sizes), group.ranks, habits.round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
+  layout_ = flat_layout(std::move(sizes), group.ranks,
+                        behavior.round_robin ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
   slices_ = layout_.slices_of(group.rank);
   of_parameter_.resize(parameters_.size());
   for (const FlatSlice& slice : slices_) of_parameter_[slice.parameter] = slice;
-  if (habits_.overlaps) s_.process.order_frees(reduction);
+  if (behavior_.overlaps) s_.process.order_frees(reduction);
   s_.process.empty_cache();  // before the one group is flattened
   flat_ = flatten(s_, layout_, parameters_, dtype_);
-  if (habits_.offload_optimizer)
+  if (behavior_.offload_optimizer)
     make_host_state();
   else
     make_state();
-  optimizer_.emplace(s_, train, update_habits_, Parameters{master_});
-  if (!partitions_gradients() && !habits_.overlaps && !is_contiguous()) return;
+  optimizer_.emplace(s_, train, update_behavior_, Parameters{master_});
+  if (!partitions_gradients() && !behavior_.overlaps && !is_contiguous()) return;
   for (std::size_t p = 0; p < parameters_.size(); ++p)
     parameters_[p].leaf->accumulated = [this, p](const Leaf&) { process_gradients(p); };
 }
@@ -53,8 +54,8 @@ void Stage1And2::make_state() {
 void Stage1And2::make_host_state() {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "flat");
-  const MemorySpace space = *habits_.offload_optimizer;
-  if (habits_.cpu_adam) update_habits_.optimizer = OptimizerKernels::Fused;
+  const MemorySpace space = *behavior_.offload_optimizer;
+  if (behavior_.cpu_adam) update_behavior_.optimizer = OptimizerKernels::Fused;
   {
     const Tensor part = s_.empty({layout_.partition}, dtype_, "partition", Category::OffloadStaging);
     s_.launch(Operation::Copy, {own_part()}, {part});
@@ -80,7 +81,7 @@ void Stage1And2::make_host_state() {
 
 void Stage1And2::process_gradients(std::size_t parameter) {
   setup_buckets();
-  if (partitions_gradients() || (habits_.overlaps && is_boundary_)) reduce_when_full(parameter);
+  if (partitions_gradients() || (behavior_.overlaps && is_boundary_)) reduce_when_full(parameter);
 }
 
 void Stage1And2::setup_buckets() {
@@ -88,26 +89,26 @@ void Stage1And2::setup_buckets() {
   has_buckets_ = true;
   ++micro_step_;
   const auto buffer = [&] {
-    bucket_.buffers.push_back(s_.empty({habits_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp));
+    bucket_.buffers.push_back(s_.empty({behavior_.reduce_bucket}, dtype_, "ipg_buffer", Category::CommDp));
   };
   if (is_contiguous()) {
     bucket_.buffers.clear();
     buffer();
     bucket_.filling = 0;
   }
-  if (habits_.overlaps) buffer();  // where gradients are not contiguous, nobody lets go of it
+  if (behavior_.overlaps) buffer();  // where gradients are not contiguous, nobody lets go of it
 }
 
 // reduce_independent_p_g_buckets_and_remove_grads.
 void Stage1And2::reduce_when_full(std::size_t parameter) {
   Leaf& its = *parameters_[parameter].leaf;
   const std::int64_t elements = its.value.elements();
-  if (bucket_.elements + elements > habits_.reduce_bucket) {
+  if (bucket_.elements + elements > behavior_.reduce_bucket) {
     reduce_bucket();
-    if (is_contiguous() && habits_.overlaps) bucket_.filling = 1 - bucket_.filling;
+    if (is_contiguous() && behavior_.overlaps) bucket_.filling = 1 - bucket_.filling;
   }
   if (is_contiguous()) {
-    if (elements > habits_.reduce_bucket) {
+    if (elements > behavior_.reduce_bucket) {
       too_large_ = parameter;
     } else {
       if (const auto gone = bucket_.reuse.find(bucket_.filling); gone != bucket_.reuse.end())
@@ -128,7 +129,7 @@ void Stage1And2::reduce_bucket() {
   if (!is_contiguous()) {
     std::vector<Piece> whole;
     for (const Tensor& gradient : bucket_.gradients) whole.push_back({flattened(gradient), group_.rank, {}});
-    if (habits_.overlaps) {
+    if (behavior_.overlaps) {
       s_.process.synchronize();
       for (const std::size_t p : std::exchange(reduced_, {})) parameters_[p].leaf->gradient = {};
     }
@@ -144,14 +145,14 @@ void Stage1And2::reduce_bucket() {
     if (is_mine(p)) {
       if (is_contiguous()) copy_to_partition(p);
     } else if (partitions_gradients()) {
-      if (habits_.overlaps && !is_contiguous())
+      if (behavior_.overlaps && !is_contiguous())
         reduced_.push_back(p);
       else
         parameters_[p].leaf->gradient = {};
     }
   }
-  if (habits_.offload_optimizer && habits_.overlaps && bucket_.elements > 0 &&
-      bucket_.elements <= habits_.reduce_bucket)
+  if (behavior_.offload_optimizer && behavior_.overlaps && bucket_.elements > 0 &&
+      bucket_.elements <= behavior_.reduce_bucket)
     bucket_.reuse[bucket_.filling] = s_.process.record(reduction);
   bucket_.parameters.clear();
   bucket_.gradients.clear();
@@ -161,13 +162,13 @@ void Stage1And2::reduce_bucket() {
 // average_tensor.
 void Stage1And2::average(const Tensor& tensor) {
   if (tensor.elements() == 0) return;
-  if (habits_.overlaps) {
+  if (behavior_.overlaps) {
     s_.process.wait(reduction, s_.process.record(Process::compute_stream));
     s_.process.join(s_.process.record(reduction));
   }
   const OnStream reducing_on(s_, reducing());
   const double share = 1 / static_cast<double>(group_.ranks);
-  if (habits_.reduce_scatter) {
+  if (behavior_.reduce_scatter) {
     s_.launch({Operation::Scale, {share}}, {tensor}, {tensor});
     allreduce_and_scatter(pieces_of_bucket(tensor));
     return;
@@ -211,7 +212,7 @@ void Stage1And2::allreduce_and_scatter(std::vector<Piece> pieces) {
   for (Piece& piece : pieces) {
     elements += piece.tensor.elements();
     some.push_back(std::move(piece));
-    if (elements <= habits_.reduce_bucket) continue;
+    if (elements <= behavior_.reduce_bucket) continue;
     allreduce_and_copy(some);
     some.clear();
     elements = 0;
@@ -246,13 +247,13 @@ void Stage1And2::allreduce_and_copy(const std::vector<Piece>& pieces) {
   }
   // DeepSpeed says so of what is this rank's, and of what is summed where it is.
   for (const Tensor& piece : from)
-    if (habits_.overlaps && s_.process.allocation(piece.buffer()).stream != reduction)
+    if (behavior_.overlaps && s_.process.allocation(piece.buffer()).stream != reduction)
       s_.record_stream(piece, reduction);
 }
 
 // copy_grads_in_partition: the bucket will be filled again.
 void Stage1And2::copy_to_partition(std::size_t parameter) {
-  if (habits_.offload_optimizer) return keep_on_host(parameter);
+  if (behavior_.offload_optimizer) return keep_on_host(parameter);
   if (is_compact()) return;
   if (!partition_gradients_.defined()) {
     std::int64_t all = 0;
@@ -275,7 +276,7 @@ void Stage1And2::accumulate_on_host(std::size_t parameter) {
   Tensor& kept = host_gradients_[parameter];
   if (!kept.defined())
     kept = pinned(s_, zeros(s_, MemorySpace::Pageable, gradient.elements(), dtype_, "accumulated", Category::Gradients),
-                  *habits_.offload_optimizer, "accumulated", Category::Gradients);
+                  *behavior_.offload_optimizer, "accumulated", Category::Gradients);
   if (micro_step_ > 0) {
     const Tensor before = narrowed(device_buffer_, 0, 0, gradient.elements());
     copy_ahead(s_, kept, before);
@@ -312,7 +313,7 @@ Tensor Stage1And2::summed_slice(const FlatSlice& slice) {
 void Stage1And2::finish_backward() {
   if (!partitions_gradients()) {
     if (!is_boundary_) return;
-    if (!habits_.overlaps)  // reduce_gradients
+    if (!behavior_.overlaps)  // reduce_gradients
       for (std::size_t p = 0; p < parameters_.size(); ++p) reduce_when_full(p);
   }
   epilogue();
@@ -322,13 +323,13 @@ void Stage1And2::finish_backward() {
 void Stage1And2::epilogue() {
   const NoGrad no_grad(s_);
   reduce_bucket();
-  if (habits_.overlaps) {
+  if (behavior_.overlaps) {
     s_.process.join(s_.process.record(reduction));
     s_.process.synchronize();
     for (const std::size_t p : std::exchange(reduced_, {})) parameters_[p].leaf->gradient = {};
   }
   std::vector<Tensor> latest;
-  if (habits_.offload_optimizer) {
+  if (behavior_.offload_optimizer) {
     // What is the rank's own is there already.
   } else if (!is_compact()) {
     for (const FlatSlice& slice : slices_) latest.push_back(parameters_[slice.parameter].leaf->gradient);
@@ -371,7 +372,7 @@ void Stage1And2::clear_gradients() {
 void Stage1And2::step(const std::function<void()>& gradients_are_there) {
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "zero");
-  if (habits_.offload_optimizer) {
+  if (behavior_.offload_optimizer) {
     step_on_host(gradients_are_there);
     return gather_updated();
   }

@@ -21,7 +21,7 @@ namespace tidemark::parallel::deepspeed {
 class Stage1And2 {
  public:
   /// `scaling` is what gradients are divided by. Parameters move to the flat buffer.
-  Stage1And2(Session& session, const DataGroup& group, const ZeroHabits& habits, const EagerHabits& eager,
+  Stage1And2(Session& session, const DataGroup& group, const ZeroBehavior& behavior, const EagerBehavior& eager,
              const Train& train, Sharding stage, const Scaling& scaling, NamedParameters parameters);
 
   /// Whether the pass that begins is the last one of a step.
@@ -75,17 +75,17 @@ class Stage1And2 {
   void clear_gradients();
   [[nodiscard]] bool partitions_gradients() const { return stage_ == Sharding::Zero2; }
   /// DeepSpeed asks for them where the optimizer is on the host.
-  [[nodiscard]] bool is_contiguous() const { return habits_.contiguous_gradients || habits_.offload_optimizer; }
+  [[nodiscard]] bool is_contiguous() const { return behavior_.contiguous_gradients || behavior_.offload_optimizer; }
   [[nodiscard]] bool is_compact() const { return accumulation_ != dtype_; }
   [[nodiscard]] bool is_mine(std::size_t parameter) const { return of_parameter_[parameter].has_value(); }
-  [[nodiscard]] StreamId reducing() const { return habits_.overlaps ? reduction : Process::compute_stream; }
+  [[nodiscard]] StreamId reducing() const { return behavior_.overlaps ? reduction : Process::compute_stream; }
 
   static constexpr StreamId reduction{2};
   static constexpr std::int64_t before_first_pass = -1;
 
   Session& s_;
   const DataGroup group_;
-  const ZeroHabits& habits_;
+  const ZeroBehavior& behavior_;
   const Sharding stage_;
   const Scaling scaling_;
   NamedParameters parameters_;
@@ -95,7 +95,7 @@ class Stage1And2 {
   std::vector<std::optional<FlatSlice>> of_parameter_;  ///< the same, by parameter
   Tensor flat_;
   std::shared_ptr<Leaf> master_;  ///< the rank's part in fp32, which the optimizer updates
-  EagerHabits update_habits_;
+  EagerBehavior update_behavior_;
   std::optional<pytorch::TorchOptimizer> optimizer_;
   Bucket bucket_;
   std::optional<std::size_t> too_large_;  ///< for a bucket

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/deepspeed/host_copies.hpp"
+#include "parallel/job/framework.hpp"
 
 namespace tidemark::parallel::deepspeed {
 namespace {
@@ -16,10 +16,10 @@ constexpr std::int64_t least_bytes = 1 << 20, bytes_of_a_thread = 1024;
 
 }  // namespace
 
-SwapFormat::SwapFormat(const NvmeHabits& habits, DType dtype)
+SwapFormat::SwapFormat(const NvmeBehavior& behavior, DType dtype)
     : dtype_(dtype),
-      least_(std::max(least_bytes, habits.block_size)),
-      alignment_(bytes_of_a_thread * habits.threads / size_of(dtype).count()) {}
+      least_(std::max(least_bytes, behavior.block_size)),
+      alignment_(bytes_of_a_thread * behavior.threads / size_of(dtype).count()) {}
 
 Tensor file(Session& s, std::int64_t elements, DType dtype, std::string_view what, Category category) {
   const OnHost drives(s, MemorySpace::Nvme);

@@ -15,7 +15,7 @@ namespace tidemark::parallel::deepspeed {
 /// How tensors of one type are cut for files.
 class SwapFormat {
  public:
-  SwapFormat(const NvmeHabits& habits, DType dtype);
+  SwapFormat(const NvmeBehavior& behavior, DType dtype);
   [[nodiscard]] DType dtype() const { return dtype_; }
   /// is_swappable_tensor: whether so many elements are worth a file.
   [[nodiscard]] bool swaps(std::int64_t elements) const { return elements * size_of(dtype_) >= least_; }

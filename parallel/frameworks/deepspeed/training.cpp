@@ -29,14 +29,14 @@ class Training {
       : s_(session),
         groups_(groups),
         input_(input),
-        habits_(*input.runtime.eager),
+        behavior_(*input.runtime.eager),
         group_{groups.data, input.layout.data, place.data},
-        neighbours_{groups.secondary, habits_.zero->secondary_ranks, place.data % habits_.zero->secondary_ranks},
+        neighbours_{groups.secondary, behavior_.zero->secondary_ranks, place.data % behavior_.zero->secondary_ranks},
         state_(state) {
     // deepspeed.zero.Init: whatever modules make is of the type that is computed in. transformers makes quantized
     // models without it (modeling_utils.py get_init_context), and the engine partitions them once they are there.
-    habits_.zero_init = partitions_parameters() && !input.train.quantization;
-    habits_.stage_3_linear = partitions_parameters();
+    behavior_.zero_init = partitions_parameters() && !input.train.quantization;
+    behavior_.stage_3_linear = partitions_parameters();
   }
 
   /// Its first forward pass, of a rank that holds the model whole.
@@ -59,7 +59,7 @@ class Training {
         batch_ = pytorch::collated_batch(s_, input_.train);
         loss_ = forward();
         backward(its, m + 1 == its);
-        if (habits_.filters_losses) pytorch::filter_loss(s_);
+        if (behavior_.filters_losses) pytorch::filter_loss(s_);
         if (step == 1 && m == 0) s_.process.expect(passes);
       }
       s_.process.at(step, -1);
@@ -80,7 +80,7 @@ class Training {
     NamedParameters parameters;
     std::vector<Tensor> on_host;
     // Not partitioned, they are made on the host, cast there, and moved. Where nothing stays there, nobody looks.
-    const bool looks = habits_.zero->offload_optimizer && !partitions_parameters();
+    const bool looks = behavior_.zero->offload_optimizer && !partitions_parameters();
     const auto make = [&](const std::string& name, const Shape& sizes, DType dtype) {
       if (looks) on_host.push_back(made_on_host(name, sizes));
       parameters.push_back({name, looks || partitions_parameters() ? parameter_elsewhere(s_, sizes, dtype)
@@ -97,14 +97,14 @@ class Training {
     }
     s_.mark(Phase::Construction, "build_optimizer");
     // How much is left of a gradient changes neither memory nor time: the usual norm.
-    const Scaling scaling{habits_.zero->loss_scale, habits_.zero->clipping > 0 ? 1.0 : 0.0};
+    const Scaling scaling{behavior_.zero->loss_scale, behavior_.zero->clipping > 0 ? 1.0 : 0.0};
     if (partitions_parameters())
-      stage3_.emplace(s_, group_, neighbours_, *habits_.zero, habits_, input_.train, scaling, std::move(parameters),
+      stage3_.emplace(s_, group_, neighbours_, *behavior_.zero, behavior_, input_.train, scaling, std::move(parameters),
                       untied(), *model_);
-    else if (takes_bf16_optimizer(input_.layout, input_.train, *habits_.zero))
-      bf16_.emplace(s_, group_, habits_, input_.train, scaling.largest, trained(std::move(parameters)));
+    else if (takes_bf16_optimizer(input_.layout, input_.train, *behavior_.zero))
+      bf16_.emplace(s_, group_, behavior_, input_.train, scaling.largest, trained(std::move(parameters)));
     else
-      stage_1_and_2_.emplace(s_, group_, *habits_.zero, habits_, input_.train, input_.layout.sharding, scaling,
+      stage_1_and_2_.emplace(s_, group_, *behavior_.zero, behavior_, input_.train, input_.layout.sharding, scaling,
                              trained(std::move(parameters)));
     s_.process.synchronize();  // dist.barrier
   }
@@ -166,7 +166,7 @@ class Training {
   }
 
   [[nodiscard]] bool partitions_parameters() const { return input_.layout.sharding == Sharding::Zero3; }
-  [[nodiscard]] bool is_made_whole() const { return partitions_parameters() && !habits_.zero_init; }
+  [[nodiscard]] bool is_made_whole() const { return partitions_parameters() && !behavior_.zero_init; }
 
   template <class Use>
   void optimizer(const Use& use) {
@@ -187,7 +187,7 @@ class Training {
   }
 
   void make_model(const MakeParameter& make) {
-    model_.emplace(s_, input_.built.model, vocabulary(), input_.train, habits_, input_.train.precision, make);
+    model_.emplace(s_, input_.built.model, vocabulary(), input_.train, behavior_, input_.train.precision, make);
   }
 
   Tensor forward() {
@@ -195,14 +195,14 @@ class Training {
     const auto last_graph = std::exchange(s_.outlives_backward, {});
     CausalLM::Outputs outputs = (*model_)(batch_[0], batch_[1], pytorch::given_positions(batch_, input_.train));
     Tensor loss = outputs.loss;
-    if (habits_.keeps_outputs) outputs_ = std::move(outputs);
+    if (behavior_.keeps_outputs) outputs_ = std::move(outputs);
     return loss;
   }
 
   // DeepSpeedEngine.backward.
   void backward(std::int64_t micro_batches, bool is_boundary) {
     const Tensor share = mul_number(s_, loss_, 1 / static_cast<double>(micro_batches));
-    const Tensor scaled = bf16_ ? share : mul_number(s_, share, habits_.zero->loss_scale);  // which that one has not
+    const Tensor scaled = bf16_ ? share : mul_number(s_, share, behavior_.zero->loss_scale);  // which that one has not
     {
       const Tensor one = s_.empty({}, scaled.dtype, "loss_gradient");
       s_.launch({Operation::Fill, {1}}, {}, {one});
@@ -219,7 +219,7 @@ class Training {
   Session& s_;
   const Communicators& groups_;
   const LoweringInput& input_;
-  EagerHabits habits_;
+  EagerBehavior behavior_;
   const DataGroup group_, neighbours_;
   TrainingState* state_;
   std::optional<CausalLM> model_;
@@ -249,10 +249,10 @@ std::vector<std::int64_t> parameter_sizes(const LoweringInput& input) {
 // Where in a parameter a piece begins is said for the first rank that has one as large.
 std::vector<Role> roles(const LoweringInput& input) {
   const std::int64_t ranks = input.layout.data;
-  const ZeroHabits& habits = *input.runtime.eager->zero;
-  const std::int64_t neighbours = habits.secondary_ranks;
+  const ZeroBehavior& behavior = *input.runtime.eager->zero;
+  const std::int64_t neighbours = behavior.secondary_ranks;
   const std::vector<std::int64_t> sizes = parameter_sizes(input);
-  const bool deals_out = habits.round_robin && !takes_bf16_optimizer(input.layout, input.train, habits);
+  const bool deals_out = behavior.round_robin && !takes_bf16_optimizer(input.layout, input.train, behavior);
   const FlatLayout layout = flat_layout(sizes, ranks, deals_out ? FlatOrder::RoundRobin : FlatOrder::AsRegistered);
   return pytorch::roles_by(input.layout, [&](const Coordinates& place) {
     std::vector<std::pair<std::int64_t, std::int64_t>> pieces;

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/namespace.hpp"
+#include "parallel/job/framework.hpp"
 
 namespace tidemark::parallel::deepspeed {
 

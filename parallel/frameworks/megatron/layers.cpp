@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/experts/moe.hpp"
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -87,9 +87,9 @@ TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32
   const std::string at = fmt::format("layers.{}", layer);
   const Weight *of_attention = nullptr, *of_mlp = nullptr;
   if (w.model.latent) {
-    latent_attention_.emplace(w, parameters, layer);
-    latent_attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
-    of_attention = latent_attention_->output_bias();
+    multi_latent_attention_.emplace(w, parameters, layer);
+    multi_latent_attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
+    of_attention = multi_latent_attention_->output_bias();
   } else {
     attention_.emplace(w, parameters, layer);
     attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
@@ -134,9 +134,9 @@ Tensor TransformerLayer::mlp(Tensor hidden, OffloadedRegion* norm) {
 Tensor TransformerLayer::operator()(Tensor hidden) {
   std::optional<OffloadedRegion> norm;  // where it is one by itself
   Tensor input = hidden;
-  if (latent_attention_) norm.emplace(w_, OffloadedModule::AttentionNorm, input);
+  if (multi_latent_attention_) norm.emplace(w_, OffloadedModule::AttentionNorm, input);
   Tensor attended =
-      latent_attention_ ? (*latent_attention_)(std::move(input), &*norm) : (*attention_)(std::move(input));
+      multi_latent_attention_ ? (*multi_latent_attention_)(std::move(input), &*norm) : (*attention_)(std::move(input));
   if (w_.model.parallel_residual) {
     attended = bias_dropout_add(w_, attention_add_, hidden, std::move(attended));
     Tensor branch = mlp(std::move(hidden), nullptr);

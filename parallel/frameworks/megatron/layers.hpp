@@ -100,7 +100,7 @@ class TransformerLayer {
 
   Worker& w_;
   std::optional<SelfAttention> attention_;
-  std::optional<LatentSelfAttention> latent_attention_;  ///< in its place
+  std::optional<MlaSelfAttention> multi_latent_attention_;  ///< in its place
   std::optional<Mlp> mlp_;
   std::unique_ptr<MoELayer> experts_;  ///< in its place
   BiasDropoutAdd attention_add_, mlp_add_;
@@ -144,7 +144,7 @@ class GPTModel {
   Name embedding_, output_, loss_, further_;
   const Weight *words_ = nullptr, *positions_ = nullptr, *output_weight_ = nullptr;
   std::optional<Norm> final_norm_;
-  std::vector<std::unique_ptr<NextTokenLayer>> next_tokens_;
+  std::vector<std::unique_ptr<NextTokenLayer>> mtp_layers_;
   /// A tensor that is kept keeps the graph that it came from, and so where that begins.
   struct InputOfHead {
     Tensor tensor;

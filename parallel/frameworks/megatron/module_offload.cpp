@@ -84,8 +84,8 @@ Tensor OffloadedRegion::commit(Tensor output, std::initializer_list<const Tensor
 
 // ---- passes --------------------------------------------------------------------------------------------------------
 
-ModuleOffload::ModuleOffload(Session& session, const ModuleOffloadHabits& habits, std::size_t chunks)
-    : s_(session), habits_(habits), waiting_(chunks) {
+ModuleOffload::ModuleOffload(Session& session, const ModuleOffloadBehavior& behavior, std::size_t chunks)
+    : s_(session), behavior_(behavior), waiting_(chunks) {
   // What comes back is in memory of its stream, which waits for the compute stream whenever a group's turn is over.
   s_.process.order_frees(from_host);
 }
@@ -135,17 +135,18 @@ ModuleOffload::Group& ModuleOffload::begin(Pass& pass, OffloadedModule module) {
 void ModuleOffload::end(Pass& pass, Group& group, std::initializer_list<const Tensor*> released) {
   s_.process.wait(to_host, s_.process.record(s_.stream()));
   const auto of_this_name = [&](const Group* its) { return its->module == group.module; };
-  const auto place = habits_.by_name ? std::ranges::find_if(pass.to_send, of_this_name) : std::prev(pass.to_send.end());
+  const auto place =
+      behavior_.by_name ? std::ranges::find_if(pass.to_send, of_this_name) : std::prev(pass.to_send.end());
   Group& next = **place;
   const bool goes = sends(pass, next);
-  if (goes || habits_.by_name) pass.to_send.erase(place);
+  if (goes || behavior_.by_name) pass.to_send.erase(place);
   if (!goes) return;
   pass.to_fetch.push_back(&next);
   send(next);
-  if (habits_.in_flight) {
+  if (behavior_.in_flight) {
     std::deque<EventId>& sent = pass.in_flight[next.module];
     sent.push_back(next.gone);
-    for (; sent.size() > static_cast<std::size_t>(*habits_.in_flight); sent.pop_front())
+    for (; sent.size() > static_cast<std::size_t>(*behavior_.in_flight); sent.pop_front())
       s_.process.wait(s_.stream(), sent.front());
   }
   for (const Tensor* tensor : released)
@@ -226,7 +227,7 @@ void ModuleOffload::end_first_step() {
     std::vector<Group*> left;
     for (Group& group : pass->groups)
       if (group.goes && group.bytes > Bytes{}) left.push_back(&group);
-    auto others = static_cast<std::size_t>(static_cast<double>(left.size()) * (1 - habits_.fraction));
+    auto others = static_cast<std::size_t>(static_cast<double>(left.size()) * (1 - behavior_.fraction));
     for (Group* group : std::views::reverse(left))
       if (others > 0) group->goes = false, --others;
   }
@@ -234,7 +235,7 @@ void ModuleOffload::end_first_step() {
 
 // ---- copies --------------------------------------------------------------------------------------------------------
 
-bool ModuleOffload::large(const Tensor& tensor) const { return tensor.elements() >= habits_.smallest; }
+bool ModuleOffload::large(const Tensor& tensor) const { return tensor.elements() >= behavior_.smallest; }
 
 bool ModuleOffload::held(const Pass& pass, const Tensor& tensor) {
   for (const Group& group : pass.groups)

@@ -21,7 +21,7 @@ class Worker;
 class ModuleOffload {
  public:
   /// `chunks`: of the model that the rank holds.
-  ModuleOffload(Session& session, const ModuleOffloadHabits& habits, std::size_t chunks);
+  ModuleOffload(Session& session, const ModuleOffloadBehavior& behavior, std::size_t chunks);
   ModuleOffload(const ModuleOffload&) = delete;
   ModuleOffload& operator=(const ModuleOffload&) = delete;
 
@@ -82,7 +82,7 @@ class ModuleOffload {
   void end_first_step();
 
   Session& s_;
-  ModuleOffloadHabits habits_;
+  ModuleOffloadBehavior behavior_;
   bool first_step_ = true;
   std::deque<Pass> passes_;                  ///< of a step
   std::size_t forward_ = 0;                  ///< passes that have begun

@@ -192,7 +192,7 @@ Tensor NextTokenLayer::operator()(const Tensor& hidden, const Tensor& embedded) 
 // MultiTokenPredictionBlock.
 Tensor GPTModel::further_states(const Tensor& hidden, Tensor tokens, const Tensor& position_ids) {
   Tensors all = parts_of(w_, further_, hidden, 1);
-  for (const auto& layer : next_tokens_) {
+  for (const auto& layer : mtp_layers_) {
     tokens = rolled(w_, layer->tokens, tokens);
     const Tensor embedded = embedding(layer->embedding, tokens, position_ids);
     all.push_back((*layer)(all.back(), embedded));
@@ -242,10 +242,10 @@ constexpr double scaling_factor = 0.1;  // TransformerConfig.mtp_loss_scaling_fa
 Tensor GPTModel::with_further_losses(const Tensor& hidden, const Batch& batch, Tensor& logits) {
   Session& s = w_.session;
   const Tensors states =
-      parts_of(w_, further_, further_states(hidden, batch.tokens, batch.position_ids), next_tokens_.size() + 1);
+      parts_of(w_, further_, further_states(hidden, batch.tokens, batch.position_ids), mtp_layers_.size() + 1);
   Tensor result = states.front(), labels = batch.labels, mask = batch.loss_mask;
-  for (std::size_t i = 0; i < next_tokens_.size(); ++i) {
-    const NextTokenLayer& layer = *next_tokens_[i];
+  for (std::size_t i = 0; i < mtp_layers_.size(); ++i) {
+    const NextTokenLayer& layer = *mtp_layers_[i];
     logits = head(layer.head, states[i + 1]);
     labels = rolled(w_, layer.loss, labels);
     mask = rolled(w_, layer.loss, mask);
@@ -253,7 +253,7 @@ Tensor GPTModel::with_further_losses(const Tensor& hidden, const Batch& batch, T
     Tensor losses = sequence_by_sequence(w_, layer.loss, loss(layer.loss, logits, labels, LossGradient::OfEachToken));
     const Session::Scope scope(s, layer.loss());
     losses = torch::mul(s, mask, losses);
-    losses = torch::mul_number(s, losses, scaling_factor / static_cast<double>(next_tokens_.size()));
+    losses = torch::mul_number(s, losses, scaling_factor / static_cast<double>(mtp_layers_.size()));
     result = with_loss(w_, layer.loss, result, torch::div(s, losses, tokens));
   }
   return result;

@@ -23,7 +23,7 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
     return parameters.add(
         {.name = name, .rows = m.vocabulary, .columns = m.hidden, .cut = WeightCut::Rows, .vocabulary = true});
   };
-  if (stage.embedding || (stage.head && m.next_tokens > 0)) {
+  if (stage.embedding || (stage.head && m.mtp_layers > 0)) {
     parameters.enter(-1);
     words_ = table("embedding.weight");
     // Looked up before the sequence is cut: every rank computes all of their gradient.
@@ -40,13 +40,13 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
   if (!stage.head) return;
   parameters.enter(static_cast<std::int32_t>(m.layers));
   final_norm_ = make_norm(w, parameters, "final_norm");
-  for (std::int32_t further = 0; further < m.next_tokens; ++further)
-    next_tokens_.push_back(std::make_unique<NextTokenLayer>(w, parameters, further));
+  for (std::int32_t further = 0; further < m.mtp_layers; ++further)
+    mtp_layers_.push_back(std::make_unique<NextTokenLayer>(w, parameters, further));
   output_weight_ = table(m.tied_embeddings ? "embedding.weight" : "head.weight");
   // skip_weight_param_allocation asks for the first stage; shared_embedding_or_output_weight then gives the
   // embedding's.
   // One rank that holds the whole model registers what other stages have.
-  const bool spare = m.tied_embeddings && m.next_tokens > 0 && (!stage.embedding || w.built.parameters.empty());
+  const bool spare = m.tied_embeddings && m.mtp_layers > 0 && (!stage.embedding || w.built.parameters.empty());
   if (spare)
     (void)parameters.add({.name = "head.weight",
                           .rows = m.vocabulary,
@@ -73,7 +73,7 @@ Tensor GPTModel::operator()(const std::shared_ptr<GraphInput>& input, const Batc
   if (!stage_.head) return hidden;
   hidden = norm(w_, *final_norm_, std::move(hidden));
   Tensor further_logits;  // a variable of forward()
-  if (!next_tokens_.empty()) hidden = with_further_losses(hidden, batch, further_logits);
+  if (!mtp_layers_.empty()) hidden = with_further_losses(hidden, batch, further_logits);
   if (w_.session.grad_enabled && takes_one_more(inputs_of_head_.size(), w_))
     inputs_of_head_.push_back({hidden.detached(), input});
   Tensor logits = head(output_, std::move(hidden));
@@ -83,10 +83,10 @@ Tensor GPTModel::operator()(const std::shared_ptr<GraphInput>& input, const Batc
 // core/transformer/transformer_block.py TransformerBlock. Uniform recomputation: groups of so many layers, all of them.
 // Block: so many layers, one by one, and the rest saves.
 Tensor GPTModel::decoder(Tensor hidden) {
-  const Recomputation& asked = w_.train.recompute;
-  const std::size_t layers = layers_.size(), count = static_cast<std::size_t>(asked.layers);
-  const bool block = asked.method == RecomputeMethod::Block;
-  const std::size_t again = asked.kind != Recompute::Full ? 0 : block ? std::min(layers, count) : layers;
+  const Recomputation& requested = w_.train.recompute;
+  const std::size_t layers = layers_.size(), count = static_cast<std::size_t>(requested.layers);
+  const bool block = requested.method == RecomputeMethod::Block;
+  const std::size_t again = requested.kind != Recompute::Full ? 0 : block ? std::min(layers, count) : layers;
   const std::size_t group = block ? 1 : count;
   for (std::size_t from = 0; from < again; from += group) {
     const auto run = [this, from, to = std::min(from + group, again)](Tensors of) {

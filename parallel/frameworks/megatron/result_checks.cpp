@@ -30,15 +30,15 @@ void validate(const Worker& w, std::string_view name, bool for_nan, bool for_lar
 }  // namespace
 
 void check_loss(const Worker& w, std::int32_t step) {
-  const ResultChecks& asked = w.runtime.checks;
-  if (validates(w, step)) validate(w, "loss", asked.nan_in_loss, asked.spiky_loss);
+  const ResultChecks& requested = w.runtime.checks;
+  if (validates(w, step)) validate(w, "loss", requested.nan_in_loss, requested.spiky_loss);
 }
 
 void check_gradients(const Worker& w, const Tensor& bucket) {
-  const ResultChecks& asked = w.runtime.checks;
-  if (!asked.nan_in_grad && !asked.large_grads) return;
+  const ResultChecks& requested = w.runtime.checks;
+  if (!requested.nan_in_grad && !requested.large_grads) return;
   const Tensor norm = torch::norm_of_all(w.session, bucket, "bucket_norm");
-  if (validates(w, w.process.step())) validate(w, "bucket_norm", asked.nan_in_grad, asked.large_grads);
+  if (validates(w, w.process.step())) validate(w, "bucket_norm", requested.nan_in_grad, requested.large_grads);
 }
 
 }  // namespace tidemark::parallel::megatron

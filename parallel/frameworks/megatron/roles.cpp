@@ -68,7 +68,7 @@ std::vector<std::int32_t> places_alike(const LoweringInput& input, std::int32_t 
   const bool one_shows_all = alike_in_all_layers(input.train.routing.loads);
   bool seen = false;
   for (const Stage& chunk : chunks_of_rank(static_cast<std::int32_t>(model.layers), layout, pipeline))
-    for (std::int32_t layer = chunk.first; layer < chunk.last + (chunk.head ? model.next_tokens : 0); ++layer) {
+    for (std::int32_t layer = chunk.first; layer < chunk.last + (chunk.head ? model.mtp_layers : 0); ++layer) {
       if (!model.has_experts(static_cast<std::size_t>(layer)) || (seen && one_shows_all)) continue;
       seen = true;
       const LayerRouting routing(*model.experts, input.train.routing, layer, tokens, layout.expert);
@@ -101,7 +101,7 @@ std::vector<Role> roles(const LoweringInput& input) {
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     const std::vector<Buffer> buffers = buffers_of(input, sizes, p);
     const std::vector<std::int32_t> alike = places_alike(input, p);
-    const bool rolls = input.built.model.next_tokens > 0 && p == last;  // over the ends of a rank's tokens
+    const bool rolls = input.built.model.mtp_layers > 0 && p == last;  // over the ends of a rank's tokens
     // Pieces by place among the shards of either group.
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<ShardPiece>> pieces;
     const auto pieces_of = [&](const Coordinates& rank) -> const std::vector<ShardPiece>& {

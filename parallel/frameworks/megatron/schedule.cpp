@@ -10,7 +10,7 @@
 namespace tidemark::parallel::megatron {
 namespace {
 
-bool of_outputs(const HandOver& its) { return (its.send ? its.send : its.receive)->payload == Payload::Output; }
+bool of_outputs(const P2pExchange& its) { return (its.send ? its.send : its.receive)->payload == Payload::Output; }
 
 template <class List>
 typename List::mapped_type popped(List& list, const Action& action) {
@@ -18,16 +18,16 @@ typename List::mapped_type popped(List& list, const Action& action) {
   return node.empty() ? typename List::mapped_type{} : std::move(node.mapped());
 }
 
-HandOverHabit habit_of(const Worker& w) {
-  const HandOverHabit habit = traits_of(w.layout.schedule).hand_over;
-  return habit == HandOverHabit::InStep && w.runtime.overlaps_flush ? HandOverHabit::InStepAhead : habit;
+P2pMode behavior_of(const Worker& w) {
+  const P2pMode mode = traits_of(w.layout.schedule).p2p;
+  return mode == P2pMode::Overlapped && w.runtime.overlaps_flush ? P2pMode::OverlappedWithFlush : mode;
 }
 
 }  // namespace
 
 Pipeline::Pipeline(Worker& w, std::int32_t rank, OverlappedBuckets* buckets)
-    : w_(w), rank_(rank), habit_(habit_of(w)), buckets_(buckets) {
-  ensure(habit_ != HandOverHabit::Free, "Megatron hands over in pairs or in step");
+    : w_(w), rank_(rank), mode_(behavior_of(w)), buckets_(buckets) {
+  ensure(mode_ != P2pMode::Free, "Megatron hands over in pairs or in step");
   w.process.record_sent(w.runtime.records_sent);
   for (std::size_t chunk = 0; chunk < w.chunks.size(); ++chunk)
     stages_.push_back(std::make_unique<ModelStage>(w, static_cast<std::int32_t>(chunk)));
@@ -52,7 +52,7 @@ Steps Pipeline::steps_of(std::int32_t micro_batches) {
   const Schedule& own = schedules[static_cast<std::size_t>(rank_)];
   warmup_ = interleaved_warmup(rank_, ranks, micro_batches, w_.layout.chunks, w_.layout.group());
   total_ = static_cast<std::int32_t>(own.size()) / 2;
-  return std::move(with_messages(schedules, w_.layout.placement(), habit_)[static_cast<std::size_t>(rank_)]);
+  return std::move(with_messages(schedules, w_.layout.placement(), mode_)[static_cast<std::size_t>(rank_)]);
 }
 
 // ---- passes --------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ Pipeline::Received Pipeline::expect(const Message& message) {
   return {nullptr, v_.output_tensor_grads[place] = its.receive_output_gradient()};
 }
 
-std::vector<Transfer> Pipeline::sends(const HandOver& its) const {
+std::vector<Transfer> Pipeline::sends(const P2pExchange& its) const {
   std::vector<Transfer> transfers;
   if (!its.send) return transfers;
   if (its.send->payload == Payload::Output)
@@ -175,7 +175,7 @@ Transfer receive(const Message& message, const Tensor& into) {
 }  // namespace
 
 // Megatron's p2p calls, by name. What comes before any pass of its direction is received alone.
-void Pipeline::mark(const HandOver& its) {
+void Pipeline::mark(const P2pExchange& its) {
   static constexpr std::string_view send_names[] = {"send_backward", "send_forward"};
   static constexpr std::string_view receive_names[] = {"recv_backward", "recv_forward"};
   const bool first = !its.send && (of_outputs(its) ? forward_ : backward_).passes == 0;
@@ -192,7 +192,7 @@ void Pipeline::mark(const HandOver& its) {
   w_.process.mark(Phase::Communication, label);
 }
 
-void Pipeline::hand_over(const HandOver& its) {
+void Pipeline::p2p(const P2pExchange& its) {
   // Room is made by the caller of a p2p call with interleaving, else by the call; the first mark of a step's passes
   // tells what follows apart from the step before.
   const bool marked = !interleaved() || (!its.send && of_outputs(its) && forward_.passes == 0);
@@ -212,7 +212,7 @@ void Pipeline::hand_over(const HandOver& its) {
   if (received.gradient.defined() && !first_gradient) v_.output_tensor_grad = std::move(received.gradient);
 }
 
-void Pipeline::receive_first_gradient(const HandOver& its) {
+void Pipeline::receive_first_gradient(const P2pExchange& its) {
   Tensor& last = backward_.recv_buffers.back();
   last = expect(*its.receive).gradient;
   mark(its);
@@ -220,7 +220,7 @@ void Pipeline::receive_first_gradient(const HandOver& its) {
   backward_.awaited.push_back(w_.process.exchange_aside(w_.comms.pipeline, backward_.stream, std::span(&transfer, 1)));
 }
 
-void Pipeline::receive_ahead(Direction& direction, const HandOver& its) {
+void Pipeline::receive_ahead(Direction& direction, const P2pExchange& its) {
   Tensor& slot = direction.recv_buffers.front();
   slot = expect(*its.receive).tensor().detached();
   w_.process.mark(Phase::Communication, of_outputs(its) ? "send_forward_recv_forward" : "send_backward_recv_backward");
@@ -230,7 +230,7 @@ void Pipeline::receive_ahead(Direction& direction, const HandOver& its) {
 
 void Pipeline::wait_for_sent(Direction& direction) { w_.process.join(std::exchange(direction.sent, {})); }
 
-void Pipeline::hand_over_beside(Direction& direction, const HandOver& its, std::string_view label) {
+void Pipeline::overlapped_p2p(Direction& direction, const P2pExchange& its, std::string_view label) {
   const std::size_t slots = direction.recv_buffers.size(), pass = static_cast<std::size_t>(direction.passes) - 1;
   Tensor& slot = direction.recv_buffers[pass % slots];
   slot = {};
@@ -267,8 +267,8 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   backward_ = {.stream = StreamId{3},
                .ahead = StreamId{11},
                .recv_buffers = std::vector<Tensor>(rank_ == w_.layout.pipeline - 1 ? slots : 1)};
-  const auto hand_over_after = [&](std::size_t i) {
-    return i + 1 < steps.size() ? std::get_if<HandOver>(&steps[i + 1]) : nullptr;
+  const auto p2p_after = [&](std::size_t i) {
+    return i + 1 < steps.size() ? std::get_if<P2pExchange>(&steps[i + 1]) : nullptr;
   };
   forwards_.clear();
   backwards_.clear();
@@ -281,13 +281,13 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
     for (const std::size_t chunk : {std::size_t{0}, std::size_t{1}}) buckets_->gather(chunk);
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (const auto* its = std::get_if<HandOver>(&steps[i])) {
+    if (const auto* its = std::get_if<P2pExchange>(&steps[i])) {
       if (its->ahead)
         receive_ahead(of_outputs(*its) ? forward_ : backward_, *its);
       else if (its->beside)
         receive_first_gradient(*its);
       else
-        hand_over(*its);
+        p2p(*its);
       continue;
     }
     const Action& action = std::get<Action>(steps[i]);
@@ -305,11 +305,11 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
         continue;
     }
     ++direction_of(action).passes;
-    const HandOver* const next = hand_over_after(i);
+    const P2pExchange* const next = p2p_after(i);
     if (beside) {
       const bool with_pass = next != nullptr && next->beside && !next->ahead && of_outputs(*next) == forward;
-      hand_over_beside(direction_of(action), with_pass ? *next : HandOver{},
-                       forward ? "send_forward_recv_forward" : "send_backward_recv_backward");
+      overlapped_p2p(direction_of(action), with_pass ? *next : P2pExchange{},
+                     forward ? "send_forward_recv_forward" : "send_backward_recv_backward");
       i += with_pass ? 1 : 0;
       if (forward && !steady_pass) deallocate_output();
     } else if (interleaved() && !forward && (next == nullptr || !next->receive)) {

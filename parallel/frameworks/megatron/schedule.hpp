@@ -56,21 +56,21 @@ class Pipeline {
   void gather_beside_forward();
   void reduce_beside_backward(const Action& action);
   void reduce_after_backward();
-  void hand_over(const HandOver& its);
+  void p2p(const P2pExchange& its);
   void wait_for_sent(Direction& direction);
   /// With a pass between warm-up and cool-down, which may send and receive nothing.
-  void hand_over_beside(Direction& direction, const HandOver& its, std::string_view label);
-  void receive_first_gradient(const HandOver& its);
+  void overlapped_p2p(Direction& direction, const P2pExchange& its, std::string_view label);
+  void receive_first_gradient(const P2pExchange& its);
   /// What the pass after the next one needs.
-  void receive_ahead(Direction& direction, const HandOver& its);
+  void receive_ahead(Direction& direction, const P2pExchange& its);
   /// Makes room for what comes and puts it where its pass will look.
   [[nodiscard]] Received expect(const Message& message);
-  [[nodiscard]] std::vector<Transfer> sends(const HandOver& its) const;
+  [[nodiscard]] std::vector<Transfer> sends(const P2pExchange& its) const;
   void wait_for_first(Direction& direction);
-  void mark(const HandOver& its);
+  void mark(const P2pExchange& its);
 
-  [[nodiscard]] bool interleaved() const { return habit_ != HandOverHabit::Paired; }
-  [[nodiscard]] bool ahead() const { return habit_ == HandOverHabit::InStepAhead; }
+  [[nodiscard]] bool interleaved() const { return mode_ != P2pMode::Batched; }
+  [[nodiscard]] bool ahead() const { return mode_ == P2pMode::OverlappedWithFlush; }
   [[nodiscard]] Direction& direction_of(const Action& action) { return is_forward(action.kind) ? forward_ : backward_; }
   /// Whether what the pass hands over goes beside the passes.
   [[nodiscard]] bool beside(const Action& action) const { return ahead() || steady(action); }
@@ -83,7 +83,7 @@ class Pipeline {
 
   Worker& w_;
   const std::int32_t rank_;
-  const HandOverHabit habit_;
+  const P2pMode mode_;
   std::vector<std::unique_ptr<ModelStage>> stages_;  ///< by chunk
   std::int32_t step_ = 0;
   std::int32_t warmup_ = 0, total_ = 0;  ///< forward passes before the first that alternates, and all

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "parallel/job/batch.hpp"
 #include "parallel/frameworks/megatron/layers.hpp"
+#include "parallel/job/batch.hpp"
 
 namespace tidemark::parallel::megatron {
 

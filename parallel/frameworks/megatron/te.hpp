@@ -54,22 +54,22 @@ struct NormContext {
 
 /// What runs beside a GEMM: something that keeps so many multiprocessors, or GEMMs like it, with which it makes so many
 /// (0: it is alone).
-struct Company {
+struct ConcurrentKernels {
   double spared = 0, alike = 0;
 };
 /// The linear's GEMMs on this rank: x W^T and + bias where there is one, and the gradient of x.
 void forward_product(const Worker& w, const Weight& weight, const Weight* bias, Tensor x, const Tensor& out,
-                     BufferId workspace, Company company = {});
+                     BufferId workspace, ConcurrentKernels concurrent = {});
 void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& gradient, const Tensor& out,
-                           BufferId workspace, Company company = {});
+                           BufferId workspace, ConcurrentKernels concurrent = {});
 /// The GEMM adds into the gradient buffer, or makes a tensor of its own, which is given.
 [[nodiscard]] Tensor weight_gradient_product(Worker& w, const Name& name, const Weight& weight, Tensor input,
-                                             Tensor gradient, BufferId workspace, Company company = {});
+                                             Tensor gradient, BufferId workspace, ConcurrentKernels concurrent = {});
 /// What autograd gets: the product's own tensor, or a dummy, because it wants something.
 [[nodiscard]] Tensor given_gradient(Worker& w, const Weight& weight, Tensor own);
 /// Both.
 [[nodiscard]] Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                                     BufferId workspace, Company company = {});
+                                     BufferId workspace, ConcurrentKernels concurrent = {});
 
 /// Causal self-attention of a layer, by the job's kernel. Queries, keys and values are [sequence, batch, heads, width];
 /// what it gives to the projection has a row for each token.

@@ -64,21 +64,21 @@ Tensor norm(Worker& w, const Norm& norm, Tensor x) {
 // ---- linears -------------------------------------------------------------------------------------------------------
 
 void forward_product(const Worker& w, const Weight& weight, const Weight* bias, Tensor x, const Tensor& out,
-                     BufferId workspace, Company company) {
-  w.launch({Operation::Matmul, {1, company.spared, company.alike}},
+                     BufferId workspace, ConcurrentKernels concurrent) {
+  w.launch({Operation::Matmul, {1, concurrent.spared, concurrent.alike}},
            {std::move(x), swapped(weight.value, 0, 1), bias != nullptr ? bias->value : Tensor{}, Tensor{}}, {out},
            workspace);
 }
 
 void data_gradient_product(const Worker& w, const Weight& weight, const Tensor& gradient, const Tensor& out,
-                           BufferId workspace, Company company) {
-  w.launch({Operation::Matmul, {1, company.spared, company.alike}}, {gradient, weight.value, Tensor{}, Tensor{}}, {out},
-           workspace);
+                           BufferId workspace, ConcurrentKernels concurrent) {
+  w.launch({Operation::Matmul, {1, concurrent.spared, concurrent.alike}}, {gradient, weight.value, Tensor{}, Tensor{}},
+           {out}, workspace);
 }
 
 Tensor weight_gradient_product(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                               BufferId workspace, Company company) {
-  const Computation product{Operation::Matmul, {1, company.spared, company.alike}};
+                               BufferId workspace, ConcurrentKernels concurrent) {
+  const Computation product{Operation::Matmul, {1, concurrent.spared, concurrent.alike}};
   if (w.runtime.dummy_gradient == DummyGradient::None) {
     Tensor own = w.temporary(name("weight_gradient"), weight.shape());
     w.launch(product, {swapped(std::move(gradient), 0, 1), std::move(input), Tensor{}, Tensor{}}, {own}, workspace);
@@ -97,8 +97,8 @@ Tensor given_gradient(Worker& w, const Weight& weight, Tensor own) {
 }
 
 Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,
-                       BufferId workspace, Company company) {
-  Tensor own = weight_gradient_product(w, name, weight, std::move(input), std::move(gradient), workspace, company);
+                       BufferId workspace, ConcurrentKernels concurrent) {
+  Tensor own = weight_gradient_product(w, name, weight, std::move(input), std::move(gradient), workspace, concurrent);
   return given_gradient(w, weight, std::move(own));
 }
 

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/megatron/experts/moe.hpp"
 #include "parallel/frameworks/megatron/optimizer/buffers.hpp"
 #include "parallel/frameworks/megatron/optimizer/layer_wise_optimizer.hpp"
-#include "parallel/frameworks/megatron/experts/moe.hpp"
 #include "parallel/frameworks/megatron/optimizer/optimizer.hpp"
 #include "parallel/frameworks/megatron/optimizer/overlapped_buckets.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
@@ -19,7 +19,7 @@ namespace tidemark::parallel::megatron {
 namespace {
 
 // Of what TransformerEngine's functions give, nothing is held by autograd alone.
-TorchHabits habits(const Runtime& runtime) {
+TorchBehavior behavior(const Runtime& runtime) {
   return {.sums_in_place = runtime.framework_linears, .deterministic = runtime.deterministic};
 }
 
@@ -103,7 +103,7 @@ class Training {
       if (shards_buffers(w_.layout, w_.runtime))
         for (ParamAndGradBuffer& buffer : buffers_) buffer.gather_parameters();
       else
-        gather_dealt_parameters(w_);
+        gather_ping_pong_parameters(w_);
     }
     if (state_ != nullptr)
       state_->push_back(
@@ -125,7 +125,7 @@ class Training {
                                    DType::BOOL, Category::Workspaces));
   }
 
-  void construct_rollout(const Rollout& asked) {
+  void construct_rollout(const Rollout& requested) {
     w_.process.mark(Phase::Construction, "build_frozen_models");
     std::vector<Shape> shapes, without_head;
     for (const auto& [id, weight] : w_.weights()) {
@@ -134,9 +134,9 @@ class Training {
       const bool of_head = weight.parameter->vocabulary && id != 0;
       without_head.push_back(of_head ? Shape{w_.model.hidden} : weight.shape());
     }
-    if (asked.reference_model)
+    if (requested.reference_model)
       frozen_.push_back(generation::frozen(w_.session, "reference", shapes, w_.train.precision));
-    if (asked.reward_model)
+    if (requested.reward_model)
       frozen_.push_back(generation::frozen(w_.session, "reward", without_head, w_.train.precision));
     engine_.emplace(w_.session, w_.built, w_.train);
     engine_->construct();
@@ -217,11 +217,11 @@ class Training {
 // A rank that holds the whole model.
 class OneRank {
  public:
-  explicit OneRank(const LoweringInput& asked)
-      : input_{asked.built, layout_, asked.train, asked.runtime},
+  explicit OneRank(const LoweringInput& requested)
+      : input_{requested.built, layout_, requested.train, requested.runtime},
         comms_(communicators_of(input_)),
-        process_(comms_.table, asked.runtime.blas_workspace),
-        session_(process_, habits(input_.runtime)),
+        process_(comms_.table, requested.runtime.blas_workspace),
+        session_(process_, behavior(input_.runtime)),
         scope_(session_, "model"),
         worker_(session_, input_, comms_, {}) {}
 
@@ -252,7 +252,7 @@ Program lower_training(const LoweringInput& input, const Coordinates& place, con
   const Communicators comms = communicators_of(input);
   torch::Process process(comms.table, input.runtime.blas_workspace);
   {
-    Session session(process, habits(input.runtime));
+    Session session(process, behavior(input.runtime));
     const Session::Scope scope(session, "model");
     Worker worker(session, input, comms, place);
     Training training(worker, state);

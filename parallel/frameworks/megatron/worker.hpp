@@ -63,7 +63,7 @@ struct Weight {
   [[nodiscard]] Shape shape() const { return parameter->matrix() ? Shape{rows, columns} : Shape{rows}; }
 };
 
-/// Numbers of a step's losses that stay on the device (CoreHabits::keeps_sums).
+/// Numbers of a step's losses that stay on the device (CoreBehavior::keeps_sums).
 struct StepLosses {
   Tensor total_tokens;           ///< while the schedule runs
   std::deque<Tensor> of_passes;  ///< whose backward pass is still to come, or that a variable refers to

@@ -6,11 +6,11 @@
 namespace tidemark::parallel::pytorch {
 
 DistributedDataParallel::DistributedDataParallel(Session& session, CommSlot group, std::int64_t ranks,
-                                                 const EagerHabits& habits, const Parameters& parameters)
+                                                 const EagerBehavior& behavior, const Parameters& parameters)
     : s_(session),
       group_(group),
       ranks_(ranks),
-      habits_(habits),
+      behavior_(behavior),
       parameters_(parameters),
       bucket_of_(parameters.size()),
       begin_of_(parameters.size()) {
@@ -30,7 +30,7 @@ void DistributedDataParallel::make_buckets(const std::vector<std::size_t>& order
   std::int64_t elements = 0;
   Bytes size;
   const auto finish = [&] {
-    const Category category = habits_.gradients_view_buckets ? Category::Gradients : Category::CommDp;
+    const Category category = behavior_.gradients_view_buckets ? Category::Gradients : Category::CommDp;
     if (!open.empty()) {
       const DType dtype = parameters_[open.front()]->value.dtype;
       made.push_back({open, s_.empty({elements}, dtype, "bucket", category), open.size(), {}});
@@ -55,7 +55,7 @@ void DistributedDataParallel::prepare_for_backward(bool synchronize) {
   // rebuild_buckets: once, before the second forward pass, in the order in which gradients came.
   if (!rebuilt_ && arrival_.size() == parameters_.size()) {
     buckets_.clear();
-    make_buckets(arrival_, habits_.first_bucket, habits_.bucket);
+    make_buckets(arrival_, behavior_.first_bucket, behavior_.bucket);
     rebuilt_ = true;
   }
   for (Bucket& bucket : buckets_) bucket.pending = bucket.parameters.size();
@@ -73,7 +73,7 @@ void DistributedDataParallel::arrived(std::size_t p) {
   Leaf& parameter = *parameters_[p];
   // mark_variable_ready_dense: divided by the number of ranks on the way.
   s_.launch({Operation::Scale, {1 / static_cast<double>(ranks_)}}, {parameter.gradient}, {place_of(p)});
-  if (habits_.gradients_view_buckets) parameter.gradient = place_of(p);
+  if (behavior_.gradients_view_buckets) parameter.gradient = place_of(p);
   if (--bucket.pending == 0) close(bucket);
 }
 
@@ -85,7 +85,7 @@ void DistributedDataParallel::finish_backward() {
   if (!synchronizing_) return;
   for (Bucket& bucket : buckets_) {
     s_.process.join(bucket.summed);
-    if (habits_.gradients_view_buckets) continue;
+    if (behavior_.gradients_view_buckets) continue;
     for (const std::size_t p : bucket.parameters) s_.launch(Operation::Copy, {place_of(p)}, {parameters_[p]->gradient});
   }
 }

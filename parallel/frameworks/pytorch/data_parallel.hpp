@@ -11,7 +11,7 @@ namespace tidemark::parallel::pytorch {
 /// full (torch/csrc/distributed/c10d/reducer.cpp).
 class DistributedDataParallel {
  public:
-  DistributedDataParallel(Session& session, CommSlot group, std::int64_t ranks, const EagerHabits& habits,
+  DistributedDataParallel(Session& session, CommSlot group, std::int64_t ranks, const EagerBehavior& behavior,
                           const Parameters& parameters);
 
   /// Gradients of this backward pass are summed over the ranks; with accumulation, only those of the last one.
@@ -35,7 +35,7 @@ class DistributedDataParallel {
   Session& s_;
   CommSlot group_;
   std::int64_t ranks_;  ///< of the group
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   std::vector<Bucket> buckets_;
   Parameters parameters_;
   std::vector<std::size_t> bucket_of_;  ///< by parameter

@@ -62,8 +62,8 @@ std::vector<Holdings> rows_of_ranks(const std::vector<std::vector<Shape>>& units
 
 /// Elements of each part of flat parameters, where the optimizer sees parameters; else of flat ones that are no
 /// padding.
-std::vector<Holdings> elements_of_ranks(const std::vector<std::vector<Shape>>& units, const FlatParameterHabits& habits,
-                                        const ShardMesh& mesh) {
+std::vector<Holdings> elements_of_ranks(const std::vector<std::vector<Shape>>& units,
+                                        const FlatParameterBehavior& behavior, const ShardMesh& mesh) {
   std::set<std::vector<std::int64_t>> unlike;
   for (const std::vector<Shape>& unit : units) {
     std::vector<std::int64_t> elements;
@@ -72,13 +72,13 @@ std::vector<Holdings> elements_of_ranks(const std::vector<std::vector<Shape>>& u
   }
   std::vector<Holdings> held(static_cast<std::size_t>(mesh.ranks));
   for (const std::vector<std::int64_t>& unit : unlike) {
-    const FlatLayout layout = flat_layout(habits, unit, habits.param_dtype, mesh);
+    const FlatLayout layout = flat_layout(behavior, unit, behavior.param_dtype, mesh);
     for (std::int64_t rank = 0; rank < mesh.ranks; ++rank) {
       std::int64_t all = 0;
       for (const FlatLayout::Part& part : layout.parts()) {
         const std::int64_t its = layout.in_shard(part, rank).elements;
         all += its;
-        if (habits.original_parameters) held[static_cast<std::size_t>(rank)].push_back(its);
+        if (behavior.original_parameters) held[static_cast<std::size_t>(rank)].push_back(its);
       }
       held[static_cast<std::size_t>(rank)].push_back(all);
     }
@@ -87,21 +87,21 @@ std::vector<Holdings> elements_of_ranks(const std::vector<std::vector<Shape>>& u
 }
 
 std::vector<Holdings> held_by_ranks(const LoweringInput& input) {
-  const EagerHabits& habits = *input.runtime.eager;
+  const EagerBehavior& behavior = *input.runtime.eager;
   const std::optional<ShardMesh> mesh = shard_mesh(input, {}, {});
   if (!mesh) return {{}};
-  return habits.flat ? elements_of_ranks(units_of(input), *habits.flat, *mesh)
-                     : rows_of_ranks(units_of(input), mesh->ranks);
+  return behavior.flat ? elements_of_ranks(units_of(input), *behavior.flat, *mesh)
+                       : rows_of_ranks(units_of(input), mesh->ranks);
 }
 
 }  // namespace
 
 std::optional<ShardMesh> shard_mesh(const LoweringInput& input, const Communicators& groups, const Coordinates& place) {
-  const EagerHabits& habits = *input.runtime.eager;
-  if (!habits.fully_shard && !habits.flat) return std::nullopt;
+  const EagerBehavior& behavior = *input.runtime.eager;
+  if (!behavior.fully_shard && !behavior.flat) return std::nullopt;
   const std::int32_t ranks = input.layout.shards(), data = input.layout.data;
-  if (habits.flat && habits.flat->whole) return ShardMesh{{}, groups.data, 1, 0, data};
-  const std::int64_t few = habits.fully_shard ? habits.fully_shard->ranks_after_forward : 0;
+  if (behavior.flat && behavior.flat->whole) return ShardMesh{{}, groups.data, 1, 0, data};
+  const std::int64_t few = behavior.fully_shard ? behavior.fully_shard->ranks_after_forward : 0;
   return ShardMesh{groups.shard,
                    groups.replicate,
                    ranks,

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/namespace.hpp"
+#include "parallel/job/framework.hpp"
 #include "parallel/torch/autograd.hpp"
 #include "parallel/torch/process.hpp"
 #include "parallel/torch/session.hpp"

@@ -26,7 +26,7 @@ class Training {
  public:
   Training(Session& session, const Communicators& groups, const LoweringInput& input,
            std::optional<ShardMesh> mesh = {}, TrainingState* state = nullptr)
-      : s_(session), groups_(groups), input_(input), habits_(*input.runtime.eager), mesh_(mesh), state_(state) {}
+      : s_(session), groups_(groups), input_(input), behavior_(*input.runtime.eager), mesh_(mesh), state_(state) {}
 
   /// Its first forward pass.
   void record() {
@@ -47,7 +47,7 @@ class Training {
       for (std::int32_t m = 0; m < its; ++m) {
         s_.process.at(step, m);
         pass(m + 1 == its);
-        if (habits_.filters_losses) filter_loss(s_);
+        if (behavior_.filters_losses) filter_loss(s_);
         if (step == 1 && m == 0) s_.process.expect(passes);
       }
       s_.process.at(step, -1);
@@ -56,7 +56,7 @@ class Training {
       {
         std::optional<OnHost> host;
         if (shards_ && shards_->on_host()) host.emplace(s_);
-        if (!shards_ || !habits_.clips_gradients || !shards_->clip_grad_norm()) optimizer_->clip();
+        if (!shards_ || !behavior_.clips_gradients || !shards_->clip_grad_norm()) optimizer_->clip();
         const std::vector<Tensor> handed = handed_to_fused();
         optimizer_->step();
       }
@@ -80,17 +80,17 @@ class Training {
     const DType kept = input_.train.master_dtype;
     if (mesh_) {
       shards_ = sharded_model(kept);
-      const DType computed = habits_.flat ? habits_.flat->param_dtype : input_.train.precision;
-      model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, computed,
+      const DType computed = behavior_.flat ? behavior_.flat->param_dtype : input_.train.precision;
+      model_.emplace(s_, input_.built.model, vocabulary, input_.train, behavior_, computed,
                      [this](const std::string& name, const Shape& sizes, DType dtype) {
                        return shards_->parameter(name, sizes, dtype);
                      });
       shards_->shard(*model_);
     } else {
-      model_.emplace(s_, input_.built.model, vocabulary, input_.train, habits_, kept);
-      if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, model_->trained());
+      model_.emplace(s_, input_.built.model, vocabulary, input_.train, behavior_, kept);
+      if (input_.layout.data > 1) replicas_.emplace(s_, groups_.data, input_.layout.data, behavior_, model_->trained());
     }
-    optimizer_.emplace(s_, input_.train, habits_, shards_ ? shards_->parameters() : model_->trained(),
+    optimizer_.emplace(s_, input_.train, behavior_, shards_ ? shards_->parameters() : model_->trained(),
                        mesh_ && mesh_->ranks > 1 ? std::vector{mesh_->shard} : std::vector<CommSlot>());
     if (input_.train.precision == DType::FP16 && input_.train.master_dtype == DType::FP32) {
       const Session::Scope scope(s_, "grad_scaler");
@@ -103,7 +103,7 @@ class Training {
     if (input_.train.rollout) construct_rollout(*input_.train.rollout);
   }
 
-  void construct_rollout(const Rollout& asked) {
+  void construct_rollout(const Rollout& requested) {
     s_.mark(Phase::Construction, "build_frozen_models");
     std::vector<Shape> shapes, without_head;
     for (const std::shared_ptr<Leaf>& p : shards_ ? shards_->parameters() : model_->parameters()) {
@@ -111,8 +111,10 @@ class Training {
       const bool of_head = s_.parameter_name(p->value).starts_with("lm_head");
       without_head.push_back(of_head ? Shape{input_.built.model.hidden} : p->value.sizes);
     }
-    if (asked.reference_model) frozen_.push_back(generation::frozen(s_, "reference", shapes, input_.train.precision));
-    if (asked.reward_model) frozen_.push_back(generation::frozen(s_, "reward", without_head, input_.train.precision));
+    if (requested.reference_model)
+      frozen_.push_back(generation::frozen(s_, "reference", shapes, input_.train.precision));
+    if (requested.reward_model)
+      frozen_.push_back(generation::frozen(s_, "reward", without_head, input_.train.precision));
     engine_.emplace(s_, input_.built, input_.train);
     engine_->construct();
   }
@@ -129,18 +131,18 @@ class Training {
   }
 
   std::unique_ptr<ShardedModel> sharded_model(DType kept) {
-    if (habits_.flat) return std::make_unique<FullyShardedDataParallel>(s_, *mesh_, habits_, kept);
-    return std::make_unique<FullyShardedLayers>(s_, *mesh_, *habits_.fully_shard, kept, input_.train.precision);
+    if (behavior_.flat) return std::make_unique<FullyShardedDataParallel>(s_, *mesh_, behavior_, kept);
+    return std::make_unique<FullyShardedLayers>(s_, *mesh_, *behavior_.fully_shard, kept, input_.train.precision);
   }
 
   [[nodiscard]] bool reduces_each_backward() const {
-    return habits_.flat ? habits_.flat->reduces_each_backward : habits_.fully_shard->reduces_each_backward;
+    return behavior_.flat ? behavior_.flat->reduces_each_backward : behavior_.fully_shard->reduces_each_backward;
   }
 
   // Sharded parameters are gathered in the type that is computed in.
   [[nodiscard]] bool autocasts() const {
-    if (shards_) return habits_.flat && habits_.flat->autocast;
-    return habits_.autocast.value_or(input_.train.precision != input_.train.master_dtype);
+    if (shards_) return behavior_.flat && behavior_.flat->autocast;
+    return behavior_.autocast.value_or(input_.train.precision != input_.train.master_dtype);
   }
 
   void pass(bool last) {
@@ -162,20 +164,20 @@ class Training {
     const auto last_graph = std::exchange(s_.outlives_backward, {});
     if (shards_) shards_->root_pre_forward();
     std::optional<SavedTensorsHooks> on_cpu;
-    if (habits_.saved_on_host) on_cpu.emplace(s_, save_on_cpu(s_, *habits_.saved_on_host));
+    if (behavior_.saved_on_host) on_cpu.emplace(s_, save_on_cpu(s_, *behavior_.saved_on_host));
     CausalLM::Outputs outputs = (*model_)(batch[0], batch[1], given_positions(batch, input_.train));
     if (shards_) shards_->root_post_forward(outputs);
     Tensor loss = outputs.loss;
-    if (habits_.keeps_outputs) outputs_ = std::move(outputs);
+    if (behavior_.keeps_outputs) outputs_ = std::move(outputs);
     return loss;
   }
 
   // torch/amp/grad_scaler.py step: fused kernels unscale, and skip a step, themselves.
   std::vector<Tensor> handed_to_fused() {
-    if (!scale_.defined() || habits_.optimizer != OptimizerKernels::Fused) return {};
+    if (!scale_.defined() || behavior_.optimizer != OptimizerKernels::Fused) return {};
     const Session::Scope scope(s_, "grad_scaler");
     std::vector<Tensor> handed{s_.empty({}, DType::FP32, "found_inf")};
-    if (!habits_.clips_gradients) handed.push_back(s_.empty({}, DType::FP32, "grad_scale"));
+    if (!behavior_.clips_gradients) handed.push_back(s_.empty({}, DType::FP32, "grad_scale"));
     return handed;
   }
 
@@ -235,7 +237,7 @@ class Training {
   Session& s_;
   const Communicators& groups_;
   const LoweringInput& input_;
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   std::optional<ShardMesh> mesh_;  ///< of what is sharded; none of a model that ranks hold whole
   TrainingState* state_;
   std::unique_ptr<ShardedModel> shards_;
@@ -245,7 +247,7 @@ class Training {
   std::vector<Tensor> batch_;  ///< the loop's variable, which holds it until the next one is there
   CausalLM::Outputs outputs_;
   /// A loop without a function around its step: the variable lives until it has the next ones.
-  const bool logits_go_on_ = habits_.modules == ModuleLibrary::LitGpt;
+  const bool logits_go_on_ = behavior_.modules == ModuleLibrary::LitGpt;
   Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
   Tensor scale_, growth_, found_infinity_;
   std::optional<generation::Engine> engine_;

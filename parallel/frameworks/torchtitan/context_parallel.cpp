@@ -92,7 +92,7 @@ class GatheredRotater {
       const OnStream gathering(s_, ring_stream);
       s_.collective(group_.comm, CollectiveKind::AllGather, own, all_);
     }
-    s_.process.borrow(own.buffer(), ring_stream);
+    s_.process.cross_stream_use(own.buffer(), ring_stream);
     gathered_ = s_.process.record(ring_stream);
   }
   [[nodiscard]] Tensor next() {

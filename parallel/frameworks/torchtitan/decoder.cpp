@@ -66,10 +66,10 @@ void Decoder::make_attention(const std::string& at, Layer& layer) {
   layer.output = make_linear(at + ".attention.wo", model_.hidden, q_width);
 }
 
-void Decoder::make_latent_attention(const std::string& at, Layer& layer) {
-  const parallel::LatentAttention& its = *model_.latent;
-  LatentAttention made;
-  made.fused_norms = habits_.fused_norms;
+void Decoder::make_multi_latent_attention(const std::string& at, Layer& layer) {
+  const parallel::MultiLatentAttention& its = *model_.latent;
+  MultiLatentAttention made;
+  made.fused_norms = behavior_.fused_norms;
   made.tensor = tensor_;
   const std::int64_t heads = model_.heads / tensor_.ranks, queries = heads * its.query_head();
   const auto norm_of_all = [&](const std::string& name, std::int64_t width) {
@@ -85,11 +85,11 @@ void Decoder::make_latent_attention(const std::string& at, Layer& layer) {
     made.query = make_linear(at + ".attention.wq", queries, model_.hidden);
   }
   partial_.push_back(parameters_.size());
-  made.kv_down = make_linear(at + ".attention.wkv_a", its.kv_rank + its.rotary_head, model_.hidden);
+  made.kv_down = make_linear(at + ".attention.wkv_a", its.kv_rank + its.qk_rope_head_dim, model_.hidden);
   made.kv_norm = norm_of_all(at + ".attention.kv_norm", its.kv_rank);
-  made.kv_up = make_linear(at + ".attention.wkv_b", heads * (its.plain_head + its.value_head), its.kv_rank);
+  made.kv_up = make_linear(at + ".attention.wkv_b", heads * (its.qk_nope_head_dim + its.value_head), its.kv_rank);
   made.output = make_linear(at + ".attention.wo", model_.hidden, heads * its.value_head);
-  layer.latent = std::make_unique<LatentAttention>(std::move(made));
+  layer.latent = std::make_unique<MultiLatentAttention>(std::move(made));
 }
 
 void Decoder::make_norms(const std::string& at, Layer& layer) {
@@ -102,7 +102,7 @@ void Decoder::make_layer(std::int32_t index) {
   const std::string at = fmt::format("layers.{}", index);
   Layer layer;
   if (model_.latent) {
-    make_latent_attention(at, layer);
+    make_multi_latent_attention(at, layer);
     make_norms(at, layer);
   } else {
     make_attention(at, layer);
@@ -173,13 +173,13 @@ void Decoder::make_halves() {
 
 // pipeline_parallel.py pipeline_module_split: what a stage has not is deleted, but for the rotary tables.
 Decoder::Decoder(Session& session, const Model& model, const Stage& stage, std::int64_t vocabulary, const Train& train,
-                 const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context,
+                 const EagerBehavior& behavior, const TensorGroup& tensor, const ContextGroup& context,
                  const ExpertGroup& experts, DType dtype, MakeParameter make)
     : s_(session),
       model_(model),
       stage_(stage),
       train_(train),
-      habits_(*habits.titan),
+      behavior_(*behavior.titan),
       tensor_(tensor),
       context_(context),
       experts_(experts),
@@ -203,7 +203,7 @@ Decoder::Decoder(Session& session, const Model& model, const Stage& stage, std::
 // ---- a layer -------------------------------------------------------------------------------------------------------
 
 Tensor Decoder::normed(const Norm& norm, const Tensor& x) {
-  return habits_.fused_norms ? rms_norm(s_, x, norm.weight->value) : norm(s_, x);
+  return behavior_.fused_norms ? rms_norm(s_, x, norm.weight->value) : norm(s_, x);
 }
 
 // reshape_for_broadcast with positions: rows are picked out, for all sequences at once where they are one.
@@ -284,7 +284,7 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& part, const Tensor& 
   }
   const auto heads_first = [&](const Tensor& t) { return transpose(s_, t, 1, 2); };
   Tensor keys, values;
-  if (habits_.repeats_keys) {
+  if (behavior_.repeats_keys) {
     keys = repeated(key), values = repeated(value);
     query = heads_first(query), key = heads_first(keys), value = heads_first(values);
   } else {
@@ -339,7 +339,7 @@ Tensor Decoder::run_compiled(std::size_t index, const Tensor& x, const Tensor& t
 
 // activation_checkpoint.py _apply_ac_to_transformer_block.
 bool Decoder::checkpoints(std::size_t layer) const {
-  const std::int32_t every = habits_.asked.checkpointed_layers;
+  const std::int32_t every = behavior_.requested.checkpointed_layers;
   switch (train_.recompute.kind) {
     case Recompute::None:
       return false;
@@ -362,17 +362,17 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   s_.keep(table);
   const Tensor x = hooks.before ? hooks.before(hidden) : hidden;
   const Region region = [this, &layer = layers_[index], table](const Tensor& in) { return block(layer, in, table); };
-  CheckpointOptions options{.early_stop = habits_.asked.early_stop};
+  CheckpointOptions options{.early_stop = behavior_.requested.early_stop};
   // Without a graph there is nothing to partition: a pipeline's first look at what stages make.
-  const bool compiles = habits_.asked.compile_layers && s_.grad_enabled;
+  const bool compiles = behavior_.requested.compile_layers && s_.grad_enabled;
   const auto plain = [&] { return compiles ? run_compiled(index, x, table, nullptr) : region(x); };
   const auto checkpointed = [&] {
     return compiles ? run_compiled(index, x, table, &options) : checkpoint(s_, x, region, options);
   };
   const auto run = [&] {
     if (!checkpoints(index)) return plain();
-    if (train_.recompute.kind == Recompute::Selective && habits_.asked.checkpointed_layers == 0) {
-      const bool listed = model_.latent || train_.attention == AttentionKernel::Flash || habits_.keeps_cudnn;
+    if (train_.recompute.kind == Recompute::Selective && behavior_.requested.checkpointed_layers == 0) {
+      const bool listed = model_.latent || train_.attention == AttentionKernel::Flash || behavior_.keeps_cudnn;
       options.policy = [listed] { return every_second_product(listed); };
     }
     return checkpointed();
@@ -412,7 +412,7 @@ Tensor Decoder::run_head(Tensor hidden) {
     return head_(s_, x);
   };
   Tensor logits = whole();
-  if (!habits_.asked.loss_parallel) logits = whole_last(s_, tensor_, logits);
+  if (!behavior_.requested.loss_parallel) logits = whole_last(s_, tensor_, logits);
   return hooks.after ? hooks.after(logits) : logits;
 }
 

@@ -24,8 +24,8 @@ class Decoder {
  public:
   /// What of the model is there is that stage. Parameters are of type `dtype`, and made by `make`, or else at once.
   Decoder(Session& session, const Model& model, const Stage& stage, std::int64_t vocabulary, const Train& train,
-          const EagerHabits& habits, const TensorGroup& tensor, const ContextGroup& context, const ExpertGroup& experts,
-          DType dtype, MakeParameter make = {});
+          const EagerBehavior& behavior, const TensorGroup& tensor, const ContextGroup& context,
+          const ExpertGroup& experts, DType dtype, MakeParameter make = {});
 
   /// Logits of a batch of sequences, [batch, sequence]; of ranks with parts of layers each has its columns, where the
   /// loss is computed of these. Ranks with parts of sequences are told which places their tokens have. Stages but the
@@ -57,7 +57,7 @@ class Decoder {
   struct Layer {
     Norm query_norm, key_norm;  ///< of each head; Qwen3
     Linear query, key, value, output;
-    std::unique_ptr<LatentAttention> latent;  ///< in the place of these
+    std::unique_ptr<MultiLatentAttention> latent;  ///< in the place of these
     FeedForward mlp;
     std::unique_ptr<MixtureOfExperts> moe;  ///< in the place of this
     Norm attention_norm, mlp_norm;
@@ -71,7 +71,7 @@ class Decoder {
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
   void make_attention(const std::string& at, Layer& layer);
-  void make_latent_attention(const std::string& at, Layer& layer);
+  void make_multi_latent_attention(const std::string& at, Layer& layer);
   void make_norms(const std::string& at, Layer& layer);
   FeedForward make_feed_forward(const std::string& at, std::int64_t width);
   /// Up to where its experts' parameters go.
@@ -101,7 +101,7 @@ class Decoder {
   const Model& model_;
   const Stage stage_;
   const Train& train_;
-  const TitanHabits& habits_;
+  const TitanBehavior& behavior_;
   const TensorGroup tensor_;
   const ContextGroup context_;
   const ExpertGroup experts_;

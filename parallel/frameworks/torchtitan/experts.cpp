@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "parallel/model/expert_routing.hpp"
+#include "parallel/torch/operation.hpp"
 #include "parallel/torch/ops/grouped_mm.hpp"
 #include "parallel/torch/ops/indexing.hpp"
-#include "parallel/torch/operation.hpp"
 
 namespace tidemark::parallel::torchtitan {
 namespace {
@@ -73,7 +73,7 @@ Tensor MixtureOfExperts::of_best_groups(const Tensor& scores) {
   const Tensor by_group = view(s_, scores, {tokens, experts_.groups, of_group});
   const TopK two = top_k(s_, by_group, best);
   const Tensor sums = sum(s_, two.values, -1);
-  const TopK chosen = top_groups(s_, sums, experts_.chosen_groups, experts_.chosen, of_group);
+  const TopK chosen = top_groups(s_, sums, experts_.topk_group, experts_.chosen, of_group);
   const Tensor mask = s_.empty(sums.sizes, DType::BOOL, "group_mask");
   s_.launch({Operation::Fill, {1}}, {}, {mask});
   s_.launch({Operation::Scatter, {0}}, {mask, chosen.ids, Tensor{}}, {mask});
@@ -268,20 +268,20 @@ Tensor MixtureOfExperts::in_groups(const Tensor& routed, const Tensor& counts) {
 
 void MixtureOfExperts::exchange(const Tensor& from, const Tensor& to, bool back) {
   const std::int64_t held = experts_.count / group_.ranks, width = from.size(1);
-  MatrixRow asked{MatrixId{2 * layer_ + (back ? 1 : 0)}, {}, {}};
+  MatrixRow requested{MatrixId{2 * layer_ + (back ? 1 : 0)}, {}, {}};
   bool even = true;
   for (std::int64_t r = 0; r < group_.ranks; ++r) {
     const auto first = arriving_.begin() + r * held;
     const std::int64_t come = std::accumulate(first, first + held, std::int64_t{0});
-    asked.sends.push_back(sent_[static_cast<std::size_t>(r)] * width * size_of(from.dtype));
-    asked.receives.push_back(come * width * size_of(from.dtype));
+    requested.sends.push_back(sent_[static_cast<std::size_t>(r)] * width * size_of(from.dtype));
+    requested.receives.push_back(come * width * size_of(from.dtype));
     even = even && come == sent_.front() && sent_[static_cast<std::size_t>(r)] == sent_.front();
   }
-  if (back) std::swap(asked.sends, asked.receives);
+  if (back) std::swap(requested.sends, requested.receives);
   if (even)
     s_.collective(group_.comm, CollectiveKind::AllToAll, from, to);
   else
-    s_.collective(group_.comm, CollectiveKind::AllToAll, from, to, asked);
+    s_.collective(group_.comm, CollectiveKind::AllToAll, from, to, requested);
 }
 
 // all_to_all_single_autograd; `back`: to the ranks whose tokens they are.

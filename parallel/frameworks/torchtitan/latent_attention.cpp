@@ -22,22 +22,23 @@ Tensor turned_pairs(Session& s, const Tensor& x, const Tensor& table) {
 
 }  // namespace
 
-Tensor LatentAttention::normed(Session& s, const Norm& norm, const Tensor& x) const {
+Tensor MultiLatentAttention::normed(Session& s, const Norm& norm, const Tensor& x) const {
   return fused_norms ? rms_norm(s, x, norm.weight->value) : norm(s, x);
 }
 
-Tensor LatentAttention::queries(Session& s, const Tensor& x) const {
+Tensor MultiLatentAttention::queries(Session& s, const Tensor& x) const {
   if (!query_down.weight) return query(s, x);
   const Tensor q = query_down(s, x);
   return query(s, summed_before(s, tensor, normed(s, query_norm, q)));
 }
 
 // Attention.forward, whose variables live until it returns.
-Tensor LatentAttention::operator()(Session& s, const Model& model, const Tensor& part, const Tensor& table) const {
+Tensor MultiLatentAttention::operator()(Session& s, const Model& model, const Tensor& part, const Tensor& table) const {
   const Session::Scope scope(s, "latent_attention");
-  const parallel::LatentAttention& latent = *model.latent;
+  const parallel::MultiLatentAttention& latent = *model.latent;
   const Tensor x = gathered(s, tensor, part);
-  const std::int64_t batch = x.sizes[0], sequence = x.sizes[1], plain = latent.plain_head, turns = latent.rotary_head;
+  const std::int64_t batch = x.sizes[0], sequence = x.sizes[1], plain = latent.qk_nope_head_dim,
+                     turns = latent.qk_rope_head_dim;
   // A latent of queries has a whole gradient; that of keys and values has that of its rotary part in parts.
   std::array<Tensor, 2> read{x, x};
   if (query_down.weight) read = read_in_parts_and_whole(s, tensor, x);

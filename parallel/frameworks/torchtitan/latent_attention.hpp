@@ -8,7 +8,7 @@ namespace tidemark::parallel::torchtitan {
 /// Multi-head latent attention of torchtitan's DeepSeek-V3 (models/deepseek_v3/model/model.py, 0.2.2), by
 /// flex_attention. Tensor-parallel ranks have parts of the projections from latents to heads, and of the last one; what
 /// projects to latents, and latents' norms, they have whole (NoParallel).
-struct LatentAttention {
+struct MultiLatentAttention {
   Linear query;                   ///< wq, or wq_b, which projects up
   Linear query_down;              ///< wq_a, where there is a rank
   Linear kv_down, kv_up, output;  ///< wkv_a, wkv_b, wo

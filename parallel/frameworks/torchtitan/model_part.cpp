@@ -35,15 +35,15 @@ void prefetch(const std::vector<Units>& parts) {
 ModelPart::ModelPart(Session& session, const LoweringInput& input, const RankOfModel& rank, const Place& place)
     : s_(session),
       input_(input),
-      habits_(*input.runtime.eager),
-      titan_(*habits_.titan),
+      behavior_(*input.runtime.eager),
+      titan_(*behavior_.titan),
       rank_(rank),
       stage_(place.stage) {
   const Train& train = input_.train;
   const Model& model = input_.built.model;
   const std::int64_t vocabulary = sizes_of(model, input_.layout, train, input_.runtime).vocabulary;
   const auto make = [&](DType dtype, MakeParameter made_by) {
-    model_.emplace(s_, model, stage_, vocabulary, train, habits_, rank_.tensor, rank_.context, rank_.experts, dtype,
+    model_.emplace(s_, model, stage_, vocabulary, train, behavior_, rank_.tensor, rank_.context, rank_.experts, dtype,
                    std::move(made_by));
     model_->come_after(place.layers_before);
   };
@@ -51,20 +51,21 @@ ModelPart::ModelPart(Session& session, const LoweringInput& input, const RankOfM
     make(train.master_dtype, {});
     return;
   }
-  shards_.emplace(s_, *rank_.mesh, *habits_.fully_shard, train.master_dtype, place.number);
+  shards_.emplace(s_, *rank_.mesh, *behavior_.fully_shard, train.master_dtype, place.number);
   make(train.precision, [this](const std::string& name, const Shape& sizes, DType type) {
     return shards_->parameter(name, sizes, type);
   });
   shard_model();
 }
 
-void ModelPart::make_optimizer() { optimizer_.emplace(s_, input_.train, habits_, parameters()); }
+void ModelPart::make_optimizer() { optimizer_.emplace(s_, input_.train, behavior_, parameters()); }
 
 // apply_fsdp. Up to 0.1.0 the root has both ends, and the last layer is what the backward pass begins with.
 void ModelPart::shard_model() {
   std::vector<Decoder::Part>& parts = model_->parts();
-  const bool by_default = titan_.asked.reshard == ReshardPolicy::Default,
-             reshards = titan_.asked.reshard == ReshardPolicy::Always || (by_default && !titan_.asked.pipelined);
+  const bool by_default = titan_.requested.reshard == ReshardPolicy::Default,
+             reshards =
+                 titan_.requested.reshard == ReshardPolicy::Always || (by_default && !titan_.requested.pipelined);
   const auto after = [](bool its) { return its ? AfterForward::Reshards : AfterForward::Keeps; };
   std::vector<ShardUnit> units{{"root", after(titan_.reshards_root), {}}};
   std::vector<Decoder::Part*> hooked;

@@ -56,8 +56,8 @@ class ModelPart {
 
   Session& s_;
   const LoweringInput& input_;
-  const EagerHabits& habits_;
-  const TitanHabits& titan_;
+  const EagerBehavior& behavior_;
+  const TitanBehavior& titan_;
   const RankOfModel& rank_;
   const Stage stage_;
   std::optional<FullyShard> shards_;

@@ -10,12 +10,12 @@
 #include <string>
 #include <utility>
 
-#include "parallel/model/expert_routing.hpp"
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
 #include "parallel/frameworks/pytorch/pipeline/pipeline_schedule.hpp"
 #include "parallel/frameworks/pytorch/script.hpp"
 #include "parallel/frameworks/torchtitan/model_part.hpp"
 #include "parallel/job/sizes.hpp"
+#include "parallel/model/expert_routing.hpp"
 #include "parallel/torch/ops/flex_attention.hpp"
 
 // torchtitan/train.py, models/llama3/infra/parallelize.py, and qwen3's and deepseek_v3's, 0.1.0 to 0.2.2.
@@ -41,8 +41,8 @@ class Trainer {
       : s_(session),
         groups_(groups),
         input_(input),
-        habits_(*input.runtime.eager),
-        titan_(*habits_.titan),
+        behavior_(*input.runtime.eager),
+        titan_(*behavior_.titan),
         rank_(std::move(rank)),
         pipeline_(pipeline),
         state_(state) {}
@@ -58,7 +58,7 @@ class Trainer {
 
   void run(const StepSizes& micro_batches) {
     construct(chunks_of_rank(static_cast<std::int32_t>(input_.built.model.layers), input_.layout, pipeline_));
-    if (titan_.asked.pipelined) make_schedule();
+    if (titan_.requested.pipelined) make_schedule();
     const std::int64_t passes = std::accumulate(micro_batches.begin(), micro_batches.end(), std::int64_t{0});
     std::int32_t step = 0;
     for (const std::int64_t its : micro_batches) train_step(++step, its, passes);
@@ -142,7 +142,7 @@ class Trainer {
   /// The norm of gradients, where a variable of the step holds it.
   Tensor update() {
     std::optional<OnHost> host;
-    if (parts_.front()->shards() != nullptr && habits_.fully_shard->offload) host.emplace(s_);
+    if (parts_.front()->shards() != nullptr && behavior_.fully_shard->offload) host.emplace(s_);
     Tensor norm = clip();
     if (!titan_.holds_norm) norm = {};
     {
@@ -161,7 +161,7 @@ class Trainer {
 
   // utils.py clip_grad_norm_: of all parts, and over the stages too.
   Tensor clip() {
-    if (!habits_.clips_gradients) return {};
+    if (!behavior_.clips_gradients) return {};
     Parameters all;
     for (const auto& its : parts_) std::ranges::copy(its->parameters(), std::back_inserter(all));
     std::vector<CommSlot> ranks;
@@ -233,7 +233,7 @@ class Trainer {
     const Batch its = part();
     // parallelize.py apply_ddp: replicate() hooks the model, and makes buckets when it is first called.
     if (input_.layout.sharding == Sharding::None && input_.layout.data > 1) {
-      if (!replicas_) replicas_.emplace(s_, groups_.data, input_.layout.data, habits_, parts_.front()->parameters());
+      if (!replicas_) replicas_.emplace(s_, groups_.data, input_.layout.data, behavior_, parts_.front()->parameters());
       replicas_->prepare_for_backward(true);
     }
     Loss loss = forward(its, micro_batches);
@@ -285,15 +285,15 @@ class Trainer {
     Loss made;
     const auto of = [&](const Tensor& wide) {
       const Tensor labels = sized(its_labels, {tokens});
-      const bool cut = rank_.tensor.ranks > 1 && titan_.asked.loss_parallel;
+      const bool cut = rank_.tensor.ranks > 1 && titan_.requested.loss_parallel;
       return cut ? cross_entropy(s_, rank_.tensor, wide, labels) : torch::cross_entropy(s_, wide, labels);
     };
     const auto compiled = [&](const std::vector<Tensor>& given) {
       return torch::cross_entropy(s_, to(s_, given[0], DType::FP32), given[1]);
     };
-    made.sum = titan_.asked.compile_loss ? compiled_loss_(s_, {rows, sized(its_labels, {tokens})}, compiled, {})
-                                         : of(to(s_, rows, DType::FP32));
-    if (titan_.asked.pipelined && titan_.counts_tokens) {
+    made.sum = titan_.requested.compile_loss ? compiled_loss_(s_, {rows, sized(its_labels, {tokens})}, compiled, {})
+                                             : of(to(s_, rows, DType::FP32));
+    if (titan_.requested.pipelined && titan_.counts_tokens) {
       made.scaled = made.sum;
       return made;
     }
@@ -341,8 +341,8 @@ class Trainer {
   Session& s_;
   const Communicators& groups_;
   const LoweringInput& input_;
-  const EagerHabits& habits_;
-  const TitanHabits& titan_;
+  const EagerBehavior& behavior_;
+  const TitanBehavior& titan_;
   const RankOfModel rank_;
   const std::int32_t pipeline_;
   TrainingState* state_;
@@ -389,7 +389,7 @@ std::vector<std::int64_t> held_of_experts(const LoweringInput& input, const Coor
   const Layout& layout = input.layout;
   const Model& model = input.built.model;
   const PlaceOfExperts its = experts_at(layout, place);
-  const std::int64_t sent = input.train.tokens() * layout.experts_tensor() / layout.tensor;
+  const std::int64_t sent = input.train.tokens() * layout.expert_tensor_parallel() / layout.tensor;
   std::vector<std::int64_t> held{rows_of_shard(model.experts->count / layout.expert, its.shards, its.shard).rows};
   for (std::int32_t layer = 0; layer < model.layers; ++layer) {
     const LayerRouting routing(*model.experts, input.train.routing, layer, sent, layout.expert);
@@ -426,12 +426,13 @@ Program lower_training(const LoweringInput& input, const Coordinates& place, con
   return program_of(input, micro_batches, [&](Session& session, const Communicators& groups) {
     const TensorGroup tensor{groups.tensor, input.layout.tensor, place.tensor};
     const ContextGroup context{groups.context, input.layout.context, place.context,
-                               input.runtime.eager->titan->asked.balances_context};
+                               input.runtime.eager->titan->requested.balances_context};
     const PlaceOfExperts experts = experts_at(input.layout, place);
-    // experts_tensor(), over a group of its own (ExpertTensorParallel) where experts are shared out
-    const TensorGroup parts = input.layout.expert == 1
-                                  ? tensor
-                                  : TensorGroup{groups.expert_tensor, input.layout.experts_tensor(), experts.part};
+    // expert_tensor_parallel(), over a group of its own (ExpertTensorParallel) where experts are shared out
+    const TensorGroup parts =
+        input.layout.expert == 1
+            ? tensor
+            : TensorGroup{groups.expert_tensor, input.layout.expert_tensor_parallel(), experts.part};
     return Trainer(session, groups, input,
                    {shard_mesh(input, groups, place),
                     tensor,

@@ -47,9 +47,9 @@ namespace {
 void dry_model(const Model& model, const Train& train, const std::function<void(CausalLM&)>& see) {
   Process process({}, {});
   Session session(process, {});
-  const EagerHabits habits;
+  const EagerBehavior behavior;
   CausalLM made(
-      session, model, model.vocabulary, train, habits, train.precision,
+      session, model, model.vocabulary, train, behavior, train.precision,
       [&](const std::string&, const Shape& sizes, DType dtype) { return parameter_elsewhere(session, sizes, dtype); });
   see(made);
   session.finish();
@@ -194,7 +194,7 @@ std::shared_ptr<Leaf> CausalLM::adapter(const std::string& name, const Shape& si
 // get_peft_model of a model that is there: what it has is frozen, adapters stand beside linears, and copies of what is
 // trained whole in the place of what they copy.
 void CausalLM::adapt() {
-  const Adapter& asked = *train_.adapter;
+  const Adapter& requested = *train_.adapter;
   for (const std::shared_ptr<Leaf>& p : parameters_) {
     p->freeze();
     if (s_.recorder != nullptr) s_.recorder->froze(s_.parameter_name(p->value));
@@ -205,7 +205,7 @@ void CausalLM::adapt() {
   // are there (_move_adapter_to_device_of_base_layer, cast_adapter_dtype).
   std::deque<Tensor> moved;
   const auto sizes_of = [&](const Linear& of) {
-    return std::pair<Shape, Shape>({asked.rank, of.inputs()}, {of.outputs(), asked.rank});
+    return std::pair<Shape, Shape>({requested.rank, of.inputs()}, {of.outputs(), requested.rank});
   };
   // Adapters are not moved to types that are no numbers: they stay fp32.
   const auto type_of = [](const NamedModule& its) {
@@ -214,12 +214,12 @@ void CausalLM::adapt() {
     return stored == byte_type ? DType::FP32 : stored;
   };
   const auto make = [&](const NamedModule& its) {
-    const DType dtype = asked.dtype.value_or(type_of(its));
+    const DType dtype = requested.dtype.value_or(type_of(its));
     const auto [down, up] = sizes_of(*its.linear);
     Lora lora;
     lora.down = adapter(its.name + std::string(of_lora_a), down, dtype);
-    lora.dropout = asked.dropout;
-    lora.scale = asked.alpha / static_cast<double>(asked.rank);
+    lora.dropout = requested.dropout;
+    lora.scale = requested.alpha / static_cast<double>(requested.rank);
     if (!moved.empty()) moved.pop_front();
     lora.up = adapter(its.name + std::string(of_lora_b), up, dtype);
     if (!moved.empty()) moved.pop_front();
@@ -228,9 +228,9 @@ void CausalLM::adapt() {
   };
   std::vector<const NamedModule*> to_cast;
   for (const NamedModule& its : modules) {
-    if (its.linear == nullptr || !is_target(asked, model_, its.path)) continue;
+    if (its.linear == nullptr || !is_target(requested, model_, its.path)) continue;
     const DType base = type_of(its);
-    if (make_ || asked.dtype.value_or(base) == base) {
+    if (make_ || requested.dtype.value_or(base) == base) {
       make(its);
       continue;
     }
@@ -239,7 +239,7 @@ void CausalLM::adapt() {
     to_cast.push_back(&its);
   }
   for (const NamedModule& its : modules)
-    if (is_saved(asked, its.path))
+    if (is_saved(requested, its.path))
       for (auto [own, what] : {std::pair(its.weight, "weight"), std::pair(its.bias, "bias")}) {
         if (own == nullptr || !*own) continue;
         const Tensor& original = (*own)->value;
@@ -265,7 +265,7 @@ void CausalLM::adapt() {
 // that what is checkpointed has one to pass on. Both stay as long as the graph.
 void CausalLM::ask_for_gradient(Tensor& embedded) {
   const bool usual = train_.adapter && train_.recompute.kind != Recompute::None;
-  if (!habits_.input_gradients.value_or(usual) || embedded.requires_grad() || !s_.grad_enabled) return;
+  if (!behavior_.input_gradients.value_or(usual) || embedded.requires_grad() || !s_.grad_enabled) return;
   const std::shared_ptr<Leaf> its = leaf(s_, embedded);
   embedded.gradient = its->value.gradient;
   s_.outlives_backward.push_back(its);

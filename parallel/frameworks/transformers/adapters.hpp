@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/model/fine_tuning.hpp"
 #include "parallel/frameworks/namespace.hpp"
+#include "parallel/model/fine_tuning.hpp"
 #include "parallel/model/model.hpp"
 
 // Which modules of a model PEFT finds by what names.

@@ -90,7 +90,7 @@ CausalLM::States CausalLM::of_slices(const Attention& a, const Tensor& hidden) {
 
 // GPTBigCode's before transformers 4.54: queries and the rest, and then that.
 std::vector<Tensor> CausalLM::parted(const Tensor& joint, std::int64_t query, std::int64_t key, Tensor& pair) {
-  if (family_of(model_) != Family::BigCode || !habits_.pairs_keys) return split_last(s_, joint, {query, key, key});
+  if (family_of(model_) != Family::BigCode || !behavior_.pairs_keys) return split_last(s_, joint, {query, key, key});
   const std::vector<Tensor> two = split_last(s_, joint, {query, 2 * key});
   pair = two[1];
   const std::vector<Tensor> both = split_last(s_, pair, {key, key});
@@ -204,14 +204,14 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
 // values (modeling_mistral.py MistralFlashAttention2); Llama's, and those made after it, hand them over as they are.
 bool CausalLM::repeats_keys_for_flash() const {
   constexpr std::string_view like_mistral[] = {"mistral", "qwen2", "phi3"};
-  return habits_.own_flash_classes && std::ranges::find(like_mistral, model_.architecture) != std::end(like_mistral);
+  return behavior_.own_flash_classes && std::ranges::find(like_mistral, model_.architecture) != std::end(like_mistral);
 }
 
 Tensor CausalLM::fused(const Layer& layer, const States& states, const Context& context) {
   const Tensor& mask = (layer.windowed ? context.window : context.whole).mask;
   // integrations/sdpa_attention.py use_gqa_in_sdpa: with a mask, keys and values are repeated as before.
   const bool flash = train_.attention == AttentionKernel::Flash;
-  const bool repeats = !litgpt() && (flash ? repeats_keys_for_flash() : habits_.repeats_keys || mask.defined());
+  const bool repeats = !litgpt() && (flash ? repeats_keys_for_flash() : behavior_.repeats_keys || mask.defined());
   const std::int64_t times = repeats ? model_.heads / model_.kv_heads : 1;
   Tensor query = states.query, keys = repeated(s_, states.key, times), values = repeated(s_, states.value, times);
   // modeling_flash_attention_utils.py: what norms or rotary positions left in fp32 is cast, in autocast's type.
@@ -247,7 +247,7 @@ Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Conte
   States states = project(layer.attention, hidden);
   if (view.cosine.defined()) turn(states, view);
   if (cache != nullptr) {
-    if (habits_.copies_into_cache) {
+    if (behavior_.copies_into_cache) {
       // cache_utils.py: layers with a window keep its length; torch.cat of what there was, nothing of the keys' type,
       // and this.
       if (layer.windowed) cache->push_back(s_.empty({1}, DType::INT64, "cache_window"));

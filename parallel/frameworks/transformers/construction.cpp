@@ -38,7 +38,7 @@ Linear CausalLM::make_linear(const std::string& name, std::int64_t outputs, std:
   Linear made;
   made.name = name;
   made.inputs_first = inputs_first;
-  made.adds_apart = habits_.stage_3_linear;
+  made.adds_apart = behavior_.stage_3_linear;
   made.weight = parameter(name + ".weight", inputs_first ? Shape{inputs, outputs} : Shape{outputs, inputs});
   if (bias) made.bias = parameter(name + ".bias", {outputs});
   return made;
@@ -54,7 +54,7 @@ Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
   } else if (model_.zero_centered_norms) {
     made.kind = NormKind::ZeroCenteredRms;
   } else if (litgpt()) {
-    if (habits_.litgpt_weights_wide) made.kind = NormKind::WidenedRms;
+    if (behavior_.litgpt_weights_wide) made.kind = NormKind::WidenedRms;
   } else if (computes_wide(model_)) {
     made.kind = NormKind::WideRms;
   }
@@ -168,8 +168,8 @@ void CausalLM::make_layer(std::int32_t index) {
 }
 
 CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
-                   const EagerHabits& habits, DType dtype, MakeParameter make)
-    : s_(session), model_(model), train_(train), habits_(habits), dtype_(dtype), make_(std::move(make)) {
+                   const EagerBehavior& behavior, DType dtype, MakeParameter make)
+    : s_(session), model_(model), train_(train), behavior_(behavior), dtype_(dtype), make_(std::move(make)) {
   if (litgpt()) {
     make_litgpt(vocabulary);
     return;
@@ -190,7 +190,7 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
   if (family_of(model) == Family::BigCode) make_causal_table();
   if (model.positions == Positions::Rotary) make_frequencies();
   head_.name = "lm_head";
-  head_.adds_apart = habits_.stage_3_linear;
+  head_.adds_apart = behavior_.stage_3_linear;
   if (model.tied_embeddings) {
     // modeling_utils.py tie_weights: the head has a weight of its own first.
     if (!make_) (void)s_.empty({vocabulary, model.hidden}, dtype_, "lm_head.weight.untied", Category::Temporaries);
@@ -255,7 +255,7 @@ std::vector<ModuleSite> CausalLM::modules() {
 void CausalLM::make_frequencies() {
   const int kinds = model_.window_rotary && has_layers(true) && has_layers(false) ? 2 : 1;
   const auto made = [&](std::string_view what) {
-    const DType dtype = habits_.zero_init ? dtype_ : DType::FP32;
+    const DType dtype = behavior_.zero_init ? dtype_ : DType::FP32;
     frequencies_.push_back(s_.empty({model_.rotary_dim() / 2}, dtype, what, Category::Parameters));
     return frequencies_.back();
   };

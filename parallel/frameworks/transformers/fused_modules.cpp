@@ -8,19 +8,19 @@
 namespace tidemark::parallel::transformers {
 
 NormKind CausalLM::fused_norm(NormKind kind) const {
-  if (habits_.foak.has(FusedModule::RmsNorm) && kind == NormKind::Rms) return NormKind::FoakRms;
-  if (!habits_.liger.has(FusedModule::RmsNorm)) return kind;
+  if (behavior_.foak.has(FusedModule::RmsNorm) && kind == NormKind::Rms) return NormKind::FoakRms;
+  if (!behavior_.liger.has(FusedModule::RmsNorm)) return kind;
   if (kind == NormKind::Rms) return NormKind::LigerRms;
   if (kind == NormKind::WideRms) return NormKind::LigerRmsApart;  // LigerRMSNormForOlmo2
   return kind == NormKind::ZeroCenteredRms ? NormKind::LigerZeroCenteredRms : kind;
 }
 
 bool CausalLM::fuses_rope() const {
-  return habits_.liger.has(FusedModule::Rope) || habits_.foak.has(FusedModule::Rope);
+  return behavior_.liger.has(FusedModule::Rope) || behavior_.foak.has(FusedModule::Rope);
 }
 
 void CausalLM::turn_fused(States& states, const Context::View& view) {
-  const auto by = habits_.liger.has(FusedModule::Rope) ? liger::rope : foak::rope;
+  const auto by = behavior_.liger.has(FusedModule::Rope) ? liger::rope : foak::rope;
   auto [query, key] = by(s_, states.query, states.key, view.cosine, view.sine);
   states.query = std::move(query);
   states.key = std::move(key);
@@ -29,13 +29,13 @@ void CausalLM::turn_fused(States& states, const Context::View& view) {
 // Over rows of logits.
 Tensor CausalLM::rows_loss(const Tensor& logits, const Tensor& labels) {
   const std::int64_t counted = train_.micro_batch * (train_.sequence_length - 1);
-  if (habits_.liger.has(FusedModule::CrossEntropy)) return liger::cross_entropy(s_, logits, labels, counted);
-  if (habits_.foak.has(FusedModule::CrossEntropy)) return foak::cross_entropy(s_, logits, labels, counted);
+  if (behavior_.liger.has(FusedModule::CrossEntropy)) return liger::cross_entropy(s_, logits, labels, counted);
+  if (behavior_.foak.has(FusedModule::CrossEntropy)) return foak::cross_entropy(s_, logits, labels, counted);
   return torch::cross_entropy(s_, logits, labels);
 }
 
 bool CausalLM::fuses_head() const {
-  return habits_.liger.has(FusedModule::LinearCrossEntropy) || habits_.foak.has(FusedModule::LinearCrossEntropy);
+  return behavior_.liger.has(FusedModule::LinearCrossEntropy) || behavior_.foak.has(FusedModule::LinearCrossEntropy);
 }
 
 // liger_kernel/transformers/model/loss_utils.py LigerForCausalLMLoss, fms_acceleration_foak/fused_ops/liger_ce
@@ -45,7 +45,7 @@ Tensor CausalLM::fused_loss_of(const Tensor& hidden, const Tensor& labels) {
   s_.mark(Phase::Forward, "loss");
   const std::int64_t batch = labels.sizes[0], sequence = labels.sizes[1], width = hidden.size(-1);
   const std::int64_t counted = batch * (sequence - 1);
-  if (habits_.foak.has(FusedModule::LinearCrossEntropy)) {
+  if (behavior_.foak.has(FusedModule::LinearCrossEntropy)) {
     const Tensor states = contiguous(s_, slice(s_, hidden, 1, 0, sequence - 1));
     const Tensor shifted = s_.empty({batch, sequence - 1}, DType::INT64, "shifted_labels");
     s_.launch(Operation::Copy, {narrowed(labels, 1, 1, sequence - 1)}, {shifted});

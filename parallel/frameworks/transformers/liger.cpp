@@ -24,7 +24,7 @@ Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight, double weight
     node->apply = [&s, saved_deviation = s.save(deviation), saved_weight, saved_x, weight_offset, where,
                    trains = weight.requires_grad()](const Gradients& g) {
       const Tensor in = s.unpack(saved_x), scale = s.unpack(saved_weight), rows = s.unpack(saved_deviation);
-      const std::int64_t processors = s.habits().multiprocessors, width = scale.size(0);
+      const std::int64_t processors = s.behavior().multiprocessors, width = scale.size(0);
       Gradients made(2);
       const Tensor given = contiguous(s, g.front());
       Tensor sums;

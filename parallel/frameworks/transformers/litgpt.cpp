@@ -87,7 +87,7 @@ void CausalLM::turn_part(States& states, const Context::View& view) {
     return to(s_, add(s_, straight, crossed), x.dtype);
   };
   const auto whole = [&](const Tensor& made, const Tensor& x) {
-    if (s_.tracer != nullptr && s_.habits().drops_empty_parts && turning == x.size(-1)) return made;
+    if (s_.tracer != nullptr && s_.behavior().drops_empty_parts && turning == x.size(-1)) return made;
     return cat_last(s_, {made, slice(s_, x, -1, turning, x.size(-1))});
   };
   const Tensor query = turned(states.query), key = turned(states.key);

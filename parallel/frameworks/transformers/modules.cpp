@@ -141,7 +141,7 @@ Tensor CausalLM::mlp(const Layer& layer, const Tensor& x) {
   switch (family_of(model_)) {
     case Family::Llama: {
       const auto product = [&] {
-        if (habits_.liger.has(FusedModule::SwiGlu)) {
+        if (behavior_.liger.has(FusedModule::SwiGlu)) {
           const Tensor gate = m.gate(s_, x);
           return liger::swiglu(s_, gate, m.up(s_, x));
         }
@@ -205,7 +205,7 @@ Tensor CausalLM::gpt_forward(const Layer& layer, const Tensor& given, const Cont
 Tensor CausalLM::call(const Layer& layer, const Tensor& given, const Context& context, std::vector<Tensor>* cache) {
   const ForwardHooks& hooks = layer.hooks;
   const auto inner = [&](const Tensor& x, const Context& handed) {
-    const bool compiles = habits_.compiled != CompiledParts::None && s_.tracer == nullptr;
+    const bool compiles = behavior_.compiled != CompiledParts::None && s_.tracer == nullptr;
     return compiles ? compiled_layer(layer, x, handed, false) : forward(layer, x, handed, cache);
   };
   if (!hooks.before || hooks.around_checkpoint) return inner(given, context);
@@ -255,7 +255,7 @@ Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Co
                               std::vector<Tensor>* cache) {
   const Context context = handed_to(layer, shared);
   // A wrapper around the layer's checkpoint leaves both to the compiler.
-  if (habits_.compiled != CompiledParts::None && layer.hooks.around_checkpoint)
+  if (behavior_.compiled != CompiledParts::None && layer.hooks.around_checkpoint)
     return compiled_layer(layer, hidden, context, true);
   // What the layer gives: its output, and keys and values where they are cached.
   const WideRegion region = [this, &layer, context, caches = cache != nullptr](const Tensor& x) {
@@ -265,11 +265,11 @@ Tensor CausalLM::checkpointed(const Layer& layer, const Tensor& hidden, const Co
     made.insert(made.end(), keys.begin(), keys.end());
     return made;
   };
-  std::vector<Tensor> made = habits_.reentrant_checkpoint ? checkpoint_reentrant(s_, hidden, region)
-                                                          : checkpoint(s_, hidden, region, CheckpointOptions{});
+  std::vector<Tensor> made = behavior_.reentrant_checkpoint ? checkpoint_reentrant(s_, hidden, region)
+                                                            : checkpoint(s_, hidden, region, CheckpointOptions{});
   if (cache != nullptr) cache->insert(cache->end(), made.begin() + 1, made.end());
   Tensor out = std::move(made.front());
-  if (habits_.reentrant_checkpoint && out.requires_grad())
+  if (behavior_.reentrant_checkpoint && out.requires_grad())
     s_.outlives_backward.push_back(std::make_shared<Context>(context));
   return out;
 }
@@ -298,13 +298,13 @@ Tensor CausalLM::decoder(const Tensor& ids, const Tensor& given_positions, std::
     s_.mark(Phase::Forward, "norm");
     return last_normed(hidden);
   }
-  const bool as_it_is = habits_.neftune == 0 && !model_.scaled_embedding;
+  const bool as_it_is = behavior_.neftune == 0 && !model_.scaled_embedding;
   Tensor embedded_tokens = hooked(of_tokens_, {}, [&](const Tensor&) {
     Tensor made = embedding(s_, ids, tokens_->value);
     if (as_it_is) ask_for_gradient(made);  // by a hook, which is there before others are
     return made;
   });
-  if (habits_.neftune > 0) embedded_tokens = with_noise(s_, embedded_tokens);
+  if (behavior_.neftune > 0) embedded_tokens = with_noise(s_, embedded_tokens);
   if (model_.scaled_embedding)  // embed_scale.to(self.weight.dtype)
     embedded_tokens = mul(s_, embedded_tokens, to(s_, embedding_scale_, embedded_tokens.dtype));
   if (!as_it_is) ask_for_gradient(embedded_tokens);
@@ -312,8 +312,8 @@ Tensor CausalLM::decoder(const Tensor& ids, const Tensor& given_positions, std::
   const bool mask_first = family_of(model_) == Family::BigCode;
   const Tensor places = given_positions.defined() ? given_positions : position_ids(ids.sizes[1]);
   if (family_of(model_) != Family::BigCode) context.position_ids = places;
-  const bool of_checkpointed = family_of(model_) == Family::BigCode && habits_.caches_checkpointed;
-  const bool caching = habits_.caches_keys && (train_.recompute.kind == Recompute::None || of_checkpointed);
+  const bool of_checkpointed = family_of(model_) == Family::BigCode && behavior_.caches_checkpointed;
+  const bool caching = behavior_.caches_keys && (train_.recompute.kind == Recompute::None || of_checkpointed);
   if (mask_first) make_masks(context, places, hidden, caching);
   if (positions_) {
     positions = hooked(of_positions_, {}, [&](const Tensor&) { return embedding(s_, places, positions_->value); });
@@ -338,8 +338,8 @@ Tensor CausalLM::decoder(const Tensor& ids, const Tensor& given_positions, std::
 // By itself where layers are: an RMSNorm is a module of the model's own, LayerNorm PyTorch's, which the compiler leaves
 // alone unless it is asked for it.
 Tensor CausalLM::last_normed(const Tensor& hidden) {
-  const bool compiles = habits_.compiled != CompiledParts::None && s_.tracer == nullptr &&
-                        (last_norm_.kind != NormKind::Layer || habits_.compiled == CompiledParts::Layers);
+  const bool compiles = behavior_.compiled != CompiledParts::None && s_.tracer == nullptr &&
+                        (last_norm_.kind != NormKind::Layer || behavior_.compiled == CompiledParts::Layers);
   if (!compiles) return last_norm_(s_, hidden);
   std::vector<Tensor> inputs{hidden, last_norm_.weight->value};
   if (last_norm_.bias) inputs.push_back(last_norm_.bias->value);
@@ -408,10 +408,10 @@ Tensor CausalLM::loss_of(const Tensor& given, const Tensor& labels) {
     const Tensor rows = view(s_, given, {labels.elements(), given.size(-1)});
     return cross_entropy(s_, rows, view(s_, labels, {labels.elements()}));
   }
-  const bool stays = has_own_loss() && !habits_.upcasts_every_loss;
+  const bool stays = has_own_loss() && !behavior_.upcasts_every_loss;
   Tensor shifted, padded, logits = stays ? given : to(s_, given, DType::FP32);
   const std::int64_t vocabulary = logits.size(-1);
-  if (habits_.shifts_logits) {
+  if (behavior_.shifts_logits) {
     shifted = contiguous(s_, slice(s_, logits, 1, 0, logits.sizes[1] - 1));
     const Tensor shifted_labels = s_.empty({labels.sizes[0], labels.sizes[1] - 1}, DType::INT64, "shifted_labels");
     s_.launch(Operation::Copy, {narrowed(labels, 1, 1, labels.sizes[1] - 1)}, {shifted_labels});
@@ -439,7 +439,7 @@ CausalLM::Outputs CausalLM::operator()(const Tensor& ids, const Tensor& labels, 
 CausalLM::Outputs CausalLM::run(const Tensor& ids, const Tensor& labels, const Tensor& positions) {
   Outputs outputs;
   // Hooks, and loops around them, leave layers by themselves.
-  if (habits_.compiled == CompiledParts::Model && litgpt() && !layers_.front().hooks.before) {
+  if (behavior_.compiled == CompiledParts::Model && litgpt() && !layers_.front().hooks.before) {
     outputs.logits = compiled_logits(ids);
     outputs.loss = loss_of(outputs.logits, labels);
     return outputs;
@@ -466,7 +466,7 @@ Tensor CausalLM::logits_of(const Tensor& hidden) {
     logits = tanh(s_, logits);
     logits = mul_number(s_, logits, model_.logit_softcap);
   }
-  if (habits_.widens_logits && !litgpt() && !has_own_loss()) logits = to(s_, logits, DType::FP32);
+  if (behavior_.widens_logits && !litgpt() && !has_own_loss()) logits = to(s_, logits, DType::FP32);
   return logits;
 }
 

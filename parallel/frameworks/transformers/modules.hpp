@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "parallel/frameworks/namespace.hpp"
+#include "parallel/job/train.hpp"
 #include "parallel/model/model.hpp"
 #include "parallel/runtime/runtime.hpp"
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/compiled.hpp"
-#include "parallel/job/train.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 // Hugging Face transformers' decoder models, module by module as their forward functions run: a local variable here is
 // one of theirs, and lives as long.
@@ -145,8 +145,8 @@ struct ModuleSite {
 class CausalLM {
  public:
   /// `vocabulary` is the model's, padded; its parameters are of type `dtype`, and made by `make`, or else at once.
-  CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train, const EagerHabits& habits,
-           DType dtype, MakeParameter make = {});
+  CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
+           const EagerBehavior& behavior, DType dtype, MakeParameter make = {});
 
   struct Outputs {
     Tensor loss, logits;
@@ -264,7 +264,7 @@ class CausalLM {
   void prepare_for_training();
 
   // LitGPT's.
-  [[nodiscard]] bool litgpt() const { return habits_.modules == ModuleLibrary::LitGpt; }
+  [[nodiscard]] bool litgpt() const { return behavior_.modules == ModuleLibrary::LitGpt; }
   void make_litgpt(std::int64_t vocabulary);
   void make_rope_cache();
   States of_groups(const Attention& attention, const Tensor& hidden);
@@ -299,7 +299,7 @@ class CausalLM {
   Session& s_;
   const Model& model_;
   const Train& train_;
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   DType dtype_;  ///< of parameters
   MakeParameter make_;
   Parameters parameters_;

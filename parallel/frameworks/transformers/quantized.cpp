@@ -45,8 +45,8 @@ void reduce(Session& s, const Tensor& all, const Tensor& made) {
 
 // What an operation of bitsandbytes' own makes for itself, which nobody sees but the allocator.
 Tensor within(Session& s, const Shape& sizes, DType dtype, std::string_view what) {
-  return s.habits().kernel_workspaces ? s.empty(sizes, dtype, what)
-                                      : s.in_registers(sizes, contiguous_strides(sizes), dtype, what);
+  return s.behavior().kernel_workspaces ? s.empty(sizes, dtype, what)
+                                        : s.in_registers(sizes, contiguous_strides(sizes), dtype, what);
 }
 
 // functional.py dequantize_4bit, and backends/cuda/ops.py _dequant_linear_fallback, which the forward pass takes from
@@ -209,20 +209,20 @@ bool CausalLM::quantizes(const std::string& name) const {
 }
 
 Linear CausalLM::make_quantized(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias) {
-  const Quantization& asked = *train_.quantization;
+  const Quantization& requested = *train_.quantization;
   const Session::Scope scope(s_, name);
   Linear made;
   made.name = name;
   made.quantized = std::make_shared<QuantizedWeight>();
   QuantizedWeight& q = *made.quantized;
-  q.format = asked.format;
+  q.format = requested.format;
   q.sizes = {outputs, inputs};
   q.dtype = dtype_;
-  q.finds_outliers = asked.threshold > 0;
-  made.adds_apart = habits_.stage_3_linear;
-  q.keeps_biases = !make_ && !habits_.stage_3_linear;
-  if (!habits_.quantized.input_sets_type) q.computed = asked.computed;
-  q.converts_once = habits_.quantized.converts_once;
+  q.finds_outliers = requested.threshold > 0;
+  made.adds_apart = behavior_.stage_3_linear;
+  q.keeps_biases = !make_ && !behavior_.stage_3_linear;
+  if (!behavior_.quantized.input_sets_type) q.computed = requested.computed;
+  q.converts_once = behavior_.quantized.converts_once;
   if (q.format == QuantizedFormat::Int8)
     make_codes_of_8_bits(made);
   else
@@ -248,18 +248,18 @@ void CausalLM::make_codes_of_8_bits(Linear& made) {
 // Params4bit._quantize: the weight goes to the device as it was loaded; functional.py quantize_4bit makes codes and the
 // scales of blocks, and of these codes of a byte each.
 void CausalLM::make_codes_of_4_bits(Linear& made) {
-  const Quantization& asked = *train_.quantization;
+  const Quantization& requested = *train_.quantization;
   QuantizedWeight& q = *made.quantized;
   const auto kept = [&](Shape sizes, DType dtype, std::string_view what) {
     return s_.empty(std::move(sizes), dtype, what, Category::Quantization);
   };
-  const std::int64_t elements = q.sizes[0] * q.sizes[1], blocks = ceiled(elements, asked.block);
-  const DType stored = asked.stored.value_or(byte_type);
+  const std::int64_t elements = q.sizes[0] * q.sizes[1], blocks = ceiled(elements, requested.block);
+  const DType stored = requested.stored.value_or(byte_type);
   // What is sharded comes from the host, quantized: only what undoes it is whole on every rank.
   Tensor loaded;
   if (!make_) loaded = s_.empty(q.sizes, dtype_, "loaded", Category::Temporaries);
   Tensor scales;
-  if (!asked.nested)
+  if (!requested.nested)
     scales = kept({blocks}, DType::FP32, "scales");
   else if (!make_)
     scales = s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries);
@@ -275,7 +275,7 @@ void CausalLM::make_codes_of_4_bits(Linear& made) {
     reduce(s_, loaded, scales);
   }
   q.table = kept({values_of_4_bits}, DType::FP32, "table");
-  if (asked.nested) {
+  if (requested.nested) {
     q.offset = kept({}, DType::FP32, "offset");
     Tensor centred;
     if (!make_) centred = s_.empty({blocks}, DType::FP32, "scales", Category::Temporaries);
@@ -283,8 +283,8 @@ void CausalLM::make_codes_of_4_bits(Linear& made) {
     q.scales_of_scales = kept({ceiled(blocks, scales_of_a_block)}, DType::FP32, "scales_of_scales");
     q.scales = kept({blocks}, byte_type, "scales");
     // A copy from 0.46 on; that release is taken for those before it.
-    q.table_of_scales =
-        habits_.quantized.input_sets_type ? table_of_scales_ : kept({values_of_a_byte}, DType::FP32, "table_of_scales");
+    q.table_of_scales = behavior_.quantized.input_sets_type ? table_of_scales_
+                                                            : kept({values_of_a_byte}, DType::FP32, "table_of_scales");
     if (make_) {
       s_.launch({Operation::Fill, {1}}, {}, {q.offset});
       s_.launch({Operation::Fill, {1}}, {}, {q.scales_of_scales});

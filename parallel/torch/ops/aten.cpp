@@ -256,7 +256,7 @@ Tensor softmax_of_rows(Session& s, const Tensor& x, DType dtype, Kernel kernel) 
       const Tensor made = s.empty(result.sizes, narrow, "softmax_gradient");
       // SoftMax.cu softmax_backward_cuda_out: the product of gradient and result, before the kernel.
       Tensor product;
-      if (s.habits().kernel_workspaces) product = s.empty(result.sizes, g.front().dtype, "softmax_gradient_product");
+      if (s.behavior().kernel_workspaces) product = s.empty(result.sizes, g.front().dtype, "softmax_gradient_product");
       s.launch({Operation::SoftmaxBackward, {1}}, {g.front(), result}, {made}, product);
       return Gradients{made};
     };
@@ -328,7 +328,7 @@ Tensor rms_norm_by_parts(Session& s, const Tensor& x, const Tensor& weight) {
 
 // layer_norm_kernel.cu rms_norm_cuda, _fused_rms_norm_backward.
 Tensor rms_norm(Session& s, const Tensor& given, const Tensor& given_weight) {
-  const auto listed = [&](const Tensor& t) { return s.habits().widens_rms_norm ? in_fp32(s, t) : t; };
+  const auto listed = [&](const Tensor& t) { return s.behavior().widens_rms_norm ? in_fp32(s, t) : t; };
   const Tensor x = listed(given), weight = listed(given_weight);
   if (x.dtype != weight.dtype) return rms_norm_by_parts(s, x, weight);
   auto node = s.node({&x, &weight});
@@ -390,7 +390,7 @@ Tensor embedding_backward(Session& s, const Tensor& gradient, const Tensor& ids,
   constexpr std::int64_t few = 3072, of_part = 10;
   constexpr std::int64_t histograms = 6655, of_scan = 1279;  // bytes
   const std::int64_t tokens = ids.elements();
-  if (tokens <= few || !s.habits().kernel_workspaces) {
+  if (tokens <= few || !s.behavior().kernel_workspaces) {
     Tensor made = s.empty(sizes, dtype, "weight_gradient");
     s.launch(Operation::EmbeddingBackward, {gradient, ids}, {made});
     return made;

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 // Attention as PyTorch chooses and calls it: aten/src/ATen/native/transformers/attention.cpp, cuda/attention.cu,
 // cuda/attention_backward.cu, cuda/flash_attn/flash_api.cpp, cuda/mem_eff_attention/kernel_forward.h,
@@ -87,8 +87,8 @@ std::array<Tensor, 4> flash_kernel(Session& s, const Tensor& q, const Tensor& k,
   const Tensor lse = s.empty({shape.batch, shape.heads, shape.sequence}, DType::FP32, "attention_lse");
   std::vector<Tensor> partial;
   // The kernel draws a dropout mask from the seed again, and then leaves its keys together.
-  const std::int64_t split = dropout > 0 ? 1 : key_parts(shape, s.habits().multiprocessors);
-  if (s.habits().kernel_workspaces && split > 1) {
+  const std::int64_t split = dropout > 0 ? 1 : key_parts(shape, s.behavior().multiprocessors);
+  if (s.behavior().kernel_workspaces && split > 1) {
     const Shape rows{split, shape.batch, shape.heads, shape.sequence};
     const std::int64_t width = round_up(shape.head_dim, std::int64_t{32});
     partial.push_back(s.empty(rows, DType::FP32, "attention_lse_parts"));
@@ -105,7 +105,7 @@ Gradients flash_backward_kernel(Session& s, const Tensor& gradient, const Tensor
                                 const std::array<Tensor, 4>& made, FlashWindow seen, double dropout) {
   const AttentionShape shape = shape_of(q, k);
   const auto& [result, sums, seed, offset] = made;
-  const bool workspaces = s.habits().kernel_workspaces;
+  const bool workspaces = s.behavior().kernel_workspaces;
   // attention_backward.cu _flash_attention_backward: the kernel wants heads after the sequence. To a compiler that
   // looks on, what happens within the kernel's function is no operation.
   const auto rearranged = [&](const Tensor& x, std::string_view what) {
@@ -238,7 +238,7 @@ Tensor cudnn_attention(Session& s, const States& states, double dropout) {
   const AttentionShape shape = shape_of(states.q, states.k);
   const Attributes attributes = attributes_of(shape, states.bias.defined() ? all_keys : own_and_before, dropout);
   const auto works_in = [&s](std::int64_t bytes) {
-    return s.habits().kernel_workspaces ? s.empty({bytes}, DType::BOOL, "attention_workspace") : Tensor{};
+    return s.behavior().kernel_workspaces ? s.empty({bytes}, DType::BOOL, "attention_workspace") : Tensor{};
   };
   return fused_attention(
       s, states,
@@ -331,7 +331,7 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
   const Attributes attributes = attributes_of(shape, bias.defined() ? all_keys : own_and_before, probability);
   // attention.cu: with dropout, seed and offset lie in the host's memory; without, they are tensors that nobody reads.
   std::vector<Tensor> random(2);
-  if (probability == 0 && s.habits().efficient_random_state)
+  if (probability == 0 && s.behavior().efficient_random_state)
     random = {s.empty({1}, DType::INT64, "attention_rng_state"), s.empty({1}, DType::INT64, "attention_rng_offset")};
   Tensor out = with_heads_last(s, q, "attention");
   constexpr std::int64_t aligned = 32;  // kernel_forward.h kAlignLSE
@@ -342,7 +342,7 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
   }
   constexpr std::int64_t widest = 128;  // that is summed in registers
   Tensor sum;
-  if (s.habits().kernel_workspaces && shape.dtype != DType::FP32 && shape.head_dim > widest)
+  if (s.behavior().kernel_workspaces && shape.dtype != DType::FP32 && shape.head_dim > widest)
     sum = s.empty(out.sizes, DType::FP32, "attention_sum");
   s.launch({Operation::Attention, attributes}, {by_sequence(q), by_sequence(k), by_sequence(v), bias},
            {by_sequence(out), rows, random[0], random[1]}, sum);
@@ -355,7 +355,7 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
       const Tensor sums = s.unpack(saved_lse), result = s.unpack(saved_out);
       std::vector<Tensor> drawn;
       for (const Saved& saved : saved_random) drawn.push_back(s.unpack(saved));
-      const bool workspaces = s.habits().kernel_workspaces;
+      const bool workspaces = s.behavior().kernel_workspaces;
       Tensor gradient = g.front();
       if (workspaces && !by_sequence(gradient).contiguous())
         gradient = copied_with_heads_last(s, gradient, "gradient_copy");
@@ -368,7 +368,7 @@ Tensor efficient_attention(Session& s, const Tensor& query, const Tensor& key, c
           scratch.push_back(s.empty(result.sizes, in_v.dtype, "expanded_value_gradient"));
         }
         scratch.push_back(row_sums(s, shape, gradient, result));
-        const Bytes size = workspace_of(shape, s.habits().large_blocks);
+        const Bytes size = workspace_of(shape, s.behavior().large_blocks);
         scratch.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "attention_workspace"));
       }
       s.launch({Operation::AttentionBackward, attributes},
@@ -456,11 +456,11 @@ Tensor scaled_dot_product_attention(Session& s, const Tensor& query, const Tenso
   // sdp_utils.cpp select_sdp_backend.
   const DType dtype = s.autocast.value_or(query.dtype);
   const bool half = dtype != DType::FP32;
-  const TorchHabits& habits = s.habits();
+  const TorchBehavior& behavior = s.behavior();
   const std::int64_t width = query.size(-1);
   const bool whole = width % aligned_halves == 0;
   const bool cudnn =
-      half && habits.cudnn_attention && !habits.deterministic && whole && width <= habits.widest_cudnn_head;
+      half && behavior.cudnn_attention && !behavior.deterministic && whole && width <= behavior.widest_cudnn_head;
   if (half && !cudnn && !mask.defined() && whole) return flash_attention(s, query, key, value, dropout);
   const Tensor v = operand(s, value), k = operand(s, key), q = operand(s, query);
   if (cudnn) return cudnn_attention(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
@@ -468,7 +468,7 @@ Tensor scaled_dot_product_attention(Session& s, const Tensor& query, const Tenso
   const bool shared = q.size(1) != k.size(1);
   // check_head_dim_size_mem_efficient.
   const bool aligned = width % (half ? aligned_halves : aligned_floats) == 0;
-  if (!habits.efficient_attention || !aligned || (shared && !habits.efficient_shares_keys))
+  if (!behavior.efficient_attention || !aligned || (shared && !behavior.efficient_shares_keys))
     return math_attention(s, {q, k, v, mask.defined() ? bias_of(s, mask, dtype) : Tensor{}}, dropout);
   const Tensor bias = mask.defined() ? aligned_bias(s, mask, dtype) : Tensor{};
   return efficient_attention(s, q, k, v, bias, dropout);

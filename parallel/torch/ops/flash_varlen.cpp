@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 // FlashAttention-2 over packed sequences, as flash_attn 2.8 calls it: flash_attn_interface.py FlashAttnVarlenFunc,
 // csrc/flash_attn/flash_api.cpp mha_varlen_fwd, mha_varlen_bwd.
@@ -48,7 +48,7 @@ Tensor flash_attention_of_packed(Session& s, const Tensor& q, const Tensor& k, c
       const Tensor dq = like(in_q, "query_gradient"), dk = like(in_k, "key_gradient"),
                    dv = like(in_v, "value_gradient");
       std::vector<Tensor> scratch;
-      if (s.habits().kernel_workspaces) {
+      if (s.behavior().kernel_workspaces) {
         // Each sequence may begin within a block of 128: as many rows more for each.
         const std::int64_t padded = tokens + 128 * sequences, rounded = (width + 31) / 32 * 32;
         scratch.push_back(s.empty({heads, padded}, DType::FP32, "softmax_d"));

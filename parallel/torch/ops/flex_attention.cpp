@@ -6,8 +6,8 @@
 #include <iterator>
 #include <utility>
 
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 // PyTorch 2.15: torch/nn/attention/flex_attention.py, torch/_inductor/kernel/flex/flex_attention.py.
 

@@ -3,8 +3,8 @@
 #include <numeric>
 #include <utility>
 
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 namespace tidemark::parallel::torch {
 namespace {

@@ -3,8 +3,8 @@
 #include <limits>
 #include <utility>
 
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/ops/aten.hpp"
 
 namespace tidemark::parallel::torch {
 
@@ -123,7 +123,7 @@ namespace {
 // Adds rows of x to those of zeros that they are told. Indexing.cu index_add_cuda_impl where only deterministic
 // algorithms will do: index_put_ of x times alpha, a copy, in the order of sorted numbers (index_put_with_sort_kernel).
 void add_rows(Session& s, const Tensor& x, const Tensor& ids, const Tensor& out) {
-  if (!s.habits().deterministic) return s.launch(Operation::EmbeddingBackward, {x, ids}, {out});
+  if (!s.behavior().deterministic) return s.launch(Operation::EmbeddingBackward, {x, ids}, {out});
   const Tensor scaled = elementwise(s, "scaled_rows", {Operation::Scale, {1}}, {&x}, x.dtype);
   const auto numbers = [&] { return s.empty(ids.sizes, DType::INT64, "row_numbers", Category::Temporaries); };
   const Tensor linear = numbers(), sorted = numbers(), original = numbers();

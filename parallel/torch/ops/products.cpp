@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/ops/stage_3_linear.hpp"
 
 // Matrix products: CUDABlas.cpp, Blas.cpp and LinearAlgebra.cpp of aten/src/ATen/native.
@@ -37,16 +37,16 @@ void gemm(Session& s, Tensor a, Tensor b, const Tensor& bias, const Tensor& out,
   const auto launch_in_own = [&](Bytes size) {
     launch(s.empty({size / size_of(DType::INT64)}, DType::INT64, "workspace.cublas", Category::Workspaces));
   };
-  if (!s.habits().kernel_workspaces) return launch({});
+  if (!s.behavior().kernel_workspaces) return launch({});
   // The device's thread runs graphs backward, and what is computed again for them.
   const HostThread thread = s.engine ? HostThread::Autograd : HostThread::Main;
-  if (!s.habits().keeps_blas_workspace) {
+  if (!s.behavior().keeps_blas_workspace) {
     s.process.blas_handle(thread);
     return launch_in_own(bias.defined() ? blas_lt_workspace : s.process.blas_workspace_size());
   }
   const BufferId shared = s.process.blas_workspace(thread);  // comes with the handle
-  if (!bias.defined() || s.habits().lt_workspace == BlasLtWorkspace::Shared) return launch(shared);
-  if (s.habits().lt_workspace == BlasLtWorkspace::Anew) return launch_in_own(blas_lt_workspace);
+  if (!bias.defined() || s.behavior().lt_workspace == BlasLtWorkspace::Shared) return launch(shared);
+  if (s.behavior().lt_workspace == BlasLtWorkspace::Anew) return launch_in_own(blas_lt_workspace);
   launch(s.process.blas_lt_workspace(thread, blas_lt_workspace));
 }
 
@@ -161,7 +161,7 @@ Tensor batched(Session& s, const Tensor& a, const Tensor& b) {
       if (saved_a) {
         made[1] = s.empty({batch, k, n}, dtype, "bmm_gradient");
         // torch/_native/ops/bmm_outer_product: of single rows it is Triton's kernel, in 2.15, as the workspaces are.
-        if (m == 1 && !s.habits().keeps_blas_workspace)
+        if (m == 1 && !s.behavior().keeps_blas_workspace)
           s.launch({Operation::Matmul, {1}}, {swapped(left, 1, 2), g.front(), Tensor{}, Tensor{}}, {made[1]});
         else
           gemm(s, swapped(left, 1, 2), g.front(), {}, made[1]);

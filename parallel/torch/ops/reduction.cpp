@@ -101,8 +101,8 @@ ReductionScratch sum_scratch(const Tensor& x, const Shape& sizes, std::int64_t d
 
 std::vector<Tensor> reduction_scratch(Session& s, const Tensor& x, const Shape& sizes, Bytes of_sum) {
   std::vector<Tensor> made;
-  if (!s.habits().kernel_workspaces) return made;
-  const ReductionScratch needed = sum_scratch(x, sizes, s.habits().device_threads, of_sum);
+  if (!s.behavior().kernel_workspaces) return made;
+  const ReductionScratch needed = sum_scratch(x, sizes, s.behavior().device_threads, of_sum);
   for (const Bytes size : {needed.partial_sums, needed.counters})
     if (size > Bytes{})
       made.push_back(s.empty({size / size_of(DType::FP32)}, DType::FP32, "sum_scratch", Category::Temporaries));

@@ -1,7 +1,7 @@
 #include <utility>
 
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/operation.hpp"
+#include "parallel/torch/ops/aten.hpp"
 #include "sim/base/ensure.hpp"
 
 // Views, and copies that give a tensor another type or other strides.

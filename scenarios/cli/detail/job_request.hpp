@@ -8,8 +8,8 @@
 
 #include "scenarios/cli/detail/launch_options.hpp"
 #include "scenarios/cli/namespace.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 
 namespace tidemark::cli {
 
@@ -25,7 +25,7 @@ void add_job(CLI::App& verb, JobWords& words, bool required = true);
 /// The same but for the file.
 void add_beside(CLI::App& verb, JobWords& words);
 
-struct AskedJob {
+struct JobRequest {
   TomlTable document;
   Scenario scenario;
   std::filesystem::path at;  ///< gives the scenario its name, and is where its problems are
@@ -40,6 +40,6 @@ struct AskedJob {
 };
 /// InputError where what says which job it is does not come along, and where options are given to a file that says what
 /// they say.
-[[nodiscard]] AskedJob asked_job(const JobWords& words);
+[[nodiscard]] JobRequest requested_job(const JobWords& words);
 
 }  // namespace tidemark::cli

@@ -22,7 +22,7 @@ struct LaunchOptions {
   bool strict = false;                 ///< a name that is not judged is refused
 
   [[nodiscard]] bool any() const;
-  [[nodiscard]] ConvertAsked asked(std::vector<std::filesystem::path> files) const;
+  [[nodiscard]] ConvertRequest requested(std::vector<std::filesystem::path> files) const;
 };
 
 void add_launch_options(CLI::App& verb, LaunchOptions& options);

@@ -12,12 +12,12 @@
 
 #include "scenarios/cli/terminal/terminal.hpp"
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/reader/document_parts.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_value.hpp"
+#include "scenarios/reader/document_parts.hpp"
 
 namespace tidemark::cli {
 namespace {
@@ -80,12 +80,12 @@ std::optional<std::filesystem::path> installed_data() {
 
 std::filesystem::path data_root() {
   std::error_code ignored;
-  if (const char* asked = std::getenv("TIDEMARK_DATA_ROOT"); asked != nullptr && *asked != '\0') {
-    if (!std::filesystem::is_directory(asked, ignored))
+  if (const char* requested = std::getenv("TIDEMARK_DATA_ROOT"); requested != nullptr && *requested != '\0') {
+    if (!std::filesystem::is_directory(requested, ignored))
       throw InputError(Problem{.file = "TIDEMARK_DATA_ROOT",
-                               .message = fmt::format("there is no folder {}", in_quotes(asked)),
+                               .message = fmt::format("there is no folder {}", in_quotes(requested)),
                                .hint = "name the folder that has models/ and clusters/, or leave it unset"});
-    return asked;
+    return requested;
   }
   return installed_data().value_or(std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios");
 }

@@ -31,10 +31,10 @@ const bool started_by_mpi = std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE
                                                 [](const char* name) { return std::getenv(name) != nullptr; });
 
 std::size_t columns_of(int descriptor, bool is_terminal) {
-  const std::string asked = variable("COLUMNS");
+  const std::string requested = variable("COLUMNS");
   std::size_t columns = 0;
-  const auto [end, error] = std::from_chars(asked.data(), asked.data() + asked.size(), columns);
-  if (error == std::errc{} && end == asked.data() + asked.size() && columns > 0) return columns;
+  const auto [end, error] = std::from_chars(requested.data(), requested.data() + requested.size(), columns);
+  if (error == std::errc{} && end == requested.data() + requested.size() && columns > 0) return columns;
   winsize size{};
   return is_terminal && ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }

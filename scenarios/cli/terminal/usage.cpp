@@ -16,7 +16,7 @@ namespace tidemark::cli {
 namespace {
 
 /// The verb that was asked for, or the program itself.
-const CLI::App& asked_verb(const CLI::App& app) {
+const CLI::App& requested_verb(const CLI::App& app) {
   const std::vector<const CLI::App*> parsed = app.get_subcommands({});
   const auto verb = std::find_if(parsed.begin(), parsed.end(), [](const CLI::App* v) { return v->parsed(); });
   return verb == parsed.end() ? app : **verb;
@@ -25,7 +25,7 @@ const CLI::App& asked_verb(const CLI::App& app) {
 }  // namespace
 
 InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App& verb = asked_verb(app);
+  const CLI::App& verb = requested_verb(app);
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
   const std::string called = &verb == &app ? "tidemark" : "tidemark " + verb.get_name();
@@ -67,7 +67,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
 }
 
 void refuse_empty_texts(const CLI::App& app) {
-  for (const CLI::Option* option : asked_verb(app).get_options()) {
+  for (const CLI::Option* option : requested_verb(app).get_options()) {
     const std::vector<std::string> given = option->results();
     if (option->get_name() == "--alloc-conf" || option->get_name() == "COMMAND" ||
         std::find(given.begin(), given.end(), "") == given.end())

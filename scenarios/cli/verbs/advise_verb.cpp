@@ -5,12 +5,12 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/job_request.hpp"
+#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/plan/changes/advise.hpp"
 #include "scenarios/report/text/advice_text.hpp"
@@ -19,17 +19,17 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToAdvise {
+struct AdviseArguments {
   JobWords words;
   std::string free, json;
   std::int64_t most_changes = 3;
   Loudness loudness;
 };
 
-int run(const AskedToAdvise& a) {
+int run(const AdviseArguments& a) {
   AdviseOptions options{.most_changes = static_cast<std::size_t>(a.most_changes), .free = {}};
-  if (!a.free.empty()) options.free = asked_size("--free", a.free);
-  const AskedJob job = asked_job(a.words);
+  if (!a.free.empty()) options.free = requested_size("--free", a.free);
+  const JobRequest job = requested_job(a.words);
   check_outputs({{"--json", a.json}}, job.files);
   const Advice advice = advise(job.document, job.at, job.folders, options, plan_progress_on_terminal(a.loudness));
   answer(not_judged_text(job.not_judged) + advice_text(advice), a.json,
@@ -41,19 +41,19 @@ int run(const AskedToAdvise& a) {
 }  // namespace
 
 Verb advise_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToAdvise>();
+  const auto requested = std::make_shared<AdviseArguments>();
   CLI::App* verb =
       app.add_subcommand("advise", "it does not fit: the smallest changes that make it fit, each simulated");
-  add_job(*verb, asked->words);
-  verb->add_option("--free", asked->free, "not to fit, but to hold so much less than now")->type_name("SIZE");
-  verb->add_option("--changes", asked->most_changes, "at most so many at once")
+  add_job(*verb, requested->words);
+  verb->add_option("--free", requested->free, "not to fit, but to hold so much less than now")->type_name("SIZE");
+  verb->add_option("--changes", requested->most_changes, "at most so many at once")
       ->check(CLI::Range(1, 6))
       ->type_name("N");
-  add_json(*verb, asked->json);
-  add_quiet(*verb, asked->loudness);
+  add_json(*verb, requested->json);
+  add_quiet(*verb, requested->loudness);
   add_examples(*verb, {{"advise llama-3.1-8b-8xh100 --free '20 GiB' --changes 1", "single changes that free so much"},
                        {"advise seeds/llama-2-7b-bf16 --changes 1", "what makes a job fit that does not"}});
-  return {verb, [asked] { return run(*asked); }, &asked->words.file};
+  return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 
 }  // namespace tidemark::cli

@@ -12,21 +12,21 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include "kernels/execute/world/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
+#include "kernels/execute/world/mpi_world.hpp"
 #include "scenarios/calibrate/calibrate.hpp"
 #include "scenarios/calibrate/calibration_report.hpp"
 #include "scenarios/calibrate/device_file.hpp"
 #include "scenarios/calibrate/machine_file.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/program_fingerprint.hpp"
+#include "scenarios/cli/ranks.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
-#include "scenarios/cli/program_fingerprint.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
-#include "scenarios/cli/ranks.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cluster/cluster_reader.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
@@ -34,7 +34,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToCalibrate {
+struct CalibrateArguments {
   std::string output = "machine.toml";
   std::string json, journal, date;
   std::vector<std::string> scenarios;
@@ -45,13 +45,13 @@ struct AskedToCalibrate {
   Loudness loudness;
 };
 
-std::filesystem::path calibration_file(const AskedToCalibrate& a) {
+std::filesystem::path calibration_file(const CalibrateArguments& a) {
   std::filesystem::path path(a.output);
   return path.replace_extension(".calibration.toml");
 }
 
 // On every rank alike, or first on rank 0.
-void check(const AskedToCalibrate& a, const World& world) {
+void check(const CalibrateArguments& a, const World& world) {
   if (std::filesystem::path(a.output).extension() != ".toml")
     refuse("--output", fmt::format("{} is no name of a cluster file", a.output), "such as machine.toml");
   for (const std::string& file : a.scenarios) {
@@ -72,7 +72,7 @@ void check(const AskedToCalibrate& a, const World& world) {
 }
 
 // Nodes are ranks one after another, as many on each, as jobs fill them; `of_host`: 0 where hosts are filled otherwise.
-void check_nodes(const AskedToCalibrate& a, std::int32_t of_host) {
+void check_nodes(const CalibrateArguments& a, std::int32_t of_host) {
   if (of_host == 0)
     refuse("calibrate", "ranks do not fill their hosts one after another, as many on each",
            "mpirun --map-by slot, with as many slots on each host");
@@ -90,7 +90,7 @@ std::string host_name() {
   return name.data();
 }
 
-MachineRun run_of(const AskedToCalibrate& a, const World& world, std::vector<std::string> hosts,
+MachineRun run_of(const CalibrateArguments& a, const World& world, std::vector<std::string> hosts,
                   std::vector<Point> points) {
   MachineRun run;
   run.name = std::filesystem::path(a.output).stem().string();
@@ -110,7 +110,7 @@ MachineRun run_of(const AskedToCalibrate& a, const World& world, std::vector<std
 }
 
 // Rank 0's part, which writes and tells.
-void conclude(const AskedToCalibrate& a, const MachineRun& run, const MachineFiles& files) {
+void conclude(const CalibrateArguments& a, const MachineRun& run, const MachineFiles& files) {
   write_file(calibration_file(a), [&](std::ostream& out) { out << files.calibration; });
   write_file(a.output, [&](std::ostream& out) { out << files.cluster; });
   static_cast<void>(read_cluster(a.output));  // as predict does
@@ -118,7 +118,7 @@ void conclude(const AskedToCalibrate& a, const MachineRun& run, const MachineFil
          [&] { return calibration_json(run, files); });
 }
 
-int run_on(World& world, const AskedToCalibrate& a) {
+int run_on(World& world, const CalibrateArguments& a) {
   const auto mistakes_of = [](auto&& work) -> std::string {
     try {
       work();
@@ -150,7 +150,7 @@ int run_on(World& world, const AskedToCalibrate& a) {
 }
 
 // Points that tidemark_gpu_points measured on GPUs, which need not be here.
-int run_from_points(const AskedToCalibrate& a) {
+int run_from_points(const CalibrateArguments& a) {
   if (a.like.empty())
     refuse("--from", "what was not measured of a GPU machine is another cluster's",
            "name the nearest one: --like h100-sxm-80g");
@@ -165,7 +165,7 @@ int run_from_points(const AskedToCalibrate& a) {
   return yes;
 }
 
-int run(const AskedToCalibrate& a) {
+int run(const CalibrateArguments& a) {
   if (!a.from.empty()) return run_from_points(a);
   return on_ranks(a.time_limit, [&](World& world) { return run_on(world, a); });
 }
@@ -173,44 +173,44 @@ int run(const AskedToCalibrate& a) {
 }  // namespace
 
 Verb calibrate_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToCalibrate>();
+  const auto requested = std::make_shared<CalibrateArguments>();
   CLI::App* verb = app.add_subcommand("calibrate", "under mpirun: measure this machine into a cluster file");
-  verb->add_option("-o,--output", asked->output,
+  verb->add_option("-o,--output", requested->output,
                    "cluster file to write (default: machine.toml); times go beside it, to NAME.calibration.toml")
       ->type_name("FILE");
-  add_json(*verb, asked->json);
-  add_quiet(*verb, asked->loudness);
-  verb->add_option("--journal", asked->journal,
+  add_json(*verb, requested->json);
+  add_quiet(*verb, requested->loudness);
+  verb->add_option("--journal", requested->journal,
                    "remember in FILE what was measured, so that an interrupted run goes on")
       ->type_name("FILE");
-  verb->add_option("--date", asked->date, "what the files' source says of when; they hold no date otherwise")
+  verb->add_option("--date", requested->date, "what the files' source says of when; they hold no date otherwise")
       ->type_name("TEXT");
-  verb->add_option("--kernels-of", asked->scenarios, "measure the kernels of this job too, where they stand in it")
+  verb->add_option("--kernels-of", requested->scenarios, "measure the kernels of this job too, where they stand in it")
       ->expected(1)
       ->take_all()
       ->type_name("SCENARIO");
   verb->add_option(
-          "--ranks-per-node", asked->ranks_per_node,
+          "--ranks-per-node", requested->ranks_per_node,
           "measure so many ranks, one after another, as a node: such as those of one socket (default: of one host)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
-  verb->add_option("--repeats", asked->repeats, "how often each thing is done (default: 15)")
+  verb->add_option("--repeats", requested->repeats, "how often each thing is done (default: 15)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
-  verb->add_option("--time-limit", asked->time_limit, "end the run when a rank waits longer for another")
+  verb->add_option("--time-limit", requested->time_limit, "end the run when a rank waits longer for another")
       ->check(CLI::Range(1, 86400))
       ->type_name("SECONDS");
-  verb->add_option("--from", asked->from,
+  verb->add_option("--from", requested->from,
                    "make the files of points that tidemark_gpu_points measured on GPUs; measure nothing")
       ->type_name("FILE");
-  CLI::Option* like =
-      verb->add_option("--like", asked->like, "with --from: cluster file whose values stay where nothing was measured");
+  CLI::Option* like = verb->add_option("--like", requested->like,
+                                       "with --from: cluster file whose values stay where nothing was measured");
   takes_shipped(*verb, like, clusters_shipped)->type_name("FILE");
-  verb->add_flag("--brief", asked->brief, "few sizes, in some seconds: to see that it works");
+  verb->add_flag("--brief", requested->brief, "few sizes, in some seconds: to see that it works");
   add_examples(*verb, {{"calibrate --brief --repeats 3 --output brief.toml", "one rank, few sizes"},
                        {"calibrate --brief --repeats 3 --output brief.toml --journal brief.journal",
                         "the same, which goes on where it was interrupted"}});
-  return {verb, [asked] { return run(*asked); }, nullptr};
+  return {verb, [requested] { return run(*requested); }, nullptr};
 }
 
 }  // namespace tidemark::cli

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/plan/capacity.hpp"
 #include "scenarios/plan/space/space_files.hpp"
@@ -19,12 +19,12 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToCapacity {
+struct CapacityArguments {
   std::string study, json, csv;
   Loudness loudness;
 };
 
-int run(const AskedToCapacity& a) {
+int run(const CapacityArguments& a) {
   const Study study = read_study(a.study, data_root());
   std::vector<std::filesystem::path> inputs = files_read(study.space);
   inputs.emplace_back(a.study);
@@ -42,22 +42,22 @@ int run(const AskedToCapacity& a) {
 }  // namespace
 
 Verb capacity_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToCapacity>();
+  const auto requested = std::make_shared<CapacityArguments>();
   CLI::App* verb = app.add_subcommand("capacity", "how far it goes: the largest value of an axis that fits");
   takes_shipped(
       *verb,
-      verb->add_option("STUDY", asked->study,
+      verb->add_option("STUDY", requested->study,
                        "scenario file (TOML) with tables [space] and [capacity], or the name of one that comes "
                        "along (tidemark list studies)"),
       studies_shipped)
       ->required();
-  add_json(*verb, asked->json);
-  add_quiet(*verb, asked->loudness);
-  verb->add_option("--csv", asked->csv, "write the frontier to FILE")->type_name("FILE");
+  add_json(*verb, requested->json);
+  add_quiet(*verb, requested->loudness);
+  verb->add_option("--csv", requested->csv, "write the frontier to FILE")->type_name("FILE");
   add_examples(*verb, {{"capacity longest-sequence-8xh100",
                         "a study that comes along; copy its file from scenarios/studies and change it"},
                        {"capacity longest-sequence-8xh100 --csv frontier.csv", "the frontier as a table"}});
-  return {verb, [asked] { return run(*asked); }, nullptr};
+  return {verb, [requested] { return run(*requested); }, nullptr};
 }
 
 }  // namespace tidemark::cli

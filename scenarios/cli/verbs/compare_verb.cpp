@@ -9,12 +9,12 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/job_request.hpp"
+#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/report/measured_comparison.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
@@ -22,7 +22,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToCompare {
+struct CompareArguments {
   JobWords words;
   std::string measured;  ///< a memory snapshot or a training log
   std::optional<std::string> ranks;
@@ -32,19 +32,19 @@ struct AskedToCompare {
   Loudness loudness;
 };
 
-int run(const AskedToCompare& asked) {
-  if (!(asked.tolerance >= 0 && asked.tolerance <= 100))
-    refuse("--tolerance", fmt::format("{:g} is no part of a measurement", asked.tolerance), "percent: 0 to 100");
-  const AskedJob job = asked_job(asked.words);
+int run(const CompareArguments& requested) {
+  if (!(requested.tolerance >= 0 && requested.tolerance <= 100))
+    refuse("--tolerance", fmt::format("{:g} is no part of a measurement", requested.tolerance), "percent: 0 to 100");
+  const JobRequest job = requested_job(requested.words);
   const Scenario& scenario = job.scenario;
   std::vector<std::filesystem::path> inputs = job.files;
-  inputs.emplace_back(asked.measured);
-  check_outputs({{"--json", asked.json}}, inputs);
-  Measurement measurement{asked.measured, {}, asked.device, asked.tolerance / 100};
-  if (asked.ranks) measurement.ranks = asked_ranks(*asked.ranks, scenario);
+  inputs.emplace_back(requested.measured);
+  check_outputs({{"--json", requested.json}}, inputs);
+  Measurement measurement{requested.measured, {}, requested.device, requested.tolerance / 100};
+  if (requested.ranks) measurement.ranks = requested_ranks(*requested.ranks, scenario);
   const MeasuredComparison comparison =
-      compare_with(scenario, measurement, progress_on_terminal("simulating ranks", asked.loudness));
-  answer(not_judged_text(job.not_judged) + comparison.text, comparison.json.empty() ? "" : asked.json,
+      compare_with(scenario, measurement, progress_on_terminal("simulating ranks", requested.loudness));
+  answer(not_judged_text(job.not_judged) + comparison.text, comparison.json.empty() ? "" : requested.json,
          [&] { return with_not_judged(comparison.json, job.not_judged); });
   if (!job.not_judged.empty()) return cannot_say;
   return comparison.agrees ? yes : no;
@@ -53,27 +53,27 @@ int run(const AskedToCompare& asked) {
 }  // namespace
 
 Verb compare_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToCompare>();
+  const auto requested = std::make_shared<CompareArguments>();
   CLI::App* verb = app.add_subcommand("compare", "the prediction beside a real run's memory snapshot or training log");
-  add_scenario(*verb, asked->words.file, "scenario file (TOML), or a file that convert takes");
-  verb->add_option("MEASURED", asked->measured,
+  add_scenario(*verb, requested->words.file, "scenario file (TOML), or a file that convert takes");
+  verb->add_option("MEASURED", requested->measured,
                    "torch.cuda.memory's snapshot (pickle), or the log of Megatron-LM or torchtitan")
       ->required();
-  add_beside(*verb, asked->words);
-  verb->add_option("--rank", asked->ranks,
+  add_beside(*verb, requested->words);
+  verb->add_option("--rank", requested->ranks,
                    "the rank of the snapshot (default: 0), or ranks of the log (default: all that it has)")
       ->type_name("R[,R...]");
-  verb->add_option("--device", asked->device, "the device of a snapshot that has several")->type_name("N");
-  verb->add_option("--tolerance", asked->tolerance, "largest difference, in percent of the measurement")
+  verb->add_option("--device", requested->device, "the device of a snapshot that has several")->type_name("N");
+  verb->add_option("--tolerance", requested->tolerance, "largest difference, in percent of the measurement")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str()
       ->type_name("PERCENT");
-  add_json(*verb, asked->json);
-  add_quiet(*verb, asked->loudness);
+  add_json(*verb, requested->json);
+  add_quiet(*verb, requested->loudness);
   add_examples(*verb, {{"predict llama-3.1-8b-8xh100 --rank 0 --snapshot snapshot.pickle",
                         "a snapshot, where no real run has written one"},
                        {"compare llama-3.1-8b-8xh100 snapshot.pickle --rank 0", "where the bytes differ"}});
-  return {verb, [asked] { return run(*asked); }, &asked->words.file};
+  return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 
 }  // namespace tidemark::cli

@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 
 // What shells and man know of the program, from the same tree of options as its help.
 

@@ -7,22 +7,22 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/detail/launch_options.hpp"
-#include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/terminal/detail/help.hpp"
+#include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/output_file.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/toml_text.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 
 namespace tidemark::cli {
 namespace {
 
-struct AskedToConvert {
+struct ConvertArguments {
   std::vector<std::string> files;
   std::string to = "scenario", launcher = "torchrun", output, json;
   bool all = false;
@@ -39,22 +39,22 @@ struct Answer {
   }
 };
 
-Launcher launcher_asked(const std::string& text) {
+Launcher launcher_requested(const std::string& text) {
   if (text == "torchrun") return Launcher::Torchrun;
   if (text == "sbatch") return Launcher::Sbatch;
   if (text == "mpirun") return Launcher::Mpirun;
   refuse("--launcher", fmt::format("{} starts nothing here", in_quotes(text)), "torchrun, sbatch or mpirun would do");
 }
 
-Answer answer_of(const AskedToConvert& asked) {
-  const std::optional<Dialect> to = dialect_named(asked.to);
+Answer answer_of(const ConvertArguments& requested) {
+  const std::optional<Dialect> to = dialect_named(requested.to);
   if (!to) {
-    const std::string meant = nearest(asked.to, dialect_names());
-    refuse("--to", fmt::format("{} is nothing to convert to", in_quotes(asked.to)),
+    const std::string meant = nearest(requested.to, dialect_names());
+    refuse("--to", fmt::format("{} is nothing to convert to", in_quotes(requested.to)),
            meant.empty() ? one_of(dialect_names()) + " would do" : fmt::format("did you mean {}?", meant));
   }
-  const Launcher launcher = launcher_asked(asked.launcher);
-  Converted converted = convert(asked.options.asked({asked.files.begin(), asked.files.end()}));
+  const Launcher launcher = launcher_requested(requested.launcher);
+  Converted converted = convert(requested.options.requested({requested.files.begin(), requested.files.end()}));
   Answer made{converted.from, *to, {}, {}, converted.remarks};
   if (*to == Dialect::Scenario) {
     made.text = toml_text(converted.document);
@@ -74,7 +74,7 @@ Answer answer_of(const AskedToConvert& asked) {
   return made;
 }
 
-std::string told(const Answer& answer, bool all) {
+std::string reported(const Answer& answer, bool all) {
   std::string text = answer.whole() ? "all of it is expressed\n" : "not all of it is expressed\n";
   if (!answer.launch.empty()) text += fmt::format("start it with\n  {}\n", answer.launch);
   text += remarks_text(answer.remarks, all);
@@ -123,19 +123,19 @@ std::string as_json(const Answer& answer) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
-int run(const AskedToConvert& asked) {
-  std::vector<std::filesystem::path> inputs(asked.files.begin(), asked.files.end());
-  check_outputs({{"--json", asked.json}, {"--output", asked.output}}, inputs);
-  const Answer made = answer_of(asked);
-  if (!asked.output.empty()) {
-    write_file(asked.output, [&](std::ostream& file) { file << made.text; });
-    answer(told(made, asked.all), asked.json, [&] { return as_json(made); });
+int run(const ConvertArguments& requested) {
+  std::vector<std::filesystem::path> inputs(requested.files.begin(), requested.files.end());
+  check_outputs({{"--json", requested.json}, {"--output", requested.output}}, inputs);
+  const Answer made = answer_of(requested);
+  if (!requested.output.empty()) {
+    write_file(requested.output, [&](std::ostream& file) { file << made.text; });
+    answer(reported(made, requested.all), requested.json, [&] { return as_json(made); });
   } else {
-    complain(told(made, asked.all));
-    if (asked.json == "-")
-      answer("", asked.json, [&] { return as_json(made); });
+    complain(reported(made, requested.all));
+    if (requested.json == "-")
+      answer("", requested.json, [&] { return as_json(made); });
     else
-      answer(made.text, asked.json, [&] { return as_json(made); });
+      answer(made.text, requested.json, [&] { return as_json(made); });
   }
   return made.whole() ? yes : no;
 }
@@ -143,27 +143,28 @@ int run(const AskedToConvert& asked) {
 }  // namespace
 
 Verb convert_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToConvert>();
+  const auto requested = std::make_shared<ConvertArguments>();
   CLI::App* verb =
       app.add_subcommand("convert", "launch arguments and configurations of frameworks to a scenario, and back");
   CLI::Option* files = verb->add_option(
-      "FILES", asked->files,
+      "FILES", requested->files,
       "a shell script or arguments (Megatron-LM, torchtitan, deepspeed, accelerate), torchtitan's TOML, a "
       "ds_config.json, accelerate's or Megatron-Bridge's YAML, TrainingArguments, or a scenario; several say "
       "one training together");
   takes_shipped(*verb, files, examples_shipped)->required();
-  verb->add_option("--to", asked->to, "scenario, megatron, torchtitan, deepspeed, accelerate or training-arguments")
+  verb->add_option("--to", requested->to, "scenario, megatron, torchtitan, deepspeed, accelerate or training-arguments")
       ->type_name("KIND");
-  verb->add_option("--launcher", asked->launcher, "what starts it: torchrun, sbatch or mpirun")->type_name("NAME");
-  verb->add_option("-o,--output", asked->output, "write it to FILE; what could not be expressed is then told on stdout")
+  verb->add_option("--launcher", requested->launcher, "what starts it: torchrun, sbatch or mpirun")->type_name("NAME");
+  verb->add_option("-o,--output", requested->output,
+                   "write it to FILE; what could not be expressed is then told on stdout")
       ->type_name("FILE");
-  verb->add_flag("-v,--verbose", asked->all, "say of every argument why it does not matter");
-  add_launch_options(*verb, asked->options);
-  add_json(*verb, asked->json);
+  verb->add_flag("-v,--verbose", requested->all, "say of every argument why it does not matter");
+  add_launch_options(*verb, requested->options);
+  add_json(*verb, requested->json);
   add_examples(*verb,
                {{"convert llama-3.1-8b-8xh100 --to megatron -o run.sh", "the arguments that start this training"},
                 {"convert run.sh --cluster h100-sxm-80g -o again.toml", "and back: a scenario of a launch script"}});
-  return {verb, [asked] { return run(*asked); }};
+  return {verb, [requested] { return run(*requested); }};
 }
 
 }  // namespace tidemark::cli

@@ -11,14 +11,14 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/terminal/detail/help.hpp"
-#include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cli/dry_runs.hpp"
 #include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/shipped_names.hpp"
+#include "scenarios/cli/terminal/detail/help.hpp"
+#include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
-#include "scenarios/cli/shipped_names.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cluster/cluster_reader.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
@@ -27,8 +27,8 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToRunDry {
-  DryRunAsked runs;
+struct DryRunArguments {
+  DryRunRequest runs;
   std::string cluster = "h100-sxm-80g", against, json, snapshot;
   std::int64_t time_limit = 1800;
   double tolerance = 2;
@@ -65,7 +65,7 @@ void write_snapshots(const std::string& pattern, const DryRunAnswer& answer, con
 }
 
 // What each rank held beside what it is predicted to.
-void compare_ranks(const AskedToRunDry& asked, const Scenario& scenario, DryRunAnswer& answer,
+void compare_ranks(const DryRunArguments& requested, const Scenario& scenario, DryRunAnswer& answer,
                    const TemporaryFolder& folder) {
   answer.agrees = true;
   for (const DryRank& rank : answer.ranks) {
@@ -75,10 +75,12 @@ void compare_ranks(const AskedToRunDry& asked, const Scenario& scenario, DryRunA
       answer.agrees = false;
       continue;
     }
-    const Measurement measurement{
-        made.string(), {Rank{static_cast<std::int32_t>(rank.report.rank)}}, rank.held().device, asked.tolerance / 100};
+    const Measurement measurement{made.string(),
+                                  {Rank{static_cast<std::int32_t>(rank.report.rank)}},
+                                  rank.held().device,
+                                  requested.tolerance / 100};
     const MeasuredComparison comparison =
-        compare_with(scenario, measurement, progress_on_terminal("simulating ranks", asked.runs.loudness));
+        compare_with(scenario, measurement, progress_on_terminal("simulating ranks", requested.runs.loudness));
     std::string text = comparison.text;
     // The snapshot's own name is gone with its folder.
     if (const std::size_t at = text.find(measurement.file); at != std::string::npos)
@@ -108,81 +110,82 @@ int exit_code_of(const DryRunAnswer& answer) {
   return cannot_say;
 }
 
-int run(AskedToRunDry asked) {
-  if (asked.runs.steps < 1 || asked.runs.steps > 1000)
-    refuse("--steps", fmt::format("{} is no number of steps to run", asked.runs.steps), "1 to 1000");
-  if (asked.time_limit < 1) refuse("--timeout", "is no time to wait", "seconds, from 1 on");
-  if (asked.runs.world_size && (*asked.runs.world_size < 1 || *asked.runs.world_size > 1'000'000))
-    refuse("--world-size", fmt::format("{} is no number of ranks", *asked.runs.world_size), "1 to 1000000");
+int run(DryRunArguments requested) {
+  if (requested.runs.steps < 1 || requested.runs.steps > 1000)
+    refuse("--steps", fmt::format("{} is no number of steps to run", requested.runs.steps), "1 to 1000");
+  if (requested.time_limit < 1) refuse("--timeout", "is no time to wait", "seconds, from 1 on");
+  if (requested.runs.world_size && (*requested.runs.world_size < 1 || *requested.runs.world_size > 1'000'000))
+    refuse("--world-size", fmt::format("{} is no number of ranks", *requested.runs.world_size), "1 to 1000000");
   std::vector<Problem> problems;
-  const std::string file = shipped_file(asked.cluster, clusters_shipped);
-  if (const std::optional<Problem> problem = not_there(asked.cluster, clusters_shipped)) throw InputError(*problem);
+  const std::string file = shipped_file(requested.cluster, clusters_shipped);
+  if (const std::optional<Problem> problem = not_there(requested.cluster, clusters_shipped)) throw InputError(*problem);
   const Cluster cluster = read_cluster(file);
   std::vector<std::filesystem::path> inputs{file};
   std::optional<Scenario> scenario;
-  if (!asked.against.empty()) {
-    const std::string named = shipped_file(asked.against, examples_shipped);
-    if (const std::optional<Problem> problem = not_there(asked.against, examples_shipped)) throw InputError(*problem);
+  if (!requested.against.empty()) {
+    const std::string named = shipped_file(requested.against, examples_shipped);
+    if (const std::optional<Problem> problem = not_there(requested.against, examples_shipped))
+      throw InputError(*problem);
     scenario = read_scenario(named, data_root());
     for (std::filesystem::path& path : files_behind(named)) inputs.push_back(std::move(path));
   }
-  check_outputs({{"--json", asked.json}, {"--snapshot", name_of(asked.snapshot, 0).string()}}, inputs);
-  asked.runs.time_limit = std::chrono::seconds(asked.time_limit);
-  asked.runs.snapshots = !asked.snapshot.empty() || scenario;
+  check_outputs({{"--json", requested.json}, {"--snapshot", name_of(requested.snapshot, 0).string()}}, inputs);
+  requested.runs.time_limit = std::chrono::seconds(requested.time_limit);
+  requested.runs.snapshots = !requested.snapshot.empty() || scenario;
   const TemporaryFolder folder;
-  DryRunAnswer answer_found = run_dry(asked.runs, cluster, folder);
-  write_snapshots(asked.snapshot, answer_found, folder);
+  DryRunAnswer answer_found = run_dry(requested.runs, cluster, folder);
+  write_snapshots(requested.snapshot, answer_found, folder);
   if (scenario) {
     refuse_other_world(*scenario, answer_found);
-    compare_ranks(asked, *scenario, answer_found, folder);
+    compare_ranks(requested, *scenario, answer_found, folder);
   }
-  answer(dry_run_text(answer_found), asked.json, [&] { return dry_run_json(answer_found); });
+  answer(dry_run_text(answer_found), requested.json, [&] { return dry_run_json(answer_found); });
   return exit_code_of(answer_found);
 }
 
 }  // namespace
 
 Verb dry_run_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToRunDry>();
+  const auto requested = std::make_shared<DryRunArguments>();
   CLI::App* verb = app.add_subcommand(
       "dry-run", "the training itself, by your own command, on a device that does nothing: no GPU is needed");
   verb->add_option(
-          "COMMAND", asked->runs.command,
+          "COMMAND", requested->runs.command,
           "behind --: what starts the training: python, torchrun, deepspeed or accelerate launch, its script and "
           "all of its arguments")
       ->required();
-  verb->add_option("--cluster", asked->cluster, "whose devices it is to run on: a name or a file")
+  verb->add_option("--cluster", requested->cluster, "whose devices it is to run on: a name or a file")
       ->capture_default_str()
       ->type_name("NAME");
-  verb->add_option("--rank", asked->runs.ranks, "a rank to run, may be repeated (default: the first and the last)")
+  verb->add_option("--rank", requested->runs.ranks, "a rank to run, may be repeated (default: the first and the last)")
       ->allow_extra_args(false)  // "--" ends options, not ranks
       ->type_name("N");
-  verb->add_option("--world-size", asked->runs.world_size, "ranks of the job (default: what the launcher starts)")
+  verb->add_option("--world-size", requested->runs.world_size, "ranks of the job (default: what the launcher starts)")
       ->type_name("N");
-  verb->add_option("--steps", asked->runs.steps, "steps of the optimizer after which a rank is over")
+  verb->add_option("--steps", requested->runs.steps, "steps of the optimizer after which a rank is over")
       ->capture_default_str()
       ->type_name("N");
-  verb->add_option("--timeout", asked->time_limit, "seconds that one rank may take")
+  verb->add_option("--timeout", requested->time_limit, "seconds that one rank may take")
       ->capture_default_str()
       ->type_name("SECONDS");
-  verb->add_option("--against", asked->against, "lay a scenario's prediction beside it, as compare does")
+  verb->add_option("--against", requested->against, "lay a scenario's prediction beside it, as compare does")
       ->type_name("SCENARIO");
-  verb->add_option("--tolerance", asked->tolerance, "largest difference from the prediction, in percent")
+  verb->add_option("--tolerance", requested->tolerance, "largest difference from the prediction, in percent")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str()
       ->type_name("PERCENT");
-  add_json(*verb, asked->json);
-  verb->add_option("--snapshot", asked->snapshot,
+  add_json(*verb, requested->json);
+  verb->add_option("--snapshot", requested->snapshot,
                    "write PyTorch's memory snapshot of the fullest rank that was run, or one file for each with "
                    "'{rank}' in its name")
       ->type_name("FILE");
-  verb->add_flag("--show-output", asked->runs.show_output, "let the script print to standard error as it runs");
-  add_quiet(*verb, asked->runs.loudness);
+  verb->add_flag("--show-output", requested->runs.show_output, "let the script print to standard error as it runs");
+  add_quiet(*verb, requested->runs.loudness);
   add_examples(*verb, {{"dry-run -- torchrun --nproc-per-node 8 train.py --config my.yaml",
                         "does this job fit eight H100? Its first and last rank are run"},
                        {"dry-run --cluster a100-sxm-40g --snapshot dry.pickle -- python train.py",
                         "on another card, with a snapshot for replay, report and pytorch.org/memory_viz"}});
-  return {verb, [asked] { return run(*asked); }, nullptr};
+  return {verb, [requested] { return run(*requested); }, nullptr};
 }
 
 }  // namespace tidemark::cli

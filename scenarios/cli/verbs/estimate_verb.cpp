@@ -2,12 +2,12 @@
 #include <string>
 
 #include "scenarios/cli/detail/job_request.hpp"
+#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/estimate/envelope.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
@@ -15,33 +15,33 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToEstimate {
+struct EstimateArguments {
   JobWords words;
   std::string json;
   Loudness loudness;
 };
 
-int run(const AskedToEstimate& asked) {
-  const AskedJob job = asked_job(asked.words);
-  check_outputs({{"--json", asked.json}}, job.files);
-  Envelope found = envelope(job.scenario, progress_on_terminal("simulating ranks", asked.loudness));
+int run(const EstimateArguments& requested) {
+  const JobRequest job = requested_job(requested.words);
+  check_outputs({{"--json", requested.json}}, job.files);
+  Envelope found = envelope(job.scenario, progress_on_terminal("simulating ranks", requested.loudness));
   job.complete(found.prediction);
-  answer(envelope_text(found), asked.json, [&] { return with_not_judged(envelope_json(found), job.not_judged); });
+  answer(envelope_text(found), requested.json, [&] { return with_not_judged(envelope_json(found), job.not_judged); });
   return found.prediction.fits ? yes : found.prediction.open ? cannot_say : no;
 }
 
 }  // namespace
 
 Verb estimate_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToEstimate>();
+  const auto requested = std::make_shared<EstimateArguments>();
   CLI::App* verb = app.add_subcommand(
       "estimate", "the back of the envelope: rules of thumb beside what is simulated, and why they differ");
-  add_job(*verb, asked->words);
-  add_json(*verb, asked->json);
-  add_quiet(*verb, asked->loudness);
+  add_job(*verb, requested->words);
+  add_json(*verb, requested->json);
+  add_quiet(*verb, requested->loudness);
   add_examples(*verb, {{"estimate llama-3.1-70b-64xh100", "rules of thumb beside the simulation"},
                        {"estimate seeds/llama-2-7b-bf16 --json estimate.json", "the same for programs"}});
-  return {verb, [asked] { return run(*asked); }, &asked->words.file};
+  return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 
 }  // namespace tidemark::cli

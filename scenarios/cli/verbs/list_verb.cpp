@@ -8,29 +8,29 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
-#include "scenarios/cli/shipped_names.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cluster/cluster_reader.hpp"
-#include "scenarios/model_config/config_reader.hpp"
-#include "scenarios/frameworks/megatron/megatron_switches.hpp"
-#include "scenarios/scenario/model_names.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/formats/quantity.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
+#include "scenarios/model_config/config_reader.hpp"
+#include "scenarios/plan/capacity.hpp"
 #include "scenarios/reader/scenario_keys.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/formats/suggestion.hpp"
-#include "scenarios/plan/capacity.hpp"
+#include "scenarios/scenario/model_names.hpp"
 
 namespace tidemark::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct AskedToList {
+struct ListArguments {
   std::string what, json;
 };
 
@@ -166,19 +166,19 @@ Listed lists() {
   return all;
 }
 
-int run(const AskedToList& asked) {
-  check_outputs({{"--json", asked.json}}, {});
-  const auto kind = std::ranges::find_if(kinds, [&](const Kind& its) { return its.name == asked.what; });
-  if (kind == kinds.end() && !asked.what.empty()) {
+int run(const ListArguments& requested) {
+  check_outputs({{"--json", requested.json}}, {});
+  const auto kind = std::ranges::find_if(kinds, [&](const Kind& its) { return its.name == requested.what; });
+  if (kind == kinds.end() && !requested.what.empty()) {
     std::vector<std::string> names;
     for (const Kind& its : kinds) names.emplace_back(its.name);
-    const std::string meant = nearest(asked.what, names);
-    refuse("list", fmt::format("there is no list of {}", in_quotes(asked.what)),
+    const std::string meant = nearest(requested.what, names);
+    refuse("list", fmt::format("there is no list of {}", in_quotes(requested.what)),
            meant.empty() ? one_of(names) + " would do" : fmt::format("did you mean {}?", meant));
   }
-  const Listed all = asked.what.empty() ? lists() : kind->list();
-  answer(all.text, asked.json, [&] {
-    const Json json = {{"schema", "tidemark.list/1"}, {asked.what.empty() ? "lists" : asked.what, all.json}};
+  const Listed all = requested.what.empty() ? lists() : kind->list();
+  answer(all.text, requested.json, [&] {
+    const Json json = {{"schema", "tidemark.list/1"}, {requested.what.empty() ? "lists" : requested.what, all.json}};
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
   });
   return yes;
@@ -187,18 +187,18 @@ int run(const AskedToList& asked) {
 }  // namespace
 
 Verb list_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToList>();
+  const auto requested = std::make_shared<ListArguments>();
   CLI::App* verb = app.add_subcommand(
       "list",
       "what there is: models, names of checkpoints, clusters, examples, studies, keys of a scenario, switches of "
       "frameworks");
-  verb->add_option("WHAT", asked->what, "models, names, clusters, examples, studies, keys or switches");
-  add_json(*verb, asked->json);
+  verb->add_option("WHAT", requested->what, "models, names, clusters, examples, studies, keys or switches");
+  add_json(*verb, requested->json);
   add_examples(*verb, {{"list", "the lists that there are"},
                        {"list models", "names that --model takes, and examples use"},
                        {"list examples", "names that questions take"},
                        {"list keys", "every key of a scenario file"}});
-  return {verb, [asked] { return run(*asked); }};
+  return {verb, [requested] { return run(*requested); }};
 }
 
 }  // namespace tidemark::cli

@@ -14,18 +14,18 @@
 
 #include "kernels/execute/world/mpi_worker_pool.hpp"
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/detail/job_request.hpp"
-#include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/detail/job_options.hpp"
-#include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
+#include "scenarios/cli/detail/job_request.hpp"
 #include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/program_fingerprint.hpp"
+#include "scenarios/cli/terminal/detail/help.hpp"
+#include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/interrupts.hpp"
 #include "scenarios/cli/terminal/output.hpp"
-#include "scenarios/cli/program_fingerprint.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
 #include "scenarios/cli/terminal/terminal.hpp"
 #include "scenarios/cli/threads.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/formats/quantity.hpp"
@@ -44,7 +44,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToPlan {
+struct PlanArguments {
   JobWords words;  ///< a file with a base and perhaps a [space]; none: options say it
   std::string headroom;
   std::string json, csv;
@@ -59,25 +59,25 @@ struct AskedToPlan {
 };
 
 // What a file may leave to the command line.
-void set_headroom(Space& space, const AskedToPlan& a) {
+void set_headroom(Space& space, const PlanArguments& a) {
   const KeyPath key{"runtime", "headroom"};
   if (says(space, key))
     throw InputError(Problem{.file = a.words.file,
                              .message = "says headroom, and so does --headroom",
                              .hint = "change it in the file, or leave --headroom out"});
-  set_value(space.base, key, {text(asked_size("--headroom", a.headroom)), {}});
+  set_value(space.base, key, {text(requested_size("--headroom", a.headroom)), {}});
 }
 
-struct AskedSpace {
+struct SpaceRequest {
   Space space;
   std::vector<NotJudged> not_judged = {};
 };
 
 // Of a file: a scenario, perhaps with a [space], or what launch files come to.
-AskedSpace space_of_file(const AskedToPlan& a) {
+SpaceRequest space_of_file(const PlanArguments& a) {
   const std::filesystem::path file = a.words.file;
   if (is_foreign(file)) {
-    AskedJob job = asked_job(a.words);
+    JobRequest job = requested_job(a.words);
     return {space_of(std::move(job.document), job.at, job.folders, a.with), std::move(job.not_judged)};
   }
   if (a.words.launch.any())
@@ -90,14 +90,14 @@ AskedSpace space_of_file(const AskedToPlan& a) {
   return {space_of(std::move(document), file, {file.parent_path(), data_root()}, a.with)};
 }
 
-AskedSpace asked_space(const AskedToPlan& a) {
+SpaceRequest requested_space(const PlanArguments& a) {
   if (!a.words.file.empty()) {
-    AskedSpace asked = space_of_file(a);
+    SpaceRequest requested = space_of_file(a);
     if (!a.headroom.empty())
-      set_headroom(asked.space, a);
+      set_headroom(requested.space, a);
     else
-      take_default_headroom(asked.space);
-    return asked;
+      take_default_headroom(requested.space);
+    return requested;
   }
   const LaunchOptions& o = a.words.launch;
   std::string missing;
@@ -136,7 +136,7 @@ bool is_scenario_file(const std::filesystem::path& name) {
          text == scenario_file(place, candidate);
 }
 
-void check_places(const Space& space, const AskedToPlan& a) {
+void check_places(const Space& space, const PlanArguments& a) {
   std::vector<std::filesystem::path> inputs = files_read(space);
   if (!a.words.file.empty()) inputs.emplace_back(a.words.file);
   check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--journal", a.journal}}, inputs);
@@ -166,7 +166,7 @@ void write_scenarios(const std::string& folder, const Space& space, const Plan& 
   }
 }
 
-int why(const Space& space, const AskedToPlan& a) {
+int why(const Space& space, const PlanArguments& a) {
   std::vector<Prediction> both;
   std::vector<std::string> names;
   for (const std::int64_t index : a.why) {
@@ -195,7 +195,8 @@ int why(const Space& space, const AskedToPlan& a) {
 /// What a search that is interrupted says.
 class BestSoFar {
  public:
-  BestSoFar(const Space& space, const AskedToPlan& a) : last_words_([this, &space, &a] { complain(text(space, a)); }) {}
+  BestSoFar(const Space& space, const PlanArguments& a)
+      : last_words_([this, &space, &a] { complain(text(space, a)); }) {}
 
   void hear(const std::vector<Found>& best) {
     const std::lock_guard lock(mutex_);
@@ -203,7 +204,7 @@ class BestSoFar {
   }
 
  private:
-  std::string text(const Space& space, const AskedToPlan& a) {
+  std::string text(const Space& space, const PlanArguments& a) {
     const std::lock_guard lock(mutex_);
     const std::size_t columns = terminal(STDERR_FILENO).columns;
     return interrupted_text(space, best_, columns == 0 ? usual_columns : std::min(columns, usual_columns)) +
@@ -216,7 +217,7 @@ class BestSoFar {
   LastWords last_words_;  // the last to come and the first to go: it speaks of the others
 };
 
-Plan searched(const Space& space, const AskedToPlan& a, TaskRunner& runner) {
+Plan searched(const Space& space, const PlanArguments& a, TaskRunner& runner) {
   BestSoFar so_far(space, a);
   const PlanOptions options{.top = static_cast<std::size_t>(a.top),
                             .found = [&](const std::vector<Found>& best) { so_far.hear(best); }};
@@ -226,17 +227,17 @@ Plan searched(const Space& space, const AskedToPlan& a, TaskRunner& runner) {
   return plan(space, options, *journal, plan_progress_on_terminal(a.loudness));
 }
 
-int answered(const AskedSpace& asked, const AskedToPlan& a, const Plan& found) {
-  const Space& space = asked.space;
+int answered(const SpaceRequest& requested, const PlanArguments& a, const Plan& found) {
+  const Space& space = requested.space;
   if (found.candidates == 0) refuse_no_candidates(space, a.words.file.empty() ? "plan" : a.words.file);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << plan_csv(space, found); });
   if (!a.write_scenarios.empty()) write_scenarios(a.write_scenarios, space, found);
   const std::size_t columns = terminal(STDOUT_FILENO).columns;
-  answer(not_judged_text(asked.not_judged) +
+  answer(not_judged_text(requested.not_judged) +
              (a.verbose ? plan_text(space, found)
                         : brief_text(space, found, columns == 0 ? usual_columns : std::min(columns, usual_columns))),
-         a.json, [&] { return with_not_judged(plan_json(space, found), asked.not_judged); });
-  if (!asked.not_judged.empty()) return cannot_say;
+         a.json, [&] { return with_not_judged(plan_json(space, found), requested.not_judged); });
+  if (!requested.not_judged.empty()) return cannot_say;
   return found.best.empty() ? no : yes;
 }
 
@@ -256,32 +257,32 @@ std::string further_text(const Space& space) {
 }
 
 // The first process searches, the others do what it hands out.
-int run_on_farm(Farm& farm, const AskedToPlan& a) {
+int run_on_worker_pool(Farm& worker_pool, const PlanArguments& a) {
   try {
-    const AskedSpace asked = asked_space(a);
-    const Space& space = asked.space;
+    const SpaceRequest requested = requested_space(a);
+    const Space& space = requested.space;
     const TaskFunction work = task_function(space);
-    if (farm.rank() != 0) return farm.serve(work);
+    if (worker_pool.rank() != 0) return worker_pool.serve(work);
     int code = bad_input;
     try {
       check_places(space, a);
-      code = answered(asked, a, searched(space, a, *farm_runner(farm, work)));
+      code = answered(requested, a, searched(space, a, *worker_pool_runner(worker_pool, work)));
     } catch (const InputError& error) {
       complain(error.what());
     }
-    farm.dismiss(code);
+    worker_pool.dismiss(code);
     return code;
   } catch (const InputError& error) {
-    if (farm.rank() == 0) complain(error.what());
+    if (worker_pool.rank() == 0) complain(error.what());
     return bad_input;
   } catch (const std::exception& error) {
-    farm.fail(error.what());
+    worker_pool.fail(error.what());
     return machine_failed;
   }
 }
 
 // Throws InputError where something is to be written, and nothing is searched.
-void refuse_outputs(const AskedToPlan& a) {
+void refuse_outputs(const PlanArguments& a) {
   const std::string_view instead = a.show_space ? "--show-space" : "--why";
   for (const auto& [option, file] :
        {std::pair("--json", &a.json), std::pair("--csv", &a.csv), std::pair("--journal", &a.journal),
@@ -291,60 +292,65 @@ void refuse_outputs(const AskedToPlan& a) {
              fmt::format("leave {} out, or {}", option, instead));
 }
 
-int run(const AskedToPlan& a) {
+int run(const PlanArguments& a) {
   const bool searches = !a.show_space && a.why.empty();
   if (!searches) refuse_outputs(a);
-  if (under_mpirun() && searches) return run_on_farm(*mpi_farm(static_cast<int>(working_threads())), a);
-  const AskedSpace asked = asked_space(a);
-  const Space& space = asked.space;
+  if (under_mpirun() && searches) return run_on_worker_pool(*mpi_worker_pool(static_cast<int>(working_threads())), a);
+  const SpaceRequest requested = requested_space(a);
+  const Space& space = requested.space;
   if (a.show_space) {
     answer(space_text(space) + further_text(space), "", {});
     return yes;
   }
   if (!a.why.empty()) return why(space, a);
   check_places(space, a);
-  return answered(asked, a, searched(space, a, *thread_runner(task_function(space))));
+  return answered(requested, a, searched(space, a, *thread_runner(task_function(space))));
 }
 
 }  // namespace
 
 Verb plan_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToPlan>();
+  const auto requested = std::make_shared<PlanArguments>();
   CLI::App* verb = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
   takes_shipped(
       *verb,
-      verb->add_option("SPACE", asked->words.file,
+      verb->add_option("SPACE", requested->words.file,
                        "scenario file (TOML), perhaps with a table [space], a launch file that convert takes, "
                        "or the name of an example"),
       examples_shipped);
-  add_beside(*verb, asked->words);
-  verb->add_option("--headroom", asked->headroom,
+  add_beside(*verb, requested->words);
+  verb->add_option("--headroom", requested->headroom,
                    fmt::format("what must stay free on every device, where no file says it (default without one: {})",
                                default_headroom))
       ->type_name("SIZE");
-  add_json(*verb, asked->json);
-  add_quiet(*verb, asked->loudness);
-  verb->add_flag("-v,--verbose", asked->verbose,
+  add_json(*verb, requested->json);
+  add_quiet(*verb, requested->loudness);
+  verb->add_flag("-v,--verbose", requested->verbose,
                  "all of the answer: every axis, the front, near misses, why the others fall");
-  verb->add_option("--csv", asked->csv, "write best, front and near misses to FILE")->type_name("FILE");
-  verb->add_option("--top", asked->top, "how many of the best to list")->check(CLI::Range(1, 10000))->type_name("K");
-  verb->add_option("--journal", asked->journal,
+  verb->add_option("--csv", requested->csv, "write best, front and near misses to FILE")->type_name("FILE");
+  verb->add_option("--top", requested->top, "how many of the best to list")
+      ->check(CLI::Range(1, 10000))
+      ->type_name("K");
+  verb->add_option("--journal", requested->journal,
                    "remember what is done in FILE, so that a search that was killed goes on")
       ->type_name("FILE");
-  verb->add_option("--write-scenarios", asked->write_scenarios, "write the best as scenario files that predict takes")
+  verb->add_option("--write-scenarios", requested->write_scenarios,
+                   "write the best as scenario files that predict takes")
       ->type_name("DIR");
-  verb->add_option("--why", asked->why, "where two candidates, by their numbers, differ: memory and time, term by term")
+  verb->add_option("--why", requested->why,
+                   "where two candidates, by their numbers, differ: memory and time, term by term")
       ->expected(2)
       ->type_name("A B");
-  verb->add_option("--with", asked->with, "search this axis too, which makes the space larger; may be given again")
+  verb->add_option("--with", requested->with, "search this axis too, which makes the space larger; may be given again")
       ->expected(1)
       ->take_all()
       ->type_name("AXIS");
-  verb->add_flag("--show-space", asked->show_space, "print the axes, their values and how many combinations they make");
+  verb->add_flag("--show-space", requested->show_space,
+                 "print the axes, their values and how many combinations they make");
   add_examples(*verb, {{"plan --model gpt2 --cluster a100-sxm-40g --gpus 2 --sequence 1024 --global-batch 64",
                         "every layout of two devices"},
                        {"plan llama-3.1-8b-8xh100 --show-space", "what is searched around an example"}});
-  return {verb, [asked] { return run(*asked); }, nullptr};
+  return {verb, [requested] { return run(*requested); }, nullptr};
 }
 
 }  // namespace tidemark::cli

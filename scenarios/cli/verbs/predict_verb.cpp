@@ -9,31 +9,31 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/detail/job_request.hpp"
-#include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/detail/job_options.hpp"
+#include "scenarios/cli/detail/job_request.hpp"
 #include "scenarios/cli/detail/timeline_options.hpp"
-#include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
-#include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/predicted_files.hpp"
+#include "scenarios/cli/terminal/detail/help.hpp"
+#include "scenarios/cli/terminal/detail/usage.hpp"
+#include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/reader/document_parts.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/output_file.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_text.hpp"
 #include "scenarios/plan/changes/accepted_changes.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/document_parts.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 
 namespace tidemark::cli {
 namespace {
 
-struct AskedToPredict {
+struct PredictArguments {
   JobWords words;
   std::string json;
   TimelineOptions picked;
@@ -43,9 +43,9 @@ struct AskedToPredict {
   bool verbose = false, print_scenario = false;
 };
 
-AskedJob from_options(const AskedToPredict& asked) {
-  JobOptions job = asked.job;
-  const LaunchOptions& launch = asked.words.launch;
+JobRequest from_options(const PredictArguments& requested) {
+  JobOptions job = requested.job;
+  const LaunchOptions& launch = requested.words.launch;
   job.model = launch.model;
   job.cluster = launch.cluster;
   job.gpus = launch.gpus;
@@ -53,98 +53,99 @@ AskedJob from_options(const AskedToPredict& asked) {
   job.micro_batch = launch.micro_batch;
   job.global_batch = launch.global_batch;
   const ScenarioFolders folders{std::filesystem::current_path(), data_root()};
-  AskedJob made{document_of(job), {}, "tidemark predict", folders, {}, {}};
+  JobRequest made{document_of(job), {}, "tidemark predict", folders, {}, {}};
   made.scenario = scenario_of(made.document, made.at, folders);
   made.files = files_named(made.document, folders);
   made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
   return made;
 }
 
-AskedJob source_of(const AskedToPredict& asked) {
-  if (asked.words.file.empty()) return from_options(asked);
-  if (asked.job.lays_out())
+JobRequest source_of(const PredictArguments& requested) {
+  if (requested.words.file.empty()) return from_options(requested);
+  if (requested.job.lays_out())
     throw InputError(
-        Problem{.file = asked.words.file,
-                .message = is_foreign(asked.words.file) ? "a training, and options that say what it says"
-                                                        : "a scenario, and options that say what it says",
+        Problem{.file = requested.words.file,
+                .message = is_foreign(requested.words.file) ? "a training, and options that say what it says"
+                                                            : "a scenario, and options that say what it says",
                 .hint = "change them in the file, or set keys beside it, as in layout.tensor=4: --model, --cluster and "
                         "others are for files of frameworks, and all of them for where there is no file"});
-  return asked_job(asked.words);
+  return requested_job(requested.words);
 }
 
 // Where memory runs out.
-std::optional<AcceptedChanges> accepted_changes(AskedJob source, const Prediction& prediction) {
+std::optional<AcceptedChanges> accepted_changes(JobRequest source, const Prediction& prediction) {
   if (std::ranges::none_of(prediction.groups, [](const RankGroup& group) { return group.failure.has_value(); }))
     return {};
   return AcceptedChanges(std::move(source.document), source.at, source.folders, prediction.scenario);
 }
 
 // Throws InputError where something is to be written beside the scenario that is printed: nothing is predicted.
-void refuse_outputs(const AskedToPredict& asked) {
+void refuse_outputs(const PredictArguments& requested) {
   for (const auto& [option, file] :
-       {std::pair("--json", &asked.json), std::pair("--timeline", &asked.files.timeline),
-        std::pair("--trace", &asked.files.trace), std::pair("--snapshot", &asked.files.snapshot)})
+       {std::pair("--json", &requested.json), std::pair("--timeline", &requested.files.timeline),
+        std::pair("--trace", &requested.files.trace), std::pair("--snapshot", &requested.files.snapshot)})
     if (!file->empty())
       refuse(option, "is of a prediction, and --print-scenario predicts nothing",
              fmt::format("leave {} out, or --print-scenario", option));
 }
 
-int run(const AskedToPredict& asked) {
-  const PredictOptions options{.links = asked_link_model(asked.picked.link_model)};
-  if (asked.print_scenario) refuse_outputs(asked);
-  check_files(asked.files, asked.json);
-  if (!asked.files.any() && asked.picked.ranks)
+int run(const PredictArguments& requested) {
+  const PredictOptions options{.links = requested_link_model(requested.picked.link_model)};
+  if (requested.print_scenario) refuse_outputs(requested);
+  check_files(requested.files, requested.json);
+  if (!requested.files.any() && requested.picked.ranks)
     refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
-  if (!asked.files.shows_steps()) asked.picked.refuse_filters("give --timeline or --trace FILE too");
-  const AskedJob source = source_of(asked);
-  if (asked.print_scenario) {
+  if (!requested.files.shows_steps()) requested.picked.refuse_filters("give --timeline or --trace FILE too");
+  const JobRequest source = source_of(requested);
+  if (requested.print_scenario) {
     answer(toml_text(source.document), "", {});
     return yes;
   }
   const Scenario& scenario = source.scenario;
-  TimelineQuery query = asked.picked.query(scenario);
-  if (asked.picked.ranks) query.ranks = asked_ranks(*asked.picked.ranks, scenario);
-  check_snapshot_ranks(asked.files, query.ranks);
-  std::vector<Output> written = outputs(asked.files, query.ranks, scenario);
-  written.push_back({"--json", asked.json});
+  TimelineQuery query = requested.picked.query(scenario);
+  if (requested.picked.ranks) query.ranks = requested_ranks(*requested.picked.ranks, scenario);
+  check_snapshot_ranks(requested.files, query.ranks);
+  std::vector<Output> written = outputs(requested.files, query.ranks, scenario);
+  written.push_back({"--json", requested.json});
   check_outputs(written, source.files);
 
-  const Job job(scenario, Job::Steps::All, progress_on_terminal("lowering programs", asked.loudness));
+  const Job job(scenario, Job::Steps::All, progress_on_terminal("lowering programs", requested.loudness));
   const Trace trace = simulate_time(job, options.links);
-  Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness), options);
+  Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", requested.loudness), options);
   source.complete(prediction);
-  std::vector<std::string> told;
-  if (!prediction.deadlock) told = write_files(asked.files, job, trace, prediction, query);
+  std::vector<std::string> reported;
+  if (!prediction.deadlock) reported = write_files(requested.files, job, trace, prediction, query);
   const std::optional<AcceptedChanges> accepted = accepted_changes(source, prediction);
   const AcceptedChanges* const those = accepted ? &*accepted : nullptr;
-  answer(asked.verbose ? prediction_text(prediction, those) : brief_text(prediction, source.file, those), asked.json,
-         [&] { return prediction_json(prediction, those); });
-  if (!asked.loudness.quiet)
-    for (const std::string& line : told) complain(line);
+  answer(requested.verbose ? prediction_text(prediction, those) : brief_text(prediction, source.file, those),
+         requested.json, [&] { return prediction_json(prediction, those); });
+  if (!requested.loudness.quiet)
+    for (const std::string& line : reported) complain(line);
   return prediction.fits ? yes : prediction.open ? cannot_say : no;
 }
 
 }  // namespace
 
 Verb predict_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToPredict>();
+  const auto requested = std::make_shared<PredictArguments>();
   CLI::App* verb = app.add_subcommand("predict", "does it fit, where is the peak on each rank, what is it made of");
-  add_job(*verb, asked->words, false);
-  add_layout_options(*verb, asked->job);
-  verb->add_flag("--print-scenario", asked->print_scenario,
+  add_job(*verb, requested->words, false);
+  add_layout_options(*verb, requested->job);
+  verb->add_flag("--print-scenario", requested->print_scenario,
                  "predict nothing: write the scenario that options or another framework's file come to");
-  add_json(*verb, asked->json);
-  add_quiet(*verb, asked->loudness);
+  add_json(*verb, requested->json);
+  add_quiet(*verb, requested->loudness);
   verb->add_flag(
-      "-v,--verbose", asked->verbose,
+      "-v,--verbose", requested->verbose,
       "all of the answer: moments of peaks, what they are made of, where a step's time goes, what is assumed");
-  add_timeline_options(*verb, asked->picked,
+  add_timeline_options(*verb, requested->picked,
                        "ranks in the files that are asked for (default: those that stand for others)");
-  verb->add_option("--timeline", asked->files.timeline, "write every span and memory event to FILE (JSON Lines)")
+  verb->add_option("--timeline", requested->files.timeline, "write every span and memory event to FILE (JSON Lines)")
       ->type_name("FILE");
-  verb->add_option("--trace", asked->files.trace, "write spans and memory to FILE for ui.perfetto.dev (Chrome's JSON)")
+  verb->add_option("--trace", requested->files.trace,
+                   "write spans and memory to FILE for ui.perfetto.dev (Chrome's JSON)")
       ->type_name("FILE");
-  verb->add_option("--snapshot", asked->files.snapshot,
+  verb->add_option("--snapshot", requested->files.snapshot,
                    "write the allocator's history as PyTorch's memory snapshot, for pytorch.org/memory_viz: of the "
                    "fullest rank, of --rank R, or one file for each rank with '{rank}' in its name")
       ->type_name("FILE");
@@ -159,7 +160,7 @@ Verb predict_verb(CLI::App& app) {
         "job.toml",
         "the file that such options stand for"},
        {"predict job.toml --json - 2> answer.txt", "for programs: every class of ranks, with bounds and sources"}});
-  return {verb, [asked] { return run(*asked); }, &asked->words.file};
+  return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 
 }  // namespace tidemark::cli

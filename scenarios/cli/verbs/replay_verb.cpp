@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/recordings/snapshot_replay.hpp"
 #include "scenarios/report/text/replay_text.hpp"
@@ -17,35 +17,35 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToReplay {
+struct ReplayArguments {
   SnapshotQuestion snapshot;
   std::string capacity, json;
 };
 
-int run(const AskedToReplay& asked) {
-  SnapshotQuestion question = asked.snapshot;
-  if (!asked.capacity.empty()) question.capacity = asked_size("--capacity", asked.capacity);
+int run(const ReplayArguments& requested) {
+  SnapshotQuestion question = requested.snapshot;
+  if (!requested.capacity.empty()) question.capacity = requested_size("--capacity", requested.capacity);
   if (const std::optional<double> fraction = question.memory_fraction; fraction && !(*fraction >= 0 && *fraction <= 1))
     refuse("--memory-fraction", fmt::format("{:g} is no part of the device", *fraction), "between 0 and 1");
-  check_outputs({{"--json", asked.json}}, {question.path});
+  check_outputs({{"--json", requested.json}}, {question.path});
   const SnapshotReplay replayed = replay_snapshot(question);
-  answer(replay_text(replayed), asked.json, [&] { return replay_json(replayed); });
+  answer(replay_text(replayed), requested.json, [&] { return replay_json(replayed); });
   return replayed.yes() ? yes : no;
 }
 
 }  // namespace
 
 Verb replay_verb(CLI::App& app) {
-  const auto asked = std::make_shared<AskedToReplay>();
-  SnapshotQuestion& snapshot = asked->snapshot;
+  const auto requested = std::make_shared<ReplayArguments>();
+  SnapshotQuestion& snapshot = requested->snapshot;
   CLI::App* verb = app.add_subcommand("replay", "a PyTorch memory snapshot through the emulated allocator; what if");
   verb->add_option("SNAPSHOT", snapshot.path, "file of torch.cuda.memory._dump_snapshot, or the same in gzip")
       ->required();
-  add_json(*verb, asked->json);
+  add_json(*verb, requested->json);
   verb->add_option("--device", snapshot.device, "device to look at (default: the one with a trace)")->type_name("N");
   verb->add_option("--alloc-conf", snapshot.allocator_conf, "what if: the text of PYTORCH_CUDA_ALLOC_CONF")
       ->type_name("TEXT");
-  verb->add_option("--capacity", asked->capacity, "what if: what the allocator can get, such as \"79.1 GiB\"")
+  verb->add_option("--capacity", requested->capacity, "what if: what the allocator can get, such as \"79.1 GiB\"")
       ->type_name("SIZE");
   verb->add_option("--memory-fraction", snapshot.memory_fraction, "what if: the part of it that it may take")
       ->type_name("F");
@@ -53,7 +53,7 @@ Verb replay_verb(CLI::App& app) {
                         "a snapshot, where no real run has written one"},
                        {"replay snapshot.pickle --alloc-conf expandable_segments:True",
                         "what the allocator would reserve under other settings"}});
-  return {verb, [asked] { return run(*asked); }, nullptr};
+  return {verb, [requested] { return run(*requested); }, nullptr};
 }
 
 }  // namespace tidemark::cli

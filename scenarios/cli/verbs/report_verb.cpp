@@ -12,14 +12,14 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/job_request.hpp"
-#include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/detail/launch_options.hpp"
-#include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/figure_files.hpp"
+#include "scenarios/cli/terminal/detail/help.hpp"
+#include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/predict/prediction.hpp"
@@ -30,7 +30,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToReport {
+struct ReportArguments {
   std::vector<std::string> files;  ///< and keys that are set in each of them
   LaunchOptions launch;
   std::string measured, page = "report.html", figures, json;
@@ -48,39 +48,39 @@ ReportOrigin origin_of(const std::string& file, const std::string& command) {
   return {TIDEMARK_VERSION, command, file, read_text(std::filesystem::path(file))};
 }
 
-std::vector<std::string> overrides_in(const AskedToReport& asked) {
+std::vector<std::string> overrides_in(const ReportArguments& requested) {
   std::vector<std::string> found;
-  std::ranges::copy_if(asked.files, std::back_inserter(found), is_override);
+  std::ranges::copy_if(requested.files, std::back_inserter(found), is_override);
   return found;
 }
-std::vector<std::string> files_in(const AskedToReport& asked) {
+std::vector<std::string> files_in(const ReportArguments& requested) {
   std::vector<std::string> found;
-  std::ranges::copy_if(asked.files, std::back_inserter(found), std::not_fn(is_override));
+  std::ranges::copy_if(requested.files, std::back_inserter(found), std::not_fn(is_override));
   return found;
 }
 
-AskedJob job_of(const std::string& file, const AskedToReport& asked) {
-  return asked_job({file, overrides_in(asked), asked.launch});
+JobRequest job_of(const std::string& file, const ReportArguments& requested) {
+  return requested_job({file, overrides_in(requested), requested.launch});
 }
 
 Report of_prediction(const std::string& file, const std::string& command, ReportDetail detail,
-                     const AskedToReport& asked) {
-  const AskedJob source = job_of(file, asked);
+                     const ReportArguments& requested) {
+  const JobRequest source = job_of(file, requested);
   const Job job(source.scenario);
   const Trace trace = simulate_time(job);
-  Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", asked.loudness));
+  Prediction prediction = predict(job, trace, progress_on_terminal("simulating ranks", requested.loudness));
   source.complete(prediction);
   return {source.scenario.name, verdict_text(prediction), prediction.fits,
           with_not_judged(report_json(job, trace, prediction, origin_of(file, command), detail), source.not_judged),
           prediction.open};
 }
 
-Report of_measurement(const AskedToReport& asked, const std::string& command) {
-  const std::string file = files_in(asked).front();
-  const Measurement measurement{asked.measured, {}, {}};
-  const AskedJob job = job_of(file, asked);
+Report of_measurement(const ReportArguments& requested, const std::string& command) {
+  const std::string file = files_in(requested).front();
+  const Measurement measurement{requested.measured, {}, {}};
+  const JobRequest job = job_of(file, requested);
   const MeasuredComparison comparison =
-      compare_with(job.scenario, measurement, progress_on_terminal("simulating ranks", asked.loudness));
+      compare_with(job.scenario, measurement, progress_on_terminal("simulating ranks", requested.loudness));
   if (comparison.json.empty())
     refuse("--measured", "the job deadlocks: there is nothing to compare", "predict says where");
   Report report = report_of_record(comparison.json, origin_of(file, command));
@@ -91,26 +91,26 @@ Report of_measurement(const AskedToReport& asked, const std::string& command) {
   return report;
 }
 
-Report report_of(AskedToReport& asked, const std::string& command) {
-  const std::vector<std::string> files = files_in(asked);
+Report report_of(ReportArguments& requested, const std::string& command) {
+  const std::vector<std::string> files = files_in(requested);
   const std::string& file = files.front();
-  asked.scenario = file;
-  if (!asked.measured.empty()) return of_measurement(asked, command);
+  requested.scenario = file;
+  if (!requested.measured.empty()) return of_measurement(requested, command);
   if (files.size() == 1 && is_record(file))
     return report_of_record(read_text(file), {TIDEMARK_VERSION, command, file, ""});
-  if (files.size() == 1) return of_prediction(file, command, ReportDetail::Whole, asked);
+  if (files.size() == 1) return of_prediction(file, command, ReportDetail::Whole, requested);
   std::vector<std::string> reports;
   for (const std::string& each : files) {
-    asked.scenario = each;
-    reports.push_back(of_prediction(each, command, ReportDetail::Fullest, asked).data);
+    requested.scenario = each;
+    reports.push_back(of_prediction(each, command, ReportDetail::Fullest, requested).data);
   }
   return report_beside(reports, {TIDEMARK_VERSION, command, fmt::format("{}", fmt::join(files, ", ")), ""});
 }
 
-int run(AskedToReport& asked, const std::string& command) {
-  const std::vector<std::string> files = files_in(asked);
+int run(ReportArguments& requested, const std::string& command) {
+  const std::vector<std::string> files = files_in(requested);
   if (files.empty()) refuse("report", "names no file", "a scenario, a launch file, or a record");
-  if (!asked.measured.empty() && (files.size() > 1 || is_record(files.front())))
+  if (!requested.measured.empty() && (files.size() > 1 || is_record(files.front())))
     refuse("--measured", "is laid beside one scenario", "name one scenario's file (TOML)");
   std::vector<std::filesystem::path> inputs;
   for (const std::string& file : files) {
@@ -122,43 +122,43 @@ int run(AskedToReport& asked, const std::string& command) {
       inputs.insert(inputs.end(), behind.begin(), behind.end());
     }
   }
-  if (!asked.measured.empty()) inputs.emplace_back(asked.measured);
-  check_outputs({{"--output", asked.page}, {"--json", asked.json}}, inputs);
-  if (!asked.figures.empty()) check_output_folder({"--figures", asked.figures});
+  if (!requested.measured.empty()) inputs.emplace_back(requested.measured);
+  check_outputs({{"--output", requested.page}, {"--json", requested.json}}, inputs);
+  if (!requested.figures.empty()) check_output_folder({"--figures", requested.figures});
 
-  const Report report = report_of(asked, command);
-  write_file(asked.page, [&](std::ostream& file) { file << report_page(report.title, report.data); });
-  std::string text = report.verdict + fmt::format("report: {}\n", asked.page);
-  if (!asked.figures.empty()) text += write_figures(asked.figures, figure_files(report.data));
-  answer(text, asked.json, [&] { return report.data + '\n'; });
+  const Report report = report_of(requested, command);
+  write_file(requested.page, [&](std::ostream& file) { file << report_page(report.title, report.data); });
+  std::string text = report.verdict + fmt::format("report: {}\n", requested.page);
+  if (!requested.figures.empty()) text += write_figures(requested.figures, figure_files(report.data));
+  answer(text, requested.json, [&] { return report.data + '\n'; });
   return report.answer ? yes : report.open ? cannot_say : no;
 }
 
 }  // namespace
 
 Verb report_verb(CLI::App& app, const std::string& command) {
-  const auto asked = std::make_shared<AskedToReport>();
+  const auto requested = std::make_shared<ReportArguments>();
   CLI::App* verb = app.add_subcommand("report", "a page to look at and pass on: one HTML file that needs nothing else");
   CLI::Option* files = verb->add_option(
-      "FILE", asked->files,
+      "FILE", requested->files,
       "a scenario (TOML) or a launch file, several to lay them beside each other, or what plan, capacity, compare or "
       "validate wrote with --json; layout.tensor=4 sets a key in each");
   takes_shipped(*verb, files, examples_shipped)->required();
-  add_launch_options(*verb, asked->launch);
-  verb->add_option("--measured", asked->measured,
+  add_launch_options(*verb, requested->launch);
+  verb->add_option("--measured", requested->measured,
                    "lay the scenario's prediction beside this memory snapshot or training log, as compare does")
       ->type_name("FILE");
-  verb->add_option("-o,--output", asked->page, "the page")->capture_default_str()->type_name("FILE");
-  verb->add_option("--figures", asked->figures,
+  verb->add_option("-o,--output", requested->page, "the page")->capture_default_str()->type_name("FILE");
+  verb->add_option("--figures", requested->figures,
                    "put every figure into this folder as SVG, PNG and CSV, tables as CSV and "
                    "Markdown")
       ->type_name("FOLDER");
-  add_json(*verb, asked->json);
-  add_quiet(*verb, asked->loudness);
+  add_json(*verb, requested->json);
+  add_quiet(*verb, requested->loudness);
   add_examples(*verb, {{"report llama-3.1-8b-8xh100 -o page.html", "open page.html in any browser"},
                        {"report llama-3.1-8b-8xh100 llama-3.1-8b-8xh100-zero3 -o both.html --quiet",
                         "two jobs beside each other"}});
-  return {verb, [asked, command] { return run(*asked, command); }, &asked->scenario};
+  return {verb, [requested, command] { return run(*requested, command); }, &requested->scenario};
 }
 
 }  // namespace tidemark::cli

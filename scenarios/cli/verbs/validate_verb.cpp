@@ -13,31 +13,31 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "kernels/execute/world/mpi_world.hpp"
 #include "kernels/execute/process_memory.hpp"
-#include "scenarios/validate/arithmetic/check_math.hpp"
-#include "scenarios/validate/arithmetic/math_work.hpp"
+#include "kernels/execute/world/mpi_world.hpp"
 #include "scenarios/calibrate/math_times.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/ranks.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
-#include "scenarios/cli/verbs/detail/verbs.hpp"
-#include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/output.hpp"
-#include "scenarios/cli/ranks.hpp"
+#include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cluster/cluster_reader.hpp"
 #include "scenarios/formats/output_file.hpp"
+#include "scenarios/predict/job.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
-#include "scenarios/predict/job.hpp"
 #include "scenarios/report/json/validation_json.hpp"
 #include "scenarios/report/text/validation_text.hpp"
+#include "scenarios/validate/arithmetic/check_math.hpp"
+#include "scenarios/validate/arithmetic/math_work.hpp"
 #include "scenarios/validate/validation.hpp"
 
 namespace tidemark::cli {
 namespace {
 
-struct AskedToValidate {
+struct ValidateArguments {
   std::string scenario, json;
   std::int64_t scale = 1;
   std::string mutation = "none";
@@ -50,7 +50,7 @@ struct AskedToValidate {
   std::string command;  ///< the whole line
 };
 
-Mutation asked_mutation(const std::string& name) {
+Mutation requested_mutation(const std::string& name) {
   const auto found = std::find(mutation_names.begin(), mutation_names.end(), name);
   if (found == mutation_names.end())
     refuse("--mutate", fmt::format("there is no mutation '{}'", name),
@@ -59,7 +59,7 @@ Mutation asked_mutation(const std::string& name) {
 }
 
 void hold_to_arithmetic(const Scenario& scenario, const std::string& file) {
-  if (const std::string beyond = beyond_arithmetic(settled(scenario)); !beyond.empty())
+  if (const std::string beyond = beyond_arithmetic(resolved_scenario(scenario)); !beyond.empty())
     refuse(file, "--math does not follow " + beyond.substr(0, beyond.find('\n')), beyond.substr(beyond.find('\n') + 1));
 }
 
@@ -73,9 +73,9 @@ std::string device_program(const std::string& name) {
 }
 
 // Becomes a program, which the first of the words names; returns only where that cannot be.
-int become(std::vector<std::string> words, const AskedToValidate& asked) {
-  words.insert(words.end(), {"--time-limit", std::to_string(asked.time_limit)});
-  if (!asked.json.empty()) words.insert(words.end(), {"--results", asked.json});
+int become(std::vector<std::string> words, const ValidateArguments& requested) {
+  words.insert(words.end(), {"--time-limit", std::to_string(requested.time_limit)});
+  if (!requested.json.empty()) words.insert(words.end(), {"--results", requested.json});
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -84,23 +84,23 @@ int become(std::vector<std::string> words, const AskedToValidate& asked) {
   throw std::runtime_error("cannot run " + words.front());
 }
 
-int run_on_devices(const AskedToValidate& asked) {
-  if (asked.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
-  if (asked.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
-  if (asked.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
-  const std::string program = device_program(asked.math ? "tidemark_gpu_math" : "tidemark_gpu");
-  const Scenario scenario = read_scenario(asked.scenario, data_root());
-  check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
-  if (asked.math) {
-    hold_to_arithmetic(scenario, asked.scenario);
-    return become({program, asked.scenario, "--data", data_root().string()}, asked);
+int run_on_devices(const ValidateArguments& requested) {
+  if (requested.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
+  if (requested.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
+  if (requested.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
+  const std::string program = device_program(requested.math ? "tidemark_gpu_math" : "tidemark_gpu");
+  const Scenario scenario = read_scenario(requested.scenario, data_root());
+  check_outputs({{"--json", requested.json}}, files_behind(requested.scenario));
+  if (requested.math) {
+    hold_to_arithmetic(scenario, requested.scenario);
+    return become({program, requested.scenario, "--data", data_root().string()}, requested);
   }
   std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
   const int file = mkstemp(path.data());
   if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
   close(file);
   write_file(path, [&](std::ostream& out) { out << device_job_text(scenario); });
-  return become({program, path, "--discard-job"}, asked);
+  return become({program, path, "--discard-job"}, requested);
 }
 
 // What the input's mistakes are on this rank, if `work` finds any.
@@ -115,10 +115,10 @@ std::string mistakes_of(const std::string& scenario, Work&& work) {
 }
 
 // Why the model is not trained with real numbers; empty where it is.
-std::string why_without_math(const AskedToValidate& asked, const Scenario& scenario) {
-  if (asked.math) return {};
-  if (asked.no_math) return "--no-math";
-  if (asked.mutation != "none") return "something is wrong on purpose (--math has them all the same)";
+std::string why_without_math(const ValidateArguments& requested, const Scenario& scenario) {
+  if (requested.math) return {};
+  if (requested.no_math) return "--no-math";
+  if (requested.mutation != "none") return "something is wrong on purpose (--math has them all the same)";
   const std::string beyond = beyond_arithmetic(scenario);
   return beyond.empty() ? too_much_arithmetic(work_of(scenario))
                         : "they do not follow " + beyond.substr(0, beyond.find('\n'));
@@ -153,58 +153,59 @@ std::string who_read_otherwise(World& world, const std::string& read, const std:
 
 // Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one
 // machine may not be there on another.
-int run_on(World& world, const AskedToValidate& asked) {
+int run_on(World& world, const ValidateArguments& requested) {
   const bool speaks = world.rank().value == 0;
   const auto agreed = [&](const std::string& mistakes) {
     const std::string first = world.first_said(mistakes);
     if (speaks && !first.empty()) complain(first);
     return first.empty();
   };
-  ValidateOptions options{.scale = {asked.scale}};
+  ValidateOptions options{.scale = {requested.scale}};
   Scenario scenario;
   std::string read;  // all that ranks have to have read alike
   Cluster machine;
-  const std::string misread = mistakes_of(asked.scenario, [&] {
-    options.mutation = asked_mutation(asked.mutation);
-    scenario = read_scenario(asked.scenario, data_root());
+  const std::string misread = mistakes_of(requested.scenario, [&] {
+    options.mutation = requested_mutation(requested.mutation);
+    scenario = read_scenario(requested.scenario, data_root());
     if (scenario.gpus != world.size())
-      refuse(asked.scenario, fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
+      refuse(requested.scenario,
+             fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
              fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
-    if (speaks) check_outputs({{"--json", asked.json}}, files_behind(asked.scenario));
-    if (is_of_meaning(options.mutation) && !asked.math)
-      refuse("--mutate", fmt::format("only real numbers show {}", asked.mutation), "add --math");
-    if (asked.math) hold_to_arithmetic(scenario, asked.scenario);
-    if (!asked.machine.empty()) machine = read_cluster(asked.machine);
-    if (!asked.machine.empty() && (asked.no_math || asked.mutation != "none"))
+    if (speaks) check_outputs({{"--json", requested.json}}, files_behind(requested.scenario));
+    if (is_of_meaning(options.mutation) && !requested.math)
+      refuse("--mutate", fmt::format("only real numbers show {}", requested.mutation), "add --math");
+    if (requested.math) hold_to_arithmetic(scenario, requested.scenario);
+    if (!requested.machine.empty()) machine = read_cluster(requested.machine);
+    if (!requested.machine.empty() && (requested.no_math || requested.mutation != "none"))
       refuse("--machine", "is for training with real numbers, and nothing wrong",
              "leave out --no-math and --mutate, or --machine");
-    read = scenario_json(settled(scenario), 1);
+    read = scenario_json(resolved_scenario(scenario), 1);
   });
   if (!agreed(misread)) return bad_input;
-  if (!agreed(who_read_otherwise(world, read, asked.scenario))) return bad_input;
+  if (!agreed(who_read_otherwise(world, read, requested.scenario))) return bad_input;
 
   std::string agrees;
   // What it refuses, it refuses on all ranks.
-  const std::string refused = mistakes_of(asked.scenario, [&] {
+  const std::string refused = mistakes_of(requested.scenario, [&] {
     const bool predicts = spoils_prediction(options.mutation);
     const Mutation in_numbers = predicts ? Mutation::None : options.mutation;
     Validation validation = validate(scenario, world, options);
-    validation.without_math = world.broadcast(speaks ? why_without_math(asked, settled(scenario)) : "");
+    validation.without_math = world.broadcast(speaks ? why_without_math(requested, resolved_scenario(scenario)) : "");
     if (validation.without_math.empty())
       for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
         validation.math.push_back(check_math(scenario, world, storage, in_numbers));
-    if (!asked.machine.empty() && validation.without_math.empty()) {
+    if (!requested.machine.empty() && validation.without_math.empty()) {
       MathTimes& times = validation.math_times;
       times.cluster = machine.name;
       times.source = machine.device.efficiency.source;
-      times.repeats = asked.timed_runs;
-      times.measured = measured_math_steps(scenario, world, asked.timed_runs);
+      times.repeats = requested.timed_runs;
+      times.measured = measured_math_steps(scenario, world, requested.timed_runs);
       if (speaks) times.predicted = predicted_math_steps(scenario, machine);
     }
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
-    answer(validation_text(validation), asked.json, [&] {
-      return validation_json(validation, {.command = asked.command,
+    answer(validation_text(validation), requested.json, [&] {
+      return validation_json(validation, {.command = requested.command,
                                           .back_end = "host",
                                           .tidemark = TIDEMARK_VERSION,
                                           .mpi = mpi_version(),
@@ -215,53 +216,53 @@ int run_on(World& world, const AskedToValidate& asked) {
   return world.broadcast(agrees) == "yes" ? yes : no;
 }
 
-int run(const AskedToValidate& asked) {
-  if (!asked.job.empty()) {
-    const Scenario scenario = read_scenario(asked.scenario, data_root());
-    check_outputs({{"--write-job", asked.job}}, files_behind(asked.scenario));
-    write_file(asked.job, [&](std::ostream& out) { out << device_job_text(scenario); });
+int run(const ValidateArguments& requested) {
+  if (!requested.job.empty()) {
+    const Scenario scenario = read_scenario(requested.scenario, data_root());
+    check_outputs({{"--write-job", requested.job}}, files_behind(requested.scenario));
+    write_file(requested.job, [&](std::ostream& out) { out << device_job_text(scenario); });
     return yes;
   }
-  if (asked.back_end == "cuda") return run_on_devices(asked);
-  return on_ranks(asked.time_limit, [&](World& world) { return run_on(world, asked); });
+  if (requested.back_end == "cuda") return run_on_devices(requested);
+  return on_ranks(requested.time_limit, [&](World& world) { return run_on(world, requested); });
 }
 
 }  // namespace
 
 Verb validate_verb(CLI::App& app, const std::string& command) {
-  const auto asked = std::make_shared<AskedToValidate>();
-  asked->command = command;
+  const auto requested = std::make_shared<ValidateArguments>();
+  requested->command = command;
   CLI::App* verb = app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
-  add_scenario(*verb, asked->scenario);
-  verb->add_option("--json", asked->json, "write the record as JSON to FILE, or '-': then text goes to stderr")
+  add_scenario(*verb, requested->scenario);
+  verb->add_option("--json", requested->json, "write the record as JSON to FILE, or '-': then text goes to stderr")
       ->type_name("FILE");
-  verb->add_option("--scale", asked->scale, "hold one page in N of each block, so that large jobs fit a laptop")
+  verb->add_option("--scale", requested->scale, "hold one page in N of each block, so that large jobs fit a laptop")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
-  verb->add_option("--time-limit", asked->time_limit, "end the run when a rank waits longer for another")
+  verb->add_option("--time-limit", requested->time_limit, "end the run when a rank waits longer for another")
       ->check(CLI::Range(1, 86400))
       ->type_name("SECONDS");
-  verb->add_option("--back-end", asked->back_end, "host (memory and MPI, the default) or cuda (GPUs and NCCL)")
+  verb->add_option("--back-end", requested->back_end, "host (memory and MPI, the default) or cuda (GPUs and NCCL)")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->type_name("NAME");
-  verb->add_option("--write-job", asked->job, "write what a GPU machine needs to FILE, and run nothing")
+  verb->add_option("--write-job", requested->job, "write what a GPU machine needs to FILE, and run nothing")
       ->type_name("FILE");
-  verb->add_flag("--math", asked->math,
+  verb->add_flag("--math", requested->math,
                  "train the model with real numbers, however long it takes: losses and gradients must be one rank's")
-      ->excludes(verb->add_flag("--no-math", asked->no_math, "do not, though it takes some seconds only"));
-  verb->add_option("--machine", asked->machine,
+      ->excludes(verb->add_flag("--no-math", requested->no_math, "do not, though it takes some seconds only"));
+  verb->add_option("--machine", requested->machine,
                    "cluster file of this machine (calibrate writes one): how long steps with real numbers should take")
       ->type_name("FILE");
-  verb->add_option("--timed-runs", asked->timed_runs, "how often the model is trained for that (default: 5)")
+  verb->add_option("--timed-runs", requested->timed_runs, "how often the model is trained for that (default: 5)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
-  verb->add_option("--mutate", asked->mutation, "do one thing wrong on purpose, to see that it shows")
+  verb->add_option("--mutate", requested->mutation, "do one thing wrong on purpose, to see that it shows")
       ->type_name("WHAT");
   add_examples(
       *verb,
       {{"validate seeds/llama-2-7b-megatron --scale 10000 --no-math", "one rank, one page in 10000 of each block held"},
        {"validate llama-3.1-8b-8xh100 --write-job job.toml", "what a machine with GPUs needs to run it"}});
-  return {verb, [asked] { return run(*asked); }, &asked->scenario};
+  return {verb, [requested] { return run(*requested); }, &requested->scenario};
 }
 
 }  // namespace tidemark::cli

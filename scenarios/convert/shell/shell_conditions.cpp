@@ -124,11 +124,11 @@ ShellAnswer answer_of(const std::vector<ShellWord>& condition) {
 }
 
 ShellAnswer answer_of_command(const std::vector<ShellWord>& words) {
-  constexpr std::array<std::string_view, 14> asked{"[",    "[[",      "test",  "true", "false", ":",    "!",
-                                                   "grep", "command", "which", "type", "hash",  "diff", "pgrep"};
+  constexpr std::array<std::string_view, 14> requested{"[",    "[[",      "test",  "true", "false", ":",    "!",
+                                                       "grep", "command", "which", "type", "hash",  "diff", "pgrep"};
   if (words.empty()) return true;
   const std::string& name = words.front().text;
-  return std::ranges::find(asked, name) == asked.end() ? ShellAnswer(true) : said(words);
+  return std::ranges::find(requested, name) == requested.end() ? ShellAnswer(true) : said(words);
 }
 
 }  // namespace tidemark::scenarios

@@ -127,7 +127,7 @@ void ShellShared::enter(Place place) {
 
 bool ShellExpansion::is_known(std::string_view text) { return text.find(mark_begins) == std::string_view::npos; }
 
-ShellWord ShellExpansion::settled(ShellWord word) const {
+ShellWord ShellExpansion::resolved_scenario(ShellWord word) const {
   const std::vector<std::string>& unknowns = shared_->unknowns;
   for (std::size_t at = word.text.find(mark_begins); at != std::string::npos; at = word.text.find(mark_begins)) {
     const std::size_t end = word.text.find(mark_ends, at);
@@ -504,7 +504,7 @@ ShellFields ShellExpansion::word(const ShellSource& source, const ShellSpan& spa
   if (context == ShellContext::Arguments)
     for (const std::size_t i : fields.patterns) {
       ShellFields unknown;
-      add_unknown(unknown, fmt::format("{} (a pattern of file names)", settled(fields.words[i]).text), place);
+      add_unknown(unknown, fmt::format("{} (a pattern of file names)", resolved_scenario(fields.words[i]).text), place);
       fields.words[i].text = unknown.words.front().text;
     }
   return fields;

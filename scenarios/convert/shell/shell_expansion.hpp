@@ -76,7 +76,7 @@ class ShellExpansion {
   /// Whether nothing in the text is left open.
   [[nodiscard]] static bool is_known(std::string_view text);
   /// With marks as ShellWord has what is not known.
-  [[nodiscard]] ShellWord settled(ShellWord word) const;
+  [[nodiscard]] ShellWord resolved_scenario(ShellWord word) const;
   [[nodiscard]] ShellShared& shared() const { return *shared_; }
 
   /// NAME=VALUE, or NAME+=VALUE where it `adds`.

@@ -249,7 +249,7 @@ class ShellReader {
   Status test(const ShellNode& its) {
     WordList words{{"[[", its.place()}};
     bool compares = false;  // what follows is a pattern
-    const InTest asked(shell_.expansion);
+    const InTest requested(shell_.expansion);
     for (std::size_t i = 0; i < its.words.size(); ++i) {
       const std::string_view raw = its.text(its.words[i]);
       if (its.signs[i] != ' ') {
@@ -341,7 +341,8 @@ class ShellReader {
     shared_->spend_step(its.place());
     WordList words;
     const bool tests = !its.words.empty() && is_one_of(its.text(its.words.front()), {"[", "test"});
-    const std::optional<InTest> asked = tests ? std::optional<InTest>(std::in_place, shell_.expansion) : std::nullopt;
+    const std::optional<InTest> requested =
+        tests ? std::optional<InTest>(std::in_place, shell_.expansion) : std::nullopt;
     for (const ShellSpan& span : its.words) {
       const ShellFields fields = expand(its, span, ShellContext::Arguments);
       words.insert(words.end(), fields.words.begin(), fields.words.end());
@@ -729,7 +730,7 @@ class ShellReader {
         if (shell_.ended) shell_.ended = text->find("return") == std::string::npos;
         return last;
       }
-    const std::string file = words.size() > 1 ? shell_.expansion.settled(words[1]).text : std::string();
+    const std::string file = words.size() > 1 ? shell_.expansion.resolved_scenario(words[1]).text : std::string();
     script_.skips.push_back({fmt::format("{} {}", words.front().text, file), place});
     // What sets up an environment of Python or of modules says nothing of a training's arguments.
     constexpr std::array<std::string_view, 5> environments{"/activate", "conda.sh", "/modules.sh", ".bashrc",
@@ -820,18 +821,18 @@ class ShellReader {
       if (!shell_.expansion.fixed.contains(name)) shell_.expansion.variables[name] = value;
     }
     if (program_of(words.front().text) == "sbatch") {  // what it is told itself goes before the script's lines
-      std::string told;
+      std::string reported;
       for (std::size_t i = 1; i < words.size(); ++i)
         if (words[i].text.starts_with('-'))
-          told += fmt::format("#SBATCH {} {}\n", words[i].text, i + 1 < words.size() ? words[i + 1].text : "");
-      set_by_slurm(told + text + '\n' + told, place);
+          reported += fmt::format("#SBATCH {} {}\n", words[i].text, i + 1 < words.size() ? words[i + 1].text : "");
+      set_by_slurm(reported + text + '\n' + reported, place);
     }
     const std::size_t first = script_.commands.size();
     const Status last = run_text(text, place);
     for (std::size_t i = first; i < script_.commands.size() && in_front > 0; ++i) {
       WordList& its = script_.commands[i].words;
       its.insert(its.begin(), words.begin(), words.begin() + static_cast<std::ptrdiff_t>(in_front));
-      for (std::size_t w = 0; w < in_front; ++w) its[w] = shell_.expansion.settled(its[w]);
+      for (std::size_t w = 0; w < in_front; ++w) its[w] = shell_.expansion.resolved_scenario(its[w]);
     }
     for (const auto& [name, word] : *environment())
       if (word.unknown.empty() && shell_.exported.contains(name) && !outer.exported.contains(name))
@@ -850,7 +851,7 @@ class ShellReader {
   // ---- what comes of it
 
   void record(WordList words, const Given& given) {
-    for (ShellWord& word : words) word = shell_.expansion.settled(std::move(word));
+    for (ShellWord& word : words) word = shell_.expansion.resolved_scenario(std::move(word));
     std::shared_ptr<const ShellEnvironment> its = environment();
     if (!given.own.empty() || program_of(words.front().text).starts_with("mpi")) {
       ShellEnvironment more = *its;
@@ -866,7 +867,7 @@ class ShellReader {
 
   [[nodiscard]] ShellWord shown(const std::string& name, const ShellValue& value) const {
     if (!value.doubt.empty()) return {"?", {}, fmt::format("${} ({})", name, value.doubt)};
-    return value.words.empty() ? ShellWord{} : shell_.expansion.settled(value.words.front());
+    return value.words.empty() ? ShellWord{} : shell_.expansion.resolved_scenario(value.words.front());
   }
 
   // The same one where nothing has changed since.

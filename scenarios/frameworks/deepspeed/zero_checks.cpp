@@ -11,10 +11,10 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/scenario/named_files.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/scenario/named_files.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -22,14 +22,14 @@ namespace {
 constexpr std::array stages{Sharding::None, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3};
 
 // Keys of both, where they agree.
-ZeroKeys joined(const ZeroAsked& asked, ScenarioTables& tables) {
-  ZeroKeys keys = asked.switches;
-  if (!asked.config) return keys;
+ZeroKeys joined(const ZeroRequest& requested, ScenarioTables& tables) {
+  ZeroKeys keys = requested.switches;
+  if (!requested.config) return keys;
   const auto disagrees = [&](std::string_view key) {
-    tables.runtime.problem("switches", fmt::format("switches: {} is another in {}", key, in_quotes(asked.file)),
+    tables.runtime.problem("switches", fmt::format("switches: {} is another in {}", key, in_quotes(requested.file)),
                            "leave one of them out");
   };
-  const ZeroKeys& others = asked.config->keys;
+  const ZeroKeys& others = requested.config->keys;
   for (const auto& [key, value] : others.numbers)
     if (keys.numbers.try_emplace(key, value).first->second != value) disagrees(key);
   if (others.clipping && keys.clipping.value_or(*others.clipping) != *others.clipping) disagrees("gradient_clipping");
@@ -54,8 +54,8 @@ ZeroKeys joined(const ZeroAsked& asked, ScenarioTables& tables) {
   return keys;
 }
 
-void settle_stage(Scenario& asked, ScenarioTables& tables) {
-  Layout& layout = asked.layout;
+void settle_stage(Scenario& requested, ScenarioTables& tables) {
+  Layout& layout = requested.layout;
   const std::optional<DsConfig>& config = tables.zero.config;
   const bool says = config && config->stage;
   const Sharding said = says ? stages[static_cast<std::size_t>(*config->stage)] : Sharding::None;
@@ -78,10 +78,10 @@ void settle_stage(Scenario& asked, ScenarioTables& tables) {
 }
 
 // What a ds_config.json and [train] both say.
-void check_train(Scenario& asked, ScenarioTables& tables) {
+void check_train(Scenario& requested, ScenarioTables& tables) {
   if (!tables.zero.config) return;
   const DsConfig& config = *tables.zero.config;
-  Train& train = asked.train;
+  Train& train = requested.train;
   const auto check = [&](std::string_view key, std::string_view theirs, std::optional<std::int64_t> said,
                          std::int64_t ours) {
     if (said && tables.train.sound(key) && *said != ours)
@@ -89,7 +89,7 @@ void check_train(Scenario& asked, ScenarioTables& tables) {
           key, fmt::format("{} = {}, and {} has {} = {}", key, ours, in_quotes(tables.zero.file), theirs, *said),
           "give both the same");
   };
-  const std::int64_t together = train.micro_batch * asked.gpus;
+  const std::int64_t together = train.micro_batch * requested.gpus;
   const std::int64_t all = tables.train.has("global_batch") ? train.global_batch : together;
   check("micro_batch", "train_micro_batch_size_per_gpu", config.micro_batch, train.micro_batch);
   check("global_batch", "train_batch_size", config.batch, all);
@@ -97,7 +97,7 @@ void check_train(Scenario& asked, ScenarioTables& tables) {
       *config.micro_batches * together != all)
     tables.train.problem("global_batch",
                          fmt::format("global_batch = {} on {} devices, and {} has gradient_accumulation_steps = {}",
-                                     all, asked.gpus, in_quotes(tables.zero.file), *config.micro_batches),
+                                     all, requested.gpus, in_quotes(tables.zero.file), *config.micro_batches),
                          fmt::format("{} would do", *config.micro_batches * together));
   if (!config.precision || !tables.train.sound("precision")) return;
   if (!tables.train.has("precision"))
@@ -109,87 +109,87 @@ void check_train(Scenario& asked, ScenarioTables& tables) {
                          "give both the same");
 }
 
-void check_accumulation(const Scenario& asked, const ZeroHabits& habits, ScenarioTables& tables) {
-  const DType precision = asked.train.precision;
-  const DType accumulation = habits.accumulation.value_or(precision);
+void check_accumulation(const Scenario& requested, const ZeroBehavior& behavior, ScenarioTables& tables) {
+  const DType precision = requested.train.precision;
+  const DType accumulation = behavior.accumulation.value_or(precision);
   if (accumulation == precision) return;
   if (accumulation != DType::FP32)
     tables.runtime.problem("switches",
                            fmt::format("grad_accum_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
                                        name(accumulation), name(precision)),
                            "leave it out");
-  else if (asked.layout.sharding == Sharding::Zero1 && habits.offload_optimizer)
+  else if (requested.layout.sharding == Sharding::Zero1 && behavior.offload_optimizer)
     tables.runtime.problem("switches",
                            "grad_accum_dtype = \"fp32\" with stage 1 and its optimizer on the host is not modelled yet",
                            "stage 2, or leave one of them out");
-  else if (asked.layout.sharding == Sharding::Zero1 && precision != DType::BF16)
+  else if (requested.layout.sharding == Sharding::Zero1 && precision != DType::BF16)
     tables.runtime.problem("switches", "grad_accum_dtype = \"fp32\" with stage 1 in fp16 is not modelled yet",
                            "precision = \"bf16\", stage 2, or leave it out");
 }
 
-void check_secondary(const Scenario& asked, ScenarioTables& tables) {
-  const ZeroHabits& habits = asked.runtime.eager.zero;
-  const std::int64_t ranks = habits.secondary_ranks;
+void check_secondary(const Scenario& requested, ScenarioTables& tables) {
+  const ZeroBehavior& behavior = requested.runtime.eager.zero;
+  const std::int64_t ranks = behavior.secondary_ranks;
   if (ranks == 1) return;
   const auto problem = [&](std::string what, std::string hint) {
     tables.runtime.problem("switches", std::move(what), std::move(hint));
   };
-  if (asked.layout.sharding == Sharding::Zero1 || asked.layout.sharding == Sharding::Zero2)
+  if (requested.layout.sharding == Sharding::Zero1 || requested.layout.sharding == Sharding::Zero2)
     problem("zero_hpz_partition_size: stages 1 and 2 partition no parameters", "stage 3, or leave it out");
-  else if (asked.gpus == 1)
+  else if (requested.gpus == 1)
     problem("zero_hpz_partition_size: one rank has no neighbours", "leave it out");
-  else if (asked.gpus % ranks != 0)
-    problem(fmt::format("zero_hpz_partition_size = {} does not divide {} ranks", ranks, asked.gpus),
+  else if (requested.gpus % ranks != 0)
+    problem(fmt::format("zero_hpz_partition_size = {} does not divide {} ranks", ranks, requested.gpus),
             "as many as a node has would do");
-  else if (habits.offload_parameters)
+  else if (behavior.offload_parameters)
     problem("zero_hpz_partition_size: secondary partitions on the host (offload_param) are not modelled",
             "leave one of them out");
 }
 
-void check_drives(const Scenario& asked, bool of_stage_3, ScenarioTables& tables) {
-  const NvmeHabits& nvme = asked.runtime.eager.zero.nvme;
+void check_drives(const Scenario& requested, bool of_stage_3, ScenarioTables& tables) {
+  const NvmeBehavior& nvme = requested.runtime.eager.zero.nvme;
   if (!nvme.optimizer && !nvme.parameters) return;
   if (nvme.optimizer && !of_stage_3)
     tables.runtime.problem("switches", "offload_optimizer: stages 1 and 2 have no files on NVMe",
                            "stage 3, or device = \"cpu\", which is what DeepSpeed does then");
-  const Host& host = asked.cluster.host;
+  const Host& host = requested.cluster.host;
   if (!tables.cluster_sound || (host.nvme_read_bandwidth && host.nvme_write_bandwidth)) return;
-  tables.top.problem("cluster",
-                     fmt::format("cluster: {} does not say how fast its nodes' NVMe drives are", asked.cluster.name),
-                     "nvme_read_bandwidth and nvme_write_bandwidth in its [host], of all drives of a node together");
+  tables.top.problem(
+      "cluster", fmt::format("cluster: {} does not say how fast its nodes' NVMe drives are", requested.cluster.name),
+      "nvme_read_bandwidth and nvme_write_bandwidth in its [host], of all drives of a node together");
 }
 
-void check_offload(const Scenario& asked, const ZeroKeys& keys, ScenarioTables& tables) {
+void check_offload(const Scenario& requested, const ZeroKeys& keys, ScenarioTables& tables) {
   const auto problem = [&](std::string what, std::string hint) {
     tables.runtime.problem("switches", std::move(what), std::move(hint));
   };
-  const ZeroHabits& habits = asked.runtime.eager.zero;
-  const bool of_stage_3 = asked.layout.sharding == Sharding::Zero3;
-  if (habits.offload_parameters && !of_stage_3)
+  const ZeroBehavior& behavior = requested.runtime.eager.zero;
+  const bool of_stage_3 = requested.layout.sharding == Sharding::Zero3;
+  if (behavior.offload_parameters && !of_stage_3)
     problem("offload_param: stages 1 and 2 keep parameters on the device", "stage 3, or leave it out");
-  check_drives(asked, of_stage_3, tables);
+  check_drives(requested, of_stage_3, tables);
   const bool of_part = keys.optimizer.ratio.value_or(one) != one;
-  if (of_part && !habits.offload_optimizer)
+  if (of_part && !behavior.offload_optimizer)
     problem("ratio: no optimizer is on the host", "leave it out, or set offload_optimizer's device = \"cpu\"");
   else if (of_part && !of_stage_3)
     problem("ratio: stages 1 and 2 offload all of the optimizer", "stage 3, or leave it out");
-  else if (of_part && (habits.nvme.optimizer || habits.nvme.parameters))
+  else if (of_part && (behavior.nvme.optimizer || behavior.nvme.parameters))
     problem("ratio: a part of the optimizer on the device beside one on NVMe is not modelled yet",
             "leave it out, or device = \"cpu\"");
-  else if (of_part && !habits.cpu_adam)
+  else if (of_part && !behavior.cpu_adam)
     problem("ratio: DeepSpeed leaves a part on the device with DeepSpeedCPUAdam only",
             "leave it out, or zero_force_ds_cpu_optimizer = false");
-  if (!habits.offload_optimizer || !habits.cpu_adam) return;
-  if (asked.train.optimizer != Optimizer::AdamW && tables.train.sound("optimizer"))
+  if (!behavior.offload_optimizer || !behavior.cpu_adam) return;
+  if (requested.train.optimizer != Optimizer::AdamW && tables.train.sound("optimizer"))
     tables.train.problem("optimizer", "on the host DeepSpeed asks for an Adam of its own (DeepSpeedCPUAdam)",
                          "\"adamw\" would do, or zero_force_ds_cpu_optimizer = false, and PyTorch's");
-  if (asked.runtime.eager.amsgrad)
+  if (requested.runtime.eager.amsgrad)
     problem("amsgrad: DeepSpeedCPUAdam has none", "leave it out, or zero_force_ds_cpu_optimizer = false");
 }
 
 }  // namespace
 
-bool updates_on_host(const ZeroAsked& zero) {
+bool updates_on_host(const ZeroRequest& zero) {
   const auto moves = [](const ZeroKeys& keys) {
     return keys.optimizer.place.value_or(OffloadPlace::None) != OffloadPlace::None;
   };
@@ -199,7 +199,7 @@ bool updates_on_host(const ZeroAsked& zero) {
   return (moves(zero.switches) || (config && moves(zero.config->keys))) && !cpu_adam;
 }
 
-void read_zero_offload(TomlReader table, ZeroAsked& zero) {
+void read_zero_offload(TomlReader table, ZeroRequest& zero) {
   if (!table.present()) return;
   std::vector<Option> places;
   for (const std::string_view place : offload_places) places.push_back({place});
@@ -231,7 +231,7 @@ void read_zero_offload(TomlReader table, ZeroAsked& zero) {
   table.refuse_unknown_keys();
 }
 
-void read_ds_config(TomlReader& runtime, const LoadsFiles& files, ZeroAsked& into) {
+void read_ds_config(TomlReader& runtime, const LoadsFiles& files, ZeroRequest& into) {
   const std::optional<std::string> name = runtime.string("config");
   if (!name) return;
   const auto before = files.read_before.texts.find(*name);
@@ -254,21 +254,21 @@ void read_ds_config(TomlReader& runtime, const LoadsFiles& files, ZeroAsked& int
   }
 }
 
-void settle_zero(Scenario& asked, ScenarioTables& tables) {
-  settle_stage(asked, tables);
-  check_train(asked, tables);
+void settle_zero(Scenario& requested, ScenarioTables& tables) {
+  settle_stage(requested, tables);
+  check_train(requested, tables);
   const ZeroKeys keys = joined(tables.zero, tables);
-  EagerSettings& settings = asked.runtime.eager;
-  settings.zero = habits_of(keys, asked.layout.sharding == Sharding::Zero3, asked.train.precision);
-  if (asked.gpus > 1)  // min(group_size, world_size)
-    settings.zero.secondary_ranks = std::min<std::int64_t>(settings.zero.secondary_ranks, asked.gpus);
+  EagerSettings& settings = requested.runtime.eager;
+  settings.zero = behavior_of(keys, requested.layout.sharding == Sharding::Zero3, requested.train.precision);
+  if (requested.gpus > 1)  // min(group_size, world_size)
+    settings.zero.secondary_ranks = std::min<std::int64_t>(settings.zero.secondary_ranks, requested.gpus);
   settings.clips_gradients = settings.zero.clipping > 0;
-  check_offload(asked, keys, tables);
-  check_secondary(asked, tables);
-  check_accumulation(asked, settings.zero, tables);
+  check_offload(requested, keys, tables);
+  check_secondary(requested, tables);
+  check_accumulation(requested, settings.zero, tables);
   if (tables.zero.config && tables.zero.config->fused_adam.value_or(false) && !settings.zero.offload_optimizer)
     settings.optimizer = OptimizerKernels::Fused;
-  if (tables.train.sound("master_dtype") && asked.train.master_dtype != DType::FP32)
+  if (tables.train.sound("master_dtype") && requested.train.master_dtype != DType::FP32)
     tables.train.problem("master_dtype", "DeepSpeed's optimizers keep what they update in fp32", "leave it out");
 }
 

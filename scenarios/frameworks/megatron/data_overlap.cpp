@@ -23,14 +23,14 @@ DataOverlap read_overlap(TomlReader& switches) {
 }
 
 // training/arguments.py validate_args.
-void check_overlap(TomlReader& switches, const Scenario& asked, const ScenarioTables& tables) {
-  if (!asked.runtime.overlap.parameters) return;
+void check_overlap(TomlReader& switches, const Scenario& requested, const ScenarioTables& tables) {
+  if (!requested.runtime.overlap.parameters) return;
   const auto wrong = [&](const char* why, const char* hint) {
     switches.problem(gather_switch, fmt::format("{} = true: {}", gather_switch, why), hint);
   };
-  if (!asked.runtime.overlap.gradients)
+  if (!requested.runtime.overlap.gradients)
     wrong("Megatron-LM takes it with overlap-grad-reduce only", "add overlap-grad-reduce = true");
-  else if (tables.layout.sound("sharding") && asked.layout.sharding == Sharding::None)
+  else if (tables.layout.sound("sharding") && requested.layout.sharding == Sharding::None)
     wrong("parameters that are not sharded are not gathered", "leave it out, or set sharding = \"zero1\" in [layout]");
 }
 

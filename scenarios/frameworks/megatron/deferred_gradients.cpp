@@ -26,24 +26,24 @@ std::int64_t read_deferral(TomlReader& switches) {
   return limit == 0 ? every_micro_batch : limit;
 }
 
-void check_deferral(TomlReader& switches, const Scenario& asked, const ScenarioTables& tables) {
-  const std::int64_t deferred = asked.runtime.deferred_head_gradients;
+void check_deferral(TomlReader& switches, const Scenario& requested, const ScenarioTables& tables) {
+  const std::int64_t deferred = requested.runtime.deferred_head_gradients;
   if (deferred == 0) return;
   const auto wrong = [&](std::string_view key, const std::string& why, const char* hint) {
     switches.problem(key, fmt::format("{}: {}", key, why), hint);
   };
   // core/model_parallel_config.py.
-  if (tables.layout.sound("pipeline") && asked.layout.pipeline == 1)
+  if (tables.layout.sound("pipeline") && requested.layout.pipeline == 1)
     return wrong(deferral_switch, "weight gradients of the head wait for the end of a pipeline", "leave it out");
-  if (!asked.runtime.gradient_accumulation_fusion)
+  if (!requested.runtime.gradient_accumulation_fusion)
     return wrong(deferral_switch, "what comes later is added into the gradient buffer by the product itself",
                  "leave no-gradient-accumulation-fusion out");
   // core/pipeline_parallel/schedules.py: grad_sync_func comes before finish_embedding_wgrad_compute.
-  if (asked.runtime.overlap.gradients)
+  if (requested.runtime.overlap.gradients)
     return wrong(deferral_switch, "Megatron-LM would reduce the head's gradients before they are complete",
                  "leave overlap-grad-reduce out");
   // core/tensor_parallel/layers.py: inputs come in the order of forward passes, gradients in that of backward ones.
-  if (tables.model_sound && asked.model.next_tokens > 0)
+  if (tables.model_sound && requested.model.mtp_layers > 0)
     return wrong(deferral_switch, "Megatron-LM would take one prediction's input for another's",
                  "leave it out, or set num_nextn_predict_layers = 0 in [model_override]");
   // core/utils.py drain_embedding_wgrad_compute: drain_idx is set by the second product.
@@ -51,7 +51,7 @@ void check_deferral(TomlReader& switches, const Scenario& asked, const ScenarioT
   if (deferred == 1) return wrong(limit_switch, from_two_on, "2 would do");
   const bool known = tables.layout.sound("data") && tables.train.sound("micro_batch") &&
                      tables.train.sound("global_batch") && tables.top.sound("gpus");
-  if (known && micro_batches_of(asked.train, asked.layout) == 1)
+  if (known && micro_batches_of(requested.train, requested.layout) == 1)
     wrong(deferral_switch, fmt::format("{}, and a step has one micro-batch", from_two_on), "leave it out");
 }
 

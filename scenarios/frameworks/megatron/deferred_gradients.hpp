@@ -3,8 +3,8 @@
 #include <array>
 #include <string_view>
 
-#include "scenarios/scenario/scenario_tables.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/scenario/scenario_tables.hpp"
 
 namespace tidemark::scenarios {
 
@@ -14,6 +14,6 @@ inline constexpr std::array<std::string_view, 2> deferral_switches{"defer-embedd
 /// Of how many micro-batches they do; 0: none.
 [[nodiscard]] std::int64_t read_deferral(TomlReader& switches);
 /// What is wrong with them and the rest of the scenario together.
-void check_deferral(TomlReader& switches, const Scenario& asked, const ScenarioTables& tables);
+void check_deferral(TomlReader& switches, const Scenario& requested, const ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

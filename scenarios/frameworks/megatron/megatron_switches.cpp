@@ -9,19 +9,19 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/formats/suggestion.hpp"
 #include "scenarios/frameworks/megatron/data_overlap.hpp"
 #include "scenarios/frameworks/megatron/deferred_gradients.hpp"
 #include "scenarios/frameworks/megatron/megatron_flags.hpp"
 #include "scenarios/frameworks/megatron/module_offload.hpp"
-#include "scenarios/model_config/moe_reader.hpp"
 #include "scenarios/frameworks/megatron/muon_switches.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/frameworks/megatron/optimizer_switches.hpp"
 #include "scenarios/frameworks/megatron/result_checks.hpp"
-#include "scenarios/scenario/schedule_reader.hpp"
-#include "scenarios/formats/suggestion.hpp"
 #include "scenarios/frameworks/megatron/tensor_overlap.hpp"
 #include "scenarios/frameworks/megatron/unmodelled_switches.hpp"
+#include "scenarios/model_config/moe_reader.hpp"
+#include "scenarios/scenario/names.hpp"
+#include "scenarios/scenario/schedule_reader.hpp"
 
 // Flags of megatron/training/arguments.py, Megatron-LM core_v0.14.0.
 
@@ -43,10 +43,12 @@ Texts number(std::int64_t n) { return {std::to_string(n)}; }
 Texts boolean(bool b) { return {b ? "true" : "false"}; }
 Texts either() { return {"true", "false"}; }
 
-LatentAttention latent_of(const Scenario& s) { return s.model.latent.value_or(LatentAttention{.normalized = false}); }
+MultiLatentAttention latent_of(const Scenario& s) {
+  return s.model.latent.value_or(MultiLatentAttention{.normalized = false});
+}
 
-std::string modules_text(const Recomputation& asked) {
-  const std::vector<std::string_view> names = words(recomputed_module_names, asked.modules);
+std::string modules_text(const Recomputation& requested) {
+  const std::vector<std::string_view> names = words(recomputed_module_names, requested.modules);
   return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
@@ -184,7 +186,7 @@ const std::array repeats{
     Repeat{"expert-model-parallel-size", Source::Layout, "expert",
            [](const Scenario& s) { return number(s.layout.expert); }},
     Repeat{"expert-tensor-parallel-size", Source::Layout, "expert_tensor",
-           [](const Scenario& s) { return number(s.layout.experts_tensor()); }},
+           [](const Scenario& s) { return number(s.layout.expert_tensor_parallel()); }},
     Repeat{"num-experts", Source::Model, "number of experts",
            [](const Scenario& s) { return number(s.model.experts ? s.model.experts->count : 0); }},
     Repeat{"moe-router-topk", Source::Model, "num_experts_per_tok",
@@ -227,7 +229,7 @@ const std::array repeats{
     Repeat{"moe-router-num-groups", Source::Model, "n_group",
            [](const Scenario& s) { return number(experts_of(s).groups); }},
     Repeat{"moe-router-group-topk", Source::Model, "topk_group",
-           [](const Scenario& s) { return number(experts_of(s).chosen_groups); }},
+           [](const Scenario& s) { return number(experts_of(s).topk_group); }},
     Repeat{"moe-router-topk-scaling-factor", Source::Model, "routed_scaling_factor",
            [](const Scenario& s) { return ratio(experts_of(s).scale); }},
     Repeat{"moe-router-enable-expert-bias", Source::Model, "topk_method",
@@ -243,13 +245,13 @@ const std::array repeats{
     Repeat{"kv-lora-rank", Source::Model, "kv_lora_rank",
            [](const Scenario& s) { return number(latent_of(s).kv_rank); }},
     Repeat{"qk-head-dim", Source::Model, "qk_nope_head_dim",
-           [](const Scenario& s) { return number(latent_of(s).plain_head); }},
+           [](const Scenario& s) { return number(latent_of(s).qk_nope_head_dim); }},
     Repeat{"qk-pos-emb-head-dim", Source::Model, "qk_rope_head_dim",
-           [](const Scenario& s) { return number(latent_of(s).rotary_head); }},
+           [](const Scenario& s) { return number(latent_of(s).qk_rope_head_dim); }},
     Repeat{"v-head-dim", Source::Model, "v_head_dim",
            [](const Scenario& s) { return number(latent_of(s).value_head); }},
     Repeat{"mtp-num-layers", Source::Model, "num_nextn_predict_layers",
-           [](const Scenario& s) { return number(s.model.next_tokens); }},
+           [](const Scenario& s) { return number(s.model.mtp_layers); }},
     Repeat{"num-layers", Source::Model, "num_hidden_layers", [](const Scenario& s) { return number(s.model.layers); }},
     Repeat{"hidden-size", Source::Model, "hidden_size", [](const Scenario& s) { return number(s.model.hidden); }},
     Repeat{"ffn-hidden-size", Source::Model, "intermediate_size",
@@ -343,10 +345,10 @@ std::string whose(const Repeat& repeat) {
   return {};
 }
 
-void check_repeat(TomlReader& switches, const TomlKey& given, const Repeat& repeat, const Scenario& asked,
+void check_repeat(TomlReader& switches, const TomlKey& given, const Repeat& repeat, const Scenario& requested,
                   const ScenarioTables& tables) {
   if (!sound(repeat, tables)) return;
-  const Texts wanted = repeat.wanted(asked);
+  const Texts wanted = repeat.wanted(requested);
   if (std::find(wanted.begin(), wanted.end(), plain(given.value)) != wanted.end()) return;
   switches.problem(given.name, fmt::format("{} = {} disagrees with {}", given.name, text(given.value), whose(repeat)),
                    fmt::format("leave it out, or set {}", one_of(wanted)));
@@ -361,36 +363,36 @@ void check_unmodelled(TomlReader& switches, const TomlKey& given, const Unmodell
 }
 
 /// NullTokenizer counts an end-of-document token on top of the vocabulary, before padding.
-void check_tokenizer(TomlReader& switches, const TomlKey& given, const Scenario& asked) {
-  if (text(given.value) != "\"NullTokenizer\"" || asked.model.vocabulary_extra == 1) return;
+void check_tokenizer(TomlReader& switches, const TomlKey& given, const Scenario& requested) {
+  if (text(given.value) != "\"NullTokenizer\"" || requested.model.vocabulary_extra == 1) return;
   switches.problem(given.name,
                    "tokenizer-type = \"NullTokenizer\" adds a token to the vocabulary, and the model has none added",
                    "set vocabulary_extra = 1 in [model_override]");
 }
 
 /// arguments.py and transformer_config.py: what recomputed layers begin with, where all tensor-parallel ranks have it.
-void check_distribution(TomlReader& switches, const TomlKey& given, const Scenario& asked) {
-  if (!asked.runtime.distribute_saved) return;
+void check_distribution(TomlReader& switches, const TomlKey& given, const Scenario& requested) {
+  if (!requested.runtime.distribute_saved) return;
   const auto wrong = [&](const char* why, const char* hint) {
     switches.problem(given.name, fmt::format("{} = true: {}", given.name, why), hint);
   };
-  if (asked.train.recompute.kind != Recompute::Full)
+  if (requested.train.recompute.kind != Recompute::Full)
     wrong("it is for recompute = \"full\"", "leave it out, or set recompute = \"full\" in [train]");
-  else if (asked.layout.tensor == 1)
+  else if (requested.layout.tensor == 1)
     wrong("one tensor-parallel rank has nobody to share with", "leave it out");
-  else if (asked.layout.sequence_parallel)
+  else if (requested.layout.sequence_parallel)
     wrong("under sequence parallelism each rank has a part already", "leave it out");
 }
 
 constexpr std::string_view paired_switch = "no-overlap-p2p-communication";
 
 /// arguments.py and core/model_parallel_config.py: only the interleaved schedule's hand-overs go beside its passes.
-void check_flush(TomlReader& switches, const TomlKey& given, const Scenario& asked, const ScenarioTables& tables) {
-  if (!asked.runtime.overlaps_flush) return;
+void check_flush(TomlReader& switches, const TomlKey& given, const Scenario& requested, const ScenarioTables& tables) {
+  if (!requested.runtime.overlaps_flush) return;
   const auto wrong = [&](const char* why, const char* hint) {
     switches.problem(given.name, fmt::format("{} = true: {}", given.name, why), hint);
   };
-  if (tables.layout.sound("schedule") && asked.layout.schedule != ScheduleKind::Interleaved)
+  if (tables.layout.sound("schedule") && requested.layout.schedule != ScheduleKind::Interleaved)
     wrong("Megatron has nothing to overlap but for the interleaved schedule",
           "leave it out, or set chunks in [layout]");
   else if (switches.boolean(paired_switch).value_or(false))
@@ -399,9 +401,9 @@ void check_flush(TomlReader& switches, const TomlKey& given, const Scenario& ask
 }
 
 // Schedules without virtual stages hand over in pairs whatever it says.
-void check_paired(TomlReader& switches, const TomlKey& given, const Scenario& asked, const ScenarioTables& tables) {
+void check_paired(TomlReader& switches, const TomlKey& given, const Scenario& requested, const ScenarioTables& tables) {
   if (!switches.boolean(given.name).value_or(false) || !tables.layout.sound("schedule")) return;
-  if (asked.layout.schedule == ScheduleKind::Interleaved)
+  if (requested.layout.schedule == ScheduleKind::Interleaved)
     switches.problem(
         given.name,
         fmt::format("{} = true: an interleaved schedule that hands over in pairs is not modelled yet", given.name),
@@ -412,9 +414,10 @@ constexpr std::string_view centered_switch = "apply-layernorm-1p";
 
 /// core/fusions/fused_layer_norm.py: weight + 1, a tensor that is kept for the backward pass. Transformer Engine's
 /// norms add it in their kernels.
-void check_centered(TomlReader& switches, const TomlKey& given, const Scenario& asked, const ScenarioTables& tables) {
+void check_centered(TomlReader& switches, const TomlKey& given, const Scenario& requested,
+                    const ScenarioTables& tables) {
   if (!switches.boolean(given.name).value_or(false) || !tables.train.sound("attention")) return;
-  if (asked.train.attention == AttentionKernel::Local)
+  if (requested.train.attention == AttentionKernel::Local)
     switches.problem(
         given.name,
         fmt::format("{} = true: scales of norms that begin at zero are not modelled yet of local layers", given.name),
@@ -480,40 +483,40 @@ void read_own_switches(TomlReader& switches, RuntimeChoice& runtime) {
   runtime.deferred_head_gradients = read_deferral(switches);
   runtime.overlap = read_overlap(switches);
   runtime.tensor_overlap = read_tensor_overlap(switches);
-  runtime.experts = read_expert_habits(switches);
-  runtime.optimizer = read_optimizer_habits(switches);
+  runtime.experts = read_expert_behavior(switches);
+  runtime.optimizer = read_optimizer_behavior(switches);
   runtime.optimizer.muon = read_muon(switches);
   runtime.offloaded_layers = read_offloaded_layers(switches);
   runtime.module_offload = read_module_offload(switches);
 }
 
-void check_megatron_switches(TomlReader switches, const Scenario& asked, const ScenarioTables& tables) {
+void check_megatron_switches(TomlReader switches, const Scenario& requested, const ScenarioTables& tables) {
   for (const TomlKey& given : switches.keys()) {
     const auto named = [&](const auto& row) { return row.flag == given.name; };
     const auto* const repeat = std::find_if(repeats.begin(), repeats.end(), named);
     const auto unmodelled = std::ranges::find_if(unmodelled_flags(), named);
     if (repeat != repeats.end()) {
-      check_repeat(switches, given, *repeat, asked, tables);
+      check_repeat(switches, given, *repeat, requested, tables);
     } else if (unmodelled != unmodelled_flags().end()) {
       check_unmodelled(switches, given, *unmodelled);
     } else if (given.name == distribution_switch) {
-      check_distribution(switches, given, asked);
+      check_distribution(switches, given, requested);
     } else if (given.name == flush_switch) {
-      check_flush(switches, given, asked, tables);
+      check_flush(switches, given, requested, tables);
     } else if (given.name == paired_switch) {
-      check_paired(switches, given, asked, tables);
+      check_paired(switches, given, requested, tables);
     } else if (given.name == centered_switch) {
-      check_centered(switches, given, asked, tables);
+      check_centered(switches, given, requested, tables);
     } else if (given.name == deferral_switches.front()) {
-      check_deferral(switches, asked, tables);
+      check_deferral(switches, requested, tables);
     } else if (given.name == overlap_switches[1]) {
-      check_overlap(switches, asked, tables);
+      check_overlap(switches, requested, tables);
     } else if (given.name == tensor_overlap_switches.front()) {
-      check_tensor_overlap(switches, asked, tables);
+      check_tensor_overlap(switches, requested, tables);
     } else if (is_own(given.name)) {
       continue;  // read on its own: nothing else says it
     } else if (given.name == "tokenizer-type") {
-      check_tokenizer(switches, given, asked);
+      check_tokenizer(switches, given, requested);
     } else if (std::ranges::find(harmless_flags(), given.name) == harmless_flags().end()) {
       const MegatronArgument* const known = megatron_argument(given.name);
       const std::string meant = known != nullptr ? "" : nearest(given.name, all_flags());

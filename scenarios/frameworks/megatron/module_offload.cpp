@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/toml_value.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -47,21 +47,21 @@ OffloadedModules read_modules(TomlReader& switches) {
 }  // namespace
 
 // Megatron-LM core/transformer/transformer_config.py.
-ModuleOffloadHabits read_module_offload(TomlReader& switches) {
+ModuleOffloadBehavior read_module_offload(TomlReader& switches) {
   constexpr IntegerRange elements{0, std::numeric_limits<std::int64_t>::max()}, groups{0, 1 << 20};
-  const bool asked = switches.boolean(flag).value_or(false);
-  ModuleOffloadHabits habits;
-  habits.modules = read_modules(switches);
-  habits.smallest = switches.integer(smallest_key, elements).value_or(habits.smallest);
+  const bool requested = switches.boolean(flag).value_or(false);
+  ModuleOffloadBehavior behavior;
+  behavior.modules = read_modules(switches);
+  behavior.smallest = switches.integer(smallest_key, elements).value_or(behavior.smallest);
   if (const std::optional<std::int64_t> most = switches.integer(in_flight_key, groups))
-    habits.in_flight = static_cast<std::int32_t>(*most);
+    behavior.in_flight = static_cast<std::int32_t>(*most);
   if (const std::optional<Ratio> part = switches.ratio(fraction_key, Ratio{}, one))
-    habits.fraction = static_cast<double>(part->count()) / static_cast<double>(one.count());
+    behavior.fraction = static_cast<double>(part->count()) / static_cast<double>(one.count());
   if (!switches.sound(flag) || !switches.sound(modules_key)) return {};
-  if (asked && !habits.any())
+  if (requested && !behavior.any())
     switches.problem(flag, fmt::format("{}: of which modules is not said", flag),
                      fmt::format("{} = [\"core_attn\"]", modules_key));
-  if (asked) return habits;
+  if (requested) return behavior;
   for (const std::string_view key : {modules_key, smallest_key, fraction_key, in_flight_key})
     if (const TomlValue* const given = switches.raw(key); given != nullptr && text(*given) != "[]")
       switches.problem(key, fmt::format("{} = {}: no module is offloaded", key, text(*given)),
@@ -70,53 +70,55 @@ ModuleOffloadHabits read_module_offload(TomlReader& switches) {
 }
 
 // core/transformer/transformer_config.py __post_init__, training/arguments.py.
-void check_module_offload(const Scenario& asked, ScenarioTables& tables) {
-  const ModuleOffloadHabits& habits = asked.runtime.module_offload;
-  if (!habits.any()) return;
+void check_module_offload(const Scenario& requested, ScenarioTables& tables) {
+  const ModuleOffloadBehavior& behavior = requested.runtime.module_offload;
+  if (!behavior.any()) return;
   using enum OffloadedModule;
   const auto wrong = [&](std::string_view key, std::string_view why, const char* hint) {
     tables.runtime.problem("switches", fmt::format("{}: {}", key, why), hint);
   };
-  const Version release = asked.runtime.versions.megatron;
+  const Version release = requested.runtime.versions.megatron;
   const auto from = [&](Version first, std::string_view key, const char* hint) {
     if (release < first)
       wrong(key, fmt::format("Megatron-LM core has it from {}.{} on", first.major, first.minor), hint);
   };
   from({0, 16}, flag, "megatron = \"0.16\" in [runtime.versions]");
-  if (habits.in_flight) from({0, 18}, in_flight_key, "megatron = \"0.18\" in [runtime.versions]");
-  if (habits.fraction < 1) from({0, 19}, fraction_key, "megatron = \"0.19\" in [runtime.versions]");
-  if (habits.fraction == 0)
+  if (behavior.in_flight) from({0, 18}, in_flight_key, "megatron = \"0.18\" in [runtime.versions]");
+  if (behavior.fraction < 1) from({0, 19}, fraction_key, "megatron = \"0.19\" in [runtime.versions]");
+  if (behavior.fraction == 0)
     wrong(fraction_key, "nothing is offloaded, which Megatron-LM's order of passes does not provide for",
           "leave the offload out");
-  if (asked.runtime.offloaded_layers > 0)
+  if (requested.runtime.offloaded_layers > 0)
     wrong(flag, "layers are offloaded already", "leave cpu-offloading-num-layers out");
-  if (habits.modules.has(AttentionProjection) && !habits.modules.has(CoreAttention))
+  if (behavior.modules.has(AttentionProjection) && !behavior.modules.has(CoreAttention))
     wrong(modules_key, "attn_proj's input is core_attn's output, which core_attn's backward pass needs",
           "name core_attn, too");
-  if (asked.train.attention == AttentionKernel::Local)
+  if (requested.train.attention == AttentionKernel::Local)
     wrong(flag, "TransformerEngine's layers have it only", "another attention than \"local\"");
-  const Recomputation& again = asked.train.recompute;
+  const Recomputation& again = requested.train.recompute;
   if (again.kind == Recompute::Full)
     wrong(flag, "with whole layers that run again it is not modelled yet", "recompute = \"selective\" or \"none\"");
   if (again.selects(RecomputedModule::Experts) &&
-      (habits.modules.has(ExpertFc1) || habits.modules.has(ExpertActivation)))
+      (behavior.modules.has(ExpertFc1) || behavior.modules.has(ExpertActivation)))
     wrong(modules_key, "experts that run again have nothing to offload", "leave moe out of recompute_modules");
-  if (asked.layout.context > 1 && tables.layout.sound("context"))
+  if (requested.layout.context > 1 && tables.layout.sound("context"))
     wrong(flag, "under context parallelism it is not modelled yet", "context = 1");
-  if (tables.model_sound && asked.model.next_tokens > 0)
+  if (tables.model_sound && requested.model.mtp_layers > 0)
     wrong(flag, "with further tokens' layers it is not modelled yet",
           "num_nextn_predict_layers = 0 in [model_override]");
-  if (tables.model_sound && asked.model.parallel_residual && asked.model.experts && habits.modules.has(MlpNorm))
+  if (tables.model_sound && requested.model.parallel_residual && requested.model.experts &&
+      behavior.modules.has(MlpNorm))
     wrong(modules_key, "mlp_norm beside a parallel residual is not modelled yet", "leave mlp_norm out");
 }
 
 // training/arguments.py: modules are offloaded by TransformerEngine's older way; layers here by the newer one.
-void check_offload_variable(const RuntimeChoice& asked, const Environment& environment, TomlReader& table) {
+void check_offload_variable(const RuntimeChoice& requested, const Environment& environment, TomlReader& table) {
   if (!environment.older_offload) return;
-  if (*environment.older_offload && asked.offloaded_layers > 0)
+  if (*environment.older_offload && requested.offloaded_layers > 0)
     table.problem("environment", "NVTE_CPU_OFFLOAD_V1 = \"1\": layers offloaded that way are not modelled yet",
                   "leave it out");
-  if (!*environment.older_offload && asked.module_offload.any() && asked.versions.transformer_engine >= Version{2, 10})
+  if (!*environment.older_offload && requested.module_offload.any() &&
+      requested.versions.transformer_engine >= Version{2, 10})
     table.problem("environment", "NVTE_CPU_OFFLOAD_V1 = \"0\": Megatron-LM offloads modules with \"1\" only",
                   "leave it out");
 }

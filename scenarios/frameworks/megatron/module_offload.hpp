@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "scenarios/environment/environment.hpp"
-#include "scenarios/scenario/scenario_tables.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/scenario/scenario_tables.hpp"
 
 namespace tidemark::scenarios {
 
@@ -13,10 +13,10 @@ namespace tidemark::scenarios {
 inline constexpr std::array<std::string_view, 5> module_offload_switches{
     "fine-grained-activation-offloading", "offload-modules", "min-offloaded-tensor-size", "activation-offload-fraction",
     "fine-grained-offloading-max-inflight-offloads"};
-[[nodiscard]] ModuleOffloadHabits read_module_offload(TomlReader& switches);
+[[nodiscard]] ModuleOffloadBehavior read_module_offload(TomlReader& switches);
 /// What is wrong with them and the rest of the scenario together.
-void check_module_offload(const Scenario& asked, ScenarioTables& tables);
+void check_module_offload(const Scenario& requested, ScenarioTables& tables);
 /// NVTE_CPU_OFFLOAD_V1: by which of TransformerEngine's ways.
-void check_offload_variable(const RuntimeChoice& asked, const Environment& environment, TomlReader& table);
+void check_offload_variable(const RuntimeChoice& requested, const Environment& environment, TomlReader& table);
 
 }  // namespace tidemark::scenarios

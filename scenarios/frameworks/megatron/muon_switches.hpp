@@ -4,8 +4,8 @@
 #include <optional>
 #include <string_view>
 
-#include "scenarios/scenario/scenario_tables.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/scenario/scenario_tables.hpp"
 
 namespace tidemark::scenarios {
 
@@ -15,8 +15,8 @@ inline constexpr std::array<std::string_view, 7> muon_switches{
     "muon-fp32-matmul-prec",          "muon-tp-mode",  "muon-num-ns-steps",
     "muon-scalar-optimizer"};
 /// None where no flag of Muon's is given.
-[[nodiscard]] std::optional<MuonHabits> read_muon(TomlReader& switches);
+[[nodiscard]] std::optional<MuonBehavior> read_muon(TomlReader& switches);
 /// Muon's habits go with optimizer = "muon"; what is wrong with that and the rest of the scenario.
-void settle_muon(Scenario& asked, ScenarioTables& tables);
+void settle_muon(Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/toml_value.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -13,11 +13,11 @@ constexpr auto state_types = std::to_array<Option>({{"fp32"}, {"fp16"}, {"bf16"}
 constexpr std::array state_dtypes{DType::FP32, DType::FP16, DType::BF16, DType::E4M3};
 
 // What is of no other type than fp32 unless the optimizer is one that is aware of it, and stays on the device.
-void check_types(TomlReader& switches, const OptimizerHabits& habits) {
+void check_types(TomlReader& switches, const OptimizerBehavior& behavior) {
   for (const std::string_view key : {"main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}) {
     const TomlValue* const given = switches.raw(key);
     if (given == nullptr || !switches.sound(key) || text(*given) == in_quotes("fp32")) continue;
-    if (!habits.precision_aware)
+    if (!behavior.precision_aware)
       switches.problem(key, fmt::format("{} = {} takes a precision-aware optimizer", key, text(*given)),
                        "use-precision-aware-optimizer = true");
   }
@@ -26,20 +26,20 @@ void check_types(TomlReader& switches, const OptimizerHabits& habits) {
 }  // namespace
 
 // Megatron-LM megatron/training/arguments.py; --store-param-remainders is a key of core's OptimizerConfig.
-OptimizerHabits read_optimizer_habits(TomlReader& switches) {
-  OptimizerHabits habits;
+OptimizerBehavior read_optimizer_behavior(TomlReader& switches) {
+  OptimizerBehavior behavior;
   const auto dtype = [&](std::string_view key, std::span<const Option> types) {
     return state_dtypes.at(switches.option(key, types).value_or(0));
   };
-  habits.precision_aware = switches.boolean("use-precision-aware-optimizer").value_or(false);
-  habits.main_parameters = dtype("main-params-dtype", std::span(state_types).first(2));
-  habits.mean = dtype("exp-avg-dtype", state_types);
-  habits.squares = dtype("exp-avg-sq-dtype", state_types);
-  habits.remainders = switches.boolean("store-param-remainders").value_or(true);
-  habits.overlaps_copies = switches.boolean("overlap-cpu-optimizer-d2h-h2d").value_or(false);
-  habits.pins_gradients = !switches.boolean("no-pin-cpu-grads").value_or(false);
-  check_types(switches, habits);
-  return habits;
+  behavior.precision_aware = switches.boolean("use-precision-aware-optimizer").value_or(false);
+  behavior.main_parameters = dtype("main-params-dtype", std::span(state_types).first(2));
+  behavior.mean = dtype("exp-avg-dtype", state_types);
+  behavior.squares = dtype("exp-avg-sq-dtype", state_types);
+  behavior.remainders = switches.boolean("store-param-remainders").value_or(true);
+  behavior.overlaps_copies = switches.boolean("overlap-cpu-optimizer-d2h-h2d").value_or(false);
+  behavior.pins_gradients = !switches.boolean("no-pin-cpu-grads").value_or(false);
+  check_types(switches, behavior);
+  return behavior;
 }
 
 std::int32_t read_offloaded_layers(TomlReader& switches) {
@@ -50,21 +50,21 @@ std::int32_t read_offloaded_layers(TomlReader& switches) {
 namespace {
 
 // core/transformer/transformer_config.py __post_init__; transformer_engine/pytorch/cpu_offload.py.
-void check_offloaded_layers(const Scenario& asked, ScenarioTables& tables) {
-  if (asked.runtime.offloaded_layers == 0) return;
+void check_offloaded_layers(const Scenario& requested, ScenarioTables& tables) {
+  if (requested.runtime.offloaded_layers == 0) return;
   const auto wrong = [&](const char* why, const char* hint) {
     tables.runtime.problem(
-        "switches", fmt::format("cpu-offloading-num-layers = {}: {}", asked.runtime.offloaded_layers, why), hint);
+        "switches", fmt::format("cpu-offloading-num-layers = {}: {}", requested.runtime.offloaded_layers, why), hint);
   };
-  if (tables.model_sound && asked.runtime.offloaded_layers >= asked.model.layers)
+  if (tables.model_sound && requested.runtime.offloaded_layers >= requested.model.layers)
     wrong("the last layer's activations stay on the device", "fewer than the model has would do");
-  if (asked.layout.pipeline > 1) wrong("Megatron-LM offloads layers without a pipeline only", "pipeline = 1");
-  if (asked.layout.schedule != ScheduleKind::OneFOneB)
+  if (requested.layout.pipeline > 1) wrong("Megatron-LM offloads layers without a pipeline only", "pipeline = 1");
+  if (requested.layout.schedule != ScheduleKind::OneFOneB)
     wrong("Megatron-LM offloads layers where each micro-batch's passes follow one another", "schedule = \"1f1b\"");
-  if (asked.train.recompute.kind != Recompute::None)
+  if (requested.train.recompute.kind != Recompute::None)
     wrong("what runs again has nothing to offload", "recompute = \"none\"");
-  if (asked.model.next_tokens > 0) wrong("with further tokens' layers it is not modelled yet", "leave it out");
-  if (asked.runtime.versions.transformer_engine < Version{2, 10})
+  if (requested.model.mtp_layers > 0) wrong("with further tokens' layers it is not modelled yet", "leave it out");
+  if (requested.runtime.versions.transformer_engine < Version{2, 10})
     wrong("TransformerEngine offloads in another way before 2.10, which is not modelled",
           "transformer_engine = \"2.11\" in [runtime.versions]");
 }
@@ -72,21 +72,21 @@ void check_offloaded_layers(const Scenario& asked, ScenarioTables& tables) {
 }  // namespace
 
 // core/optimizer/optimizer_config.py __post_init__, distrib_optimizer.py.
-void check_optimizer_habits(const Scenario& asked, ScenarioTables& tables) {
-  check_offloaded_layers(asked, tables);
-  const OptimizerHabits& habits = asked.runtime.optimizer;
-  if (!habits.precision_aware && !habits.offloaded) return;
-  const std::string_view what = habits.offloaded ? "an optimizer on the host" : "a precision-aware optimizer";
-  if (asked.layout.sharding != Sharding::Zero1 && tables.layout.sound("sharding"))
+void check_optimizer_behavior(const Scenario& requested, ScenarioTables& tables) {
+  check_offloaded_layers(requested, tables);
+  const OptimizerBehavior& behavior = requested.runtime.optimizer;
+  if (!behavior.precision_aware && !behavior.offloaded) return;
+  const std::string_view what = behavior.offloaded ? "an optimizer on the host" : "a precision-aware optimizer";
+  if (requested.layout.sharding != Sharding::Zero1 && tables.layout.sound("sharding"))
     tables.layout.problem("sharding", fmt::format("{} is modelled with the distributed optimizer only", what),
                           "sharding = \"zero1\"");
-  if (asked.train.optimizer != Optimizer::AdamW && tables.train.sound("optimizer"))
+  if (requested.train.optimizer != Optimizer::AdamW && tables.train.sound("optimizer"))
     tables.train.problem("optimizer", fmt::format("{} is AdamW", what), "optimizer = \"adamw\"");
-  if (habits.precision_aware && asked.train.precision == DType::FP32 && tables.train.sound("precision"))
+  if (behavior.precision_aware && requested.train.precision == DType::FP32 && tables.train.sound("precision"))
     tables.train.problem("precision", "a precision-aware optimizer of fp32 parameters is not modelled",
                          "precision = \"bf16\", or leave use-precision-aware-optimizer out");
-  if (habits.offloaded &&
-      (habits.main_parameters != DType::FP32 || habits.mean != DType::FP32 || habits.squares != DType::FP32))
+  if (behavior.offloaded &&
+      (behavior.main_parameters != DType::FP32 || behavior.mean != DType::FP32 || behavior.squares != DType::FP32))
     tables.runtime.problem("switches", "an optimizer on the host keeps its state in fp32, whatever types are asked for",
                            "leave main-params-dtype, exp-avg-dtype and exp-avg-sq-dtype out");
 }

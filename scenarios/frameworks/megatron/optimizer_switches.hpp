@@ -3,8 +3,8 @@
 #include <array>
 #include <string_view>
 
-#include "scenarios/scenario/scenario_tables.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/scenario/scenario_tables.hpp"
 
 namespace tidemark::scenarios {
 
@@ -17,10 +17,10 @@ inline constexpr std::array<std::string_view, 8> optimizer_switches{"cpu-offload
                                                                     "store-param-remainders",
                                                                     "overlap-cpu-optimizer-d2h-h2d",
                                                                     "no-pin-cpu-grads"};
-[[nodiscard]] OptimizerHabits read_optimizer_habits(TomlReader& switches);
+[[nodiscard]] OptimizerBehavior read_optimizer_behavior(TomlReader& switches);
 /// Of how many layers what is saved goes to the host.
 [[nodiscard]] std::int32_t read_offloaded_layers(TomlReader& switches);
 /// What is wrong with them and the rest of the scenario together.
-void check_optimizer_habits(const Scenario& asked, ScenarioTables& tables);
+void check_optimizer_behavior(const Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

@@ -13,41 +13,41 @@ std::optional<TensorOverlap> read_tensor_overlap(TomlReader& switches) {
   const auto on = [&](std::size_t which) {
     return switches.boolean(tensor_overlap_switches.at(which)).value_or(false);
   };
-  const TensorOverlap asked{.gathers = !on(1), .scatters = !on(2), .bulk_gathers = !on(3), .bulk_scatters = !on(4)};
-  return on(0) ? std::optional(asked) : std::nullopt;
+  const TensorOverlap requested{.gathers = !on(1), .scatters = !on(2), .bulk_gathers = !on(3), .bulk_scatters = !on(4)};
+  return on(0) ? std::optional(requested) : std::nullopt;
 }
 
 // training/arguments.py validate_args, training/initialize.py; transformer_engine/pytorch/module/base.py initialize_ub,
 // common/comm_gemm_overlap/.
-void check_tensor_overlap(TomlReader& switches, const Scenario& asked, const ScenarioTables& tables) {
-  if (!asked.runtime.tensor_overlap) return;
+void check_tensor_overlap(TomlReader& switches, const Scenario& requested, const ScenarioTables& tables) {
+  if (!requested.runtime.tensor_overlap) return;
   const auto wrong = [&](std::string_view why, std::string_view hint) {
     switches.problem(tensor_overlap_switches.front(),
                      fmt::format("{} = true: {}", tensor_overlap_switches.front(), why), std::string(hint));
   };
-  const Layout& layout = asked.layout;
+  const Layout& layout = requested.layout;
   if (tables.layout.sound("tensor") && (layout.tensor == 1 || !layout.sequence_parallel))
     return wrong("Megatron-LM takes it with sequence parallelism only",
                  "sequence_parallel = true in [layout], with tensor = 2 or more");
   if (tables.layout.sound("order") && dense_mesh(layout).along(axis::tp).stride != 1)
     wrong("TransformerEngine takes ranks in a row for tensor-parallel ones", "an order that begins with tp");
-  if (tables.cluster_sound && layout.tensor > asked.cluster.node.devices)
+  if (tables.cluster_sound && layout.tensor > requested.cluster.node.devices)
     wrong("tensor-parallel ranks reach each other's memory, on one node",
-          fmt::format("tensor = {} or less", asked.cluster.node.devices));
-  if (tables.cluster_sound && asked.cluster.device.compute_capability < 90)
+          fmt::format("tensor = {} or less", requested.cluster.node.devices));
+  if (tables.cluster_sound && requested.cluster.device.compute_capability < 90)
     wrong("TransformerEngine stops on devices without multicast (UB_SKIPMC = 1 is not modelled)", "leave it out");
-  if (asked.runtime.versions.transformer_engine < Version{2, 4})
+  if (requested.runtime.versions.transformer_engine < Version{2, 4})
     wrong("before TransformerEngine 2.4 it is not modelled", "transformer_engine = \"2.11\" in [runtime.versions]");
-  if (tables.train.sound("attention") && asked.train.attention == AttentionKernel::Local)
+  if (tables.train.sound("attention") && requested.train.attention == AttentionKernel::Local)
     wrong("layers of Megatron-LM's own have none", "leave attention out");
-  if (tables.model_sound && (asked.model.latent || asked.model.next_tokens > 0))
+  if (tables.model_sound && (requested.model.latent || requested.model.mtp_layers > 0))
     wrong(
         "Megatron-LM turns it off in models with latent attention or further tokens' layers, at the first such linear: "
         "not modelled",
         "leave it out");
-  if (asked.layout.schedule == ScheduleKind::ZeroBubbleH1)
+  if (requested.layout.schedule == ScheduleKind::ZeroBubbleH1)
     wrong("TransformerEngine computes no weight gradients later beside it", "schedule = \"1f1b\"");
-  const std::int64_t tokens = asked.train.micro_batch * asked.train.sequence_length;
+  const std::int64_t tokens = requested.train.micro_batch * requested.train.sequence_length;
   constexpr std::int64_t pieces = 4;  // of a rank's rows, which are features in the library
   if (tables.train.sound("sequence_length") && tables.train.sound("micro_batch") && tables.layout.sound("context") &&
       tokens % (std::int64_t{layout.tensor} * layout.context * pieces) != 0)

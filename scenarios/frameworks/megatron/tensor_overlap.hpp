@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "parallel/runtime/runtime.hpp"
-#include "scenarios/scenario/scenario_tables.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/scenario/scenario_tables.hpp"
 
 namespace tidemark::scenarios {
 
@@ -16,6 +16,6 @@ inline constexpr std::array<std::string_view, 5> tensor_overlap_switches{
     "disable-tp-comm-bulk-wgrad"};
 [[nodiscard]] std::optional<TensorOverlap> read_tensor_overlap(TomlReader& switches);
 /// What is wrong with them and the rest of the scenario together.
-void check_tensor_overlap(TomlReader& switches, const Scenario& asked, const ScenarioTables& tables);
+void check_tensor_overlap(TomlReader& switches, const Scenario& requested, const ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

@@ -37,8 +37,8 @@ void read_fused_modules(TomlReader& switches, EagerSettings& settings) {
   settings.neftune = static_cast<double>(noise.count()) / static_cast<double>(one.count());
 }
 
-void check_fused_modules(const Scenario& asked, ScenarioTables& tables) {
-  const EagerSettings& switches = asked.runtime.eager;
+void check_fused_modules(const Scenario& requested, ScenarioTables& tables) {
+  const EagerSettings& switches = requested.runtime.eager;
   const FusedModules liger = switches.liger, foak = switches.foak;
   if (switches.neftune > 0 && switches.modules == ModuleLibrary::LitGpt)
     tables.runtime.problem("switches", "switches: neftune_noise_alpha is of transformers' Trainer", "leave it out");
@@ -57,7 +57,7 @@ void check_fused_modules(const Scenario& asked, ScenarioTables& tables) {
          "leave torch_compile out");
   refuse(switches.fake_tensors, "fused kernels run on no fake tensors", "leave fake_tensor_mode out");
   if (!tables.model_sound) return;
-  const Model& model = asked.model;
+  const Model& model = requested.model;
   const bool plain = model.norms == NormPlacement::Before && model.positions == Positions::Rotary &&
                      !model.zero_centered_norms && model.activation == Activation::SwiGlu &&
                      model.normalization == Normalization::Rms && model.architecture != "phi3";
@@ -74,8 +74,8 @@ void check_fused_modules(const Scenario& asked, ScenarioTables& tables) {
          "fused rotary positions are not modelled where a part of a head turns", "leave rope out");
   const bool head = liger.has(FusedModule::LinearCrossEntropy) || foak.has(FusedModule::LinearCrossEntropy);
   refuse(head && model.logit_softcap > 0, "a fused head with capped logits is not modelled yet", "leave it out");
-  const RuntimeId runtime = runtime_kind(asked.runtime.name).id;
-  refuse(foak.has(FusedModule::RmsNorm) && runtime == RuntimeId::PyTorch && asked.layout.data > 1,
+  const RuntimeId runtime = runtime_kind(requested.runtime.name).id;
+  refuse(foak.has(FusedModule::RmsNorm) && runtime == RuntimeId::PyTorch && requested.layout.data > 1,
          "fast_rms_layernorm gives norms' weights no gradients, for which DistributedDataParallel waits",
          "leave it out, or [runtime] name = \"fsdp\"");
   refuse(head && runtime != RuntimeId::PyTorch && runtime != RuntimeId::Fsdp && runtime != RuntimeId::Fsdp2,

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "scenarios/scenario/scenario_tables.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/scenario/scenario_tables.hpp"
 
 // Fused kernels in the place of transformers' modules.
 
@@ -11,6 +11,6 @@ namespace tidemark::scenarios {
 /// fms-acceleration's.
 void read_fused_modules(TomlReader& switches, EagerSettings& settings);
 /// What of them there is not, or is not modelled, of the model and the rest of the scenario.
-void check_fused_modules(const Scenario& asked, ScenarioTables& tables);
+void check_fused_modules(const Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

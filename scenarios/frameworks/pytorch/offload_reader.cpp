@@ -25,28 +25,28 @@ std::optional<double> read_fraction(TomlReader& table, bool optimizer) {
 
 }  // namespace
 
-OffloadAsked read_offload(TomlReader table, const RuntimeKind& runtime) {
-  OffloadAsked asked;
-  if (!table.present()) return asked;
+OffloadRequest read_offload(TomlReader table, const RuntimeKind& runtime) {
+  OffloadRequest requested;
+  if (!table.present()) return requested;
   const bool sharded = runtime.shards_units();
   const bool hybrid = runtime.id == RuntimeId::Megatron;
   const auto where = [](bool modelled) { return modelled ? Modelled::Yes : Modelled::NotYet; };
-  asked.parameters = read_to_host(table, "parameters", where(sharded));
+  requested.parameters = read_to_host(table, "parameters", where(sharded));
   const bool optimizer = read_to_host(table, "optimizer", where(sharded || hybrid));
-  asked.activations = read_to_host(table, "activations", where(hybrid || runtime.id == RuntimeId::PyTorch));
+  requested.activations = read_to_host(table, "activations", where(hybrid || runtime.id == RuntimeId::PyTorch));
   if (hybrid)
-    asked.optimizer = read_fraction(table, optimizer);
+    requested.optimizer = read_fraction(table, optimizer);
   else
     table.refuse("optimizer_fraction", "offloading a part of the optimizer is", {"0.0", "0"});
   // CPUOffloadPolicy and CPUOffload move shards, and what works on them goes with them.
   if (sharded && table.sound("parameters") && table.sound("optimizer") && table.has("optimizer") &&
-      optimizer != asked.parameters)
+      optimizer != requested.parameters)
     table.problem(
         "optimizer",
         fmt::format("optimizer = \"{}\": PyTorch has it where the parameters are", optimizer ? "cpu" : "none"),
         "leave it out");
   table.refuse_unknown_keys();
-  return asked;
+  return requested;
 }
 
 }  // namespace tidemark::scenarios

@@ -8,12 +8,12 @@
 namespace tidemark::scenarios {
 
 /// What [offload] asks to have on the host.
-struct OffloadAsked {
+struct OffloadRequest {
   bool parameters = false;          ///< shards of parameters, their gradients, and so the optimizer
   bool activations = false;         ///< what autograd saves; Megatron's: of so many layers as a switch says
   std::optional<double> optimizer;  ///< Megatron's: of that part of all elements
 };
-/// Told of what is not modelled yet.
-[[nodiscard]] OffloadAsked read_offload(TomlReader table, const RuntimeKind& runtime);
+/// PredictionDetail of what is not modelled yet.
+[[nodiscard]] OffloadRequest read_offload(TomlReader table, const RuntimeKind& runtime);
 
 }  // namespace tidemark::scenarios

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/frameworks/pytorch/fused_modules.hpp"
-#include "scenarios/scenario/names.hpp"
-#include "scenarios/frameworks/pytorch/small_optimizers.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/frameworks/deepspeed/zero_checks.hpp"
+#include "scenarios/frameworks/pytorch/fused_modules.hpp"
+#include "scenarios/frameworks/pytorch/small_optimizers.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -35,31 +35,31 @@ std::optional<MemorySpace> read_memory_of_host(TomlReader& switches, bool offloa
   return std::nullopt;
 }
 
-FullyShardHabits read_fully_shard(TomlReader& switches, const OffloadAsked& offloaded) {
-  FullyShardHabits habits;
-  habits.offload = read_memory_of_host(switches, offloaded.parameters, true, "parameters");
-  habits.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
+FullyShardBehavior read_fully_shard(TomlReader& switches, const OffloadRequest& offloaded) {
+  FullyShardBehavior behavior;
+  behavior.offload = read_memory_of_host(switches, offloaded.parameters, true, "parameters");
+  behavior.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
   constexpr IntegerRange layers{0, 1 << 16};
-  habits.forward_prefetch = switches.integer("num_to_forward_prefetch", layers).value_or(0);
-  habits.backward_prefetch = switches.integer("num_to_backward_prefetch", layers).value_or(0);
-  habits.reduce_dtype = read_name(switches, "reduce_dtype", precision_names).value_or(DType::FP32);
-  return habits;
+  behavior.forward_prefetch = switches.integer("num_to_forward_prefetch", layers).value_or(0);
+  behavior.backward_prefetch = switches.integer("num_to_backward_prefetch", layers).value_or(0);
+  behavior.reduce_dtype = read_name(switches, "reduce_dtype", precision_names).value_or(DType::FP32);
+  return behavior;
 }
 
 // What fully_shard takes: true or false, a number of ranks, or nothing ("default"), which keeps the root's parameters.
-std::optional<bool> read_reshard_after_forward(TomlReader& switches, FullyShardHabits& habits) {
+std::optional<bool> read_reshard_after_forward(TomlReader& switches, FullyShardBehavior& behavior) {
   constexpr std::string_view key = "reshard_after_forward";
   const TomlValue* given = switches.raw(key);
   if (given == nullptr) return std::nullopt;
   if (std::holds_alternative<std::int64_t>(given->value)) {
     const std::int64_t ranks = switches.integer(key, {1, 1 << 20}).value_or(1);
-    if (ranks > 1) habits.ranks_after_forward = ranks;
+    if (ranks > 1) behavior.ranks_after_forward = ranks;
     return ranks > 1;
   }
   const auto* text = std::get_if<std::string>(&given->value);
   if (text == nullptr) return switches.boolean(key);
-  habits.keeps_root = *text == "default";
-  if (!habits.keeps_root)
+  behavior.keeps_root = *text == "default";
+  if (!behavior.keeps_root)
     switches.problem(key, fmt::format("{} = {} says nothing to fully_shard", key, in_quotes(*text)),
                      "true, false, a number of ranks, or \"default\": all units but the root are resharded");
   return true;
@@ -78,26 +78,26 @@ CompiledParts read_compiled_parts(TomlReader& switches) {
   return CompiledParts::None;
 }
 
-void read_flat_parameters(TomlReader& switches, const OffloadAsked& offloaded, EagerSettings& settings) {
-  FlatParameterHabits& habits = settings.flat;
-  habits.offload = offloaded.parameters;
-  habits.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
-  habits.original_parameters = switches.boolean("use_orig_params").value_or(false);
-  habits.backward_prefetch =
+void read_flat_parameters(TomlReader& switches, const OffloadRequest& offloaded, EagerSettings& settings) {
+  FlatParameterBehavior& behavior = settings.flat;
+  behavior.offload = offloaded.parameters;
+  behavior.reduces_each_backward = switches.boolean("sync_each_batch").value_or(false);
+  behavior.original_parameters = switches.boolean("use_orig_params").value_or(false);
+  behavior.backward_prefetch =
       read_name(switches, "backward_prefetch", backward_prefetch_names).value_or(BackwardPrefetch::Pre);
-  habits.forward_prefetch = switches.boolean("forward_prefetch").value_or(false);
-  habits.limits_all_gathers = switches.boolean("limit_all_gathers").value_or(true);
-  habits.sync_module_states = switches.boolean("sync_module_states").value_or(false);
+  behavior.forward_prefetch = switches.boolean("forward_prefetch").value_or(false);
+  behavior.limits_all_gathers = switches.boolean("limit_all_gathers").value_or(true);
+  behavior.sync_module_states = switches.boolean("sync_module_states").value_or(false);
   settings.checkpoints_within = switches.boolean("fsdp_activation_checkpointing").value_or(false);
-  habits.autocast = switches.boolean("autocast").value_or(false);
-  habits.buffer_dtype = read_name(switches, "buffer_dtype", precision_names);
+  behavior.autocast = switches.boolean("autocast").value_or(false);
+  behavior.buffer_dtype = read_name(switches, "buffer_dtype", precision_names);
   settings.param_dtype = read_name(switches, "param_dtype", precision_names);
   settings.reduce_dtype = read_name(switches, "reduce_dtype", precision_names);
 }
 
 }  // namespace
 
-EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime, const OffloadAsked& offloaded) {
+EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime, const OffloadRequest& offloaded) {
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
   settings.optimizer = read_optimizer_kernels(switches, offloaded.parameters);
@@ -142,26 +142,26 @@ EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& run
 namespace {
 
 // _fsdp_init.py _get_post_forward_mesh_info: of all ranks it is the same as true.
-void settle_smaller_groups(Scenario& asked, ScenarioTables& tables) {
-  std::int64_t& few = asked.runtime.eager.fully_shard.ranks_after_forward;
+void settle_smaller_groups(Scenario& requested, ScenarioTables& tables) {
+  std::int64_t& few = requested.runtime.eager.fully_shard.ranks_after_forward;
   if (few == 0 || !tables.top.sound("gpus") || !tables.layout.sound("shard_group")) return;
-  const std::int64_t all = asked.layout.shard_group > 0 ? asked.layout.shard_group : asked.gpus;
+  const std::int64_t all = requested.layout.shard_group > 0 ? requested.layout.shard_group : requested.gpus;
   if (few > all || all % few != 0)
     tables.runtime.problem("switches",
                            fmt::format("switches: reshard_after_forward = {} divides no {} ranks", few, all),
                            "as many as a node has would do, where these divide them");
   else if (few == all)
     few = 0;
-  if (few > 0 && asked.runtime.eager.fully_shard.offload)
+  if (few > 0 && requested.runtime.eager.fully_shard.offload)
     tables.runtime.problem("switches",
                            "switches: a number for reshard_after_forward with shards on the host is not modelled yet",
                            "true or false would do");
 }
 
 // What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
-void settle_sharding(Scenario& asked, ScenarioTables& tables) {
-  Layout& layout = asked.layout;
-  EagerSettings& switches = asked.runtime.eager;
+void settle_sharding(Scenario& requested, ScenarioTables& tables) {
+  Layout& layout = requested.layout;
+  EagerSettings& switches = requested.runtime.eager;
   const std::optional<bool> said = switches.reshard_after_forward;
   if (!tables.layout.has("sharding")) layout.sharding = said.value_or(true) ? Sharding::Zero3 : Sharding::Zero2;
   const bool reshards = layout.sharding == Sharding::Zero3;
@@ -176,16 +176,16 @@ void settle_sharding(Scenario& asked, ScenarioTables& tables) {
                                       word(sharding_names, layout.sharding), *said),
                           "leave one of them out");
   switches.fully_shard.reshards_after_forward = reshards;
-  settle_smaller_groups(asked, tables);
-  if (switches.fully_shard.offload && asked.train.precision == DType::FP16 && tables.train.sound("precision"))
+  settle_smaller_groups(requested, tables);
+  if (switches.fully_shard.offload && requested.train.precision == DType::FP16 && tables.train.sound("precision"))
     tables.train.problem("precision", "precision = \"fp16\": gradients on the host are not unscaled yet",
                          "\"bf16\" would do");
 }
 
 // FULL_SHARD, SHARD_GRAD_OP and NO_SHARD are stages 3, 2 and none; within groups the hybrid ones.
-void settle_flat_sharding(Scenario& asked, ScenarioTables& tables) {
-  Layout& layout = asked.layout;
-  FlatParameterHabits& habits = asked.runtime.eager.flat;
+void settle_flat_sharding(Scenario& requested, ScenarioTables& tables) {
+  Layout& layout = requested.layout;
+  FlatParameterBehavior& behavior = requested.runtime.eager.flat;
   if (!tables.layout.has("sharding")) layout.sharding = Sharding::Zero3;
   if (layout.sharding == Sharding::Zero1 && tables.layout.sound("sharding"))
     tables.layout.problem("sharding", "sharding = \"zero1\": FullyShardedDataParallel shards gradients too",
@@ -193,35 +193,35 @@ void settle_flat_sharding(Scenario& asked, ScenarioTables& tables) {
   if (layout.shard_group > 0 && layout.sharding == Sharding::None && tables.layout.sound("shard_group"))
     tables.layout.problem("shard_group", "shard_group: sharding = \"none\" shards nothing within groups",
                           "leave it out, or set sharding = \"zero3\"");
-  if (layout.shard_group == 1 && asked.gpus > 1 && tables.layout.sound("shard_group"))
+  if (layout.shard_group == 1 && requested.gpus > 1 && tables.layout.sound("shard_group"))
     tables.layout.problem("shard_group",
                           "shard_group = 1: FullyShardedDataParallel takes groups of one for NO_SHARD, and sums no "
                           "gradients over the others",
                           "leave it out, and set sharding = \"none\"");
-  habits.whole = layout.sharding == Sharding::None || asked.gpus == 1;
-  habits.reshards_after_forward = layout.sharding == Sharding::Zero3;
+  behavior.whole = layout.sharding == Sharding::None || requested.gpus == 1;
+  behavior.reshards_after_forward = layout.sharding == Sharding::Zero3;
 }
 
-void check_flat_offload(const Scenario& asked, ScenarioTables& tables) {
-  const FlatParameterHabits& habits = asked.runtime.eager.flat;
-  if (!habits.offload) return;
-  if (habits.whole && tables.layout.sound("sharding") && tables.top.sound("gpus"))
+void check_flat_offload(const Scenario& requested, ScenarioTables& tables) {
+  const FlatParameterBehavior& behavior = requested.runtime.eager.flat;
+  if (!behavior.offload) return;
+  if (behavior.whole && tables.layout.sound("sharding") && tables.top.sound("gpus"))
     tables.top.problem("offload", "offload: parameters that are not sharded (NO_SHARD) stay on the device here",
-                       asked.gpus == 1 ? "more than one GPU, or leave it out" : "\"zero3\" or \"zero2\" would do");
+                       requested.gpus == 1 ? "more than one GPU, or leave it out" : "\"zero3\" or \"zero2\" would do");
   // _flat_param.py prepare_gradient_for_backward: what is reduced takes the place of the gradient that is there.
-  if (habits.reduces_each_backward && asked.train.global_batch > asked.train.micro_batch * asked.gpus)
+  if (behavior.reduces_each_backward && requested.train.global_batch > requested.train.micro_batch * requested.gpus)
     tables.runtime.problem("switches",
                            "switches: with sync_each_batch, CPUOffload keeps the last micro-batch's gradients alone",
                            "leave sync_each_batch out");
 }
 
 // MixedPrecision: parameters are gathered, and gradients reduced, in what is computed in, unless autocast converts.
-void settle_flat_precision(Scenario& asked, ScenarioTables& tables) {
-  EagerSettings& switches = asked.runtime.eager;
-  const DType computed = asked.train.precision;
+void settle_flat_precision(Scenario& requested, ScenarioTables& tables) {
+  EagerSettings& switches = requested.runtime.eager;
+  const DType computed = requested.train.precision;
   switches.flat.param_dtype = switches.param_dtype.value_or(computed);
   switches.flat.reduce_dtype = switches.reduce_dtype.value_or(switches.flat.param_dtype);
-  switches.flat.mixed = switches.param_dtype || switches.flat.autocast || asked.train.master_dtype != computed;
+  switches.flat.mixed = switches.param_dtype || switches.flat.autocast || requested.train.master_dtype != computed;
   if (computed == DType::FP16 && tables.train.sound("precision"))
     tables.train.problem("precision", "precision = \"fp16\": its ShardedGradScaler is not modelled yet",
                          "\"bf16\" would do");
@@ -233,15 +233,15 @@ void settle_flat_precision(Scenario& asked, ScenarioTables& tables) {
 }
 
 // Of what is compiled: what its model was not compared with is an error.
-void check_compiled(const Scenario& asked, ScenarioTables& tables) {
-  const EagerSettings& switches = asked.runtime.eager;
-  const Train& train = asked.train;
+void check_compiled(const Scenario& requested, ScenarioTables& tables) {
+  const EagerSettings& switches = requested.runtime.eager;
+  const Train& train = requested.train;
   if (switches.compiled == CompiledParts::None) return;
   const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
     if (wrong) tables.runtime.problem("switches", fmt::format("switches: torch_compile {}", what), std::string(hint));
   };
-  const RuntimeId id = runtime_kind(asked.runtime.name).id;
-  refuse(id == RuntimeId::PyTorch && switches.compiled == CompiledParts::Model && asked.layout.data > 1,
+  const RuntimeId id = runtime_kind(requested.runtime.name).id;
+  refuse(id == RuntimeId::PyTorch && switches.compiled == CompiledParts::Model && requested.layout.data > 1,
          "of a model under DistributedDataParallel is cut at its buckets (DDPOptimizer), which is not modelled yet",
          "\"regional\" would do");
   refuse(switches.compiled == CompiledParts::Model && switches.modules == ModuleLibrary::Transformers,
@@ -262,7 +262,7 @@ void check_compiled(const Scenario& asked, ScenarioTables& tables) {
   refuse(switches.fake_tensors || switches.saved_on_host || switches.fully_shard.offload || switches.flat.offload,
          "is not modelled yet with fake tensors and what is offloaded", "leave those out");
   if (!tables.model_sound) return;
-  const Model& m = asked.model;
+  const Model& m = requested.model;
   refuse(m.sliding_window > 0 && m.sliding_window <= train.sequence_length,
          "is not modelled yet where a sliding window takes a mask", "a shorter sequence would do");
   refuse(m.norms != NormPlacement::Before || m.attention_softcap > 0 || m.logit_softcap > 0 || m.scaled_embedding ||
@@ -271,75 +271,79 @@ void check_compiled(const Scenario& asked, ScenarioTables& tables) {
 }
 
 // litgpt/model.py: what its GPT can be, as far as it is modelled.
-void check_litgpt(const Scenario& asked, ScenarioTables& tables) {
-  const EagerSettings& switches = asked.runtime.eager;
+void check_litgpt(const Scenario& requested, ScenarioTables& tables) {
+  const EagerSettings& switches = requested.runtime.eager;
   if (switches.modules != ModuleLibrary::LitGpt) return;
-  const Model& m = asked.model;
+  const Model& m = requested.model;
   const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
     if (wrong)
       tables.runtime.problem("switches", fmt::format("switches: modules = \"litgpt\" {}", what), std::string(hint));
   };
   refuse(switches.caches_keys, "keeps no keys and values in training", "leave use_cache out");
-  refuse(asked.train.attention == AttentionKernel::Unfused || asked.train.attention == AttentionKernel::Flash,
+  refuse(requested.train.attention == AttentionKernel::Unfused || requested.train.attention == AttentionKernel::Flash,
          "takes scaled_dot_product_attention", "set attention = \"fused\"");
   // litgpt/model.py GPT.forward: tables of positions end with the model's.
-  if (tables.model_sound && tables.train.sound("sequence_length") && asked.train.sequence_length > m.max_positions)
+  if (tables.model_sound && tables.train.sound("sequence_length") && requested.train.sequence_length > m.max_positions)
     tables.train.problem(
         "sequence_length",
         fmt::format("sequence_length = {} is more than the {} positions of the model, at which LitGPT stops",
-                    asked.train.sequence_length, m.max_positions),
+                    requested.train.sequence_length, m.max_positions),
         "max_position_embeddings in [model_override] says how many there are");
   if (tables.model_sound)
     refuse(m.positions != Positions::Rotary || m.tied_embeddings || m.norms != NormPlacement::Before ||
                m.qk_norm != QkNorm::None || m.zero_centered_norms || m.scaled_embedding || m.logit_softcap > 0 ||
                m.sliding_window > 0 || m.attention_softcap > 0,
            fmt::format("is not modelled yet with layers like those of {}", m.architecture), "leave it out");
-  refuse(asked.runtime.eager.compiled == CompiledParts::Model && asked.train.recompute.kind != Recompute::None &&
-             runtime_kind(asked.runtime.name).id == RuntimeId::PyTorch,
+  refuse(requested.runtime.eager.compiled == CompiledParts::Model &&
+             requested.train.recompute.kind != Recompute::None &&
+             runtime_kind(requested.runtime.name).id == RuntimeId::PyTorch,
          "with torch_compile and checkpointed layers is not modelled yet", "torch_compile = \"regional\" would do");
 }
 
 }  // namespace
 
-void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
+void settle_pytorch(Scenario& requested, ScenarioTables& tables) {
   TomlReader &layout = tables.layout, &train = tables.train;
   const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what) {
     if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: plain PyTorch {}", key, what), "leave it out");
   };
-  refuse(layout, "tensor", asked.layout.tensor > 1, "cuts no layers");
-  refuse(layout, "context", asked.layout.context > 1, "cuts no sequences");
+  refuse(layout, "tensor", requested.layout.tensor > 1, "cuts no layers");
+  refuse(layout, "context", requested.layout.context > 1, "cuts no sequences");
   refuse(layout, "context_kind", layout.has("context_kind"), "cuts no sequences");
-  refuse(layout, "pipeline", asked.layout.pipeline > 1, "cuts no models");
-  refuse(layout, "count_embedding", asked.layout.count_embedding, "cuts no models");
-  refuse(layout, "count_loss", asked.layout.count_loss, "cuts no models");
-  refuse(layout, "stage_layers", !asked.layout.stage_layers.empty(), "cuts no models");
-  refuse(layout, "schedule", asked.layout.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
-  refuse(layout, "sequence_parallel", asked.layout.sequence_parallel, "cuts no layers");
-  const RuntimeKind& runtime = runtime_kind(asked.runtime.name);
+  refuse(layout, "pipeline", requested.layout.pipeline > 1, "cuts no models");
+  refuse(layout, "count_embedding", requested.layout.count_embedding, "cuts no models");
+  refuse(layout, "count_loss", requested.layout.count_loss, "cuts no models");
+  refuse(layout, "stage_layers", !requested.layout.stage_layers.empty(), "cuts no models");
+  refuse(layout, "schedule", requested.layout.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
+  refuse(layout, "sequence_parallel", requested.layout.sequence_parallel, "cuts no layers");
+  const RuntimeKind& runtime = runtime_kind(requested.runtime.name);
   if (runtime.id == RuntimeId::DeepSpeed)
-    settle_zero(asked, tables);
+    settle_zero(requested, tables);
   else if (runtime.id == RuntimeId::Fsdp)
-    settle_flat_sharding(asked, tables), settle_flat_precision(asked, tables), check_flat_offload(asked, tables);
+    settle_flat_sharding(requested, tables), settle_flat_precision(requested, tables),
+        check_flat_offload(requested, tables);
   else if (runtime.shards_units())
-    settle_sharding(asked, tables);
+    settle_sharding(requested, tables);
   else
-    refuse(layout, "sharding", asked.layout.sharding != Sharding::None, "shards nothing; every rank holds a replica");
-  refuse(train, "recompute", asked.train.recompute.kind == Recompute::Selective, "checkpoints whole layers");
-  refuse(train, "recompute_method", asked.train.recompute.method == RecomputeMethod::Block, "checkpoints every layer");
-  refuse(train, "recompute_layers", asked.train.recompute.layers != 1, "checkpoints layer by layer");
-  refuse(train, "cross_entropy", asked.train.cross_entropy != CrossEntropy::Unfused, "computes its loss unfused");
-  refuse(train, "attention", asked.train.attention == AttentionKernel::Local, "has no attention of that kind");
+    refuse(layout, "sharding", requested.layout.sharding != Sharding::None,
+           "shards nothing; every rank holds a replica");
+  refuse(train, "recompute", requested.train.recompute.kind == Recompute::Selective, "checkpoints whole layers");
+  refuse(train, "recompute_method", requested.train.recompute.method == RecomputeMethod::Block,
+         "checkpoints every layer");
+  refuse(train, "recompute_layers", requested.train.recompute.layers != 1, "checkpoints layer by layer");
+  refuse(train, "cross_entropy", requested.train.cross_entropy != CrossEntropy::Unfused, "computes its loss unfused");
+  refuse(train, "attention", requested.train.attention == AttentionKernel::Local, "has no attention of that kind");
 
   // GPT2Model: what else models of its family have is Megatron's (detail/config_format.hpp).
-  if (tables.model_sound && asked.model.architecture == "gpt2" && asked.model.qk_norm != QkNorm::None)
+  if (tables.model_sound && requested.model.architecture == "gpt2" && requested.model.qk_norm != QkNorm::None)
     tables.top.problem("model", "transformers' GPT-2 normalizes no queries and keys",
                        "leave qk_layernorm out of [model_override]");
-  if (tables.model_sound && asked.model.architecture == "gpt2" && asked.model.positions == Positions::Rotary)
+  if (tables.model_sound && requested.model.architecture == "gpt2" && requested.model.positions == Positions::Rotary)
     tables.top.problem("model", "transformers' GPT-2 has learned positions only",
                        "leave position_embedding_type out of [model_override]");
 
-  const EagerSettings& switches = asked.runtime.eager;
-  const bool sgd = asked.train.optimizer == Optimizer::Sgd || asked.train.optimizer == Optimizer::SgdMomentum;
+  const EagerSettings& switches = requested.runtime.eager;
+  const bool sgd = requested.train.optimizer == Optimizer::Sgd || requested.train.optimizer == Optimizer::SgdMomentum;
   if (sgd && (switches.amsgrad || !switches.decoupled_weight_decay))
     tables.runtime.problem(
         "switches",
@@ -348,32 +352,32 @@ void settle_pytorch(Scenario& asked, ScenarioTables& tables) {
 
   // transformers refuses to soft-cap the scores of fused attention, and does not choose it for Gemma 2 at all
   // (modeling_gemma2.py: _supports_sdpa in 5.23, _check_and_enable_sdpa in 4.48).
-  const bool scores = asked.model.attention_softcap > 0 || asked.model.architecture == "gemma2";
-  if (asked.train.attention == AttentionKernel::Auto)
-    asked.train.attention = scores ? AttentionKernel::Unfused : AttentionKernel::Fused;
+  const bool scores = requested.model.attention_softcap > 0 || requested.model.architecture == "gemma2";
+  if (requested.train.attention == AttentionKernel::Auto)
+    requested.train.attention = scores ? AttentionKernel::Unfused : AttentionKernel::Fused;
 
-  const DType master = asked.train.master_dtype;
-  if (train.sound("master_dtype") && master != DType::FP32 && master != asked.train.precision)
+  const DType master = requested.train.master_dtype;
+  if (train.sound("master_dtype") && master != DType::FP32 && master != requested.train.precision)
     train.problem("master_dtype", fmt::format("master_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
-                                              name(master), name(asked.train.precision)));
-  if (train.sound("gradient_dtype") && train.has("gradient_dtype") && asked.train.gradient_dtype != master)
+                                              name(master), name(requested.train.precision)));
+  if (train.sound("gradient_dtype") && train.has("gradient_dtype") && requested.train.gradient_dtype != master)
     train.problem("gradient_dtype", "plain PyTorch keeps gradients in the parameters' own precision",
                   fmt::format("leave it out, or set \"{}\"", name(master)));
-  asked.train.gradient_dtype = master;
-  if (switches.autocast == false && master != asked.train.precision)
+  requested.train.gradient_dtype = master;
+  if (switches.autocast == false && master != requested.train.precision)
     tables.runtime.problem("switches",
                            fmt::format("switches: autocast = false: nothing would compute in precision = \"{}\"",
-                                       name(asked.train.precision)),
+                                       name(requested.train.precision)),
                            "leave it out, or set master_dtype");
-  check_litgpt(asked, tables);
+  check_litgpt(requested, tables);
 
   // The dropouts of the models' own configurations (resid_pdrop and attn_pdrop; attention_dropout).
-  const bool drops = asked.model.architecture == "gpt2" || asked.model.architecture == "gpt_bigcode";
+  const bool drops = requested.model.architecture == "gpt2" || requested.model.architecture == "gpt_bigcode";
   constexpr double usual = 0.1;
-  if (!train.has("hidden_dropout")) asked.train.hidden_dropout = drops ? usual : 0;
-  if (!train.has("attention_dropout")) asked.train.attention_dropout = drops ? usual : 0;
-  check_compiled(asked, tables);
-  check_fused_modules(asked, tables);
+  if (!train.has("hidden_dropout")) requested.train.hidden_dropout = drops ? usual : 0;
+  if (!train.has("attention_dropout")) requested.train.attention_dropout = drops ? usual : 0;
+  check_compiled(requested, tables);
+  check_fused_modules(requested, tables);
 }
 
 }  // namespace tidemark::scenarios

@@ -9,10 +9,10 @@ namespace tidemark::scenarios {
 /// Reads `[runtime.switches]` of plain PyTorch: arguments of torch.optim, torch.utils.checkpoint,
 /// DistributedDataParallel, or fully_shard and its callers, and of transformers, under their own names.
 [[nodiscard]] EagerSettings read_pytorch_switches(TomlReader& switches, const RuntimeKind& runtime,
-                                                  const OffloadAsked& offloaded);
+                                                  const OffloadRequest& offloaded);
 
 /// What of a scenario plain PyTorch cannot do, or is not modelled in it, is a problem; what it leaves open gets
 /// PyTorch's default. `asked` has been read and not settled.
-void settle_pytorch(Scenario& asked, ScenarioTables& tables);
+void settle_pytorch(Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

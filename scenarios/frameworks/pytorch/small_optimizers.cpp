@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/version_text.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -84,11 +84,11 @@ SmallOptimizerSettings read_small_optimizer(TomlReader& switches) {
   return settings;
 }
 
-void check_small_optimizer(const Scenario& asked, ScenarioTables& tables) {
-  const Optimizer kind = asked.train.optimizer;
-  const EagerSettings& switches = asked.runtime.eager;
+void check_small_optimizer(const Scenario& requested, ScenarioTables& tables) {
+  const Optimizer kind = requested.train.optimizer;
+  const EagerSettings& switches = requested.runtime.eager;
   const SmallOptimizerSettings& settings = switches.small_optimizer;
-  const RuntimeId runtime = runtime_kind(asked.runtime.name).id;
+  const RuntimeId runtime = runtime_kind(requested.runtime.name).id;
   const std::string_view its_name = word(optimizer_names, kind);
   const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
     if (wrong && tables.train.sound("optimizer"))
@@ -107,20 +107,21 @@ void check_small_optimizer(const Scenario& asked, ScenarioTables& tables) {
                 "leave it out, or optimizer = \"adamw_8bit\"");
   refuse_switch(settings.rank > 0 && !projects(kind),
                 "rank is of optimizers that project gradients: \"apollo_adamw\", \"galore_adamw\"", "leave it out");
-  refuse(projects(kind) && tables.model_sound && asked.model.architecture == "gpt2",
+  refuse(projects(kind) && tables.model_sound && requested.model.architecture == "gpt2",
          "it projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
   // trainer_optimizer.py _setup_low_rank_optimizer.
   if (steps_in_backward(kind)) {
-    refuse(asked.gpus > 1, "what steps in the backward pass goes with no DistributedDataParallel", "\"galore_adamw\"");
-    refuse(asked.train.global_batch > asked.train.micro_batch * asked.gpus,
+    refuse(requested.gpus > 1, "what steps in the backward pass goes with no DistributedDataParallel",
+           "\"galore_adamw\"");
+    refuse(requested.train.global_batch > requested.train.micro_batch * requested.gpus,
            "what steps in the backward pass adds up no gradients", "\"galore_adamw\", or one micro-batch a step");
-    refuse(asked.train.precision == DType::FP16 && asked.train.master_dtype == DType::FP32,
+    refuse(requested.train.precision == DType::FP16 && requested.train.master_dtype == DType::FP32,
            "what steps in the backward pass is not unscaled", "precision = \"bf16\" would do");
   }
   const bool megatrons = kind == Optimizer::Muon && runtime == RuntimeId::Megatron;  // settle_muon
   if (!small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
-  if (runtime != RuntimeId::PyTorch && !runtime_kind(asked.runtime.name).shards_units()) {
-    refuse(true, fmt::format("{} is not modelled with it", asked.runtime.name),
+  if (runtime != RuntimeId::PyTorch && !runtime_kind(requested.runtime.name).shards_units()) {
+    refuse(true, fmt::format("{} is not modelled with it", requested.runtime.name),
            "\"adamw\", or [runtime] name = \"pytorch\" or \"fsdp\"");
     return;
   }
@@ -131,9 +132,10 @@ void check_small_optimizer(const Scenario& asked, ScenarioTables& tables) {
   }
   refuse(switches.flat.offload || switches.fully_shard.offload, "what it does on the host is not modelled yet",
          "\"adamw\", or leave [offload] parameters out");
-  refuse(kind == Optimizer::Muon && asked.train.precision == DType::FP16 && asked.train.master_dtype == DType::FP32,
+  refuse(kind == Optimizer::Muon && requested.train.precision == DType::FP16 &&
+             requested.train.master_dtype == DType::FP32,
          "a gradient scaler with two optimizers is not modelled yet", "precision = \"bf16\" would do");
-  const Version torch = asked.runtime.versions.torch;
+  const Version torch = requested.runtime.versions.torch;
   const auto from = [&](bool asks, Version first, std::string_view what) {
     refuse(asks && torch < first, fmt::format("{} is there from PyTorch {} on", what, text(first)),
            fmt::format("versions = {{ torch = \"{}\" }}, or later", text(first)));

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/scenario/scenario_tables.hpp"
 #include "scenarios/formats/toml_reader.hpp"
+#include "scenarios/scenario/scenario_tables.hpp"
 
 // Optimizers that keep less than AdamW: plain PyTorch's, transformers' and bitsandbytes'.
 
@@ -15,6 +15,6 @@ namespace tidemark::scenarios {
 /// Arguments of their constructors, among `[runtime.switches]`.
 [[nodiscard]] SmallOptimizerSettings read_small_optimizer(TomlReader& switches);
 /// What of them the runtime does not know, or does not go with the rest of the scenario, is a problem.
-void check_small_optimizer(const Scenario& asked, ScenarioTables& tables);
+void check_small_optimizer(const Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

@@ -21,16 +21,16 @@ constexpr std::string_view first_less = "pipeline_parallel_first_stage_less_laye
 constexpr IntegerRange fewer_layers{0, 1 << 10}, some_layers{1, 1 << 16};
 
 // pipeline_llm: how many stages a rank has.
-void settle_chunks(Scenario& asked, ScenarioTables& tables) {
-  Layout& layout = asked.layout;
-  const TitanSettings& titan = asked.runtime.eager.titan;
+void settle_chunks(Scenario& requested, ScenarioTables& tables) {
+  Layout& layout = requested.layout;
+  const TitanSettings& titan = requested.runtime.eager.titan;
   const bool several = traits_of(layout.schedule).several_chunks;
   if (titan.layers_per_stage == 0) {
     if (several && !tables.layout.has("chunks")) layout.chunks = 2;
     return;
   }
   if (!tables.model_sound) return;
-  const std::int64_t layers = asked.model.layers + titan.first_stage_less + titan.last_stage_less,
+  const std::int64_t layers = requested.model.layers + titan.first_stage_less + titan.last_stage_less,
                      stages = (layers + titan.layers_per_stage - 1) / titan.layers_per_stage;
   if (stages % layout.pipeline != 0) {
     tables.runtime.problem("switches",
@@ -48,38 +48,40 @@ void settle_chunks(Scenario& asked, ScenarioTables& tables) {
   layout.chunks = chunks;
 }
 
-void settle_stage_layers(Scenario& asked, ScenarioTables& tables) {
-  Layout& layout = asked.layout;
-  const TitanSettings& titan = asked.runtime.eager.titan;
+void settle_stage_layers(Scenario& requested, ScenarioTables& tables) {
+  Layout& layout = requested.layout;
+  const TitanSettings& titan = requested.runtime.eager.titan;
   if (!layout.stage_layers.empty() || !tables.model_sound) return;
-  layout.stage_layers = titan_stage_layers(asked.model.layers, layout.stages(), titan);
+  layout.stage_layers = titan_stage_layers(requested.model.layers, layout.stages(), titan);
   if (!layout.stage_layers.empty()) return;
-  tables.layout.problem("pipeline",
-                        fmt::format("{} stages of {} layers, the ends counted as {} and {}, leave an end no place",
-                                    layout.stages(), asked.model.layers, titan.first_stage_less, titan.last_stage_less),
-                        "fewer stages, or stage_layers");
+  tables.layout.problem(
+      "pipeline",
+      fmt::format("{} stages of {} layers, the ends counted as {} and {}, leave an end no place", layout.stages(),
+                  requested.model.layers, titan.first_stage_less, titan.last_stage_less),
+      "fewer stages, or stage_layers");
 }
 
 // ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble: rounds of as many micro-batches as there are ranks, or
 // somewhat more.
-void settle_rounds(Scenario& asked, ScenarioTables& tables) {
-  Layout& layout = asked.layout;
+void settle_rounds(Scenario& requested, ScenarioTables& tables) {
+  Layout& layout = requested.layout;
   const std::int64_t model_ranks = std::int64_t{layout.tensor} * layout.context * layout.pipeline;
-  const std::int64_t data = tables.layout.has("data") ? layout.data : asked.gpus / model_ranks;
+  const std::int64_t data = tables.layout.has("data") ? layout.data : requested.gpus / model_ranks;
   if (data == 0 || !tables.train.sound("global_batch") || !tables.train.sound("micro_batch")) return;
   const std::int64_t micro_batches =
-      tables.train.has("global_batch") ? asked.train.global_batch / (asked.train.micro_batch * data) : 1;
+      tables.train.has("global_batch") ? requested.train.global_batch / (requested.train.micro_batch * data) : 1;
   if (micro_batches == 0) return;
   if (layout.schedule == ScheduleKind::OneFOneB && micro_batches < layout.pipeline)
     tables.layout.problem(
         "pipeline",
         fmt::format("PyTorch's 1F1B refuses fewer micro-batches ({}) than stages ({})", micro_batches, layout.pipeline),
-        fmt::format("global_batch = {} would do", asked.train.micro_batch * data * layout.pipeline));
+        fmt::format("global_batch = {} would do", requested.train.micro_batch * data * layout.pipeline));
   if (layout.schedule == ScheduleKind::DualPipeV && micro_batches < layout.stages())
-    tables.layout.problem("pipeline",
-                          fmt::format("PyTorch's DualPipeV refuses fewer micro-batches ({}) than stages ({})",
-                                      micro_batches, layout.stages()),
-                          fmt::format("global_batch = {} would do", asked.train.micro_batch * data * layout.stages()));
+    tables.layout.problem(
+        "pipeline",
+        fmt::format("PyTorch's DualPipeV refuses fewer micro-batches ({}) than stages ({})", micro_batches,
+                    layout.stages()),
+        fmt::format("global_batch = {} would do", requested.train.micro_batch * data * layout.stages()));
   if (!traits_of(layout.schedule).in_groups) return;
   const std::int64_t rounds = std::max<std::int64_t>(1, micro_batches / layout.pipeline);
   if (micro_batches % rounds != 0)
@@ -92,9 +94,9 @@ void settle_rounds(Scenario& asked, ScenarioTables& tables) {
   layout.chunk_group = static_cast<std::int32_t>(micro_batches / rounds);
 }
 
-void refuse_unmodelled(Scenario& asked, ScenarioTables& tables) {
-  const Layout& layout = asked.layout;
-  const Versions& versions = asked.runtime.versions;
+void refuse_unmodelled(Scenario& requested, ScenarioTables& tables) {
+  const Layout& layout = requested.layout;
+  const Versions& versions = requested.runtime.versions;
   const auto refuse = [&](std::string_view key, bool wrong, std::string_view what, std::string_view hint) {
     if (wrong && tables.layout.sound(key)) tables.layout.problem(key, std::string(what), std::string(hint));
   };
@@ -105,9 +107,9 @@ void refuse_unmodelled(Scenario& asked, ScenarioTables& tables) {
          "versions = { torch = \"2.10\" }, or \"1f1b\"");
   refuse("schedule", layout.schedule == ScheduleKind::ZeroBubbleH1, "PyTorch has no ZB-H1",
          "\"1f1b\", \"interleaved-zb\" or \"zb-v\"");
-  refuse("pipeline", layout.tensor > 1 && asked.gpus == layout.tensor * layout.pipeline,
+  refuse("pipeline", layout.tensor > 1 && requested.gpus == layout.tensor * layout.pipeline,
          "a pipeline of tensors in parts without data-parallel ranks is not modelled yet", "more gpus, or tensor = 1");
-  refuse("pipeline", asked.runtime.eager.fully_shard.offload.has_value(),
+  refuse("pipeline", requested.runtime.eager.fully_shard.offload.has_value(),
          "CPUOffloadPolicy in a pipeline is not modelled yet", "1, or no [offload]");
 }
 
@@ -129,28 +131,28 @@ bool parts_backward(ScheduleKind schedule) {
 }
 
 // dual_pipe_v.py overlap_callback, from 0.2.1 on.
-bool overlaps(const Scenario& asked, ScenarioTables& tables) {
-  if (asked.layout.schedule != ScheduleKind::DualPipeV || asked.runtime.versions.torchtitan < Version{0, 2, 1})
+bool overlaps(const Scenario& requested, ScenarioTables& tables) {
+  if (requested.layout.schedule != ScheduleKind::DualPipeV || requested.runtime.versions.torchtitan < Version{0, 2, 1})
     return false;
   const TomlValue* const given = tables.runtime.table("switches").raw(overlaps_experts);
   const bool* const said = given == nullptr ? nullptr : std::get_if<bool>(&given->value);
   return said == nullptr || *said;
 }
 
-void check_parts(const Scenario& asked, ScenarioTables& tables) {
-  if (!parts_backward(asked.layout.schedule)) return;
-  const TitanSettings& titan = asked.runtime.eager.titan;
-  const Recompute recompute = asked.train.recompute.kind;
+void check_parts(const Scenario& requested, ScenarioTables& tables) {
+  if (!parts_backward(requested.layout.schedule)) return;
+  const TitanSettings& titan = requested.runtime.eager.titan;
+  const Recompute recompute = requested.train.recompute.kind;
   const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
     if (wrong)
       tables.layout.problem("schedule",
-                            fmt::format("schedule = \"{}\": {}", word(schedule_names, asked.layout.schedule), what),
+                            fmt::format("schedule = \"{}\": {}", word(schedule_names, requested.layout.schedule), what),
                             std::string(hint));
   };
-  refuse(overlaps(asked, tables),
+  refuse(overlaps(requested, tables),
          "torchtitan runs what is joined in two threads, which wait for each other at experts only",
          fmt::format("{} = false in [runtime.switches]", overlaps_experts));
-  refuse(asked.runtime.versions.torch < Version{2, 15},
+  refuse(requested.runtime.versions.torch < Version{2, 15},
          "backward passes in two parts, of PyTorch before 2.15, are not modelled", "versions = { torch = \"2.15\" }");
   refuse(titan.compile_layers, "PyTorch does not part the backward passes of compiled layers",
          "compile = \"loss\", or \"interleaved\"");
@@ -160,7 +162,7 @@ void check_parts(const Scenario& asked, ScenarioTables& tables) {
   refuse(recompute == Recompute::Full || titan.checkpointed_layers > 0,
          "layers that run again for each of their weights are not modelled yet",
          "recompute = \"none\", or \"interleaved\"");
-  refuse(tables.model_sound && asked.model.experts.has_value(),
+  refuse(tables.model_sound && requested.model.experts.has_value(),
          "weight gradients of experts that come later are not modelled yet", "\"interleaved\"");
   refuse(titan.reshard == ReshardPolicy::Always,
          "PyTorch finds no weights where parameters are gathered again, and makes no gradients of them",
@@ -190,9 +192,9 @@ void read_titan_pipeline(TomlReader& switches, TitanSettings& titan) {
   (void)switches.boolean(overlaps_experts);  // of one schedule, which is not run with it
 }
 
-void settle_titan_pipeline(Scenario& asked, ScenarioTables& tables) {
-  Layout& layout = asked.layout;
-  asked.runtime.eager.titan.pipelined = layout.pipeline > 1;
+void settle_titan_pipeline(Scenario& requested, ScenarioTables& tables) {
+  Layout& layout = requested.layout;
+  requested.runtime.eager.titan.pipelined = layout.pipeline > 1;
   for (const std::string_view key : {"count_embedding", "count_loss", "first_stage_layers", "last_stage_layers"})
     if (tables.layout.has(key) && tables.layout.sound(key))
       tables.layout.problem(key, fmt::format("{}: torchtitan says how many layers its ends have less than others", key),
@@ -206,11 +208,11 @@ void settle_titan_pipeline(Scenario& asked, ScenarioTables& tables) {
     return;
   }
   if (!tables.layout.sound("pipeline") || !tables.layout.sound("schedule") || !tables.layout.sound("chunks")) return;
-  refuse_unmodelled(asked, tables);
-  check_parts(asked, tables);
-  settle_chunks(asked, tables);
-  settle_stage_layers(asked, tables);
-  if (tables.top.sound("gpus")) settle_rounds(asked, tables);
+  refuse_unmodelled(requested, tables);
+  check_parts(requested, tables);
+  settle_chunks(requested, tables);
+  settle_stage_layers(requested, tables);
+  if (tables.top.sound("gpus")) settle_rounds(requested, tables);
 }
 
 }  // namespace tidemark::scenarios

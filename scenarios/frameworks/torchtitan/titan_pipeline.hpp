@@ -16,6 +16,6 @@ void read_titan_pipeline(TomlReader& switches, TitanSettings& titan);
 
 /// Chunks, layers of stages and groups of micro-batches of torchtitan's pipelines, where they are left open; what
 /// cannot be, or is not modelled, is a problem. Before schedules are checked.
-void settle_titan_pipeline(Scenario& asked, ScenarioTables& tables);
+void settle_titan_pipeline(Scenario& requested, ScenarioTables& tables);
 
 }  // namespace tidemark::scenarios

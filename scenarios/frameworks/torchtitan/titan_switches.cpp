@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/frameworks/torchtitan/titan_pipeline.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -68,9 +68,9 @@ void check_rotation(TomlReader& switches) {
 bool deepseek(const Model& m) { return m.latent && m.architecture.starts_with("deepseek"); }
 
 // What DeepSeekV3ModelArgs has no number for.
-void check_titan_deepseek(const Scenario& asked, ScenarioTables& tables) {
-  const Model& model = asked.model;
-  if (model.next_tokens > 0)
+void check_titan_deepseek(const Scenario& requested, ScenarioTables& tables) {
+  const Model& model = requested.model;
+  if (model.mtp_layers > 0)
     tables.top.problem("model", "torchtitan's DeepSeek-V3 has no modules that predict further tokens",
                        "num_nextn_predict_layers = 0 in [model_override]");
   const std::vector<bool>& dense = model.experts->dense_layers;
@@ -87,11 +87,11 @@ bool is_titans(const Model& m) {
 }
 
 // What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
-void settle_sharding(Scenario& asked, ScenarioTables& tables) {
-  Layout& layout = asked.layout;
-  ReshardPolicy& policy = asked.runtime.eager.titan.reshard;
+void settle_sharding(Scenario& requested, ScenarioTables& tables) {
+  Layout& layout = requested.layout;
+  ReshardPolicy& policy = requested.runtime.eager.titan.reshard;
   const bool keeps = policy == ReshardPolicy::Never;
-  const bool alone = asked.gpus == layout.tensor * layout.pipeline;  // a rank that shards over nobody
+  const bool alone = requested.gpus == layout.tensor * layout.pipeline;  // a rank that shards over nobody
   const bool one_axis = layout.tensor * layout.pipeline * layout.context * layout.expert == 1;
   const bool replicated = layout.sharding == Sharding::None && tables.layout.has("sharding");
   if (alone && layout.sharding != Sharding::None && tables.layout.has("sharding")) {
@@ -137,54 +137,54 @@ void settle_parts_of_experts(Layout& layout, TomlReader& table) {
 }
 
 // models/moe of 0.2.2, whose experts are products in groups.
-void check_titan_experts(const Scenario& asked, ScenarioTables& tables) {
-  const Experts& experts = *asked.model.experts;
+void check_titan_experts(const Scenario& requested, ScenarioTables& tables) {
+  const Experts& experts = *requested.model.experts;
   const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
                          std::string_view hint = "leave it out") {
     if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
   };
   constexpr std::string_view later = "of torchtitan's experts it is not modelled yet";
-  refuse(tables.runtime, "versions", asked.runtime.versions.torchtitan < Version{0, 2, 2},
+  refuse(tables.runtime, "versions", requested.runtime.versions.torchtitan < Version{0, 2, 2},
          "experts are modelled as torchtitan 0.2.2 has them", "torchtitan = \"0.2.2\"");
-  for (std::int64_t layer = 0; layer < asked.model.layers && !deepseek(asked.model); ++layer)
-    if (!asked.model.has_experts(static_cast<std::size_t>(layer))) {
+  for (std::int64_t layer = 0; layer < requested.model.layers && !deepseek(requested.model); ++layer)
+    if (!requested.model.has_experts(static_cast<std::size_t>(layer))) {
       refuse(tables.top, "model", true, "all layers of torchtitan's Qwen3 have experts",
              "decoder_sparse_step = 1 and mlp_only_layers = [] in [model_override]");
       break;
     }
-  refuse(tables.top, "model", experts.shared_ffn > 0 && !deepseek(asked.model),
+  refuse(tables.top, "model", experts.shared_ffn > 0 && !deepseek(requested.model),
          "torchtitan's Qwen3 has no shared experts");
-  if (deepseek(asked.model)) check_titan_deepseek(asked, tables);
+  if (deepseek(requested.model)) check_titan_deepseek(requested, tables);
   // GroupedMMUtils, Blas.cpp _grouped_mm_cuda: elsewhere groups are multiplied one after the other.
   if (tables.cluster_sound) {
-    const std::int32_t generation = asked.cluster.device.compute_capability / 10;
+    const std::int32_t generation = requested.cluster.device.compute_capability / 10;
     refuse(tables.top, "cluster", generation != 9 && generation != 10,
            "torch._grouped_mm has kernels for Hopper and for Blackwell of compute capability 10 only; what it does "
            "elsewhere is not modelled",
            "a cluster of H100, H200 or B200");
   }
-  const std::int32_t tensor = asked.layout.tensor, parts = asked.layout.experts_tensor();
+  const std::int32_t tensor = requested.layout.tensor, parts = requested.layout.expert_tensor_parallel();
   refuse(tables.layout, tables.layout.has("expert_tensor") ? "expert_tensor" : "tensor", experts.ffn % parts != 0,
          fmt::format("it does not divide experts' width of {}", experts.ffn));
   refuse(tables.layout, "tensor", experts.shared_ffn % tensor != 0,
          fmt::format("it does not divide experts' width of {}", experts.shared_ffn));
-  refuse(tables.layout, "context", asked.layout.context > 1, later);
-  const TitanSettings& titan = asked.runtime.eager.titan;
+  refuse(tables.layout, "context", requested.layout.context > 1, later);
+  const TitanSettings& titan = requested.runtime.eager.titan;
   // torch/utils/checkpoint.py: gathering in the second run was not there in the first, where it came ahead.
-  refuse(
-      tables.layout, "expert",
-      asked.layout.expert > 1 && asked.train.recompute.kind == Recompute::Selective && titan.checkpointed_layers == 0,
-      "PyTorch 2.15's checkpointing by operations stops where units of their own lie within what runs again",
-      "recompute = \"full\", or selective_ac_option = 2");
+  refuse(tables.layout, "expert",
+         requested.layout.expert > 1 && requested.train.recompute.kind == Recompute::Selective &&
+             titan.checkpointed_layers == 0,
+         "PyTorch 2.15's checkpointing by operations stops where units of their own lie within what runs again",
+         "recompute = \"full\", or selective_ac_option = 2");
   refuse(tables.runtime, "switches", titan.compile_layers || titan.compile_loss,
          "torch.compile of experts is not modelled yet", "without compile");
-  refuse(tables.moe, "dispatcher", asked.train.routing.dispatcher != TokenDispatcher::AllToAll, later);
-  refuse(tables.moe, "capacity_factor", asked.train.routing.capacity_factor > 0, "torchtitan drops no tokens");
+  refuse(tables.moe, "dispatcher", requested.train.routing.dispatcher != TokenDispatcher::AllToAll, later);
+  refuse(tables.moe, "capacity_factor", requested.train.routing.capacity_factor > 0, "torchtitan drops no tokens");
 }
 
 }  // namespace
 
-EagerSettings read_titan_switches(TomlReader& switches, const OffloadAsked& offloaded) {
+EagerSettings read_titan_switches(TomlReader& switches, const OffloadRequest& offloaded) {
   constexpr Ratio most{std::int64_t{1'000'000'000'000}};
   EagerSettings settings;
   settings.optimizer = read_name(switches, "implementation", optimizer_kernel_names).value_or(OptimizerKernels::Fused);
@@ -215,48 +215,48 @@ EagerSettings read_titan_switches(TomlReader& switches, const OffloadAsked& offl
   return settings;
 }
 
-void settle_titan(Scenario& asked, ScenarioTables& tables) {
+void settle_titan(Scenario& requested, ScenarioTables& tables) {
   TomlReader &layout = tables.layout, &train = tables.train;
   const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
                          std::string_view hint = "leave it out") {
     if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
   };
-  refuse(layout, "context", asked.layout.context > 1 && asked.runtime.versions.torchtitan < Version{0, 2, 2},
+  refuse(layout, "context", requested.layout.context > 1 && requested.runtime.versions.torchtitan < Version{0, 2, 2},
          "context parallelism of torchtitan before 0.2.2 is not modelled", "versions = { torchtitan = \"0.2.2\" }");
   for (const std::string_view key : {"context_kind", "context_inner"})
     refuse(layout, key, layout.has(key), "torchtitan gathers keys and values");
   // apply_tp: the sequence is cut between linears, whichever way the loss is computed.
   refuse(layout, "sequence_parallel",
-         layout.has("sequence_parallel") && !asked.layout.sequence_parallel && asked.layout.tensor > 1,
+         layout.has("sequence_parallel") && !requested.layout.sequence_parallel && requested.layout.tensor > 1,
          "torchtitan's tensor parallelism always cuts the sequence too");
-  asked.layout.sequence_parallel = asked.layout.tensor > 1;
-  if (tables.model_sound && layout.sound("tensor") && asked.model.vocabulary % asked.layout.tensor != 0)
-    layout.problem(
-        "tensor",
-        fmt::format("tensor = {} does not divide the vocabulary of {}", asked.layout.tensor, asked.model.vocabulary),
-        "uneven parts are not modelled with torchtitan yet");
-  settle_sharding(asked, tables);
-  settle_parts_of_experts(asked.layout, layout);
-  const bool compiles = asked.runtime.eager.titan.compile_layers || asked.runtime.eager.titan.compile_loss;
-  refuse(layout, "tensor", compiles && asked.layout.tensor > 1,
+  requested.layout.sequence_parallel = requested.layout.tensor > 1;
+  if (tables.model_sound && layout.sound("tensor") && requested.model.vocabulary % requested.layout.tensor != 0)
+    layout.problem("tensor",
+                   fmt::format("tensor = {} does not divide the vocabulary of {}", requested.layout.tensor,
+                               requested.model.vocabulary),
+                   "uneven parts are not modelled with torchtitan yet");
+  settle_sharding(requested, tables);
+  settle_parts_of_experts(requested.layout, layout);
+  const bool compiles = requested.runtime.eager.titan.compile_layers || requested.runtime.eager.titan.compile_loss;
+  refuse(layout, "tensor", compiles && requested.layout.tensor > 1,
          "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
-  refuse(layout, "context", compiles && asked.layout.context > 1,
+  refuse(layout, "context", compiles && requested.layout.context > 1,
          "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
 
-  const bool whole = asked.layout.sharding == Sharding::None;
-  const bool autocasts = whole && asked.layout.tensor * asked.layout.pipeline == 1;
+  const bool whole = requested.layout.sharding == Sharding::None;
+  const bool autocasts = whole && requested.layout.tensor * requested.layout.pipeline == 1;
   refuse(tables.runtime, "switches", compiles && autocasts,
          "torch.compile under autocast, which models have that are not sharded, is not modelled yet",
          "without the switch compile, or sharded over more gpus");
-  refuse(tables.top, "gpus", whole && asked.runtime.eager.fully_shard.offload.has_value(),
+  refuse(tables.top, "gpus", whole && requested.runtime.eager.fully_shard.offload.has_value(),
          "CPUOffloadPolicy is of what data-parallel ranks shard", "more gpus, or no [offload]");
 
-  const bool budgeted = asked.runtime.eager.titan.memory_budget < 1;
+  const bool budgeted = requested.runtime.eager.titan.memory_budget < 1;
   refuse(tables.runtime, "switches", budgeted && !compiles, "memory_budget is of what torch.compile keeps",
          "compile = true");
-  refuse(train, "recompute", budgeted && asked.train.recompute.kind != Recompute::None,
+  refuse(train, "recompute", budgeted && requested.train.recompute.kind != Recompute::None,
          "a memory_budget takes the place of checkpointing");
-  Train& settings = asked.train;
+  Train& settings = requested.train;
   settings.recompute.modules = {};
   refuse(train, "recompute_modules", train.has("recompute_modules"),
          "torchtitan's selective checkpointing is of operations, or of every so many layers",
@@ -277,10 +277,10 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
          "torchtitan's models take scaled_dot_product_attention, whose kernels are fused",
          "leave it out, or \"fused\" (cuDNN's) or \"flash\"");
   // models/attention.py: since 0.2 cuDNN's comes first of the kernels that are asked for; up to 0.1 on Blackwell only.
-  const bool blackwell = asked.cluster.device.compute_capability == 100;
+  const bool blackwell = requested.cluster.device.compute_capability == 100;
   if (settings.attention == AttentionKernel::Auto)
-    settings.attention = asked.runtime.versions.torchtitan >= Version{0, 2} || blackwell ? AttentionKernel::Fused
-                                                                                         : AttentionKernel::Flash;
+    settings.attention = requested.runtime.versions.torchtitan >= Version{0, 2} || blackwell ? AttentionKernel::Fused
+                                                                                             : AttentionKernel::Flash;
   refuse(train, "precision", settings.precision == DType::FP16, "torchtitan scales no loss, as fp16 asks", "\"bf16\"");
   refuse(train, "master_dtype", settings.master_dtype != DType::FP32 && settings.master_dtype != settings.precision,
          "shards are fp32, or of the precision");
@@ -290,30 +290,31 @@ void settle_titan(Scenario& asked, ScenarioTables& tables) {
   // distributed/utils.py maybe_enable_amp: mixed precision of models in parts comes with fully_shard.
   if (whole && !autocasts) settings.precision = settings.master_dtype;
   refuse(layout, "tensor",
-         asked.layout.tensor > 1 && settings.precision == DType::FP32 &&
-             asked.model.architecture.starts_with("qwen3") && asked.runtime.versions.torchtitan >= Version{0, 2, 2},
+         requested.layout.tensor > 1 && settings.precision == DType::FP32 &&
+             requested.model.architecture.starts_with("qwen3") &&
+             requested.runtime.versions.torchtitan >= Version{0, 2, 2},
          "in fp32 PyTorch's attention by products stops at DTensors, which torchtitan's Qwen3 hands it",
          "1, or bf16 and more gpus than model ranks");
-  refuse(layout, "tensor", asked.layout.tensor > 1 && whole && deepseek(asked.model),
+  refuse(layout, "tensor", requested.layout.tensor > 1 && whole && deepseek(requested.model),
          "of DeepSeek-V3 without data-parallel ranks it is not modelled yet", "1, or more gpus than model ranks");
 
-  if (tables.model_sound && !is_titans(asked.model))
+  if (tables.model_sound && !is_titans(requested.model))
     tables.runtime.problem("name",
                            fmt::format("name = \"torchtitan\": {} is none of torchtitan's models that are modelled",
-                                       asked.model.name.empty() ? "this" : asked.model.name),
+                                       requested.model.name.empty() ? "this" : requested.model.name),
                            "Llama 3's (untied, without biases), Qwen3's and DeepSeek-V3's are; \"fsdp2\" runs "
                            "transformers' models");
-  else if (tables.model_sound && asked.model.experts)
-    check_titan_experts(asked, tables);
+  else if (tables.model_sound && requested.model.experts)
+    check_titan_experts(requested, tables);
   // _fsdp_state.py _validate_no_duplicate_params: torchtitan 0.2 makes the ends of a model units of their own.
-  if (asked.model.architecture.starts_with("qwen3") && asked.model.tied_embeddings)
+  if (requested.model.architecture.starts_with("qwen3") && requested.model.tied_embeddings)
     tables.runtime.problem(
         "name",
         "name = \"torchtitan\": its embedding and its head are units of their own, and PyTorch 2.15's "
         "fully_shard refuses a parameter that two units share",
         "tie_word_embeddings = false in [model_override]; \"fsdp2\" trains tied embeddings");
   // Among experiments since August 2025, of releases since 0.2.
-  if (asked.model.architecture == "qwen3" && asked.runtime.versions.torchtitan < Version{0, 2})
+  if (requested.model.architecture == "qwen3" && requested.runtime.versions.torchtitan < Version{0, 2})
     tables.runtime.problem("versions", "torchtitan has Qwen3's models from 0.2 on", "torchtitan = \"0.2\"");
 }
 

@@ -12,6 +12,6 @@ namespace tidemark::scenarios {
 [[nodiscard]] std::optional<Experts> read_experts(ConfigValues& config, const config_format::ExpertsFormat& format,
                                                   const Model& model);
 
-[[nodiscard]] LatentAttention read_latent_attention(ConfigValues& config);
+[[nodiscard]] MultiLatentAttention read_multi_latent_attention(ConfigValues& config);
 
 }  // namespace tidemark::scenarios

@@ -63,8 +63,8 @@ struct Family {
   std::int64_t usual_window = 0;    ///< 0: none
   std::int64_t window_pattern = 0;  ///< one layer in so many sees all keys; 0: none does
   const ExpertsFormat* experts = nullptr;
-  bool latent = false;       ///< multi-head latent attention
-  bool next_tokens = false;  ///< num_nextn_predict_layers means something
+  bool latent = false;      ///< multi-head latent attention
+  bool mtp_layers = false;  ///< num_nextn_predict_layers means something
 };
 inline constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma2 = "gemma2", gemma3 = "gemma3_text",
                                   olmo2 = "olmo2", gpt_neox = "gpt_neox", gpt2 = "gpt2", gpt_bigcode = "gpt_bigcode",
@@ -78,7 +78,7 @@ constexpr Family deepseek3(std::string_view name) {
           .biases = Biases::AttentionFlag,
           .experts = &deepseek3_experts,
           .latent = true,
-          .next_tokens = true};
+          .mtp_layers = true};
 }
 /// What tells the generations of Gemma apart.
 struct Gemma {
@@ -151,7 +151,7 @@ inline constexpr std::array families{
            .max_positions = 131072,
            .biases = Biases::QkvFlag,
            .experts = &glm4_experts,
-           .next_tokens = true},
+           .mtp_layers = true},
     Family{.name = gpt_oss,
            .kv_heads = 8,
            .max_positions = 131072,

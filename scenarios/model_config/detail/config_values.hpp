@@ -10,8 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/formats/problems.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 
 namespace tidemark::scenarios {
 

@@ -10,13 +10,13 @@
 #include "kernels/cost/roofline.hpp"
 #include "parallel/frameworks/megatron/optimizer/optimizer.hpp"
 #include "parallel/job/host_code.hpp"
-#include "parallel/lowering/lower.hpp"
 #include "parallel/job/mesh.hpp"
 #include "parallel/job/sizes.hpp"
 #include "parallel/job/stages.hpp"
-#include "scenarios/predict/upper_ends/rerun_batches.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "scenarios/plan/bounds/pass_schedule.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/predict/upper_ends/rerun_batches.hpp"
 #include "topology/route/cost.hpp"
 
 namespace tidemark::scenarios {
@@ -64,8 +64,8 @@ Duration longest_launch(const Host& host) {
 }
 
 /// Ops on a compute stream and those beside it; everything before them is done at 0.
-template <class Price>
-Duration clock(const std::vector<TimedOp>& ops, bool host_is_late, Duration launch, Price price) {
+template <class Cost>
+Duration clock(const std::vector<TimedOp>& ops, bool host_is_late, Duration launch, Cost cost) {
   Duration host = host_is_late ? Duration{} : ages_ago;
   std::vector<Duration> streams{Duration{}};
   const auto stream_of = [&](const TimedOp& op) -> Duration& {
@@ -84,7 +84,7 @@ Duration clock(const std::vector<TimedOp>& ops, bool host_is_late, Duration laun
       case TimedOp::Kind::Transfer:
       case TimedOp::Kind::Message:
         host += launch;
-        stream = std::max(stream, host) + price(op);
+        stream = std::max(stream, host) + cost(op);
         break;
       case TimedOp::Kind::Signal:
         events[op.event] = std::max(stream, host);
@@ -107,34 +107,34 @@ std::int64_t launches_of(const std::vector<TimedOp>& ops) {
 }
 
 // Of an uneven collective the other members' parts are not known: nothing is certain but that it is called.
-DurationBounds price_of(const TimedOp& op, const GroupPrices& groups) {
+DurationBounds cost_of(const TimedOp& op, const GroupCosts& groups) {
   if (op.kind == TimedOp::Kind::Message) return groups.message(op.size);
   DurationBounds its = groups.collective(op.collective, op.size);
   if (op.uneven) its.low = {};
   return its;
 }
 
-/// `prices_of(op)`: those of the groups that a transfer is among.
-template <class PricesOf>
-DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, PricesOf prices_of) {
+/// `costs_of(op)`: those of the groups that a transfer is among.
+template <class CostsOf>
+DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, CostsOf costs_of) {
   const auto low = [&](const TimedOp& op) {
-    return op.kind == TimedOp::Kind::Compute ? op.duration : price_of(op, prices_of(op)).low;
+    return op.kind == TimedOp::Kind::Compute ? op.duration : cost_of(op, costs_of(op)).low;
   };
   const auto high = [&](const TimedOp& op) {
-    return op.kind == TimedOp::Kind::Compute ? op.duration + op.longer : price_of(op, prices_of(op)).high;
+    return op.kind == TimedOp::Kind::Compute ? op.duration + op.longer : cost_of(op, costs_of(op)).high;
   };
   // The host thread runs ahead: what it takes counts over a whole step.
   return {clock(ops, false, launch, low), clock(ops, true, launch, high)};
 }
 
 // Streams on which a rank sends and receives at once.
-std::int32_t streams_of(HandOverHabit habit) {
-  switch (habit) {
-    case HandOverHabit::Free:
-    case HandOverHabit::Paired:
+std::int32_t streams_of(P2pMode mode) {
+  switch (mode) {
+    case P2pMode::Free:
+    case P2pMode::Batched:
       return 2;
-    case HandOverHabit::InStep:
-    case HandOverHabit::InStepAhead:
+    case P2pMode::Overlapped:
+    case P2pMode::OverlappedWithFlush:
       return 4;
   }
   return 4;
@@ -142,13 +142,13 @@ std::int32_t streams_of(HandOverHabit habit) {
 
 // A sample's schedule has four variables of its own that hold what crosses between stages (input, output and the
 // gradients of both), of which another function may hold none.
-std::int64_t missing_variables(HandOverHabit habit) {
-  switch (habit) {
-    case HandOverHabit::Paired:
+std::int64_t missing_variables(P2pMode mode) {
+  switch (mode) {
+    case P2pMode::Batched:
       return 0;
-    case HandOverHabit::Free:
-    case HandOverHabit::InStep:
-    case HandOverHabit::InStepAhead:
+    case P2pMode::Free:
+    case P2pMode::Overlapped:
+    case P2pMode::OverlappedWithFlush:
       return 4;
   }
   return 4;
@@ -229,15 +229,16 @@ struct ShortestJob {
   Scenario scenario;
   std::vector<std::vector<LayerKind>> layers;  // by stage: one of each kind that there are in its place
 
-  explicit ShortestJob(const Scenario& asked) : scenario(asked) {
+  explicit ShortestJob(const Scenario& requested) : scenario(requested) {
     Layout& layout = scenario.layout;
-    layout.chunks = std::min(asked.layout.chunks, 2);
+    layout.chunks = std::min(requested.layout.chunks, 2);
     layout.first_layers = layout.last_layers = 0;
     layout.count_embedding = layout.count_loss = false;
-    const std::vector<LayerKind> kinds = layer_kinds(asked.model);
+    const std::vector<LayerKind> kinds = layer_kinds(requested.model);
     layers.resize(static_cast<std::size_t>(layout.stages()));
     for (std::int32_t p = 0; p < layout.pipeline; ++p) {
-      const std::vector<Stage> chunks = chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p);
+      const std::vector<Stage> chunks =
+          chunks_of_rank(static_cast<std::int32_t>(requested.model.layers), requested.layout, p);
       for (std::size_t c = 0; c < chunks.size(); ++c) {
         const parallel::Place place{
             p, static_cast<std::int32_t>(std::min<std::size_t>(c, 1))};  // the second is all others
@@ -255,7 +256,7 @@ struct ShortestJob {
     }
     scenario.model.layers = static_cast<std::int64_t>(dense.size());
     if (scenario.model.experts) scenario.model.experts->dense_layers = dense;
-    scenario.train.global_batch = std::int64_t{asked.layout.data} * shortest_step(asked.layout);
+    scenario.train.global_batch = std::int64_t{requested.layout.data} * shortest_step(requested.layout);
   }
 
   // Pipeline ranks that do alike in it: the first, those between, the last; of equal layers.
@@ -299,28 +300,28 @@ StatePlaces places_in(const Program& state, std::int32_t last_step, CommSlot nor
   return at;
 }
 
-Bytes drivers_of(const Program& program, const DriverPrices& prices) {
+Bytes drivers_of(const Program& program, const DriverCosts& costs) {
   Bytes sum;
   for (const Op& op : program.ops) {
-    if (const auto* o = std::get_if<CreateDriver>(&op)) sum += prices.of(o->resource).high;
-    if (const auto* o = std::get_if<CreateCommunicator>(&op)) sum += prices.of(o->comm).high;
+    if (const auto* o = std::get_if<CreateDriver>(&op)) sum += costs.of(o->resource).high;
+    if (const auto* o = std::get_if<CreateCommunicator>(&op)) sum += costs.of(o->comm).high;
   }
   return sum;
 }
 
 }  // namespace
 
-Bounder::StateCost Bounder::state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
+Bounder::StateCost Bounder::state_cost(const Scenario& requested, const Program& state, const Communicators& comms,
                                        const Mesh& mesh) {
-  const StatePlaces at = places_in(state, static_cast<std::int32_t>(asked.train.steps), comms.norm);
-  const TimedBy by = timed_by(state, asked.cluster, comms.pipeline);
+  const StatePlaces at = places_in(state, static_cast<std::int32_t>(requested.train.steps), comms.norm);
+  const TimedBy by = timed_by(state, requested.cluster, comms.pipeline);
   const std::vector<std::int64_t> changes = flat_changes(state);
   const auto effect = [&](std::size_t from, std::size_t to) {
     return sim::effect_of(std::span(changes).subspan(from, to - from));
   };
   const auto timed = [&](std::size_t from, std::size_t to) {
-    return clock_bounds(timed_ops(state, from, to, by), longest_launch(asked.cluster.host),
-                        [&](const TimedOp& op) -> const GroupPrices& { return *mesh.prices[op.comm.index()]; });
+    return clock_bounds(timed_ops(state, from, to, by), longest_launch(requested.cluster.host),
+                        [&](const TimedOp& op) -> const GroupCosts& { return *mesh.costs[op.comm.index()]; });
   };
   StateCost cost;
   cost.before_passes = effect(0, at.passes).net;
@@ -359,25 +360,25 @@ bool Bounder::samples_hold(const Scenario& shortest, std::int32_t p, const std::
   return lowest_of_passes(shortest, p, chunks, micro_batches) <= effect_of(program, begin, end).highest.count();
 }
 
-Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
+Bounder::Mesh Bounder::make_mesh(const Scenario& requested) {
   Mesh mesh;
-  mesh.runtime = runtime_of(asked);
-  const auto built = models_.model_of(asked.model, model_options_of(asked));
-  const LoweringInput input{*built, asked.layout, asked.train, mesh.runtime};
+  mesh.runtime = runtime_of(requested);
+  const auto built = models_.model_of(requested.model, model_options_of(requested));
+  const LoweringInput input{*built, requested.layout, requested.train, mesh.runtime};
   const Communicators comms = communicators_of(input);
 
-  const ShortestJob shortest_job(asked);
+  const ShortestJob shortest_job(requested);
   const Scenario& shortest = shortest_job.scenario;
   const std::vector<std::vector<Chunk>> chunks = chunks_of(shortest);
   const auto small_built = models_.model_of(shortest.model, model_options_of(shortest));
   const LoweringInput small{*small_built, shortest.layout, shortest.train, mesh.runtime};
   Workload workload;
   workload.communicators = comms.table;
-  workload.program_of_rank.resize(static_cast<std::size_t>(asked.layout.world_size()));
+  workload.program_of_rank.resize(static_cast<std::size_t>(requested.layout.world_size()));
   std::map<ShortestJob::Likeness, std::int32_t> known_programs;
   std::vector<std::int32_t> program_of_pipeline;
-  std::int32_t streams = streams_of(traits_of(asked.layout.schedule).hand_over);
-  for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
+  std::int32_t streams = streams_of(traits_of(requested.layout.schedule).p2p);
+  for (std::int32_t p = 0; p < requested.layout.pipeline; ++p) {
     const auto next = static_cast<std::int32_t>(workload.programs.size());
     const auto [known, added] = known_programs.try_emplace(shortest_job.likeness(p), next);
     program_of_pipeline.push_back(known->second);
@@ -388,34 +389,34 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
         mesh.samples_hold && samples_hold(shortest, p, chunks[static_cast<std::size_t>(p)], program, comms);
     streams = std::max(streams, transferring_streams(program));
   }
-  const GroupAxis pipeline = dense_mesh(asked.layout).along(axis::pp);
-  for (Rank rank{0}; rank.value < asked.layout.world_size(); ++rank.value)
+  const GroupAxis pipeline = dense_mesh(requested.layout).along(axis::pp);
+  for (Rank rank{0}; rank.value < requested.layout.world_size(); ++rank.value)
     workload.program_of_rank[rank.index()] = program_of_pipeline[static_cast<std::size_t>(pipeline.coordinate(rank))];
-  const Prices driver = price(workload, asked.cluster, nccl_settings(asked.runtime));
+  const Costs driver = cost(workload, requested.cluster, nccl_settings(requested.runtime));
 
-  const FabricKey fabric_key{asked.cluster, asked.layout.world_size(), fabric_options(asked.runtime.nccl)};
+  const FabricKey fabric_key{requested.cluster, requested.layout.world_size(), fabric_options(requested.runtime.nccl)};
   const auto fabric = fabrics_.get(fabric_key, hash_of(fabric_key));
   // A device takes in what it forwards for a stage before its own, and for one after it.
-  if (comms.pipeline.valid() && forwards(comms.table[comms.pipeline.index()], *fabric, asked.layout.world_size()))
+  if (comms.pipeline.valid() && forwards(comms.table[comms.pipeline.index()], *fabric, requested.layout.world_size()))
     streams += 2;
   const std::int64_t sharers = link_sharers(*fabric, streams);
   for (const Communicator& communicator : comms.table) {
-    const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, asked.layout.world_size()), sharers,
+    const GroupPlaces places{fabric, distinct_groups(communicator, *fabric, requested.layout.world_size()), sharers,
                              communicator.messages};
-    mesh.prices.push_back(prices_.get(places, hash_of(places)));
+    mesh.costs.push_back(costs_.get(places, hash_of(places)));
   }
   const PassGroups groups = pass_groups(comms);
   for (std::size_t g = 0; g < groups.size(); ++g)
-    if (groups[g].valid()) mesh.of_passes[g] = mesh.prices[groups[g].index()];
-  if (comms.pipeline.valid()) mesh.pipeline = mesh.prices[comms.pipeline.index()];
+    if (groups[g].valid()) mesh.of_passes[g] = mesh.costs[groups[g].index()];
+  if (comms.pipeline.valid()) mesh.pipeline = mesh.costs[comms.pipeline.index()];
 
   using Held = std::vector<std::pair<std::vector<LayerKind>, int>>;
   std::map<Held, std::size_t> known_states;  // -> stage
-  const std::vector<LayerKind> kinds = layer_kinds(asked.model);
-  for (std::int32_t p = 0; p < asked.layout.pipeline; ++p) {
+  const std::vector<LayerKind> kinds = layer_kinds(requested.model);
+  for (std::int32_t p = 0; p < requested.layout.pipeline; ++p) {
     // Ranks that hold the same layers do the same with them.
     Held held;
-    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(asked.model.layers), asked.layout, p)) {
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(requested.model.layers), requested.layout, p)) {
       const std::span<const LayerKind> its = kinds_of(stage, kinds);
       held.emplace_back(std::vector(its.begin(), its.end()), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
     }
@@ -423,18 +424,18 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& asked) {
     if (added) {
       const std::optional<Program> state = lower_state(input, {{.pipeline = p}, {}});
       mesh.samples_hold = mesh.samples_hold && state;
-      mesh.stages.push_back(state ? state_cost(asked, *state, comms, mesh) : StateCost{});
+      mesh.stages.push_back(state ? state_cost(requested, *state, comms, mesh) : StateCost{});
     } else {
       mesh.stages.push_back(mesh.stages[known->second]);
     }
-    const Rank rank = rank_at(asked.layout, {.pipeline = p});
+    const Rank rank = rank_at(requested.layout, {.pipeline = p});
     mesh.stages.back().driver_upper = drivers_of(workload.program(rank), driver.of(rank));
   }
   return mesh;
 }
 
-std::optional<Bounder::Ground> Bounder::ground_of(const Scenario& s) {
-  if (!knows(s)) return std::nullopt;
+std::optional<Bounder::Ground> Bounder::proof_of(const Scenario& s) {
+  if (!has_bounds(s)) return std::nullopt;
   Ground ground{mesh_of(s), chunks_of(s)};
   if (!ground.mesh->samples_hold) return std::nullopt;
   for (const std::vector<Chunk>& of_rank : ground.chunks)
@@ -443,9 +444,9 @@ std::optional<Bounder::Ground> Bounder::ground_of(const Scenario& s) {
   return ground;
 }
 
-bool Bounder::covers(const Scenario& s) { return ground_of(s).has_value(); }
-MemoryBounds Bounder::memory(const Scenario& s) { return memory(s, ground_of(s).value()); }
-DurationBounds Bounder::step(const Scenario& s) { return step(s, ground_of(s).value()); }
+bool Bounder::covers(const Scenario& s) { return proof_of(s).has_value(); }
+MemoryBounds Bounder::memory(const Scenario& s) { return memory(s, proof_of(s).value()); }
+DurationBounds Bounder::step(const Scenario& s) { return step(s, proof_of(s).value()); }
 
 std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const std::vector<Chunk>& chunks,
                                        std::int64_t micro_batches) {
@@ -455,7 +456,7 @@ std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const 
     boundary = std::max(boundary, chunk.sample->boundary.count());
     passes.push_back(pass_memory(*chunk.sample, chunk.runs));
   }
-  const std::int64_t variables = missing_variables(traits_of(s.layout.schedule).hand_over);
+  const std::int64_t variables = missing_variables(traits_of(s.layout.schedule).p2p);
   const InFlightKey key{schedule_key(s.layout, micro_batches), p};
   std::int64_t lowest = 0;
   for (const InFlight::At& at : in_flight_.get(key, hash_of(key))->moments) {
@@ -483,7 +484,7 @@ MemoryBounds Bounder::memory(const Scenario& s, const Ground& ground) {
     // Drivers have all they take by the last of several steps. Before, a full device may have made the allocator give
     // back what it held when they came.
     const Bytes drivers = s.train.steps > 1 ? state.driver_upper : Bytes{};
-    const Bytes batches = of_outliving_batches(s, mesh->runtime, rank);
+    const Bytes batches = rerun_batches_bytes(s, mesh->runtime, rank);
     bounds.device_upper = std::max(bounds.device_upper, std::max(allocated, in_last_step + drivers) + batches);
   }
   return bounds;
@@ -492,8 +493,8 @@ MemoryBounds Bounder::memory(const Scenario& s, const Ground& ground) {
 Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
   // Passes talk to nobody else, hand-overs apart: samples are cut where that is so.
   const PassGroups& groups = key.sample->groups;
-  const auto prices = [&](const TimedOp& op) -> const GroupPrices& {
-    return *key.prices[static_cast<std::size_t>(std::ranges::find(groups, op.comm) - groups.begin())];
+  const auto costs = [&](const TimedOp& op) -> const GroupCosts& {
+    return *key.costs[static_cast<std::size_t>(std::ranges::find(groups, op.comm) - groups.begin())];
   };
   WindowClocks clocks;
   std::map<std::shared_ptr<const std::vector<TimedOp>>, PieceClock> known;
@@ -502,7 +503,7 @@ Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
     for (const Piece& piece : window.pieces) {
       const auto [found, added] = known.try_emplace(piece.ops);
       if (added) {
-        const DurationBounds bounds = clock_bounds(*piece.ops, key.launch, prices);
+        const DurationBounds bounds = clock_bounds(*piece.ops, key.launch, costs);
         found->second = {bounds.low, bounds.high, launches_of(*piece.ops)};
       }
       its.push_back(found->second);

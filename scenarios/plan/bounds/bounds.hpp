@@ -9,10 +9,10 @@
 #include "parallel/job/mesh.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/bounds/group_costs.hpp"
-#include "scenarios/plan/space/keys.hpp"
 #include "scenarios/plan/bounds/pass_schedule.hpp"
 #include "scenarios/plan/bounds/sample.hpp"
 #include "scenarios/plan/bounds/shared.hpp"
+#include "scenarios/plan/space/keys.hpp"
 #include "scenarios/scenario/scenario.hpp"
 
 namespace tidemark::scenarios {
@@ -28,7 +28,7 @@ class Bounder {
   explicit Bounder(SharedModels& models) : models_(models) {}
 
   /// Whether everything that the scenario asks for has been thought about.
-  [[nodiscard]] static bool knows(const Scenario& scenario);
+  [[nodiscard]] static bool has_bounds(const Scenario& scenario);
   /// Whether, besides, what bounds rest on is found in programs of its chunks and of its mesh. Of what is not covered
   /// nothing is certain.
   [[nodiscard]] bool covers(const Scenario& scenario);
@@ -40,7 +40,7 @@ class Bounder {
 
   /// What bounds of a candidate rest on; nothing where it is not covered.
   struct Ground;
-  [[nodiscard]] std::optional<Ground> ground_of(const Scenario& scenario);
+  [[nodiscard]] std::optional<Ground> proof_of(const Scenario& scenario);
   [[nodiscard]] MemoryBounds memory(const Scenario& scenario, const Ground& ground);
   [[nodiscard]] DurationBounds step(const Scenario& scenario, const Ground& ground);
 
@@ -57,10 +57,10 @@ class Bounder {
   struct Mesh {
     Runtime runtime;
     std::vector<StateCost> stages;
-    std::vector<std::shared_ptr<const GroupPrices>> prices;  ///< by communicator
-    PassPrices of_passes;
-    std::shared_ptr<const GroupPrices> pipeline;  ///< where there is one
-    bool samples_hold = true;                     ///< in the shortest job on it
+    std::vector<std::shared_ptr<const GroupCosts>> costs;  ///< by communicator
+    PassCosts of_passes;
+    std::shared_ptr<const GroupCosts> pipeline;  ///< where there is one
+    bool samples_hold = true;                    ///< in the shortest job on it
   };
   /// Clocks of a sample's windows and pieces, where the groups that it talks to lie so.
   struct PieceClock {
@@ -79,7 +79,7 @@ class Bounder {
   [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
   [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
   [[nodiscard]] Bytes make_held(const Scenario& scenario);
-  [[nodiscard]] static StateCost state_cost(const Scenario& asked, const Program& state, const Communicators& comms,
+  [[nodiscard]] static StateCost state_cost(const Scenario& requested, const Program& state, const Communicators& comms,
                                             const Mesh& mesh);
   [[nodiscard]] bool samples_hold(const Scenario& shortest, std::int32_t pipeline, const std::vector<Chunk>& chunks,
                                   const Program& program, const Communicators& comms);
@@ -93,7 +93,7 @@ class Bounder {
       [](const SampleKey& k) { return sample(k.scenario, k.kind, k.runs); }};
   Shared<Scenario, Mesh> meshes_{[this](const Scenario& key) { return make_mesh(key); }};
   Shared<FabricKey, Fabric> fabrics_{[](const FabricKey& k) { return build_fabric(k.cluster, k.devices, k.options); }};
-  Shared<GroupPlaces, GroupPrices> prices_{[](const GroupPlaces& places) { return GroupPrices(places); }};
+  Shared<GroupPlaces, GroupCosts> costs_{[](const GroupPlaces& places) { return GroupCosts(places); }};
   Shared<ClockKey, WindowClocks> clocks_{make_clocks};
   Shared<InFlightKey, InFlight> in_flight_{[](const InFlightKey& k) {
     const auto& [layout, micro_batches] = k.schedule;

@@ -7,17 +7,17 @@
 #include <span>
 #include <tuple>
 
-#include "parallel/lowering/lower.hpp"
 #include "parallel/job/mesh.hpp"
-#include "scenarios/predict/allocator_events.hpp"
-#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
-#include "scenarios/predict/upper_ends/deferred_frees.hpp"
-#include "scenarios/predict/events_replay.hpp"
+#include "parallel/lowering/lower.hpp"
 #include "scenarios/formats/internal_error.hpp"
-#include "scenarios/scenario/cpu_offload.hpp"
-#include "scenarios/predict/upper_ends/rerun_batches.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/predict/allocator_events.hpp"
+#include "scenarios/predict/events_replay.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/predict/upper_ends/deferred_frees.hpp"
+#include "scenarios/predict/upper_ends/rerun_batches.hpp"
+#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/clock/summary.hpp"
 #include "sim/memory/replay.hpp"
@@ -39,7 +39,7 @@ struct BothEnds {
   EventsRecord at_once;
   std::optional<EventsRecord> deferred;
 };
-using RunWithin = std::function<EventsRecord(Bytes capacity, const DriverPrices&, BorrowedFrees)>;
+using RunWithin = std::function<EventsRecord(Bytes capacity, const DriverCosts&, CrossStreamFrees)>;
 
 // What a role's memory is judged by, besides its program.
 struct Judged {
@@ -50,23 +50,23 @@ struct Judged {
 };
 
 // One role at one price, within the device where that matters.
-void add(const BothEnds& record, const DriverPrices& prices, const Judged& by, const RunWithin& run_within,
+void add(const BothEnds& record, const DriverCosts& costs, const Judged& by, const RunWithin& run_within,
          Figures& figures) {
   const EventsRecord& whole = record.at_once;
-  Bytes device = whole.device(prices), allocated = whole.allocated;
+  Bytes device = whole.device(costs), allocated = whole.allocated;
   if (device > by.device.capacity) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    const EventsRecord limited = run_within(by.device.capacity, prices, BorrowedFrees::AtOnce);
+    const EventsRecord limited = run_within(by.device.capacity, costs, CrossStreamFrees::AtOnce);
     figures.completed &= !limited.out_of_memory;
-    if (!limited.out_of_memory) std::tie(device, allocated) = std::tuple(limited.device(prices), limited.allocated);
+    if (!limited.out_of_memory) std::tie(device, allocated) = std::tuple(limited.device(costs), limited.allocated);
   }
   std::optional<Bytes> late;
-  if (record.deferred) late = record.deferred->device_upper(prices);
-  const RunOn run = [&](Bytes capacity, const DriverPrices& its, BorrowedFrees borrowed) -> LimitedRun {
-    const EventsRecord limited = run_within(capacity, its, borrowed);
+  if (record.deferred) late = record.deferred->device_upper(costs);
+  const RunOn run = [&](Bytes capacity, const DriverCosts& its, CrossStreamFrees cross_stream) -> LimitedRun {
+    const EventsRecord limited = run_within(capacity, its, cross_stream);
     return {!limited.out_of_memory, limited.drivers_come_first};
   };
-  const RequiredMemory required = required_memory(whole.unlimited(prices, late), prices, by.room(), Require::Room, run);
+  const RequiredMemory required = required_memory(whole.unlimited(costs, late), costs, by.room(), Require::Room, run);
   add(allocated, device, required.upper + by.batches, figures);
 }
 
@@ -119,8 +119,8 @@ std::span<const Role> with_its_passes(std::span<const Role> roles, std::size_t r
 class Watch {
  public:
   /// `room` is what the role's device is judged by.
-  Watch(std::vector<const DriverPrices*> prices, Bytes capacity, Bytes room, const Dominated& dominated)
-      : prices_(std::move(prices)), capacity_(capacity), room_(room), asked_(&dominated), driver_(prices_.size()) {}
+  Watch(std::vector<const DriverCosts*> costs, Bytes capacity, Bytes room, const Dominated& dominated)
+      : costs_(std::move(costs)), capacity_(capacity), room_(room), requested_(&dominated), driver_(costs_.size()) {}
 
   /// The next change of a record's epochs. False where nothing more is to be seen: a device that would be full has to
   /// be looked at by itself, and what is dominated need not be.
@@ -128,15 +128,15 @@ class Watch {
     if (full_ || dominated_) return false;
     for (; seen_ <= epoch; ++seen_) {
       const EventsRecord::Epoch& its = record.epochs[seen_];
-      for (std::size_t p = 0; p < prices_.size(); ++p) {
+      for (std::size_t p = 0; p < costs_.size(); ++p) {
         const auto take = [&](const Estimate& e) {
           driver_[p].central += e.bytes;
           driver_[p].upper += e.high;
         };
         if (its.resource)
-          take(prices_[p]->of(*its.resource));
+          take(costs_[p]->of(*its.resource));
         else if (its.comm.valid())
-          take(prices_[p]->of(its.comm));
+          take(costs_[p]->of(its.comm));
       }
     }
     Bytes upper;
@@ -144,19 +144,19 @@ class Watch {
       full_ |= driver.central + reserved > capacity_;
       upper = std::max(upper, driver.upper + reserved);
     }
-    dominated_ = !full_ && *asked_ && (*asked_)(std::min(upper, room_));
+    dominated_ = !full_ && *requested_ && (*requested_)(std::min(upper, room_));
     return !full_ && !dominated_;
   }
   [[nodiscard]] bool dominated() const { return dominated_; }
-  void begin_again() { *this = Watch(std::move(prices_), capacity_, room_, *asked_); }
+  void begin_again() { *this = Watch(std::move(costs_), capacity_, room_, *requested_); }
 
  private:
   struct Driver {
     Bytes central, upper;
   };
-  std::vector<const DriverPrices*> prices_;
+  std::vector<const DriverCosts*> costs_;
   Bytes capacity_, room_;
-  const Dominated* asked_;
+  const Dominated* requested_;
   std::vector<Driver> driver_;
   std::size_t seen_ = 0;  // epochs
   bool full_ = false, dominated_ = false;
@@ -195,7 +195,7 @@ struct ExactMemory::Runs {
     };
     std::vector<Change> changes;  ///< with frees at once
     BothEnds record;
-    bool borrows = false;  ///< other streams borrow blocks of its passes
+    bool has_cross_stream_uses = false;  ///< other streams borrow blocks of its passes
   };
 
   /// The first role that has the same memory.
@@ -223,19 +223,19 @@ struct ExactMemory::Runs {
       return watch.dominated();
     };
     whole.record.at_once = replay_events(*state, *stage, options, may_stop);
-    whole.borrows = stage->borrows;
+    whole.has_cross_stream_uses = stage->has_cross_stream_uses;
     its = std::move(whole);
     return its;
   }
 
   /// Of a role that has run: from its first op, and to the end.
-  [[nodiscard]] EventsRecord run_again(std::size_t role, BorrowedFrees borrowed) {
-    return replay_events(*its_state(role), *passes_of(role), options, {}, {borrowed, launch_queue_of(scenario)});
+  [[nodiscard]] EventsRecord run_again(std::size_t role, CrossStreamFrees cross_stream) {
+    return replay_events(*its_state(role), *passes_of(role), options, {}, {cross_stream, launch_queue_of(scenario)});
   }
   [[nodiscard]] EventsRecord run_within(std::size_t role, const JudgedDevice& device, Bytes capacity,
-                                        const DriverPrices& prices, BorrowedFrees borrowed) {
-    return replay_events(*its_state(role), *passes_of(role), device.allocator, prices, capacity,
-                         {borrowed, device.queue});
+                                        const DriverCosts& costs, CrossStreamFrees cross_stream) {
+    return replay_events(*its_state(role), *passes_of(role), device.allocator, costs, capacity,
+                         {cross_stream, device.queue});
   }
 
   const Scenario scenario;
@@ -286,13 +286,13 @@ struct ExactMemory::Runs {
 namespace {
 
 // What the ranks of each role pay, where ranks stand as the scenario has them.
-std::vector<std::vector<const DriverPrices*>> prices_by_role(const Prices& prices, const std::vector<Role>& roles) {
-  std::vector<std::vector<const DriverPrices*>> by_role;
+std::vector<std::vector<const DriverCosts*>> costs_by_role(const Costs& costs, const std::vector<Role>& roles) {
+  std::vector<std::vector<const DriverCosts*>> by_role;
   for (const Role& role : roles) {
     std::set<std::int32_t> entries;
-    for (const Rank rank : role.ranks) entries.insert(prices.entry_of_rank[rank.index()]);
+    for (const Rank rank : role.ranks) entries.insert(costs.entry_of_rank[rank.index()]);
     by_role.emplace_back();
-    for (const std::int32_t entry : entries) by_role.back().push_back(&prices.entries[static_cast<std::size_t>(entry)]);
+    for (const std::int32_t entry : entries) by_role.back().push_back(&costs.entries[static_cast<std::size_t>(entry)]);
   }
   return by_role;
 }
@@ -302,8 +302,8 @@ std::vector<std::vector<const DriverPrices*>> prices_by_role(const Prices& price
 namespace {
 
 // The scenario with the tokens that upper ends hold; nothing where routing leaves nothing open.
-std::optional<Scenario> crowded_scenario(const Scenario& scenario) {
-  std::optional<Train> train = crowded(scenario);
+std::optional<Scenario> worst_case_scenario(const Scenario& scenario) {
+  std::optional<Train> train = worst_case(scenario);
   if (!train) return std::nullopt;
   Scenario more = scenario;
   more.train = std::move(*train);
@@ -312,12 +312,12 @@ std::optional<Scenario> crowded_scenario(const Scenario& scenario) {
 
 }  // namespace
 
-// Upper ends hold the tokens that come beyond those that are stated, too (crowded_routing.hpp).
+// Upper ends hold the tokens that come beyond those that are stated, too (worst_case_routing.hpp).
 ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& dominated) {
   const auto in_full = [&]() -> Answer { return {whole_figures(scenario)}; };
   std::optional<Answer> answer = as_stated(scenario, dominated);
   if (!answer) return in_full();
-  const std::optional<Scenario> more = crowded_scenario(scenario);
+  const std::optional<Scenario> more = worst_case_scenario(scenario);
   if (!more || answer->dominated || (dominated && !fits(scenario, answer->figures))) return *answer;
   // Upper ends are of each rank alone: no job has them all, and none could be run.
   const std::optional<Answer> beyond = as_stated(*more, dominated);
@@ -330,7 +330,7 @@ ExactMemory::Answer ExactMemory::of(const Scenario& scenario, const Dominated& d
 std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenario, const Dominated& dominated) {
   const AllocatorOptions options = allocator_options_of(scenario);
   if (options.memory_limit()) return std::nullopt;  // cached blocks go before the device is full
-  if (on_hosts(scenario.runtime).any()) return std::nullopt;
+  if (cpu_offload(scenario.runtime).any()) return std::nullopt;
   const auto runs =
       known_.get(memory_key(scenario), [&](const Scenario& key) { return std::make_shared<Runs>(key, models_); });
   const LoweringInput input{*runs->built, scenario.layout, scenario.train, runs->runtime};
@@ -343,8 +343,8 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
   calls.program_of_rank.resize(static_cast<std::size_t>(scenario.layout.world_size()));
   for (std::size_t r = 0; r < all.size(); ++r)
     for (const Rank rank : all[r].ranks) calls.program_of_rank[rank.index()] = runs->program_of_role[r];
-  const Prices prices = price(calls, scenario.cluster, nccl_settings(scenario.runtime));
-  const auto its_prices = prices_by_role(prices, all);
+  const Costs costs = cost(calls, scenario.cluster, nccl_settings(scenario.runtime));
+  const auto its_costs = costs_by_role(costs, all);
 
   Answer answer;
   answer.figures.completed = true;
@@ -352,19 +352,20 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
   const std::lock_guard lock(runs->mutex);
   for (std::size_t r = 0; r < all.size(); ++r) {
     const Judged by{device, scenario.runtime.headroom,
-                    of_outliving_batches(scenario, runs->runtime, all[r].first.pipeline)};
-    Watch watch(its_prices[r], device.capacity, by.room(), dominated);
+                    rerun_batches_bytes(scenario, runs->runtime, all[r].first.pipeline)};
+    Watch watch(its_costs[r], device.capacity, by.room(), dominated);
     const std::size_t first = runs->first_like(r);
     std::optional<Runs::Run>& run = runs->run(first, watch);
     if (watch.dominated()) return Answer{answer.figures, true};
     if (!run) return std::nullopt;
     // What frees at once show is no more than what later ones do, and so was worth looking at first.
-    if (run->borrows && !run->record.deferred) run->record.deferred = runs->run_again(first, BorrowedFrees::AtNextSync);
-    answer.asks_the_clock |= run->borrows;
-    const RunWithin run_within = [&](Bytes capacity, const DriverPrices& within, BorrowedFrees borrowed) {
-      return runs->run_within(first, device, capacity, within, borrowed);
+    if (run->has_cross_stream_uses && !run->record.deferred)
+      run->record.deferred = runs->run_again(first, CrossStreamFrees::AtNextSync);
+    answer.asks_the_clock |= run->has_cross_stream_uses;
+    const RunWithin run_within = [&](Bytes capacity, const DriverCosts& within, CrossStreamFrees cross_stream) {
+      return runs->run_within(first, device, capacity, within, cross_stream);
     };
-    for (const DriverPrices* entry : its_prices[r]) add(run->record, *entry, by, run_within, answer.figures);
+    for (const DriverCosts* entry : its_costs[r]) add(run->record, *entry, by, run_within, answer.figures);
     if (!dominated) continue;
     if (dominated(answer.figures.device_upper)) return Answer{answer.figures, true};
     if (!fits(scenario, answer.figures)) break;
@@ -387,13 +388,15 @@ std::optional<Duration> simulated_step(const Scenario& scenario) {
 
 }  // namespace
 
-Figures whole_figures(const Scenario& scenario) { return figures_of(predict(scenario, {}, {.told = Told::Figures})); }
+Figures whole_figures(const Scenario& scenario) {
+  return figures_of(predict(scenario, {}, {.reported = PredictionDetail::Figures}));
+}
 
 std::optional<Duration> ExactTime::step(const Scenario& scenario) {
   const Scenario key = time_key(scenario);
   const auto known = known_.get(key, [](const Scenario&) { return std::make_shared<Known>(); });
   const std::lock_guard lock(known->mutex);
-  if (!std::exchange(known->asked, true)) known->step = simulated_step(key);
+  if (!std::exchange(known->requested, true)) known->step = simulated_step(key);
   return known->step;
 }
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "parallel/job/built_model.hpp"
-#include "scenarios/plan/space/keys.hpp"
-#include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/bounds/shared.hpp"
+#include "scenarios/plan/plan.hpp"
+#include "scenarios/plan/space/keys.hpp"
 #include "scenarios/scenario/scenario.hpp"
 
 namespace tidemark::scenarios {
@@ -76,7 +76,7 @@ class ExactTime {
  private:
   struct Known {
     std::mutex mutex;
-    bool asked = false;
+    bool requested = false;
     std::optional<Duration> step;
   };
   Latest<Scenario, Known> known_{64};

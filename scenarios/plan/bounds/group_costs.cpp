@@ -55,10 +55,10 @@ std::int64_t link_sharers(const Fabric& fabric, std::int32_t streams) {
   return streams * std::max<std::int64_t>(per_exit, 1) * std::max<std::int64_t>(thinner, 1);
 }
 
-GroupPrices::GroupPrices(GroupPlaces places) : places_(std::move(places)), known_(std::make_unique<Known>()) {}
+GroupCosts::GroupCosts(GroupPlaces places) : places_(std::move(places)), known_(std::make_unique<Known>()) {}
 
 // Plans stay where they are once they are known.
-const GroupPrices::Plans& GroupPrices::plans_of(CollectiveKind kind) const {
+const GroupCosts::Plans& GroupCosts::plans_of(CollectiveKind kind) const {
   const std::lock_guard lock(known_->mutex);
   const auto [entry, added] = known_->plans.try_emplace(kind);
   if (added)
@@ -67,7 +67,7 @@ const GroupPrices::Plans& GroupPrices::plans_of(CollectiveKind kind) const {
   return entry->second;
 }
 
-DurationBounds GroupPrices::collective(CollectiveKind kind, Bytes size) const {
+DurationBounds GroupCosts::collective(CollectiveKind kind, Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
   const auto add = [&](Duration its, Duration latency) {
@@ -83,14 +83,14 @@ DurationBounds GroupPrices::collective(CollectiveKind kind, Bytes size) const {
       add(its, besides_links(plan, size));
       continue;
     }
-    const TransferPrice price = stretched(price_of(plan, size), its, measured->time);
-    add(alone(price, fabric), price.latency);
+    const TransferCost cost = stretched(cost_of(plan, size), its, measured->time);
+    add(alone(cost, fabric), cost.latency);
   }
   return bounds;
 }
 
-std::optional<TimeByPoints> GroupPrices::measured_of(CollectiveKind kind, const std::vector<std::int32_t>& devices,
-                                                     Bytes size) const {
+std::optional<TimeByPoints> GroupCosts::measured_of(CollectiveKind kind, const std::vector<std::int32_t>& devices,
+                                                    Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   if (!fabric.calibration.there()) return std::nullopt;
   std::set<std::int32_t> nodes;
@@ -99,7 +99,7 @@ std::optional<TimeByPoints> GroupPrices::measured_of(CollectiveKind kind, const 
                        static_cast<std::int32_t>(nodes.size()), size);
 }
 
-DurationBounds GroupPrices::message(Bytes size) const {
+DurationBounds GroupCosts::message(Bytes size) const {
   const Fabric& fabric = *places_.fabric;
   DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
   for (const std::vector<std::int32_t>& devices : places_.groups) {
@@ -108,16 +108,16 @@ DurationBounds GroupPrices::message(Bytes size) const {
       for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
         std::optional<MessageWay> way;  // of pairs each its own
         if (places_.messages == MessageRoute::Group) way = message_way(fabric, devices, from, to);
-        TransferPrice price = message_price(fabric, from, to, size, PriceModel::Routed, way);
+        TransferCost cost = message_cost(fabric, from, to, size, CostModel::Routed, way);
         if (fabric.calibration.there() && from != to) {
           const bool between = fabric.node_of(from) != fabric.node_of(to);
           const auto measured = measured_message(*fabric.calibration.get(), between, size);
-          const Duration modelled = alone(price, fabric);
-          if (measured) price = stretched(std::move(price), modelled, measured->time);
+          const Duration modelled = alone(cost, fabric);
+          if (measured) cost = stretched(std::move(cost), modelled, measured->time);
         }
-        const Duration its = alone(price, fabric);
+        const Duration its = alone(cost, fabric);
         bounds.low = std::min(bounds.low, its - Duration{1});
-        bounds.high = std::max(bounds.high, shared_by(its, price.latency, places_.sharers));
+        bounds.high = std::max(bounds.high, shared_by(its, cost.latency, places_.sharers));
       }
     }
   }

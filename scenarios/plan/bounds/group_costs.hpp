@@ -41,9 +41,9 @@ struct GroupPlaces {
 /// Between which bounds the collectives and messages of a communicator's groups take, wherever a group lies and
 /// whatever else uses its links. Low: alone on the fabric, at the best place of all groups. High: at the worst place,
 /// every link shared with all that its ranks can have under way at once. From any thread.
-class GroupPrices {
+class GroupCosts {
  public:
-  explicit GroupPrices(GroupPlaces places);
+  explicit GroupCosts(GroupPlaces places);
 
   [[nodiscard]] DurationBounds collective(CollectiveKind kind, Bytes size) const;
   /// To the rank one place on, or back, in the communicator's group.

@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/scenario/names.hpp"
 #include "scenarios/plan/bounds/bounds.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "sim/memory/allocator_options.hpp"
 
 // What bounds have been thought through for. Every field of a scenario is named here, so that a new one does not
@@ -20,7 +20,7 @@ constexpr bool lowered(const Fields&...) {
 }
 // Fields that make no difference to what a step takes.
 template <class... Fields>
-constexpr bool of_no_matter(const Fields&...) {
+constexpr bool ignored_arguments(const Fields&...) {
   return true;
 }
 
@@ -119,8 +119,9 @@ bool known(const ExpertLoads& loads) {
 }
 // Upper ends of memory hold what comes beyond the loads, too, and so no less than what loads say.
 bool known(const ExpertRouting& routing) {
-  const auto& [dispatcher, capacity_factor, pads_to_capacity, loads, quantile, more_come, tokens] = routing;
-  return known(loads) && lowered(dispatcher, capacity_factor, pads_to_capacity, quantile, more_come) && tokens.empty();
+  const auto& [dispatcher, capacity_factor, pads_to_capacity, loads, quantile, overload_probability, tokens] = routing;
+  return known(loads) && lowered(dispatcher, capacity_factor, pads_to_capacity, quantile, overload_probability) &&
+         tokens.empty();
 }
 
 bool known(const Train& train) {
@@ -130,7 +131,7 @@ bool known(const Train& train) {
   return known(recompute) && known(routing) && !rollout &&  // what is there before the passes is in no sample
          lowered(sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                  attention, cross_entropy, hidden_dropout, attention_dropout, steps) &&
-         of_no_matter(adapter, quantization, packed);  // Megatron's jobs have none
+         ignored_arguments(adapter, quantization, packed);  // Megatron's jobs have none
 }
 
 // Layers are alike, whatever is in them, but for those with experts and those without (LayerKind). Modules that predict
@@ -139,12 +140,12 @@ bool known(const Model& model) {
   const auto& [name, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions,
                tied_embeddings, qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms,
                parallel_residual, scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary,
-               sliding_window, whole_layers, attention_softcap, logit_softcap, attention_sinks, latent, experts,
-               next_tokens, vocabulary_extra, vocabulary_multiple] = model;
+               sliding_window, full_attention_layers, attention_softcap, logit_softcap, attention_sinks, latent,
+               experts, mtp_layers, vocabulary_extra, vocabulary_multiple] = model;
   // Which layers see a window of keys is a matter of plain PyTorch alone.
-  return of_no_matter(name, architecture, whole_layers) &&
+  return ignored_arguments(name, architecture, full_attention_layers) &&
          // Not thought about: layers that are unlike each other in another way.
-         !attention_sinks && lowered(latent, experts, next_tokens) &&
+         !attention_sinks && lowered(latent, experts, mtp_layers) &&
          lowered(hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
                  output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
                  scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, sliding_window,
@@ -153,7 +154,7 @@ bool known(const Model& model) {
 
 bool known(const Cluster& cluster) {
   const auto& [name, device, node, host, fabric, nccl, calibration] = cluster;
-  return of_no_matter(name) && lowered(device, node, host, fabric, nccl, calibration);
+  return ignored_arguments(name) && lowered(device, node, host, fabric, nccl, calibration);
 }
 
 bool known(const RuntimeChoice& runtime) {
@@ -165,13 +166,13 @@ bool known(const RuntimeChoice& runtime) {
   // Where modules run operation by operation, passes and state are not apart.
   return runtime_kind(name).id == RuntimeId::Megatron &&
          // What the optimizer does is taken to come once gradients are summed, and to leave nothing behind.
-         optimizer == OptimizerHabits{} && offloaded_layers == 0 && !module_offload.any() &&
+         optimizer == OptimizerBehavior{} && offloaded_layers == 0 && !module_offload.any() &&
          // Of a layer's first tensor, where bounds take it to be whole; of what outlives passes.
          !distribute_saved && deferred_head_gradients == 0 &&
          // Of hand-overs beside the first and last passes, and products beside their own parts; of passes that talk to
          // data-parallel ranks.
          !overlaps_flush && !tensor_overlap && !experts.balances_by(LoadBalancing::GlobalLoss) &&
-         of_no_matter(nccl_environment, launch_queue, eager, headroom) &&
+         ignored_arguments(nccl_environment, launch_queue, eager, headroom) &&
          lowered(experts, versions, allocator, cublas_workspace_config, nccl, attention_mask,
                  gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
                  masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, deterministic, checks);
@@ -179,9 +180,9 @@ bool known(const RuntimeChoice& runtime) {
 
 }  // namespace
 
-bool Bounder::knows(const Scenario& scenario) {
+bool Bounder::has_bounds(const Scenario& scenario) {
   const auto& [name, model, cluster, gpus, layout, train, runtime] = scenario;
-  return of_no_matter(name, gpus) && known(model) && known(cluster) && known(layout) && known(train) &&
+  return ignored_arguments(name, gpus) && known(model) && known(cluster) && known(layout) && known(train) &&
          known(runtime) && !allocator_options_of(scenario).memory_limit();
 }
 

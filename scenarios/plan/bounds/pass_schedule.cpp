@@ -23,16 +23,16 @@ Duration span_of(const PassSpans& spans, ActionKind kind) {
 }
 
 // What is certain of the habit without knowing when each message is waited for.
-HandOverHabit at_best(HandOverHabit habit) {
-  switch (habit) {
-    case HandOverHabit::Free:
-    case HandOverHabit::Paired:
-      return habit;
-    case HandOverHabit::InStep:
-    case HandOverHabit::InStepAhead:
-      return HandOverHabit::Free;
+P2pMode at_best(P2pMode mode) {
+  switch (mode) {
+    case P2pMode::Free:
+    case P2pMode::Batched:
+      return mode;
+    case P2pMode::Overlapped:
+    case P2pMode::OverlappedWithFlush:
+      return P2pMode::Free;
   }
-  return HandOverHabit::Free;
+  return P2pMode::Free;
 }
 
 std::vector<Duration> ends(const std::vector<Steps>& steps, const StagePlacement& placement,
@@ -51,10 +51,10 @@ std::vector<Duration> ends(const std::vector<Steps>& steps, const StagePlacement
 
 PassSchedule::PassSchedule(const Layout& layout, std::int64_t micro_batches)
     : placement_(layout.placement()),
-      habit_(traits_of(layout.schedule).hand_over),
+      mode_(traits_of(layout.schedule).p2p),
       micro_batches_(micro_batches),
       steps_(
-          with_messages(schedules_of(layout, static_cast<std::int32_t>(micro_batches)), placement_, at_best(habit_))) {}
+          with_messages(schedules_of(layout, static_cast<std::int32_t>(micro_batches)), placement_, at_best(mode_))) {}
 
 std::vector<Duration> PassSchedule::earliest_ends(const std::vector<std::vector<PassSpans>>& spans, Duration message,
                                                   const std::vector<Duration>& begin) const {
@@ -63,7 +63,7 @@ std::vector<Duration> PassSchedule::earliest_ends(const std::vector<std::vector<
 
 std::vector<Duration> PassSchedule::latest_ends(const std::vector<std::vector<PassSpans>>& spans, Duration message,
                                                 const std::vector<Duration>& begin) const {
-  if (at_best(habit_) == habit_) return ends(steps_, placement_, spans, message, begin);
+  if (at_best(mode_) == mode_) return ends(steps_, placement_, spans, message, begin);
   // Something is always under way, so all of it one after the other takes longest: each pass, and with it what it hands
   // over and is handed.
   Duration all = *std::max_element(begin.begin(), begin.end());

@@ -33,7 +33,7 @@ class PassSchedule {
 
  private:
   StagePlacement placement_;
-  HandOverHabit habit_;
+  P2pMode mode_;
   std::int64_t micro_batches_;
   std::vector<Steps> steps_;
 };

@@ -59,7 +59,7 @@ SmallJob small_job(const Scenario& scenario, ChunkKind kind, const std::vector<L
   layout = layout_of_passes(layout);
   // As many replicas as experts are spread over.
   const std::int32_t ranks = layout.tensor * layout.context;
-  layout.data = std::lcm(ranks, layout.experts_tensor() * layout.expert) / ranks;
+  layout.data = std::lcm(ranks, layout.expert_tensor_parallel() * layout.expert) / ranks;
   if (kind != ChunkKind::Only) {
     // First and middle run ahead by three micro-batches, as many as show that each leaves as much behind.
     layout.pipeline = kind == ChunkKind::Middle ? 5 : 4;
@@ -273,8 +273,8 @@ Effect effect_of(const Program& program, std::size_t from, std::size_t to) {
   return sim::effect_of(std::span<const std::int64_t>(flat_changes(program)).subspan(from, to - from));
 }
 
-TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot hand_overs) {
-  TimedBy by{kernel_times(program, cluster), {}, {}, hand_overs};
+TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot p2p_exchanges) {
+  TimedBy by{kernel_times(program, cluster), {}, {}, p2p_exchanges};
   by.second_waves = second_waves(program, cluster.device, by.kernels);
   by.buffers.resize(static_cast<std::size_t>(program.buffers));
   for (const Op& op : program.ops)
@@ -299,7 +299,7 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
       timed.stream = o->stream;
     } else if (const auto* c = std::get_if<Collective>(&op)) {
       timed = {TimedOp::Kind::Transfer, c->kind, c->row.valid(), c->stream, 0, c->comm, c->size, {}};
-    } else if (const auto* e = std::get_if<Exchange>(&op); e != nullptr && e->comm != by.hand_overs) {
+    } else if (const auto* e = std::get_if<Exchange>(&op); e != nullptr && e->comm != by.p2p_exchanges) {
       timed = {TimedOp::Kind::Message, {}, false, e->stream, 0, e->comm, {}, {}};
       for (const Transfer& t : program[e->transfers])
         timed.size = std::max(timed.size, t.size(by.buffers[t.buffer.index()]));
@@ -332,9 +332,9 @@ std::vector<LayerKind> layer_kinds(const Model& model) {
 
 std::vector<LayerRun> layer_runs(std::span<const LayerKind> layers, const Recomputation& recompute) {
   const bool full = recompute.kind == Recompute::Full;
-  const auto asked = static_cast<std::size_t>(recompute.layers);
-  const std::size_t group = full && recompute.method == RecomputeMethod::Uniform ? asked : 1;
-  const std::size_t block = full && recompute.method == RecomputeMethod::Block ? std::min(layers.size(), asked) : 0;
+  const auto requested = static_cast<std::size_t>(recompute.layers);
+  const std::size_t group = full && recompute.method == RecomputeMethod::Uniform ? requested : 1;
+  const std::size_t block = full && recompute.method == RecomputeMethod::Block ? std::min(layers.size(), requested) : 0;
   std::vector<LayerRun> runs;
   for (std::size_t first = 0, next = 0; first < layers.size(); first = next) {
     next = std::min(first + group, layers.size());

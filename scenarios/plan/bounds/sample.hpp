@@ -86,9 +86,9 @@ struct TimedBy {
   std::vector<Duration> kernels;       ///< by kernel
   std::vector<Duration> second_waves;  ///< by kernel; or nothing
   std::vector<Bytes> buffers;          ///< how large they are
-  CommSlot hand_overs;                 ///< whose messages are left out
+  CommSlot p2p_exchanges;              ///< whose messages are left out
 };
-[[nodiscard]] TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot hand_overs);
+[[nodiscard]] TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot p2p_exchanges);
 [[nodiscard]] std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to,
                                              const TimedBy& by);
 

@@ -50,7 +50,7 @@ class Adder {
     const RepeatingProgram& program = *held;
     const Program& rolled = program.rolled;
     const std::vector<TimeByPoints> times = kernels::sourced_kernel_times(rolled, job_.scenario.cluster);
-    const OpTimes& prices = job_.times.classes[c];
+    const OpTimes& costs = job_.times.classes[c];
     const double ranks = its.size;
     std::vector<Bytes> sizes(static_cast<std::size_t>(rolled.buffers));
     for (const Op& op : rolled.ops)
@@ -72,10 +72,10 @@ class Adder {
         for (const Transfer& t : rolled[exchange->transfers]) {
           if (t.direction != Direction::Send) continue;
           const Bytes size = t.size(sizes[t.buffer.index()]);
-          const auto price = prices.messages.find({exchange->comm, t.step, size});
-          if (price == prices.messages.end()) continue;
+          const auto cost = costs.messages.find({exchange->comm, t.step, size});
+          if (cost == costs.messages.end()) continue;
           add_transfer(fmt::format("messages of {}", job_.outline.communicators[exchange->comm.index()].name),
-                       price->second, more * ranks, measured(its.first, price->first));
+                       cost->second, more * ranks, measured(its.first, cost->first));
         }
       }
     };
@@ -89,8 +89,8 @@ class Adder {
         hear(rolled.ops[op], static_cast<double>(repeat.more));
   }
 
-  void add_transfer(const std::string& cause, const TransferPrice& price, double times, bool measured) {
-    const double all = times * static_cast<double>(lone(price, job_.times.links).count());
+  void add_transfer(const std::string& cause, const TransferCost& cost, double times, bool measured) {
+    const double all = times * static_cast<double>(lone(cost, job_.times.links).count());
     Sum& sum = transfers[cause];
     sum.time += all;
     if (!measured) sum.may_be_off += all;

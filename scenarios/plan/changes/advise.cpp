@@ -117,16 +117,16 @@ class Twins {
   bool has(const Values& values, const Found& found) {
     const std::optional<Scenario> job = job_of(space_, values);
     const Values axes = axes_of(values);
-    const bool known = std::any_of(told_.begin(), told_.end(), [&](const Told& told) {
-      return told.job == job || (told.axes == axes && told.figures == found.figures);
+    const bool known = std::any_of(reported_.begin(), reported_.end(), [&](const PredictionDetail& reported) {
+      return reported.job == job || (reported.axes == axes && reported.figures == found.figures);
     });
     if (known || is_larger(values, job)) return true;
-    told_.push_back({job, axes, found.figures});
+    reported_.push_back({job, axes, found.figures});
     return false;
   }
 
  private:
-  struct Told {
+  struct PredictionDetail {
     std::optional<Scenario> job;
     Values axes;
     Figures figures;
@@ -157,7 +157,7 @@ class Twins {
 
   const Space& space_;
   const std::vector<Values>& enough_;
-  std::vector<Told> told_;
+  std::vector<PredictionDetail> reported_;
 };
 
 }  // namespace
@@ -165,7 +165,7 @@ class Twins {
 Advice advise(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
               const AdviseOptions& options, const PlanProgress& progress) {
   Advice advice;
-  const Scenario scenario = settled(scenario_of(document, file, folders));
+  const Scenario scenario = resolved_scenario(scenario_of(document, file, folders));
   const Prediction now = predict(scenario);
   advice.now = figures_of(now);
   advice.lacks = lack(scenario, now.most_required().required.upper);
@@ -192,7 +192,7 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   Evaluator evaluator(space);
   // Bounds do not know what is on hosts: where they know the rest, it is tried in small sets only, each in full.
   constexpr std::size_t most_with_hosts = 2;
-  const bool bounded = Bounder::knows(scenario);
+  const bool bounded = Bounder::has_bounds(scenario);
   const auto offload =
       static_cast<std::size_t>(std::ranges::find(space.axes, "offload", &Axis::name) - space.axes.begin());
   const auto is_too_large = [&](const Values& set) {

@@ -13,12 +13,12 @@
 
 #include "parallel/job/job.hpp"
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/scenario/axis_order.hpp"
-#include "scenarios/scenario/names.hpp"
-#include "scenarios/reader/recompute_reader.hpp"
-#include "scenarios/scenario/cpu_offload.hpp"
 #include "scenarios/plan/changes/change.hpp"
 #include "scenarios/plan/changes/fine_tuning_changes.hpp"
+#include "scenarios/reader/recompute_reader.hpp"
+#include "scenarios/scenario/axis_order.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -108,7 +108,7 @@ void add_chunks(const TomlTable& document, const Scenario& s, std::vector<Axis>&
 
 // In the words of `offload_values`.
 std::string offload_text(const Scenario& s) {
-  const OnHosts now = on_hosts(s.runtime);
+  const CpuOffload now = cpu_offload(s.runtime);
   const EagerSettings& eager = s.runtime.eager;
   const std::optional<double> part = s.runtime.optimizer.offloaded;
   if (part && *part < 1) return *part == 0.5 ? "half of the optimizer" : fmt::format("{:g} of the optimizer", *part);

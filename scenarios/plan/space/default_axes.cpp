@@ -84,15 +84,15 @@ std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t of_too) {
 TomlValue to_host() { return value("cpu"); }
 
 std::int64_t layers_of(const Space& space) {
-  const TomlValue* const asked = value_at(space.base, {"model_override", "num_hidden_layers"});
-  const auto* const number = asked == nullptr ? nullptr : std::get_if<std::int64_t>(&asked->value);
+  const TomlValue* const requested = value_at(space.base, {"model_override", "num_hidden_layers"});
+  const auto* const number = requested == nullptr ? nullptr : std::get_if<std::int64_t>(&requested->value);
   return number != nullptr ? *number : space.files.models.begin()->second.layers;
 }
 
 // That the base names, and those that a search of all of them takes.
 std::vector<RuntimeId> runtimes_of(const Space& space, Runtimes searched) {
-  const TomlValue* const asked = value_at(space.base, {"runtime", "name"});
-  const auto* const its = asked == nullptr ? nullptr : std::get_if<std::string>(&asked->value);
+  const TomlValue* const requested = value_at(space.base, {"runtime", "name"});
+  const auto* const its = requested == nullptr ? nullptr : std::get_if<std::string>(&requested->value);
   std::vector<RuntimeId> ids;
   for (const RuntimeKind& kind : runtimes())
     if (searched == Runtimes::All || kind.name == (its != nullptr ? *its : runtimes().front().name))
@@ -161,8 +161,8 @@ Axis runtime_axis(const TomlTable& base) {
   for (const RuntimeKind& kind : runtimes()) {
     const std::string its(kind.name);
     made.values.push_back({its, {{name, value(its.c_str())}}});
-    const TomlValue* const asked = kind.eager() ? nullptr : value_at(base, loss);
-    if (asked != nullptr) made.values.back().settings.push_back({loss, *asked});
+    const TomlValue* const requested = kind.eager() ? nullptr : value_at(base, loss);
+    if (requested != nullptr) made.values.back().settings.push_back({loss, *requested});
   }
   return made;
 }

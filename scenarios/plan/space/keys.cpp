@@ -99,7 +99,7 @@ std::uint64_t hash_of(const GroupPlaces& places) {
 
 std::uint64_t hash_of(const ClockKey& key) {
   std::uint64_t hash = hash_of_numbers({place_of(key.sample)});
-  for (const auto& its : key.prices) hash = mixed(hash, place_of(its));
+  for (const auto& its : key.costs) hash = mixed(hash, place_of(its));
   return hash;
 }
 

@@ -58,12 +58,12 @@ struct FabricKey {
 [[nodiscard]] std::uint64_t hash_of(const GroupPlaces& places);
 
 /// Of the groups that passes talk to, in their order; nothing of those that a job has none of.
-using PassPrices = std::array<std::shared_ptr<const GroupPrices>, std::tuple_size_v<PassGroups>>;
+using PassCosts = std::array<std::shared_ptr<const GroupCosts>, std::tuple_size_v<PassGroups>>;
 
 /// Of the clocks of a sample's pieces. Sample and prices are shared themselves, so that equal ones are one.
 struct ClockKey {
   std::shared_ptr<const ChunkSample> sample;
-  PassPrices prices;
+  PassCosts costs;
   Duration launch;
   bool operator==(const ClockKey&) const = default;
 };

@@ -156,10 +156,10 @@ TomlTable Space::document(std::int64_t candidate) const {
 
 namespace {
 
-std::variant<Scenario, std::vector<Problem>> settled_or_problems(const Space& space, const TomlTable& document) {
+std::variant<Scenario, std::vector<Problem>> resolved_or_problems(const Space& space, const TomlTable& document) {
   auto read = scenario_or_problems(document, space.name, space.folders, space.files);
   try {
-    if (auto* scenario = std::get_if<Scenario>(&read)) *scenario = settled(std::move(*scenario));
+    if (auto* scenario = std::get_if<Scenario>(&read)) *scenario = resolved_scenario(std::move(*scenario));
   } catch (const InputError& error) {
     return error.problems();
   }
@@ -178,7 +178,7 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
     for (std::size_t earlier = 0; may_repeat && earlier < chosen[a]; ++earlier) {
       TomlTable other = document;
       choose(other, axis, earlier);
-      auto read = settled_or_problems(space, other);
+      auto read = resolved_or_problems(space, other);
       auto* its = std::get_if<Scenario>(&read);
       // What is no candidate stands for nothing.
       if (its == nullptr || !places_alike(its->layout, made.layout)) continue;
@@ -193,7 +193,7 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
 
 std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index) {
   const TomlTable document = space.document(index);
-  auto read = settled_or_problems(space, document);
+  auto read = resolved_or_problems(space, document);
   if (const auto* problems = std::get_if<std::vector<Problem>>(&read))
     return Dropped{without_numbers(problems->front().message)};
   auto& made = std::get<Scenario>(read);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/toml_value.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/scenario/scenario.hpp"
 
 // What is searched: a base scenario, and axes along which it varies. An axis is a key of the scenario format (or

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/reader/document_parts.hpp"
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/scenario/named_files.hpp"
 #include "scenarios/formats/toml_text.hpp"
+#include "scenarios/reader/document_parts.hpp"
+#include "scenarios/scenario/named_files.hpp"
 
 namespace tidemark::scenarios {
 

@@ -10,13 +10,13 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
-#include "scenarios/reader/document_parts.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/problems.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_reader.hpp"
 #include "scenarios/plan/space/space.hpp"
+#include "scenarios/reader/document_parts.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -65,7 +65,7 @@ void add_offload(const TomlValue& value, Problems& problems, AxisValue& made) {
 // Megatron's activations are of as many layers as the base says, or of all but the last.
 void add_offloaded_layers(Space& space) {
   const KeyPath switched{"runtime", "switches", "cpu-offloading-num-layers"};
-  const TomlValue* const asked = value_at(space.base, switched);
+  const TomlValue* const requested = value_at(space.base, switched);
   const std::vector<FurtherAxis> further = further_axes(space);
   const auto offload = std::ranges::find(further, "offload", &FurtherAxis::name);
   if (offload == further.end()) return;  // the runtime has nothing to offload, or is none
@@ -75,8 +75,8 @@ void add_offloaded_layers(Space& space) {
   for (Axis& axis : space.axes)
     for (AxisValue& value : axis.values)
       if (axis.name == known.name && value.text == "activations" && of_layers) {
-        if (asked != nullptr)
-          value.settings.push_back({switched, *asked});
+        if (requested != nullptr)
+          value.settings.push_back({switched, *requested});
         else
           value = most;
       }
@@ -274,10 +274,10 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
                const std::vector<std::string>& with) {
   Problems problems(file.string());
   Space space{file.stem().string(), {}, folders, {}, {}};
-  bool asked = false;
+  bool requested = false;
   for (const TomlKey& key : document.keys) {
     if (key.name != "space") continue;
-    asked = true;
+    requested = true;
     if (const auto* axes = std::get_if<TomlTable>(&key.value.value))
       for (const TomlKey& axis : axes->keys)
         if (axis.name == "space")
@@ -298,7 +298,7 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
     for (const AxisValue& value : axis.values)
       for (const AxisValue::Setting& setting : value.settings)
         if (setting.key.size() == 1) add_files_of({{{setting.key.front(), {}, setting.value}}}, folders, space.files);
-  if (asked) {
+  if (requested) {
     add_offloaded_layers(space);
     add_further_axes(with, space);
     ValueCheck(space, file).run(problems);

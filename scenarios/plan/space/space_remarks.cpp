@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/formats/input_error.hpp"
 #include "scenarios/cluster/times_compare.hpp"
+#include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
 namespace {

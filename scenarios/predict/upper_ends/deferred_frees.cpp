@@ -11,26 +11,26 @@ namespace {
 
 // What `change` makes of each estimate.
 template <class Change>
-DriverPrices changed(DriverPrices prices, Change change) {
-  for (Estimate* e : {&prices.context, &prices.modules, &prices.nccl_kernels, &prices.blas_handle}) change(*e);
-  for (Estimate& e : prices.communicators) change(e);
-  return prices;
+DriverCosts changed(DriverCosts costs, Change change) {
+  for (Estimate* e : {&costs.context, &costs.modules, &costs.nccl_kernels, &costs.blas_handle}) change(*e);
+  for (Estimate& e : costs.communicators) change(e);
+  return costs;
 }
 
 }  // namespace
 
-DriverPrices at_upper_ends(DriverPrices prices) {
-  return changed(std::move(prices), [](Estimate& e) { e.bytes = e.high; });
+DriverCosts at_upper_ends(DriverCosts costs) {
+  return changed(std::move(costs), [](Estimate& e) { e.bytes = e.high; });
 }
 
-DriverPrices at_lower_ends(DriverPrices prices) {
-  return changed(std::move(prices), [](Estimate& e) { e.bytes = e.low; });
+DriverCosts at_lower_ends(DriverCosts costs) {
+  return changed(std::move(costs), [](Estimate& e) { e.bytes = e.low; });
 }
 
-bool borrows(const Program& program) {
+bool has_cross_stream_uses(const Program& program) {
   return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-    const auto* const borrow = std::get_if<Borrow>(&op);
-    return borrow != nullptr && borrow->recorded;
+    const auto* const cross_stream_use = std::get_if<CrossStreamUse>(&op);
+    return cross_stream_use != nullptr && cross_stream_use->recorded;
   });
 }
 
@@ -38,33 +38,33 @@ JudgedDevice judged_device(const Scenario& scenario) {
   return {scenario.cluster.device.capacity, allocator_options_of(scenario), launch_queue_of(scenario)};
 }
 
-bool borrows(const RepeatingWorkload& workload) {
+bool has_cross_stream_uses(const RepeatingWorkload& workload) {
   return std::any_of(workload.programs.begin(), workload.programs.end(),
-                     [](const Outline& program) { return borrows(program.shown()); });
+                     [](const Outline& program) { return has_cross_stream_uses(program.shown()); });
 }
 
-Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const DeferredFrees& deferred) {
+Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device, const DeferredFrees& deferred) {
   const Bytes unlimited = deferred.unlimited();
   const bool fills_the_device = unlimited > device.capacity || device.allocator.memory_limit();
   if (at_once <= device.capacity && fills_the_device)
-    if (const std::optional<Bytes> within = deferred.within(at_upper_ends(prices))) return std::max(at_once, *within);
+    if (const std::optional<Bytes> within = deferred.within(at_upper_ends(costs))) return std::max(at_once, *within);
   return std::max(at_once, unlimited);
 }
 
-Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device, const Program& program,
-                const BorrowedReturn& later) {
+Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device, const Program& program,
+                const CrossStreamReturn& later) {
   const auto unlimited = [&] {
-    return replay(program, prices,
-                  {.allocator = without_limit(device.allocator), .borrowed = later, .queue = device.queue})
+    return replay(program, costs,
+                  {.allocator = without_limit(device.allocator), .cross_stream = later, .queue = device.queue})
         .peak_device_upper;
   };
-  const auto within = [&](const DriverPrices& upper) -> std::optional<Bytes> {
-    const MemoryRecord record =
-        replay(program, upper,
-               {.capacity = device.capacity, .allocator = device.allocator, .borrowed = later, .queue = device.queue});
+  const auto within = [&](const DriverCosts& upper) -> std::optional<Bytes> {
+    const MemoryRecord record = replay(
+        program, upper,
+        {.capacity = device.capacity, .allocator = device.allocator, .cross_stream = later, .queue = device.queue});
     return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
   };
-  return upper_end(at_once, prices, device, {unlimited, within});
+  return upper_end(at_once, costs, device, {unlimited, within});
 }
 
 }  // namespace tidemark::scenarios

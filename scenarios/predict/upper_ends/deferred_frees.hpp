@@ -8,8 +8,8 @@
 #include "sim/base/units.hpp"
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/replay.hpp"
-#include "sim/program/launch_queue.hpp"
 #include "sim/program/costs.hpp"
+#include "sim/program/launch_queue.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/structure/repeats.hpp"
 
@@ -21,13 +21,13 @@
 namespace tidemark::scenarios {
 
 /// Whether streams borrow blocks of others.
-[[nodiscard]] bool borrows(const Program& program);
+[[nodiscard]] bool has_cross_stream_uses(const Program& program);
 /// The same of any program: then what a device holds at most asks the clock.
-[[nodiscard]] bool borrows(const RepeatingWorkload& workload);
+[[nodiscard]] bool has_cross_stream_uses(const RepeatingWorkload& workload);
 
 /// What drivers and libraries take, at the ends of its estimates.
-[[nodiscard]] DriverPrices at_upper_ends(DriverPrices prices);
-[[nodiscard]] DriverPrices at_lower_ends(DriverPrices prices);
+[[nodiscard]] DriverCosts at_upper_ends(DriverCosts costs);
+[[nodiscard]] DriverCosts at_lower_ends(DriverCosts costs);
 
 /// A rank's device as its memory is judged.
 struct JudgedDevice {
@@ -43,17 +43,17 @@ struct JudgedDevice {
 struct DeferredFrees {
   std::function<Bytes()> unlimited;  ///< what a device without a limit holds at most
   /// The same on the device as it is, with drivers that take all they might; nothing where memory runs out.
-  std::function<std::optional<Bytes>(const DriverPrices& upper)> within;
+  std::function<std::optional<Bytes>(const DriverCosts& upper)> within;
 };
 
 /// What a rank's device holds at most if frees come later, where `at_once` is what it holds if they come at once. A
 /// device that deferred frees alone would fill need not run out: before PyTorch's allocator gives up it waits for all
 /// of them (release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp). The emulated one does too, and shows whether
 /// it helps.
-[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
+[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device,
                               const DeferredFrees& deferred);
 /// The same by the rank's program, with frees at the latest or when a clock says so.
-[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverPrices& prices, const JudgedDevice& device,
-                              const Program& program, const BorrowedReturn& later);
+[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device,
+                              const Program& program, const CrossStreamReturn& later);
 
 }  // namespace tidemark::scenarios

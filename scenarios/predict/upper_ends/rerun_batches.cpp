@@ -10,10 +10,10 @@
 
 namespace tidemark::scenarios {
 
-Bytes of_outliving_batches(const Scenario& scenario, const Runtime& runtime, std::int32_t pipeline) {
+Bytes rerun_batches_bytes(const Scenario& scenario, const Runtime& runtime, std::int32_t pipeline) {
   constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 2};
   CachingAllocator<DeviceMemory> allocator{DeviceMemory(unlimited)};
-  for (const Bytes size : outliving_batches(scenario.model, scenario.layout, scenario.train, runtime, pipeline))
+  for (const Bytes size : rerun_batches(scenario.model, scenario.layout, scenario.train, runtime, pipeline))
     ensure(std::holds_alternative<BlockId>(allocator.malloc(size, StreamId{0})), "the device has no limit");
   return allocator.reserved();
 }

@@ -2,13 +2,13 @@
 
 namespace tidemark::scenarios {
 
-std::optional<Train> crowded(const Scenario& scenario) {
+std::optional<Train> worst_case(const Scenario& scenario) {
   const Model& model = scenario.model;
   const Layout& layout = scenario.layout;
   // One rank with all experts gets all choices, whichever they are.
   if (!model.experts || layout.expert == 1 || !left_to_tokens(scenario.train.routing)) return std::nullopt;
   std::int64_t layers = 0;
-  for (std::int64_t layer = 0; layer < model.layers + model.next_tokens; ++layer)
+  for (std::int64_t layer = 0; layer < model.layers + model.mtp_layers; ++layer)
     layers += model.has_experts(static_cast<std::size_t>(layer)) ? 1 : 0;
   // Ranks with parts of the same experts get the same tokens. Any of these may be too many: their chances add up at
   // most (Boole's inequality).
@@ -17,7 +17,8 @@ std::optional<Train> crowded(const Scenario& scenario) {
   // Rows; and where a token goes once to a rank, tokens, on the rank and on its node.
   const std::int64_t kinds = scenario.train.routing.dispatcher == TokenDispatcher::Flex ? 3 : 1;
   Train train = scenario.train;
-  train.routing.more_come = (1 - train.routing.quantile) / static_cast<double>(kinds * ranks * layers * micro_batches);
+  train.routing.overload_probability =
+      (1 - train.routing.quantile) / static_cast<double>(kinds * ranks * layers * micro_batches);
   return train;
 }
 

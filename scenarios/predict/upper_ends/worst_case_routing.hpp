@@ -14,6 +14,6 @@ namespace tidemark::scenarios {
 /// that share of steps, no rank gets more in any layer of any micro-batch, if each token chooses for itself and experts
 /// are chosen as often as stated. That not all ranks get more at once makes no difference to the memory of each.
 /// Nothing where routing leaves nothing open.
-[[nodiscard]] std::optional<Train> crowded(const Scenario& scenario);
+[[nodiscard]] std::optional<Train> worst_case(const Scenario& scenario);
 
 }  // namespace tidemark::scenarios

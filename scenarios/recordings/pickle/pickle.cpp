@@ -236,13 +236,13 @@ class PickleReader {
     for (auto waiting = waiting_.rbegin(); waiting != waiting_.rend(); ++waiting) {
       if (waiting->number != (dict.index & ~consumed_bit)) continue;
       if (std::exchange(waiting->complete, true)) break;
-      hand_over(waiting->list, waiting->item, dict, entries);
+      p2p(waiting->list, waiting->item, dict, entries);
       return true;
     }
     reject("a dict in " + std::string(consumer_->key) + " is not written in one piece");
   }
 
-  void hand_over(std::size_t list, std::size_t item, const PickleValue& value, std::span<const PickleValue> entries) {
+  void p2p(std::size_t list, std::size_t item, const PickleValue& value, std::span<const PickleValue> entries) {
     for (const PickleValue& entry : entries) give_out(entry);
     pickle_.byte_count_ = bytes_.count();
     consumer_->take(pickle_, list, item, value, entries);
@@ -279,15 +279,14 @@ class PickleReader {
       if (!is_consumed(item)) {
         const auto* dict = std::get_if<PickleDict>(&item);  // one that is there for other reasons too
         if (dict != nullptr) give_out(item);
-        hand_over(inner.number, inner.items, item,
-                  dict == nullptr ? std::span<const PickleValue>{} : pickle_.entries(*dict));
+        p2p(inner.number, inner.items, item, dict == nullptr ? std::span<const PickleValue>{} : pickle_.entries(*dict));
       } else {
         const Consumed& next = waiting_.empty() ? Consumed{} : waiting_.front();
         if (waiting_.empty() || next.number != (std::get<PickleDict>(item).index & ~consumed_bit) ||
             next.list != inner.number || next.item != inner.items) {
           reject("a dict in " + std::string(consumer_->key) + " is out of order");
         }
-        if (!next.complete) hand_over(inner.number, inner.items, item, {});
+        if (!next.complete) p2p(inner.number, inner.items, item, {});
         waiting_.pop_front();
       }
       ++inner.items;

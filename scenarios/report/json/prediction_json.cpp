@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/formats/format.hpp"
-#include "scenarios/report/text/prediction_text.hpp"
+#include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/report/remedies.hpp"
 #include "scenarios/report/step_range.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -53,10 +53,10 @@ Json group_json(const RankGroup& group, const Prediction& p) {
   Json rows = Json::array();
   for (const DeviceRow& row : device_rows(group, p.communicators))
     rows.push_back({{"name", row.name},
-                    {"bytes", row.price.bytes.count()},
-                    {"low", row.price.low.count()},
-                    {"high", row.price.high.count()},
-                    {"source", row.price.source}});
+                    {"bytes", row.cost.bytes.count()},
+                    {"low", row.cost.low.count()},
+                    {"high", row.cost.high.count()},
+                    {"source", row.cost.source}});
   Json out{{"ranks", std::move(ranks)},
            {"coordinates",
             {{"tp", group.coordinates.tensor},
@@ -92,10 +92,10 @@ Json group_json(const RankGroup& group, const Prediction& p) {
                              {"resident_bytes_at_upper", p.resident(m, m.peak_device_upper).count()}};
   if (m.nvme > Bytes{}) out["peak_nvme_bytes"] = m.nvme.count();
   if (p.scenario.train.rollout) out["peak_allocated_by_phase"] = by_phase(m);
-  if (group.crowded)
-    out["with_more_tokens"] = {{"peak_allocated_bytes", group.crowded->allocated.count()},
-                               {"peak_reserved_bytes", group.crowded->reserved.count()},
-                               {"peak_device_bytes", group.crowded->device.count()}};
+  if (group.worst_case)
+    out["with_more_tokens"] = {{"peak_allocated_bytes", group.worst_case->allocated.count()},
+                               {"peak_reserved_bytes", group.worst_case->reserved.count()},
+                               {"peak_device_bytes", group.worst_case->device.count()}};
   return out;
 }
 

@@ -80,8 +80,8 @@ std::string validation_json(const Validation& validation, const RunProvenance& p
                      {"predicted_peak_bytes", rank.predicted.peak.resident.count()},
                      {"measured_peak_bytes", rank.measured.peak.resident.count()},
                      {"largest_difference_bytes", rank.difference().count()},
-                     {"difference_over_peak",
-                      static_cast<double>(rank.difference().count()) / static_cast<double>(rank.yardstick().count())},
+                     {"difference_over_peak", static_cast<double>(rank.difference().count()) /
+                                                  static_cast<double>(rank.reference_benchmark().count())},
                      {"predicted_reserved_bytes", rank.predicted.reserved.count()},
                      {"counted_reserved_bytes", rank.measured.reserved.count()},
                      {"wrong_payloads", rank.findings.count},

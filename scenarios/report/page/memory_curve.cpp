@@ -21,7 +21,7 @@ void observe(const Job& job, const Program& program, const RankGroup& group, con
   ReplayOptions limit{.capacity = job.scenario.cluster.device.capacity,
                       .allocator = allocator_options_of(job.scenario)};
   if (group.failure) limit = {.allocator = without_limit(limit.allocator)};
-  (void)replay(program, job.prices.of(group.ranks.front()), limit, MemoryObserver(observer));
+  (void)replay(program, job.costs.of(group.ranks.front()), limit, MemoryObserver(observer));
 }
 
 // When the device comes to each op: its compute stream has done what it was given before. The host thread, which asks

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/report/fabric_loads.hpp"
 #include "scenarios/formats/format.hpp"
+#include "scenarios/report/fabric_loads.hpp"
 #include "scenarios/report/page/memory_curve.hpp"
 #include "scenarios/report/page/report_page.hpp"
 #include "scenarios/report/page/schedule_lane.hpp"

@@ -56,23 +56,23 @@ ScheduleLane schedule_lane(const Job& job, const Trace& trace, Rank rank, std::i
     ++run.transfers;
   };
   for (const Span& span : spans)
-    std::visit(
-        Overloaded{
-            [&](const Launch&) { add(lane, span, marks[span.op]); },
-            [&](const Collective& o) {
-              moved(span, {static_cast<std::int32_t>(o.comm.index()), o.size});
-            },
-            [&](const Exchange& o) {
-              Bytes bytes;
-              for (const Transfer& t : program[o.transfers]) bytes += t.size(sizes[t.buffer.index()]);
-              moved(span, {static_cast<std::int32_t>(o.comm.index()), bytes});
-            },
-            [&](const Memcpy& o) {
-              moved(span, {-1, o.size});
-            },
-            Ignored<Alloc, Free, Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind, Mark>{},
-        },
-        program.ops[span.op]);
+    std::visit(Overloaded{
+                   [&](const Launch&) { add(lane, span, marks[span.op]); },
+                   [&](const Collective& o) {
+                     moved(span, {static_cast<std::int32_t>(o.comm.index()), o.size});
+                   },
+                   [&](const Exchange& o) {
+                     Bytes bytes;
+                     for (const Transfer& t : program[o.transfers]) bytes += t.size(sizes[t.buffer.index()]);
+                     moved(span, {static_cast<std::int32_t>(o.comm.index()), bytes});
+                   },
+                   [&](const Memcpy& o) {
+                     moved(span, {-1, o.size});
+                   },
+                   Ignored<Alloc, Free, CrossStreamUse, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind,
+                           Unbind, Mark>{},
+               },
+               program.ops[span.op]);
   for (const auto& [communicator, run] : open) lane.traffic.push_back(run);
   std::stable_sort(lane.traffic.begin(), lane.traffic.end(),
                    [](const auto& a, const auto& b) { return a.begin < b.begin; });

@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/formats/format.hpp"
 #include "scenarios/plan/space/space_remarks.hpp"
 #include "scenarios/predict/assumed.hpp"
 #include "scenarios/report/json/detail/space_json.hpp"
-#include "scenarios/formats/format.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/plan/changes/advise.hpp"
 #include "scenarios/plan/capacity.hpp"
+#include "scenarios/plan/changes/advise.hpp"
 
 namespace tidemark::scenarios {
 

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/predict/assumed.hpp"
-#include "scenarios/formats/format.hpp"
 #include "scenarios/cluster/times_compare.hpp"
+#include "scenarios/formats/format.hpp"
+#include "scenarios/predict/assumed.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/report/fabric_loads.hpp"
 #include "scenarios/formats/format.hpp"
+#include "scenarios/report/fabric_loads.hpp"
 #include "topology/fabric.hpp"
 #include "topology/fabric_graph.hpp"
 #include "topology/route/traffic.hpp"
@@ -50,7 +50,7 @@ std::vector<Rank> first_ranks_of(const Job& job) {
   for (const Role& role : job.roles) {
     std::set<std::int32_t> entries;
     for (const Rank rank : role.ranks)
-      if (entries.insert(job.prices.entry_of_rank[rank.index()]).second) found.push_back(rank);
+      if (entries.insert(job.costs.entry_of_rank[rank.index()]).second) found.push_back(rank);
   }
   std::sort(found.begin(), found.end());
   return found;

@@ -30,7 +30,7 @@ std::map<std::int32_t, std::int64_t> launches_of_last_step(const Program& progra
                    [&](const Launch& o) {
                      if (step == last && !program[o.kernel].follows()) ++found[o.kernel.value];
                    },
-                   Ignored<Alloc, Free, Borrow, Collective, Exchange, Memcpy, Record, Wait, Sync, CreateDriver,
+                   Ignored<Alloc, Free, CrossStreamUse, Collective, Exchange, Memcpy, Record, Wait, Sync, CreateDriver,
                            CreateCommunicator, Bind, Unbind>{},
                },
                op);

@@ -11,11 +11,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/formats/format.hpp"
 #include "scenarios/formats/quantity.hpp"
 #include "scenarios/plan/space/space_remarks.hpp"
 #include "scenarios/predict/assumed.hpp"
 #include "scenarios/report/json/detail/space_json.hpp"
-#include "scenarios/formats/format.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -128,25 +128,25 @@ std::string brief_table(const Space& space, const std::string& title, const Cand
   return out;
 }
 
-const Contest* contest_of(const Plan& plan, const Found& found) {
-  const auto its = std::ranges::find(plan.contests, found.candidate, &Contest::candidate);
-  return its == plan.contests.end() ? nullptr : &*its;
+const TieAnalysis* tie_analysis_of(const Plan& plan, const Found& found) {
+  const auto its = std::ranges::find(plan.tie_analyses, found.candidate, &TieAnalysis::candidate);
+  return its == plan.tie_analyses.end() ? nullptr : &*its;
 }
 
-bool any_open(const Plan& plan) { return std::ranges::any_of(plan.contests, &Contest::open); }
+bool any_open(const Plan& plan) { return std::ranges::any_of(plan.tie_analyses, &TieAnalysis::open); }
 
 // What "?" says of a layout, beside the best.
 constexpr const char* order_open = "?";
 std::string order_mark(const Plan& plan, const Found& found) {
-  const Contest* its = contest_of(plan, found);
+  const TieAnalysis* its = tie_analysis_of(plan, found);
   return its != nullptr && its->open() ? order_open : "";
 }
 
 // Which measurement would settle it, cause by cause, those that settle most first.
 std::string open_orders_text(const Plan& plan, std::size_t columns) {
   if (!any_open(plan)) return {};
-  std::vector<std::pair<std::string, std::vector<const Contest*>>> by_cause;
-  for (const Contest& c : plan.contests) {
+  std::vector<std::pair<std::string, std::vector<const TieAnalysis*>>> by_cause;
+  for (const TieAnalysis& c : plan.tie_analyses) {
     if (!c.open()) continue;
     const auto its = std::ranges::find(by_cause, c.settles, [](const auto& entry) { return entry.first; });
     if (its == by_cause.end())
@@ -158,9 +158,9 @@ std::string open_orders_text(const Plan& plan, std::size_t columns) {
                    [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
   std::string out = fmt::format(
       "\n{}: what kernels and transfers may be off by leaves open whether it is slower than the best\n", order_open);
-  for (const auto& [cause, contests] : by_cause) {
+  for (const auto& [cause, tie_analyses] : by_cause) {
     std::string which;
-    for (const Contest* c : contests)
+    for (const TieAnalysis* c : tie_analyses)
       which += fmt::format("{}#{} ({:.3g} % slower, {:.3g} % open)", which.empty() ? "" : ", ", c->candidate,
                            100 * seconds(c->apart) / seconds(plan.best.front().figures.step),
                            100 * seconds(c->error) / seconds(plan.best.front().figures.step));
@@ -232,7 +232,7 @@ Json layout_json(const Space& space, std::int64_t candidate) {
 }
 
 // Against the best; null of the best itself, and where none was compared.
-Json contest_json(const Contest* its) {
+Json tie_analysis_json(const TieAnalysis* its) {
   if (its == nullptr) return nullptr;
   return {{"open", its->open()},
           {"slower_by_s", seconds(its->apart)},
@@ -254,7 +254,7 @@ Json found_json(const Space& space, const Plan& plan, const std::vector<Found>& 
                     {"peak_device_bytes", f.figures.device.count()},
                     {"peak_allocated_bytes", f.figures.allocated.count()},
                     {"host_upper_bytes", f.figures.host_upper.count()},
-                    {"order", contest_json(contest_of(plan, f))}});
+                    {"order", tie_analysis_json(tie_analysis_of(plan, f))}});
   return list;
 }
 
@@ -435,7 +435,7 @@ std::string plan_csv(const Space& space, const Plan& plan) {
     for (std::size_t a = 0; a < space.axes.size(); ++a) text += ',' + csv_field(space.axes[a].values[chosen[a]].text);
     return text + '\n';
   };
-  const auto order_fields = [](const Contest* its) {
+  const auto order_fields = [](const TieAnalysis* its) {
     return its == nullptr ? std::string(",")
                           : fmt::format("{},{}", its->open(), its->open() ? csv_field(its->settles) : "");
   };
@@ -443,7 +443,7 @@ std::string plan_csv(const Space& space, const Plan& plan) {
     for (const Found& f : found)
       out += fmt::format("{},{},{},{},{},{},,{},,{}", list, f.candidate, f.figures.throughput, seconds(f.figures.step),
                          f.figures.device_upper.count(), f.figures.allocated.count(), f.figures.host_upper.count(),
-                         order_fields(contest_of(plan, f))) +
+                         order_fields(tie_analysis_of(plan, f))) +
              values(f.candidate);
   };
   add("best", plan.best);

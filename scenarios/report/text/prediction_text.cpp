@@ -6,14 +6,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "parallel/runtime/runtimes.hpp"
 #include "parallel/job/sharing.hpp"
-#include "scenarios/scenario/names.hpp"
+#include "parallel/runtime/runtimes.hpp"
+#include "scenarios/formats/format.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/predict/assumed.hpp"
-#include "scenarios/formats/format.hpp"
 #include "scenarios/report/remedies.hpp"
 #include "scenarios/report/step_range.hpp"
+#include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -107,7 +107,8 @@ std::string question(const Prediction& p) {
   layout += fmt::format(", pipeline {}, data {}", s.layout.pipeline, s.layout.data);
   if (s.model.experts) {
     layout += fmt::format(", expert {}", s.layout.expert);
-    if (s.layout.experts_tensor() != s.layout.tensor) layout += fmt::format(" x tensor {}", s.layout.experts_tensor());
+    if (s.layout.expert_tensor_parallel() != s.layout.tensor)
+      layout += fmt::format(" x tensor {}", s.layout.expert_tensor_parallel());
   }
   if (s.layout.sharding == Sharding::Zero1) layout += ", optimizer sharded (zero1)";
   if (s.layout.sharding == Sharding::Zero2) layout += ", optimizer and gradients sharded (zero2)";

@@ -106,14 +106,14 @@ std::string settings(const WhatIf& what) {
   return out;
 }
 
-std::string what_is_open(const RerunRange& asked) {
-  if (asked.open.empty()) return {};
+std::string what_is_open(const RerunRange& wanted) {
+  if (wanted.open.empty()) return {};
   std::string out = "  the recording leaves open:\n";
-  for (const std::string& what : asked.open) out += "    " + what + '\n';
-  if (asked.lowest_peak != asked.highest_peak)
-    out += fmt::format("  read otherwise, {} to {} are reserved at the peak\n", gib(asked.lowest_peak),
-                       gib(asked.highest_peak));
-  if (asked.may_fit && asked.may_run_out) out += "  read otherwise, memory may suffice or run out\n";
+  for (const std::string& what : wanted.open) out += "    " + what + '\n';
+  if (wanted.lowest_peak != wanted.highest_peak)
+    out += fmt::format("  read otherwise, {} to {} are reserved at the peak\n", gib(wanted.lowest_peak),
+                       gib(wanted.highest_peak));
+  if (wanted.may_fit && wanted.may_run_out) out += "  read otherwise, memory may suffice or run out\n";
   return out;
 }
 
@@ -121,8 +121,8 @@ std::string what_if_text(const SnapshotReplay& answer) {
   if (!answer.what_if) return {};
   const WhatIf& what = *answer.what_if;
   std::string out = fmt::format("what if: {}\n", settings(what));
-  const RerunRange& asked = what.asked;
-  if (const std::optional<RanOut>& none = asked.likeliest.ran_out) {
+  const RerunRange& wanted = what.wanted;
+  if (const std::optional<RanOut>& none = wanted.likeliest.ran_out) {
     out += fmt::format(
         "  no: it runs out at event {}: {} asked for, {} of the device, which has {}; {} reserved, {} of it"
         " allocated\n",
@@ -132,15 +132,15 @@ std::string what_if_text(const SnapshotReplay& answer) {
     out += "  next: another --alloc-conf, such as expandable_segments:True, or a larger --capacity\n";
   } else {
     out += "  yes: every request is served";
-    if (asked.likeliest.served_ooms > 0)
-      out += fmt::format(", and {} that ran out in the recording", count(asked.likeliest.served_ooms, "one"));
+    if (wanted.likeliest.served_ooms > 0)
+      out += fmt::format(", and {} that ran out in the recording", count(wanted.likeliest.served_ooms, "one"));
     out += '\n';
   }
   out +=
       table({{"  ", "peak reserved", "peak allocated", "free in pieces at the peak", "device gives / takes", "retries"},
              row("as recorded, from an empty device", what.recorded.likeliest),
-             row(asked.likeliest.ran_out ? "what if, until it runs out" : "what if", asked.likeliest)});
-  out += what_is_open(asked);
+             row(wanted.likeliest.ran_out ? "what if, until it runs out" : "what if", wanted.likeliest)});
+  out += what_is_open(wanted);
   if (!answer.trace.start.empty())
     out += "  blocks from before the recording are requested first, in order of address\n";
   for (const std::string& remark : what.remarks) out += "  note: " + remark + '\n';

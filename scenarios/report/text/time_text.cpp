@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "parallel/job/mesh.hpp"
-#include "scenarios/predict/prediction.hpp"
 #include "scenarios/formats/format.hpp"
+#include "scenarios/predict/prediction.hpp"
 #include "scenarios/predict/step_causes.hpp"
 
 namespace tidemark::scenarios {

@@ -16,15 +16,17 @@ std::string milliseconds(Duration duration) {
 }
 
 std::string percent(const RankAgreement& rank) {
-  return fmt::format(
-      "{:.3f} %", 100 * static_cast<double>(rank.difference().count()) / static_cast<double>(rank.yardstick().count()));
+  return fmt::format("{:.3f} %", 100 * static_cast<double>(rank.difference().count()) /
+                                     static_cast<double>(rank.reference_benchmark().count()));
 }
 
 // What differences are a percentage of: each rank's measured peak, or 256 MiB where that is larger.
 std::string share_of_what(const Validation& validation) {
-  const bool small = std::ranges::any_of(
-      validation.ranks, [](const RankAgreement& rank) { return rank.measured.peak.resident < rank.yardstick(); });
-  return small ? fmt::format("of peak, or of {:.0f} MiB", static_cast<double>(least_yardstick.count()) / (1 << 20))
+  const bool small = std::ranges::any_of(validation.ranks, [](const RankAgreement& rank) {
+    return rank.measured.peak.resident < rank.reference_benchmark();
+  });
+  return small ? fmt::format("of peak, or of {:.0f} MiB",
+                             static_cast<double>(least_reference_benchmark.count()) / (1 << 20))
                : "of peak";
 }
 
@@ -151,7 +153,7 @@ std::string validation_text(const Validation& validation) {
   // Where payloads are wrong, they may be all there is.
   const bool by_memory =
       worst->findings.count == 0 || static_cast<double>(worst->difference().count()) >
-                                        resident_tolerance * static_cast<double>(worst->yardstick().count());
+                                        resident_tolerance * static_cast<double>(worst->reference_benchmark().count());
   if (!worst->agrees() && by_memory) text += "largest difference: " + where_it_differs(*worst) + '\n';
   if (worst->predicted.reserved != worst->measured.reserved)
     text += fmt::format("segments: predicted {} B, counted {} B\n", worst->predicted.reserved.count(),

@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "parallel/runtime/runtimes.hpp"
 #include "parallel/job/sizes.hpp"
+#include "parallel/runtime/runtimes.hpp"
+#include "scenarios/predict/job.hpp"
+#include "scenarios/scenario/names.hpp"
 #include "scenarios/validate/arithmetic/comparison.hpp"
 #include "scenarios/validate/arithmetic/rank_training.hpp"
 #include "scenarios/validate/arithmetic/rounding.hpp"
-#include "scenarios/scenario/names.hpp"
-#include "scenarios/predict/job.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -116,7 +116,7 @@ std::string beyond_arithmetic(const Scenario& scenario) {
     return "adapters under DeepSpeed's stage 3: parts of what is not trained are not told yet\nsharding = \"zero2\"";
   if (scenario.train.packed > 0)
     return "packed sequences: where they begin is read from places that are not carried out\npacked_sequences left out";
-  const OptimizerHabits& optimizer = scenario.runtime.optimizer;
+  const OptimizerBehavior& optimizer = scenario.runtime.optimizer;
   if (optimizer.mean == DType::E4M3 || optimizer.squares == DType::E4M3)
     return "moments in fp8: no room is left to carry them out in float64\nexp-avg-dtype and exp-avg-sq-dtype = "
            "\"fp16\"";
@@ -129,7 +129,7 @@ std::string beyond_arithmetic(const Scenario& scenario) {
   if (const std::string_view why = beyond_replicas(scenario); !why.empty())
     return fmt::format("optimizer = \"{}\": {}\noptimizer = \"adamw\"", word(optimizer_names, scenario.train.optimizer),
                        why);
-  if (!chosen_experts_of(scenario))
+  if (!top_k_experts_of(scenario))
     return "experts that are chosen by groups: no choice was found by which the stated loads come out\nimbalance = "
            "\"uniform\" in [moe]";
   // On one rank data-parallel ranks' tokens come one after the other, where they are counted together.
@@ -137,7 +137,7 @@ std::string beyond_arithmetic(const Scenario& scenario) {
     return "a loss of all data-parallel ranks' tokens: one rank has them one after the other\ndata = 1, or "
            "moe-router-load-balancing-type = \"aux_loss\"";
   // RankTraining::counted needs as many tokens.
-  const std::int64_t least = 4 * scenario.model.next_tokens * scenario.layout.context;
+  const std::int64_t least = 4 * scenario.model.mtp_layers * scenario.layout.context;
   if (scenario.layout.context > 1 && scenario.train.sequence_length < least)
     return fmt::format(
         "losses of further tokens, which ranks divide by how many of their own count: of so few, others "
@@ -145,7 +145,7 @@ std::string beyond_arithmetic(const Scenario& scenario) {
         least);
   // core/distributed/distributed_data_parallel.py: a gradient that autograd sums counts only where the head's GEMM has
   // not added its own, or where both stand on one rank (zero_out_wgrad).
-  if (scenario.model.next_tokens > 0 && scenario.model.tied_embeddings && scenario.layout.pipeline > 1 &&
+  if (scenario.model.mtp_layers > 0 && scenario.model.tied_embeddings && scenario.layout.pipeline > 1 &&
       scenario.runtime.gradient_accumulation_fusion)
     return "lookups of further tokens on a last stage with a tied head: Megatron drops their gradient\n"
            "no-gradient-accumulation-fusion = true in [runtime.switches]";
@@ -159,14 +159,14 @@ std::string beyond_arithmetic(const Scenario& scenario) {
   return {};
 }
 
-MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, Mutation mutation) {
+MathCheck check_math(const Scenario& requested, World& world, math::Storage storage, Mutation mutation) {
   math::HostCalculator host;
-  return check_math(asked, world, storage, {host, world}, mutation);
+  return check_math(requested, world, storage, {host, world}, mutation);
 }
 
-MathCheck check_math(const Scenario& asked, World& world, math::Storage storage, const Machine& machine,
+MathCheck check_math(const Scenario& requested, World& world, math::Storage storage, const Machine& machine,
                      Mutation mutation) {
-  const Job job(carried_out(asked));
+  const Job job(executed(requested));
   RankTraining training(job, world.rank(), job);
   const std::string spoiled = mutation == Mutation::None ? "" : training.spoil(mutation);
   const std::vector<std::string> all = world.gather(training.run(machine.messages, machine.calculator, storage));

@@ -5,8 +5,8 @@
 #include "kernels/execute/mutation/mutation.hpp"
 #include "kernels/execute/world/world.hpp"
 #include "kernels/math/engine/calculator.hpp"
-#include "scenarios/validate/math_check.hpp"
 #include "scenarios/scenario/scenario.hpp"
+#include "scenarios/validate/math_check.hpp"
 
 // The programs of a scenario, run with real numbers: its model is trained by all its ranks, and by one rank that holds
 // it whole. Losses, gradients and parameters say whether the programs mean what they were written for.

@@ -80,12 +80,12 @@ MathCheck Comparison::finish() && {
   }
   // An error spreads: what one rank comes to first says most.
   const auto order = [this](const Difference& d) {
-    const bool wrong = d.told.relative > check_.tolerance;
-    return std::tuple(!wrong, wrong ? d.op : 0, wrong ? d.told.rank : 0, -d.told.relative);
+    const bool wrong = d.reported.relative > check_.tolerance;
+    return std::tuple(!wrong, wrong ? d.op : 0, wrong ? d.reported.rank : 0, -d.reported.relative);
   };
   std::ranges::stable_sort(differences_, {}, order);
   for (std::size_t i = 0; i < std::min<std::size_t>(differences_.size(), 10); ++i)
-    check_.worst.push_back(std::move(differences_[i].told));
+    check_.worst.push_back(std::move(differences_[i].reported));
   return std::move(check_);
 }
 

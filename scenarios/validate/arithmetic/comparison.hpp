@@ -31,7 +31,7 @@ class Comparison {
     [[nodiscard]] double mean() const { return sum / static_cast<double>(count); }
   };
   struct Difference {
-    MathDifference told;
+    MathDifference reported;
     std::int64_t op = 0;  ///< of the one rank's program, that wrote to the tensor last
   };
   using Key = std::pair<std::int32_t, std::string>;  // step, name

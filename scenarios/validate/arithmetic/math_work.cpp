@@ -105,7 +105,7 @@ constexpr Bytes most_memory = 1_GiB;
 }  // namespace
 
 MathWork work_of(const Scenario& scenario) {
-  const Job job(carried_out(scenario));
+  const Job job(executed(scenario));
   const Workload workload = lower(job.lowering());
   MathWork all;
   const auto add = [&all](const MathWork& work) {

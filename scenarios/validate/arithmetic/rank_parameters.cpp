@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "parallel/job/framework.hpp"
 #include "parallel/frameworks/deepspeed/partitioned_parameters.hpp"
 #include "parallel/frameworks/pytorch/fsdp/fully_shard.hpp"
+#include "parallel/job/framework.hpp"
 #include "parallel/torch/session.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -119,7 +119,7 @@ std::int64_t routed_tokens(const Scenario& scenario) {
 std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario) {
   const Model& model = scenario.model;
   if (!model.experts) return {};
-  std::vector<std::vector<std::int64_t>> choices(static_cast<std::size_t>(model.layers + model.next_tokens));
+  std::vector<std::vector<std::int64_t>> choices(static_cast<std::size_t>(model.layers + model.mtp_layers));
   for (std::size_t layer = 0; layer < choices.size(); ++layer)
     if (model.has_experts(layer))
       choices[layer] = LayerRouting(*model.experts, scenario.train.routing, static_cast<std::int32_t>(layer),
@@ -128,12 +128,12 @@ std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario) {
   return choices;
 }
 
-std::optional<std::vector<std::vector<std::int64_t>>> chosen_experts_of(const Scenario& scenario) {
+std::optional<std::vector<std::vector<std::int64_t>>> top_k_experts_of(const Scenario& scenario) {
   std::vector<std::vector<std::int64_t>> all;
   for (const std::vector<std::int64_t>& choices : choices_of(scenario)) {
     all.emplace_back();
     if (choices.empty()) continue;
-    std::optional<std::vector<std::int64_t>> its = chosen_experts(
+    std::optional<std::vector<std::int64_t>> its = top_k_experts(
         *scenario.model.experts, choices, routed_tokens(scenario), chosen_together(scenario.train.routing.dispatcher));
     if (!its) return std::nullopt;
     all.back() = std::move(*its);

@@ -84,6 +84,6 @@ class RankParameters {
 [[nodiscard]] std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario);
 /// The experts of each layer that these tokens choose, one after the other; nothing where stated loads cannot be
 /// chosen.
-[[nodiscard]] std::optional<std::vector<std::vector<std::int64_t>>> chosen_experts_of(const Scenario& scenario);
+[[nodiscard]] std::optional<std::vector<std::vector<std::int64_t>>> top_k_experts_of(const Scenario& scenario);
 
 }  // namespace tidemark::scenarios

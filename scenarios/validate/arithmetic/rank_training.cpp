@@ -9,8 +9,8 @@
 
 #include "kernels/arithmetic/meaning_mutation.hpp"
 #include "kernels/execute/op_clock.hpp"
-#include "scenarios/validate/arithmetic/seeds.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/validate/arithmetic/seeds.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -53,7 +53,7 @@ double direction(const std::string& parameter, std::int64_t element) {
   return normal("direction of " + parameter, element);
 }
 
-RankTraining::RankTraining(const Job& job, Rank rank, const Job& asked, double aside)
+RankTraining::RankTraining(const Job& job, Rank rank, const Job& requested, double aside)
     : job_(job),
       rank_(rank),
       aside_(aside),
@@ -63,9 +63,9 @@ RankTraining::RankTraining(const Job& job, Rank rank, const Job& asked, double a
       program_(lower_role(job.lowering(), {place_, {rank}})),
       groups_(groups_of(Workload{{}, {}, communicators_of(job.lowering()).table}, rank)),
       state_(training_state(job.lowering(), {place_, {rank}})),
-      context_(asked.scenario.layout.context),
-      tokens_(routed_tokens(asked.scenario)),
-      chosen_(chosen_experts_of(asked.scenario).value()) {}
+      context_(requested.scenario.layout.context),
+      tokens_(routed_tokens(requested.scenario)),
+      chosen_(top_k_experts_of(requested.scenario).value()) {}
 
 // Tokens of a rank, and of a rank alone those of as many. Rows of the sequence are cut into parts that follow each
 // other; for context-parallel ranks into chunks first, of which each has one from the beginning and the one that is as
@@ -160,7 +160,7 @@ double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int6
 // A loss of further tokens is divided by how many count of a rank's own: as many of each rank's, however far they are
 // rolled. The first of all tokens fall off in favour of zeros; other ranks go without as many in the middle.
 double RankTraining::counted(std::int64_t token) const {
-  const std::int64_t further = job_.scenario.model.next_tokens;
+  const std::int64_t further = job_.scenario.model.mtp_layers;
   if (context_ == 1 || further == 0) return 1;
   const std::int64_t chunk = job_.scenario.train.sequence_length / (2 * context_), first = token / chunk;
   const std::int64_t place = token % chunk - (first == 0 ? 0 : further);

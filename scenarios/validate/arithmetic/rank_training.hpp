@@ -7,10 +7,10 @@
 
 #include "kernels/arithmetic/arithmetic_rank.hpp"
 #include "kernels/execute/mutation/mutation.hpp"
+#include "scenarios/predict/job.hpp"
 #include "scenarios/validate/arithmetic/draws.hpp"
 #include "scenarios/validate/arithmetic/findings.hpp"
 #include "scenarios/validate/arithmetic/rank_parameters.hpp"
-#include "scenarios/predict/job.hpp"
 
 namespace tidemark::scenarios {
 
@@ -19,7 +19,7 @@ class RankTraining {
  public:
   /// `asked`: whose ranks decide which tokens go to which experts. Parameters begin so far `aside` from what is drawn
   /// of them, along a direction of their own.
-  RankTraining(const Job& job, Rank rank, const Job& asked, double aside = 0);
+  RankTraining(const Job& job, Rank rank, const Job& requested, double aside = 0);
 
   /// Makes something wrong, on all ranks alike, and says what. Throws InputError where there is nothing to spoil.
   std::string spoil(Mutation mutation);

@@ -71,15 +71,15 @@ struct StreamState {
 // A collective as one class calls it.
 struct CollectiveCall {
   CommSlot comm;
-  std::int32_t group = nobody;           // of Folding::groups
-  const TransferPrice* price = nullptr;  // none: the price list has no such call
+  std::int32_t group = nobody;         // of Folding::groups
+  const TransferCost* cost = nullptr;  // none: the price list has no such call
 };
 
 // One message of an exchange as one class posts it.
 struct MessageCall {
   Direction direction = Direction::Send;
   std::int32_t channel = nobody;
-  const TransferPrice* price = nullptr;  // of a send; none: the price list has no such message
+  const TransferCost* cost = nullptr;  // of a send; none: the price list has no such message
 };
 
 struct ClassState {
@@ -89,7 +89,7 @@ struct ClassState {
   std::vector<std::uint32_t> free_since;            // by channel: a stretch, what comes before which has to be done
   std::vector<CollectiveCall> collectives;          // as in `timed`
   std::vector<std::vector<MessageCall>> exchanges;  // as in `timed`
-  std::vector<const TransferPrice*> copies;         // as in `timed`; none: the price list has no such copy
+  std::vector<const TransferCost*> copies;          // as in `timed`; none: the price list has no such copy
   std::vector<Instant> starts;                      // of the stretches that the host thread has come to
   std::size_t next_step_end = 0;
   Instant host;
@@ -149,7 +149,7 @@ struct ExchangeState {
 struct HalfMessage {
   std::int32_t exchange = nobody;
   Instant ready;
-  const TransferPrice* price = nullptr;  // the sender's
+  const TransferCost* cost = nullptr;  // the sender's
 };
 // Messages one way between two classes. Only one side ever waits.
 struct Channel {
@@ -206,9 +206,9 @@ struct EngineState {
 /// Every class at the start of its program. `programs` are those of a Workload, or of a RepeatingWorkload; the
 /// network's links are those of the prices.
 [[nodiscard]] EngineState set_up(const std::vector<Program>& programs, const std::vector<Communicator>& communicators,
-                                 const Folding& folding, const TimePrices& prices, Network& network);
+                                 const Folding& folding, const TimeCosts& costs, Network& network);
 [[nodiscard]] EngineState set_up(const std::vector<Outline>& programs, const std::vector<Communicator>& communicators,
-                                 const Folding& folding, const TimePrices& prices, Network& network);
+                                 const Folding& folding, const TimeCosts& costs, Network& network);
 
 /// Where classes stand in transfers that nobody will end: who waits for whom.
 [[nodiscard]] std::vector<Stall> stalls_of(const EngineState& state);

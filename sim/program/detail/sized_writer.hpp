@@ -56,7 +56,7 @@ class SizedWriter {
 
   void reserve(std::size_t ops, std::size_t operands) { out_.ops.reserve(ops), out_.operands.reserve(operands); }
   [[nodiscard]] std::size_t ops() const { return out_.ops.size(); }
-  [[nodiscard]] bool knows_all() const { return knows_all_; }
+  [[nodiscard]] bool all_have_bounds() const { return all_have_bounds_; }
   Program program() && {
     out_.buffers = buffers_, out_.events = events_;
     return std::move(out_);
@@ -81,7 +81,7 @@ class SizedWriter {
   Id now(Renumbered& numbers, Id id, Elsewhere elsewhere) {
     if (numbers[id.value] < 0) {
       const Id its = elsewhere(id);
-      knows_all_ &= its.valid();
+      all_have_bounds_ &= its.valid();
       if (its.valid()) numbers.same(id.value, its.value);
     }
     return {numbers[id.value]};
@@ -97,8 +97,8 @@ class SizedWriter {
     out_.ops.emplace_back(Free{now(from.buffers, o.buffer, elsewhere)});
   }
   template <class Elsewhere>
-  void write(Source& from, const Borrow& o, const Borrow&, Elsewhere elsewhere) {
-    out_.ops.emplace_back(Borrow{now(from.buffers, o.buffer, elsewhere), o.stream, o.recorded});
+  void write(Source& from, const CrossStreamUse& o, const CrossStreamUse&, Elsewhere elsewhere) {
+    out_.ops.emplace_back(CrossStreamUse{now(from.buffers, o.buffer, elsewhere), o.stream, o.recorded});
   }
   template <class Elsewhere>
   void write(Source& from, const Launch& o, const Launch& as, Elsewhere elsewhere) {
@@ -177,7 +177,7 @@ class SizedWriter {
   std::int32_t buffers_ = 0, events_ = 0;
   std::map<std::string, LabelId> labels_;
   std::map<std::string, std::int32_t> names_;
-  bool knows_all_ = true;
+  bool all_have_bounds_ = true;
 };
 
 }  // namespace tidemark::sim

@@ -72,7 +72,7 @@ class NextBody {
   }
   void change(Alloc& o, const Alloc& before) { change(o.buffer, before.buffer); }
   void change(Free& o, const Free& before) { change(o.buffer, before.buffer); }
-  void change(Borrow& o, const Borrow& before) { change(o.buffer, before.buffer); }
+  void change(CrossStreamUse& o, const CrossStreamUse& before) { change(o.buffer, before.buffer); }
   void change(Launch& o, const Launch&) {
     operand_lists_.push_back(&o.inputs.first);
     operand_lists_.push_back(&o.outputs.first);

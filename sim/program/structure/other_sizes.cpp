@@ -85,7 +85,7 @@ void add(const Program& program, const Numbering& of, const Op& op, Deed& deed) 
           },
           [&](const Memcpy& o) { say(index, o.stream.value, of.of(o.from), of.of(o.to), o.size.count()); },
           [&](const Mark& o) { say(index, o.phase, of.of(o.label), o.micro_batch >= 0 ? 1 : 0); },
-          Ignored<Free, Borrow, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},
+          Ignored<Free, CrossStreamUse, Record, Wait, Sync, CreateDriver, CreateCommunicator, Bind, Unbind>{},
       },
       op);
 }
@@ -173,7 +173,7 @@ class SameButForSizes {
            same(a.label, b.label);
   }
   bool same(const Free& a, const Free& b) { return same(a.buffer, b.buffer); }
-  bool same(const Borrow& a, const Borrow& b) {
+  bool same(const CrossStreamUse& a, const CrossStreamUse& b) {
     return a.stream == b.stream && a.recorded == b.recorded && same(a.buffer, b.buffer);
   }
   bool same(const Launch& a, const Launch& b) {
@@ -411,7 +411,7 @@ bool OtherSizes::fits(const Program& other_few) const {
     for (const Op& op : ops_of(other_few, found->runs[r]))
       if (!is_kept_of_passes(op, by_other)) writer.write(state, op, op, nowhere);
   }
-  return writer.knows_all() && std::move(writer).program().events + passes_events_ == whole_->rolled.events;
+  return writer.all_have_bounds() && std::move(writer).program().events + passes_events_ == whole_->rolled.events;
 }
 
 std::optional<RepeatingProgram> OtherSizes::as(const Program& other_few) const {
@@ -455,7 +455,7 @@ std::optional<RepeatingProgram> OtherSizes::as(const Program& other_few) const {
       if (is_place) ++place;
     }
   }
-  if (!writer.knows_all()) return std::nullopt;
+  if (!writer.all_have_bounds()) return std::nullopt;
   RepeatingProgram made{std::move(writer).program(), whole_->repeats};
   if (made.rolled.events != rolled.events) return std::nullopt;
   for (Repeat& repeat : made.repeats) {

@@ -32,7 +32,7 @@ bool same_but_for_numbers(const Program& program, const Op& a, const Op& b) {
              });
     else if constexpr (std::is_same_v<T, Memcpy>)
       return o.stream == p.stream && o.from.offset == p.from.offset && o.to.offset == p.to.offset && o.size == p.size;
-    else if constexpr (std::is_same_v<T, Borrow>)
+    else if constexpr (std::is_same_v<T, CrossStreamUse>)
       return o.stream == p.stream && o.recorded == p.recorded;
     else if constexpr (std::is_same_v<T, Record> || std::is_same_v<T, Wait>)
       return o.stream == p.stream;
@@ -61,7 +61,7 @@ bool numbers_alike(const Program& program, const Op& a, const Op& b, Alike&& ali
       return alike(As::Made, Numbered::Buffer, o.buffer.value, p.buffer.value);
     else if constexpr (std::is_same_v<T, Record>)
       return alike(As::Made, Numbered::Event, o.event.value, p.event.value);
-    else if constexpr (std::is_same_v<T, Free> || std::is_same_v<T, Borrow>)
+    else if constexpr (std::is_same_v<T, Free> || std::is_same_v<T, CrossStreamUse>)
       return buffers(o.buffer, p.buffer);
     else if constexpr (std::is_same_v<T, Launch>)
       return std::ranges::equal(program[o.inputs], program[p.inputs], operands) &&

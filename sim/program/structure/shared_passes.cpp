@@ -19,7 +19,7 @@ bool is_of_memory(const Op& op) {
                         [](const CreateDriver&) { return true; },
                         [](const CreateCommunicator&) { return true; },
                         [](const Mark&) { return true; },
-                        [](const Borrow&) { return false; },
+                        [](const CrossStreamUse&) { return false; },
                         [](const Launch&) { return false; },
                         [](const Collective&) { return false; },
                         [](const Exchange&) { return false; },
@@ -59,7 +59,7 @@ class SharedPasses::Compare {
            state_[a.label] == whole_[b.label];
   }
   bool alike(const Free& a, const Free& b) const { return same(a.buffer, b.buffer); }
-  bool alike(const Borrow& a, const Borrow& b) const {
+  bool alike(const CrossStreamUse& a, const CrossStreamUse& b) const {
     return same(a.buffer, b.buffer) && a.stream == b.stream && a.recorded == b.recorded;
   }
   bool alike(const Launch& a, const Launch& b) const {
@@ -343,7 +343,7 @@ class SharedPasses::Splice {
 
   Alloc copied(const Alloc& o) const { return {now(o.buffer), o.size, o.category, o.stream, now(o.label), o.space}; }
   Free copied(const Free& o) const { return {now(o.buffer)}; }
-  Borrow copied(const Borrow& o) const { return {now(o.buffer), o.stream, o.recorded}; }
+  CrossStreamUse copied(const CrossStreamUse& o) const { return {now(o.buffer), o.stream, o.recorded}; }
   Launch copied(const Launch& o) const {
     return {o.stream, later(o.kernel, shared_.whole_->kernels.size()), now(o.inputs), now(o.outputs), now(o.scratch)};
   }

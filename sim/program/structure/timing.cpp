@@ -18,7 +18,7 @@ OnTheClock on_the_clock(const Op& op) {
   return std::visit(Overloaded{
                         [](const Alloc&) { return OnTheClock::Nothing; },
                         [](const Free&) { return OnTheClock::Nothing; },
-                        [](const Borrow&) { return OnTheClock::Nothing; },
+                        [](const CrossStreamUse&) { return OnTheClock::Nothing; },
                         [](const Launch&) { return OnTheClock::Takes; },
                         [](const Collective&) { return OnTheClock::Takes; },
                         [](const Exchange&) { return OnTheClock::Takes; },
@@ -110,7 +110,7 @@ class Comparison {
     return std::visit(Overloaded{
                           [&](const Alloc& o) { return matters_to_memory_only(o); },
                           [&](const Free& o) { return matters_to_memory_only(o); },
-                          [&](const Borrow& o) { return matters_to_memory_only(o); },
+                          [&](const CrossStreamUse& o) { return matters_to_memory_only(o); },
                           [&](const Launch& o) { return same(o); },
                           [&](const Collective& o) { return same(o); },
                           [&](const Exchange& o) { return same(o); },

@@ -55,18 +55,18 @@ class Unroller {
 
   void tell(const std::function<bool(std::span<const Op>)>& hear) && {
     bool goes_on = true;
-    const auto told = [&] {
+    const auto reported = [&] {
       goes_on = goes_on && hear(out_.ops);
       out_.ops.clear();
     };
     unroll([&](const Repeat&, NextBody& body, std::int64_t times) {
-      told();
+      reported();
       for (std::int64_t n = 0; n < times && goes_on; ++n) {
         body.go_on();
         goes_on = hear(body.ops());
       }
     });
-    told();
+    reported();
   }
 
  private:
@@ -107,16 +107,16 @@ class Unroller {
       for (std::int32_t m = from; m < end; ++m) unrolled_[static_cast<std::size_t>(m)] += static_cast<std::int32_t>(by);
     };
     // Once bodies refer to nothing but what came again, each goes on as the two before it do.
-    const std::int64_t settled = std::min<std::int64_t>(repeat.more, repeat.distance / repeat.period + 2);
+    const std::int64_t resolved_scenario = std::min<std::int64_t>(repeat.more, repeat.distance / repeat.period + 2);
     Written before_last;
-    for (std::int64_t n = 1; n <= settled; ++n) {
+    for (std::int64_t n = 1; n <= resolved_scenario; ++n) {
       later(begin - repeat.distance, repeat.period);
       at_.latest = begin - 1;
       repeated_ = n * repeat.period;
       before_last = written();
       copy(repeat.first, repeat.last);
     }
-    if (const std::int64_t times = repeat.more - settled; times > 0) {
+    if (const std::int64_t times = repeat.more - resolved_scenario; times > 0) {
       later(begin - repeat.distance, repeat.period * times);
       number_again(before_last, times);
       NextBody body(out_, before_last.extent);
@@ -158,7 +158,7 @@ class Unroller {
     out_.ops.emplace_back(Alloc{make<BufferId>(o.buffer), o.size, o.category, o.stream, o.label, o.space});
   }
   void copy(const Free& o) { out_.ops.emplace_back(Free{now(o.buffer)}); }
-  void copy(const Borrow& o) { out_.ops.emplace_back(Borrow{now(o.buffer), o.stream, o.recorded}); }
+  void copy(const CrossStreamUse& o) { out_.ops.emplace_back(CrossStreamUse{now(o.buffer), o.stream, o.recorded}); }
   void copy(const Launch& o) {
     const OperandList inputs = now(o.inputs), outputs = now(o.outputs), scratch = now(o.scratch);
     out_.ops.emplace_back(Launch{o.stream, o.kernel, inputs, outputs, scratch});

@@ -89,7 +89,7 @@ void write(Out out, const Program& program, const Op& op) {
                    if (o.space != MemorySpace::Device) fmt::format_to(out, " {}", name(o.space));
                  },
                  [&](const Free& o) { fmt::format_to(out, "free b{}", o.buffer.value); },
-                 [&](const Borrow& o) {
+                 [&](const CrossStreamUse& o) {
                    fmt::format_to(out, "borrow b{} s{}{}", o.buffer.value, o.stream.value,
                                   o.recorded ? "" : " unrecorded");
                  },
@@ -367,7 +367,7 @@ void read_op(LineReader& in, ProgramBuilder& program) {
     const StreamId stream = in.stream();
     const bool recorded = in.at_end();
     if (!recorded) in.expect("unrecorded");
-    program.push(Borrow{buffer, stream, recorded});
+    program.push(CrossStreamUse{buffer, stream, recorded});
   } else if (kind == "launch" || kind == "compute") {
     const StreamId stream = kind == "launch" ? in.stream() : StreamId{};
     const Computation what = in.computation();

@@ -107,14 +107,14 @@ TEST(CalibratedKernel, CollectivesTakeWhatWasMeasuredFoldedOrNot) {
   cluster.device.compute_capability = 90;
   const Workload workload = reducing();
   const Folding apart = unfolded(workload, {0, 0, 0, 0});
-  const TimePrices before = price_time(workload, apart, cluster);
+  const TimeCosts before = cost_time(workload, apart, cluster);
   Calibration calibration;
   calibration.collectives = {{CollectiveKind::AllReduce, 2, 1, 1_MiB, 123_us}};
   cluster.calibration = calibration;
-  const TimePrices after = price_time(workload, apart, cluster);
+  const TimeCosts after = cost_time(workload, apart, cluster);
   ASSERT_EQ(after.collectives.size(), before.collectives.size());
   for (std::size_t g = 0; g < after.collectives.size(); ++g) {
-    const TransferPrice &was = before.collectives[g].begin()->second, &is = after.collectives[g].begin()->second;
+    const TransferCost &was = before.collectives[g].begin()->second, &is = after.collectives[g].begin()->second;
     EXPECT_NE(lone(was, before.links), 123_us);
     EXPECT_LE(lone(is, after.links), 123_us + 1_ns);
     EXPECT_GE(lone(is, after.links) + 1_ns, 123_us);

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "parallel/lowering/flops.hpp"
 #include "parallel/frameworks/megatron/training.hpp"
+#include "parallel/lowering/flops.hpp"
 #include "tests/parallel/test_job.hpp"
 
 namespace tidemark::tests::built_model_test {
@@ -121,7 +121,8 @@ TEST(BuiltModel, ExpertsRegisterOneLinearAfterTheOtherAndSayWhoseTheyAre) {
 TEST(BuiltModel, LatentsAreProjectedDownWholeAndUpInParts) {
   Model m = tiny;
   m.kv_heads = m.heads;
-  m.latent = LatentAttention{.query_rank = 24, .kv_rank = 16, .plain_head = 16, .rotary_head = 8, .value_head = 8};
+  m.latent = MultiLatentAttention{
+      .query_rank = 24, .kv_rank = 16, .qk_nope_head_dim = 16, .qk_rope_head_dim = 8, .value_head = 8};
   m.head_dim = m.latent->query_head();
   const BuiltModel built = build_model(m, {});
   struct Expected {
@@ -146,7 +147,7 @@ TEST(BuiltModel, LatentsAreProjectedDownWholeAndUpInParts) {
 
 TEST(BuiltModel, FurtherTokensArePredictedBeforeTheHead) {
   Model m = tiny;
-  m.next_tokens = 1;
+  m.mtp_layers = 1;
   m.attention_sinks = true;
   std::vector<std::string> names = names_of(build_model(m, {}));
   EXPECT_EQ(names[1], "layers.0.attention.core.sinks");

@@ -288,7 +288,7 @@ TEST(Mesh, BothMeshesOfAJobAgreeOnThePipeline) {
     layout.expert = pick({1, 2, 4});
     layout.data = pick({1, 2, 4, 8});
     layout.pipeline = pick({1, 2, 3});
-    if (layout.tensor * layout.context * layout.data % (layout.experts_tensor() * layout.expert) != 0) continue;
+    if (layout.tensor * layout.context * layout.data % (layout.expert_tensor_parallel() * layout.expert) != 0) continue;
     std::shuffle(layout.order.begin(), std::prev(layout.order.end()), random);  // the pipeline stays last
     const Mesh dense = dense_mesh(layout), experts = expert_mesh(layout);
     uneven += layout.experts_data() != layout.data ? 1 : 0;

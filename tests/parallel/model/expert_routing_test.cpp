@@ -72,7 +72,7 @@ TEST(ExpertRouting, TokensChooseDifferentExpertsUntilTheCountsAreReached) {
     if (i % 3 == 1) routing.loads = ZipfLoads{0.2 * static_cast<double>(random() % 20), random()};
     if (i % 3 == 2) routing.loads = DirichletLoads{0.1 * static_cast<double>(1 + random() % 50), random()};
     const Counts counts = choices(experts, routing, tokens, static_cast<std::int32_t>(ranks));
-    const Counts all = chosen_experts(experts, counts, tokens).value();
+    const Counts all = top_k_experts(experts, counts, tokens).value();
     Counts found(counts.size());
     for (std::int64_t token = 0; token < tokens; ++token) {
       std::set<std::int64_t> its;
@@ -94,12 +94,12 @@ TEST(ExpertRouting, TokensChooseExpertsOfAsManyGroupsAsTheyMay) {
     const Experts grouped{.count = of_group * groups,
                           .chosen = kept * (1 + static_cast<std::int64_t>(random() % 2)),
                           .groups = groups,
-                          .chosen_groups = kept};
+                          .topk_group = kept};
     const std::int64_t tokens = 8 + static_cast<std::int64_t>(random() % 40);
     ExpertRouting routing{};
     if (i % 2 == 1) routing.loads = ZipfLoads{0.4, random()};
     const Counts counts = choices(grouped, routing, tokens, 1);
-    const std::optional<Counts> all = chosen_experts(grouped, counts, tokens);
+    const std::optional<Counts> all = top_k_experts(grouped, counts, tokens);
     ASSERT_TRUE(all);
     Counts found(counts.size());
     for (std::int64_t token = 0; token < tokens; ++token) {
@@ -115,9 +115,9 @@ TEST(ExpertRouting, TokensChooseExpertsOfAsManyGroupsAsTheyMay) {
     EXPECT_EQ(found, counts);
   }
   // A token chooses both experts of one group: they cannot be chosen unlike.
-  const Experts both{.count = 4, .chosen = 2, .groups = 2, .chosen_groups = 1};
-  EXPECT_EQ(chosen_experts(both, {3, 2, 1, 2}, 4), std::nullopt);
-  EXPECT_EQ(chosen_experts(both, {3, 3, 1, 1}, 4), (Counts{0, 1, 0, 1, 0, 1, 2, 3}));
+  const Experts both{.count = 4, .chosen = 2, .groups = 2, .topk_group = 1};
+  EXPECT_EQ(top_k_experts(both, {3, 2, 1, 2}, 4), std::nullopt);
+  EXPECT_EQ(top_k_experts(both, {3, 3, 1, 1}, 4), (Counts{0, 1, 0, 1, 0, 1, 2, 3}));
 }
 
 // Megatron-LM core 0.14, core/transformer/moe/moe_utils.py get_capacity: rounded up.
@@ -142,38 +142,38 @@ TEST(ExpertRouting, ARankGetsWhatAllSendToItsExperts) {
 
 const Experts one_of_four{.count = 4, .chosen = 1};
 
-TEST(CrowdedRouting, AsManyTokensComeAsBernsteinsInequalityAllows) {
+TEST(WorstCaseRouting, AsManyTokensComeAsBernsteinsInequalityAllows) {
   // Of 1,600 tokens each chooses an expert with a chance of 1/4: a variance of 300. By exp(-12) no more than
   // 12/3 + sqrt((12/3)^2 + 2 x 12 x 300) = 88.9 come beyond the 400 that are expected.
-  const LayerRouting layer(one_of_four, {.more_come = std::exp(-12)}, 0, 400, 4);
+  const LayerRouting layer(one_of_four, {.overload_probability = std::exp(-12)}, 0, 400, 4);
   EXPECT_EQ(layer.received(0, 4), Counts{489});
   EXPECT_EQ(layer.choices(), Counts(4, 100)) << "what is sent is stated";
 }
 
-TEST(CrowdedRouting, WhatAllRanksGetTogetherIsKnown) {
+TEST(WorstCaseRouting, WhatAllRanksGetTogetherIsKnown) {
   // Of two ranks, the first's deviation is the second's, however its choices are spread over its experts.
-  const ExpertRouting routing{.loads = ListedLoads{{{2, 2, 4, 0}}}, .more_come = std::exp(-12)};
+  const ExpertRouting routing{.loads = ListedLoads{{{2, 2, 4, 0}}}, .overload_probability = std::exp(-12)};
   const LayerRouting layer({.count = 4, .chosen = 2}, routing, 0, 400, 2);
   // A variance of 2 x 1,600 x 1/2 x 1/2 = 800, and of 1,600 x (1 x 0 + 0 x 1) = 0: what is left is 2 x 12/3.
   EXPECT_EQ(sum(layer.received(0, 4)), 1600 + 8);
   EXPECT_EQ(LayerRouting({.count = 4, .chosen = 2}, routing, 0, 400, 1).received(0, 4), (Counts{800, 800, 1600, 0}));
 }
 
-TEST(CrowdedRouting, NoMoreComeThanThereAreNorThanCapacityTakes) {
-  EXPECT_EQ(LayerRouting(one_of_four, {.more_come = 1e-300}, 0, 4, 4).received(0, 4), Counts{16});
-  const ExpertRouting drops{.capacity_factor = 1.25, .more_come = 1e-300};
+TEST(WorstCaseRouting, NoMoreComeThanThereAreNorThanCapacityTakes) {
+  EXPECT_EQ(LayerRouting(one_of_four, {.overload_probability = 1e-300}, 0, 4, 4).received(0, 4), Counts{16});
+  const ExpertRouting drops{.capacity_factor = 1.25, .overload_probability = 1e-300};
   EXPECT_EQ(LayerRouting(one_of_four, drops, 0, 400, 4).received(0, 4), Counts{500});
-  const ExpertRouting pads{.capacity_factor = 1.25, .pads_to_capacity = true, .more_come = 1e-300};
+  const ExpertRouting pads{.capacity_factor = 1.25, .pads_to_capacity = true, .overload_probability = 1e-300};
   EXPECT_EQ(LayerRouting(one_of_four, pads, 0, 400, 4).received(0, 4), Counts{500});
   EXPECT_FALSE(left_to_tokens(pads));
 }
 
 // Two experts of eight for each token, at loads that are far from equal.
-TEST(CrowdedRouting, SampledTokensKeepToTheRate) {
+TEST(WorstCaseRouting, SampledTokensKeepToTheRate) {
   constexpr double rate = 0.05;
   constexpr int samples = 4000, tokens = 256;
   const Experts experts{.count = 8, .chosen = 2};
-  const ExpertRouting routing{.loads = ZipfLoads{0.7, 3}, .more_come = rate};
+  const ExpertRouting routing{.loads = ZipfLoads{0.7, 3}, .overload_probability = rate};
   const LayerRouting layer(experts, routing, 0, tokens, 4);
   const Counts& stated = layer.choices();
   std::mt19937_64 random(7);
@@ -249,7 +249,7 @@ TEST(ExpertRouting, ByChanceExpertsAreChosenAsOftenAsIsStatedAndTogetherAsChance
   for (const ExpertLoads& loads : {ExpertLoads{EqualLoads{}}, ExpertLoads{ZipfLoads{0.8, 3}}}) {
     const std::int64_t tokens = 2000;
     const Counts counts = choices(experts, {.loads = loads}, tokens, 8);
-    const Counts all = chosen_experts(experts, counts, tokens, ChosenTogether::ByChance).value();
+    const Counts all = top_k_experts(experts, counts, tokens, ChosenTogether::ByChance).value();
     Counts found(32, 0), of_places(8, 0);
     for (std::int64_t token = 0; token < tokens; ++token) {
       const auto first = all.begin() + 4 * token;
@@ -275,10 +275,10 @@ TEST(ExpertRouting, ByChanceExpertsAreChosenAsOftenAsIsStatedAndTogetherAsChance
 }
 
 TEST(ExpertRouting, ByChanceGroupsAreNoMoreThanATokenMayChooseFrom) {
-  const Experts experts{.count = 32, .chosen = 4, .groups = 8, .chosen_groups = 2};
+  const Experts experts{.count = 32, .chosen = 4, .groups = 8, .topk_group = 2};
   const std::int64_t tokens = 501;
   const Counts counts = choices(experts, {}, tokens, 8);
-  const Counts all = chosen_experts(experts, counts, tokens, ChosenTogether::ByChance).value();
+  const Counts all = top_k_experts(experts, counts, tokens, ChosenTogether::ByChance).value();
   Counts found(32, 0);
   for (std::int64_t token = 0; token < tokens; ++token) {
     std::set<std::int64_t> groups;
@@ -298,13 +298,13 @@ TEST(ExpertRouting, TokensThatComeOnceAreNoMoreThanTheirRows) {
   routing.tokens = tokens_of_places(model, routing, 512, 8, 1).value();
   EXPECT_TRUE(routing.tokens.front().eights.empty());  // they reach each other by NVLink
   const LayerRouting stated(experts, routing, 0, 512, 8);
-  routing.more_come = 1e-6;
-  const LayerRouting crowded(experts, routing, 0, 512, 8);
+  routing.overload_probability = 1e-6;
+  const LayerRouting worst_case(experts, routing, 0, 512, 8);
   for (std::int32_t rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(stated.received_tokens(rank, 8), 8 * stated.tokens().ranks[static_cast<std::size_t>(rank)]);
     EXPECT_LT(stated.received_tokens(rank, 8), sum(stated.received(rank, 8)));
-    EXPECT_GT(crowded.received_tokens(rank, 8), stated.received_tokens(rank, 8));
-    EXPECT_LE(crowded.received_tokens(rank, 8), 8 * 512);
+    EXPECT_GT(worst_case.received_tokens(rank, 8), stated.received_tokens(rank, 8));
+    EXPECT_LE(worst_case.received_tokens(rank, 8), 8 * 512);
   }
 }
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/checkpoint.hpp"
+#include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/ops/stage_3_linear.hpp"
 #include "tests/parallel/torch/written.hpp"
 
@@ -112,8 +112,9 @@ TEST(SavedTensorsHooks, PackWhatIsSavedWhileTheyAreThere) {
 }
 
 // The first sizes of what is unpacked, in order. No two of a case are equal.
-struct Told final : PackedTensor {
-  Told(const Tensor& tensor, std::vector<std::int64_t>& order) : tensor_(tensor.detached()), order_(order) {}
+struct PredictionDetail final : PackedTensor {
+  PredictionDetail(const Tensor& tensor, std::vector<std::int64_t>& order)
+      : tensor_(tensor.detached()), order_(order) {}
   Tensor unpack(Session&) override {
     order_.push_back(tensor_.sizes.front());
     return tensor_;
@@ -133,7 +134,8 @@ std::vector<std::int64_t> unpacked_by(
     };
     Tensor out;
     {
-      const SavedTensorsHooks hooks(s, [&](const Tensor& tensor) { return std::make_unique<Told>(tensor, order); });
+      const SavedTensorsHooks hooks(
+          s, [&](const Tensor& tensor) { return std::make_unique<PredictionDetail>(tensor, order); });
       out = op(s, of_rows(1), of_rows(rows));
     }
     const Tensor gradient = s.empty(out.sizes, out.dtype, "gradient");

@@ -8,11 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/cluster/cluster_reader.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/formats/toml_value.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/plan/space/space_remarks.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/difference_text.hpp"
 #include "scenarios/report/text/plan_text.hpp"
 #include "tests/namespace.hpp"

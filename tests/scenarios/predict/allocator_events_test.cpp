@@ -5,11 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/predict/events_replay.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
+#include "scenarios/predict/events_replay.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "sim/program/text/program_text.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"

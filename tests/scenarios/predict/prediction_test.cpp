@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <oneapi/tbb/global_control.h>
 
-#include "scenarios/formats/internal_error.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/internal_error.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "sim/program/text/program_text.hpp"
@@ -492,7 +492,7 @@ TEST(Prediction, BucketsBesideThePassesSaveTimeWhereStagesDoNotWaitForThem) {
 TEST(Job, ItsValuesAgree) {
   const Job job(scenario());
   EXPECT_EQ(job.scenario.train.attention, AttentionKernel::Fused);  // settled by the device
-  EXPECT_EQ(job.prices.entry_of_rank.size(), 8u);
+  EXPECT_EQ(job.costs.entry_of_rank.size(), 8u);
   EXPECT_EQ(job.communicators().size(), 6u);
   EXPECT_TRUE(verify(lower(job.lowering())).empty());
 }

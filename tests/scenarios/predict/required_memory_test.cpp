@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "sim/program/text/program_text.hpp"
 #include "tests/namespace.hpp"
@@ -32,12 +32,13 @@ std::string alloc(int buffer, std::int64_t size) {
   return fmt::format("alloc b{} {} temporaries s0 x\n", buffer, size);
 }
 
-RequiredMemory required(const std::string& text, const DriverPrices& prices = free_of_charge()) {
+RequiredMemory required(const std::string& text, const DriverCosts& costs = free_of_charge()) {
   const Program program = parse_program(text);
-  const MemoryRecord record = replay(program, prices, {});
+  const MemoryRecord record = replay(program, costs, {});
   std::optional<Bytes> late;
-  if (borrows(program)) late = replay(program, prices, {.borrowed = BorrowedFrees::AtNextSync}).peak_device_upper;
-  return required_memory(unlimited_memory(record, late), prices, 1024_GiB, Require::Least,
+  if (has_cross_stream_uses(program))
+    late = replay(program, costs, {.cross_stream = CrossStreamFrees::AtNextSync}).peak_device_upper;
+  return required_memory(unlimited_memory(record, late), costs, 1024_GiB, Require::Least,
                          run_of(program, {1024_GiB, {}, {}}));
 }
 
@@ -68,7 +69,7 @@ TEST(LeastCapacity, TriesNothingWhereWhatIsInUseFillsTheDevice) {
 // It gets through on 31 to 33 GiB, and from 50 GiB on.
 TEST(RequiredMemory, IsNoMoreThanARoomThatDoes) {
   const UnlimitedMemory unlimited{20_GiB, 20_GiB, 60_GiB, 60_GiB, {}, {}, {}};
-  const RunOn run = [](Bytes capacity, const DriverPrices&, BorrowedFrees) -> LimitedRun {
+  const RunOn run = [](Bytes capacity, const DriverCosts&, CrossStreamFrees) -> LimitedRun {
     return {(31_GiB <= capacity && capacity <= 33_GiB) || capacity >= 50_GiB, true};
   };
   const RequiredMemory small = required_memory(unlimited, free_of_charge(), 33_GiB, Require::Least, run);
@@ -95,15 +96,15 @@ TEST(RequiredMemory, HoldsSegmentsThatArePartlyUsed) {
 
 // Nobody gives back for a communicator what the allocator keeps.
 TEST(RequiredMemory, OfDriversThatComeLateIsBesideTheCache) {
-  DriverPrices prices = free_of_charge();
-  prices.communicators[0] = {.bytes = 100_MiB, .low = 80_MiB, .high = 140_MiB, .source = "x"};
+  DriverCosts costs = free_of_charge();
+  costs.communicators[0] = {.bytes = 100_MiB, .low = 80_MiB, .high = 140_MiB, .source = "x"};
   const std::string early = "create communicator g0\n" + alloc(0, 200 * mib) + "free b0\n" + alloc(1, 210 * mib);
   const std::string late = alloc(0, 200 * mib) + "free b0\ncreate communicator g0\n" + alloc(1, 190 * mib);
-  EXPECT_LE(required(early, prices).bytes, 100_MiB + 212_MiB);
-  EXPECT_LE(required(early, prices).upper, 140_MiB + 212_MiB);
-  EXPECT_GE(required(early, prices).upper, 140_MiB + 210_MiB);
-  EXPECT_GE(required(late, prices).bytes, 100_MiB + 200_MiB);
-  EXPECT_GE(required(late, prices).upper, 140_MiB + 200_MiB);
+  EXPECT_LE(required(early, costs).bytes, 100_MiB + 212_MiB);
+  EXPECT_LE(required(early, costs).upper, 140_MiB + 212_MiB);
+  EXPECT_GE(required(early, costs).upper, 140_MiB + 210_MiB);
+  EXPECT_GE(required(late, costs).bytes, 100_MiB + 200_MiB);
+  EXPECT_GE(required(late, costs).upper, 140_MiB + 200_MiB);
 }
 
 // The allocator waits for the other stream before it gives up.
@@ -112,13 +113,13 @@ TEST(RequiredMemory, HasNoFreesThatArePending) {
   for (int i = 0; i < 8; ++i)
     text += alloc(i, 30 * mib) + fmt::format("borrow b{0} s1\nlaunch s1 copy b{0}:bool[1] ->\nfree b{0}\n", i);
   const Program program = parse_program(text);
-  EXPECT_EQ(replay(program, free_of_charge(), {.borrowed = BorrowedFrees::AtNextSync}).peak_reserved, 240_MiB);
+  EXPECT_EQ(replay(program, free_of_charge(), {.cross_stream = CrossStreamFrees::AtNextSync}).peak_reserved, 240_MiB);
   EXPECT_LE(required(text).upper, 32_MiB);
 }
 
 // Mistral 7B on two A100s, whose allocator fills the device with what it keeps: it ran.
 Scenario caching_job(Bytes capacity) {
-  Scenario scenario = settled(
+  Scenario scenario = resolved_scenario(
       read_scenario(source / "tests/golden/fms_full/fms_lig_mistral7b_full_g2_bs8_foak.toml", source / "scenarios"));
   scenario.cluster.device.capacity = capacity;
   return scenario;
@@ -160,7 +161,7 @@ TEST(RequiredMemory, RetriesAreTold) {
 }
 
 Scenario job(Bytes capacity) {
-  Scenario scenario = settled(parse_scenario(R"(model = "models/llama-3.1-8b.json"
+  Scenario scenario = resolved_scenario(parse_scenario(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 2
 [model_override]
@@ -172,7 +173,7 @@ sequence_length = 4096
 micro_batch = 1
 global_batch = 4
 )",
-                                             "job.toml", folders));
+                                                       "job.toml", folders));
   scenario.cluster.device.capacity = capacity;
   return scenario;
 }

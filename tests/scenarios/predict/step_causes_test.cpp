@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "parallel/lowering/flops.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/time_text.hpp"
 #include "sim/clock/class_timeline.hpp"
 #include "sim/clock/engine.hpp"
@@ -171,7 +171,7 @@ TEST(StepCauses, EveryStageOfAJobHasRowsThatAddUp) {
 }
 
 TEST(HardwareUtilization, CountsWhatIsComputedAgain) {
-  const auto carried_out = [](std::string_view train) {
+  const auto executed = [](std::string_view train) {
     const Job job(scenario(train));
     double sum = 0;
     for (const RankClass& its : job.folding.classes)
@@ -182,7 +182,7 @@ TEST(HardwareUtilization, CountsWhatIsComputedAgain) {
   const Scenario s = scenario();
   const double of_model =
       3 * forward_operations(s.model, s.train.sequence_length).all() * static_cast<double>(s.train.global_batch);
-  const double plain = carried_out(""), again = carried_out("recompute = \"full\"\n");
+  const double plain = executed(""), again = executed("recompute = \"full\"\n");
   EXPECT_GE(plain, of_model) << "rows of padding";
   EXPECT_LT(plain, 1.3 * of_model) << "and parts of scores that context-parallel ranks mask";
   // The forward passes of all layers once more, the head's not.

@@ -11,9 +11,9 @@
 
 #include <gtest/gtest.h>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/predict/role_program.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "sim/program/structure/timing.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/one_job.hpp"
@@ -67,7 +67,7 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
   const auto is_slow = [&](const Role& role) { return &role == &*last; };
   std::atomic<int> lowered_whole = 0;
   std::size_t announced = 0;
-  std::vector<std::pair<std::size_t, std::size_t>> told;
+  std::vector<std::pair<std::size_t, std::size_t>> reported;
   const LowerRole lower{
       [&](const Role& role) {
         ++lowered_whole;
@@ -85,13 +85,13 @@ TEST(TimingClasses, RolesWhosePassesDifferHaveProgramsOfTheirOwn) {
         announced = programs;
       },
       [&](std::size_t done, std::size_t all) {
-        told.push_back({done, all});
+        reported.push_back({done, all});
       }};
   const TimingClasses found = timing_classes(input, roles, lower);
   ASSERT_EQ(found.workload.programs.size(), 3u);
   EXPECT_EQ(announced, 3u);
   EXPECT_EQ(lowered_whole, 3);
-  EXPECT_EQ(told, (std::vector<std::pair<std::size_t, std::size_t>>{{1, 3}, {2, 3}, {3, 3}}));
+  EXPECT_EQ(reported, (std::vector<std::pair<std::size_t, std::size_t>>{{1, 3}, {2, 3}, {3, 3}}));
   for (std::size_t r = 0; r < roles.size(); ++r) {
     const auto program = static_cast<std::size_t>(found.workload.program_of_rank[roles[r].ranks.front().index()]);
     const std::size_t first = found.role_of_program[program];

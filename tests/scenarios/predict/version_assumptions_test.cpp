@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -71,10 +71,10 @@ TEST(Versions, NewerOnesAreTakenAsTheLastOneKnownAndTheAnswerSaysSo) {
             (Lines{"Megatron-LM core 0.25: as of 0.19, the last release whose habits are known",
                    "TransformerEngine 3.1: as of 2.18, the last release whose habits are known",
                    "versions that select nothing: CUDA 13.1, transformers 5.23"}));
-  const Lines told = predict(s).assumptions;
-  ASSERT_GE(told.size(), 4u);
-  EXPECT_EQ(told[0], "habits of Megatron-LM core 0.25 with TransformerEngine 3.1 on PyTorch 2.10");
-  EXPECT_EQ(told[1], "Megatron-LM core 0.25: as of 0.19, the last release whose habits are known");
+  const Lines reported = predict(s).assumptions;
+  ASSERT_GE(reported.size(), 4u);
+  EXPECT_EQ(reported[0], "habits of Megatron-LM core 0.25 with TransformerEngine 3.1 on PyTorch 2.10");
+  EXPECT_EQ(reported[1], "Megatron-LM core 0.25: as of 0.19, the last release whose habits are known");
 }
 
 TEST(Versions, ThoseThatSelectNothingAreNamed) {

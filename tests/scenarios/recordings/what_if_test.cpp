@@ -141,20 +141,20 @@ RecordedTrace emptied_before_a_request(std::int32_t stack_of_release, std::int32
 }
 
 TEST(WhatIf, StacksTellWhoEmptiedTheCache) {
-  const auto asked = [](const RecordedTrace& trace) {
+  const auto wanted = [](const RecordedTrace& trace) {
     const ReplayReport report = replay(trace);
     EXPECT_TRUE(report.exact()) << report.first_divergence.value_or(Divergence{}).text;
     return what_if(trace, report, {});
   };
-  const RerunRange by_program = asked(emptied_before_a_request(5, 6));
+  const RerunRange by_program = wanted(emptied_before_a_request(5, 6));
   EXPECT_EQ(by_program.likeliest.reserved_peak.reserved, 70_MiB);
   EXPECT_TRUE(by_program.certain());
-  const RerunRange by_allocator = asked(emptied_before_a_request(6, 6));
+  const RerunRange by_allocator = wanted(emptied_before_a_request(6, 6));
   EXPECT_EQ(by_allocator.likeliest.reserved_peak.reserved, 120_MiB) << "nothing is full here";
   EXPECT_TRUE(by_allocator.certain());
   // Where stacks are those of the segments' allocations, that they are the request's too tells nothing.
-  EXPECT_FALSE(asked(emptied_before_a_request(7, 7)).certain());
-  const RerunRange unknown = asked(emptied_before_a_request(-1, -1));
+  EXPECT_FALSE(wanted(emptied_before_a_request(7, 7)).certain());
+  const RerunRange unknown = wanted(emptied_before_a_request(-1, -1));
   EXPECT_EQ(unknown.likeliest.reserved_peak.reserved, 120_MiB);
   EXPECT_EQ(unknown.lowest_peak, 70_MiB);
   EXPECT_EQ(unknown.highest_peak, 120_MiB);

@@ -17,7 +17,7 @@ using namespace literals;
 // Programs that share one kernel, and prices as plain numbers.
 struct Bed {
   Workload workload;
-  TimePrices prices;
+  TimeCosts costs;
 
   Bed(std::vector<std::string> programs, std::vector<Communicator> communicators) {
     for (const std::string& text : programs) {
@@ -25,28 +25,28 @@ struct Bed {
       workload.programs.push_back(parse_program(text));
     }
     workload.communicators = std::move(communicators);
-    prices.classes.resize(programs.size());
+    costs.classes.resize(programs.size());
     for (std::size_t c = 0; c < programs.size(); ++c)
-      prices.classes[c].kernels.resize(workload.programs[c].kernels.size(), 10_ns);
+      costs.classes[c].kernels.resize(workload.programs[c].kernels.size(), 10_ns);
   }
   [[nodiscard]] Folding folding() const {
     return unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
   }
   [[nodiscard]] Trace run(LinkSharing sharing = LinkSharing::MaxMinFair) const {
-    return simulate(workload, folding(), prices, sharing);
+    return simulate(workload, folding(), costs, sharing);
   }
-  [[nodiscard]] Trace run_quickly() const { return simulate(outlined(workload), folding(), prices); }
+  [[nodiscard]] Trace run_quickly() const { return simulate(outlined(workload), folding(), costs); }
   [[nodiscard]] std::vector<ClassTimeline> timelines(const Trace& trace) const {
-    return tidemark::sim::timelines(workload, folding(), prices, trace);
+    return tidemark::sim::timelines(workload, folding(), costs, trace);
   }
-  void collective(const CollectiveKey& key, const TransferPrice& price) {
+  void collective(const CollectiveKey& key, const TransferCost& cost) {
     const Folding each = folding();
-    prices.collectives.resize(each.groups.size());
+    costs.collectives.resize(each.groups.size());
     for (std::size_t g = 0; g < each.groups.size(); ++g)
-      if (each.groups[g].slot == key.comm) prices.collectives[g][key] = price;
+      if (each.groups[g].slot == key.comm) costs.collectives[g][key] = cost;
   }
-  void message(MessageKey key, const TransferPrice& price) {
-    for (OpTimes& times : prices.classes) times.messages[key] = price;
+  void message(MessageKey key, const TransferCost& cost) {
+    for (OpTimes& times : costs.classes) times.messages[key] = cost;
   }
 };
 
@@ -65,14 +65,14 @@ TEST(Engine, KernelsOfAStreamRunOneAfterAnother) {
 
 TEST(Engine, ASlowHostSetsThePace) {
   Bed bed({"launch s0 copy ->\nlaunch s0 copy ->\n"}, {});
-  bed.prices.classes[0].host.launch = 30_ns;
+  bed.costs.classes[0].host.launch = 30_ns;
   EXPECT_EQ(bed.run().end, at(70_ns));
 }
 
 TEST(Engine, AFusedKernelIsHandedOverOnce) {
   Bed bed({"launch s0 fused=8 copy ->\nlaunch s0 fused=- norm ->\nlaunch s0 copy ->\n"}, {});
-  bed.prices.classes[0].host.launch = 30_ns;
-  bed.prices.classes[0].kernels = {10_ns, {}, 10_ns};
+  bed.costs.classes[0].host.launch = 30_ns;
+  bed.costs.classes[0].kernels = {10_ns, {}, 10_ns};
   const Trace trace = bed.run();
   const std::vector<ClassTimeline> timelines = bed.timelines(trace);
   EXPECT_EQ(trace.end, at(70_ns));
@@ -112,7 +112,7 @@ TEST(Engine, MessagesArePairedInOrder) {
            "alloc b0 1000 temporaries s0 x\nexchange s0 g0 receive -1 b0\nlaunch s0 copy -> b0:bool[1]\n"
            "exchange s0 g0 receive -1 b0\n"},
           {pair});
-  bed.prices.links = {1_GBps};
+  bed.costs.links = {1_GBps};
   bed.message({{0}, 1, 1000_B}, {2_ns, {{{0}, 1000_B, 1}}});
   const Trace trace = bed.run();
   EXPECT_EQ(trace.end, at(2 * 1002_ns + 10_ns));
@@ -122,7 +122,7 @@ TEST(Engine, TransfersShareALink) {
   Bed bed({"alloc b0 1000 temporaries s0 x\ncollective s0 g0 all_gather bool 1000 b0 -> b0\n",
            "alloc b0 1000 temporaries s0 x\ncollective s0 g0 all_gather bool 1000 b0 -> b0\n"},
           {{"alone", {{1, 1, 1}}}});
-  bed.prices.links = {1_GBps};
+  bed.costs.links = {1_GBps};
   bed.collective({{0}, CollectiveKind::AllGather, 1000_B}, {{}, {{{0}, 1000_B, 1}}});
   EXPECT_EQ(bed.run().end, at(2000_ns));
   EXPECT_EQ(bed.run(LinkSharing::None).end, at(1000_ns));
@@ -167,8 +167,8 @@ const std::string on_both = "alloc b0 1000 temporaries s0 x\nalloc b1 1000 tempo
 TEST(Engine, ACopyIsATransferOnItsStream) {
   Bed bed({on_both + "memcpy s1 1000 b0 -> b1\nlaunch s0 copy b0:bool[1] -> b0:bool[1]\nrecord e0 s1\nwait s0 e0\n"},
           {});
-  bed.prices.links = {1_GBps};
-  bed.prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {5_ns, {{{0}, 1000_B}}};
+  bed.costs.links = {1_GBps};
+  bed.costs.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {5_ns, {{{0}, 1000_B}}};
   const Trace trace = bed.run();
   const std::vector<ClassTimeline> timelines = bed.timelines(trace);
   EXPECT_EQ(trace.end, at(1005_ns));
@@ -181,8 +181,8 @@ TEST(Engine, TheHostThreadComputesByItself) {
   Bed bed({on_both + "launch s0" + kernel + "b0:bool[1]\ncompute" + kernel + "b1:bool[1]\nlaunch s0" + kernel +
            "b0:bool[1]\n"},
           {});
-  const Duration launched = bed.prices.classes[0].host.launch;
-  bed.prices.classes[0].kernels = {10_ns, 700_ns};
+  const Duration launched = bed.costs.classes[0].host.launch;
+  bed.costs.classes[0].kernels = {10_ns, 700_ns};
   for (const Trace& trace : {bed.run(), bed.run_quickly()}) {
     EXPECT_EQ(trace.end, at(launched + 700_ns + launched + 10_ns));
     const ClassTimeline timeline = bed.timelines(trace).front();
@@ -194,8 +194,8 @@ TEST(Engine, TheHostThreadComputesByItself) {
 TEST(Engine, CopiesShareLinksWithEachOtherAndWithMessages) {
   const std::string copy = on_both + "memcpy s0 1000 b0 -> b1\n";
   Bed bed({copy, copy}, {});
-  bed.prices.links = {1_GBps};
-  for (OpTimes& times : bed.prices.classes)
+  bed.costs.links = {1_GBps};
+  for (OpTimes& times : bed.costs.classes)
     times.copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {{}, {{{0}, 1000_B}}};
   EXPECT_EQ(bed.run().end, at(2000_ns));
   EXPECT_EQ(bed.run_quickly().end, at(2000_ns));
@@ -205,8 +205,8 @@ TEST(Engine, CopiesShareLinksWithEachOtherAndWithMessages) {
 TEST(Engine, ACollectiveBesideACopyTakesLonger) {
   Bed bed({on_both + "collective s0 g0 all_reduce sum bool 1000 b0 -> b0\nmemcpy s1 1000 b0 -> b1\n"},
           {{"one", {{1, 1, 1}}}});
-  bed.prices.links = {1_GBps};
-  bed.prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {{}, {{{0}, 1000_B}}};
+  bed.costs.links = {1_GBps};
+  bed.costs.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 1000_B}] = {{}, {{{0}, 1000_B}}};
   bed.collective({{0}, CollectiveKind::AllReduce, 1000_B}, {{}, {{{0}, 1000_B}}});
   EXPECT_EQ(bed.run().end, at(2000_ns));
   EXPECT_EQ(bed.run_quickly().end, at(2000_ns));

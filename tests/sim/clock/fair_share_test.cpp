@@ -114,8 +114,8 @@ TEST(FairShare, LargestNumbersDoNotOverflow) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   constexpr std::int32_t sharers = std::numeric_limits<std::int32_t>::max();
   EXPECT_EQ(text(rates(bytes_per_second({most}), {{load(0, Bytes{most})}})), std::to_string(most));
-  const std::vector<Loads> crowd(100'000, {load(0, Bytes{most}, sharers), load(1, 1_B)});
-  const std::vector<Bandwidth> found = rates(bytes_per_second({most, most}), crowd);
+  const std::vector<Loads> worst_case_program(100'000, {load(0, Bytes{most}, sharers), load(1, 1_B)});
+  const std::vector<Bandwidth> found = rates(bytes_per_second({most, most}), worst_case_program);
   EXPECT_EQ(found.front(), Bandwidth{most / 100'000 / sharers});
   EXPECT_EQ(found.back(), found.front());
 }
@@ -325,14 +325,14 @@ TEST(FairShareProperty, ComingAndGoingEndsWhereStartingTogetherDoes) {
     FairShare shares(network.capacities);
     std::vector<Loads> live;
     std::vector<FlowId> ids;
-    std::vector<Bandwidth> told;  // by id: what settle has said
+    std::vector<Bandwidth> reported;  // by id: what settle has said
     for (int step = 0; step < 60; ++step) {
       for (std::uint64_t changes = random() % 4; changes > 0; --changes) {
         if (live.empty() || random() % 3 != 0) {
           live.push_back(network.flows[random() % network.flows.size()]);
           ids.push_back(shares.add(live.back()));
-          told.resize(std::max(told.size(), ids.back().index() + 1));
-          told[ids.back().index()] = {};
+          reported.resize(std::max(reported.size(), ids.back().index() + 1));
+          reported[ids.back().index()] = {};
         } else {
           const auto at = static_cast<std::ptrdiff_t>(random() % live.size());
           shares.remove(ids[static_cast<std::size_t>(at)]);
@@ -343,12 +343,12 @@ TEST(FairShareProperty, ComingAndGoingEndsWhereStartingTogetherDoes) {
       const std::span<const FlowId> changed = shares.settle();
       EXPECT_TRUE(std::is_sorted(changed.begin(), changed.end()));
       for (const FlowId flow : changed) {
-        EXPECT_NE(std::exchange(told[flow.index()], shares.rate(flow)), shares.rate(flow));
+        EXPECT_NE(std::exchange(reported[flow.index()], shares.rate(flow)), shares.rate(flow));
       }
       const std::vector<Bandwidth> expected = rates(network.capacities, live);
       for (std::size_t f = 0; f < live.size(); ++f) {
         ASSERT_EQ(shares.rate(ids[f]), expected[f]) << "seed " << seed << " step " << step;
-        ASSERT_EQ(told[ids[f].index()], expected[f]) << "seed " << seed << " step " << step;
+        ASSERT_EQ(reported[ids[f].index()], expected[f]) << "seed " << seed << " step " << step;
       }
     }
   }

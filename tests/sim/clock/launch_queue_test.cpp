@@ -25,16 +25,16 @@ Ran run(const Program& program, const LaunchQueue& queue) {
   Workload workload;
   workload.programs = {program};
   workload.program_of_rank = {0};
-  TimePrices prices;
-  prices.classes.resize(1);
-  prices.classes[0].host.launch = 1_ns;
-  prices.classes[0].kernels.assign(program.kernels.size(), 100_ns);
-  prices.classes[0].queue = queue;
+  TimeCosts costs;
+  costs.classes.resize(1);
+  costs.classes[0].host.launch = 1_ns;
+  costs.classes[0].kernels.assign(program.kernels.size(), 100_ns);
+  costs.classes[0].queue = queue;
   const Folding folding = unfolded(workload, {0});
-  const Trace trace = simulate(workload, folding, prices);
-  EXPECT_EQ(simulate(outlined(workload), folding, prices).end, trace.end) << "kernels that are one entry";
-  EXPECT_EQ(simulate(outlined(workload), folding, prices).classes[0].step_ends, trace.classes[0].step_ends);
-  return {trace, timeline_of(program, prices.classes[0], trace.classes[0])};
+  const Trace trace = simulate(workload, folding, costs);
+  EXPECT_EQ(simulate(outlined(workload), folding, costs).end, trace.end) << "kernels that are one entry";
+  EXPECT_EQ(simulate(outlined(workload), folding, costs).classes[0].step_ends, trace.classes[0].step_ends);
+  return {trace, timeline_of(program, costs.classes[0], trace.classes[0])};
 }
 
 Program kernels(int count) {

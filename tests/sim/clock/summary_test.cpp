@@ -24,16 +24,16 @@ TEST(Summary, EveryPicosecondOfTheStepIsSomewhere) {
   workload.program_of_rank = {0, 1};
   workload.communicators = {{"pair", {{2, 1, 1}}}};
   const Folding folding = unfolded(workload, {0, 0});
-  TimePrices prices;
-  prices.classes.resize(2);
-  prices.classes[0].kernels = {10_ns};
-  prices.classes[1].kernels = {10_ns, 15_ns};
-  prices.collectives = {
+  TimeCosts costs;
+  costs.classes.resize(2);
+  costs.classes[0].kernels = {10_ns};
+  costs.classes[1].kernels = {10_ns, 15_ns};
+  costs.collectives = {
       {{{{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}}}, {{{0}, CollectiveKind::AllGather, 512_B}, {20_ns, {}}}}};
-  const Trace trace = simulate(workload, folding, prices);
+  const Trace trace = simulate(workload, folding, costs);
 
   EXPECT_EQ(last_step(trace), 50_ns);
-  const std::vector<ClassTimeline> its = timelines(workload, folding, prices, trace);
+  const std::vector<ClassTimeline> its = timelines(workload, folding, costs, trace);
   const auto of = [&](std::size_t rank) { return step_times(workload.programs[rank], its[rank], trace, 1); };
   EXPECT_EQ(of(0), (StepTimes{50_ns, 20_ns, {5_ns + 10_ns}, {15_ns}, 0_ns}));
   EXPECT_EQ(of(1), (StepTimes{50_ns, 35_ns, {5_ns + 10_ns}, {0_ns}, 0_ns}));
@@ -47,13 +47,13 @@ TEST(Summary, CopiesToTheHostAreExposedAsTransfersAre) {
                     "memcpy s1 512 b0 -> b1\nrecord e0 s1\nlaunch s0 copy ->\nwait s0 e0\nmemcpy s0 128 b1 -> b0\n")};
   workload.program_of_rank = {0};
   const Folding folding = unfolded(workload, {0});
-  TimePrices prices;
-  prices.classes.resize(1);
-  prices.classes[0].kernels = {10_ns};
-  prices.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 512_B}] = {30_ns, {}};
-  prices.classes[0].copies[{MemorySpace::Pinned, MemorySpace::Device, 128_B}] = {7_ns, {}};
-  const Trace trace = simulate(workload, folding, prices);
-  const ClassTimeline its = timelines(workload, folding, prices, trace).front();
+  TimeCosts costs;
+  costs.classes.resize(1);
+  costs.classes[0].kernels = {10_ns};
+  costs.classes[0].copies[{MemorySpace::Device, MemorySpace::Pinned, 512_B}] = {30_ns, {}};
+  costs.classes[0].copies[{MemorySpace::Pinned, MemorySpace::Device, 128_B}] = {7_ns, {}};
+  const Trace trace = simulate(workload, folding, costs);
+  const ClassTimeline its = timelines(workload, folding, costs, trace).front();
   EXPECT_EQ(step_times(workload.programs.front(), its, trace, 0), (StepTimes{37_ns, 10_ns, {}, {}, 0_ns, 27_ns}));
 }
 
@@ -68,13 +68,13 @@ TEST(Summary, AnExchangeWaitsUntilItsLastMessageBegins) {
   workload.program_of_rank = {0, 1};
   workload.communicators = {{"pair", {{2, 1, 1}}}};
   const Folding folding = unfolded(workload, {0, 0});
-  TimePrices prices;
-  prices.classes.resize(2);
-  prices.classes[1].kernels = {10_ns, 15_ns};
-  for (OpTimes& times : prices.classes)
+  TimeCosts costs;
+  costs.classes.resize(2);
+  costs.classes[1].kernels = {10_ns, 15_ns};
+  for (OpTimes& times : costs.classes)
     for (const std::int32_t step : {-1, 1}) times.messages[{{0}, step, 512_B}] = {5_ns, {}};
-  const Trace trace = simulate(workload, folding, prices);
-  const std::vector<ClassTimeline> its = timelines(workload, folding, prices, trace);
+  const Trace trace = simulate(workload, folding, costs);
+  const std::vector<ClassTimeline> its = timelines(workload, folding, costs, trace);
   EXPECT_EQ(step_times(workload.programs[0], its[0], trace, 1), (StepTimes{35_ns, 0_ns, {5_ns}, {30_ns}, 0_ns}));
   EXPECT_EQ(step_times(workload.programs[1], its[1], trace, 1), (StepTimes{35_ns, 25_ns, {10_ns}, {0_ns}, 0_ns}));
 }
@@ -91,13 +91,13 @@ TEST(Summary, WhoWaitsForAStreamDoesWhatThatDoes) {
   workload.program_of_rank = {0, 1};
   workload.communicators = {{"pair", {{2, 1, 1}}}};
   const Folding folding = unfolded(workload, {0, 0});
-  TimePrices prices;
-  prices.classes.resize(2);
-  prices.classes[0].kernels = {7_ns};
-  prices.classes[1].kernels = {20_ns, 7_ns};
-  prices.collectives = {{{{{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}}}}};
-  const Trace trace = simulate(workload, folding, prices);
-  const std::vector<ClassTimeline> its = timelines(workload, folding, prices, trace);
+  TimeCosts costs;
+  costs.classes.resize(2);
+  costs.classes[0].kernels = {7_ns};
+  costs.classes[1].kernels = {20_ns, 7_ns};
+  costs.collectives = {{{{{0}, CollectiveKind::AllReduce, 512_B}, {5_ns, {}}}}};
+  const Trace trace = simulate(workload, folding, costs);
+  const std::vector<ClassTimeline> its = timelines(workload, folding, costs, trace);
   EXPECT_EQ(step_times(workload.programs[0], its[0], trace, 1), (StepTimes{32_ns, 7_ns, {5_ns}, {20_ns}, 0_ns}));
   EXPECT_EQ(step_times(workload.programs[1], its[1], trace, 1), (StepTimes{32_ns, 27_ns, {5_ns}, {0_ns}, 0_ns}));
 }

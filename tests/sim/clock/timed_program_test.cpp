@@ -29,15 +29,15 @@ std::int64_t below(Random& random, std::int64_t n) {
 
 struct Job {
   Workload workload;
-  TimePrices prices;
+  TimeCosts costs;
 
   [[nodiscard]] Folding folding() const {
     return unfolded(workload, std::vector<std::int32_t>(workload.program_of_rank.size(), 0));
   }
-  [[nodiscard]] Trace op_by_op() const { return simulate(workload, folding(), prices); }
-  [[nodiscard]] Trace quickly() const { return simulate(outlined(workload), folding(), prices); }
+  [[nodiscard]] Trace op_by_op() const { return simulate(workload, folding(), costs); }
+  [[nodiscard]] Trace quickly() const { return simulate(outlined(workload), folding(), costs); }
   [[nodiscard]] std::vector<ClassTimeline> timelines(const Trace& trace) const {
-    return tidemark::sim::timelines(workload, folding(), prices, trace);
+    return tidemark::sim::timelines(workload, folding(), costs, trace);
   }
 };
 
@@ -137,27 +137,26 @@ Job random_job(std::uint64_t seed, std::int32_t length) {
   Job job;
   job.workload.communicators = {
       {"near", {{2, 1, 1}}}, {"far", {{2, 2, 1}}}, {"ring", {{4, 1, 1}}}, {"alone", {{1, 1, 1}}}};
-  job.prices.links.assign(12, 1_GBps);
-  job.prices.links[1] = Bandwidth{3'000'000'000};
+  job.costs.links.assign(12, 1_GBps);
+  job.costs.links[1] = Bandwidth{3'000'000'000};
   for (std::size_t r = 0; r < programs.size(); ++r) {
     Program& program = job.workload.programs.emplace_back(std::move(programs[r]).finish());
     program.events = events;
     job.workload.program_of_rank.push_back(static_cast<std::int32_t>(r));
-    OpTimes& times = job.prices.classes.emplace_back(random_times(random, program));
+    OpTimes& times = job.costs.classes.emplace_back(random_times(random, program));
     const LinkId link{static_cast<std::int32_t>(r / 2)};
     for (const Bytes size : {512_B, 1000_B, 3000_B}) times.messages[{{2}, 1, size}] = {20_ps, {{link, size, 1}}};
   }
   for (const GroupClass& group : unfolded(job.workload, {0, 0, 0, 0}).groups) {
-    std::map<CollectiveKey, TransferPrice>& prices = job.prices.collectives.emplace_back();
+    std::map<CollectiveKey, TransferCost>& costs = job.costs.collectives.emplace_back();
     const std::int32_t r = group.classes.front();  // each rank is one
     const LinkId link{r / 2}, own{2 + r}, other{6 + r};
-    for (const Bytes size : {1000_B, 2000_B})
-      prices[{{0}, CollectiveKind::AllReduce, size}] = {5_ps, {{link, size, 1}}};
+    for (const Bytes size : {1000_B, 2000_B}) costs[{{0}, CollectiveKind::AllReduce, size}] = {5_ps, {{link, size, 1}}};
     for (const Bytes size : {2000_B, 3000_B})
-      prices[{{1}, CollectiveKind::AllGather, size}] = {7_ps, {{{0}, size, 1}, {{1}, size, 2}}};
-    prices[{{3}, CollectiveKind::Broadcast, 1000_B}] = {3_ps, {{own, 1000_B, 1}}};
-    prices[{{3}, CollectiveKind::Broadcast, 2000_B}] = {3_ps, {{other, 2000_B, 1}, {own, 500_B, 2}}};
-    prices[{{3}, CollectiveKind::Broadcast, 3000_B}] = {3_ps, {{other, 3000_B, 1}, {link, 3000_B, 1}}};
+      costs[{{1}, CollectiveKind::AllGather, size}] = {7_ps, {{{0}, size, 1}, {{1}, size, 2}}};
+    costs[{{3}, CollectiveKind::Broadcast, 1000_B}] = {3_ps, {{own, 1000_B, 1}}};
+    costs[{{3}, CollectiveKind::Broadcast, 2000_B}] = {3_ps, {{other, 2000_B, 1}, {own, 500_B, 2}}};
+    costs[{{3}, CollectiveKind::Broadcast, 3000_B}] = {3_ps, {{other, 3000_B, 1}, {link, 3000_B, 1}}};
   }
   return job;
 }
@@ -204,7 +203,7 @@ Trace one_after_another(const Program& program, const OpTimes& times) {
 // The same, as spans and as what the host thread does.
 ClassTimeline timeline_one_after_another(const Job& job) {
   const Program& program = job.workload.programs[0];
-  const OpTimes& times = job.prices.classes[0];
+  const OpTimes& times = job.costs.classes[0];
   Instant host, tails[streams], recorded[events];
   Phase phase = Phase::Construction;
   ClassTimeline its;
@@ -351,8 +350,8 @@ TEST(TimedProgram, TakesAsLongAsOneOpAfterAnother) {
     job.workload.programs = {std::move(program).finish()};
     job.workload.programs[0].events = events;
     job.workload.program_of_rank = {0};
-    job.prices.classes = {random_times(random, job.workload.programs[0])};
-    const Trace expected = one_after_another(job.workload.programs[0], job.prices.classes[0]);
+    job.costs.classes = {random_times(random, job.workload.programs[0])};
+    const Trace expected = one_after_another(job.workload.programs[0], job.costs.classes[0]);
     expect_same(job.quickly(), expected);
     expect_same(job.op_by_op(), expected);
     EXPECT_EQ(job.timelines(job.quickly()).front(), timeline_one_after_another(job));

@@ -26,10 +26,10 @@ ProgramTimes times_alone(const Program& program, Duration launch, std::vector<Du
   Workload workload;
   workload.programs = {program};
   workload.program_of_rank = {0};
-  TimePrices prices;
-  prices.classes = {{launch, {}, std::move(kernels), {}, {}, {}}};
-  const Trace trace = simulate(workload, unfolded(workload, {0}), prices);
-  return times_of(timeline_of(program, prices.classes.front(), trace.classes.front()));
+  TimeCosts costs;
+  costs.classes = {{launch, {}, std::move(kernels), {}, {}, {}}};
+  const Trace trace = simulate(workload, unfolded(workload, {0}), costs);
+  return times_of(timeline_of(program, costs.classes.front(), trace.classes.front()));
 }
 
 // Stream 1 works on what it borrowed for 50 ns; the host goes on for as many launches of 10 ns.
@@ -39,7 +39,7 @@ TEST(ByClock, ABlockComesBackAtTheFirstRequestAfterItsStreamIsDone) {
     for (int i = 0; i < launches; ++i) text += "launch s0 add ->\n";
     const Program program = parse_program(text + "alloc b1 31457280 temporaries s0 x\n");
     const ProgramTimes times = times_alone(program, 10_ns, {50_ns, 1_ns});
-    return replay(program, free_of_charge(), {.borrowed = ByClock{&times}}).peak_reserved;
+    return replay(program, free_of_charge(), {.cross_stream = ByClock{&times}}).peak_reserved;
   };
   EXPECT_EQ(reserved(0), 60_MiB);
   EXPECT_EQ(reserved(4), 60_MiB);
@@ -53,7 +53,7 @@ TEST(ByClock, WorkAfterTheFreeDoesNotHoldTheBlock) {
   const auto reserved = [](const std::string& text) {
     const Program program = parse_program(text);
     const ProgramTimes times = times_alone(program, 10_ns, {5_ns, 1000_ns});
-    return replay(program, free_of_charge(), {.borrowed = ByClock{&times}}).peak_reserved;
+    return replay(program, free_of_charge(), {.cross_stream = ByClock{&times}}).peak_reserved;
   };
   EXPECT_EQ(reserved(head + "free b0\n" + work + later), 30_MiB);
   EXPECT_EQ(reserved(head + work + "free b0\n" + later), 60_MiB);
@@ -70,7 +70,7 @@ TEST(ByClock, ObserversHearWhenBlocksComeBack) {
                                                        {TensorEvent::Kind::Free, "free"},
                                                        {TensorEvent::Kind::FreeLater, "free later"},
                                                        {TensorEvent::Kind::ComeBack, "come back"}};
-  (void)replay(program, free_of_charge(), {.borrowed = ByClock{&times}}, [&](const MemoryEvent& event) {
+  (void)replay(program, free_of_charge(), {.cross_stream = ByClock{&times}}, [&](const MemoryEvent& event) {
     const auto& tensor = std::get<TensorEvent>(event.what);
     heard += fmt::format("{}: {} b{}, {} allocated\n", event.at.op, names.at(tensor.kind), tensor.buffer.value,
                          event.allocated.count());
@@ -148,11 +148,11 @@ TEST(ByClock, AtEachRequestNoMoreIsPendingThanUntilTheNextSync) {
     const RandomStreams made = random_streams(seed);
     ASSERT_TRUE(verify(made.program).empty()) << verify(made.program).front();
     const ProgramTimes times = times_alone(made.program, 10_ns, made.kernels);
-    const auto run = [&](const auto& borrowed) {
-      return replay(made.program, free_of_charge(), {.borrowed = borrowed}, [](const MemoryEvent&) {});
+    const auto run = [&](const auto& cross_stream) {
+      return replay(made.program, free_of_charge(), {.cross_stream = cross_stream}, [](const MemoryEvent&) {});
     };
-    const ObservedMemory at_once = run(BorrowedFrees::AtOnce), by_clock = run(ByClock{&times}),
-                         at_sync = run(BorrowedFrees::AtNextSync);
+    const ObservedMemory at_once = run(CrossStreamFrees::AtOnce), by_clock = run(ByClock{&times}),
+                         at_sync = run(CrossStreamFrees::AtNextSync);
     EXPECT_EQ(pending(at_once), 0_B);
     EXPECT_LE(pending(by_clock), pending(at_sync)) << seed;
     between += pending(by_clock) > 0_B && pending(by_clock) < pending(at_sync) ? 1 : 0;

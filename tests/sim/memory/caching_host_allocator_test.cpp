@@ -97,7 +97,7 @@ TEST(HostAllocator, LargeBlocksAreNeitherRoundedNorKeptIfOptionsSaySo) {
 
 // ---- another account of the same: what was asked for and what has happened since, looked through from the beginning
 
-struct Told {
+struct PredictionDetail {
   std::int64_t size = 0;            // of the block
   std::vector<std::int64_t> waits;  // for copies, by number
   enum class State { Used, Waiting, Free, Gone } state = State::Used;
@@ -114,20 +114,20 @@ class Account {
     const std::int64_t up_to = size;
     if (requested > options_.max_rounded.count() || requested > options_.max_cached.count()) size = requested;
     for (auto at = returned_.rbegin(); at != returned_.rend(); ++at) {
-      Told& its = told_[*at];
+      PredictionDetail& its = reported_[*at];
       if (its.size < size || its.size > up_to || its.size * 2 <= up_to) continue;
       const std::size_t found = *at;
-      its.state = Told::State::Used;
+      its.state = PredictionDetail::State::Used;
       returned_.erase(std::next(at).base());
       return found;
     }
-    told_.push_back({size, {}, Told::State::Used});
-    return told_.size() - 1;
+    reported_.push_back({size, {}, PredictionDetail::State::Used});
+    return reported_.size() - 1;
   }
   void give(std::size_t block, const std::set<std::int64_t>& of_copies) {
-    Told& its = told_[block];
+    PredictionDetail& its = reported_[block];
     its.waits.assign(of_copies.begin(), of_copies.end());
-    its.state = Told::State::Waiting;
+    its.state = PredictionDetail::State::Waiting;
     if (of_copies.empty()) return back(block);
     waiting_.push_back(block);
   }
@@ -135,28 +135,29 @@ class Account {
   void look() {
     while (!waiting_.empty()) {
       const std::size_t block = waiting_.front();
-      if (!std::ranges::all_of(told_[block].waits, [&](std::int64_t c) { return done_.contains(c); })) return;
+      if (!std::ranges::all_of(reported_[block].waits, [&](std::int64_t c) { return done_.contains(c); })) return;
       waiting_.erase(waiting_.begin());
       back(block);
     }
   }
   [[nodiscard]] std::int64_t sum(bool free_too) const {
     std::int64_t all = 0;
-    for (const Told& its : told_)
-      if (its.state != Told::State::Gone && (free_too || its.state != Told::State::Free)) all += its.size;
+    for (const PredictionDetail& its : reported_)
+      if (its.state != PredictionDetail::State::Gone && (free_too || its.state != PredictionDetail::State::Free))
+        all += its.size;
     return all;
   }
-  [[nodiscard]] std::int64_t size(std::size_t block) const { return told_[block].size; }
+  [[nodiscard]] std::int64_t size(std::size_t block) const { return reported_[block].size; }
 
  private:
   void back(std::size_t block) {
-    Told& its = told_[block];
-    its.state = its.size > options_.max_cached.count() ? Told::State::Gone : Told::State::Free;
-    if (its.state == Told::State::Free) returned_.push_back(block);
+    PredictionDetail& its = reported_[block];
+    its.state = its.size > options_.max_cached.count() ? PredictionDetail::State::Gone : PredictionDetail::State::Free;
+    if (its.state == PredictionDetail::State::Free) returned_.push_back(block);
   }
 
   HostAllocatorOptions options_;
-  std::vector<Told> told_;
+  std::vector<PredictionDetail> reported_;
   std::vector<std::size_t> returned_, waiting_;
   std::set<std::int64_t> done_;
 };
@@ -173,7 +174,7 @@ TEST(HostAllocator, DoesAsAnotherAccountOfItDoes) {
     Account account(options);
     struct Taken {
       BlockId block;
-      std::size_t told;
+      std::size_t reported;
       std::set<std::int64_t> copies;
     };
     std::vector<Taken> taken;
@@ -185,7 +186,7 @@ TEST(HostAllocator, DoesAsAnotherAccountOfItDoes) {
         case 1: {
           const std::int64_t size = 1 + below(seed % 2 == 0 ? 64 : 5000);
           taken.push_back({allocator.malloc(Bytes{size}), account.take(size), {}});
-          EXPECT_EQ(allocator.size(taken.back().block).count(), account.size(taken.back().told));
+          EXPECT_EQ(allocator.size(taken.back().block).count(), account.size(taken.back().reported));
           break;
         }
         case 2:
@@ -200,7 +201,7 @@ TEST(HostAllocator, DoesAsAnotherAccountOfItDoes) {
             const auto at = taken.begin() + below(static_cast<std::uint32_t>(taken.size()));
             if (!at->copies.empty()) at->copies = {++recorded};
             allocator.free(at->block);
-            account.give(at->told, at->copies);
+            account.give(at->reported, at->copies);
             taken.erase(at);
           }
           break;

@@ -14,13 +14,14 @@ namespace {
 
 using namespace literals;
 
-const std::string borrowed =
+const std::string cross_stream =
     "alloc b0 31457280 temporaries s0 x\nlaunch s0 add ->\nborrow b0 s1\nlaunch s1 copy b0:bool[1] ->\nfree b0\n"
     "record e0 s1\n";
 
 Bytes reserved_at_the_latest(const std::string& text, const LaunchQueue& queue) {
   const Program program = parse_program(text + "alloc b1 31457280 temporaries s0 x\n");
-  return replay(program, free_of_charge(), {.borrowed = BorrowedFrees::AtNextSync, .queue = queue}).peak_reserved;
+  return replay(program, free_of_charge(), {.cross_stream = CrossStreamFrees::AtNextSync, .queue = queue})
+      .peak_reserved;
 }
 
 std::string launches(int count, const std::string& stream) {
@@ -32,20 +33,20 @@ std::string launches(int count, const std::string& stream) {
 // The copy is done once a later launch of its stream has begun.
 TEST(QueuedLaunches, ABorrowedBlockIsBackOnceItsStreamHasBegunWhatCameAfter) {
   const LaunchQueue four{.depth = 4, .channels = 8};
-  EXPECT_EQ(reserved_at_the_latest(borrowed + launches(4, "s1"), four), 60_MiB);
-  EXPECT_EQ(reserved_at_the_latest(borrowed + launches(5, "s1"), four), 30_MiB);
-  EXPECT_EQ(reserved_at_the_latest(borrowed + launches(50, "s1"), {.depth = 64, .channels = 8}), 60_MiB);
+  EXPECT_EQ(reserved_at_the_latest(cross_stream + launches(4, "s1"), four), 60_MiB);
+  EXPECT_EQ(reserved_at_the_latest(cross_stream + launches(5, "s1"), four), 30_MiB);
+  EXPECT_EQ(reserved_at_the_latest(cross_stream + launches(50, "s1"), {.depth = 64, .channels = 8}), 60_MiB);
 }
 
 TEST(QueuedLaunches, LaunchesOfOtherChannelsSayNothing) {
   const LaunchQueue four{.depth = 4, .channels = 8};
-  EXPECT_EQ(reserved_at_the_latest(borrowed + launches(50, "s0"), four), 60_MiB);
+  EXPECT_EQ(reserved_at_the_latest(cross_stream + launches(50, "s0"), four), 60_MiB);
 }
 
 TEST(QueuedLaunches, LaunchesThatComeAfterItOnAnotherStreamDo) {
   const LaunchQueue four{.depth = 4, .channels = 8};
-  EXPECT_EQ(reserved_at_the_latest(borrowed + "wait s0 e0\n" + launches(4, "s0"), four), 60_MiB);
-  EXPECT_EQ(reserved_at_the_latest(borrowed + "wait s0 e0\n" + launches(5, "s0"), four), 30_MiB);
+  EXPECT_EQ(reserved_at_the_latest(cross_stream + "wait s0 e0\n" + launches(4, "s0"), four), 60_MiB);
+  EXPECT_EQ(reserved_at_the_latest(cross_stream + "wait s0 e0\n" + launches(5, "s0"), four), 30_MiB);
 }
 
 }  // namespace

@@ -17,9 +17,8 @@ namespace {
 
 using namespace literals;
 
-MemoryRecord replayed(const std::string& program, const DriverPrices& prices = free_of_charge(),
-                      Bytes capacity = 1_GiB) {
-  return replay(parse_program(program), prices, {.capacity = capacity});
+MemoryRecord replayed(const std::string& program, const DriverCosts& costs = free_of_charge(), Bytes capacity = 1_GiB) {
+  return replay(parse_program(program), costs, {.capacity = capacity});
 }
 
 constexpr std::int64_t mib = 1 << 20;
@@ -72,29 +71,29 @@ TEST(Replay, RunsTheAllocatorWithItsSettings) {
 
 // The block is handed out again at once, or only once the host has waited for the stream that borrowed it.
 TEST(Replay, BorrowedBlocksComeBackBetweenTheirFreeAndTheNextSync) {
-  const std::string borrowed = alloc(0, 30 * mib) + "borrow b0 s1\n" + release(0) + "record e0 s1\n";
-  const auto reserved = [&](const std::string& text, BorrowedFrees frees) {
-    return replay(parse_program(text), free_of_charge(), {.borrowed = frees}).peak_reserved;
+  const std::string cross_stream = alloc(0, 30 * mib) + "borrow b0 s1\n" + release(0) + "record e0 s1\n";
+  const auto reserved = [&](const std::string& text, CrossStreamFrees frees) {
+    return replay(parse_program(text), free_of_charge(), {.cross_stream = frees}).peak_reserved;
   };
-  EXPECT_EQ(reserved(borrowed + alloc(1, 30 * mib), BorrowedFrees::AtOnce), 30_MiB);
-  EXPECT_EQ(reserved(borrowed + alloc(1, 30 * mib), BorrowedFrees::AtNextSync), 60_MiB);
-  EXPECT_EQ(reserved(borrowed + "sync e0\n" + alloc(1, 30 * mib), BorrowedFrees::AtNextSync), 30_MiB);
+  EXPECT_EQ(reserved(cross_stream + alloc(1, 30 * mib), CrossStreamFrees::AtOnce), 30_MiB);
+  EXPECT_EQ(reserved(cross_stream + alloc(1, 30 * mib), CrossStreamFrees::AtNextSync), 60_MiB);
+  EXPECT_EQ(reserved(cross_stream + "sync e0\n" + alloc(1, 30 * mib), CrossStreamFrees::AtNextSync), 30_MiB);
   const std::string earlier = alloc(0, 30 * mib) + "borrow b0 s1\nrecord e0 s1\n" + release(0) + "sync e0\n";
-  EXPECT_EQ(reserved(earlier + alloc(1, 30 * mib), BorrowedFrees::AtNextSync), 60_MiB) << "the event came first";
+  EXPECT_EQ(reserved(earlier + alloc(1, 30 * mib), CrossStreamFrees::AtNextSync), 60_MiB) << "the event came first";
 }
 
 // An event stands for what its stream waited for, too, by however many others.
 TEST(Replay, ASyncFreesWhatItsStreamWaitedFor) {
   const auto reserved = [&](const std::string& text) {
-    return replay(parse_program(text), free_of_charge(), {.borrowed = BorrowedFrees::AtNextSync}).peak_reserved;
+    return replay(parse_program(text), free_of_charge(), {.cross_stream = CrossStreamFrees::AtNextSync}).peak_reserved;
   };
-  const std::string borrowed = alloc(0, 30 * mib) + "borrow b0 s2\n";
+  const std::string cross_stream = alloc(0, 30 * mib) + "borrow b0 s2\n";
   const std::string sync = "record e2 s0\nsync e2\n" + alloc(1, 30 * mib);
   const std::string passed_on = "record e0 s2\nwait s1 e0\nrecord e1 s1\nwait s0 e1\n";
-  EXPECT_EQ(reserved(borrowed + release(0) + passed_on + sync), 30_MiB);
-  EXPECT_EQ(reserved(borrowed + release(0) + sync), 60_MiB) << "nobody waited for the stream";
-  EXPECT_EQ(reserved(borrowed + passed_on + release(0) + sync), 60_MiB) << "the event came first";
-  EXPECT_EQ(reserved(borrowed + release(0) + "record e0 s2\nrecord e1 s1\nwait s0 e1\n" + sync), 60_MiB);
+  EXPECT_EQ(reserved(cross_stream + release(0) + passed_on + sync), 30_MiB);
+  EXPECT_EQ(reserved(cross_stream + release(0) + sync), 60_MiB) << "nobody waited for the stream";
+  EXPECT_EQ(reserved(cross_stream + passed_on + release(0) + sync), 60_MiB) << "the event came first";
+  EXPECT_EQ(reserved(cross_stream + release(0) + "record e0 s2\nrecord e1 s1\nwait s0 e1\n" + sync), 60_MiB);
 }
 
 TEST(Replay, TheCompositionOfThePeakSumsToIt) {
@@ -115,14 +114,14 @@ TEST(Replay, APeakAtTheLastOpHasItsCompositionToo) {
 }
 
 TEST(Replay, ADevicePeakHoldsDriversAndFragmentation) {
-  DriverPrices prices = free_of_charge();
-  prices.context = {.bytes = 500_MiB, .low = 400_MiB, .high = 600_MiB, .source = "a"};
-  prices.nccl_kernels = {.bytes = 50_MiB, .low = 20_MiB, .high = 100_MiB, .source = "b"};
-  prices.communicators[2] = {.bytes = 100_MiB, .low = 100_MiB, .high = 300_MiB, .source = "c"};
+  DriverCosts costs = free_of_charge();
+  costs.context = {.bytes = 500_MiB, .low = 400_MiB, .high = 600_MiB, .source = "a"};
+  costs.nccl_kernels = {.bytes = 50_MiB, .low = 20_MiB, .high = 100_MiB, .source = "b"};
+  costs.communicators[2] = {.bytes = 100_MiB, .low = 100_MiB, .high = 300_MiB, .source = "c"};
   const MemoryRecord record =
       replayed("mark construction 0 -1 start_up\ncreate context\n" + alloc(0, 5 * mib, "parameters") +
                    "mark forward 1 0 head\ncreate nccl_kernels\ncreate communicator g2\n" + release(0),
-               prices);
+               costs);
   EXPECT_EQ(record.device.bytes, 500_MiB + 20_MiB + 50_MiB + 100_MiB);
   EXPECT_EQ(record.device.composition[Category::Context], 500_MiB);
   EXPECT_EQ(record.device.composition[Category::Nccl], 150_MiB);
@@ -192,14 +191,14 @@ TEST(Replay, ASegmentInUseIsNotGivenBack) {
 }
 
 TEST(Replay, DriversTakeFromTheSameDevice) {
-  DriverPrices prices = free_of_charge();
-  prices.context = {.bytes = 30_MiB, .low = 30_MiB, .high = 50_MiB, .source = ""};
-  prices.modules = {.bytes = 30_MiB, .low = 30_MiB, .high = 50_MiB, .source = ""};
-  const MemoryRecord ours = replayed("create context\n" + alloc(0, 80 * mib), prices, 100_MiB);
+  DriverCosts costs = free_of_charge();
+  costs.context = {.bytes = 30_MiB, .low = 30_MiB, .high = 50_MiB, .source = ""};
+  costs.modules = {.bytes = 30_MiB, .low = 30_MiB, .high = 50_MiB, .source = ""};
+  const MemoryRecord ours = replayed("create context\n" + alloc(0, 80 * mib), costs, 100_MiB);
   ASSERT_TRUE(ours.failure);
   EXPECT_EQ(ours.failure->requested, 80_MiB);
   EXPECT_EQ(ours.failure->free, 70_MiB);
-  const MemoryRecord theirs = replayed(alloc(0, 60 * mib) + "create context\ncreate modules\n", prices, 100_MiB);
+  const MemoryRecord theirs = replayed(alloc(0, 60 * mib) + "create context\ncreate modules\n", costs, 100_MiB);
   ASSERT_TRUE(theirs.failure);
   EXPECT_EQ(theirs.failure->at.op, 2u);
   EXPECT_EQ(theirs.failure->requested, 30_MiB);
@@ -239,11 +238,11 @@ TEST(Replay, LiveBuffersAreTheLargestFirstThenTheOldest) {
 }
 
 TEST(Replay, ATimelineHasASampleForEveryChange) {
-  DriverPrices prices = free_of_charge();
-  prices.context.bytes = 7_MiB;
+  DriverCosts costs = free_of_charge();
+  costs.context.bytes = 7_MiB;
   const std::vector<MemorySample> samples = memory_timeline(
       parse_program("create context\nmark forward 1 0 a\n" + alloc(0, 600) + "sync e0\n" + alloc(1, 512) + release(0)),
-      prices);
+      costs);
   ASSERT_EQ(samples.size(), 4u);
   EXPECT_EQ(samples[0].driver, 7_MiB);
   EXPECT_EQ(samples[0].at.op, 0u);
@@ -316,19 +315,19 @@ free b3
 
 // CachingHostAllocatorImpl::free records events on the streams that copied; its malloc asks for them.
 TEST(Replay, PinnedMemoryWaitsForItsCopiesWhereFreesComeLate) {
-  const auto held = [](const std::string& between, BorrowedFrees frees) {
+  const auto held = [](const std::string& between, CrossStreamFrees frees) {
     const Program program = parse_program(
         "alloc b0 1024 temporaries s0 a\nalloc b1 1024 saved_activations s0 a pinned\n"
         "memcpy s0 1024 b0 -> b1\nrecord e0 s0\nfree b1\n" +
         between + "alloc b2 1024 saved_activations s0 a pinned\n");
-    return replay(program, free_of_charge(), {.borrowed = frees}).pinned.peak;
+    return replay(program, free_of_charge(), {.cross_stream = frees}).pinned.peak;
   };
-  EXPECT_EQ(held("", BorrowedFrees::AtOnce), 1024_B);
-  EXPECT_EQ(held("", BorrowedFrees::AtNextSync), 2048_B);
-  EXPECT_EQ(held("sync e0\n", BorrowedFrees::AtNextSync), 1024_B);
+  EXPECT_EQ(held("", CrossStreamFrees::AtOnce), 1024_B);
+  EXPECT_EQ(held("", CrossStreamFrees::AtNextSync), 2048_B);
+  EXPECT_EQ(held("sync e0\n", CrossStreamFrees::AtNextSync), 1024_B);
   // Another stream waits for it, and the host for that one.
-  EXPECT_EQ(held("wait s1 e0\nrecord e1 s1\nsync e1\n", BorrowedFrees::AtNextSync), 1024_B);
-  EXPECT_EQ(held("record e1 s1\nsync e1\n", BorrowedFrees::AtNextSync), 2048_B);
+  EXPECT_EQ(held("wait s1 e0\nrecord e1 s1\nsync e1\n", CrossStreamFrees::AtNextSync), 1024_B);
+  EXPECT_EQ(held("record e1 s1\nsync e1\n", CrossStreamFrees::AtNextSync), 2048_B);
 }
 
 // What the host waited for before the free is over, whatever it waits for later.
@@ -336,7 +335,7 @@ TEST(Replay, PinnedMemoryThatWasWaitedForComesBackAtOnce) {
   const Program program = parse_program(
       "alloc b0 1024 temporaries s0 a\nalloc b1 1024 saved_activations s0 a pinned\nmemcpy s0 1024 b0 -> b1\n"
       "record e0 s0\nsync e0\nfree b1\nalloc b2 1024 saved_activations s0 a pinned\n");
-  EXPECT_EQ(replay(program, free_of_charge(), {.borrowed = BorrowedFrees::AtNextSync}).pinned.peak, 1024_B);
+  EXPECT_EQ(replay(program, free_of_charge(), {.cross_stream = CrossStreamFrees::AtNextSync}).pinned.peak, 1024_B);
 }
 
 TEST(Replay, RegistersTakeNoMemory) {

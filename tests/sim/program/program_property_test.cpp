@@ -16,7 +16,7 @@ namespace {
 class ProgramProperty : public testing::TestWithParam<std::uint64_t> {
  protected:
   const Program program_ = with_frees(random_program(GetParam()));
-  const DriverPrices prices_ = free_of_charge();
+  const DriverCosts costs_ = free_of_charge();
 };
 
 TEST_P(ProgramProperty, ComputedFreesVerifyClean) {
@@ -29,17 +29,17 @@ TEST_P(ProgramProperty, TheTextRoundTrips) {
   const Program parsed = parse_program(once);
   EXPECT_EQ(text(parsed), once);
   EXPECT_EQ(parsed, parse_program(text(parsed)));
-  EXPECT_EQ(replay(parsed, prices_, {}).allocated.bytes, replay(program_, prices_, {}).allocated.bytes);
+  EXPECT_EQ(replay(parsed, costs_, {}).allocated.bytes, replay(program_, costs_, {}).allocated.bytes);
 }
 
 TEST_P(ProgramProperty, EqualSeedsGiveEqualPrograms) {
   EXPECT_EQ(random_program(GetParam()), random_program(GetParam()));
 }
 
-TEST_P(ProgramProperty, TwoReplaysAreEqual) { EXPECT_EQ(replay(program_, prices_, {}), replay(program_, prices_, {})); }
+TEST_P(ProgramProperty, TwoReplaysAreEqual) { EXPECT_EQ(replay(program_, costs_, {}), replay(program_, costs_, {})); }
 
 TEST_P(ProgramProperty, CompositionsSumToTheirPeaks) {
-  const MemoryRecord record = replay(program_, prices_, {});
+  const MemoryRecord record = replay(program_, costs_, {});
   EXPECT_EQ(record.allocated.composition.total(), record.allocated.bytes);
   EXPECT_EQ(record.device.composition.total(), record.device.bytes);
   EXPECT_GE(record.peak_reserved, record.allocated.bytes);
@@ -52,9 +52,9 @@ TEST_P(ProgramProperty, LiveBlocksSumToAllocated) {
   Bytes highest;
   std::size_t highest_at = 0;
   Bytes reserved;
-  for (const MemorySample& sample : memory_timeline(program_, prices_)) {
+  for (const MemorySample& sample : memory_timeline(program_, costs_)) {
     Bytes sum;
-    for (const LiveBuffer& buffer : live_buffers(program_, prices_, sample.at.op)) {
+    for (const LiveBuffer& buffer : live_buffers(program_, costs_, sample.at.op)) {
       EXPECT_GE(buffer.block, buffer.requested);
       sum += buffer.block;
     }
@@ -62,7 +62,7 @@ TEST_P(ProgramProperty, LiveBlocksSumToAllocated) {
     if (sample.allocated > highest) highest = sample.allocated, highest_at = sample.at.op;
     reserved = std::max(reserved, sample.reserved);
   }
-  const MemoryRecord record = replay(program_, prices_, {});
+  const MemoryRecord record = replay(program_, costs_, {});
   EXPECT_EQ(highest, record.allocated.bytes);
   EXPECT_EQ(highest_at, record.allocated.at.op);
   EXPECT_EQ(reserved, record.peak_reserved);
@@ -84,9 +84,9 @@ TEST_P(ProgramProperty, OnlyWhatANameHoldsLivesOn) {
 
 // A device that is just large enough never fails; the record is then the unlimited one.
 TEST_P(ProgramProperty, ADeviceOfThePeaksSizeIsEnough) {
-  const MemoryRecord unlimited = replay(program_, prices_, {});
-  EXPECT_EQ(replay(program_, prices_, {.capacity = unlimited.device.bytes}), unlimited);
-  const MemoryRecord limited = replay(program_, prices_, {.capacity = unlimited.allocated.bytes - Bytes{512}});
+  const MemoryRecord unlimited = replay(program_, costs_, {});
+  EXPECT_EQ(replay(program_, costs_, {.capacity = unlimited.device.bytes}), unlimited);
+  const MemoryRecord limited = replay(program_, costs_, {.capacity = unlimited.allocated.bytes - Bytes{512}});
   ASSERT_TRUE(limited.failure);
   EXPECT_GT(limited.failure->requested, limited.failure->free);
 }

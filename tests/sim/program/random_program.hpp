@@ -15,10 +15,10 @@
 namespace tidemark::tests {
 
 /// Prices of nothing: drivers and communicators take no memory.
-inline DriverPrices free_of_charge(std::size_t communicators = 8) {
-  DriverPrices prices;
-  prices.communicators.resize(communicators);
-  return prices;
+inline DriverCosts free_of_charge(std::size_t communicators = 8) {
+  DriverCosts costs;
+  costs.communicators.resize(communicators);
+  return costs;
 }
 
 struct RandomProgramOptions {
@@ -75,8 +75,8 @@ inline Program random_program(std::uint64_t seed, const RandomProgramOptions& op
         }
         break;
       case 2:
-        if (const BufferId borrowed = some(); true)
-          program.push(Borrow{borrowed, StreamId{1}, borrowed.value % 3 != 0});
+        if (const BufferId cross_stream = some(); true)
+          program.push(CrossStreamUse{cross_stream, StreamId{1}, cross_stream.value % 3 != 0});
         break;
       case 3: {
         const std::int64_t m = below(5), n = below(5), k = below(5);

@@ -268,19 +268,22 @@ TEST(VerifyWorkload, EachGroupIsCheckedByItself) {
 
 TEST(Verify, ARowFitsItsCollective) {
   const std::string start = "create communicator g0\nalloc b0 512 temporaries s0 a\nalloc b1 512 temporaries s0 a\n";
-  const auto told = [&](const std::string& line) { return findings(start + "collective s0 g0 " + line + "\n"); };
-  EXPECT_EQ(told("all_to_all bool 3 b0 -> b1 m0 sends 1 2 receives 0 3"), "");
-  EXPECT_NE(told("all_gather bool 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("an all-gather sends everyone the same"),
+  const auto reported = [&](const std::string& line) { return findings(start + "collective s0 g0 " + line + "\n"); };
+  EXPECT_EQ(reported("all_to_all bool 3 b0 -> b1 m0 sends 1 2 receives 0 3"), "");
+  EXPECT_NE(
+      reported("all_gather bool 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("an all-gather sends everyone the same"),
+      std::string::npos);
+  EXPECT_NE(
+      reported("reduce_scatter sum bool 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("receives as much from everyone"),
+      std::string::npos);
+  EXPECT_NE(reported("broadcast bool 0 b0 -> b1 m0 sends receives").find("has no parts that could be uneven"),
             std::string::npos);
-  EXPECT_NE(told("reduce_scatter sum bool 3 b0 -> b1 m0 sends 1 2 receives 1 2").find("receives as much from everyone"),
-            std::string::npos);
-  EXPECT_NE(told("broadcast bool 0 b0 -> b1 m0 sends receives").find("has no parts that could be uneven"),
-            std::string::npos);
-  EXPECT_NE(told("all_to_all bool 3 b0 -> b1 m0 sends 1 2 receives 0 3\ncollective s0 g0 all_to_all bool 3 b0 -> b1 m0 "
-                 "sends 2 1 "
-                 "receives 0 3")
-                .find("another row of its matrix came before it"),
-            std::string::npos);
+  EXPECT_NE(
+      reported("all_to_all bool 3 b0 -> b1 m0 sends 1 2 receives 0 3\ncollective s0 g0 all_to_all bool 3 b0 -> b1 m0 "
+               "sends 2 1 "
+               "receives 0 3")
+          .find("another row of its matrix came before it"),
+      std::string::npos);
 }
 
 // ---- spaces

@@ -9,7 +9,7 @@
 #include "tests/namespace.hpp"
 #include "topology/nccl_memory.hpp"
 
-namespace tidemark::tests::price_test {
+namespace tidemark::tests::cost_test {
 namespace {
 
 using namespace literals;
@@ -38,20 +38,20 @@ Workload one_group(std::int32_t ranks, const std::string& ops, std::vector<Commu
 
 Estimate communicator(const Cluster& on, const CommunicatorUse& use) { return communicator_memory(on, {}, use); }
 
-TEST(Price, DriverResourcesAreThoseOfTheDevice) {
+TEST(Cost, DriverResourcesAreThoseOfTheDevice) {
   const Cluster on = cluster(8);
-  const Prices prices = price(one_group(2, ""), on);
-  EXPECT_EQ(prices.of(Rank{1}).context, on.device.context);
-  EXPECT_EQ(prices.of(Rank{1}).modules, on.device.modules);
-  EXPECT_EQ(prices.of(Rank{1}).nccl_kernels, nccl_kernel_memory(on));
+  const Costs costs = cost(one_group(2, ""), on);
+  EXPECT_EQ(costs.of(Rank{1}).context, on.device.context);
+  EXPECT_EQ(costs.of(Rank{1}).modules, on.device.modules);
+  EXPECT_EQ(costs.of(Rank{1}).nccl_kernels, nccl_kernel_memory(on));
 }
 
-TEST(Price, ASlotIsPricedByWhatTheProgramDoesWithIt) {
+TEST(Cost, ASlotIsPricedByWhatTheProgramDoesWithIt) {
   const Cluster on = cluster(8);
   const CommunicatorUse idle{.ranks = 8, .local = 8, .nodes = 1};
   CommunicatorUse reduces = idle, shards = idle, both = idle;
   reduces.reduces = shards.shards = both.reduces = both.shards = true;
-  const auto priced = [&](const std::string& ops) { return price(one_group(8, ops), on).of(Rank{3}).of(CommSlot{0}); };
+  const auto priced = [&](const std::string& ops) { return cost(one_group(8, ops), on).of(Rank{3}).of(CommSlot{0}); };
   EXPECT_EQ(priced("collective s0 g0 all_reduce sum bool 512 b0 -> b0\n"), communicator(on, reduces));
   EXPECT_EQ(priced("collective s0 g0 broadcast bool 512 b0 -> b0\n"), communicator(on, reduces));
   EXPECT_EQ(priced("collective s0 g0 all_gather bool 512 b0 -> b1\n"), communicator(on, shards));
@@ -62,111 +62,110 @@ TEST(Price, ASlotIsPricedByWhatTheProgramDoesWithIt) {
       communicator(on, both));
 }
 
-TEST(Price, EverySlotHasItsOwnPrice) {
+TEST(Cost, EverySlotHasItsOwnCost) {
   const Cluster on = cluster(4);
-  const Prices prices = price(
+  const Costs costs = cost(
       one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\ncollective s0 g1 all_gather bool 1 b0 -> b1\n",
                 {{"pairs", {{2, 1}}}}),
       on);
-  EXPECT_EQ(prices.of(Rank{0}).of(CommSlot{0}),
-            communicator(on, {.ranks = 8, .local = 4, .nodes = 2, .reduces = true}));
-  EXPECT_EQ(prices.of(Rank{0}).of(CommSlot{1}), communicator(on, {.ranks = 2, .local = 2, .nodes = 1, .shards = true}));
+  EXPECT_EQ(costs.of(Rank{0}).of(CommSlot{0}), communicator(on, {.ranks = 8, .local = 4, .nodes = 2, .reduces = true}));
+  EXPECT_EQ(costs.of(Rank{0}).of(CommSlot{1}), communicator(on, {.ranks = 2, .local = 2, .nodes = 1, .shards = true}));
 }
 
-TEST(Price, RanksWhoseGroupsLieAlikeShareAnEntry) {
-  EXPECT_EQ(price(one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(8)).entries.size(), 1u);
-  EXPECT_EQ(price(one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(4)).entries.size(), 1u);
+TEST(Cost, RanksWhoseGroupsLieAlikeShareAnEntry) {
+  EXPECT_EQ(cost(one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(8)).entries.size(), 1u);
+  EXPECT_EQ(cost(one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(4)).entries.size(), 1u);
 }
 
-TEST(Price, RanksAreSplitWhereTheirGroupsLieDifferently) {
+TEST(Cost, RanksAreSplitWhereTheirGroupsLieDifferently) {
   // Six ranks on nodes of four: four of the group on the first node, two on the second.
   const Cluster on = cluster(4);
-  const Prices prices = price(one_group(6, "collective s0 g0 all_gather bool 1 b0 -> b1\n"), on);
-  ASSERT_EQ(prices.entries.size(), 2u);
-  EXPECT_EQ(prices.entry_of_rank, (std::vector<std::int32_t>{0, 0, 0, 0, 1, 1}));
-  EXPECT_EQ(prices.of(Rank{5}).of(CommSlot{0}), communicator(on, {.ranks = 6, .local = 2, .nodes = 2, .shards = true}));
+  const Costs costs = cost(one_group(6, "collective s0 g0 all_gather bool 1 b0 -> b1\n"), on);
+  ASSERT_EQ(costs.entries.size(), 2u);
+  EXPECT_EQ(costs.entry_of_rank, (std::vector<std::int32_t>{0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(costs.of(Rank{5}).of(CommSlot{0}), communicator(on, {.ranks = 6, .local = 2, .nodes = 2, .shards = true}));
 }
 
-TEST(Price, PeersOnOtherNodesAreCountedApart) {
+TEST(Cost, PeersOnOtherNodesAreCountedApart) {
   // A ring of messages over two nodes of four: ranks at a node's edge have a remote neighbour.
   const Cluster on = cluster(4);
-  const Prices prices = price(one_group(8, "exchange s0 g0 send +1 b0 receive -1 b1\n"), on);
-  EXPECT_EQ(prices.entry_of_rank, (std::vector<std::int32_t>{0, 1, 1, 0, 0, 1, 1, 0}));
+  const Costs costs = cost(one_group(8, "exchange s0 g0 send +1 b0 receive -1 b1\n"), on);
+  EXPECT_EQ(costs.entry_of_rank, (std::vector<std::int32_t>{0, 1, 1, 0, 0, 1, 1, 0}));
   const CommunicatorUse where{.ranks = 8, .local = 4, .nodes = 2};
   CommunicatorUse edge = where, inner = where;
   edge.local_peers = edge.remote_peers = 1;
   edge.senders = 1;  // what the other edge sends leaves here, and its own there
   inner.local_peers = 2;
-  EXPECT_EQ(prices.of(Rank{3}).of(CommSlot{0}), communicator(on, edge));
-  EXPECT_EQ(prices.of(Rank{2}).of(CommSlot{0}), communicator(on, inner));
+  EXPECT_EQ(costs.of(Rank{3}).of(CommSlot{0}), communicator(on, edge));
+  EXPECT_EQ(costs.of(Rank{2}).of(CommSlot{0}), communicator(on, inner));
 }
 
-TEST(Price, AnAllToAllIsAMessageToEveryMember) {
+TEST(Cost, AnAllToAllIsAMessageToEveryMember) {
   const Cluster on = cluster(4);
   const Workload workload = one_group(8, "collective s0 g0 all_to_all bool 512 b0 -> b1\n");
   // Every rank sends to each place of the other node by the NIC of the rank at that place of its own.
   CommunicatorUse use{.ranks = 8, .local = 4, .nodes = 2, .local_peers = 3, .remote_peers = 4, .senders = 4};
-  const Prices prices = price(workload, on);
-  EXPECT_EQ(prices.entries.size(), 1u);
-  EXPECT_EQ(prices.of(Rank{5}).of(CommSlot{0}), communicator(on, use));
+  const Costs costs = cost(workload, on);
+  EXPECT_EQ(costs.entries.size(), 1u);
+  EXPECT_EQ(costs.of(Rank{5}).of(CommSlot{0}), communicator(on, use));
   NcclSettings own_nic;
   own_nic.pxn = Pxn::Never;
   use.senders = 1;
-  EXPECT_EQ(price(workload, on, own_nic).of(Rank{5}).of(CommSlot{0}), communicator_memory(on, own_nic, use));
+  EXPECT_EQ(cost(workload, on, own_nic).of(Rank{5}).of(CommSlot{0}), communicator_memory(on, own_nic, use));
   // Of two that share a NIC the first has all of it.
   Cluster shared = on;
   shared.node.nics = 2;
-  const Prices by_first = price(workload, shared);
+  const Costs by_first = cost(workload, shared);
   EXPECT_EQ(by_first.entry_of_rank, (std::vector<std::int32_t>{0, 1, 0, 1, 0, 1, 0, 1}));
   use.senders = 0;
   EXPECT_EQ(by_first.of(Rank{1}).of(CommSlot{0}), communicator(shared, use));
 }
 
-TEST(Price, ANeighbourCountsOnceHoweverOftenItIsWrittenTo) {
+TEST(Cost, ANeighbourCountsOnceHoweverOftenItIsWrittenTo) {
   const Cluster on = cluster(8);
   const std::string once = "exchange s0 g0 send +1 b0\n";
-  EXPECT_EQ(price(one_group(4, once + once + "exchange s0 g0 receive +1 b0\n"), on).of(Rank{0}).of(CommSlot{0}),
+  EXPECT_EQ(cost(one_group(4, once + once + "exchange s0 g0 receive +1 b0\n"), on).of(Rank{0}).of(CommSlot{0}),
             communicator(on, {.ranks = 4, .local = 4, .nodes = 1, .local_peers = 1}));
 }
 
-TEST(Price, BothNeighboursOfAPairAreOnePeer) {
+TEST(Cost, BothNeighboursOfAPairAreOnePeer) {
   // In a group of two, the one after and the one before are the same rank.
   const Cluster on = cluster(8);
-  EXPECT_EQ(price(one_group(2, "exchange s0 g0 send +1 b0 receive -1 b1\n"), on).of(Rank{0}).of(CommSlot{0}),
+  EXPECT_EQ(cost(one_group(2, "exchange s0 g0 send +1 b0 receive -1 b1\n"), on).of(Rank{0}).of(CommSlot{0}),
             communicator(on, {.ranks = 2, .local = 2, .nodes = 1, .local_peers = 1}));
 }
 
-TEST(Price, MessagesThroughPairsAreSeveralCommunicators) {
+TEST(Cost, MessagesThroughPairsAreSeveralCommunicators) {
   const Cluster on = cluster(8);
   Workload workload = one_group(4, "exchange s0 g0 send +1 b0 receive -1 b1\n");
   workload.communicators.front().messages = MessageRoute::Pairs;
-  EXPECT_EQ(price(workload, on).of(Rank{1}).of(CommSlot{0}),
+  EXPECT_EQ(cost(workload, on).of(Rank{1}).of(CommSlot{0}),
             communicator(on, {.ranks = 4, .local = 4, .nodes = 1, .local_peers = 2, .pairs = 2}));
 }
 
-TEST(Price, VariablesOfNcclCount) {
+TEST(Cost, VariablesOfNcclCount) {
   const Cluster on = cluster(8);
   const Workload workload = one_group(8, "collective s0 g0 all_gather bool 512 b0 -> b1\n");
   NcclSettings fewer;
   fewer.channels.max_ctas = 2;
-  EXPECT_LT(price(workload, on, fewer).of(Rank{0}).of(CommSlot{0}).bytes,
-            price(workload, on).of(Rank{0}).of(CommSlot{0}).bytes);
+  EXPECT_LT(cost(workload, on, fewer).of(Rank{0}).of(CommSlot{0}).bytes,
+            cost(workload, on).of(Rank{0}).of(CommSlot{0}).bytes);
 }
 
-TEST(Price, ProgramsThatDoDifferentThingsHaveDifferentPrices) {
+TEST(Cost, ProgramsThatDoDifferentThingsHaveDifferentCosts) {
   const Cluster on = cluster(8);
   Workload workload = one_group(4, "collective s0 g1 all_gather bool 1 b0 -> b1\n", {{"pairs", {{2, 1}}}});
   workload.programs.push_back(parse_program("alloc b0 512 temporaries s0 a\n"));
   workload.program_of_rank = {0, 0, 1, 1};
-  const Prices prices = price(workload, on);
-  EXPECT_EQ(prices.entry_of_rank, (std::vector<std::int32_t>{0, 0, 1, 1}));
+  const Costs costs = cost(workload, on);
+  EXPECT_EQ(costs.entry_of_rank, (std::vector<std::int32_t>{0, 0, 1, 1}));
 }
 
-TEST(Price, CommunicatorsOfThousandsOfRanksArePricedQuickly) {
-  const Prices prices = price(one_group(16384, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(8));
-  EXPECT_EQ(prices.entries.size(), 1u);
-  EXPECT_EQ(prices.entry_of_rank.size(), 16384u);
+TEST(Cost, CommunicatorsOfThousandsOfRanksArePricedQuickly) {
+  const Costs costs = cost(one_group(16384, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\n"), cluster(8));
+  EXPECT_EQ(costs.entries.size(), 1u);
+  EXPECT_EQ(costs.entry_of_rank.size(), 16384u);
 }
 
 }  // namespace
-}  // namespace tidemark::tests::price_test
+}  // namespace tidemark::tests::cost_test

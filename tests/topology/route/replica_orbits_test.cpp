@@ -97,7 +97,7 @@ Workload workload_of(const Case& c) {
   return workload;
 }
 
-void expect_equal(const TimePrices& a, const TimePrices& b) {
+void expect_equal(const TimeCosts& a, const TimeCosts& b) {
   ASSERT_EQ(a.links, b.links);
   EXPECT_EQ(a.collectives, b.collectives);
   ASSERT_EQ(a.classes.size(), b.classes.size());
@@ -123,7 +123,7 @@ void expect_whole(const Workload& workload, const Cluster& cluster, const std::v
   Router whole(workload, cluster, options), part(workload, cluster, kinds, options);
   const Folding by_rank = fold(workload, kinds, whole.traffic()), by_orbit = fold(workload, kinds, part.traffic());
   expect_equal(by_orbit, by_rank);
-  expect_equal(price_time(workload, by_orbit, cluster, part), price_time(workload, by_rank, cluster, whole));
+  expect_equal(cost_time(workload, by_orbit, cluster, part), cost_time(workload, by_rank, cluster, whole));
 }
 
 TEST(ReplicaOrbits, OneRankOfEachOrbitTellsWhatAllTell) {
@@ -131,7 +131,7 @@ TEST(ReplicaOrbits, OneRankOfEachOrbitTellsWhatAllTell) {
   for (const Case& c : generated(31, seeds(400))) {
     SCOPED_TRACE(c.name);
     const Workload workload = workload_of(c);
-    const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;
+    const std::vector<std::int32_t> entries = cost(workload, c.cluster).entry_of_rank;
     ASSERT_NO_FATAL_FAILURE(expect_whole(workload, c.cluster, entries));
     const Router router(workload, c.cluster, entries);
     if (!router.traffic().symmetry) continue;
@@ -149,9 +149,9 @@ TEST(ReplicaOrbits, AnyAlgorithmTellsItself) {
     for (const Case& c : generated(32 + static_cast<std::uint32_t>(algorithm), seeds(120))) {
       SCOPED_TRACE(c.name);
       const Workload workload = workload_of(c);
-      const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;
+      const std::vector<std::int32_t> entries = cost(workload, c.cluster).entry_of_rank;
       ASSERT_NO_FATAL_FAILURE(
-          expect_whole(workload, c.cluster, entries, {.algorithm = algorithm, .model = PriceModel::Routed}));
+          expect_whole(workload, c.cluster, entries, {.algorithm = algorithm, .model = CostModel::Routed}));
     }
   }
 }
@@ -190,7 +190,7 @@ TEST(ReplicaOrbits, GroupsOfOtherSharesStayApart) {
   c.job.layout.data = 4;
   const Workload workload = workload_of(c);
   const std::vector<std::int32_t> kinds{0, 1, 0, 1, 0, 1, 1, 0};
-  const CollectiveOptions no_links{.algorithm = {}, .model = PriceModel::AlphaBeta};
+  const CollectiveOptions no_links{.algorithm = {}, .model = CostModel::AlphaBeta};
   ASSERT_NO_FATAL_FAILURE(expect_whole(workload, c.cluster, kinds));
   ASSERT_NO_FATAL_FAILURE(expect_whole(workload, c.cluster, kinds, no_links));
   const Router router(workload, c.cluster, kinds, no_links);
@@ -203,16 +203,16 @@ TEST(ReplicaOrbits, ChangeNoTimeOfAnyRank) {
   for (const Case& c : generated(37, seeds(120))) {
     SCOPED_TRACE(c.name);
     const Workload workload = workload_of(c);
-    const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;
+    const std::vector<std::int32_t> entries = cost(workload, c.cluster).entry_of_rank;
     Router part(workload, c.cluster, entries);
     smaller += part.traffic().symmetry && part.traffic().symmetry->ranks.size() < entries.size() ? 1 : 0;
     const Folding folded = fold(workload, entries, part.traffic()), each = unfolded(workload, entries);
-    const TimePrices folded_prices = price_time(workload, folded, c.cluster, part),
-                     each_prices = price_time(workload, each, c.cluster);
-    const Trace folded_trace = simulate(workload, folded, folded_prices),
-                each_trace = simulate(workload, each, each_prices);
-    const std::vector<ClassTimeline> folded_times = timelines(workload, folded, folded_prices, folded_trace),
-                                     each_times = timelines(workload, each, each_prices, each_trace);
+    const TimeCosts folded_costs = cost_time(workload, folded, c.cluster, part),
+                    each_costs = cost_time(workload, each, c.cluster);
+    const Trace folded_trace = simulate(workload, folded, folded_costs),
+                each_trace = simulate(workload, each, each_costs);
+    const std::vector<ClassTimeline> folded_times = timelines(workload, folded, folded_costs, folded_trace),
+                                     each_times = timelines(workload, each, each_costs, each_trace);
     ASSERT_TRUE(std::holds_alternative<Completed>(each_trace.outcome));
     for (std::size_t r = 0; r < entries.size(); ++r) {
       const auto its = static_cast<std::size_t>(folded.class_of_rank[r]);
@@ -223,15 +223,15 @@ TEST(ReplicaOrbits, ChangeNoTimeOfAnyRank) {
   EXPECT_GT(smaller, seeds(40));
 }
 
-TEST(ReplicaOrbits, PlainPricesOfAFoldingAreThoseOfAllRanks) {
-  const CollectiveOptions plain{.algorithm = {}, .model = PriceModel::AlphaBeta};
+TEST(ReplicaOrbits, PlainCostsOfAFoldingAreThoseOfAllRanks) {
+  const CollectiveOptions plain{.algorithm = {}, .model = CostModel::AlphaBeta};
   for (const Case& c : generated(38, seeds(120))) {
     SCOPED_TRACE(c.name);
     const Workload workload = workload_of(c);
-    const std::vector<std::int32_t> entries = price(workload, c.cluster).entry_of_rank;
+    const std::vector<std::int32_t> entries = cost(workload, c.cluster).entry_of_rank;
     const Folding folding = fold(workload, entries, Router(workload, c.cluster, entries).traffic());
     Router whole(workload, c.cluster, plain);
-    expect_equal(price_time(workload, folding, c.cluster, plain), price_time(workload, folding, c.cluster, whole));
+    expect_equal(cost_time(workload, folding, c.cluster, plain), cost_time(workload, folding, c.cluster, whole));
   }
 }
 

@@ -20,8 +20,8 @@ Tensor given(const Worker& w, Tensor out) {
 }
 
 // AttnFuncWithCPAndQKVOA2A: all tokens of a part of the heads.
-Tensor attention_by_heads(Worker& w, const CoreAttention& a, const Tensor& query, const Tensor& key,
-                          const Tensor& value) {
+Tensor ulysses_attention(Worker& w, const CoreAttention& a, const Tensor& query, const Tensor& key,
+                         const Tensor& value) {
   w.mark(Phase::Forward, a.name);
   const auto node = w.node(a.name(), {&query, &key, &value});
   Tensors of_heads = to_heads(w, a.name, {query, key, value});
@@ -240,7 +240,7 @@ Tensor context_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor
     case ContextKind::AllGather:
       return attention_over_gathered(w, a, query, key, value);
     case ContextKind::AllToAll:
-      return attention_by_heads(w, a, query, key, value);
+      return ulysses_attention(w, a, query, key, value);
   }
   return {};
 }

@@ -19,7 +19,7 @@ constexpr StreamId all_to_all_stream{5};  // NCCL's, of the group
 class AllToAll {
  public:
   AllToAll(Worker& w, const Name& name)
-      : w_(w), name_(name), ranks_(w.layout.by_heads()), along_(batch_first(w) ? 1 : 0) {}
+      : w_(w), name_(name), ranks_(w.layout.ulysses()), along_(batch_first(w) ? 1 : 0) {}
 
   // One part of the heads after the other.
   Tensor parts_of_heads(const Tensor& x) const {

@@ -14,7 +14,7 @@ using torch::with;
 
 // The spec of core/models/gpt/gpt_layer_specs.py: a norm by itself before attention, down projections whole on every
 // rank, and the norms of latents within the projections up.
-LatentSelfAttention::LatentSelfAttention(Worker& w, Parameters& parameters, std::int32_t layer)
+MlaSelfAttention::MlaSelfAttention(Worker& w, Parameters& parameters, std::int32_t layer)
     : w_(w), latent_(*w.model.latent), layer_(layer) {
   const Model& m = w.model;
   const std::string at = fmt::format("layers.{}.attention", layer);
@@ -36,9 +36,9 @@ LatentSelfAttention::LatentSelfAttention(Worker& w, Parameters& parameters, std:
   } else {
     q_up_ = up(".q", latent_.query_head(), m.hidden);
   }
-  kv_down_ = down(".kv_down", latent_.kv_rank + latent_.rotary_head);
+  kv_down_ = down(".kv_down", latent_.kv_rank + latent_.qk_rope_head_dim);
   if (latent_.normalized) kv_norm_ = make_norm(w, parameters, at + ".kv_norm", latent_.kv_rank);
-  kv_up_ = up(".kv_up", latent_.plain_head + latent_.value_head, latent_.kv_rank);
+  kv_up_ = up(".kv_up", latent_.qk_nope_head_dim + latent_.value_head, latent_.kv_rank);
   positions_ = w.name(at + ".rotary");
   core_ = {w.name(at + ".core"), name_};
   const auto turned = [&](const char* cos, const char* sin, const char* out, const char* gradient) {
@@ -54,7 +54,7 @@ LatentSelfAttention::LatentSelfAttention(Worker& w, Parameters& parameters, std:
   key_rotary_ = turned("key_cos", "key_sin", "k_turned", "key_gradient");
 }
 
-Shape LatentSelfAttention::by_head(std::int64_t heads, std::int64_t width) const {
+Shape MlaSelfAttention::by_head(std::int64_t heads, std::int64_t width) const {
   return {w_.sizes.sequence, w_.sizes.micro_batch, heads, width};
 }
 
@@ -62,25 +62,25 @@ Shape LatentSelfAttention::by_head(std::int64_t heads, std::int64_t width) const
 
 // Angles that functools.lru_cache holds for all layers of a rank together: the last 32 that were asked for. Each layer
 // asks for those of the original sequence length when it is made, and later, if they are others, for its own.
-bool LatentSelfAttention::remembered(Asked asked, bool others) const {
+bool MlaSelfAttention::remembered(Requested requested, bool others) const {
   constexpr std::int64_t remembered = 32;
   std::int64_t layers = 0, before = 0;
   for (const Stage& chunk : w_.chunks) {
-    const std::int32_t its = chunk.layers() + (chunk.head ? static_cast<std::int32_t>(w_.model.next_tokens) : 0);
+    const std::int32_t its = chunk.layers() + (chunk.head ? static_cast<std::int32_t>(w_.model.mtp_layers) : 0);
     before += std::clamp(layer_ - chunk.first, std::int32_t{0}, its);
     layers += chunk.layers();
-    if (chunk.head) layers += w_.model.next_tokens;
+    if (chunk.head) layers += w_.model.mtp_layers;
   }
   const std::int64_t entries = others ? 2 * layers : layers;
-  const std::int64_t place = asked == Asked::Later && others ? layers + before : before;
+  const std::int64_t place = requested == Requested::Later && others ? layers + before : before;
   return place >= entries - remembered;
 }
 
 // core/models/common/embeddings/yarn_rotary_pos_embedding.py YarnRotaryEmbedding: every layer has one. What its
 // constructor fills for the original length in fp32 is replaced when the first tokens come, or narrowed with the model.
-void LatentSelfAttention::make_tables() {
+void MlaSelfAttention::make_tables() {
   constexpr std::int64_t original = 4096;  // MLATransformerConfig original_max_position_embeddings
-  const std::int64_t sequence = w_.train.sequence_length, width = latent_.rotary_head, ranks = w_.layout.context;
+  const std::int64_t sequence = w_.train.sequence_length, width = latent_.qk_rope_head_dim, ranks = w_.layout.context;
   const bool fused = w_.built.options.rotary == RotaryKernel::Fused;
   const auto kept = [&](std::string_view use, Shape shape, DType dtype) {
     Tensor made = w_.make(positions_(use), std::move(shape), dtype, Category::Workspaces);
@@ -110,8 +110,8 @@ void LatentSelfAttention::make_tables() {
   const bool first_do = w_.train.precision == DType::FP32 && sequence <= original;
   const std::int64_t length = !fused || first_do ? original : sequence;
   const bool others = !fused || length != original;
-  if (others) (void)angles_for(original, remembered(Asked::AtFirst, others));
-  angles_ = angles_for(fused ? length : sequence, remembered(Asked::Later, others));
+  if (others) (void)angles_for(original, remembered(Requested::AtFirst, others));
+  angles_ = angles_for(fused ? length : sequence, remembered(Requested::Later, others));
   const auto function = [&](std::string_view use, Operation of) {
     const Tensor narrow = kept(use, {length / ranks, 1, 1, width}, w_.train.precision);
     const Shape all{length / ranks, width};
@@ -130,9 +130,9 @@ void LatentSelfAttention::make_tables() {
 // ---- from the residual stream to latents ---------------------------------------------------------------------------
 
 // What is projected down together, apart.
-LatentSelfAttention::Down LatentSelfAttention::down(const Tensor& hidden) {
+MlaSelfAttention::Down MlaSelfAttention::down(const Tensor& hidden) {
   const Tensor combined = linear(w_, kv_down_, hidden);
-  const std::int64_t rank = latent_.kv_rank, turned = latent_.rotary_head;
+  const std::int64_t rank = latent_.kv_rank, turned = latent_.qk_rope_head_dim;
   w_.mark(Phase::Forward, kv_down_.name);
   const auto node = w_.node(kv_down_.name("split"), {&combined});
   if (node) {
@@ -151,24 +151,24 @@ LatentSelfAttention::Down LatentSelfAttention::down(const Tensor& hidden) {
 }
 
 // A copy, as TransformerEngine's modules take it (module/base.py prepare_forward).
-Tensor LatentSelfAttention::side_by_side(const Tensor& latent) {
+Tensor MlaSelfAttention::side_by_side(const Tensor& latent) {
   Tensor copy = w_.temporary(name_("kv_latent"), latent.sizes);
   w_.launch(Operation::Copy, {latent}, {copy});
   copy.gradient = latent.gradient;
   return copy;
 }
 
-Tensor LatentSelfAttention::up(const std::optional<Norm>& its_norm, const Linear& projection, const Tensor& latent) {
+Tensor MlaSelfAttention::up(const std::optional<Norm>& its_norm, const Linear& projection, const Tensor& latent) {
   return its_norm ? norm_linear(w_, *its_norm, projection, latent) : linear(w_, projection, latent);
 }
 
 // core/tensor_parallel/mappings.py gather_from_sequence_parallel_region.
-Tensor LatentSelfAttention::gathered(Tensor positions) {
+Tensor MlaSelfAttention::gathered(Tensor positions) {
   const auto node = w_.node(positions_("gather"), {&positions});
   const Shape part = positions.sizes;
   Tensor dense = w_.temporary(positions_("part"), part);
   w_.launch(Operation::Copy, {std::move(positions)}, {dense});
-  Tensor whole = w_.all_gather(positions_("gathered"), std::move(dense), w_.whole(latent_.rotary_head));
+  Tensor whole = w_.all_gather(positions_("gathered"), std::move(dense), w_.whole(latent_.qk_rope_head_dim));
   if (!node) return whole;
   node->apply = [this, part](Gradients& gradients) {
     Tensor made = w_.communicated(positions_("scattered"), part);
@@ -180,8 +180,8 @@ Tensor LatentSelfAttention::gathered(Tensor positions) {
 
 // ---- from latents to heads -----------------------------------------------------------------------------------------
 
-LatentSelfAttention::Heads LatentSelfAttention::up_and_turned(const Tensor& q_latent, const Tensor& kv_latent,
-                                                              const Tensor& positions) {
+MlaSelfAttention::Heads MlaSelfAttention::up_and_turned(const Tensor& q_latent, const Tensor& kv_latent,
+                                                        const Tensor& positions) {
   Tensor query = up(q_norm_, q_up_, q_latent);
   const Tensor joint = up(kv_norm_, kv_up_, side_by_side(kv_latent));
   w_.mark(Phase::Forward, positions_);
@@ -193,7 +193,7 @@ LatentSelfAttention::Heads LatentSelfAttention::up_and_turned(const Tensor& q_la
 }
 
 // A gradient as kernels of positions take it.
-Tensor LatentSelfAttention::contiguous(std::string_view label, Tensor x) {
+Tensor MlaSelfAttention::contiguous(std::string_view label, Tensor x) {
   if (x.contiguous()) return x;
   Tensor copy = w_.like(positions_(label), x);
   w_.launch(Operation::Copy, {std::move(x)}, {copy});
@@ -201,11 +201,11 @@ Tensor LatentSelfAttention::contiguous(std::string_view label, Tensor x) {
 }
 
 // core/fusions/fused_mla_yarn_rope_apply.py ApplyMLARotaryEmbQ.
-Tensor LatentSelfAttention::turned_in_place(Tensor query) {
+Tensor MlaSelfAttention::turned_in_place(Tensor query) {
   const auto node = w_.node(positions_(), {&query});
   const Shape flat = query.sizes, heads = by_head(w_.model.heads / w_.sizes.tensor, latent_.query_head());
   const auto part = [this, heads](const Tensor& x) {
-    return narrowed(sized(x, heads), -1, latent_.plain_head, latent_.rotary_head);
+    return narrowed(sized(x, heads), -1, latent_.qk_nope_head_dim, latent_.qk_rope_head_dim);
   };
   w_.launch(Operation::RotaryPairs, {part(query), cosines_, sines_}, {part(query)});
   query = sized(std::move(query), heads);
@@ -219,10 +219,11 @@ Tensor LatentSelfAttention::turned_in_place(Tensor query) {
 }
 
 // ApplyMLARotaryEmbKV of the same file.
-LatentSelfAttention::Heads LatentSelfAttention::assembled(Tensor query, const Tensor& joint, const Tensor& positions) {
+MlaSelfAttention::Heads MlaSelfAttention::assembled(Tensor query, const Tensor& joint, const Tensor& positions) {
   const auto node = w_.node(positions_(), {&joint, &positions});
   const std::int64_t held = w_.model.heads / w_.sizes.tensor;
-  const Shape heads = by_head(held, latent_.plain_head + latent_.value_head), one = by_head(1, latent_.rotary_head);
+  const Shape heads = by_head(held, latent_.qk_nope_head_dim + latent_.value_head),
+              one = by_head(1, latent_.qk_rope_head_dim);
   Tensor key = w_.temporary(name_("k"), by_head(held, latent_.query_head()));
   Tensor value = w_.temporary(name_("v"), by_head(held, latent_.value_head));
   w_.launch(Operation::LatentKeys, {sized(joint, heads), sized(positions, one), cosines_, sines_}, {key, value});
@@ -241,7 +242,7 @@ LatentSelfAttention::Heads LatentSelfAttention::assembled(Tensor query, const Te
 }
 
 // Neighbours that turn together, as halves: rope_utils.py _apply_rotary_pos_emb_bshd with multi_latent_attention.
-Tensor LatentSelfAttention::in_halves(Tensor x, const Shape& shape) {
+Tensor MlaSelfAttention::in_halves(Tensor x, const Shape& shape) {
   const auto node = w_.node(positions_(), {&x});
   const Shape own = x.sizes;
   if (own != shape) x = sized(std::move(x), shape);
@@ -281,10 +282,10 @@ Tensor LatentSelfAttention::in_halves(Tensor x, const Shape& shape) {
 }
 
 // One operation after the other: heads are cut, what positions turn is turned, and both are joined again.
-LatentSelfAttention::Heads LatentSelfAttention::turned_and_joined(const Tensor& query, const Tensor& joint,
-                                                                  const Tensor& positions) {
-  const std::int64_t held = w_.model.heads / w_.sizes.tensor, plain = latent_.plain_head;
-  const std::int64_t turned = latent_.rotary_head, value_width = latent_.value_head;
+MlaSelfAttention::Heads MlaSelfAttention::turned_and_joined(const Tensor& query, const Tensor& joint,
+                                                            const Tensor& positions) {
+  const std::int64_t held = w_.model.heads / w_.sizes.tensor, plain = latent_.qk_nope_head_dim;
+  const std::int64_t turned = latent_.qk_rope_head_dim, value_width = latent_.value_head;
   const auto cut = [this](const Tensor& whole, const Shape& heads, std::int64_t first, std::int64_t second,
                           std::string_view label) {
     const auto node = w_.node(positions_(), {&whole});
@@ -334,7 +335,7 @@ LatentSelfAttention::Heads LatentSelfAttention::turned_and_joined(const Tensor& 
 
 // ---- attention -----------------------------------------------------------------------------------------------------
 
-Tensor LatentSelfAttention::core(const Heads& of) {
+Tensor MlaSelfAttention::core(const Heads& of) {
   if (!recompute_core) {
     Tensor query = of.query;
     OffloadedRegion offload(w_, OffloadedModule::CoreAttention, query);
@@ -348,7 +349,7 @@ Tensor LatentSelfAttention::core(const Heads& of) {
 }
 
 // get_query_key_value_tensors.
-LatentSelfAttention::Heads LatentSelfAttention::heads(Tensor normed, std::optional<CheckpointWithoutOutput>& again) {
+MlaSelfAttention::Heads MlaSelfAttention::heads(Tensor normed, std::optional<CheckpointWithoutOutput>& again) {
   if (!cosines_.defined()) make_tables();
   const Tensor held = normed;
   OffloadedRegion offload(w_, OffloadedModule::Qkv, normed);
@@ -357,8 +358,8 @@ LatentSelfAttention::Heads LatentSelfAttention::heads(Tensor normed, std::option
   return made;
 }
 
-LatentSelfAttention::Heads LatentSelfAttention::heads_of(const Tensor& normed,
-                                                         std::optional<CheckpointWithoutOutput>& again) {
+MlaSelfAttention::Heads MlaSelfAttention::heads_of(const Tensor& normed,
+                                                   std::optional<CheckpointWithoutOutput>& again) {
   const Tensor q_latent = q_down_ ? linear(w_, *q_down_, normed) : normed;
   const Down of_keys = down(normed);
   if (!w_.train.recompute.selects(RecomputedModule::LatentUp))
@@ -372,7 +373,7 @@ LatentSelfAttention::Heads LatentSelfAttention::heads_of(const Tensor& normed,
 }
 
 // forward() refers to queries, keys and values until it returns, its caller to what was normalized.
-Tensor LatentSelfAttention::operator()(Tensor hidden, OffloadedRegion* norm) {
+Tensor MlaSelfAttention::operator()(Tensor hidden, OffloadedRegion* norm) {
   RecomputedNorm before(w_);
   const Tensor normed = before(norm_, std::move(hidden));
   if (norm != nullptr) norm->close(normed);

@@ -14,9 +14,9 @@ class OffloadedRegion;
 
 /// core/transformer/multi_latent_attention.py MLASelfAttention, with the norm before it: queries, keys and values are
 /// projected up from latents.
-class LatentSelfAttention {
+class MlaSelfAttention {
  public:
-  LatentSelfAttention(Worker& worker, Parameters& parameters, std::int32_t layer);
+  MlaSelfAttention(Worker& worker, Parameters& parameters, std::int32_t layer);
   /// `norm`: the norm before, where it is offloaded.
   [[nodiscard]] Tensor operator()(Tensor hidden, OffloadedRegion* norm);
   [[nodiscard]] const Weight* output_bias() const { return output_bias_; }
@@ -32,9 +32,9 @@ class LatentSelfAttention {
   struct Down {
     Tensor latent, positions;
   };
-  enum class Asked : std::uint8_t { AtFirst, Later };
+  enum class Requested : std::uint8_t { AtFirst, Later };
 
-  [[nodiscard]] bool remembered(Asked asked, bool others) const;
+  [[nodiscard]] bool remembered(Requested requested, bool others) const;
   void make_tables();
   [[nodiscard]] Shape by_head(std::int64_t heads, std::int64_t width) const;
   [[nodiscard]] Down down(const Tensor& hidden);
@@ -53,7 +53,7 @@ class LatentSelfAttention {
   [[nodiscard]] Heads heads_of(const Tensor& normed, std::optional<CheckpointWithoutOutput>& again);
 
   Worker& w_;
-  const LatentAttention& latent_;
+  const MultiLatentAttention& latent_;
   std::int32_t layer_;
   Name name_, positions_;
   Norm norm_;

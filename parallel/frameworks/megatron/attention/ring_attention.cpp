@@ -30,7 +30,7 @@ class Ring {
   Ring(Worker& w, const CoreAttention& a)
       : w_(w),
         a_(a),
-        ranks_(w.layout.context / w.layout.by_heads()),
+        ranks_(w.layout.context / w.layout.ulysses()),
         me_(attention_place(w.layout, w.place.context)),
         along_(batch_first(w) ? 1 : 0) {}
 
@@ -150,7 +150,7 @@ Gradients ring_backward(Worker& w, const CoreAttention& a, const Tensor& given, 
     return sized(narrowed(buffers[i % 2], 0, which, 1), both.sizes);
   };
   w.launch(Operation::Copy, {both}, {half(0, 0)});
-  if (w.layout.by_heads() > 1) {
+  if (w.layout.ulysses() > 1) {
     Tensors of_heads = to_heads(w, a.name, {out, dout});
     out = std::move(of_heads[0]), dout = std::move(of_heads[1]);
   }
@@ -189,7 +189,7 @@ Gradients ring_backward(Worker& w, const CoreAttention& a, const Tensor& given, 
       }
     }
   }
-  if (w.layout.by_heads() == 1) return {dq, gradients.key, gradients.value};
+  if (w.layout.ulysses() == 1) return {dq, gradients.key, gradients.value};
   return Gradients(to_tokens(w, a.name, {dq, gradients.key, gradients.value}));
 }
 
@@ -200,7 +200,7 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
   const auto node = w.node(a.name(), {&query, &key, &value});
   const Ring ring(w, a);
   const auto ranks = static_cast<std::size_t>(ring.ranks());
-  if (w.layout.by_heads() > 1) {
+  if (w.layout.ulysses() > 1) {
     Tensors of_heads = to_heads(w, a.name, {query, key, value});
     query = std::move(of_heads[0]), key = std::move(of_heads[1]), value = std::move(of_heads[2]);
   }
@@ -256,7 +256,7 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
   }
   w.process.join(w.process.record(attention_stream));
   Tensor out = merged(w, a, ring, steps, lse);
-  if (w.layout.by_heads() > 1) out = to_tokens(w, a.name, {out}).front();
+  if (w.layout.ulysses() > 1) out = to_tokens(w, a.name, {out}).front();
   const Tensor given = batch_first(w) ? out : sized(out, w.part(w.model.heads * w.model.value_dim()));
   if (!node) return given;
   Session& s = w.session;

@@ -1,8 +1,8 @@
 #include <numeric>
 #include <utility>
 
-#include "parallel/frameworks/megatron/mappings.hpp"
 #include "parallel/frameworks/megatron/experts/moe.hpp"
+#include "parallel/frameworks/megatron/mappings.hpp"
 #include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/ops/indexing.hpp"
 
@@ -35,7 +35,7 @@ class AllGatherDispatcher final : public TokenDispatcher {
 AllGatherDispatcher::AllGatherDispatcher(Worker& w, const std::string& path, std::int32_t layer)
     : w_(w),
       name_(w.name(path + ".dispatcher")),
-      group_{w.comms.expert_model, std::int64_t{w.layout.expert} * w.layout.experts_tensor()},
+      group_{w.comms.expert_model, std::int64_t{w.layout.expert} * w.layout.expert_tensor_parallel()},
       first_(w.first_expert()) {
   const LayerRouting routing(*w.model.experts, w.train.routing, layer, w.residual(1)[0], w.layout.expert);
   rows_ = routing.received(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep), group_.size);

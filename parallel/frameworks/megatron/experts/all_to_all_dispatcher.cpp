@@ -2,9 +2,9 @@
 #include <numeric>
 #include <utility>
 
-#include "parallel/frameworks/megatron/mappings.hpp"
 #include "parallel/frameworks/megatron/experts/moe.hpp"
 #include "parallel/frameworks/megatron/experts/token_traffic.hpp"
+#include "parallel/frameworks/megatron/mappings.hpp"
 #include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/ops/indexing.hpp"
 
@@ -49,13 +49,13 @@ AllToAllDispatcher::AllToAllDispatcher(Worker& w, const std::string& path, std::
     : w_(w),
       name_(w.name(path + ".dispatcher")),
       layer_(layer),
-      within_{w.comms.expert_tensor, w.layout.experts_tensor()},
+      within_{w.comms.expert_tensor, w.layout.expert_tensor_parallel()},
       ranks_(w.layout.expert),
       rank_(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep)),
       tokens_(w.residual(1)[0]) {
   const LayerRouting routing(*w.model.experts, w.train.routing, layer, tokens_, ranks_);
   rows_ = routing.rows();
-  rows_of_own_ = routing.received(rank_, std::int64_t{ranks_} * w.layout.experts_tensor());
+  rows_of_own_ = routing.received(rank_, std::int64_t{ranks_} * w.layout.expert_tensor_parallel());
   // Those who share an expert hand each other as many rows, whatever upper ends come to.
   for (std::int64_t& rows : rows_of_own_) rows = round_up(rows, within_.size);
 }
@@ -70,7 +70,7 @@ Rows AllToAllDispatcher::preprocess(const Tensor& hidden, const Router::Choice& 
   const bool pads = w_.train.routing.capacity_factor > 0 && w_.train.routing.pads_to_capacity;
   if (!pads) {  // how many rows go where: the host waits for it
     const Tensor counts = torch::sum(s, choice.map, 0);
-    const std::int64_t ranks = std::int64_t{ranks_} * w_.layout.experts_tensor();
+    const std::int64_t ranks = std::int64_t{ranks_} * w_.layout.expert_tensor_parallel();
     const Tensor all = s.empty({ranks, counts.size(0)}, DType::INT64, "tokens_per_expert");
     s.collective(w_.comms.expert_model, CollectiveKind::AllGather, counts, all);
     w_.process.synchronize();
@@ -172,7 +172,7 @@ void copy_rows(Worker& w, const std::vector<ExpertRows>& experts, std::int64_t s
 Rows AllToAllDispatcher::sorted(const Rows& rows, bool back) {
   const std::size_t held = rows_of_own_.size();
   if (held == 1) return rows;
-  const std::int64_t sources = std::int64_t{ranks_} * w_.layout.experts_tensor();
+  const std::int64_t sources = std::int64_t{ranks_} * w_.layout.expert_tensor_parallel();
   std::vector<ExpertRows> experts;
   std::int64_t before = 0;  // of a source
   for (const std::int64_t all : rows_of_own_) {

@@ -2,9 +2,9 @@
 #include <numeric>
 #include <utility>
 
-#include "parallel/frameworks/megatron/mappings.hpp"
 #include "parallel/frameworks/megatron/experts/moe.hpp"
 #include "parallel/frameworks/megatron/experts/token_traffic.hpp"
+#include "parallel/frameworks/megatron/mappings.hpp"
 #include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/ops/indexing.hpp"
 
@@ -30,7 +30,7 @@ Shape strides_of(const Shape& sizes) {
 // The process's first layer with experts.
 bool is_first(const Worker& w, std::int32_t layer) {
   for (const Stage& chunk : w.chunks)
-    for (std::int32_t its = chunk.first; its < chunk.last + (chunk.head ? w.model.next_tokens : 0); ++its)
+    for (std::int32_t its = chunk.first; its < chunk.last + (chunk.head ? w.model.mtp_layers : 0); ++its)
       if (w.model.has_experts(static_cast<std::size_t>(its))) return its == layer;
   return false;
 }
@@ -106,7 +106,7 @@ DeepEpDispatcher::DeepEpDispatcher(Worker& w, const std::string& path, std::int3
       tokens_(w.residual(1)[0]),
       makes_buffer_(is_first(w, layer)) {
   const Experts& experts = *w.model.experts;
-  const std::int64_t within = w.layout.experts_tensor(), places = w.layout.expert;
+  const std::int64_t within = w.layout.expert_tensor_parallel(), places = w.layout.expert;
   ranks_ = places * within;
   held_ = experts.count / places;
   experts_ = experts.count * within;
@@ -299,7 +299,7 @@ Rows DeepEpDispatcher::preprocess(const Tensor& hidden, const Router::Choice& ch
   w_.mark(Phase::Forward, name_);
   Session& s = w_.session;
   const Session::Scope scope(s, name_());
-  const std::int64_t within = w_.layout.experts_tensor(), places = w_.layout.expert;
+  const std::int64_t within = w_.layout.expert_tensor_parallel(), places = w_.layout.expert;
   Tensor map = choice.map, probabilities = choice.probabilities;
   if (within > 1) {
     const auto spread = [&](const Tensor& x) {

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/experts/expert_biases.hpp"
-#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/experts/moe.hpp"
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -51,7 +51,7 @@ void for_each_expert(const std::vector<std::int64_t>& rows, Work work) {
 
 // One for each of the library's streams, which have no order among them (TransformerEngine 2.11, gemm/cublaslt_gemm.cu
 // multi_stream_cublas_gemm).
-Company at_once(const std::vector<std::int64_t>& rows) {
+ConcurrentKernels at_once(const std::vector<std::int64_t>& rows) {
   const auto products = std::ranges::count_if(rows, [](std::int64_t count) { return count > 0; });
   return {.alike = static_cast<double>(std::min<std::ptrdiff_t>(products, Worker::grouped_streams))};
 }
@@ -70,26 +70,26 @@ Tensor GroupedMlp::linear(const Linear& linear, Biases biases, const Tensor& x, 
   Saved saved;
   if (node) saved = w_.session.save(x);
   Tensor out = w_.temporary(linear.name("out"), {x.size(0), linear.weights.front()->rows});
-  const Company company = at_once(rows);
+  const ConcurrentKernels concurrent = at_once(rows);
   for_each_expert(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
     forward_product(w_, *linear.weights[e], added ? linear.biases[e] : nullptr, narrowed(x, 0, first, count),
-                    narrowed(out, 0, first, count), w_.grouped_workspace(e), company);
+                    narrowed(out, 0, first, count), w_.grouped_workspace(e), concurrent);
   });
   if (!node) return out;
-  node->apply = [this, &linear, rows, company, added, saved = std::move(saved)](Gradients& gradients) mutable {
+  node->apply = [this, &linear, rows, concurrent, added, saved = std::move(saved)](Gradients& gradients) mutable {
     const Tensor gradient = std::move(gradients.front());
     Tensor input = w_.take(saved);
     Tensor dgrad = w_.temporary(linear.name("input_gradient"), input.sizes);
     for_each_expert(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
       data_gradient_product(w_, *linear.weights[e], narrowed(gradient, 0, first, count),
-                            narrowed(dgrad, 0, first, count), w_.grouped_workspace(e), company);
+                            narrowed(dgrad, 0, first, count), w_.grouped_workspace(e), concurrent);
     });
     const std::size_t experts = linear.weights.size();
     Gradients made((added ? 2 : 1) * experts + 1);
     made[0] = std::move(dgrad);
     for_each_expert(rows, [&](std::size_t e, std::int64_t first, std::int64_t count) {
       made[e + 1] = weight_gradient(w_, linear.name, *linear.weights[e], narrowed(input, 0, first, count),
-                                    narrowed(gradient, 0, first, count), w_.grouped_workspace(e), company);
+                                    narrowed(gradient, 0, first, count), w_.grouped_workspace(e), concurrent);
       if (!added) return;
       made[experts + e + 1] = w_.temporary(linear.name("bias_gradient"), linear.biases[e]->shape());
       w_.launch(Operation::Sum, {narrowed(gradient, 0, first, count)}, {made[experts + e + 1]});

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/experts/moe.hpp"
+#include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/ops/indexing.hpp"
@@ -20,8 +20,8 @@ std::unique_ptr<TokenDispatcher> make_dispatcher(Worker& w, const std::string& p
       return all_gather_dispatcher(w, path, layer);
     case parallel::TokenDispatcher::Flex:
       // Alone, which Megatron refuses, a rank stands for many where they are compared.
-      return w.layout.expert * w.layout.experts_tensor() > 1 ? deep_ep_dispatcher(w, path, layer)
-                                                             : all_to_all_dispatcher(w, path, layer);
+      return w.layout.expert * w.layout.expert_tensor_parallel() > 1 ? deep_ep_dispatcher(w, path, layer)
+                                                                     : all_to_all_dispatcher(w, path, layer);
   }
   return {};
 }

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/experts/moe.hpp"
+#include "parallel/torch/operation.hpp"
 #include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/ops/indexing.hpp"
-#include "parallel/torch/operation.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -102,9 +102,9 @@ namespace {
 torch::TopK top_k_of_groups(Session& s, const Experts& experts, const Tensor& scores) {
   const std::int64_t tokens = scores.size(0), of_group = experts.count / experts.groups;
   const Tensor by_group = torch::view(s, scores, {tokens, experts.groups, of_group});
-  const Tensor best = torch::top_k(s, by_group, experts.chosen / experts.chosen_groups).values;
+  const Tensor best = torch::top_k(s, by_group, experts.chosen / experts.topk_group).values;
   const Tensor group_scores = torch::sum(s, best, -1);
-  const Tensor chosen = torch::top_groups(s, group_scores, experts.chosen_groups, experts.chosen, of_group).ids;
+  const Tensor chosen = torch::top_groups(s, group_scores, experts.topk_group, experts.chosen, of_group).ids;
   const Tensor group_mask = torch::zeros(s, group_scores.sizes, group_scores.dtype);
   s.launch({Operation::Scatter, {1}}, {group_mask, chosen, Tensor{}}, {group_mask});
   const Tensor wide = torch::expand(s, torch::unsqueeze(s, group_mask, 2), {tokens, experts.groups, of_group});
@@ -293,13 +293,13 @@ Tensor Router::by_all_tokens(const Scores& its) {
 
 // router.py routing: the losses one after the other.
 Tensor Router::balanced(Tensor probabilities, const Tensor& logits) {
-  const ExpertHabits& habits = w_.runtime.experts;
+  const ExpertBehavior& behavior = w_.runtime.experts;
   const Scores its = scores_for_loss(logits);
-  if (habits.balances_by(LoadBalancing::Loss))
+  if (behavior.balances_by(LoadBalancing::Loss))
     probabilities = with_loss(std::move(probabilities), by_own_tokens(its, 1));
-  if (habits.balances_by(LoadBalancing::SequenceLoss))
+  if (behavior.balances_by(LoadBalancing::SequenceLoss))
     probabilities = with_loss(std::move(probabilities), by_own_tokens(its, w_.sizes.micro_batch));
-  if (habits.balances_by(LoadBalancing::GlobalLoss))
+  if (behavior.balances_by(LoadBalancing::GlobalLoss))
     probabilities = with_loss(std::move(probabilities), by_all_tokens(its));
   return probabilities;
 }
@@ -342,7 +342,7 @@ void build_routers(Worker& w, const Stage& stage) {
   const bool any =
       w.model.experts && (w.model.experts->correction_bias || w.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
   if (!any) return;
-  const std::int64_t last = stage.last + (stage.head ? w.model.next_tokens : 0);
+  const std::int64_t last = stage.last + (stage.head ? w.model.mtp_layers : 0);
   for (std::int64_t layer = stage.first; layer < last; ++layer) {
     if (!w.model.has_experts(static_cast<std::size_t>(layer))) continue;
     const std::string path = fmt::format("layers.{}.mlp.router", layer);
@@ -355,12 +355,12 @@ Router::Choice Router::operator()(const Tensor& hidden) {
   buffers_ = built != w_.routers.end() ? built->second : make_buffers(w_, path_);
   Tensor logits = gating(hidden);
   const Session::Scope scope(w_.session, name_());
-  const ExpertHabits& habits = w_.runtime.experts;
-  if (habits.z_loss && w_.session.grad_enabled) logits = with_z_loss(std::move(logits));
-  const bool sinkhorn = habits.balances_by(LoadBalancing::Sinkhorn);
+  const ExpertBehavior& behavior = w_.runtime.experts;
+  if (behavior.z_loss && w_.session.grad_enabled) logits = with_z_loss(std::move(logits));
+  const bool sinkhorn = behavior.balances_by(LoadBalancing::Sinkhorn);
   Choice choice = sinkhorn ? choose_by_sinkhorn(logits) : choose(logits);
   if (w_.train.routing.capacity_factor > 0) drop_tokens(choice);
-  if (!habits.balancing.empty() && !sinkhorn && w_.session.grad_enabled)
+  if (!behavior.balancing.empty() && !sinkhorn && w_.session.grad_enabled)
     choice.probabilities = balanced(std::move(choice.probabilities), logits);
   if (experts_.correction_bias && w_.session.grad_enabled) {
     const torch::NoGrad no_grad(w_.session);

@@ -15,10 +15,10 @@ void exchange_rows(Worker& w, CommSlot comm, MatrixId matrix, const Traffic& tra
   Shape sizes = out.sizes;
   sizes[0] = 1;
   const Bytes row = elements_of(sizes) * size_of(x.dtype);  // there may be none
-  MatrixRow asked{matrix, {}, {}};
-  for (const std::int64_t rows : traffic.sends) asked.sends.push_back(row * rows);
-  for (const std::int64_t rows : traffic.receives) asked.receives.push_back(row * rows);
-  w.session.collective(comm, CollectiveKind::AllToAll, x, out, asked);
+  MatrixRow requested{matrix, {}, {}};
+  for (const std::int64_t rows : traffic.sends) requested.sends.push_back(row * rows);
+  for (const std::int64_t rows : traffic.receives) requested.receives.push_back(row * rows);
+  w.session.collective(comm, CollectiveKind::AllToAll, x, out, requested);
 }
 
 }  // namespace tidemark::parallel::megatron

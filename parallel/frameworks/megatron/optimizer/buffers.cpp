@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/experts/moe.hpp"
-#include "parallel/frameworks/megatron/result_checks.hpp"
 #include "parallel/frameworks/megatron/optimizer/layer_wise.hpp"
+#include "parallel/frameworks/megatron/result_checks.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -66,7 +66,7 @@ void build_model(Worker& w, const Stage& stage) {
     const bool tied = w.model.tied_embeddings && weight.parameter->vocabulary;
     const bool of_head = weight.parameter->vocabulary && stage.head && (tied || id != ParameterId{0});
     weight.uses += tied && stage.embedding && stage.head ? 2 : 1;
-    if (of_head) weight.uses += static_cast<int>(w.model.next_tokens);
+    if (of_head) weight.uses += static_cast<int>(w.model.mtp_layers);
     weight.value =
         w.make(w.process.label(weight.parameter->name), weight.shape(), w.train.precision, Category::Parameters);
     weight.value.gradient = {gradient_accumulator(w, weight), 0};

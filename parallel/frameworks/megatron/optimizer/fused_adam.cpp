@@ -20,8 +20,8 @@ constexpr bool has_range(DType dtype) { return dtype == DType::FP16 || dtype == 
 
 }  // namespace
 
-FusedAdam::FusedAdam(Session& session, const OptimizerHabits& habits, std::vector<std::vector<Updated>> groups)
-    : s_(session), habits_(habits) {
+FusedAdam::FusedAdam(Session& session, const OptimizerBehavior& behavior, std::vector<std::vector<Updated>> groups)
+    : s_(session), behavior_(behavior) {
   for (std::vector<Updated>& group : groups) {
     std::vector<Parameter>& its = groups_.emplace_back();
     for (Updated& updated : group) its.push_back({std::move(updated)});
@@ -38,14 +38,14 @@ Tensor FusedAdam::number(const Parameter& parameter, std::string_view what, Cate
   return s_.empty({1}, DType::FP32, label(parameter, what), category);
 }
 bool FusedAdam::keeps_remainder(const Parameter& parameter) const {
-  return habits_.remainders && habits_.main_parameters == DType::FP32 && parameter.its.value.dtype == DType::BF16;
+  return behavior_.remainders && behavior_.main_parameters == DType::FP32 && parameter.its.value.dtype == DType::BF16;
 }
 
 // initialize_state
 void FusedAdam::make(Parameter& parameter) {
   if (std::exchange(parameter.made, true)) return;
-  const std::array types{habits_.mean, habits_.squares,
-                         keeps_remainder(parameter) ? DType::INT16 : habits_.main_parameters};
+  const std::array types{behavior_.mean, behavior_.squares,
+                         keeps_remainder(parameter) ? DType::INT16 : behavior_.main_parameters};
   for (std::size_t i = 0; i < types.size(); ++i) {
     State& state = parameter.states.at(i);
     const Category category = i == main_parameter ? Category::OptimizerMaster : Category::OptimizerMoments;
@@ -90,7 +90,8 @@ void FusedAdam::make(Parameter& parameter) {
 Tensor FusedAdam::unscaled(const Parameter& parameter, State& state) {
   const DType dtype = state.numbers.dtype;
   if (dtype == DType::FP32 || dtype == DType::INT16) return state.numbers;
-  if (dtype == DType::BF16 && habits_.fuses_scaling && habits_.mean == DType::BF16 && habits_.squares == DType::BF16)
+  if (dtype == DType::BF16 && behavior_.fuses_scaling && behavior_.mean == DType::BF16 &&
+      behavior_.squares == DType::BF16)
     return state.numbers;
   const Tensor made = temporary(parameter, "unscaled", DType::FP32);
   s_.launch(Operation::Copy, {state.numbers}, {made});

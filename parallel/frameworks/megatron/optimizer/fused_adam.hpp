@@ -20,7 +20,7 @@ struct Updated {
 class FusedAdam {
  public:
   /// Parameters group by group.
-  FusedAdam(Session& session, const OptimizerHabits& habits, std::vector<std::vector<Updated>> groups);
+  FusedAdam(Session& session, const OptimizerBehavior& behavior, std::vector<std::vector<Updated>> groups);
 
   /// Of parameters in the order in which they were handed over.
   void step(const std::vector<Tensor>& gradients);
@@ -52,7 +52,7 @@ class FusedAdam {
   [[nodiscard]] bool keeps_remainder(const Parameter& parameter) const;
 
   Session& s_;
-  OptimizerHabits habits_;
+  OptimizerBehavior behavior_;
   std::vector<std::vector<Parameter>> groups_;
 };
 

@@ -13,14 +13,14 @@ using torch::OnHost;
 using torch::OnStream;
 using torch::Process;
 
-HybridDeviceOptimizer::HybridDeviceOptimizer(Session& session, const OptimizerHabits& habits,
+HybridDeviceOptimizer::HybridDeviceOptimizer(Session& session, const OptimizerBehavior& behavior,
                                              std::vector<Updated> parameters)
-    : s_(session), habits_(habits), to_host_(Process::compute_stream), to_device_(Process::compute_stream) {
+    : s_(session), behavior_(behavior), to_host_(Process::compute_stream), to_device_(Process::compute_stream) {
   static constexpr StreamId streams_of_its_own[] = {StreamId{7}, StreamId{8}};
-  if (habits_.overlaps_copies) to_host_ = streams_of_its_own[0], to_device_ = streams_of_its_own[1];
+  if (behavior_.overlaps_copies) to_host_ = streams_of_its_own[0], to_device_ = streams_of_its_own[1];
   std::int64_t all = 0, moved = 0;
   for (const Updated& parameter : parameters) all += parameter.value.elements();
-  const double enough = static_cast<double>(all) * habits_.offloaded.value_or(0);
+  const double enough = static_cast<double>(all) * behavior_.offloaded.value_or(0);
   for (Updated& parameter : parameters) {
     Inner& inner = inners_.emplace_back(Inner{std::move(parameter)});
     inner.on_host = static_cast<double>(moved) < enough;
@@ -92,7 +92,7 @@ void HybridDeviceOptimizer::take_gradients(const std::vector<Tensor>& gradients)
 // ATen/native/cuda/Copy.cu copy_kernel_cuda: what is not to wait is converted on the device.
 void HybridDeviceOptimizer::take_to_host(Inner& inner, const Tensor& gradient) {
   if (!inner.gradient.defined()) {
-    const OnHost host(s_, habits_.pins_gradients ? MemorySpace::Pinned : MemorySpace::Pageable);
+    const OnHost host(s_, behavior_.pins_gradients ? MemorySpace::Pinned : MemorySpace::Pageable);
     inner.gradient = s_.empty(inner.value.sizes, inner.value.dtype, label(inner.its, "gradient"), Category::Gradients);
   }
   Tensor converted = gradient;
@@ -103,7 +103,7 @@ void HybridDeviceOptimizer::take_to_host(Inner& inner, const Tensor& gradient) {
   s_.copy(converted, inner.gradient);
   inner.copied = s_.process.record(to_host_);
   // Pageable memory is written while the host waits.
-  if (!habits_.pins_gradients) s_.process.synchronize(inner.copied);
+  if (!behavior_.pins_gradients) s_.process.synchronize(inner.copied);
 }
 
 void HybridDeviceOptimizer::make_state(Inner& inner) const {
@@ -174,7 +174,7 @@ void HybridDeviceOptimizer::step(const std::vector<Tensor>& gradients) {
   for (Inner& inner : inners_)
     if (inner.on_host) on_host.push_back(&inner);
   // build_cpu_optimizer_list: to overlap, each parameter has an optimizer of its own.
-  if (habits_.overlaps_copies)
+  if (behavior_.overlaps_copies)
     for (Inner* const inner : on_host) update_on_host({inner});
   else if (!on_host.empty())
     update_on_host(on_host);

@@ -12,7 +12,7 @@ namespace tidemark::parallel::megatron {
 class HybridDeviceOptimizer {
  public:
   /// Makes its copies: fp32, of what is on the host, and of what is not fp32 on the device.
-  HybridDeviceOptimizer(Session& session, const OptimizerHabits& habits, std::vector<Updated> parameters);
+  HybridDeviceOptimizer(Session& session, const OptimizerBehavior& behavior, std::vector<Updated> parameters);
 
   void step(const std::vector<Tensor>& gradients);
 
@@ -41,7 +41,7 @@ class HybridDeviceOptimizer {
   [[nodiscard]] LabelId label(const Updated& parameter, std::string_view what) const;
 
   Session& s_;
-  OptimizerHabits habits_;
+  OptimizerBehavior behavior_;
   StreamId to_host_, to_device_;
   std::vector<Inner> inners_;
 };

@@ -8,8 +8,8 @@
 
 namespace tidemark::parallel {
 
-std::vector<ParameterId> dealt_to(const BuiltModel& built, std::vector<ParameterId> parameters, const Sizes& sizes,
-                                  ReplicaPlace to) {
+std::vector<ParameterId> ping_pong_rank(const BuiltModel& built, std::vector<ParameterId> parameters,
+                                        const Sizes& sizes, ReplicaPlace to) {
   // Those of one optimizer come before those of the next.
   std::ranges::stable_partition(parameters, [&](ParameterId p) { return made_orthogonal(built[p]); });
   std::ranges::stable_sort(parameters, {}, [&](ParameterId p) { return sizes.elements(built[p]); });

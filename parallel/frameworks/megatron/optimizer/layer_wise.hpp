@@ -12,8 +12,8 @@ namespace tidemark::parallel {
 
 /// Of buffers that nobody shares out (core/optimizer/layer_wise_optimizer.py _shard_params_ping_pong): which of a
 /// rank's parameters it updates. From the smallest on they are dealt out, forth and back.
-[[nodiscard]] std::vector<ParameterId> dealt_to(const BuiltModel& built, std::vector<ParameterId> parameters,
-                                                const Sizes& sizes, ReplicaPlace to);
+[[nodiscard]] std::vector<ParameterId> ping_pong_rank(const BuiltModel& built, std::vector<ParameterId> parameters,
+                                                      const Sizes& sizes, ReplicaPlace to);
 
 /// A buffer in which matrices stay whole within a share (_compute_per_buffer_param_layout).
 [[nodiscard]] BufferLayout layer_wise_layout(const BuiltModel& built, const std::vector<ParameterId>& parameters,

@@ -27,7 +27,7 @@ void gather(Worker& w, CommSlot comm, ParameterGroup group) {
   std::int64_t elements = 0;
   for (std::int32_t place = 0; place < own.count; ++place) {
     std::int64_t its = 0;
-    for (const ParameterId id : dealt.emplace_back(dealt_to(w.built, all, w.sizes, {place, own.count})))
+    for (const ParameterId id : dealt.emplace_back(ping_pong_rank(w.built, all, w.sizes, {place, own.count})))
       its += w.weight(id).elements();
     row.receives.push_back(its * size_of(w.train.precision));
     elements += its;
@@ -57,13 +57,13 @@ std::vector<ParameterId> updated_by(const BuiltModel& built, const Layout& layou
                                     const Coordinates& rank) {
   std::vector<ParameterId> own;
   for (const ParameterGroup group : {ParameterGroup::Dense, ParameterGroup::Experts})
-    for (const ParameterId id : dealt_to(built, parameters_of_rank(built, layout, rank.pipeline, group), sizes,
-                                         replicas_of(layout, rank, group)))
+    for (const ParameterId id : ping_pong_rank(built, parameters_of_rank(built, layout, rank.pipeline, group), sizes,
+                                               replicas_of(layout, rank, group)))
       own.push_back(id);
   return own;
 }
 
-void gather_dealt_parameters(Worker& w) {
+void gather_ping_pong_parameters(Worker& w) {
   gather(w, w.comms.data, ParameterGroup::Dense);
   gather(w, w.comms.expert_data, ParameterGroup::Experts);
 }

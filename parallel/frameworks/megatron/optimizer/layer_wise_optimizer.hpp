@@ -13,6 +13,6 @@ namespace tidemark::parallel::megatron {
 [[nodiscard]] std::vector<ParameterId> updated_by(const BuiltModel& built, const Layout& layout, const Sizes& sizes,
                                                   const Coordinates& rank);
 /// allgather_params: each rank's go to the others, one after another in one tensor.
-void gather_dealt_parameters(Worker& worker);
+void gather_ping_pong_parameters(Worker& worker);
 
 }  // namespace tidemark::parallel::megatron

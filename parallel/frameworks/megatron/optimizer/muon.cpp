@@ -80,8 +80,8 @@ Tensor Muon::iterated(const Matrix& matrix, const Tensor& whole) {
     w_.launch(Operation::Copy, {x}, {made});
     x = made;
   };
-  if (habits().bf16_products) convert(DType::BF16);
-  for (std::int64_t step = 0; step < habits().steps; ++step) x = iteration(matrix, x, step);
+  if (behavior().bf16_products) convert(DType::BF16);
+  for (std::int64_t step = 0; step < behavior().steps; ++step) x = iteration(matrix, x, step);
   convert(DType::FP32);
   return tall ? swapped(x, 0, 1) : x;
 }
@@ -90,7 +90,7 @@ Tensor Muon::iterated(const Matrix& matrix, const Tensor& whole) {
 // cut, in a group of one too.
 Tensor Muon::orthogonal_part(const Matrix& matrix, const Tensor& x) {
   const Parameter& parameter = *matrix.weight->parameter;
-  const bool gathers = parameter.cut != WeightCut::None && habits().across_ranks == MuonAcrossRanks::Duplicated;
+  const bool gathers = parameter.cut != WeightCut::None && behavior().across_ranks == MuonAcrossRanks::Duplicated;
   Shape whole = x.sizes;
   Tensor made;
   if (gathers) {
@@ -134,7 +134,7 @@ Tensor Muon::orthogonal(const Matrix& matrix, const Tensor& momentum) {
                                            model.head_dim};
   const std::int64_t width = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
   const bool joint = parameter.name.ends_with(".attention.qkv.weight") && !model.latent;
-  if (!habits().splits_qkv || !joint || momentum.size(0) % width != 0) return orthogonal_part(matrix, momentum);
+  if (!behavior().splits_qkv || !joint || momentum.size(0) % width != 0) return orthogonal_part(matrix, momentum);
   const std::int64_t groups = momentum.size(0) / width, columns = momentum.size(1);
   const auto part = [&](const Tensor& of, std::size_t which) {
     const std::int64_t begin =
@@ -176,7 +176,7 @@ void Muon::step(const std::vector<Tensor>& gradients) {
     const Tensor gradient = sized(gradients[i], matrix.value.sizes);
     w_.launch({Operation::Lerp, {1 - momentum_kept}}, {matrix.momentum, gradient}, {matrix.momentum});
     Tensor direction = matrix.momentum;
-    if (habits().nesterov) {
+    if (behavior().nesterov) {
       direction = temporary(matrix, "nesterov", gradient.sizes, DType::FP32);
       w_.launch({Operation::Lerp, {momentum_kept}}, {gradient, matrix.momentum}, {direction});
     }

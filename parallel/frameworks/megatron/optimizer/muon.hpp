@@ -31,7 +31,7 @@ class Muon {
   [[nodiscard]] Tensor scaled(const Matrix& matrix, const Tensor& x, double factor);
   [[nodiscard]] Tensor temporary(const Matrix& matrix, std::string_view what, Shape shape, DType dtype) const;
   [[nodiscard]] LabelId label(const Matrix& matrix, std::string_view what) const;
-  [[nodiscard]] const MuonHabits& habits() const { return *w_.runtime.optimizer.muon; }
+  [[nodiscard]] const MuonBehavior& behavior() const { return *w_.runtime.optimizer.muon; }
 
   Worker& w_;
   std::vector<Matrix> matrices_;

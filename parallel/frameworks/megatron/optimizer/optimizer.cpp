@@ -94,7 +94,7 @@ int moments_of(Optimizer optimizer) {
 
 // distrib_optimizer.py: of the pieces, or of what they are copied into.
 void MegatronOptimizer::make_inner() {
-  const OptimizerHabits& habits = w_.runtime.optimizer;
+  const OptimizerBehavior& behavior = w_.runtime.optimizer;
   if (updates_.optimizer == Optimizer::Muon) {
     std::vector<Muon::Matrix> matrices;
     for (const Piece& piece : pieces_) matrices.push_back({piece.weight, sized(piece.main, piece.weight->shape()), {}});
@@ -102,17 +102,17 @@ void MegatronOptimizer::make_inner() {
     return;
   }
   const auto updated = [](const Piece& piece) { return Updated{piece.weight->parameter->name, piece.main}; };
-  if (habits.offloaded) {
+  if (behavior.offloaded) {
     std::vector<Updated> all;
     for (const Piece& piece : pieces_) all.push_back(updated(piece));
-    hybrid_.emplace(w_.session, habits, std::move(all));
-  } else if (habits.precision_aware) {
+    hybrid_.emplace(w_.session, behavior, std::move(all));
+  } else if (behavior.precision_aware) {
     std::vector<std::vector<Updated>> groups(2);
     for (const Piece& piece : pieces_) {
       const bool other = piece.weight->parameter->matrix() != pieces_.front().weight->parameter->matrix();
       groups[other ? 1 : 0].push_back(updated(piece));
     }
-    adam_.emplace(w_.session, habits, std::move(groups));
+    adam_.emplace(w_.session, behavior, std::move(groups));
   }
 }
 

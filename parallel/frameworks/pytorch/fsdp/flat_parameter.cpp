@@ -56,33 +56,33 @@ FlatLayout::Overlap FlatLayout::in_shard(const Part& part, std::int64_t rank) co
   return {begin - part.begin, begin - shard, std::max<std::int64_t>(0, end - begin)};
 }
 
-FlatLayout flat_layout(const FlatParameterHabits& habits, const std::vector<std::int64_t>& elements, DType computed,
+FlatLayout flat_layout(const FlatParameterBehavior& behavior, const std::vector<std::int64_t>& elements, DType computed,
                        const ShardMesh& mesh) {
   constexpr Bytes alignment{16};  // _get_aligned_numel
-  const FlatAlignment to = habits.original_parameters ? FlatAlignment{alignment.count() / size_of(computed).count(),
-                                                                      habits.whole ? mesh.replicas : mesh.ranks}
-                                                      : FlatAlignment{};
+  const FlatAlignment to = behavior.original_parameters ? FlatAlignment{alignment.count() / size_of(computed).count(),
+                                                                        behavior.whole ? mesh.replicas : mesh.ranks}
+                                                        : FlatAlignment{};
   return {elements, to, mesh.ranks};
 }
 
 // ---- made once -----------------------------------------------------------------------------------------------------
 
-FlatParameter::FlatParameter(Session& session, const ShardMesh& mesh, const FlatParameterHabits& habits,
+FlatParameter::FlatParameter(Session& session, const ShardMesh& mesh, const FlatParameterBehavior& behavior,
                              const std::string& name, std::vector<FlattenedParameter> parameters, DType kept)
     : s_(session),
       mesh_(mesh),
-      habits_(habits),
+      behavior_(behavior),
       name_(session.process.label(name)),
       parameters_(std::move(parameters)),
       kept_(kept),
       computed_(parameters_.front().module->value.dtype),
-      layout_(flat_layout(habits, elements_of_each(parameters_), computed_, mesh)) {
+      layout_(flat_layout(behavior, elements_of_each(parameters_), computed_, mesh)) {
   std::vector<Tensor> moved = moved_to_device();  // there until the shard is
   const Session::Scope scope(s_, name_);
-  if (habits_.sync_module_states && mesh_.replicas > 1) broadcast(moved, mesh_.replicate);
-  if (habits_.sync_module_states && mesh_.ranks > 1) broadcast(moved, mesh_.shard);
+  if (behavior_.sync_module_states && mesh_.replicas > 1) broadcast(moved, mesh_.replicate);
+  if (behavior_.sync_module_states && mesh_.ranks > 1) broadcast(moved, mesh_.shard);
   make_shard(flattened(moved));
-  if (habits_.offload) move_to_host();
+  if (behavior_.offload) move_to_host();
   hold_parameters();
 }
 
@@ -200,12 +200,12 @@ void FlatParameter::hold_parameters() {
     const FlatLayout::Overlap its = layout_.in_shard(part, sharded() ? mesh_.rank : 0);
     if (its.elements == 0) continue;
     held_.push_back({parameter, its, nullptr});
-    if (!habits_.original_parameters || !trained()) continue;
+    if (!behavior_.original_parameters || !trained()) continue;
     held_.back().leaf = leaf(s_, shaped(held_.back(), shard_));
     held_.back().leaf->parameter = true;
     held_.back().leaf->role = parameters_[held_.back().parameter].module->role;
   }
-  if (habits_.original_parameters || !trained()) return;
+  if (behavior_.original_parameters || !trained()) return;
   optimized_ = leaf(s_, shard_);
   optimized_->parameter = true;
 }
@@ -236,7 +236,7 @@ void FlatParameter::pin() {
 // Of each, memory is asked for and given back at once (init_flat_param_attributes).
 void FlatParameter::init_attributes() {
   const Session::Scope scope(s_, name_);
-  if (habits_.offload) pin();
+  if (behavior_.offload) pin();
   const auto without_memory = [&](std::int64_t size, DType dtype, std::string_view what) {
     Tensor made = s_.empty({size}, dtype, what, Category::Temporaries);
     s_.discard(made);
@@ -258,15 +258,15 @@ void FlatParameter::init_attributes() {
 
 // From the host the shard comes whether or not it is gathered then.
 bool FlatParameter::pre_unshard() {
-  if (!habits_.offload && (unsharded_ || !mixed())) return false;
+  if (!behavior_.offload && (unsharded_ || !mixed())) return false;
   const Session::Scope scope(s_, name_);
   if (mixed())
     s_.replace(low_precision_shard_, s_.empty({of_rank()}, computed_, "low_precision_shard", Category::CommDp));
   Tensor shard = shard_;
-  if (habits_.offload) {
+  if (behavior_.offload) {
     shard = s_.empty({of_rank()}, kept_, "from_host", Category::OffloadStaging);
     s_.copy(shard_, shard);
-    if (!habits_.original_parameters) unpinned_ = {};
+    if (!behavior_.original_parameters) unpinned_ = {};
   }
   if (mixed())
     s_.launch(Operation::Copy, {shard}, {low_precision_shard_});
@@ -283,13 +283,13 @@ void FlatParameter::unshard() {
   Tensor made = s_.empty({of_rank() * mesh_.ranks}, computed_, "unsharded", Category::Temporaries);
   s_.reclassify(made, Category::Parameters);
   s_.replace(whole_, std::move(made));
-  const Tensor& shard = mixed() ? low_precision_shard_ : habits_.offload ? moved_ : shard_;
+  const Tensor& shard = mixed() ? low_precision_shard_ : behavior_.offload ? moved_ : shard_;
   s_.collective(mesh_.shard, CollectiveKind::AllGather, shard, whole_);
   if (moved_.defined()) s_.record_stream(moved_, FlatStreams::unshard);
 }
 
 void FlatParameter::post_unshard() {
-  if (!habits_.original_parameters) moved_ = {};
+  if (!behavior_.original_parameters) moved_ = {};
   if (!sharded() || !mixed() || !low_precision_shard_.buffer().valid()) return;
   s_.record_stream(low_precision_shard_, FlatStreams::unshard);
   s_.discard(low_precision_shard_);
@@ -375,7 +375,7 @@ void FlatParameter::keep_reduced(Tensor reduced) {
   } else {
     sharded_gradient_ = made;
   }
-  if (habits_.offload) {
+  if (behavior_.offload) {
     s_.copy(sharded_gradient_, pinned_gradient_);
     s_.record_stream(sharded_gradient_, FlatStreams::post_backward);
   }
@@ -385,7 +385,7 @@ void FlatParameter::keep_reduced(Tensor reduced) {
 // After a forward pass parameters have views of the pinned gradient, whether or not there is one, and the flat one has
 // none: it gets one of theirs.
 void FlatParameter::write_gradients_back() {
-  const bool shows = habits_.offload && habits_.original_parameters && habits_.reshards_after_forward;
+  const bool shows = behavior_.offload && behavior_.original_parameters && behavior_.reshards_after_forward;
   if (!shows || shows_unsharded_gradient_ || has_sharded_gradient_) return;
   const Session::Scope scope(s_, name_);
   const OnHost host(s_);
@@ -402,26 +402,26 @@ void FlatParameter::prepare_gradient_for_backward() {
 }
 
 void FlatParameter::prepare_gradient_for_optim() {
-  if (!habits_.offload) return;
+  if (!behavior_.offload) return;
   sharded_gradient_ = {};
   has_sharded_gradient_ = true;
 }
 
 void FlatParameter::show_gradient() {
-  const Tensor& gradient = habits_.offload ? pinned_gradient_ : sharded() ? sharded_gradient_ : flat_->gradient;
+  const Tensor& gradient = behavior_.offload ? pinned_gradient_ : sharded() ? sharded_gradient_ : flat_->gradient;
   for (const Held& held : held_)
     if (held.leaf) held.leaf->gradient = shaped(held, gradient);
   if (optimized_) optimized_->gradient = gradient;
 }
 
 void FlatParameter::before_zero_grad() {
-  if (!habits_.original_parameters) forget_gradient();
+  if (!behavior_.original_parameters) forget_gradient();
 }
 
 void FlatParameter::reset_gradient() {
   const bool shown =
       std::ranges::any_of(held_, [](const Held& its) { return its.leaf && its.leaf->gradient.defined(); });
-  if (habits_.original_parameters && !shown && !shows_unsharded_gradient_) forget_gradient();
+  if (behavior_.original_parameters && !shown && !shows_unsharded_gradient_) forget_gradient();
 }
 
 void FlatParameter::forget_gradient() {

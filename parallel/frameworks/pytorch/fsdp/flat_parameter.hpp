@@ -56,14 +56,14 @@ class FlatLayout {
   std::vector<Part> parts_;
   std::int64_t ranks_;
 };
-[[nodiscard]] FlatLayout flat_layout(const FlatParameterHabits& habits, const std::vector<std::int64_t>& elements,
+[[nodiscard]] FlatLayout flat_layout(const FlatParameterBehavior& behavior, const std::vector<std::int64_t>& elements,
                                      DType computed, const ShardMesh& mesh);
 
 /// FlatParamHandle.
 class FlatParameter {
  public:
   /// Moves the parameters to the device, flattens them, and keeps the rank's shard.
-  FlatParameter(Session& session, const ShardMesh& mesh, const FlatParameterHabits& habits, const std::string& name,
+  FlatParameter(Session& session, const ShardMesh& mesh, const FlatParameterBehavior& behavior, const std::string& name,
                 std::vector<FlattenedParameter> parameters, DType kept);
 
   /// All of its parameters are, or none.
@@ -99,7 +99,7 @@ class FlatParameter {
 
   /// What autograd knows; its gradient is that of the whole.
   [[nodiscard]] Leaf& flat() { return *flat_; }
-  [[nodiscard]] bool sharded() const { return !habits_.whole; }
+  [[nodiscard]] bool sharded() const { return !behavior_.whole; }
   [[nodiscard]] bool unsharded() const { return unsharded_; }
   [[nodiscard]] LabelId name() const { return name_; }
   [[nodiscard]] std::int64_t elements() const { return layout_.elements(); }
@@ -136,7 +136,7 @@ class FlatParameter {
 
   Session& s_;
   const ShardMesh& mesh_;
-  const FlatParameterHabits& habits_;
+  const FlatParameterBehavior& behavior_;
   LabelId name_;
   std::vector<FlattenedParameter> parameters_;
   DType kept_, computed_;

@@ -47,7 +47,7 @@ ShardedParameter FullyShard::sharded(const OnMeta& meta) {
   made.trained = meta.leaf->trained();
   made.begin = meta.first + its.begin * columns;
   std::optional<OnHost> host;
-  if (habits_.offload) host.emplace(s_);
+  if (behavior_.offload) host.emplace(s_);
   if (its.rows == its.padded)
     made.padded = s_.empty({its.padded * columns}, meta.kept.dtype, trained_parameter, meta.kept.category);
   else if (its.rows > 0)
@@ -69,7 +69,7 @@ void FullyShard::pad(ShardedParameter& parameter, const OnMeta& meta) {
   const RowsOfShard its = rows_of(meta);
   const std::int64_t columns = columns_of(meta.leaf->value.sizes);
   std::optional<OnHost> host;
-  if (habits_.offload) host.emplace(s_);
+  if (behavior_.offload) host.emplace(s_);
   const Tensor local = std::exchange(
       parameter.padded, s_.empty({its.padded * columns}, meta.kept.dtype, trained_parameter, meta.kept.category));
   Tensor& value = parameter.sharded->value;
@@ -97,7 +97,7 @@ std::vector<UnitParameters*> FullyShard::shard(const std::vector<ShardUnit>& uni
     for (const std::size_t place : unit.parameters) {
       const RowsOfShard rows = rows_of(on_meta_[place]);
       if (rows.rows < rows.padded) pad(all[place], on_meta_[place]);
-      if (habits_.offload == MemorySpace::Pinned) pin(all[place]);
+      if (behavior_.offload == MemorySpace::Pinned) pin(all[place]);
     }
   };
   for (const OnMeta& meta : on_meta_) {
@@ -111,7 +111,7 @@ std::vector<UnitParameters*> FullyShard::shard(const std::vector<ShardUnit>& uni
     std::vector<ShardedParameter> its;
     for (const std::size_t place : unit.parameters) its.push_back(std::move(all[place]));
     const ShardMesh* const other = unit.parameters.empty() ? nullptr : on_meta_[unit.parameters.front()].mesh;
-    groups_.push_back(std::make_unique<UnitParameters>(s_, other != nullptr ? *other : mesh_, habits_, comms_,
+    groups_.push_back(std::make_unique<UnitParameters>(s_, other != nullptr ? *other : mesh_, behavior_, comms_,
                                                        unit.name, unit.after_forward, std::move(its)));
     made.push_back(groups_.back().get());
   }
@@ -169,7 +169,7 @@ void FullyShard::reshard() {
 // The next reduction's stream waits for what the compute stream was given until then; said here, where the memory
 // goes.
 void FullyShard::before_zero_grad() {
-  if (habits_.offload) return;
+  if (behavior_.offload) return;
   const StreamId made_on = mesh_.replicas > 1 ? comms_.all_reduce : comms_.reduce_scatter;
   s_.process.wait(made_on, s_.process.record(Process::compute_stream));
   if (made_on != comms_.reduce_scatter) s_.process.wait(comms_.reduce_scatter, s_.process.record(made_on));

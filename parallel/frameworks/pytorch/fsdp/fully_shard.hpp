@@ -75,7 +75,7 @@ enum class AfterForward : std::uint8_t { Reshards, Keeps, ReshardsToFewer };
 /// may have none.
 class UnitParameters {
  public:
-  UnitParameters(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, CommContext& comms,
+  UnitParameters(Session& session, const ShardMesh& mesh, const FullyShardBehavior& behavior, CommContext& comms,
                  std::string name, AfterForward after_forward, std::vector<ShardedParameter> parameters);
 
   /// _fsdp_state.py _pre_forward, _post_forward: hooks of the unit's module.
@@ -139,7 +139,7 @@ class UnitParameters {
 
   Session& s_;
   const ShardMesh& mesh_;
-  const FullyShardHabits& habits_;
+  const FullyShardBehavior& behavior_;
   CommContext& comms_;
   std::string name_;
   AfterForward after_forward_;
@@ -169,8 +169,9 @@ struct ShardUnit {
 class FullyShard {
  public:
   /// `root` counts the models of a process.
-  FullyShard(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept, std::int32_t root = 0)
-      : s_(session), mesh_(mesh), habits_(habits), kept_(kept), comms_(root) {}
+  FullyShard(Session& session, const ShardMesh& mesh, const FullyShardBehavior& behavior, DType kept,
+             std::int32_t root = 0)
+      : s_(session), mesh_(mesh), behavior_(behavior), kept_(kept), comms_(root) {}
 
   /// A parameter on the meta device, which has no memory.
   [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) {
@@ -248,7 +249,7 @@ class FullyShard {
 
   Session& s_;
   const ShardMesh mesh_;
-  const FullyShardHabits& habits_;
+  const FullyShardBehavior& behavior_;
   DType kept_;  ///< of shards
   CommContext comms_;
   std::vector<OnMeta> on_meta_;

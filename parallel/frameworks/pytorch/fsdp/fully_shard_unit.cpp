@@ -44,12 +44,12 @@ bool casts(const ShardedParameter& p) { return p.unsharded->value.dtype != p.sha
 
 }  // namespace
 
-UnitParameters::UnitParameters(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits,
+UnitParameters::UnitParameters(Session& session, const ShardMesh& mesh, const FullyShardBehavior& behavior,
                                CommContext& comms, std::string name, AfterForward after_forward,
                                std::vector<ShardedParameter> parameters)
     : s_(session),
       mesh_(mesh),
-      habits_(habits),
+      behavior_(behavior),
       comms_(comms),
       name_(std::move(name)),
       after_forward_(after_forward),
@@ -112,10 +112,10 @@ std::vector<Tensor> UnitParameters::all_gather_inputs() {
   std::vector<Tensor> inputs = parts_;
   if (inputs.empty())
     for (const ShardedParameter& p : parameters_) inputs.push_back(p.padded);
-  if (habits_.offload) {
+  if (behavior_.offload) {
     for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = from_host(parameters_[i]);
     // cudaMemcpyAsync returns once it has what is pageable.
-    if (habits_.offload == MemorySpace::Pageable) s_.process.synchronize(s_.process.record(s_.stream()));
+    if (behavior_.offload == MemorySpace::Pageable) s_.process.synchronize(s_.process.record(s_.stream()));
     return inputs;
   }
   std::vector<Tensor> to_cast;
@@ -168,9 +168,9 @@ void UnitParameters::cast_own() {
   for (ShardedParameter& p : parameters_) {
     Tensor& value = p.unsharded->value;
     Tensor cast = p.padded;
-    if (habits_.offload) {
+    if (behavior_.offload) {
       cast = from_host(p);
-      if (habits_.offload == MemorySpace::Pageable) s_.process.synchronize(s_.process.record(s_.stream()));
+      if (behavior_.offload == MemorySpace::Pageable) s_.process.synchronize(s_.process.record(s_.stream()));
     } else if (casts(p)) {
       cast = s_.empty(p.padded.sizes, value.dtype, "all_gather_input", Category::CommDp);
       s_.launch(Operation::Copy, {p.padded}, {cast});
@@ -292,7 +292,7 @@ void UnitParameters::pre_backward() {
 void UnitParameters::set_gradient_dtypes() {
   for (ShardedParameter& p : parameters_) {
     const bool waits = !comms_.reduces_gradients && !p.unsharded->gradient.defined();
-    p.unsharded->gradient_dtype = waits || p.widened ? std::optional(habits_.reduce_dtype) : std::nullopt;
+    p.unsharded->gradient_dtype = waits || p.widened ? std::optional(behavior_.reduce_dtype) : std::nullopt;
   }
 }
 
@@ -307,7 +307,7 @@ void UnitParameters::backward_prefetch() {
 void UnitParameters::post_backward() {
   state_ = TrainingState::PostBackward;
   if (!comms_.reduces_gradients) {
-    for (ShardedParameter& p : parameters_) p.unsharded->gradient_dtype = habits_.reduce_dtype;
+    for (ShardedParameter& p : parameters_) p.unsharded->gradient_dtype = behavior_.reduce_dtype;
     if (comms_.reshards_after_backward) reshard();
     return;
   }
@@ -358,7 +358,7 @@ void UnitParameters::release_all_reduced() {
 }
 
 // _get_gradient_divide_factors: of a factor of 1 nothing is divided.
-Reduction UnitParameters::reduction() const { return habits_.sums_gradients ? Reduction::Sum : Reduction::Average; }
+Reduction UnitParameters::reduction() const { return behavior_.sums_gradients ? Reduction::Sum : Reduction::Average; }
 
 // aten/native/cuda/TensorShape.cu get_chunk_cat_metadata, of as many bytes as a rank gets of each gradient: where these
 // are and go, and which of them each block of the kernel copies, in 64 bits each. It goes before the kernel runs. Of
@@ -377,14 +377,14 @@ void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::
   std::int64_t of_rank = 0;
   for (const ShardedParameter* const p : reduced) of_rank += p->padded.elements();
   const Tensor input =
-      s_.empty({of_rank * mesh_.ranks}, habits_.reduce_dtype, "reduce_scatter_input", Category::CommDp);
+      s_.empty({of_rank * mesh_.ranks}, behavior_.reduce_dtype, "reduce_scatter_input", Category::CommDp);
   std::vector<Tensor> from, to, padding;
   std::vector<std::int64_t> of_gradients;
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const Tensor& gradient = gradients[i];
     const std::int64_t each = reduced[i]->padded.elements(), all = gradient.elements();
-    of_gradients.push_back((each * size_of(habits_.reduce_dtype)).count());
+    of_gradients.push_back((each * size_of(behavior_.reduce_dtype)).count());
     const std::int64_t full = all / each, rest = all % each;
     const Tensor flat = sized(gradient, {all});
     const auto copy = [&](std::int64_t first, std::int64_t ranks, std::int64_t width) {
@@ -406,8 +406,8 @@ void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::
   const auto of_type = [&](DType type) {
     return std::ranges::count_if(gradients, [type](const Tensor& gradient) { return gradient.dtype == type; });
   };
-  const std::int64_t same = of_type(habits_.reduce_dtype),
-                     widened = habits_.reduce_dtype == DType::FP32 ? of_type(DType::BF16) : 0;
+  const std::int64_t same = of_type(behavior_.reduce_dtype),
+                     widened = behavior_.reduce_dtype == DType::FP32 ? of_type(DType::BF16) : 0;
   if (same + widened == std::ssize(gradients)) look_up(of_gradients, same == 0 || widened == 0);
   s_.launch(Operation::Copy, from, to);
   if (!padding.empty()) s_.launch({Operation::Fill, {0}}, {}, padding);  // by the kernel that copies
@@ -418,7 +418,7 @@ void UnitParameters::reduce(const std::vector<ShardedParameter*>& reduced, std::
   Tensor output;
   {
     const OnStream reducing(s_, after);
-    output = s_.empty({of_rank}, habits_.reduce_dtype, "reduce_scatter_output", Category::Gradients);
+    output = s_.empty({of_rank}, behavior_.reduce_dtype, "reduce_scatter_output", Category::Gradients);
     if (mesh_.ranks > 1)
       s_.collective(mesh_.shard, CollectiveKind::ReduceScatter, input, output, reduction());
     else
@@ -453,7 +453,7 @@ void UnitParameters::keep_reduced(const std::vector<ShardedParameter*>& reduced,
     const std::int64_t elements = value.elements(), at = std::exchange(begin, begin + p.padded.elements());
     if (elements == 0) continue;
     Tensor made = sized(narrowed(all, 0, at, elements), value.sizes);
-    if (habits_.offload)
+    if (behavior_.offload)
       keep_on_host(p, made);
     else if (p.sharded->gradient.defined())
       s_.launch(Operation::Add, {p.sharded->gradient, made}, {p.sharded->gradient});
@@ -465,7 +465,7 @@ void UnitParameters::keep_reduced(const std::vector<ShardedParameter*>& reduced,
 // foreach_reduce: the host goes on where it can be told when the gradient has come, and nothing is to be added to it.
 void UnitParameters::keep_on_host(ShardedParameter& parameter, const Tensor& gradient) {
   Tensor& kept = parameter.sharded->gradient;
-  const bool goes_on = habits_.offload == MemorySpace::Pinned && !kept.defined();
+  const bool goes_on = behavior_.offload == MemorySpace::Pinned && !kept.defined();
   const auto made_on = [&] {
     const OnHost host(s_, goes_on ? MemorySpace::Pinned : MemorySpace::Pageable);
     return s_.empty(gradient.sizes, gradient.dtype, parameter.name + ".gradient", Category::Gradients);

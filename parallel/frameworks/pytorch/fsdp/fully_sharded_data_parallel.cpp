@@ -33,8 +33,8 @@ std::int64_t depth_of(const std::string& name) {
 
 std::shared_ptr<Leaf> FullyShardedDataParallel::parameter(const std::string& name, const Shape& sizes, DType computed) {
   const DType kept = transformers::is_adapter(name) ? computed : kept_;
-  on_host_.push_back({name, parameter_elsewhere(s_, sizes, habits_.mixed ? habits_.param_dtype : computed), kept});
-  if (habits_.offload) {
+  on_host_.push_back({name, parameter_elsewhere(s_, sizes, behavior_.mixed ? behavior_.param_dtype : computed), kept});
+  if (behavior_.offload) {
     const Session::Scope scope(s_, s_.process.label(name));
     const OnHost host(s_);
     on_host_.back().made = s_.empty(sizes, kept_, trained_parameter, Category::Parameters);
@@ -74,7 +74,7 @@ void FullyShardedDataParallel::shard(CausalLM& model) {
   const auto unit = [&](const std::string& name, std::vector<FlattenedParameter> parameters) {
     auto made = std::make_unique<Unit>();
     const DType kept = kept_as(*parameters.front().module);
-    made->flat = std::make_unique<FlatParameter>(s_, mesh_, habits_, name, std::move(parameters), kept);
+    made->flat = std::make_unique<FlatParameter>(s_, mesh_, behavior_, name, std::move(parameters), kept);
     units_.push_back(std::move(made));
     return units_.back().get();
   };
@@ -99,7 +99,7 @@ void FullyShardedDataParallel::shard(CausalLM& model) {
     const auto its = of_adapters.find(on_host_[at].leaf.get());
     if (its == of_adapters.end()) return left.push_back(flattened(at));
     *its->second = hooks_of(unit(on_host_[at].name, {flattened(at)}));
-    if (habits_.mixed) its->second->inputs = habits_.param_dtype;
+    if (behavior_.mixed) its->second->inputs = behavior_.param_dtype;
   };
   std::size_t next = 0;
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
@@ -118,7 +118,7 @@ void FullyShardedDataParallel::shard(CausalLM& model) {
 
 void FullyShardedDataParallel::init() {
   if (std::exchange(initialized_, true)) return;
-  if (habits_.buffer_dtype) model_->cast_buffers(*habits_.buffer_dtype);
+  if (behavior_.buffer_dtype) model_->cast_buffers(*behavior_.buffer_dtype);
   for (const auto& unit : units_) {
     unit->flat->init_attributes();
     if (!unit->flat->trained()) continue;
@@ -134,7 +134,7 @@ void FullyShardedDataParallel::unshard(Unit& unit) {
     const OnStream casting(s_, FlatStreams::pre_unshard);
     if (unit.flat->pre_unshard()) s_.process.wait(FlatStreams::unshard, s_.process.record(FlatStreams::pre_unshard));
   }
-  if (habits_.limits_all_gathers && frees_.size() >= most_frees_waiting) {
+  if (behavior_.limits_all_gathers && frees_.size() >= most_frees_waiting) {
     s_.process.synchronize(frees_.front());
     frees_.pop_front();
   }
@@ -150,19 +150,19 @@ void FullyShardedDataParallel::unshard_for_backward(Unit& unit) {
 
 void FullyShardedDataParallel::reshard(Unit& unit, FlatParameter::Unsharded whole) {
   unit.flat->reshard(whole);
-  if (habits_.limits_all_gathers && whole == FlatParameter::Unsharded::Freed)
+  if (behavior_.limits_all_gathers && whole == FlatParameter::Unsharded::Freed)
     frees_.push_back(s_.process.record(s_.stream()));
   unit.prefetched = false;
 }
 
 // _should_free_in_backward
 FlatParameter::Unsharded FullyShardedDataParallel::left_by_backward() const {
-  const bool frees = !habits_.whole && (reduces_gradients_ || habits_.reshards_after_forward);
+  const bool frees = !behavior_.whole && (reduces_gradients_ || behavior_.reshards_after_forward);
   return frees ? FlatParameter::Unsharded::Freed : FlatParameter::Unsharded::Kept;
 }
 
 void FullyShardedDataParallel::prefetch_forward(const Unit& unit) {
-  if (!habits_.forward_prefetch || !unit.pre_forward_index) return;
+  if (!behavior_.forward_prefetch || !unit.pre_forward_index) return;
   const std::size_t next = *unit.pre_forward_index + 1;
   if (next >= pre_forward_order_.size()) return;
   Unit& its = *pre_forward_order_[next];
@@ -181,7 +181,7 @@ void FullyShardedDataParallel::prefetch_backward(const Unit& unit) {
 
 void FullyShardedDataParallel::root_pre_forward() {
   init();
-  if (habits_.forward_prefetch)
+  if (behavior_.forward_prefetch)
     for (const auto& unit : units_) unit->needs_pre_forward_unshard = true, unit->prefetched = false;
   for (const StreamId stream : {FlatStreams::unshard, FlatStreams::pre_unshard})
     s_.process.wait(stream, s_.process.record(Process::compute_stream));
@@ -211,9 +211,9 @@ void FullyShardedDataParallel::pre_forward(Unit& unit) {
 void FullyShardedDataParallel::post_forward(Unit& unit, const Tensor& output) {
   if (!unit.post_forward_index) unit.post_forward_index = post_forward_order_.size();
   post_forward_order_.push_back(&unit);
-  const bool frees = !unit.root && !habits_.whole && habits_.reshards_after_forward;
+  const bool frees = !unit.root && !behavior_.whole && behavior_.reshards_after_forward;
   reshard(unit, frees ? FlatParameter::Unsharded::Freed : FlatParameter::Unsharded::Kept);
-  if (habits_.reshards_after_forward) unit.flat->use_sharded_views();
+  if (behavior_.reshards_after_forward) unit.flat->use_sharded_views();
   unit.ran_pre_backward = false;
   unit.needs_pre_backward_unshard = output.requires_grad();
   if (output.requires_grad()) register_hook(output, [this, &unit] { pre_backward(unit); });
@@ -230,7 +230,7 @@ void FullyShardedDataParallel::pre_backward(Unit& unit) {
     s_.process.join(s_.process.record(FlatStreams::unshard));
   }
   unit.needs_pre_backward_unshard = false;
-  if (habits_.backward_prefetch == BackwardPrefetch::Pre) prefetch_backward(unit);
+  if (behavior_.backward_prefetch == BackwardPrefetch::Pre) prefetch_backward(unit);
   unit.flat->prepare_gradient_for_backward();
 }
 
@@ -238,7 +238,7 @@ void FullyShardedDataParallel::pre_backward(Unit& unit) {
 void FullyShardedDataParallel::reshard_after_backward(Unit& unit) {
   reshard(unit, left_by_backward());
   unit.flat->use_sharded_views();
-  if (habits_.backward_prefetch == BackwardPrefetch::Post) prefetch_backward(unit);
+  if (behavior_.backward_prefetch == BackwardPrefetch::Post) prefetch_backward(unit);
 }
 
 // _register_post_backward_reshard_only_hook: once its input has a gradient, a frozen unit is resharded. Until the
@@ -264,8 +264,8 @@ void FullyShardedDataParallel::post_backward(Unit& unit) {
   const OnStream reducing(s_, FlatStreams::post_backward);
   const Tensor computed = std::exchange(unit.flat->flat().gradient, {});
   Tensor gradient = computed;
-  if (computed.dtype != habits_.reduce_dtype) {
-    gradient = s_.empty(computed.sizes, habits_.reduce_dtype, "gradient", Category::Gradients);
+  if (computed.dtype != behavior_.reduce_dtype) {
+    gradient = s_.empty(computed.sizes, behavior_.reduce_dtype, "gradient", Category::Gradients);
     s_.launch(Operation::Copy, {computed}, {gradient});
   }
   reduce(unit, std::move(gradient));
@@ -311,8 +311,8 @@ void FullyShardedDataParallel::reduce(Unit& unit, Tensor gradient) {
 void FullyShardedDataParallel::finish_backward() {
   if (reduces_gradients_) {
     s_.process.join(s_.process.record(FlatStreams::post_backward));
-    if (mesh_.replicas > 1 && !habits_.whole) s_.process.join(s_.process.record(FlatStreams::all_reduce));
-    if (habits_.offload) s_.process.synchronize();
+    if (mesh_.replicas > 1 && !behavior_.whole) s_.process.join(s_.process.record(FlatStreams::all_reduce));
+    if (behavior_.offload) s_.process.synchronize();
     for (const auto& unit : units_) unit->flat->prepare_gradient_for_optim();
   }
   first_pass_ = false;
@@ -329,7 +329,7 @@ void FullyShardedDataParallel::finish_backward() {
 
 // clip_grad_norm_: norms in fp32, their squares summed over the ranks that share out parameters.
 bool FullyShardedDataParallel::clip_grad_norm() {
-  if (habits_.whole) return false;
+  if (behavior_.whole) return false;
   const NoGrad no_grad(s_);
   const Session::Scope scope(s_, "clip_grad_norm");
   s_.mark(Phase::OptimizerStep, "clip_grad_norm");
@@ -354,12 +354,12 @@ bool FullyShardedDataParallel::clip_grad_norm() {
   {
     const OnDevice device(s_);
     Tensor local = of_rank.defined() ? of_rank : zero_scalar_;
-    if (habits_.offload && of_rank.defined()) local = moved_to(s_.empty({}, DType::FP32, "norm"), of_rank);
+    if (behavior_.offload && of_rank.defined()) local = moved_to(s_.empty({}, DType::FP32, "norm"), of_rank);
     total = scalar({Operation::Power, {2}}, local);
     s_.collective(mesh_.shard, CollectiveKind::AllReduce, total, total);
     total = scalar({Operation::Power, {0.5}}, total);
   }
-  if (habits_.offload) total = moved_to(s_.empty({}, DType::FP32, "total_norm"), total);
+  if (behavior_.offload) total = moved_to(s_.empty({}, DType::FP32, "total_norm"), total);
   constexpr double largest_norm = 1, apart_from_zero = 1e-6;
   const Tensor coefficient = scalar({Operation::AddNumber, {apart_from_zero}}, total);
   s_.launch({Operation::Power, {-1}}, {coefficient}, {coefficient});
@@ -387,7 +387,7 @@ Tensor FullyShardedDataParallel::norm_of(const std::vector<Tensor>& gradients) {
 
 void FullyShardedDataParallel::before_zero_grad() {
   for (const StreamId stream : {FlatStreams::post_backward, FlatStreams::all_reduce})
-    if (stream == FlatStreams::post_backward || (mesh_.replicas > 1 && !habits_.whole))
+    if (stream == FlatStreams::post_backward || (mesh_.replicas > 1 && !behavior_.whole))
       s_.process.wait(stream, s_.process.record(Process::compute_stream));
   for (const auto& unit : units_) unit->flat->before_zero_grad();
 }
@@ -395,7 +395,7 @@ void FullyShardedDataParallel::before_zero_grad() {
 // In the order of named_parameters: a flat parameter is one of its wrapped module, before those of modules within.
 Parameters FullyShardedDataParallel::parameters() const {
   Parameters all;
-  if (!habits_.original_parameters) {
+  if (!behavior_.original_parameters) {
     for (const auto& unit : units_)
       if (unit->flat->trained()) all.push_back(unit->flat->optimized());
     return all;

@@ -14,12 +14,12 @@ namespace tidemark::parallel::pytorch {
 /// _runtime_utils.py and _exec_order_utils.py have it: wrappers, whose hooks run outside of what is checkpointed.
 class FullyShardedDataParallel final : public ShardedModel {
  public:
-  FullyShardedDataParallel(Session& session, const ShardMesh& mesh, const EagerHabits& habits, DType kept)
+  FullyShardedDataParallel(Session& session, const ShardMesh& mesh, const EagerBehavior& behavior, DType kept)
       : s_(session),
         mesh_(mesh),
-        habits_(*habits.flat),
+        behavior_(*behavior.flat),
         kept_(kept),
-        around_checkpoint_(!habits.checkpoints_wrappers) {}
+        around_checkpoint_(!behavior.checkpoints_wrappers) {}
 
   [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType computed) override;
   void shard(CausalLM& model) override;
@@ -30,7 +30,7 @@ class FullyShardedDataParallel final : public ShardedModel {
   void set_requires_gradient_sync(bool reduces) override { reduces_gradients_ = reduces; }
   bool clip_grad_norm() override;
   void before_zero_grad() override;
-  [[nodiscard]] bool on_host() const override { return habits_.offload; }
+  [[nodiscard]] bool on_host() const override { return behavior_.offload; }
   [[nodiscard]] Parameters parameters() const override;
   [[nodiscard]] std::vector<ShardPiece> pieces() const override;
 
@@ -73,7 +73,7 @@ class FullyShardedDataParallel final : public ShardedModel {
 
   Session& s_;
   const ShardMesh mesh_;
-  const FlatParameterHabits& habits_;
+  const FlatParameterBehavior& behavior_;
   DType kept_;  ///< of shards
   bool around_checkpoint_;
   CausalLM* model_ = nullptr;

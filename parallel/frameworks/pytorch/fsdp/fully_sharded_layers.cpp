@@ -8,10 +8,10 @@ namespace tidemark::parallel::pytorch {
 
 void FullyShardedLayers::shard(CausalLM& model) {
   const AfterForward resharding =
-      habits_.ranks_after_forward > 0 ? AfterForward::ReshardsToFewer : AfterForward::Reshards;
-  const AfterForward after = habits_.reshards_after_forward ? resharding : AfterForward::Keeps;
+      behavior_.ranks_after_forward > 0 ? AfterForward::ReshardsToFewer : AfterForward::Reshards;
+  const AfterForward after = behavior_.reshards_after_forward ? resharding : AfterForward::Keeps;
   shards_.number_as(model.parameters());
-  std::vector<ShardUnit> units{{"root", habits_.keeps_root ? AfterForward::Keeps : after, {}}};
+  std::vector<ShardUnit> units{{"root", behavior_.keeps_root ? AfterForward::Keeps : after, {}}};
   std::size_t next = 0;
   const auto take = [&](ShardUnit& unit, std::size_t end) {
     while (next < end) unit.parameters.push_back(next++);
@@ -35,8 +35,8 @@ void FullyShardedLayers::shard(CausalLM& model) {
 // As PyTorch's own example of explicit prefetching does it (examples/distributed/FSDP2/example.py): only layers before,
 // or behind, which there are so many get a list.
 void FullyShardedLayers::prefetch(std::span<UnitParameters* const> layers) const {
-  const auto forward = static_cast<std::size_t>(habits_.forward_prefetch),
-             backward = static_cast<std::size_t>(habits_.backward_prefetch);
+  const auto forward = static_cast<std::size_t>(behavior_.forward_prefetch),
+             backward = static_cast<std::size_t>(behavior_.backward_prefetch);
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     std::vector<UnitParameters*> next, before;
     if (layer + forward < layers.size())

@@ -15,9 +15,9 @@ class FullyShardedLayers final : public ShardedModel {
  public:
   /// Shards are kept in a type, and gathered in what is computed in; adapters have a type of their own where these are
   /// one (MixedPrecisionPolicy without a param_dtype).
-  FullyShardedLayers(Session& session, const ShardMesh& mesh, const FullyShardHabits& habits, DType kept,
+  FullyShardedLayers(Session& session, const ShardMesh& mesh, const FullyShardBehavior& behavior, DType kept,
                      DType computed)
-      : s_(session), habits_(habits), kept_(kept), computed_(computed), shards_(session, mesh, habits, kept) {}
+      : s_(session), behavior_(behavior), kept_(kept), computed_(computed), shards_(session, mesh, behavior, kept) {}
 
   [[nodiscard]] std::shared_ptr<Leaf> parameter(const std::string& name, const Shape& sizes, DType dtype) override {
     if (!transformers::is_adapter(name)) return shards_.parameter(name, sizes, dtype);
@@ -30,7 +30,7 @@ class FullyShardedLayers final : public ShardedModel {
   }
   void finish_backward() override { shards_.finish_backward(); }
   void set_requires_gradient_sync(bool reduces) override { shards_.set_requires_gradient_sync(reduces); }
-  [[nodiscard]] bool on_host() const override { return habits_.offload.has_value(); }
+  [[nodiscard]] bool on_host() const override { return behavior_.offload.has_value(); }
   void before_zero_grad() override { shards_.before_zero_grad(); }
   [[nodiscard]] Parameters parameters() const override { return shards_.parameters(); }
   [[nodiscard]] std::vector<ShardPiece> pieces() const override;
@@ -39,7 +39,7 @@ class FullyShardedLayers final : public ShardedModel {
   void prefetch(std::span<UnitParameters* const> layers) const;
 
   Session& s_;
-  const FullyShardHabits& habits_;
+  const FullyShardBehavior& behavior_;
   DType kept_, computed_;
   FullyShard shards_;
 };

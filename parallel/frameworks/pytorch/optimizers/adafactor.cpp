@@ -49,8 +49,8 @@ struct Moments {
 // it. Its variables live until the next parameter has its own.
 class TransformersRule final : public UpdateRule {
  public:
-  TransformersRule(Session& session, const EagerHabits& habits, const Parameters& parameters)
-      : s_(session), habits_(habits) {
+  TransformersRule(Session& session, const EagerBehavior& behavior, const Parameters& parameters)
+      : s_(session), behavior_(behavior) {
     for (const std::shared_ptr<Leaf>& p : parameters) moments_.push_back({p, {}, {}, {}, {}, {}});
   }
 
@@ -72,7 +72,7 @@ class TransformersRule final : public UpdateRule {
 
   void make_state(Moments& m, const Tensor& gradient) {
     const Shape& sizes = gradient.sizes;
-    if (habits_.small_optimizer.first_moment) m.mean = zeros(s_, sizes, DType::FP32, "exp_avg");
+    if (behavior_.small_optimizer.first_moment) m.mean = zeros(s_, sizes, DType::FP32, "exp_avg");
     if (m.factored()) {
       m.of_row = zeros(s_, column_of(sizes), DType::FP32, "exp_avg_sq_row");
       m.of_column = zeros(s_, row_of(sizes), DType::FP32, "exp_avg_sq_col");
@@ -135,8 +135,8 @@ class TransformersRule final : public UpdateRule {
       add_to(m.mean, momentum, its.update);
       its.update = m.mean;
     }
-    if (habits_.weight_decay != 0)
-      s_.launch({Operation::AddScaled, {-habits_.weight_decay * usual_learning_rate}}, {its.wide, its.wide},
+    if (behavior_.weight_decay != 0)
+      s_.launch({Operation::AddScaled, {-behavior_.weight_decay * usual_learning_rate}}, {its.wide, its.wide},
                 {its.wide});
     {
       const Tensor step = elementwise(s_, "neg", {Operation::Scale, {-1}}, {&its.update}, DType::FP32);
@@ -146,15 +146,15 @@ class TransformersRule final : public UpdateRule {
   }
 
   Session& s_;
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   std::vector<Moments> moments_;
 };
 
 // torch/optim/_adafactor.py, whose moments have the type of gradients.
 class TorchAdafactorRule final : public UpdateRule {
  public:
-  TorchAdafactorRule(Session& session, const EagerHabits& habits, const Parameters& parameters)
-      : s_(session), habits_(habits) {
+  TorchAdafactorRule(Session& session, const EagerBehavior& behavior, const Parameters& parameters)
+      : s_(session), behavior_(behavior) {
     for (const std::shared_ptr<Leaf>& p : parameters) moments_.push_back({p, {}, {}, {}, {}, {}});
   }
 
@@ -163,7 +163,7 @@ class TorchAdafactorRule final : public UpdateRule {
     number_ = number;
     for (Moments& m : moments_)
       if (m.parameter->gradient.defined()) make_state(m);
-    if (habits_.optimizer == OptimizerKernels::Foreach) {
+    if (behavior_.optimizer == OptimizerKernels::Foreach) {
       update_all_at_once();
       return;
     }
@@ -212,8 +212,8 @@ class TorchAdafactorRule final : public UpdateRule {
     return size;
   }
   void decay(const Tensor& value) {
-    if (habits_.weight_decay != 0)
-      s_.launch({Operation::Scale, {1 - usual_learning_rate * habits_.weight_decay}}, {value}, {value});
+    if (behavior_.weight_decay != 0)
+      s_.launch({Operation::Scale, {1 - usual_learning_rate * behavior_.weight_decay}}, {value}, {value});
   }
   // torch.linalg.vector_norm(grad, dim, keepdim=True), squared and divided: means of squares.
   [[nodiscard]] Tensor squares_to(const Tensor& gradient, const Shape& sizes) {
@@ -313,16 +313,17 @@ class TorchAdafactorRule final : public UpdateRule {
   }
 
   Session& s_;
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   std::vector<Moments> moments_;
   std::int32_t number_ = 0;
 };
 
 }  // namespace
 
-UpdateRulePtr adafactor_rule(Session& session, const EagerHabits& habits, const Parameters& parameters) {
-  if (habits.small_optimizer.torch_adafactor) return std::make_unique<TorchAdafactorRule>(session, habits, parameters);
-  return std::make_unique<TransformersRule>(session, habits, parameters);
+UpdateRulePtr adafactor_rule(Session& session, const EagerBehavior& behavior, const Parameters& parameters) {
+  if (behavior.small_optimizer.torch_adafactor)
+    return std::make_unique<TorchAdafactorRule>(session, behavior, parameters);
+  return std::make_unique<TransformersRule>(session, behavior, parameters);
 }
 
 }  // namespace tidemark::parallel::pytorch

@@ -81,8 +81,8 @@ class ApolloRule final : public ProjectedAdam {
 
 }  // namespace
 
-UpdateRulePtr apollo_rule(Session& session, const EagerHabits& habits, const Parameters& parameters) {
-  return std::make_unique<ApolloRule>(session, habits, parameters);
+UpdateRulePtr apollo_rule(Session& session, const EagerBehavior& behavior, const Parameters& parameters) {
+  return std::make_unique<ApolloRule>(session, behavior, parameters);
 }
 
 }  // namespace tidemark::parallel::pytorch

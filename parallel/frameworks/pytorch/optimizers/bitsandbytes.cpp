@@ -44,8 +44,8 @@ Kind kind_of(Optimizer optimizer) {
 
 class BitsAndBytesRule final : public UpdateRule {
  public:
-  BitsAndBytesRule(Session& session, Optimizer kind, const EagerHabits& habits, const Parameters& parameters)
-      : s_(session), kind_(kind_of(kind)), habits_(habits) {
+  BitsAndBytesRule(Session& session, Optimizer kind, const EagerBehavior& behavior, const Parameters& parameters)
+      : s_(session), kind_(kind_of(kind)), behavior_(behavior) {
     for (const std::shared_ptr<Leaf>& p : parameters) states_.push_back({p, {}, {}});
   }
 
@@ -69,7 +69,7 @@ class BitsAndBytesRule final : public UpdateRule {
   [[nodiscard]] bool quantizes(const Leaf& parameter) const {
     const bool embedding = parameter.role == ParameterRole::Embedding;
     return kind_.quantized && parameter.value.elements() >= least_quantized &&
-           (!embedding || habits_.small_optimizer.narrow_embeddings);
+           (!embedding || behavior_.small_optimizer.narrow_embeddings);
   }
 
   [[nodiscard]] Tensor zeros(const Shape& sizes, DType dtype, std::string_view what) {
@@ -104,14 +104,14 @@ class BitsAndBytesRule final : public UpdateRule {
     for (std::size_t m = 0; m < moments; ++m)
       state.moments.push_back(state_buffer(parameter.value.sizes, quantized ? DType::UINT8 : DType::FP32, names[m]));
     if (!quantized) return;
-    const std::int64_t block = habits_.quantized_block;
+    const std::int64_t block = behavior_.quantized_block;
     const std::int64_t blocks = (parameter.value.elements() + block - 1) / block;
     for (std::size_t m = 0; m < moments; ++m) state.scales.push_back(zeros({blocks}, DType::FP32, of_scales[m]));
   }
 
   void update(const State& state) {
     const Tensor value = state.parameter->value.detached();
-    const double decay = habits_.weight_decay;
+    const double decay = behavior_.weight_decay;
     std::vector<Tensor> read{value, state.parameter->gradient}, written{value};
     const auto hand = [&](const std::vector<Tensor>& kept) {
       read.insert(read.end(), kept.begin(), kept.end());
@@ -129,23 +129,23 @@ class BitsAndBytesRule final : public UpdateRule {
     }
     hand(state.scales);
     read.insert(read.end(), maps_.begin(), maps_.end());
-    const auto block = static_cast<double>(habits_.quantized_block);
+    const auto block = static_cast<double>(behavior_.quantized_block);
     s_.launch({kind_.lion ? Operation::LionBlockwise : Operation::AdamBlockwise, {usual_learning_rate, decay, block}},
               read, written);
   }
 
   Session& s_;
   Kind kind_;
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   std::vector<State> states_;
   std::vector<Tensor> maps_;
 };
 
 }  // namespace
 
-UpdateRulePtr bitsandbytes_rule(Session& session, Optimizer kind, const EagerHabits& habits,
+UpdateRulePtr bitsandbytes_rule(Session& session, Optimizer kind, const EagerBehavior& behavior,
                                 const Parameters& parameters) {
-  return std::make_unique<BitsAndBytesRule>(session, kind, habits, parameters);
+  return std::make_unique<BitsAndBytesRule>(session, kind, behavior, parameters);
 }
 
 }  // namespace tidemark::parallel::pytorch

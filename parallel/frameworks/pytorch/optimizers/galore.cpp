@@ -57,8 +57,8 @@ class GaloreRule final : public ProjectedAdam {
 
 }  // namespace
 
-UpdateRulePtr galore_rule(Session& session, const EagerHabits& habits, const Parameters& parameters) {
-  return std::make_unique<GaloreRule>(session, habits, parameters);
+UpdateRulePtr galore_rule(Session& session, const EagerBehavior& behavior, const Parameters& parameters) {
+  return std::make_unique<GaloreRule>(session, behavior, parameters);
 }
 
 }  // namespace tidemark::parallel::pytorch

@@ -18,7 +18,8 @@ constexpr int iterations = 5;
 
 class MuonRule final : public UpdateRule {
  public:
-  MuonRule(Session& session, const EagerHabits& habits, const Parameters& parameters) : s_(session), habits_(habits) {
+  MuonRule(Session& session, const EagerBehavior& behavior, const Parameters& parameters)
+      : s_(session), behavior_(behavior) {
     Parameters others;
     for (const std::shared_ptr<Leaf>& p : parameters) {
       if (p->role == ParameterRole::Hidden && p->value.sizes.size() == 2)
@@ -26,7 +27,7 @@ class MuonRule final : public UpdateRule {
       else
         others.push_back(p);
     }
-    others_ = torch_rule(session, Optimizer::AdamW, habits, others);
+    others_ = torch_rule(session, Optimizer::AdamW, behavior, others);
   }
 
   void step(std::int32_t number) override {
@@ -56,8 +57,8 @@ class MuonRule final : public UpdateRule {
     update = elementwise(s_, "update", {Operation::Lerp, {momentum}}, {&gradient, &m.buffer}, gradient.dtype);
     update = orthogonal(update);
     const double rows = static_cast<double>(value.size(0)), columns = static_cast<double>(value.size(1));
-    if (habits_.weight_decay != 0)
-      s_.launch({Operation::Scale, {1 - usual_learning_rate * habits_.weight_decay}}, {value}, {value});
+    if (behavior_.weight_decay != 0)
+      s_.launch({Operation::Scale, {1 - usual_learning_rate * behavior_.weight_decay}}, {value}, {value});
     s_.launch({Operation::AddScaled, {-usual_learning_rate * std::sqrt(std::max(1.0, rows / columns))}},
               {value, update}, {value});
   }
@@ -85,15 +86,15 @@ class MuonRule final : public UpdateRule {
   }
 
   Session& s_;
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   std::vector<Matrix> matrices_;
   UpdateRulePtr others_;
 };
 
 }  // namespace
 
-UpdateRulePtr muon_rule(Session& session, const EagerHabits& habits, const Parameters& parameters) {
-  return std::make_unique<MuonRule>(session, habits, parameters);
+UpdateRulePtr muon_rule(Session& session, const EagerBehavior& behavior, const Parameters& parameters) {
+  return std::make_unique<MuonRule>(session, behavior, parameters);
 }
 
 }  // namespace tidemark::parallel::pytorch

@@ -11,16 +11,16 @@ namespace {
 
 using List = std::vector<Tensor>;
 
-UpdateRulePtr rule_of(Session& session, Optimizer kind, const EagerHabits& habits, const Parameters& parameters) {
+UpdateRulePtr rule_of(Session& session, Optimizer kind, const EagerBehavior& behavior, const Parameters& parameters) {
   switch (kind) {
     case Optimizer::AdamW:
     case Optimizer::Sgd:
     case Optimizer::SgdMomentum:
-      return torch_rule(session, kind, habits, parameters);
+      return torch_rule(session, kind, behavior, parameters);
     case Optimizer::Adafactor:
-      return adafactor_rule(session, habits, parameters);
+      return adafactor_rule(session, behavior, parameters);
     case Optimizer::Muon:
-      return muon_rule(session, habits, parameters);
+      return muon_rule(session, behavior, parameters);
     case Optimizer::AdamW8Bit:
     case Optimizer::Lion:
     case Optimizer::Lion8Bit:
@@ -28,12 +28,12 @@ UpdateRulePtr rule_of(Session& session, Optimizer kind, const EagerHabits& habit
     case Optimizer::PagedAdamW8Bit:
     case Optimizer::PagedLion:
     case Optimizer::PagedLion8Bit:
-      return bitsandbytes_rule(session, kind, habits, parameters);
+      return bitsandbytes_rule(session, kind, behavior, parameters);
     case Optimizer::ApolloAdamW:
-      return apollo_rule(session, habits, parameters);
+      return apollo_rule(session, behavior, parameters);
     case Optimizer::GaloreAdamW:
     case Optimizer::GaloreAdamWLayerwise:
-      return galore_rule(session, habits, parameters);
+      return galore_rule(session, behavior, parameters);
   }
   ensure(false, "an optimizer that is not modelled is an error of the scenario");
   return nullptr;
@@ -53,21 +53,21 @@ void drop(List& list) {
   while (!list.empty()) list.pop_back();
 }
 
-TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const EagerHabits& habits,
+TorchOptimizer::TorchOptimizer(Session& session, const Train& train, const EagerBehavior& behavior,
                                const Parameters& parameters, std::vector<CommSlot> shards)
     : s_(session),
-      habits_(habits),
+      behavior_(behavior),
       parameters_(parameters),
       shards_(std::move(shards)),
       kept_(train.master_dtype),
       in_backward_(steps_in_backward(train.optimizer)) {
   if (!in_backward_) {
-    rules_.push_back(rule_of(session, train.optimizer, habits, parameters));
+    rules_.push_back(rule_of(session, train.optimizer, behavior, parameters));
     return;
   }
   // An optimizer for each parameter, which a hook calls once its gradient is there.
   for (const std::shared_ptr<Leaf>& p : parameters_) {
-    rules_.push_back(rule_of(session, train.optimizer, habits, {p}));
+    rules_.push_back(rule_of(session, train.optimizer, behavior, {p}));
     p->accumulated = [this, rule = rules_.back().get()](Leaf& its) {
       const NoGrad no_grad(s_);
       const Session::Scope scope(s_, "optimizer");
@@ -122,7 +122,7 @@ Tensor clip_grad_norm(Session& s, const Parameters& parameters, const std::vecto
 }
 
 void TorchOptimizer::clip() {
-  if (habits_.clips_gradients) (void)clip_grad_norm(s_, parameters_, shards_, kept_);
+  if (behavior_.clips_gradients) (void)clip_grad_norm(s_, parameters_, shards_, kept_);
 }
 
 void TorchOptimizer::step() {

@@ -15,7 +15,7 @@ Tensor clip_grad_norm(Session& session, const Parameters& parameters, const std:
 class TorchOptimizer {
  public:
   /// Of all parameters, or of this rank's shards of them: over `shards` norms of gradients are summed.
-  TorchOptimizer(Session& session, const Train& train, const EagerHabits& habits, const Parameters& parameters,
+  TorchOptimizer(Session& session, const Train& train, const EagerBehavior& behavior, const Parameters& parameters,
                  std::vector<CommSlot> shards = {});
 
   /// torch.nn.utils.clip_grad_norm_.
@@ -29,7 +29,7 @@ class TorchOptimizer {
 
  private:
   Session& s_;
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   Parameters parameters_;
   std::vector<CommSlot> shards_;
   DType kept_;                        ///< of gradients

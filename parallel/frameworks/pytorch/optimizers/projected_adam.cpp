@@ -17,8 +17,8 @@ constexpr std::int64_t usual_rank = 128;  // trainer_optimizer.py _get_galore_op
 
 // trainer_optimizer.py _setup_low_rank_optimizer: parameters that are not projected are a group of their own, the
 // first.
-ProjectedAdam::ProjectedAdam(Session& session, const EagerHabits& habits, const Parameters& parameters)
-    : s_(session), habits_(habits) {
+ProjectedAdam::ProjectedAdam(Session& session, const EagerBehavior& behavior, const Parameters& parameters)
+    : s_(session), behavior_(behavior) {
   for (const bool projected : {false, true})
     for (const std::shared_ptr<Leaf>& p : parameters)
       if ((p->role == ParameterRole::Hidden && p->value.sizes.size() == 2) == projected)
@@ -33,7 +33,7 @@ void ProjectedAdam::step(std::int32_t number) {
 }
 
 std::int64_t ProjectedAdam::rank() const {
-  return habits_.small_optimizer.rank > 0 ? habits_.small_optimizer.rank : usual_rank;
+  return behavior_.small_optimizer.rank > 0 ? behavior_.small_optimizer.rank : usual_rank;
 }
 
 Tensor ProjectedAdam::project(State& state, const Tensor& gradient) {
@@ -68,8 +68,8 @@ void ProjectedAdam::update(State& state, double size, Variables& its) {
   its.update = elementwise(s_, "norm_grad", Operation::Divide, {&state.mean, &its.denominator}, state.mean.dtype);
   if (state.projected) bring_back(state, its);
   s_.launch({Operation::AddScaled, {-size}}, {value, its.update}, {value});
-  if (habits_.weight_decay != 0)
-    s_.launch({Operation::AddScaled, {-usual_learning_rate * habits_.weight_decay}}, {value, value}, {value});
+  if (behavior_.weight_decay != 0)
+    s_.launch({Operation::AddScaled, {-usual_learning_rate * behavior_.weight_decay}}, {value, value}, {value});
 }
 
 }  // namespace tidemark::parallel::pytorch

@@ -12,7 +12,7 @@ namespace tidemark::parallel::pytorch {
 /// apollo_torch's steps, as transformers sets them up ("std": the longer side is projected).
 class ProjectedAdam : public UpdateRule {
  public:
-  ProjectedAdam(Session& session, const EagerHabits& habits, const Parameters& parameters);
+  ProjectedAdam(Session& session, const EagerBehavior& behavior, const Parameters& parameters);
   void step(std::int32_t number) final;
 
  protected:
@@ -41,7 +41,7 @@ class ProjectedAdam : public UpdateRule {
   [[nodiscard]] Tensor zeros_like(const Tensor& x, std::string_view what);
   void update(State& state, double size, Variables& its);
 
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   std::vector<State> states_;
 };
 

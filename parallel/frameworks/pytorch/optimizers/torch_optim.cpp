@@ -14,8 +14,8 @@ using List = std::vector<Tensor>;
 
 class TorchRule final : public UpdateRule {
  public:
-  TorchRule(Session& session, Optimizer kind, const EagerHabits& habits, const Parameters& parameters)
-      : s_(session), kind_(kind), habits_(habits) {
+  TorchRule(Session& session, Optimizer kind, const EagerBehavior& behavior, const Parameters& parameters)
+      : s_(session), kind_(kind), behavior_(behavior) {
     for (const std::shared_ptr<Leaf>& p : parameters) states_.push_back({p, {}, {}});
   }
 
@@ -48,7 +48,7 @@ class TorchRule final : public UpdateRule {
 
   Session& s_;
   Optimizer kind_;
-  const EagerHabits& habits_;
+  const EagerBehavior& behavior_;
   std::vector<State> states_;
   std::vector<State*> updated_;  ///< of those that have a gradient in this step
   std::int32_t steps_ = 0;       ///< begun so far
@@ -56,11 +56,11 @@ class TorchRule final : public UpdateRule {
 
 void TorchRule::make_state(State& state) {
   if (!state.moments.empty()) return;
-  const int of_adam = habits_.amsgrad ? 3 : 2;
+  const int of_adam = behavior_.amsgrad ? 3 : 2;
   const int moments = kind_ == Optimizer::AdamW ? of_adam : kind_ == Optimizer::SgdMomentum ? 1 : 0;
   static constexpr std::string_view names[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
   const Tensor& value = state.parameter->value;
-  if (habits_.optimizer == OptimizerKernels::Fused && kind_ == Optimizer::AdamW) {
+  if (behavior_.optimizer == OptimizerKernels::Fused && kind_ == Optimizer::AdamW) {
     state.step = s_.empty({}, DType::FP32, "step", Category::OptimizerMoments);
     s_.launch({Operation::Fill, {0}}, {}, {state.step});
   }
@@ -72,13 +72,13 @@ void TorchRule::make_state(State& state) {
 }
 
 bool TorchRule::shrinks_weights() const {
-  return habits_.weight_decay != 0 && kind_ == Optimizer::AdamW && habits_.decoupled_weight_decay;
+  return behavior_.weight_decay != 0 && kind_ == Optimizer::AdamW && behavior_.decoupled_weight_decay;
 }
 
 // adam.py, sgd.py: grad.add(param, alpha=weight_decay), where AdamW shrinks the weights, and fused kernels do it
 // inside.
 bool TorchRule::decays_gradients() const {
-  return habits_.weight_decay != 0 && !shrinks_weights() && habits_.optimizer != OptimizerKernels::Fused;
+  return behavior_.weight_decay != 0 && !shrinks_weights() && behavior_.optimizer != OptimizerKernels::Fused;
 }
 
 TorchRule::AdamStep TorchRule::adam_step() const {
@@ -104,7 +104,8 @@ void TorchRule::update(State& state, Tensor& gradient, Tensor& denominator) {
   const Tensor& value = state.parameter->value;
   gradient = state.parameter->gradient;
   if (decays_gradients())
-    gradient = elementwise(s_, "add", {Operation::AddScaled, {habits_.weight_decay}}, {&gradient, &value}, value.dtype);
+    gradient =
+        elementwise(s_, "add", {Operation::AddScaled, {behavior_.weight_decay}}, {&gradient, &value}, value.dtype);
   make_state(state);
   if (kind_ != Optimizer::AdamW) {
     const Tensor& step = state.moments.empty() ? gradient : state.moments[0];
@@ -118,12 +119,12 @@ void TorchRule::update(State& state, Tensor& gradient, Tensor& denominator) {
   const AdamStep step = adam_step();
   const Tensor &mean = state.moments[0], &squares = state.moments[1], &largest = state.moments.back();
   if (shrinks_weights())
-    s_.launch({Operation::Scale, {1 - usual_learning_rate * habits_.weight_decay}}, {value}, {value});
+    s_.launch({Operation::Scale, {1 - usual_learning_rate * behavior_.weight_decay}}, {value}, {value});
   const auto own = [&] { return own_rows(*state.parameter, gradient); };
   s_.launch({Operation::Lerp, {1 - beta1}}, {mean, own()}, {mean});
   s_.launch({Operation::Scale, {beta2}}, {squares}, {squares});
   s_.launch({Operation::AddProduct, {1 - beta2}}, {squares, own(), own()}, {squares});
-  if (habits_.amsgrad) s_.launch(Operation::Maximum, {largest, squares}, {largest});
+  if (behavior_.amsgrad) s_.launch(Operation::Maximum, {largest, squares}, {largest});
   // denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps): the last parameter's goes when this one is there.
   const auto next = [&] {
     const Tensor root = elementwise(s_, "mul_number", {Operation::Power, {0.5}}, {&largest}, largest.dtype);
@@ -144,7 +145,7 @@ void TorchRule::update_all_at_once() {
   if (decays_gradients()) {
     List sums;
     for (const Tensor& t : values) sums.push_back(s_.empty_strided(t.sizes, t.strides, t.dtype, "add"));
-    foreach (s_, {Operation::AddScaled, {habits_.weight_decay}}, {&gradients, &values}, sums)
+    foreach (s_, {Operation::AddScaled, {behavior_.weight_decay}}, {&gradients, &values}, sums)
       ;
     gradients = std::move(sums);
   }
@@ -164,9 +165,9 @@ List TorchRule::moments(std::size_t which) const {
 
 void TorchRule::update_by_adam(const List& values, List& gradients) {
   const AdamStep step = adam_step();
-  const List means = moments(0), squares = moments(1), largest = habits_.amsgrad ? moments(2) : squares;
+  const List means = moments(0), squares = moments(1), largest = behavior_.amsgrad ? moments(2) : squares;
   if (shrinks_weights())
-    foreach (s_, {Operation::Scale, {1 - usual_learning_rate * habits_.weight_decay}}, {&values}, values)
+    foreach (s_, {Operation::Scale, {1 - usual_learning_rate * behavior_.weight_decay}}, {&values}, values)
       ;
   {
     List own = own_rows(gradients);
@@ -181,7 +182,7 @@ void TorchRule::update_by_adam(const List& values, List& gradients) {
       ;
   }
   drop(gradients);  // del device_grads, scaled_device_grads: those that were decayed go before roots are made
-  if (habits_.amsgrad)
+  if (behavior_.amsgrad)
     foreach (s_, Operation::Maximum, {&largest, &squares}, largest)
       ;
   // exp_avg_sq_sqrt = torch._foreach_sqrt(exp_avg_sqs), or of their largest: the same.
@@ -225,7 +226,7 @@ void TorchRule::update_fused() {
     written.push_back(state->parameter->value);
     for (List* const list : {&read, &written}) list->insert(list->end(), kept.begin(), kept.end());
   }
-  const double decay = habits_.weight_decay, of_gradients = shrinks_weights() ? 0 : decay;
+  const double decay = behavior_.weight_decay, of_gradients = shrinks_weights() ? 0 : decay;
   if (adam)
     s_.launch({Operation::Adam, {usual_learning_rate, decay - of_gradients, of_gradients}}, read, written);
   else
@@ -239,9 +240,9 @@ void TorchRule::step(std::int32_t number) {
     if (state.parameter->gradient.defined()) updated_.push_back(&state);
   if (updated_.empty()) return;  // of a rank that has no row of any parameter
   // adam.py _init_group makes all state first, sgd.py where a buffer is first needed: by its fused kernel, all.
-  if (kind_ == Optimizer::AdamW || habits_.optimizer == OptimizerKernels::Fused)
+  if (kind_ == Optimizer::AdamW || behavior_.optimizer == OptimizerKernels::Fused)
     for (State* const state : updated_) make_state(*state);
-  switch (habits_.optimizer) {
+  switch (behavior_.optimizer) {
     case OptimizerKernels::Foreach:
       update_all_at_once();
       return;
@@ -265,8 +266,9 @@ std::vector<Tensor*> TorchRule::kept() {
 
 }  // namespace
 
-UpdateRulePtr torch_rule(Session& session, Optimizer kind, const EagerHabits& habits, const Parameters& parameters) {
-  return std::make_unique<TorchRule>(session, kind, habits, parameters);
+UpdateRulePtr torch_rule(Session& session, Optimizer kind, const EagerBehavior& behavior,
+                         const Parameters& parameters) {
+  return std::make_unique<TorchRule>(session, kind, behavior, parameters);
 }
 
 }  // namespace tidemark::parallel::pytorch

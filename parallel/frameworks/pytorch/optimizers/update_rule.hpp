@@ -26,20 +26,21 @@ class UpdateRule {
 using UpdateRulePtr = std::unique_ptr<UpdateRule>;
 
 /// torch.optim's AdamW, Adam and SGD.
-[[nodiscard]] UpdateRulePtr torch_rule(Session& session, Optimizer kind, const EagerHabits& habits,
+[[nodiscard]] UpdateRulePtr torch_rule(Session& session, Optimizer kind, const EagerBehavior& behavior,
                                        const Parameters& parameters);
 /// transformers' Adafactor, and torch.optim's.
-[[nodiscard]] UpdateRulePtr adafactor_rule(Session& session, const EagerHabits& habits, const Parameters& parameters);
+[[nodiscard]] UpdateRulePtr adafactor_rule(Session& session, const EagerBehavior& behavior,
+                                           const Parameters& parameters);
 /// torch.optim.Muon of hidden layers' matrices, and AdamW of the others.
-[[nodiscard]] UpdateRulePtr muon_rule(Session& session, const EagerHabits& habits, const Parameters& parameters);
+[[nodiscard]] UpdateRulePtr muon_rule(Session& session, const EagerBehavior& behavior, const Parameters& parameters);
 /// bitsandbytes' AdamW and Lion.
-[[nodiscard]] UpdateRulePtr bitsandbytes_rule(Session& session, Optimizer kind, const EagerHabits& habits,
+[[nodiscard]] UpdateRulePtr bitsandbytes_rule(Session& session, Optimizer kind, const EagerBehavior& behavior,
                                               const Parameters& parameters);
 
 /// apollo_torch's APOLLOAdamW.
-[[nodiscard]] UpdateRulePtr apollo_rule(Session& session, const EagerHabits& habits, const Parameters& parameters);
+[[nodiscard]] UpdateRulePtr apollo_rule(Session& session, const EagerBehavior& behavior, const Parameters& parameters);
 /// galore_torch's GaLoreAdamW.
-[[nodiscard]] UpdateRulePtr galore_rule(Session& session, const EagerHabits& habits, const Parameters& parameters);
+[[nodiscard]] UpdateRulePtr galore_rule(Session& session, const EagerBehavior& behavior, const Parameters& parameters);
 
 /// torch._foreach_*: one kernel for as many groups of operands as it makes tensors.
 void foreach (Session& session, const Computation& what, std::initializer_list<const std::vector<Tensor>*> operands,

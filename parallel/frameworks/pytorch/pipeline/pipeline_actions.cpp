@@ -122,7 +122,7 @@ std::vector<PipelineActions> with_messages_in_turns(const std::vector<PipelineAc
     const std::optional<Message> needed = neighbours.needed(static_cast<std::int32_t>(rank), *pass);
     return !needed || here.contains({rank, action.chunk, action.micro_batch, action.kind == Kind::Forward});
   };
-  const auto hand_over = [&](std::size_t rank, const PipelineAction& action) {
+  const auto p2p = [&](std::size_t rank, const PipelineAction& action) {
     const std::optional<Action> pass = pass_of(action);
     if (!pass) return;
     const std::optional<Message> made = neighbours.made(static_cast<std::int32_t>(rank), *pass);
@@ -142,7 +142,7 @@ std::vector<PipelineActions> with_messages_in_turns(const std::vector<PipelineAc
       if (!std::ranges::all_of(unit, [&](const PipelineAction& its) { return ready(rank, its); })) continue;
       next[rank] += unit.size();
       all[rank].insert(all[rank].end(), unit.begin(), unit.end());
-      for (const PipelineAction& its : unit) hand_over(rank, its);
+      for (const PipelineAction& its : unit) p2p(rank, its);
       goes_on = true;
     }
   }
@@ -175,12 +175,12 @@ PipelineActions with_waits(const PipelineActions& given, bool after_backward) {
 }  // namespace
 
 std::vector<PipelineActions> pipeline_actions(const std::vector<Schedule>& schedules, const StagePlacement& placement,
-                                              const PipelineHabits& habits) {
+                                              const PipelineBehavior& behavior) {
   std::vector<PipelineActions> all;
   for (const Schedule& schedule : schedules)
-    all.push_back(with_reductions(with_unshards(passes_of(schedule)), habits.waits_for_reductions));
+    all.push_back(with_reductions(with_unshards(passes_of(schedule)), behavior.waits_for_reductions));
   all = with_messages_in_turns(all, Neighbours(placement));
-  for (PipelineActions& actions : all) actions = with_waits(actions, habits.releases_sent);
+  for (PipelineActions& actions : all) actions = with_waits(actions, behavior.releases_sent);
   return all;
 }
 

@@ -42,6 +42,6 @@ using PipelineActions = std::vector<PipelineAction>;
 /// Those of all ranks of a pipeline, by their schedules.
 [[nodiscard]] std::vector<PipelineActions> pipeline_actions(const std::vector<Schedule>& schedules,
                                                             const StagePlacement& placement,
-                                                            const PipelineHabits& habits);
+                                                            const PipelineBehavior& behavior);
 
 }  // namespace tidemark::parallel::pytorch

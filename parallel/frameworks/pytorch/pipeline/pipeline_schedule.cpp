@@ -15,7 +15,7 @@ Transfer sends(const Tensor& tensor, std::int32_t step) { return {sim::Direction
 
 Transfer receives(const Tensor& buffer, std::int32_t step) { return {sim::Direction::Receive, step, buffer.buffer()}; }
 
-std::string_view name_of(const HandOver& its) {
+std::string_view name_of(const P2pExchange& its) {
   const bool forward = (its.send ? its.send : its.receive)->payload == Payload::Output;
   if (!its.receive) return forward ? "send_forward" : "send_backward";
   if (!its.send) return forward ? "receive_forward" : "receive_backward";
@@ -81,7 +81,7 @@ void PipelineSchedule::pass(const Action& action, Variables& v) {
   v.sent_gradient = its.sent_backward(action.micro_batch);
 }
 
-void PipelineSchedule::hand_over(const HandOver& its, Variables& v) {
+void PipelineSchedule::p2p(const P2pExchange& its, Variables& v) {
   std::vector<Transfer> transfers;
   PendingSend goes;
   bool output = false;
@@ -114,22 +114,22 @@ void PipelineSchedule::hand_over(const HandOver& its, Variables& v) {
 // GPipe waits for what it sends once all passes of a direction are over, and puts nothing together.
 void PipelineSchedule::run_single(std::int32_t micro_batches) {
   const std::vector<Steps> all =
-      with_messages(schedules_of(layout_, micro_batches), layout_.placement(), HandOverHabit::Paired);
+      with_messages(schedules_of(layout_, micro_batches), layout_.placement(), P2pMode::Batched);
   Variables v;
   for (const Step& its : all[static_cast<std::size_t>(rank_)]) {
     if (const auto* const action = std::get_if<Action>(&its)) {
       pass(*action, v);
       continue;
     }
-    const HandOver& both = std::get<HandOver>(its);
+    const P2pExchange& both = std::get<P2pExchange>(its);
     if (layout_.schedule == ScheduleKind::OneFOneB || !both.send) {
-      hand_over(both, v);
+      p2p(both, v);
       continue;
     }
-    hand_over({both.send, {}}, v);
+    p2p({both.send, {}}, v);
     if (!both.receive) continue;
     wait(v.outputs);
-    hand_over({{}, both.receive}, v);
+    p2p({{}, both.receive}, v);
   }
   wait(v.outputs);
   wait(v.gradients);
@@ -219,7 +219,7 @@ void PipelineSchedule::perform(const PipelineAction& action) {
       return;
     case PipelineActionKind::ReduceGrad:
       its.start_gradient_reduction();
-      if (!habits_.waits_for_reductions) its.wait_for_gradient_reduction();
+      if (!behavior_.waits_for_reductions) its.wait_for_gradient_reduction();
       return;
     case PipelineActionKind::WaitReduceGrad:
       return its.wait_for_gradient_reduction();
@@ -240,7 +240,7 @@ void PipelineSchedule::perform(const PipelineAction& action) {
 
 void PipelineSchedule::run_several(std::int32_t micro_batches) {
   const std::vector<PipelineActions> all =
-      pipeline_actions(schedules_of(layout_, micro_batches), layout_.placement(), habits_);
+      pipeline_actions(schedules_of(layout_, micro_batches), layout_.placement(), behavior_);
   for (const PipelineAction& action : all[static_cast<std::size_t>(rank_)]) perform(action);
 }
 

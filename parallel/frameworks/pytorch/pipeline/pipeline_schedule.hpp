@@ -18,11 +18,11 @@ namespace tidemark::parallel::pytorch {
 /// torch.distributed.pipelining's schedules (schedules.py), as a rank runs them.
 class PipelineSchedule {
  public:
-  PipelineSchedule(Session& session, const LoweringInput& input, const PipelineHabits& habits, CommSlot pipeline,
+  PipelineSchedule(Session& session, const LoweringInput& input, const PipelineBehavior& behavior, CommSlot pipeline,
                    std::int32_t rank, std::vector<std::unique_ptr<PipelineStage>> stages)
       : s_(session),
         layout_(input.layout),
-        habits_(habits),
+        behavior_(behavior),
         pipeline_(pipeline),
         rank_(rank),
         stages_(std::move(stages)) {}
@@ -42,7 +42,7 @@ class PipelineSchedule {
   // One stage on each rank.
   void run_single(std::int32_t micro_batches);
   void pass(const Action& action, Variables& v);
-  void hand_over(const HandOver& its, Variables& v);
+  void p2p(const P2pExchange& its, Variables& v);
   void wait(std::vector<PendingSend>& sends);
 
   // Several.
@@ -59,7 +59,7 @@ class PipelineSchedule {
 
   Session& s_;
   const Layout& layout_;
-  const PipelineHabits& habits_;
+  const PipelineBehavior& behavior_;
   CommSlot pipeline_;
   std::int32_t rank_;
   std::vector<std::unique_ptr<PipelineStage>> stages_;

@@ -18,7 +18,7 @@ void PipelineStage::prepare_forward(std::int32_t micro_batches) {
   const auto probe = [this] {
     const Tensor handed = is_first_ ? Tensor{} : buffer("probed_input");
     if (handed.defined()) s_.launch({Operation::Fill, {0}}, {}, {handed});
-    if (habits_.probes_backward) {
+    if (behavior_.probes_backward) {
       probe_ = run(0, handed);
       return;
     }
@@ -26,33 +26,33 @@ void PipelineStage::prepare_forward(std::int32_t micro_batches) {
     (void)run(0, handed);
   };
   probe();
-  if (habits_.receives_late || is_first_) return;
+  if (behavior_.receives_late || is_first_) return;
   for (std::int32_t m = 0; m < micro_batches; ++m) inputs_[m] = buffer("received_input");
 }
 
 // Input gradients of the probe, which are asked for alone, make nothing that the first backward pass does not make
 // again beside more; they are left out.
 void PipelineStage::prepare_backward(std::int32_t micro_batches) {
-  if (habits_.probes_backward && is_last_) (void)module_.loss(0, probe_->output);
-  if (habits_.receives_late || is_last_) return;
+  if (behavior_.probes_backward && is_last_) (void)module_.loss(0, probe_->output);
+  if (behavior_.receives_late || is_last_) return;
   for (std::int32_t m = 0; m < micro_batches; ++m) gradients_[m] = buffer("received_gradient");
 }
 
 // _post_metadata_inference_cleanup
 void PipelineStage::clean_up_probe() {
   probe_.reset();
-  if (habits_.probes_backward && module_.shards != nullptr) module_.shards->reshard();
+  if (behavior_.probes_backward && module_.shards != nullptr) module_.shards->reshard();
 }
 
 // ---- what comes and goes -------------------------------------------------------------------------------------------
 
 Tensor PipelineStage::input_buffer(std::int32_t micro_batch) {
-  if (habits_.receives_late) inputs_[micro_batch] = buffer("received_input");
+  if (behavior_.receives_late) inputs_[micro_batch] = buffer("received_input");
   return inputs_.at(micro_batch);
 }
 
 Tensor PipelineStage::gradient_buffer(std::int32_t micro_batch) {
-  if (habits_.receives_late) gradients_[micro_batch] = buffer("received_gradient");
+  if (behavior_.receives_late) gradients_[micro_batch] = buffer("received_gradient");
   return gradients_.at(micro_batch);
 }
 
@@ -66,7 +66,7 @@ Tensor PipelineStage::sent_backward(std::int32_t micro_batch) {
 }
 
 void PipelineStage::release_sent_output(std::int32_t micro_batch) {
-  if (!habits_.releases_sent) return;
+  if (!behavior_.releases_sent) return;
   if (const auto its = chunks_.find(micro_batch); its != chunks_.end()) its->second.output = {};
 }
 
@@ -85,11 +85,11 @@ PipelineStage::Chunk PipelineStage::run(std::int32_t micro_batch, const Tensor& 
 
 void PipelineStage::forward_one_chunk(std::int32_t micro_batch) {
   // _retrieve_recv_activations: what the buffer was made for is over, or else it stays.
-  const Tensor handed = is_first_               ? Tensor{}
-                        : habits_.receives_late ? std::move(inputs_.extract(micro_batch).mapped())
-                                                : inputs_.at(micro_batch);
+  const Tensor handed = is_first_                 ? Tensor{}
+                        : behavior_.receives_late ? std::move(inputs_.extract(micro_batch).mapped())
+                                                  : inputs_.at(micro_batch);
   chunks_[micro_batch] = run(micro_batch, handed);
-  if (is_last_ && habits_.keeps_outputs) outputs_.push_back(chunks_[micro_batch].output.detached());
+  if (is_last_ && behavior_.keeps_outputs) outputs_.push_back(chunks_[micro_batch].output.detached());
 }
 
 void PipelineStage::compute_loss(std::int32_t micro_batch) {
@@ -100,7 +100,7 @@ PipelineStage::BackwardState PipelineStage::begin_backward(std::int32_t micro_ba
   BackwardState state{std::move(chunks_.extract(micro_batch).mapped()), {}, {}};
   if (!is_last_)
     state.gradient =
-        habits_.receives_late ? std::move(gradients_.extract(micro_batch).mapped()) : gradients_.at(micro_batch);
+        behavior_.receives_late ? std::move(gradients_.extract(micro_batch).mapped()) : gradients_.at(micro_batch);
   return state;
 }
 
@@ -164,7 +164,7 @@ void PipelineStage::backward_weight_one_chunk(std::int32_t micro_batch) {
 void PipelineStage::start_gradient_reduction() {
   if (module_.shards == nullptr) return;
   s_.mark(Phase::Backward, "reduce_gradients");
-  module_.shards->start_gradient_reduction(habits_.reduces_last_first);
+  module_.shards->start_gradient_reduction(behavior_.reduces_last_first);
 }
 
 // _merge_outputs

@@ -45,10 +45,10 @@ struct PendingSend {
 
 class PipelineStage {
  public:
-  PipelineStage(Session& session, const PipelineHabits& habits, HandedOver handed, StageModule module, bool is_first,
-                bool is_last)
+  PipelineStage(Session& session, const PipelineBehavior& behavior, HandedOver handed, StageModule module,
+                bool is_first, bool is_last)
       : s_(session),
-        habits_(habits),
+        behavior_(behavior),
         handed_(std::move(handed)),
         module_(std::move(module)),
         is_first_(is_first),
@@ -123,7 +123,7 @@ class PipelineStage {
   [[nodiscard]] Chunk run(std::int32_t micro_batch, const Tensor& handed);
 
   Session& s_;
-  const PipelineHabits& habits_;
+  const PipelineBehavior& behavior_;
   HandedOver handed_;
   StageModule module_;
   bool is_first_, is_last_;

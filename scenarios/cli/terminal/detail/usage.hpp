@@ -5,8 +5,8 @@
 #include <CLI/CLI.hpp>
 
 #include "scenarios/cli/namespace.hpp"
-#include "scenarios/cli/terminal/progress.hpp"
 #include "scenarios/cli/shipped_names.hpp"
+#include "scenarios/cli/terminal/progress.hpp"
 #include "scenarios/formats/input_error.hpp"
 
 // What verbs have in common, and what is wrong with a command line, said as all that is wrong is said.

@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/bounds/bounds.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/plan.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/predict/role_program.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/small_space.hpp"
@@ -29,7 +29,7 @@ using namespace literals;
 
 // Hosts that look at no number are as far ahead as they can be.
 Scenario llama(const std::string& layout, std::int64_t global_batch = 16) {
-  return settled(parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
+  return resolved_scenario(parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 8
 [model_override]
@@ -44,8 +44,8 @@ versions = {{ torch = "2.7" }}  # whose process groups mark what is sent
 [runtime.switches]
 no-check-for-nan-in-loss-and-grad = true
 )",
-                                            layout, global_batch),
-                                "llama.toml", folders));
+                                                      layout, global_batch),
+                                          "llama.toml", folders));
 }
 
 const std::string interleaved = "schedule = \"interleaved\"\n";
@@ -56,8 +56,8 @@ std::vector<Scenario> interleaved_jobs() {
           llama("pipeline = 4\nchunks = 2\nsharding = \"none\"\n" + interleaved, 24)};
 }
 
-ReplayOptions returning(const BorrowedReturn& frees, const Scenario& scenario) {
-  return {.allocator = allocator_options_of(scenario), .borrowed = frees, .queue = launch_queue_of(scenario)};
+ReplayOptions returning(const CrossStreamReturn& frees, const Scenario& scenario) {
+  return {.allocator = allocator_options_of(scenario), .cross_stream = frees, .queue = launch_queue_of(scenario)};
 }
 
 bool says_so(const Prediction& prediction) {
@@ -75,11 +75,11 @@ TEST(DeferredFrees, UpperEndsHoldBothEndsOfEveryRoleAndTheClock) {
     for (const RankGroup& group : prediction.groups) {
       const RoleProgram its(job, job.role_of(group.ranks.front()));
       const ProgramTimes times = its.times(trace, group.ranks.front());
-      const auto upper = [&](const BorrowedReturn& frees) {
-        return replay(its.program(), group.prices, returning(frees, scenario)).peak_device_upper;
+      const auto upper = [&](const CrossStreamReturn& frees) {
+        return replay(its.program(), group.costs, returning(frees, scenario)).peak_device_upper;
       };
-      const Bytes at_once = upper(BorrowedFrees::AtOnce);
-      const Bytes later = std::max(upper(BorrowedFrees::AtNextSync), upper(ByClock{&times}));
+      const Bytes at_once = upper(CrossStreamFrees::AtOnce);
+      const Bytes later = std::max(upper(CrossStreamFrees::AtNextSync), upper(ByClock{&times}));
       EXPECT_EQ(group.memory.peak_device_upper, std::max(at_once, later));
       EXPECT_EQ(group.of_deferred_frees, std::max(at_once, later) - at_once);
       later_is_more |= later > at_once;
@@ -112,10 +112,10 @@ TEST(DeferredFrees, AreOfReleasesThatMarkWhatIsSent) {
     const Outline& outline = job.outline.programs.front();
     return std::ranges::count_if(outline.shown().ops, [](const Op& op) { return std::holds_alternative<Wait>(op); });
   };
-  EXPECT_TRUE(Job(scenario).borrowing);
+  EXPECT_TRUE(Job(scenario).has_cross_stream_frees);
   scenario.runtime.versions.torch = {2, 8};
   const Job job(scenario);
-  EXPECT_FALSE(job.borrowing);
+  EXPECT_FALSE(job.has_cross_stream_frees);
   scenario.runtime.versions.megatron = {0, 17};
   const auto before = waits(Job(scenario));
   scenario.runtime.versions.megatron = {0, 18};
@@ -167,11 +167,11 @@ TEST(DeferredFrees, ComeByTheClockBetweenTheEnds) {
     for (const RankGroup& group : predict(job, trace).groups) {
       const RoleProgram its(job, job.role_of(group.ranks.front()));
       const ProgramTimes times = its.times(trace, group.ranks.front());
-      const auto run = [&](const auto& borrowed) {
-        return replay(its.program(), group.prices, returning(borrowed, scenario));
+      const auto run = [&](const auto& cross_stream) {
+        return replay(its.program(), group.costs, returning(cross_stream, scenario));
       };
-      const MemoryRecord at_once = run(BorrowedFrees::AtOnce), by_clock = run(ByClock{&times}),
-                         at_sync = run(BorrowedFrees::AtNextSync);
+      const MemoryRecord at_once = run(CrossStreamFrees::AtOnce), by_clock = run(ByClock{&times}),
+                         at_sync = run(CrossStreamFrees::AtNextSync);
       EXPECT_EQ(group.of_frees_by_clock, std::max(0_B, by_clock.peak_device_upper - at_once.peak_device_upper));
       ++groups;
       from_the_near_end += by_clock.peak_reserved >= at_once.peak_reserved ? 1 : 0;

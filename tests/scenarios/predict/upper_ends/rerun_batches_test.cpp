@@ -9,16 +9,16 @@
 #include <gtest/gtest.h>
 
 #include "parallel/job/batch.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/plan/bounds/bounds.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/namespace.hpp"
 
 // Megatron-LM core 0.18 keeps the batches of a step until the next one.
 
-namespace tidemark::tests::outliving_batches_test {
+namespace tidemark::tests::rerun_batches_test {
 namespace {
 
 using namespace literals;
@@ -38,10 +38,10 @@ bool says_so(const Prediction& prediction) {
                      [](const std::string& line) { return line.find("batches of a whole step") != std::string::npos; });
 }
 
-TEST(OutlivingBatches, AreWhatAMeasuredRunHasMore) {
+TEST(RerunBatches, AreWhatAMeasuredRunHasMore) {
   const Scenario scenario = of_core({0, 18});
   const std::vector<Bytes> sizes =
-      outliving_batches(scenario.model, scenario.layout, scenario.train, runtime_of(scenario), 3);
+      rerun_batches(scenario.model, scenario.layout, scenario.train, runtime_of(scenario), 3);
   const Bytes batches = std::accumulate(sizes.begin(), sizes.end(), Bytes{});
   const Bytes predicted = predict(scenario).groups.back().memory.final_allocated;
   // Holes of the allocator are off by whole MiB in this family.
@@ -50,7 +50,7 @@ TEST(OutlivingBatches, AreWhatAMeasuredRunHasMore) {
   EXPECT_GE(predicted + batches, measured_static - 2_KiB);
 }
 
-TEST(OutlivingBatches, AreInUpperEndsOfRanksThatLoadThem) {
+TEST(RerunBatches, AreInUpperEndsOfRanksThatLoadThem) {
   const Scenario now = of_core({0, 18});
   const Prediction without = predict(of_core({0, 14})), with = predict(now);
   EXPECT_FALSE(says_so(without));
@@ -59,17 +59,17 @@ TEST(OutlivingBatches, AreInUpperEndsOfRanksThatLoadThem) {
   for (std::size_t g = 0; g < with.groups.size(); ++g) {
     const RankGroup &more = with.groups[g], &less = without.groups[g];
     const bool loads = more.coordinates.pipeline == 0 || more.coordinates.pipeline == 3;
-    EXPECT_EQ(more.of_outliving_batches > 0_B, loads);
-    EXPECT_EQ(more.memory.peak_device_upper, less.memory.peak_device_upper + more.of_outliving_batches);
+    EXPECT_EQ(more.rerun_batches_bytes > 0_B, loads);
+    EXPECT_EQ(more.memory.peak_device_upper, less.memory.peak_device_upper + more.rerun_batches_bytes);
     EXPECT_EQ(more.memory.allocated, less.memory.allocated);
     const std::vector<Bytes> sizes =
-        outliving_batches(now.model, now.layout, now.train, runtime_of(now), more.coordinates.pipeline);
-    EXPECT_GE(more.of_outliving_batches, std::accumulate(sizes.begin(), sizes.end(), Bytes{}));
+        rerun_batches(now.model, now.layout, now.train, runtime_of(now), more.coordinates.pipeline);
+    EXPECT_GE(more.rerun_batches_bytes, std::accumulate(sizes.begin(), sizes.end(), Bytes{}));
   }
 }
 
-TEST(OutlivingBatches, PlanComesToTheFiguresOfPredict) {
-  const Scenario scenario = settled(of_core({0, 18}));
+TEST(RerunBatches, PlanComesToTheFiguresOfPredict) {
+  const Scenario scenario = resolved_scenario(of_core({0, 18}));
   Figures said = figures_of(predict(scenario));
   EXPECT_EQ(whole_figures(scenario), said);
   SharedModels models;
@@ -81,8 +81,8 @@ TEST(OutlivingBatches, PlanComesToTheFiguresOfPredict) {
   Bounder bounder(models);
   const Bytes low = bounder.memory(scenario).device_upper;
   EXPECT_LE(low, said.device_upper);
-  EXPECT_GT(low, bounder.memory(settled(of_core({0, 14}))).device_upper);
+  EXPECT_GT(low, bounder.memory(resolved_scenario(of_core({0, 14}))).device_upper);
 }
 
 }  // namespace
-}  // namespace tidemark::tests::outliving_batches_test
+}  // namespace tidemark::tests::rerun_batches_test

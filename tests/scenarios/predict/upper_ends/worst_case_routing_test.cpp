@@ -15,14 +15,14 @@
 #include "kernels/execute/process_memory.hpp"
 #include "parallel/lowering/lower.hpp"
 #include "scenarios/formats/input_error.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "sim/memory/replay.hpp"
 #include "tests/namespace.hpp"
 
-namespace tidemark::tests::crowded_routing_test {
+namespace tidemark::tests::worst_case_routing_test {
 namespace {
 
 const std::filesystem::path source = TIDEMARK_SOURCE_DIR;
@@ -56,27 +56,28 @@ name = "megatron"
                         "job.toml", {source, source / "scenarios"});
 }
 
-TEST(CrowdedJobs, AStepsChancesAreSharedOutOverRanksLayersAndMicroBatches) {
-  const std::optional<Train> train = crowded(job("quantile = 0.9"));
+TEST(WorstCaseJobs, AStepsChancesAreSharedOutOverRanksLayersAndMicroBatches) {
+  const std::optional<Train> train = worst_case(job("quantile = 0.9"));
   ASSERT_TRUE(train);
-  EXPECT_DOUBLE_EQ(train->routing.more_come.value(), 0.1 / (4 * 2 * 2));
+  EXPECT_DOUBLE_EQ(train->routing.overload_probability.value(), 0.1 / (4 * 2 * 2));
   // Two expert groups of two.
-  EXPECT_DOUBLE_EQ(crowded(job("quantile = 0.9", "expert = 2"))->routing.more_come.value(), 0.1 / (4 * 2 * 2));
+  EXPECT_DOUBLE_EQ(worst_case(job("quantile = 0.9", "expert = 2"))->routing.overload_probability.value(),
+                   0.1 / (4 * 2 * 2));
 }
 
-TEST(CrowdedJobs, NothingIsLeftOpenWhereOneRankHasAllExpertsOrCapacityIsFilledUp) {
-  EXPECT_FALSE(crowded(job("", "expert = 1")));
-  EXPECT_FALSE(crowded(job("capacity_factor = 1.0\npad_to_capacity = true")));
-  EXPECT_TRUE(crowded(job("capacity_factor = 1.0")));
+TEST(WorstCaseJobs, NothingIsLeftOpenWhereOneRankHasAllExpertsOrCapacityIsFilledUp) {
+  EXPECT_FALSE(worst_case(job("", "expert = 1")));
+  EXPECT_FALSE(worst_case(job("capacity_factor = 1.0\npad_to_capacity = true")));
+  EXPECT_TRUE(worst_case(job("capacity_factor = 1.0")));
 }
 
-TEST(CrowdedJobs, FitsIsJudgedAtTheUpperEnd) {
+TEST(WorstCaseJobs, FitsIsJudgedAtTheUpperEnd) {
   Scenario scenario = job("");
   const RankGroup group = predict(scenario).highest();
-  ASSERT_TRUE(group.crowded);
+  ASSERT_TRUE(group.worst_case);
   EXPECT_GT(group.of_routing, Bytes{0});
-  EXPECT_GT(group.crowded->allocated, group.memory.allocated.bytes);
-  EXPECT_GE(group.memory.peak_device_upper, group.crowded->device);
+  EXPECT_GT(group.worst_case->allocated, group.memory.allocated.bytes);
+  EXPECT_GE(group.memory.peak_device_upper, group.worst_case->device);
   scenario.cluster.device.capacity = group.memory.peak_device_upper;
   EXPECT_TRUE(predict(scenario).fits);
   scenario.cluster.device.capacity = group.memory.peak_device_upper - group.of_routing;
@@ -85,28 +86,28 @@ TEST(CrowdedJobs, FitsIsJudgedAtTheUpperEnd) {
   EXPECT_FALSE(tight.fits);
 }
 
-TEST(CrowdedJobs, WithoutRoomForChanceBothEndsAreOne) {
+TEST(WorstCaseJobs, WithoutRoomForChanceBothEndsAreOne) {
   for (const char* moe : {"capacity_factor = 1.0\npad_to_capacity = true", "capacity_factor = 1.0"}) {
     const RankGroup group = predict(job(moe)).highest();
     EXPECT_EQ(group.of_routing, Bytes{0}) << moe;
     const Bytes allocated = group.memory.allocated.bytes;
-    EXPECT_EQ(group.crowded ? group.crowded->allocated : allocated, allocated) << moe;
+    EXPECT_EQ(group.worst_case ? group.worst_case->allocated : allocated, allocated) << moe;
   }
 }
 
-TEST(CrowdedJobs, JsonSaysBothEndsWhereTheyDiffer) {
+TEST(WorstCaseJobs, JsonSaysBothEndsWhereTheyDiffer) {
   EXPECT_NE(prediction_json(predict(job(""))).find("\"with_more_tokens\": {\n    \"peak_allocated_bytes\": "),
             std::string::npos);
   EXPECT_EQ(prediction_json(predict(job("", "expert = 1"))).find("with_more_tokens"), std::string::npos);
 }
 
-TEST(CrowdedJobs, TextSaysHowExpertsAreSharedOut) {
+TEST(WorstCaseJobs, TextSaysHowExpertsAreSharedOut) {
   EXPECT_NE(prediction_text(predict(job(""))).find(", expert 4"), std::string::npos);
   EXPECT_NE(prediction_text(predict(job("", "expert = 1"))).find(", expert 1"), std::string::npos);
 }
 
 // One rank with all experts gets no more than all choices.
-TEST(CrowdedJobs, TextSaysLoadsOfOneRankAsTheyAreSimulated) {
+TEST(WorstCaseJobs, TextSaysLoadsOfOneRankAsTheyAreSimulated) {
   const auto says = [](const std::string& layout, std::string_view what) {
     return prediction_text(predict(job("imbalance = 1.5", layout))).find(what) != std::string::npos;
   };
@@ -116,7 +117,7 @@ TEST(CrowdedJobs, TextSaysLoadsOfOneRankAsTheyAreSimulated) {
 
 // Some 512 programs, of which a factor for the fullest rank would leave 128, and as long as any may be. How much they
 // take is asked of the refusal.
-TEST(CrowdedJobs, AFactorIsNamedWhereItsProgramsFit) {
+TEST(WorstCaseJobs, AFactorIsNamedWhereItsProgramsFit) {
   const auto refused = [](std::int64_t micro_batches) -> std::string {
     Scenario large = job("imbalance = { dirichlet = 20, seed = 1 }");
     large.gpus = 512;
@@ -160,17 +161,17 @@ std::vector<std::int64_t> sampled(std::mt19937_64& random, std::int64_t tokens, 
 }
 
 // Programs of routings as they might come, the same in every micro-batch, which is the worst of them.
-TEST(CrowdedJobs, TheIntervalCoversProgramsOfSampledRoutings) {
-  const Scenario scenario = settled(job("quantile = 0.9"));
+TEST(WorstCaseJobs, TheIntervalCoversProgramsOfSampledRoutings) {
+  const Scenario scenario = resolved_scenario(job("quantile = 0.9"));
   const Job outline(scenario);
   const auto peak_of = [&](const Train& train, const Role& role) {
     return replay(lower_role({outline.built, scenario.layout, train, outline.runtime}, role),
-                  outline.prices.entries.front(), {})
+                  outline.costs.entries.front(), {})
         .allocated.bytes;
   };
   ASSERT_EQ(outline.roles.size(), 1u) << "all ranks get the same";
   const Role& role = outline.roles.front();
-  const Bytes central = peak_of(scenario.train, role), upper = peak_of(*crowded(scenario), role);
+  const Bytes central = peak_of(scenario.train, role), upper = peak_of(*worst_case(scenario), role);
   EXPECT_LT(upper.count(), central.count() * 11 / 10);
 
   std::mt19937_64 random(5);
@@ -193,4 +194,4 @@ TEST(CrowdedJobs, TheIntervalCoversProgramsOfSampledRoutings) {
 }
 
 }  // namespace
-}  // namespace tidemark::tests::crowded_routing_test
+}  // namespace tidemark::tests::worst_case_routing_test

@@ -6,14 +6,14 @@
 
 #include "tests/scenarios/validate/arithmetic/math_case.hpp"
 
-namespace tidemark::tests::habits_test {
+namespace tidemark::tests::behavior_test {
 namespace {
 
-class ArithmeticOfHabits : public testing::TestWithParam<MathCase> {};
+class ArithmeticOfBehavior : public testing::TestWithParam<MathCase> {};
 
-TEST_P(ArithmeticOfHabits, IsThatOfOneRank) { expect_what_one_rank_computes(GetParam()); }
+TEST_P(ArithmeticOfBehavior, IsThatOfOneRank) { expect_what_one_rank_computes(GetParam()); }
 
-MathCase habit(std::string name, int gpus, std::string layout, std::string train, std::string switches = "") {
+MathCase mode(std::string name, int gpus, std::string layout, std::string train, std::string switches = "") {
   MathCase made{.name = std::move(name), .gpus = gpus, .layout = std::move(layout), .train = std::move(train)};
   made.override_keys = "num_key_value_heads = 2\nhead_dim = 8";
   if (!switches.empty()) made.runtime += "\n" + switches;
@@ -21,7 +21,7 @@ MathCase habit(std::string name, int gpus, std::string layout, std::string train
 }
 
 MathCase learned_positions(std::string name, std::string layout) {
-  MathCase made = habit(std::move(name), 2, std::move(layout), "");
+  MathCase made = mode(std::move(name), 2, std::move(layout), "");
   made.model = "gpt2", made.override_keys = "n_layer = 4\nn_embd = 32\nn_head = 4\nn_positions = 16";
   return made;
 }
@@ -35,33 +35,33 @@ MathCase normalized_heads(std::string name, std::string layout, const std::strin
 
 // Products of the head that come after the passes of a step.
 MathCase deferred(std::string name, int gpus, std::string layout, const std::string& limit) {
-  return habit(std::move(name), gpus, std::move(layout), "",
-               "switches.defer-embedding-wgrad-compute = true\nswitches.wgrad-deferral-limit = " + limit);
+  return mode(std::move(name), gpus, std::move(layout), "",
+              "switches.defer-embedding-wgrad-compute = true\nswitches.wgrad-deferral-limit = " + limit);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    LaterProducts, ArithmeticOfHabits,
+    LaterProducts, ArithmeticOfBehavior,
     testing::Values(deferred("all", 2, "pipeline = 2", "0"), deferred("two", 2, "pipeline = 2", "2"),
                     deferred("of_chunks", 2, "pipeline = 2\nchunks = 2", "3"),
                     deferred("of_tensors", 4, "pipeline = 2\ntensor = 2\nsequence_parallel = true", "0"),
                     deferred("of_shards", 4, "pipeline = 2\ndata = 2\nsharding = \"zero1\"", "0")),
     [](const auto& test) { return test.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(NormalizedHeads, ArithmeticOfHabits,
+INSTANTIATE_TEST_SUITE_P(NormalizedHeads, ArithmeticOfBehavior,
                          testing::Values(normalized_heads("of_tensors", "tensor = 2\nsequence_parallel = true"),
                                          normalized_heads("of_stages", "pipeline = 2", "attention = \"unfused\"")),
                          [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
-    Habits, ArithmeticOfHabits,
-    testing::Values(habit("mlps_again", 2, "tensor = 2", "recompute = \"selective\"\nrecompute_modules = [\"mlp\"]"),
-                    habit("some_layers_again", 4, "tensor = 2\npipeline = 2",
-                          "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 1"),
-                    habit("gate_apart", 2, "tensor = 2", "", "switches.no-bias-swiglu-fusion = true"),
-                    habit("turns_apart", 2, "tensor = 2", "", "switches.no-rope-fusion = true"),
+    Behavior, ArithmeticOfBehavior,
+    testing::Values(mode("mlps_again", 2, "tensor = 2", "recompute = \"selective\"\nrecompute_modules = [\"mlp\"]"),
+                    mode("some_layers_again", 4, "tensor = 2\npipeline = 2",
+                         "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 1"),
+                    mode("gate_apart", 2, "tensor = 2", "", "switches.no-bias-swiglu-fusion = true"),
+                    mode("turns_apart", 2, "tensor = 2", "", "switches.no-rope-fusion = true"),
                     learned_positions("learned_positions", "tensor = 2\nsequence_parallel = true"),
                     learned_positions("learned_positions_of_stages", "pipeline = 2")),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests::habits_test
+}  // namespace tidemark::tests::behavior_test

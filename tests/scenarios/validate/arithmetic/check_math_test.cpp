@@ -111,9 +111,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Arithmetic,
                          [](const auto& test) { return test.param.name; });
 
 // Ranks drop what one rank would, also when a forward pass runs again.
-Case dropping(Case asked) {
-  asked.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.2";
-  return asked;
+Case dropping(Case requested) {
+  requested.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.2";
+  return requested;
 }
 const std::string sequence_cut = "tensor = 2\nsequence_parallel = true";
 const std::string interleaved = sequence_cut + "\npipeline = 2\nchunks = 2";

@@ -55,21 +55,21 @@ TEST_F(Comparisons, FindNothingWhereNothingIs) {
 }
 
 TEST_F(Comparisons, TellFirstWhatOneRankComesToFirst) {
-  const MathCheck told = check(
+  const MathCheck reported = check(
       {{"layers.0.mlp.fc1.weight", 2.0}, {"layers.2.mlp.fc1.weight", 1.5}, {"layers.3.attention.qkv.weight", 1.1}});
-  EXPECT_FALSE(told.agrees());
+  EXPECT_FALSE(reported.agrees());
   // Backward, the last layer comes first.
-  EXPECT_EQ(told.worst[0].what, "gradient of layers.3.attention.qkv.weight");
-  EXPECT_NEAR(told.worst[0].relative, 0.1, 1e-9);
-  EXPECT_EQ(told.worst[1].what, "gradient of layers.2.mlp.fc1.weight");
-  EXPECT_EQ(told.worst[2].what, "gradient of layers.0.mlp.fc1.weight");
-  EXPECT_LE(told.worst[3].relative, told.tolerance);
+  EXPECT_EQ(reported.worst[0].what, "gradient of layers.3.attention.qkv.weight");
+  EXPECT_NEAR(reported.worst[0].relative, 0.1, 1e-9);
+  EXPECT_EQ(reported.worst[1].what, "gradient of layers.2.mlp.fc1.weight");
+  EXPECT_EQ(reported.worst[2].what, "gradient of layers.0.mlp.fc1.weight");
+  EXPECT_LE(reported.worst[3].relative, reported.tolerance);
 }
 
 TEST_F(Comparisons, TakeWhatIsNoNumberForWrong) {
-  const MathCheck told = check({{"layers.1.mlp.fc2.weight", std::nan("")}});
-  EXPECT_FALSE(told.agrees());
-  EXPECT_EQ(told.worst[0].what, "gradient of layers.1.mlp.fc2.weight");
+  const MathCheck reported = check({{"layers.1.mlp.fc2.weight", std::nan("")}});
+  EXPECT_FALSE(reported.agrees());
+  EXPECT_EQ(reported.worst[0].what, "gradient of layers.1.mlp.fc2.weight");
 }
 
 }  // namespace

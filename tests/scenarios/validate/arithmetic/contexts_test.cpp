@@ -16,7 +16,7 @@ class ArithmeticOfContexts : public testing::TestWithParam<MathCase> {};
 TEST_P(ArithmeticOfContexts, IsThatOfOneRank) { expect_what_one_rank_computes(GetParam()); }
 
 const std::string ring = "\ncontext_kind = \"p2p\"", gathered = "\ncontext_kind = \"all_gather\"",
-                  by_heads = "\ncontext_kind = \"a2a\"", both = "\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 2",
+                  ulysses = "\ncontext_kind = \"a2a\"", both = "\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 2",
                   flash = "attention = \"flash\"", zero1 = "\nsharding = \"zero1\"",
                   tensors = "tensor = 2\nsequence_parallel = true\n";
 
@@ -38,9 +38,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ArithmeticOfContexts,
                                          of("gathered", 4, "context = 4" + gathered),
                                          of("gathered_flash", 2, "context = 2" + gathered, flash, 2),
                                          of("gathered_and_shards", 4, "context = 2\ndata = 2" + gathered + zero1),
-                                         of("by_heads", 4, "context = 4" + by_heads),
-                                         of("by_heads_of_tensors", 4, tensors + "context = 2" + by_heads, flash, 2),
-                                         of("by_heads_and_replicas", 4, "context = 2\ndata = 2" + by_heads),
+                                         of("by_heads", 4, "context = 4" + ulysses),
+                                         of("by_heads_of_tensors", 4, tensors + "context = 2" + ulysses, flash, 2),
+                                         of("by_heads_and_replicas", 4, "context = 2\ndata = 2" + ulysses),
                                          of("by_heads_and_a_ring", 4, "context = 4" + both + zero1),
                                          of("by_heads_and_a_ring_flash", 4, "context = 4" + both, flash, 2),
                                          of("recomputed", 4, "context = 4" + ring, "recompute = \"full\"")),
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
                     of_latents("latents_ring_of_tensors", 8, tensors + "context = 2\npipeline = 2" + ring + zero1, 24),
                     of_latents("latents_by_heads_and_a_ring", 4, "context = 4" + both, 8),
                     of_latents("latents_gathered", 2, "context = 2" + gathered, 16),
-                    of_latents("latents_by_heads", 4, "context = 2\ndata = 2" + by_heads, 16, "", "fp32"),
+                    of_latents("latents_by_heads", 4, "context = 2\ndata = 2" + ulysses, 16, "", "fp32"),
                     of_latents("latents_recomputed", 2, "context = 2" + ring, 8, "recompute = \"full\"")),
     [](const auto& test) { return test.param.name; });
 

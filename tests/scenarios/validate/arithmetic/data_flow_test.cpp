@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/validate/flow_check.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/validate/flow_check.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
 #include "tests/seeds.hpp"
@@ -31,8 +31,8 @@ std::set<const KnownFlow*>& met() {
 
 // Lines that nobody can explain, of the shortest programs that show all that the first and the last of a stage's ranks
 // do.
-std::string unexplained(const Scenario& asked) {
-  const Scenario scenario = settled(asked);
+std::string unexplained(const Scenario& requested) {
+  const Scenario scenario = resolved_scenario(requested);
   const Runtime runtime = runtime_of(scenario);
   const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
   const LoweringInput input{built, scenario.layout, scenario.train, runtime};

@@ -37,16 +37,16 @@ struct OneKernel {
 };
 
 TEST(Draws, EveryOperationThatDropsOutIsToldWhatItDraws) {
-  std::set<Operation> told, drop;
+  std::set<Operation> reported, drop;
   const auto operations = all_operations();
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const auto operation = static_cast<Operation>(i);
     for (const std::string_view attribute : operations[i].attributes)
       if (attribute == "probability" || attribute == "dropout") drop.insert(operation);
-    if (OneKernel(operation).drawn(of(1, 1, {})).key != 0) told.insert(operation);
+    if (OneKernel(operation).drawn(of(1, 1, {})).key != 0) reported.insert(operation);
   }
   drop.erase(Operation::DropoutBackward);  // it has the mask
-  EXPECT_EQ(told, drop);
+  EXPECT_EQ(reported, drop);
 }
 
 TEST(Draws, AKeySaysWhichModuleDrawsWhenAndForWhich) {

@@ -31,26 +31,26 @@ const std::string mixtral = "num_local_experts = 8\nnum_experts_per_tok = 2\nnum
                   v3 = wide_queries + "\nn_group = 1\ntopk_group = 1\nnum_nextn_predict_layers = 0",
                   four_groups = wide_queries + "\nn_group = 4\ntopk_group = 2";
 
-struct Asked {
+struct Requested {
   std::string layout = {}, routing = {}, train = {}, switches = {};
   std::string precision = "fp32";
   int micro_batch = 1;
 };
 
-MathCase of(const char* model, const std::string& keys, std::string name, int gpus, Asked asked) {
-  MathCase made{.name = std::move(name), .gpus = gpus, .layout = std::move(asked.layout)};
-  made.train = std::move(asked.train);
+MathCase of(const char* model, const std::string& keys, std::string name, int gpus, Requested requested) {
+  MathCase made{.name = std::move(name), .gpus = gpus, .layout = std::move(requested.layout)};
+  made.train = std::move(requested.train);
   made.override_keys = keys;
   made.model = model;
-  made.micro_batch = asked.micro_batch;
+  made.micro_batch = requested.micro_batch;
   made.global_batch = std::max(made.global_batch, gpus);
-  made.precision = std::move(asked.precision);
-  if (!asked.switches.empty()) made.runtime += "\n[runtime.switches]\n" + asked.switches;
-  made.routing = std::move(asked.routing);
+  made.precision = std::move(requested.precision);
+  if (!requested.switches.empty()) made.runtime += "\n[runtime.switches]\n" + requested.switches;
+  made.routing = std::move(requested.routing);
   return made;
 }
-MathCase of_mixtral(std::string name, int gpus, Asked asked) {
-  return of("mixtral-8x7b", mixtral, std::move(name), gpus, std::move(asked));
+MathCase of_mixtral(std::string name, int gpus, Requested requested) {
+  return of("mixtral-8x7b", mixtral, std::move(name), gpus, std::move(requested));
 }
 
 const std::string tensors = "tensor = 2\nsequence_parallel = true\nexpert_tensor = 1\n",

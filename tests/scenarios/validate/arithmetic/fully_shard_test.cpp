@@ -215,7 +215,7 @@ MathCase plain(std::string name, std::string train = "", std::string switches = 
 
 // What lies on the host comes back as it was.
 INSTANTIATE_TEST_SUITE_P(
-    OnHosts, ArithmeticOfShards,
+    CpuOffload, ArithmeticOfShards,
     testing::Values(
         on_host(flat("flat_offloaded", 2)),
         on_host(flat("flat_offloaded_original", 2, "", "", "use_orig_params = true")),

@@ -14,11 +14,12 @@ class ArithmeticOfGptOss : public testing::TestWithParam<MathCase> {};
 
 TEST_P(ArithmeticOfGptOss, IsThatOfOneRank) { expect_what_one_rank_computes(GetParam()); }
 
-MathCase gpt_oss(std::string name, int gpus, std::string layout, std::string train = "", const std::string& told = "") {
+MathCase gpt_oss(std::string name, int gpus, std::string layout, std::string train = "",
+                 const std::string& reported = "") {
   MathCase made{.name = std::move(name), .gpus = gpus, .layout = std::move(layout), .train = std::move(train)};
   made.model = "gpt-oss-20b";
   made.override_keys = "num_local_experts = 8\nnum_experts_per_tok = 2\nnum_key_value_heads = 2\nhead_dim = 8";
-  made.runtime += "\n[runtime.switches]\nmoe-permute-fusion = true\nmoe-aux-loss-coeff = 0.01" + told;
+  made.runtime += "\n[runtime.switches]\nmoe-permute-fusion = true\nmoe-aux-loss-coeff = 0.01" + reported;
   return made;
 }
 MathCase of_sequences(MathCase made) {

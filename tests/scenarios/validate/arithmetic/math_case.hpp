@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scenarios/validate/arithmetic/check_math.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/validate/arithmetic/check_math.hpp"
 #include "tests/kernels/thread_world.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -34,7 +34,7 @@ struct MathCase {
 
 inline void PrintTo(const MathCase& its, std::ostream* out) { *out << its.name; }
 
-inline Scenario scenario_of(const MathCase& asked) {
+inline Scenario scenario_of(const MathCase& requested) {
   const std::string text = fmt::format(
       R"(model = "models/{}.json"
 cluster = "clusters/h100-sxm-80g.toml"
@@ -61,10 +61,11 @@ precision = "{}"
 {}
 {}
 )",
-      asked.model, asked.gpus,
-      asked.override_keys.find("n_embd") != std::string::npos ? "n_inner" : "intermediate_size", asked.vocabulary,
-      asked.override_keys, asked.layout, asked.micro_batch, asked.global_batch, asked.precision, asked.dropout,
-      asked.train, asked.runtime, asked.routing.empty() ? "" : "[moe]\n" + asked.routing);
+      requested.model, requested.gpus,
+      requested.override_keys.find("n_embd") != std::string::npos ? "n_inner" : "intermediate_size",
+      requested.vocabulary, requested.override_keys, requested.layout, requested.micro_batch, requested.global_batch,
+      requested.precision, requested.dropout, requested.train, requested.runtime,
+      requested.routing.empty() ? "" : "[moe]\n" + requested.routing);
   return parse_scenario(text, "small.toml", folders);
 }
 
@@ -76,8 +77,8 @@ inline std::string text(const MathCheck& check) {
 }
 
 /// In float64 and in the job's own types.
-inline void expect_what_one_rank_computes(const MathCase& asked) {
-  const Scenario scenario = scenario_of(asked);
+inline void expect_what_one_rank_computes(const MathCase& requested) {
+  const Scenario scenario = scenario_of(requested);
   ASSERT_EQ(beyond_arithmetic(scenario), "");
   for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native}) {
     MathCheck check;

@@ -8,7 +8,7 @@
 
 #include "tests/scenarios/validate/arithmetic/math_case.hpp"
 
-namespace tidemark::tests::next_tokens_test {
+namespace tidemark::tests::mtp_layers_test {
 namespace {
 
 class ArithmeticOfNextTokens : public testing::TestWithParam<MathCase> {};
@@ -26,7 +26,7 @@ MathCase further(std::string name, int gpus, std::string layout, std::string tra
   made.runtime += "\n[runtime.switches]\nmoe-permute-fusion = true";
   return made;
 }
-MathCase told(MathCase made, const std::string& switches) {
+MathCase reported(MathCase made, const std::string& switches) {
   made.runtime += "\n" + switches;
   return made;
 }
@@ -55,7 +55,8 @@ INSTANTIATE_TEST_SUITE_P(
                     further("recomputed", 4, tensors + "pipeline = 2", "recompute = \"full\""),
                     further("some_recomputed", 2, "pipeline = 2",
                             "recompute = \"full\"\nrecompute_method = \"block\"\nrecompute_layers = 1"),
-                    told(further("gradients_apart", 2, "pipeline = 2", te), "no-gradient-accumulation-fusion = true")),
+                    reported(further("gradients_apart", 2, "pipeline = 2", te),
+                             "no-gradient-accumulation-fusion = true")),
     [](const auto& test) { return test.param.name; });
 
 const std::string unfused = "no-gradient-accumulation-fusion = true";
@@ -63,9 +64,10 @@ const std::string unfused = "no-gradient-accumulation-fusion = true";
 INSTANTIATE_TEST_SUITE_P(
     WithTiedEmbeddings, ArithmeticOfNextTokens,
     testing::Values(tied(further("one_rank", 1, "")), tied(further("two_modules", 2, "data = 2" + zero1, te, 2)),
-                    tied(further("tensors", 2, tensors, te)), tied(told(further("gradients_apart", 1, ""), unfused)),
-                    tied(told(further("stages", 2, "pipeline = 2", "", 2), unfused)),
-                    tied(told(further("all_axes", 8, tensors + "pipeline = 2\nexpert = 4" + zero1, te), unfused))),
+                    tied(further("tensors", 2, tensors, te)),
+                    tied(reported(further("gradients_apart", 1, ""), unfused)),
+                    tied(reported(further("stages", 2, "pipeline = 2", "", 2), unfused)),
+                    tied(reported(further("all_axes", 8, tensors + "pipeline = 2\nexpert = 4" + zero1, te), unfused))),
     [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -79,4 +81,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace tidemark::tests::next_tokens_test
+}  // namespace tidemark::tests::mtp_layers_test

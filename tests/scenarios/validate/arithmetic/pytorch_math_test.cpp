@@ -26,20 +26,20 @@ struct TorchCase {
   std::string dropout = "hidden_dropout = 0.0\nattention_dropout = 0.0";
 };
 
-MathCase job_of(const TorchCase& asked) {
-  return {.name = asked.name,
-          .gpus = asked.gpus,
-          .layout = fmt::format("data = {}", asked.gpus),
-          .train = asked.train,
-          .override_keys = asked.override_keys,
-          .model = asked.model,
-          .micro_batch = asked.micro_batch,
-          .runtime =
-              fmt::format("name = \"pytorch\"\nversions = {}\n[runtime.switches]\n{}", asked.versions, asked.switches),
-          .precision = asked.precision,
-          .global_batch = std::max(4, asked.gpus * asked.micro_batch),
-          .vocabulary = asked.vocabulary,
-          .dropout = asked.dropout};
+MathCase job_of(const TorchCase& requested) {
+  return {.name = requested.name,
+          .gpus = requested.gpus,
+          .layout = fmt::format("data = {}", requested.gpus),
+          .train = requested.train,
+          .override_keys = requested.override_keys,
+          .model = requested.model,
+          .micro_batch = requested.micro_batch,
+          .runtime = fmt::format("name = \"pytorch\"\nversions = {}\n[runtime.switches]\n{}", requested.versions,
+                                 requested.switches),
+          .precision = requested.precision,
+          .global_batch = std::max(4, requested.gpus * requested.micro_batch),
+          .vocabulary = requested.vocabulary,
+          .dropout = requested.dropout};
 }
 
 class PyTorchArithmetic : public testing::TestWithParam<TorchCase> {};
@@ -118,9 +118,9 @@ INSTANTIATE_TEST_SUITE_P(Models, PyTorchArithmetic,
                          [](const auto& test) { return test.param.name; });
 
 // Replicas drop of their parts of a micro-batch what one rank drops of all, also when a region runs again.
-TorchCase dropping(TorchCase asked) {
-  asked.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.2";
-  return asked;
+TorchCase dropping(TorchCase requested) {
+  requested.dropout = "hidden_dropout = 0.2\nattention_dropout = 0.2";
+  return requested;
 }
 INSTANTIATE_TEST_SUITE_P(Dropouts, PyTorchArithmetic,
                          testing::Values(dropping({"gpt2", 2, "", "", "gpt2", gpt2}),

@@ -69,9 +69,9 @@ MathCase megatron(std::string name, std::string train = "", std::string model = 
           .model = std::move(model),
           .precision = "bf16"};
 }
-MathCase otherwise(std::string name, const std::string& habit) {
+MathCase otherwise(std::string name, const std::string& mode) {
   MathCase made = megatron(std::move(name));
-  made.runtime += "\n" + habit;
+  made.runtime += "\n" + mode;
   return made;
 }
 MathCase pytorch(std::string name, std::string train = "", std::string model = "llama-3.1-8b",

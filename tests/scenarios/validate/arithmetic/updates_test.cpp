@@ -137,9 +137,9 @@ Values made_orthogonal(Values x, std::size_t side) {
 }
 
 TEST(MuonsUpdates, AreMomentaMadeOrthogonal) {
-  MathCase asked{.name = "muon", .train = "optimizer = \"muon\""};
-  asked.override_keys = "num_key_value_heads = 2\nhead_dim = 8";
-  const Steps steps = trained(scenario_of(asked));
+  MathCase requested{.name = "muon", .train = "optimizer = \"muon\""};
+  requested.override_keys = "num_key_value_heads = 2\nhead_dim = 8";
+  const Steps steps = trained(scenario_of(requested));
   const std::string name = "layers.1.attention.proj.weight";
   constexpr std::size_t side = 32;
   const Values &first = steps.gradients.at(1).at(name), &second = steps.gradients.at(2).at(name);

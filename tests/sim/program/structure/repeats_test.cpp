@@ -48,7 +48,7 @@ Program offloaded(std::int32_t micro_batches, std::int64_t kept = 3000) {
     const BufferId received = program.alloc(Bytes{512}, Category::CommEp, label);
     program.collective(CommSlot{0}, {CollectiveKind::AllToAll, DType::FP32}, made, received, row);
     on_host.push_back(program.alloc(Bytes{kept}, Category::SavedActivations, label, StreamId{0}, MemorySpace::Pinned));
-    program.push(Borrow{made, StreamId{1}});
+    program.push(CrossStreamUse{made, StreamId{1}});
     copy(made, on_host.back());
     if (m >= 2) backward(m - 2);
   }

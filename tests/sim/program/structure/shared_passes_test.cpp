@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/program/text/program_text.hpp"
 #include "sim/program/structure/timing.hpp"
+#include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
 #include "tests/namespace.hpp"
 

@@ -75,7 +75,7 @@ TEST(LayerWise, ParametersAreDealtForthAndBack) {
   std::set<ParameterId> all;
   std::vector<std::size_t> counts;
   for (std::int32_t place = 0; place < 4; ++place) {
-    const std::vector<ParameterId> its = dealt_to(crooked.lowered.built, ten, sizes(crooked.job), {place, 4});
+    const std::vector<ParameterId> its = ping_pong_rank(crooked.lowered.built, ten, sizes(crooked.job), {place, 4});
     counts.push_back(its.size());
     for (std::size_t i = 1; i < its.size(); ++i) EXPECT_LE(crooked.elements(its[i - 1]), crooked.elements(its[i]));
     all.insert(its.begin(), its.end());
