@@ -1,6 +1,6 @@
 #include "parallel/job/batch.hpp"
 
-#include "parallel/lowering/lower.hpp"
+#include "parallel/job/job.hpp"
 
 namespace tidemark::parallel {
 

@@ -5,7 +5,7 @@
 
 #include "scenarios/formats/toml_reader.hpp"
 #include "scenarios/namespace.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/scenario_files.hpp"
 #include "topology/calibration.hpp"
 #include "topology/cluster.hpp"
 

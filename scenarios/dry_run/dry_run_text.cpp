@@ -34,7 +34,7 @@ std::string first_line(const DryRunAnswer& answer) {
                              rank.report.ran_out->after_steps == 0
                                  ? std::string("before its first step is over")
                                  : fmt::format("in step {}", rank.report.ran_out->after_steps + 1),
-                             mib(rank.report.ran_out->requested));
+                             mib(rank.report.ran_out->wanted));
       return "no, it does not fit\n";
     case DryVerdict::ScriptFailed:
       for (const DryRank& rank : answer.ranks)

@@ -63,12 +63,12 @@ struct DryFailure {
 };
 
 /// Where the allocator found no memory for the first time, whatever the script made of it.
-struct RanOut {
+struct DeviceRanOut {
   Bytes wanted, device_free;
   std::int64_t after_steps = 0;
   AllocatorCounters then;
   std::vector<std::string> stack;
-  friend bool operator==(const RanOut&, const RanOut&) = default;
+  friend bool operator==(const DeviceRanOut&, const DeviceRanOut&) = default;
 };
 
 struct RankReport {
@@ -88,7 +88,7 @@ struct RankReport {
   std::vector<std::string> peak_stack;
   std::vector<DryGroup> groups;
   std::vector<StoodIn> stood_in;
-  std::optional<RanOut> ran_out;
+  std::optional<DeviceRanOut> ran_out;
   std::optional<DryFailure> failure;
   std::optional<std::int64_t> exit_status;
   std::optional<Bytes> host_resident;  ///< the most of it that was in memory

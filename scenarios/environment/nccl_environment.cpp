@@ -75,7 +75,7 @@ constexpr auto numbers = std::to_array<Number>({
 });
 
 /// Variables that leave device memory as it is, whatever they say.
-constexpr auto harmless = std::to_array<std::string_view>({
+constexpr auto harmless_to_memory = std::to_array<std::string_view>({
     "NCCL_ALLOC_P2P_NET_LL_BUFFERS",  // in host memory
     "NCCL_CHECKS_DISABLE",
     "NCCL_CHECK_POINTERS",
@@ -279,7 +279,7 @@ std::vector<std::string> known_names() {
   std::vector<std::string> names{"NCCL_ALGO", "NCCL_PROTO", "NCCL_NET", "NCCL_NET_GDR_LEVEL", "NCCL_P2P_LEVEL"};
   for (const Number& n : numbers) names.emplace_back(n.name);
   for (const UnmodelledVariable& u : unmodelled) names.emplace_back(u.name);
-  names.insert(names.end(), harmless.begin(), harmless.end());
+  names.insert(names.end(), harmless_to_memory.begin(), harmless_to_memory.end());
   return names;
 }
 
@@ -287,7 +287,7 @@ std::vector<std::string> known_names() {
 
 bool is_nccl_variable(std::string_view name) { return name.starts_with("NCCL_"); }
 bool is_harmless_nccl_variable(std::string_view name) {
-  return std::find(harmless.begin(), harmless.end(), name) != harmless.end();
+  return std::find(harmless_to_memory.begin(), harmless_to_memory.end(), name) != harmless_to_memory.end();
 }
 
 void read_nccl_variable(TomlReader& table, const std::string& name, const std::string& value, NcclSettings& settings) {

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/predict/prediction.hpp"
+#include "scenarios/namespace.hpp"
 #include "sim/base/units.hpp"
+#include "sim/memory/replay.hpp"
 #include "sim/program/label.hpp"
 
 namespace tidemark::scenarios {
@@ -40,13 +41,5 @@ enum class LastColumn : std::uint8_t { Figures, Words };
 
 /// Each line of it wrapped, what is too long going on below, further in. As it is where `columns` is 0.
 [[nodiscard]] std::string folded(const std::string& text, std::size_t columns);
-
-/// What a rank's device holds behind the framework's allocator: a name for each row, and its price.
-struct DeviceRow {
-  std::string name;
-  Estimate cost;
-};
-[[nodiscard]] std::vector<DeviceRow> device_rows(const RankGroup& group,
-                                                 const std::vector<Communicator>& communicators);
 
 }  // namespace tidemark::scenarios

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "scenarios/formats/toml_reader.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/scenario_files.hpp"
 #include "scenarios/scenario/scenario_tables.hpp"
 
 namespace tidemark::scenarios {

@@ -1,9 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
-#include <map>
-#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -11,6 +8,7 @@
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/toml_value.hpp"
 #include "scenarios/scenario/scenario.hpp"
+#include "scenarios/scenario/scenario_files.hpp"
 
 namespace tidemark::scenarios {
 
@@ -19,26 +17,8 @@ namespace tidemark::scenarios {
 /// the files it names.
 Scenario read_scenario(const std::filesystem::path& path, const std::filesystem::path& data_root);
 
-/// Where the files that a scenario names are looked for: `folder` first.
-struct ScenarioFolders {
-  std::filesystem::path folder;
-  std::filesystem::path data_root;
-};
-
 /// The same from text; `file` names it in messages and gives the scenario its name.
 Scenario parse_scenario(std::string_view text, const std::filesystem::path& file, const ScenarioFolders& folders);
-
-/// Files that were read before, by the names that scenarios give them: whoever asks many scenarios of the same files
-/// reads each once, and all of them say the same. A model is as its file has it, without overrides.
-struct ScenarioFiles {
-  struct File {
-    std::filesystem::path path;
-    std::string text;
-  };
-  std::map<std::string, File, std::less<>> texts;
-  std::map<std::string, Model, std::less<>> models;
-  std::map<std::string, Cluster, std::less<>> clusters;
-};
 
 /// The same from a document, which need not have been a text.
 Scenario scenario_of(const TomlTable& document, const std::filesystem::path& file, const ScenarioFolders& folders,

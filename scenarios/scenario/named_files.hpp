@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "scenarios/formats/toml_value.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/scenario_files.hpp"
 
 // Files that a scenario names: its model, its cluster, its calibration, the loads of its experts.
 

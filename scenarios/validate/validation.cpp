@@ -117,7 +117,7 @@ bool Validation::agrees() const { return memory_agrees() && flows() && std::rang
 
 std::string device_job_text(const Scenario& scenario) {
   refuse_allocator_settings(scenario);
-  const Job job(was_executed(scenario));
+  const Job job(executed(scenario));
   DeviceJob device_job{job.scenario.name, lower(job.lowering()), job.costs};
   return text(device_job);
 }
@@ -183,7 +183,7 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
 
 Validation validate(const Scenario& scenario, World& world, const ValidateOptions& options) {
   refuse_allocator_settings(scenario);
-  const Job job(was_executed(scenario));
+  const Job job(executed(scenario));
   const Workload workload = lower(job.lowering());
   Validation answer{job.scenario, options, run_and_compare(workload, world, options), false, {}, {}, {}, {}};
   if (world.rank().value == 0) answer.flow = flow_check(workload, flows_of(job.runtime));

@@ -19,7 +19,7 @@ std::int64_t power_of_two_below(std::int64_t n, std::int64_t most) {
                   : most;
 }
 
-std::int64_t parts(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
+std::int64_t parts_of(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
 
 // A dimension of the input, its stride there and in the output; 0: it is summed.
 struct Dimension {
@@ -86,14 +86,15 @@ ReductionScratch sum_scratch(const Tensor& x, const Shape& sizes, std::int64_t d
   const std::int64_t height = std::min(high, most / std::min(wide, warp));
   const std::int64_t width = std::min(wide, most / height);
 
-  std::int64_t values = along_sum ? parts(inputs, width) : inputs, columns = along_sum ? 1 : width;
+  std::int64_t values = along_sum ? parts_of(inputs, width) : inputs, columns = along_sum ? 1 : width;
   const bool split = values >= std::min(height * least_values, most_values);  // among the rows of a block
   if (!split) return {};
-  values = parts(values, height);
-  const std::int64_t grid = parts(outputs / vector, columns);
+  values = parts_of(values, height);
+  const std::int64_t grid = parts_of(outputs / vector, columns);
   const std::int64_t blocks = device_threads / (width * height);
   if (values < most_values || grid > blocks) return {};
-  const std::int64_t sharing = std::clamp(parts(blocks, grid), parts(values, most_values), parts(values, least_values));
+  const std::int64_t sharing =
+      std::clamp(parts_of(blocks, grid), parts_of(values, most_values), parts_of(values, least_values));
   if (sharing <= 1) return {};
   const std::int64_t sums = outputs * sharing * (along_sum ? 1 : width * vector);
   return {sums * of_sum, Bytes{bytes_of_counter * grid}};

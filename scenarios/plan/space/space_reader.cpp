@@ -50,7 +50,9 @@ void add_offload(const TomlValue& value, Problems& problems, AxisValue& made) {
   const std::string& word = std::get<std::string>(value.value);
   made.text = word;
   const auto set = [&](const char* key) {
-    made.settings.push_back({{"offload", key}, {std::string("cpu"), value.place}});
+    AxisValue::Setting& cpu = made.settings.emplace_back();
+    cpu.key = {"offload", key};
+    cpu.value = {std::string("cpu"), value.place};
   };
   if (word == "parameters") set("parameters");
   if (word == "parameters" || word == "optimizer") set("optimizer");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/format.hpp"
+#include "scenarios/predict/device_rows.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/report/remedies.hpp"
 #include "scenarios/report/step_range.hpp"

@@ -106,10 +106,10 @@ std::string replay_json(const SnapshotReplay& answer) {
                {"options", options_json(answer.what_if->conditions.options)},
                {"capacity_bytes", optional_bytes(answer.what_if->conditions.capacity)},
                {"capacity_from_recording", answer.what_if->capacity_from_recording},
-               {"fits", !answer.what_if->wanted.likeliest.ran_out},
+               {"fits", !answer.what_if->requested.likeliest.ran_out},
                {"remarks", answer.what_if->remarks},
                {"recorded", range_json(answer.what_if->recorded)},
-               {"asked", range_json(answer.what_if->wanted)}};
+               {"asked", range_json(answer.what_if->requested)}};
   return Json{{"schema", "tidemark.replay/1"},
               {"snapshot", answer.path},
               {"device", answer.device},

@@ -121,7 +121,7 @@ std::string what_if_text(const SnapshotReplay& answer) {
   if (!answer.what_if) return {};
   const WhatIf& what = *answer.what_if;
   std::string out = fmt::format("what if: {}\n", settings(what));
-  const RerunRange& wanted = what.wanted;
+  const RerunRange& wanted = what.requested;
   if (const std::optional<RanOut>& none = wanted.likeliest.ran_out) {
     out += fmt::format(
         "  no: it runs out at event {}: {} asked for, {} of the device, which has {}; {} reserved, {} of it"
