@@ -78,7 +78,7 @@ bool is_number(DType dtype) { return dtype != DType::INT64 && dtype != DType::BO
 
 // ---- what can be done wrong
 
-// A kernel reads another one of its operands in the place of what it forgets.
+// A kernel reads another one of its operands in place of what it forgets.
 Spoiling forgotten_operand(const Program& program) {
   return first_in_a_step(program, [&](const Place& place) -> Spoiling {
     const Launch* const launch = launch_at(program, place);

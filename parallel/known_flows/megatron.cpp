@@ -94,7 +94,7 @@ constexpr std::string_view
         "gradients of fp32 copies live until the next step's take their place "
         "(core/optimizer/cpu_offloading/hybrid_optimizer.py)",
     unscaled_lists =
-        "lists of what is read in the place of state live until the next group's, variables until their function "
+        "lists of what is read in place of state live until the next group's, variables until their function "
         "returns (transformer_engine/pytorch/optimizers/fused_adam.py)",
     scale_of_one =
         "torch.ones makes a scale, and the first parameters are scaled at once "
@@ -142,7 +142,7 @@ constexpr std::string_view
         "an LM head that is used several times gives one tensor of zeros, written anew each time "
         "(TransformerEngine module/base.py get_dummy_wgrad)",
     spare_head =
-        "a last stage's own head, in the place of which the embedding's copy is used (core/models/gpt/gpt_model.py "
+        "a last stage's own head, in place of which the embedding's copy is used (core/models/gpt/gpt_model.py "
         "shared_embedding_or_output_weight)",
     view_of_all =
         "each rank goes on with its tokens in a view of all, and its columns of their gradients "

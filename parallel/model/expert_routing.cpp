@@ -190,7 +190,7 @@ std::vector<std::int64_t> in_turn(const Counts& counts, std::int64_t tokens, std
 }
 
 // What tokens choose, each from no more groups than it may. First each chooses as the router does, by how often experts
-// are left to be chosen in the place of scores; then experts that are chosen too often are exchanged for others.
+// are left to be chosen in place of scores; then experts that are chosen too often are exchanged for others.
 class ByGroups {
  public:
   ByGroups(const Experts& experts, Counts counts, std::int64_t tokens, ChosenTogether together)

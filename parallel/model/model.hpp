@@ -105,7 +105,7 @@ struct Model {
   double attention_softcap = 0;  ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
   double logit_softcap = 0;      ///< the same of the logits (final_logit_softcapping)
   bool attention_sinks = false;  ///< a learned logit of each head takes part in the softmax (gpt-oss)
-  std::optional<MultiLatentAttention> latent = {};  ///< in the place of plain attention
+  std::optional<MultiLatentAttention> latent = {};  ///< in place of plain attention
   std::optional<Experts> experts = {};
   std::int64_t mtp_layers = 0;  ///< num_nextn_predict_layers: modules that predict tokens after the next one
 

@@ -325,7 +325,7 @@ struct EagerBehavior {
   bool widens_logits = false;           ///< logits are made fp32 as they come, but for those whose loss is their own
   bool gradients_view_buckets = false;  ///< a gradient is a view of its bucket, and no tensor of its own
   Bytes first_bucket, bucket;           ///< of DistributedDataParallel
-  std::optional<FullyShardBehavior> fully_shard;  ///< in the place of DistributedDataParallel
+  std::optional<FullyShardBehavior> fully_shard;  ///< in place of DistributedDataParallel
   std::optional<FlatParameterBehavior> flat;      ///< the same
   std::optional<TitanBehavior> titan;             ///< torchtitan's models and loop
   std::optional<ZeroBehavior> zero;               ///< of DeepSpeed

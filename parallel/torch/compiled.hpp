@@ -10,7 +10,7 @@
 
 // torch.compile of a region, as a model of PyTorch 2.15's: AOTAutograd's joint graph, the partitioner's choice of what
 // is kept, Inductor's fusion of what goes element by element or row by row, its frees at the last use and its results
-// in the place of what they are made of. What runs are the operations themselves: what a fused kernel holds between its
+// in place of what they are made of. What runs are the operations themselves: what a fused kernel holds between its
 // steps lies in registers.
 
 namespace tidemark::parallel::torch {

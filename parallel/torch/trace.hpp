@@ -59,7 +59,7 @@ struct Trace {
   std::vector<TracedOperand> gradients;  ///< by input; none of one that needs none
 };
 
-/// In the place of a program while a session has one.
+/// In place of a program while a session has one.
 class Tracer {
  public:
   /// What the region is given: after so many others, what is there all the time.

@@ -45,10 +45,10 @@ ConvertRequest LaunchOptions::requested(std::vector<std::filesystem::path> files
 
 void add_launch_options(CLI::App& verb, LaunchOptions& options) {
   const std::string group = "Beside files of other frameworks, or without any";
-  verb.add_option("--model", options.model, "a model that comes along, or a config.json")
+  verb.add_option("--model", options.model, "a model that is shipped, or a config.json")
       ->type_name("NAME")
       ->group(group);
-  verb.add_option("--cluster", options.cluster, "a cluster that comes along, or its TOML file")
+  verb.add_option("--cluster", options.cluster, "a cluster that is shipped, or its TOML file")
       ->type_name("NAME")
       ->group(group);
   verb.add_option("--gpus", options.gpus, "devices of the whole job")->type_name("N")->group(group);
@@ -60,7 +60,7 @@ void add_launch_options(CLI::App& verb, LaunchOptions& options) {
       ->allow_extra_args(false)
       ->group(group);
   verb.add_option("--ignore", options.ignored,
-                  "a name of a launch file that is not judged, and of no matter: a flag, a variable, a key")
+                  "a name in a launch file that nobody judged and that has no effect: a flag, a variable, a key")
       ->type_name("NAME")
       ->allow_extra_args(false)
       ->group(group);
@@ -81,11 +81,11 @@ std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
     }
   };
   section(RemarkKind::NotExpressed, "not expressed");
-  section(RemarkKind::NotJudged, "not judged: --ignore NAME says of one that it is of no matter");
+  section(RemarkKind::NotJudged, "not judged: --ignore NAME says of one that it has no effect");
   section(RemarkKind::Beside, "to be said beside it");
   section(RemarkKind::Assumed, "assumed");
   if (all) {
-    section(RemarkKind::NoMatter, "of no matter to memory and time");
+    section(RemarkKind::NoMatter, "no effect on memory or time");
     return text;
   }
   std::string names;
@@ -93,7 +93,7 @@ std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
     if (remark.kind == RemarkKind::NoMatter)
       names +=
           fmt::format("{}{}", names.empty() ? "" : ", ", printable(remark.what.substr(0, remark.what.find(" = "))));
-  if (!names.empty()) text += fmt::format("of no matter to memory and time\n  {}\n", names);
+  if (!names.empty()) text += fmt::format("no effect on memory or time\n  {}\n", names);
   return text;
 }
 

@@ -65,7 +65,7 @@ std::string hint_of_names(const std::string& text, const Shipped& kind) {
     if (!closest.empty() && std::ranges::find(near, closest) == near.end()) near.insert(near.begin(), closest);
   }
   const std::string list = fmt::format("tidemark list {}", kind.folder);
-  return near.empty() ? fmt::format("{} tells those that come along", list)
+  return near.empty() ? fmt::format("{} tells those that are shipped", list)
                       : fmt::format("did you mean {}? {} tells all", one_of(near), list);
 }
 
@@ -74,14 +74,14 @@ std::optional<Problem> not_there(const std::string& text, const Shipped& kind) {
   if (kind.folder == std::string_view(studies_shipped.folder) && is_there(shipped_file(text, examples_shipped)))
     return Problem{
         .file = text,
-        .message = "is a scenario that comes along, and no study: it has no tables [space] and [capacity]",
+        .message = "is a scenario that is shipped, and no study: it has no tables [space] and [capacity]",
         .hint = fmt::format("{} is one, and its file can be copied and changed; tidemark list studies tells all",
                             shipped_names(kind).back())};
   if (kind.folder == std::string_view(examples_shipped.folder) && is_there(shipped_file(text, studies_shipped)))
     return Problem{.file = text,
-                   .message = "is a study that comes along, and no scenario",
+                   .message = "is a study that is shipped, and no scenario",
                    .hint = fmt::format("tidemark capacity {} says how far it goes; tidemark list examples tells the "
-                                       "scenarios that come along",
+                                       "scenarios that are shipped",
                                        text)};
   try {
     static_cast<void>(read_text(text));
@@ -104,7 +104,7 @@ std::string named_in_scenario(const std::string& option, const std::string& text
   if (!is_there(data_root() / text))
     problems.push_back(
         {.file = option,
-         .message = fmt::format("{} is neither a file nor a {} that comes along", in_quotes(text), kind.what),
+         .message = fmt::format("{} is neither a file nor a {} that is shipped", in_quotes(text), kind.what),
          .hint = hint_of_names(text, kind)});
   return text;
 }

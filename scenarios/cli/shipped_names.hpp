@@ -7,7 +7,7 @@
 #include "scenarios/cli/namespace.hpp"
 #include "scenarios/formats/input_error.hpp"
 
-// What comes along and questions take by its name: models, clusters, examples and studies.
+// What is shipped and questions take by its name: models, clusters, examples and studies.
 
 namespace tidemark::cli {
 
@@ -41,7 +41,7 @@ inline constexpr Shipped studies_shipped{"studies", ".toml", "study"};
 [[nodiscard]] std::string named_in_scenario(const std::string& option, const std::string& text, const Shipped& kind,
                                             std::vector<Problem>& problems);
 
-/// The name of an example again, where a file is one that comes along; any other file as it is.
+/// The name of an example again, where a file is one that is shipped; any other file as it is.
 [[nodiscard]] std::string as_typed(const std::string& file);
 
 }  // namespace tidemark::cli

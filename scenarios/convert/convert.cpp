@@ -582,7 +582,7 @@ class Conversion {
                                : "say them with --set NAME=\"…\""});
   }
 
-  // HfArgumentParser gives what only running the script tells no number: it is told, unless it is of no matter.
+  // HfArgumentParser gives what only running the script tells no number: it is told, unless it has no effect.
   void drop_unknown(const Given& given) const {
     for (const TomlKey& key : given.keys())
       if (const auto* text = std::get_if<std::string>(&key.value.value);
@@ -718,7 +718,7 @@ void ignore(Converted& converted, const std::string& name) {
     const std::string its = bare_name(remark.what);
     if (its == wanted || (its.ends_with(wanted) && its[its.size() - wanted.size() - 1] == '.')) {
       remark.kind = RemarkKind::NoMatter;
-      remark.why = "said to be of no matter: --ignore";
+      remark.why = "said to have no effect: --ignore";
       remark.is_slip = false;
       found = true;
     } else {

@@ -31,7 +31,7 @@ struct ConvertRequest {
   std::optional<std::int64_t> gpus, sequence_length, micro_batch, global_batch;
   std::filesystem::path data_root;
   std::vector<std::string> overrides = {};  ///< "layout.tensor=4": of the scenario that the files come to
-  std::vector<std::string> ignored = {};    ///< names that are not judged, and of no matter
+  std::vector<std::string> ignored = {};    ///< names that are not judged, and have no effect
   bool strict = false;                      ///< a name that is not judged is refused
 };
 
@@ -41,7 +41,7 @@ struct Converted {
   TomlTable document;          ///< of a scenario
   std::vector<Remark> remarks;
   KeptArguments kept;  ///< of Megatron's scripts
-  /// Whether something that changes memory or time did not come along, or may not have.
+  /// Whether something that changes memory or time was left out, or may not have.
   [[nodiscard]] bool lossy() const;
 };
 
@@ -57,7 +57,7 @@ void set_overrides(TomlTable& document, const std::vector<std::string>& override
 /// the remarks, and so is why the scenario would not be taken. Names to ignore that are not among them are InputErrors.
 [[nodiscard]] Converted convert(const ConvertRequest& requested);
 
-/// The scenario that the files ask for. InputError where what says which job it is did not come along. What is not
+/// The scenario that the files ask for. InputError where what says which job it is was left out. What is not
 /// judged is for whoever asks to tell, and its scenario is the job without that.
 [[nodiscard]] Scenario scenario_of(const Converted& converted, const std::filesystem::path& data_root);
 

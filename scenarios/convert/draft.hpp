@@ -32,7 +32,7 @@ struct Remark {
   std::string what;  ///< as the input writes it
   std::string why;
   bool is_slip = false;  ///< NotExpressed: a name that is nearly a known one
-  /// Whether who asks may say that it is of no matter.
+  /// Whether who asks may say that it has no effect.
   [[nodiscard]] bool may_be_ignored() const { return kind == RemarkKind::NotJudged || is_slip; }
   bool operator==(const Remark& other) const { return kind == other.kind && what == other.what && why == other.why; }
 };

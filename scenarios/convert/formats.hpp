@@ -13,7 +13,7 @@
 
 namespace tidemark::scenarios {
 
-/// The models that come along, as names that a scenario takes ("models/llama-3.1-8b.json") and what they are.
+/// The models that are shipped, as names that a scenario takes ("models/llama-3.1-8b.json") and what they are.
 struct ShippedModel {
   std::string file;
   std::filesystem::path path;
@@ -25,7 +25,7 @@ struct ShippedModels {
   std::vector<ShippedModel> files;
 };
 [[nodiscard]] ShippedModels shipped_models(const std::filesystem::path& data_root);
-/// The one that a checkpoint of this name is ("meta-llama/Llama-3.1-8B-Instruct"): a file that comes along, or else the
+/// The one that a checkpoint of this name is ("meta-llama/Llama-3.1-8B-Instruct"): a file that is shipped, or else the
 /// name as the table of names has it.
 [[nodiscard]] std::optional<ShippedModel> shipped_model(const ShippedModels& models, const std::string& checkpoint);
 /// " (did you mean …?)" of a checkpoint that is none; empty where no name is near.

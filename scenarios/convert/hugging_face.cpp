@@ -422,7 +422,7 @@ void read_training_arguments(Given& given, const ShippedModels& models, Draft& d
         draft.set("model", shipped->file, given.place(name));
       else
         given.tell(RemarkKind::NotExpressed, name,
-                   fmt::format("this model does not come along{}: give its config.json with --model",
+                   fmt::format("this model is not shipped{}: give its config.json with --model",
                                perhaps_meant(models, *checkpoint)));
     }
   read_batch(given);

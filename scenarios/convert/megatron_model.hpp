@@ -6,7 +6,7 @@
 
 namespace tidemark::scenarios {
 
-/// Finds the model that Megatron's flags describe: one that comes along, or the nearest with what differs as
+/// Finds the model that Megatron's flags describe: one that is shipped, or the nearest with what differs as
 /// [model_override]. A remark where there is none. Takes those flags.
 void describe_model(Given& flags, const ShippedModels& models, Draft& draft);
 

@@ -47,7 +47,7 @@ void add(std::vector<TomlKey>& flags, std::string_view name, Content content, Pl
   flags.push_back({std::string(name), place, {std::move(content), place}});
 }
 
-// A file that comes along, as drafts name it, or a checkpoint by its name.
+// A file that is shipped, as drafts name it, or a checkpoint by its name.
 std::optional<ShippedModel> of_name(const ShippedModels& models, const std::string& name) {
   const auto file = std::ranges::find(models.files, name, &ShippedModel::file);
   return file != models.files.end() ? *file : shipped_model(models, name);
@@ -122,7 +122,7 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
         draft.remark(RemarkKind::NoMatter, name, "--model says which one", its.place);
       else if (!shipped)
         draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(its.value)),
-                     fmt::format("this model does not come along{}: give its config.json with --model",
+                     fmt::format("this model is not shipped{}: give its config.json with --model",
                                  text == nullptr ? std::string() : perhaps_meant(models, *text)),
                      its.place);
       else

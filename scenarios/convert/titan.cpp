@@ -101,7 +101,7 @@ class TitanReader {
     } else {
       draft_.remark(RemarkKind::NotExpressed,
                     fmt::format("model.flavor = {} of {}", in_quotes(flavor), in_quotes(name)),
-                    "this model does not come along: give its config.json with --model", table.place("flavor"));
+                    "this model is not shipped: give its config.json with --model", table.place("flavor"));
     }
     if (const TomlValue* converters = table.take("converters")) {
       const auto* list = std::get_if<std::vector<TomlValue>>(&converters->value);

@@ -44,7 +44,7 @@ class Cutter {
     std::int32_t place = 0;
     std::int32_t bodies = 0;  // entered by then
     bool freed = false;
-    bool on_host = false;  // of no matter to the allocator
+    bool on_host = false;  // no effect on the allocator
   };
 
   void add(const Op& op) {

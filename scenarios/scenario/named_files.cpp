@@ -130,7 +130,7 @@ std::string hint_for_file(std::string_view key, const std::string& name, const S
   for (const std::string& file : near_ones.empty() ? all : near_ones) shipped.push_back(in_quotes(file));
   constexpr std::size_t most_shown = 12;
   if (shipped.size() <= most_shown) return shipped.empty() ? "" : one_of(shipped) + " would do";
-  return fmt::format("tidemark list {}s tells the {} that come along", key, shipped.size());
+  return fmt::format("tidemark list {}s tells the {} that are shipped", key, shipped.size());
 }
 
 }  // namespace tidemark::scenarios

@@ -38,7 +38,7 @@ inline constexpr std::string_view model_key = "model";
 /// A file beside the one that was asked for and is not there, with nearly its name; empty where there is none.
 [[nodiscard]] std::string near_file(const std::string& name, const ScenarioFolders& folders);
 
-/// What a name that leads to no file may have meant, where files come along as `key`s.
+/// What a name that leads to no file may have meant, where files are shipped as `key`s.
 [[nodiscard]] std::string hint_for_file(std::string_view key, const std::string& name, const ScenarioFolders& folders);
 
 }  // namespace tidemark::scenarios

@@ -34,7 +34,7 @@ std::string reported(const Converted& converted) {
   add(RemarkKind::NotExpressed, "not expressed");
   add(RemarkKind::NotJudged, "not judged");
   add(RemarkKind::Assumed, "assumed");
-  add(RemarkKind::NoMatter, "of no matter");
+  add(RemarkKind::NoMatter, "no effect");
   return text;
 }
 

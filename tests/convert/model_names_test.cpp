@@ -187,10 +187,9 @@ TEST(ModelNames, AreTakenOfTrainingScripts) {
   EXPECT_EQ(model_in("job.sh", run + "Qwen/Qwen2.5-0.5B-Instruct"), "Qwen2.5-0.5B-Instruct of 151936");
   EXPECT_EQ(model_in("job.sh", run + "/data/SmolLM2-1.7B"), "SmolLM2-1.7B of 49152");
   EXPECT_EQ(model_in("job.sh", run + "meta-llama/Llama-3.1-8B-Instruct"), "llama-3.1-8b of 128256");
-  EXPECT_EQ(
-      model_in("job.sh", run + "Qwen/Qwen2.5-8B"),
-      "--model_name_or_path = \"Qwen/Qwen2.5-8B\": this model does not come along (did you mean Qwen/Qwen2.5-3B or "
-      "Qwen/Qwen2.5-7B?): give its config.json with --model");
+  EXPECT_EQ(model_in("job.sh", run + "Qwen/Qwen2.5-8B"),
+            "--model_name_or_path = \"Qwen/Qwen2.5-8B\": this model is not shipped (did you mean Qwen/Qwen2.5-3B or "
+            "Qwen/Qwen2.5-7B?): give its config.json with --model");
   // Nobody says that what was tuned of a shape is that shape.
   EXPECT_EQ(model_in("job.sh", run + "somebody/llama-3.1-8b-chat").substr(0, 27), "--model_name_or_path = \"som");
 }

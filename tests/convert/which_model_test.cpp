@@ -42,7 +42,7 @@ TEST(WhichModel, TheTokenizersNameDecidesThenRotaryBase) {
   EXPECT_EQ(model_of(of_70b + "--tokenizer-model /data/tokenizer --rotary-base 500000"), "llama-3.1-70b of 128256");
   EXPECT_EQ(model_of(of_70b + "--tokenizer-model /data/tokenizer --rotary-base 10000"), "llama-2-70b of 32000");
   EXPECT_EQ(model_of(of_70b + "--tokenizer-type Llama2Tokenizer --tokenizer-model t.model"), "llama-2-70b of 32000");
-  // The vocabulary is the tokenizer's, whatever model of that shape comes along.
+  // The vocabulary is the tokenizer's, whatever model of that shape is shipped.
   EXPECT_EQ(model_of(of_8b + "--tokenizer-model mistralai/Mistral-7B-v0.1 --rotary-base 10000").substr(12),
             " of 32000");
   EXPECT_EQ(model_of(of_70b + "--vocab-size 50000").substr(11), " of 50000") << "which of them does not matter";

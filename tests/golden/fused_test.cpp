@@ -3,7 +3,7 @@
 
 #include "tests/golden/fake_recordings.hpp"
 
-// Fused kernels in the place of transformers' modules, over tensors on a device that does nothing
+// Fused kernels in place of transformers' modules, over tensors on a device that does nothing
 // (tests/ground_truth/fused.py), and several sequences in one row (packed.py).
 
 namespace tidemark::tests::golden::fused_test {

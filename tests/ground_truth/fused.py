@@ -1,4 +1,4 @@
-"""Trainings with fused kernels in the place of transformers' modules, by name: settings beside those of recordings.py."""
+"""Trainings with fused kernels in place of transformers' modules, by name: settings beside those of recordings.py."""
 
 from recordings import SMALL_VOCABULARY, llama, qwen3
 

@@ -1,4 +1,4 @@
-"""bitsandbytes' linears in the place of a model's, made one after another as from_pretrained loads them, and what PEFT's
+"""bitsandbytes' linears in place of a model's, made one after another as from_pretrained loads them, and what PEFT's
 prepare_model_for_kbit_training makes of the rest."""
 
 import bitsandbytes

@@ -5,7 +5,7 @@ Megatron's own; what is around it stands for Megatron's distributed optimizer, a
 - a shard is an even part of each parameter. Megatron cuts the buffer of all gradients: its shards' sizes differ;
 - precision-aware: shards are views of the bf16 parameters, gradients of the fp32 buffer (decoupled_grad). Otherwise
   shards are fp32 copies of the parameters, which stay on the device;
-- what is not offloaded is stepped by PyTorch's fused AdamW in the place of Transformer Engine's.
+- what is not offloaded is stepped by PyTorch's fused AdamW in place of Transformer Engine's.
 """
 
 import importlib.metadata

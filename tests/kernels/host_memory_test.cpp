@@ -146,7 +146,7 @@ TEST(HostMemory, HoldsTheBlocksThatAReplayHolds) {
         memory.allocate(buffer, alloc->size, alloc->stream, alloc->space);
       else
         memory.release(buffer);
-      if (on_host.contains(buffer)) {  // of no matter to the device
+      if (on_host.contains(buffer)) {  // no effect on the device
         ASSERT_EQ(memory.allocated(), next > 0 ? events[next - 1].allocated : Bytes{});
         continue;
       }

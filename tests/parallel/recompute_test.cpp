@@ -98,7 +98,7 @@ TEST(Recomputation, RebuildsOneGroupAtATime) {
     const Program program = Lowered(job).stage(0);
     const std::int64_t rebuilt =
         highest(program, [](const std::string&, Category category) { return category == Category::Recompute; });
-    // What the layers of a group save, with the group's output in the place of what came in.
+    // What the layers of a group save, with the group's output in place of what came in.
     EXPECT_EQ(rebuilt, group * saved_by_a_layer(job)) << group;
   }
 }

@@ -114,7 +114,7 @@ TEST(Rollout, FrozenModelsStandBesideTheTrainedOne) {
   const auto held = [](const Prediction& p) { return in(p, Phase::Backward)[Category::Parameters]; };
   const Bytes policys = in(predicted(policy), Phase::Backward)[Category::Parameters];
   EXPECT_NEAR(static_cast<double>((held(two) - held(one)).count()), static_cast<double>(policys.count()), rounding);
-  // A vector in the place of the head: 76,032 rows of 3,584 less.
+  // A vector in place of the head: 76,032 rows of 3,584 less.
   EXPECT_NEAR(static_cast<double>((held(three) - held(two)).count()),
               static_cast<double>(policys.count()) - 76032.0 * 3584 * 2, rounding);
 }

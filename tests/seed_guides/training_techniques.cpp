@@ -33,7 +33,7 @@ Section mixed_precision() {
                                  device.compute_capability / 10, device.compute_capability % 10, tera(device.peak.bf16),
                                  tera(device.peak.fp16));
             },
-            "agrees: Ampere's are the oldest clusters that come along, and both have one rate"}}};
+            "agrees: Ampere's are the oldest clusters that are shipped, and both have one rate"}}};
 }
 
 Section checkpointing() {

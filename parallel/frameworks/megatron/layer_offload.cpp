@@ -35,7 +35,7 @@ Tensor whole_of(const Session& s, const Tensor& tensor) {
 
 }  // namespace
 
-/// What a node holds in the place of a tensor that was handed over.
+/// What a node holds in place of a tensor that was handed over.
 class SavedAside final : public torch::PackedTensor {
  public:
   SavedAside(LayerOffload& offload, std::size_t layer, std::size_t place)

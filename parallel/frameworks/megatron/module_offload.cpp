@@ -24,7 +24,7 @@ bool has_room_of_its_own(OffloadedModule module) {
 
 }  // namespace
 
-/// What a node holds in the place of a tensor of a group.
+/// What a node holds in place of a tensor of a group.
 class SavedInGroup final : public torch::PackedTensor {
  public:
   SavedInGroup(ModuleOffload& offload, ModuleOffload::Group& group, std::size_t place)

@@ -29,7 +29,7 @@ class NextTokenLayer {
   Norm final_norm_;
 };
 
-/// roll_tensor: one value for each token of a micro-batch, each in the place of the one before it; the last is 0.
+/// roll_tensor: one value for each token of a micro-batch, each in place of the one before it; the last is 0.
 /// Context-parallel ranks hand their first values to their neighbours.
 [[nodiscard]] Tensor rolled(Worker& w, const Name& name, const Tensor& x);
 

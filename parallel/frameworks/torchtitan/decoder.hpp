@@ -57,9 +57,9 @@ class Decoder {
   struct Layer {
     Norm query_norm, key_norm;  ///< of each head; Qwen3
     Linear query, key, value, output;
-    std::unique_ptr<MultiLatentAttention> latent;  ///< in the place of these
+    std::unique_ptr<MultiLatentAttention> latent;  ///< in place of these
     FeedForward mlp;
-    std::unique_ptr<MixtureOfExperts> moe;  ///< in the place of this
+    std::unique_ptr<MixtureOfExperts> moe;  ///< in place of this
     Norm attention_norm, mlp_norm;
   };
   struct Heads {

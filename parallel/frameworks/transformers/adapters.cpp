@@ -192,7 +192,7 @@ std::shared_ptr<Leaf> CausalLM::adapter(const std::string& name, const Shape& si
 }
 
 // get_peft_model of a model that is there: what it has is frozen, adapters stand beside linears, and copies of what is
-// trained whole in the place of what they copy.
+// trained whole in place of what they copy.
 void CausalLM::adapt() {
   const Adapter& requested = *train_.adapter;
   for (const std::shared_ptr<Leaf>& p : parameters_) {

@@ -7,7 +7,7 @@
 #include "parallel/frameworks/namespace.hpp"
 #include "parallel/torch/ops/aten.hpp"
 
-// Triton kernels in the place of several operations of transformers' modules: autograd functions of their own, which
+// Triton kernels in place of several operations of transformers' modules: autograd functions of their own, which
 // write gradients over what they were made of.
 
 namespace tidemark::parallel::transformers {

@@ -53,7 +53,7 @@ struct Lora {
 /// Of codes: bytes.
 inline constexpr DType byte_type = DType::BOOL;
 
-/// bitsandbytes' weight of a few bits, in the place of a linear's own, with what undoes the quantization.
+/// bitsandbytes' weight of a few bits, in place of a linear's own, with what undoes the quantization.
 struct QuantizedWeight {
   QuantizedFormat format = QuantizedFormat::Nf4;
   Shape sizes;                    ///< of the weight: outputs, inputs

@@ -11,7 +11,7 @@ namespace tidemark::parallel::torch {
 struct TopK {
   Tensor values, ids;
 };
-/// Whether what is picked are experts for tokens: then a job's stated loads decide in the place of scores.
+/// Whether what is picked are experts for tokens: then a job's stated loads decide in place of scores.
 enum class Picks : std::uint8_t { Elements, Experts };
 /// torch.topk, over the last dimension.
 [[nodiscard]] TopK top_k(Session& s, const Tensor& x, std::int64_t count, Picks picks = Picks::Elements);

@@ -13,7 +13,7 @@ namespace tidemark::cli {
 
 /// A job that is said in options, where no file says it.
 struct JobOptions {
-  std::string model, cluster, runtime = "megatron", headroom;  ///< names of what comes along, or files
+  std::string model, cluster, runtime = "megatron", headroom;  ///< names of what is shipped, or files
   std::optional<std::int64_t> gpus, sequence, micro_batch, global_batch;
   std::optional<std::int64_t> tensor, context, expert, pipeline, chunks;
   bool sequence_parallel = false;

@@ -38,7 +38,7 @@ struct JobRequest {
   /// Adds to an answer what a launch file left to assume, and what nobody has judged.
   void complete(Prediction& prediction) const;
 };
-/// InputError where what says which job it is does not come along, and where options are given to a file that says what
+/// InputError where what says which job it is is not shipped, and where options are given to a file that says what
 /// they say.
 [[nodiscard]] JobRequest requested_job(const JobWords& words);
 

@@ -18,7 +18,7 @@ struct LaunchOptions {
   std::string model, cluster;
   std::optional<std::int64_t> gpus, sequence, micro_batch, global_batch;
   std::vector<std::string> variables;  ///< NAME=VALUE
-  std::vector<std::string> ignored;    ///< names that are not judged, and of no matter
+  std::vector<std::string> ignored;    ///< names that are not judged, and have no effect
   bool strict = false;                 ///< a name that is not judged is refused
 
   [[nodiscard]] bool any() const;

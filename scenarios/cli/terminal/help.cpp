@@ -79,7 +79,7 @@ std::string first_steps() {
   const bool found = shell_finds("tidemark");
   const std::string called = found ? "tidemark" : program_path().string();
   std::string out = "tidemark: will this training job fit, on every rank, at every moment of the step?\n";
-  out += fmt::format("\nA first answer, to an example that comes along:\n  {} predict llama-3.1-8b-8xh100\n", called);
+  out += fmt::format("\nA first answer, to an example that is shipped:\n  {} predict llama-3.1-8b-8xh100\n", called);
   out += fmt::format(
       "\nYour own job, and a file of it to go on from (tidemark list models, list clusters):\n  {0} predict --model "
       "llama-3.1-8b --cluster h100-sxm-80g --gpus 8 --sequence 8192 --tensor 2\n  {0} predict --model llama-3.1-8b "

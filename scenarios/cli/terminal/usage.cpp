@@ -96,7 +96,7 @@ CLI::Option* takes_shipped(CLI::App& verb, CLI::Option* option, const Shipped& k
 
 CLI::Option* add_scenario(CLI::App& verb, std::string& file, const std::string& what) {
   CLI::Option* option =
-      verb.add_option("SCENARIO", file, what + ", or the name of an example that comes along (tidemark list examples)");
+      verb.add_option("SCENARIO", file, what + ", or the name of an example that is shipped (tidemark list examples)");
   return takes_shipped(verb, option, examples_shipped)->required();
 }
 

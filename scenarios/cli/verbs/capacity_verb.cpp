@@ -55,7 +55,7 @@ Verb capacity_verb(CLI::App& app) {
   add_quiet(*verb, requested->loudness);
   verb->add_option("--csv", requested->csv, "write the frontier to FILE")->type_name("FILE");
   add_examples(*verb, {{"capacity longest-sequence-8xh100",
-                        "a study that comes along; copy its file from scenarios/studies and change it"},
+                        "a study that is shipped; copy its file from scenarios/studies and change it"},
                        {"capacity longest-sequence-8xh100 --csv frontier.csv", "the frontier as a table"}});
   return {verb, [requested] { return run(*requested); }, nullptr};
 }

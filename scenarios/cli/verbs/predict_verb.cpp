@@ -152,7 +152,7 @@ Verb predict_verb(CLI::App& app) {
   add_examples(
       *verb,
       {{"predict llama-3.1-70b-64xh100",
-        "an example that comes along; copy its file from scenarios/examples and change it"},
+        "an example that is shipped; copy its file from scenarios/examples and change it"},
        {"predict --model llama-3.1-70b --cluster h100-sxm-80g --gpus 64 --sequence 8192 --global-batch 128 --tensor 8 "
         "--sequence-parallel --pipeline 4 --sharding zero1",
         "without a file"},

@@ -604,7 +604,7 @@ class ShellReader {
         expansion.lose_track(fmt::format("a trap in line {} may assign it", line));
       return Status::Success;
     }
-    if (front == "alias" || front == "enable") return Status::Success;  // of no matter without expand_aliases
+    if (front == "alias" || front == "enable") return Status::Success;  // no effect without expand_aliases
     if (front == "shopt") {
       for (std::size_t i = 1; i < words.size(); ++i)
         if (!words[i].text.starts_with('-') &&

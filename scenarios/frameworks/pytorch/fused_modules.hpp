@@ -3,7 +3,7 @@
 #include "scenarios/formats/toml_reader.hpp"
 #include "scenarios/scenario/scenario_tables.hpp"
 
-// Fused kernels in the place of transformers' modules.
+// Fused kernels in place of transformers' modules.
 
 namespace tidemark::scenarios {
 

@@ -35,7 +35,7 @@ namespace tidemark::scenarios {
 /// What a chunk of layers holds besides them.
 enum class ChunkKind : std::uint8_t { Only, First, Middle, Last };
 
-/// What tells layers of a model apart: its MLP, or a mixture of experts in the place of it.
+/// What tells layers of a model apart: its MLP, or a mixture of experts in place of it.
 enum class LayerKind : std::uint8_t { Dense, Experts };
 [[nodiscard]] std::vector<LayerKind> layer_kinds(const Model& model);
 

@@ -14,7 +14,7 @@ namespace tidemark {
 /// Launch arguments and configurations of training frameworks as a scenario (docs/convert.md).
 struct Conversion {
   Scenario scenario;
-  std::vector<std::string> not_expressed;  ///< what changes memory or time and did not come along, with its reason
+  std::vector<std::string> not_expressed;  ///< what changes memory or time and was left out, with its reason
   std::vector<std::string> assumed;        ///< what the input does not say
   std::vector<std::string> no_matter;      ///< what changes neither memory nor time
 };

@@ -323,7 +323,7 @@ std::string not_judged_text(const std::vector<NotJudged>& names) {
     out += its.line > 0 ? fmt::format("  {}:{}: {}: {}\n", printable(its.file), its.line, its.what, its.why)
                         : fmt::format("  {}: {}\n", its.what, its.why);
   return out +
-         "  what follows is the job without them; --ignore NAME says of one that it is of no matter, and then there is "
+         "  what follows is the job without them; --ignore NAME says of one that it has no effect, and then there is "
          "an answer\n";
 }
 

@@ -36,7 +36,7 @@ class FusedAdam {
     std::array<State, 3> states{};  ///< mean, squares, fp32 parameter
     bool made = false;
   };
-  // What the kernel reads in the place of a state, until the next group's is there.
+  // What the kernel reads in place of a state, until the next group's is there.
   struct Unscaled {
     State* state = nullptr;
     Tensor numbers;

@@ -84,7 +84,7 @@ class FlatParameter {
   enum class Unsharded : std::uint8_t { Kept, Freed };
   void reshard(Unsharded whole);
 
-  /// Parameters of the optimizer have views of gradients that are not reduced yet, in the place of what they had.
+  /// Parameters of the optimizer have views of gradients that are not reduced yet, in place of what they had.
   void use_unsharded_gradient_views();
   /// What was reduced becomes the gradient that the optimizer sees, or is added to it. On the host, it takes its place.
   void keep_reduced(Tensor reduced);

@@ -26,7 +26,7 @@ void refuse_empty_texts(const CLI::App& app);
 /// The option that most verbs have.
 void add_json(CLI::App& verb, std::string& file);
 
-/// The scenario that a question is about: a file, or the name of an example that comes along, which becomes its file.
+/// The scenario that a question is about: a file, or the name of an example that is shipped, which becomes its file.
 CLI::Option* add_scenario(CLI::App& verb, std::string& file, const std::string& what = "scenario file (TOML)");
 /// Makes an option take a file, or a name of that kind, which becomes its file. Any other text is refused with the
 /// names that were probably meant. One option of a verb.

@@ -70,7 +70,7 @@ def prepare(torch, run):
 
 
 def put(groups, name, function):
-    """In the place of one of torch.distributed's, wherever it is called by that name."""
+    """In place of one of torch.distributed's, wherever it is called by that name."""
     for module in (groups.torch.distributed, groups.c10d):
         if hasattr(module, name):
             setattr(module, name, function)
