@@ -16,7 +16,7 @@ namespace tidemark::parallel::torch {
 namespace {
 
 constexpr std::int64_t at_once = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t most_told = std::numeric_limits<std::uint32_t>::digits;  // inputs of a node: Session::unasked
+constexpr std::size_t most_reported = std::numeric_limits<std::uint32_t>::digits;  // inputs of a node: Session::unasked
 
 }  // namespace
 
@@ -240,7 +240,7 @@ class Engine {
       if (node.before) std::exchange(node.before, nullptr)();
       if (node.scope.valid()) session_.mark(Phase::Backward, node.scope);
       std::uint32_t unrequested = 0;
-      for (std::size_t i = 0; i < std::min(node.inputs.size(), most_told); ++i)
+      for (std::size_t i = 0; i < std::min(node.inputs.size(), most_reported); ++i)
         if (!asks_for(node.inputs[i])) unrequested |= 1U << i;
       session_.unrequested = unrequested;
       made = node.apply(gradients);

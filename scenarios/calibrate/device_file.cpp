@@ -23,13 +23,13 @@ namespace tidemark::scenarios {
 namespace {
 
 // What a file of points says besides points: the first rank's word.
-struct PointsTold {
+struct ReportedPoints {
   std::map<std::string, std::string> facts;
   std::vector<Point> points;
 };
 
-PointsTold told_by(const std::filesystem::path& file) {
-  PointsTold reported;
+ReportedPoints reported_by(const std::filesystem::path& file) {
+  ReportedPoints reported;
   std::istringstream in(read_text(file));
   std::vector<std::vector<Point>> lines;
   int number = 0;
@@ -58,7 +58,7 @@ PointsTold told_by(const std::filesystem::path& file) {
   return reported;
 }
 
-std::string fact(const PointsTold& reported, const std::filesystem::path& file, const std::string& what) {
+std::string fact(const ReportedPoints& reported, const std::filesystem::path& file, const std::string& what) {
   const auto found = reported.facts.find(what);
   if (found == reported.facts.end())
     throw InputError(Problem{.file = file.string(),
@@ -67,7 +67,7 @@ std::string fact(const PointsTold& reported, const std::filesystem::path& file, 
   return found->second;
 }
 
-std::int64_t number(const PointsTold& reported, const std::filesystem::path& file, const std::string& what) {
+std::int64_t number(const ReportedPoints& reported, const std::filesystem::path& file, const std::string& what) {
   const std::string text = fact(reported, file, what);
   std::int64_t value = 0;
   std::istringstream in(text);
@@ -103,7 +103,7 @@ double share(double value) { return std::round(std::clamp(value, 1e-3, 1.0) * 1e
 
 MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
   const Cluster like = read_cluster(run.like);
-  const PointsTold reported = told_by(run.points);
+  const ReportedPoints reported = reported_by(run.points);
   TomlTable document = parse_toml(read_text(run.like), run.like.string());
   const Calibration measured = calibration_of(reported.points);
 

@@ -51,9 +51,9 @@ class ThreadRunner final : public TaskRunner {
   TaskFunction function_;
 };
 
-class FarmRunner final : public TaskRunner {
+class WorkerPoolRunner final : public TaskRunner {
  public:
-  FarmRunner(Farm& worker_pool, TaskFunction function) : worker_pool_(worker_pool), function_(std::move(function)) {}
+  WorkerPoolRunner(WorkerPool& worker_pool, TaskFunction function) : worker_pool_(worker_pool), function_(std::move(function)) {}
 
   std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
     std::vector<std::string> results(tasks.size());
@@ -65,7 +65,7 @@ class FarmRunner final : public TaskRunner {
   }
 
  private:
-  Farm& worker_pool_;
+  WorkerPool& worker_pool_;
   TaskFunction function_;
 };
 
@@ -210,8 +210,8 @@ TaskFunction task_function(std::shared_ptr<Evaluator> evaluator) {
   };
 }
 
-std::unique_ptr<TaskRunner> worker_pool_runner(Farm& worker_pool, TaskFunction function) {
-  return std::make_unique<FarmRunner>(worker_pool, std::move(function));
+std::unique_ptr<TaskRunner> worker_pool_runner(WorkerPool& worker_pool, TaskFunction function) {
+  return std::make_unique<WorkerPoolRunner>(worker_pool, std::move(function));
 }
 
 std::unique_ptr<TaskRunner> thread_runner(TaskFunction function) {

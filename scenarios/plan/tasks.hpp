@@ -38,6 +38,6 @@ using TaskFunction = std::function<std::string(const std::string&)>;
 /// On the threads of this process.
 [[nodiscard]] std::unique_ptr<TaskRunner> thread_runner(TaskFunction function);
 /// On those of all processes of an mpirun. The farm has to outlive it.
-[[nodiscard]] std::unique_ptr<TaskRunner> worker_pool_runner(Farm& worker_pool, TaskFunction function);
+[[nodiscard]] std::unique_ptr<TaskRunner> worker_pool_runner(WorkerPool& worker_pool, TaskFunction function);
 
 }  // namespace tidemark::scenarios

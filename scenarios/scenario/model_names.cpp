@@ -118,8 +118,8 @@ std::vector<std::string> near_model_names(std::string_view name, const std::file
     std::erase(near, closest);
     near.insert(near.begin(), std::move(closest));
   }
-  constexpr std::size_t most_told = 4;
-  if (near.size() > most_told) near.resize(most_told);
+  constexpr std::size_t most_reported = 4;
+  if (near.size() > most_reported) near.resize(most_reported);
   return near;
 }
 

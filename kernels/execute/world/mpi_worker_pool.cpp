@@ -92,16 +92,16 @@ class Threads {
   std::exception_ptr failure_;
 };
 
-class MpiFarm final : public Farm {
+class MpiWorkerPool final : public WorkerPool {
  public:
-  explicit MpiFarm(int threads) : threads_(std::max(threads, 1)) {
+  explicit MpiWorkerPool(int threads) : threads_(std::max(threads, 1)) {
     int provided = 0;
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
       throw std::runtime_error("MPI_Init_thread failed");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
-  ~MpiFarm() override { MPI_Finalize(); }
+  ~MpiWorkerPool() override { MPI_Finalize(); }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
@@ -227,11 +227,11 @@ class MpiFarm final : public Farm {
 
 }  // namespace
 
-std::unique_ptr<Farm> mpi_worker_pool(int threads) { return std::make_unique<MpiFarm>(threads); }
+std::unique_ptr<WorkerPool> mpi_worker_pool(int threads) { return std::make_unique<MpiWorkerPool>(threads); }
 
 #else
 
-std::unique_ptr<Farm> mpi_worker_pool(int) {
+std::unique_ptr<WorkerPool> mpi_worker_pool(int) {
   throw std::runtime_error("this build has no MPI: install it, then scripts/setup");
 }
 

@@ -12,12 +12,12 @@ namespace tidemark::execute {
 
 /// The processes of an mpirun that share tasks: texts in, texts out. The first one hands them out, a few at a time to
 /// whoever has none left, and takes part itself. Only the thread that made it may use it.
-class Farm {
+class WorkerPool {
  public:
-  Farm() = default;
-  Farm(const Farm&) = delete;
-  Farm& operator=(const Farm&) = delete;
-  virtual ~Farm() = default;
+  WorkerPool() = default;
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+  virtual ~WorkerPool() = default;
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
@@ -39,6 +39,6 @@ class Farm {
 [[nodiscard]] bool under_mpirun();
 
 /// Of this mpirun. `threads`: how many tasks a process can do at once. Throws where this build has no MPI.
-[[nodiscard]] std::unique_ptr<Farm> mpi_worker_pool(int threads);
+[[nodiscard]] std::unique_ptr<WorkerPool> mpi_worker_pool(int threads);
 
 }  // namespace tidemark::execute

@@ -42,7 +42,7 @@ void check(int code, const char* call) {
 }
 
 // The rank that mpirun or Slurm gives this process, before MPI says so; 0 where neither does.
-std::int32_t rank_told_by_launcher() {
+std::int32_t rank_from_launcher() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
   return 0;
@@ -54,7 +54,7 @@ class StartLimit {
  public:
   StartLimit(std::chrono::seconds limit, const TellFailure& tell)
       : watch_([this, limit, tell] {
-          const Rank rank{rank_told_by_launcher()};
+          const Rank rank{rank_from_launcher()};
           std::unique_lock lock(mutex_);
           if (changed_.wait_for(lock, limit + before_the_next * std::min(rank.value, most_turns),
                                 [this] { return begun_; }))

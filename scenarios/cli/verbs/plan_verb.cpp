@@ -257,7 +257,7 @@ std::string further_text(const Space& space) {
 }
 
 // The first process searches, the others do what it hands out.
-int run_on_worker_pool(Farm& worker_pool, const PlanArguments& a) {
+int run_on_worker_pool(WorkerPool& worker_pool, const PlanArguments& a) {
   try {
     const SpaceRequest requested = requested_space(a);
     const Space& space = requested.space;

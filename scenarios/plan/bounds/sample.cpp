@@ -15,7 +15,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-constexpr std::int32_t units_told_apart = 4;  // first, two alike, last
+constexpr std::int32_t distinct_units = 4;  // first, two alike, last
 
 constexpr std::int32_t a_tensor = -1;  // among kinds of TimedOp
 
@@ -199,7 +199,7 @@ bool units_repeat(const Window& window, const std::vector<LayerRun>& runs) {
   std::map<std::pair<std::int32_t, std::int32_t>, const Piece*> by_place;
   for (const Piece& piece : window.pieces) by_place[{piece.run, piece.unit}] = &piece;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    if (runs[r].times < units_told_apart) continue;
+    if (runs[r].times < distinct_units) continue;
     const Piece &one = *by_place.at({static_cast<std::int32_t>(r), 1}),
                 &next = *by_place.at({static_cast<std::int32_t>(r), 2});
     if (one.effect != next.effect || one.ops != next.ops) return false;
@@ -370,14 +370,14 @@ PassGroups pass_groups(const Communicators& comms) {
 }
 
 std::vector<LayerRun> sampled(std::vector<LayerRun> runs) {
-  for (LayerRun& run : runs) run.times = std::min(run.times, units_told_apart);
+  for (LayerRun& run : runs) run.times = std::min(run.times, distinct_units);
   return runs;
 }
 
 std::int64_t times_of(const Piece& piece, const std::vector<LayerRun>& runs) {
   if (piece.run < 0 || piece.unit != 1) return 1;
   const std::int64_t all = runs[static_cast<std::size_t>(piece.run)].times;
-  return all > units_told_apart ? all - (units_told_apart - 1) : 1;
+  return all > distinct_units ? all - (distinct_units - 1) : 1;
 }
 
 void PassWork::add(const PassWork& other, std::int64_t so_often) {

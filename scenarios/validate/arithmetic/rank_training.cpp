@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/arithmetic/meaning_mutation.hpp"
-#include "kernels/execute/op_clock.hpp"
+#include "kernels/arithmetic/op_clock.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/validate/arithmetic/seeds.hpp"
 

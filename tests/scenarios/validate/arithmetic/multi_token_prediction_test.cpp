@@ -11,9 +11,9 @@
 namespace tidemark::tests::mtp_layers_test {
 namespace {
 
-class ArithmeticOfNextTokens : public testing::TestWithParam<MathCase> {};
+class ArithmeticOfMtpLayers : public testing::TestWithParam<MathCase> {};
 
-TEST_P(ArithmeticOfNextTokens, IsThatOfOneRank) { expect_what_one_rank_computes(GetParam()); }
+TEST_P(ArithmeticOfMtpLayers, IsThatOfOneRank) { expect_what_one_rank_computes(GetParam()); }
 
 // GLM-4.5 without experts but in the modules, which come after the last layer.
 MathCase further(std::string name, int gpus, std::string layout, std::string train = "", int modules = 1) {
@@ -43,7 +43,7 @@ const std::string tensors = "tensor = 2\nsequence_parallel = true\nexpert_tensor
                   native = "cross_entropy = \"fused\"", zero1 = "\nsharding = \"zero1\"";
 
 INSTANTIATE_TEST_SUITE_P(
-    Layouts, ArithmeticOfNextTokens,
+    Layouts, ArithmeticOfMtpLayers,
     testing::Values(further("one_rank", 1, ""), further("two_modules", 1, "", "", 2),
                     further("replicas", 2, "data = 2", te), further("stages", 2, "pipeline = 2"),
                     further("stages_te", 2, "pipeline = 2", te, 2), further("stages_native", 2, "pipeline = 2", native),
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
 const std::string unfused = "no-gradient-accumulation-fusion = true";
 
 INSTANTIATE_TEST_SUITE_P(
-    WithTiedEmbeddings, ArithmeticOfNextTokens,
+    WithTiedEmbeddings, ArithmeticOfMtpLayers,
     testing::Values(tied(further("one_rank", 1, "")), tied(further("two_modules", 2, "data = 2" + zero1, te, 2)),
                     tied(further("tensors", 2, tensors, te)),
                     tied(reported(further("gradients_apart", 1, ""), unfused)),
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
-    OfContext, ArithmeticOfNextTokens,
+    OfContext, ArithmeticOfMtpLayers,
     testing::Values(further("ring", 2, "context = 2"), further("ring_of_four", 4, "context = 4", te),
                     further("gathered", 2, "context = 2\ncontext_kind = \"all_gather\""),
                     further("by_heads", 2, "context = 2\ncontext_kind = \"a2a\"", "", 2),
