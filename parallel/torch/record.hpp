@@ -34,7 +34,7 @@ struct Recording {
 /// One operation a line: inputs -> outputs, what is saved; before them one parameter or buffer a line.
 [[nodiscard]] std::string text(const Recording& recording, const std::string& model);
 
-/// PredictionDetail by a session what happens in it.
+/// Hears from a session what happens in it.
 class Recorder {
  public:
   void made(Recording::State state) { recording_.state.push_back(std::move(state)); }

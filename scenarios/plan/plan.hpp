@@ -96,7 +96,7 @@ struct Plan {
   bool all_in_full = false;  ///< then every candidate was run whole
 };
 
-/// PredictionDetail what is done, of how much.
+/// Hears what is done, of how much.
 using PlanProgress = std::function<void(const std::string& what, std::int64_t done, std::int64_t all)>;
 
 class TaskRunner;

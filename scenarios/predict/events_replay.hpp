@@ -42,7 +42,7 @@ struct EventsRecord {
   [[nodiscard]] UnlimitedMemory unlimited(const DriverCosts& costs, std::optional<Bytes> late) const;
 };
 
-/// Requested whenever a run's epochs have changed: whether it may stop here.
+/// Called whenever a run's epochs have changed: whether it may stop here.
 using MayStop = std::function<bool(const EventsRecord&)>;
 
 /// When blocks that other streams borrowed come back, as in ReplayOptions.

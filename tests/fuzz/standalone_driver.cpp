@@ -29,7 +29,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 // In the runtime of the sanitizers; absent without them.
 extern "C" [[gnu::weak]] void __sanitizer_set_death_callback(void (*callback)());
-// Requested for by UBSan, which has no such callback: ending through SIGABRT lets the input be kept all the same.
+// For UBSan, which has no such callback: ending through SIGABRT lets the input be kept all the same.
 extern "C" const char* __ubsan_default_options();
 extern "C" const char* __ubsan_default_options() { return "print_stacktrace=1:abort_on_error=1"; }
 

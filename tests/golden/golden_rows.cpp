@@ -30,7 +30,7 @@ double median(std::vector<double> values) {
 
 // Without the search for the least capacity, where all of it is enough.
 Prediction figures_of(const std::filesystem::path& scenario, PredictionDetail stated = PredictionDetail::Figures) {
-  return predict(read_scenario(scenario, root / "scenarios"), {}, {.stated = stated});
+  return predict(read_scenario(scenario, root / "scenarios"), {}, {.reported = stated});
 }
 
 // What the device lacks that the prediction says must be had; a row that was measured lacked nothing.

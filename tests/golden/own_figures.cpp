@@ -182,7 +182,7 @@ OwnFigures of_share(const std::string& figure, double share, Bytes lacks = {}) {
 
 // What was told where it is not what happened.
 OwnFigures of_what_ran(const RanRow& row) {
-  const std::string its = reported(row);
+  const std::string its = stated(row);
   if (its == (row.ran ? "fits" : "does_not_fit")) return {};
   return {{"told", "\"" + its + "\""}};
 }

@@ -13,7 +13,7 @@ struct OffloadRequest {
   bool activations = false;         ///< what autograd saves; Megatron's: of so many layers as a switch says
   std::optional<double> optimizer;  ///< Megatron's: of that part of all elements
 };
-/// PredictionDetail of what is not modelled yet.
+/// Hears of what is not modelled yet.
 [[nodiscard]] OffloadRequest read_offload(TomlReader table, const RuntimeKind& runtime);
 
 }  // namespace tidemark::scenarios

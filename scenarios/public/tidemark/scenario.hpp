@@ -24,7 +24,7 @@ struct Scenario {
 struct Options {
   /// Where models and clusters are looked for that do not lie beside the scenario: share/tidemark of an installation.
   std::filesystem::path data_root;
-  /// PredictionDetail how much of the question is done, one call at a time, from any thread. False: give up, and the
+  /// Hears how much of the question is done, one call at a time, from any thread. False: give up, and the
   /// answer is none.
   std::function<bool(std::int64_t done, std::int64_t all)> progress;
 };
