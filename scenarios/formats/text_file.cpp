@@ -18,6 +18,21 @@ namespace {
 
 constexpr std::uintmax_t largest_file = 16U << 20;  // the files this reads are a few KiB
 
+std::vector<std::filesystem::path>& only_folders() {
+  static std::vector<std::filesystem::path> folders;
+  return folders;
+}
+
+/// Whether it may be looked at: links and ".." lead where they lead.
+bool may_be_read(const std::filesystem::path& path) {
+  if (only_folders().empty()) return true;
+  std::error_code failure;
+  const std::filesystem::path where = std::filesystem::weakly_canonical(path, failure);
+  return !failure && std::ranges::any_of(only_folders(), [&](const std::filesystem::path& folder) {
+    return std::mismatch(folder.begin(), folder.end(), where.begin(), where.end()).first == folder.end();
+  });
+}
+
 /// A file of the same folder with nearly that name.
 std::string near_file(const std::filesystem::path& path) {
   std::vector<std::string> beside;
@@ -33,7 +48,13 @@ std::string near_file(const std::filesystem::path& path) {
 
 }  // namespace
 
+void read_only_in(const std::vector<std::filesystem::path>& folders) {
+  only_folders().clear();
+  for (const std::filesystem::path& folder : folders) only_folders().push_back(std::filesystem::canonical(folder));
+}
+
 bool is_there(const std::filesystem::path& path) {
+  if (!may_be_read(path)) return false;
   std::error_code failure;
   return std::filesystem::exists(path, failure);
 }
@@ -42,6 +63,8 @@ std::string read_text(const std::filesystem::path& path) {
   const auto refuse = [&](std::string message, std::string hint = {}) -> InputError {
     return InputError(Problem{path.string(), 0, 0, std::move(message), std::move(hint)});
   };
+  if (!may_be_read(path))
+    throw refuse("there is no such file here", "only the file that was given is read, and those that are shipped");
   std::error_code failure;
   const std::filesystem::file_status status = std::filesystem::status(path, failure);
   if (!std::filesystem::exists(status)) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "scenarios/namespace.hpp"
 
@@ -12,5 +13,9 @@ std::string read_text(const std::filesystem::path& path);
 
 /// Whether something is there. A name that no system takes, too long or a link to itself, is of nothing.
 bool is_there(const std::filesystem::path& path);
+
+/// From here on this process reads no files but those of these folders; any other is said not to be there. For a
+/// process that answers somebody else's question.
+void read_only_in(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace tidemark::scenarios

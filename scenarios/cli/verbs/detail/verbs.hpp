@@ -31,6 +31,7 @@ struct Verb {
 [[nodiscard]] Verb estimate_verb(CLI::App& app);
 [[nodiscard]] Verb convert_verb(CLI::App& app);
 [[nodiscard]] Verb list_verb(CLI::App& app);
+[[nodiscard]] Verb serve_verb(CLI::App& app);
 [[nodiscard]] Verb completion_verb(CLI::App& app);
 /// `command`: the whole line, which the page shows.
 [[nodiscard]] Verb report_verb(CLI::App& app, const std::string& command);

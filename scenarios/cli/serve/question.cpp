@@ -1,0 +1,248 @@
+#include "scenarios/cli/serve/question.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "scenarios/cli/detail/job_options.hpp"
+#include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/convert/convert.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
+
+namespace tidemark::cli {
+namespace {
+
+constexpr std::size_t longest_field = 200, longest_text = 1U << 20;
+
+std::optional<std::int64_t> number_in(const Fields& fields, std::string_view name) {
+  const auto found = fields.find(name);
+  if (found == fields.end()) return {};
+  std::int64_t value = 0;
+  const std::string& text = found->second;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw InputError(Problem{.file = std::string(name),
+                             .message = fmt::format("{} is no whole number", in_quotes(text)),
+                             .hint = "write digits alone"});
+  return value;
+}
+
+std::string word_in(const Fields& fields, std::string_view name) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? std::string() : found->second;
+}
+
+// What a scenario's own keys say, of fields that no option has.
+std::vector<std::string> overrides_of(const Fields& fields, bool all) {
+  std::vector<std::string> out;
+  for (const FormField& field : form_fields()) {
+    if (field.key.empty()) continue;
+    const bool has_option = field.name != "schedule" && field.name != "offload" && field.name != "optimizer";
+    const std::string value = word_in(fields, field.name);
+    if (value.empty() || (has_option && !all)) continue;
+    if (field.name == "offload") {
+      if (value == "none") continue;
+      out.push_back(fmt::format("offload.{}=cpu", value));
+      if (value == "parameters") out.emplace_back("offload.optimizer=cpu");
+    } else {
+      out.push_back(fmt::format("{}={}", field.key, field.control == Control::Check ? "true" : value));
+    }
+  }
+  return out;
+}
+
+JobRequest of_form(const Fields& fields) {
+  JobOptions options;
+  options.model = word_in(fields, "model");
+  options.cluster = word_in(fields, "cluster");
+  options.gpus = number_in(fields, "gpus");
+  options.sequence = number_in(fields, "sequence");
+  options.micro_batch = number_in(fields, "micro_batch");
+  options.global_batch = number_in(fields, "global_batch");
+  options.tensor = number_in(fields, "tensor");
+  options.context = number_in(fields, "context");
+  options.expert = number_in(fields, "expert");
+  options.pipeline = number_in(fields, "pipeline");
+  options.chunks = number_in(fields, "chunks");
+  options.sequence_parallel = fields.contains("sequence_parallel");
+  options.sharding = word_in(fields, "sharding");
+  options.precision = word_in(fields, "precision");
+  options.recompute = word_in(fields, "recompute");
+  if (const std::string runtime = word_in(fields, "runtime"); !runtime.empty()) options.runtime = runtime;
+  std::string missing;
+  for (const std::string_view name : {"model", "cluster", "gpus", "sequence"})
+    if (!fields.contains(name)) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
+  if (!missing.empty())
+    throw InputError(Problem{.file = "the form",
+                             .message = fmt::format("{} not filled in", missing),
+                             .hint = "a job needs a model, a cluster, a number of GPUs and a sequence length"});
+  const ScenarioFolders folders{data_root(), data_root()};
+  JobRequest made{document_of(options), {}, "job.toml", folders, {}, {}};
+  set_overrides(made.document, overrides_of(fields, false));
+  made.scenario = scenario_of(made.document, made.at, folders);
+  made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
+  return made;
+}
+
+JobRequest of_text(const Fields& fields, const std::string& text) {
+  const std::string kind = word_in(fields, pasted_kind);
+  if (std::ranges::find(pasted_kinds(), kind) == pasted_kinds().end())
+    throw InputError(Problem{.file = std::string(pasted_kind),
+                             .message = fmt::format("{} is no kind of file", in_quotes(kind)),
+                             .hint = "choose one of the list"});
+  JobWords words{.file = "pasted" + kind, .beside = {}, .launch = {}};
+  {
+    std::ofstream file(words.file, std::ios::binary);
+    file << text;
+    if (!file.flush()) throw std::system_error(errno, std::generic_category(), words.file);
+  }
+  if (is_foreign(words.file)) {
+    words.launch.model = word_in(fields, "model");
+    words.launch.cluster = word_in(fields, "cluster");
+    words.launch.gpus = number_in(fields, "gpus");
+    words.launch.sequence = number_in(fields, "sequence");
+    words.launch.micro_batch = number_in(fields, "micro_batch");
+    words.launch.global_batch = number_in(fields, "global_batch");
+    Fields layout = fields;
+    for (const std::string_view said : {"sequence", "micro_batch", "global_batch"}) layout.erase(std::string(said));
+    words.beside = overrides_of(layout, true);
+  } else {
+    words.beside = overrides_of(fields, true);
+    if (const std::string gpus = word_in(fields, "gpus"); !gpus.empty()) words.beside.push_back("gpus=" + gpus);
+    if (const std::string model = word_in(fields, "model"); !model.empty()) words.beside.push_back("model=" + model);
+    if (const std::string cluster = word_in(fields, "cluster"); !cluster.empty())
+      words.beside.push_back("cluster=clusters/" + cluster + ".toml");
+  }
+  return requested_job(words);
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                       c == '_' || c == '.' || c == '~' || c == '/';
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+}  // namespace
+
+const std::vector<FormField>& form_fields() {
+  static const std::vector<FormField> fields{
+      {"model", "Model", "a name such as llama-3.1-70b or Qwen/Qwen3-32B", Control::Name},
+      {"cluster", "Cluster", "the GPUs, their nodes and network", Control::Name},
+      {"gpus", "GPUs", "of the whole job"},
+      {"runtime",
+       "Framework",
+       "",
+       Control::Choice,
+       {"megatron", "torchtitan", "fsdp2", "fsdp", "deepspeed", "pytorch"}},
+      {"sequence", "Sequence length", "tokens", Control::Number, {}, "train.sequence_length"},
+      {"micro_batch", "Micro-batch", "sequences of one pass", Control::Number, {}, "train.micro_batch"},
+      {"global_batch", "Global batch", "sequences of a step", Control::Number, {}, "train.global_batch"},
+      {"tensor", "Tensor parallel (TP)", "", Control::Number, {}, "layout.tensor"},
+      {"sequence_parallel", "Sequence parallel (SP)", "", Control::Check, {}, "layout.sequence_parallel"},
+      {"pipeline", "Pipeline parallel (PP)", "stages", Control::Number, {}, "layout.pipeline"},
+      {"schedule",
+       "Schedule",
+       "",
+       Control::Choice,
+       {"1f1b", "interleaved", "gpipe", "zb-h1", "looped-bfs", "interleaved-zb", "zb-v", "dualpipe-v"},
+       "layout.schedule"},
+      {"chunks", "Virtual stages", "chunks of a rank", Control::Number, {}, "layout.chunks"},
+      {"context", "Context parallel (CP)", "", Control::Number, {}, "layout.context"},
+      {"expert", "Expert parallel (EP)", "", Control::Number, {}, "layout.expert"},
+      {"sharding",
+       "Sharding over data-parallel ranks",
+       "",
+       Control::Choice,
+       {"", "none", "zero1", "zero2", "zero3"},
+       "layout.sharding"},
+      {"recompute", "Recomputation", "", Control::Choice, {"none", "selective", "full"}, "train.recompute"},
+      {"offload", "CPU offload", "", Control::Choice, {"none", "optimizer", "parameters", "activations"}, "offload"},
+      {"precision", "Precision", "", Control::Choice, {"bf16", "fp16", "fp32"}, "train.precision"},
+  };
+  return fields;
+}
+
+const std::vector<std::string>& pasted_kinds() {
+  static const std::vector<std::string> kinds{".sh", ".toml", ".yaml", ".json", ".py"};
+  return kinds;
+}
+
+Fields checked(Fields fields) {
+  std::erase_if(fields, [](const auto& field) { return field.second.empty(); });
+  if (!fields.contains(pasted_text)) fields.erase(std::string(pasted_kind));
+  for (const auto& [name, value] : fields) {
+    const bool known = name == pasted_text || name == pasted_kind ||
+                       std::ranges::any_of(form_fields(), [&](const FormField& f) { return f.name == name; });
+    if (!known)
+      throw InputError(
+          Problem{.file = "the form", .message = fmt::format("{} is no field of it", in_quotes(name)), .hint = ""});
+    const std::size_t most = name == pasted_text ? longest_text : longest_field;
+    if (value.size() > most)
+      throw InputError(Problem{.file = name,
+                               .message = fmt::format("is longer than {} bytes", most),
+                               .hint = "ask with the command line: tidemark predict FILE"});
+  }
+  // What a field means where it is empty needs no saying twice: two forms of one question are one.
+  for (const FormField& field : form_fields())
+    if (const auto at = fields.find(field.name); field.control == Control::Choice && at != fields.end() &&
+                                                 at->second == field.choices.front() && !fields.contains(pasted_text))
+      fields.erase(at);
+  return fields;
+}
+
+JobRequest job_of(const Fields& fields) {
+  const auto text = fields.find(pasted_text);
+  return text == fields.end() ? of_form(fields) : of_text(fields, text->second);
+}
+
+std::vector<Fields> neighbours(const Fields& fields) {
+  std::vector<Fields> out;
+  if (fields.contains(pasted_text)) return out;
+  const auto with = [&](std::string_view name, const std::string& value) {
+    Fields next = fields;
+    if (value.empty())
+      next.erase(std::string(name));
+    else
+      next[std::string(name)] = value;
+    if (next = checked(std::move(next)); next != fields && std::ranges::find(out, next) == out.end())
+      out.push_back(std::move(next));
+  };
+  for (const std::string_view name :
+       {"micro_batch", "tensor", "pipeline", "gpus", "context", "expert", "chunks", "sequence", "global_batch"}) {
+    const auto at = fields.find(name);
+    std::int64_t value = 1;
+    if (at != fields.end()) {
+      const std::string& text = at->second;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (error != std::errc() || end != text.data() + text.size()) continue;
+    } else if (name == "sequence" || name == "gpus" || name == "global_batch") {
+      continue;
+    }
+    if (value > 0 && value < (std::int64_t{1} << 30)) with(name, std::to_string(2 * value));
+    if (value > 1) with(name, std::to_string(value / 2));
+  }
+  for (const FormField& field : form_fields())
+    if (field.control == Control::Choice && field.name != "runtime")
+      for (const std::string& choice : field.choices) with(field.name, choice);
+  with("sequence_parallel", fields.contains("sequence_parallel") ? "" : "on");
+  return out;
+}
+
+std::string query_of(const Fields& fields) {
+  std::string out;
+  for (const auto& [name, value] : fields)
+    if (name != pasted_text && name != pasted_kind)
+      out += fmt::format("{}{}={}", out.empty() ? "" : "&", escaped(name), escaped(value));
+  return out;
+}
+
+}  // namespace tidemark::cli
