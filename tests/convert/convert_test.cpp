@@ -228,6 +228,20 @@ TEST(Convert, AFlagThatIsNotModelledOrNotKnownIsNeverDropped) {
             "fork that is known here: did you mean --use-flash-attn?");
 }
 
+// Megatron's arguments.py: allgather is the default.
+TEST(Convert, TokensAreGatheredUnlessADispatcherIsNamed) {
+  std::string script = read_text(convert_folder() / "recipes/mixtral-8x7b-ep8.sh");
+  const std::string named = " --moe-token-dispatcher-type alltoall";
+  script.erase(script.find(named), named.size());
+  ConvertRequest requested;
+  requested.files = {"job.sh"};
+  requested.texts = {{"job.sh", script}};
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
+  const std::string text = toml_text(convert(requested).document);
+  EXPECT_NE(text.find("dispatcher = \"allgather\""), std::string::npos) << text;
+}
+
 TEST(Convert, WhatTheFrameworkStopsAtIsRefused) {
   const auto problem = [](const std::string& flags) {
     return problem_of("job.sh", "torchrun --nproc-per-node 8 pretrain_gpt.py " + flags + small);

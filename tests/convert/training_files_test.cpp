@@ -48,6 +48,13 @@ TEST(Convert, ChecksOfBridgeCountOneByOne) {
   EXPECT_EQ(checks("ddp: {check_for_large_grads: true}\n").large_grads, true);
 }
 
+TEST(Convert, AModelMayLieBesideWhatTrainsIt) {
+  ConvertRequest requested = of_llama("args.json", R"({"per_device_train_batch_size": 1, "bf16": true})");
+  requested.model = {};
+  requested.files.push_back(shipped_data() / "models/llama-3.1-8b.json");
+  EXPECT_EQ(scenario_of(convert(requested), shipped_data()).model.name, "llama-3.1-8b");
+}
+
 TEST(Convert, WhatIsTrainedIsWideWhateverItWasLoadedIn) {
   const auto held = [](const std::string& more) {
     return scenario_of(

@@ -160,6 +160,12 @@ TEST(Convert, TitansPartsOfManyLayersAreReadOnOneLine) {
   EXPECT_THROW((void)parse_toml(commas + " = 1\n", "train.toml"), InputError);
 }
 
+TEST(Convert, QuotesAndBackslashesAreReadBack) {
+  const std::string text = R"(path = "C:\\data\\\"new\"")"
+                           "\n";
+  EXPECT_EQ(toml_text(parse_toml(text, "train.toml")), text);
+}
+
 constexpr const char* pipelined = R"(model = "models/llama-3.1-8b.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = 8
@@ -180,12 +186,23 @@ TEST(Convert, TitansStagesAreThoseOfTheLayout) {
   EXPECT_FALSE(has(titan_of("").text, "module_fqns_per_model_part"));
   const std::string last = titan_of("last_stage_layers = 15\n").text;
   EXPECT_TRUE(has(last, R"("layers.16"], ["layers.17")")) << last;
+  EXPECT_TRUE(has(last, R"("tok_embeddings", "layers.0")")) << last;
   EXPECT_TRUE(has(titan_of("count_loss = true\ncount_embedding = true\nchunks = 1\n").text, "1F1B"));
   // torchtitan has no such schedule.
   const Written other = titan_of("schedule = \"zb-h1\"\n");
   EXPECT_FALSE(has(other.text, "pipeline_parallel_schedule"));
   EXPECT_TRUE(has(text_of(other.remarks), "layout.schedule = \"zb-h1\": it comes back as \"1f1b\"\n"))
       << text_of(other.remarks);
+}
+
+TEST(Convert, TitanHasItsOwnNamesOfTypes) {
+  const auto titan_of = [](const std::string& precision) {
+    std::string text = pipelined;
+    text.insert(text.find("[layout]"), "precision = \"" + precision + "\"\n");
+    return written_to(parse_scenario(text, "job.toml", {".", shipped_data()}), Dialect::TorchTitan).text;
+  };
+  EXPECT_NE(titan_of("bf16").find("mixed_precision_param = \"bfloat16\""), std::string::npos) << titan_of("bf16");
+  EXPECT_NE(titan_of("fp16").find("mixed_precision_param = \"float16\""), std::string::npos) << titan_of("fp16");
 }
 
 // Megatron drops a tenth where nothing is said, torchtitan's models never.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/arithmetic/meaning_mutation.hpp"
 #include "kernels/execute/memory_points.hpp"
 #include "sim/program/liveness.hpp"
 #include "sim/program/text/program_text.hpp"
@@ -180,6 +181,21 @@ TEST(Mutation, AnAxisIsTakenAlongWhichTheRunEnds) {
   }
 }
 
+// Tensor and context, though stages are the first other group of two: their tensor-parallel ranks ask different things.
+TEST(Mutation, AnAxisAlongWhichTheRunHangsIsPassedOver) {
+  const Workload workload = lowered_without_frees({.tensor = 2, .context = 2, .pipeline = 2, .data = 2});
+  const auto wrong = mutated_groups(workload, {0}, Mutation::WrongAxis);
+  ASSERT_TRUE(wrong);
+  const std::vector<Group> right = groups_of(workload, {0});
+  int changed = 0;
+  for (std::size_t slot = 0; slot < right.size(); ++slot) {
+    if ((*wrong)[slot].members == right[slot].members) continue;
+    ++changed;
+    EXPECT_EQ((*wrong)[slot].members, (std::vector{Rank{0}, Rank{2}}));
+  }
+  EXPECT_EQ(changed, 1);
+}
+
 TEST(Mutation, WrongPeersFindEachOther) {
   const Workload workload = lowered_without_frees({.tensor = 2, .pipeline = 4});
   bool someone_changed = false;
@@ -215,6 +231,27 @@ TEST(Mutation, ADroppedCollectiveKeepsTheNumbersOfOps) {
     }
   }
   EXPECT_EQ(dropped, workload.programs.size());
+}
+
+// The weight was there before the first step: nobody gathered it.
+TEST(Mutation, WhatIsReshardedEarlyWasGathered) {
+  const Workload workload{{parse_program(R"(mark construction 0 -1 setup
+alloc b0 512 parameters s0 weight
+launch s0 fill(value=0) -> b0:bool[1]
+mark forward 1 0 a
+alloc b1 512 parameters s0 gathered
+alloc b2 512 temporaries s0 out
+launch s0 fill(value=0) -> b1:bool[1]
+launch s0 add b0:bool[1] -> b2:bool[1]
+free b0
+launch s0 add b1:bool[1] -> b2:bool[1]
+free b1
+)")},
+                          {0},
+                          {}};
+  const auto wrong = with_wrong_meaning(workload, {0}, Mutation::EarlyReshard);
+  ASSERT_TRUE(wrong);
+  EXPECT_NE(wrong->what.find("gathered is resharded before"), std::string::npos) << wrong->what;
 }
 
 // Rows of 8 bytes, of which each rank sends three to itself and two to the other.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,24 @@ TEST(Gradients, OfNormsAndRowBiasesAreSummedWhereRanksSeePartsOfTheSequence) {
   EXPECT_EQ(summed_over_tensor_ranks(job), Sums{(4 * 2 + 1) * 768 * 2});
   EXPECT_EQ(summed_over_tensor_ranks(job_cut({2, false})), Sums{});
   EXPECT_EQ(summed_over_tensor_ranks(job_cut({1, true})), Sums{});
+}
+
+// core/tensor_parallel/layers.py param_is_not_tensor_parallel_duplicate: what all tensor-parallel ranks hold, the first
+// of them counts.
+TEST(Gradients, OfNormsCountOnceInTheNormOfAll) {
+  const Lowered lowered(job_cut({2, true}));
+  const auto counted = [&](std::int32_t tensor) {
+    Role role = lowered.roles.front();
+    role.first.tensor = tensor;
+    const Program program = lower_role(lowered.input, role);
+    std::size_t most = 0;
+    for (const Op& op : program.ops)
+      if (const auto* launch = std::get_if<Launch>(&op);
+          launch != nullptr && program[launch->kernel].operation == Operation::Norm)
+        most = std::max(most, program[launch->inputs].size());
+    return most;
+  };
+  EXPECT_EQ(counted(0), counted(1) + 4 * 2 + 1);
 }
 
 TEST(Gradients, OfLearnedPositionsAreNotSummed) {

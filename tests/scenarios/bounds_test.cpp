@@ -173,6 +173,9 @@ TEST_F(Windows, StandForMoreWhereLayersAndMicroBatchesAreAlike) {
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->size(), 14U);
   EXPECT_EQ(found->front().pieces.size(), 6U);  // the embedding, four layers, what is handed over
+  EXPECT_EQ(found->front().others, 0);
+  EXPECT_EQ((*found)[3].others, 3);
+  EXPECT_EQ(found->back().others, 0);
   EXPECT_TRUE(work(program).has_value());
 }
 

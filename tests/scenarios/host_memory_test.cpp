@@ -108,6 +108,8 @@ TEST(HostMemory, OfPinnedBlocksMayBeMoreWhileTheyAreCopied) {
   Scenario tight = pinned.scenario;
   tight.cluster.host.memory = pinned.fullest_node.upper - Bytes{1};
   EXPECT_FALSE(predict(tight).fits);
+  EXPECT_NE(prediction_text(predict(tight)).find("a host lacks 0.00 GiB"), std::string::npos)
+      << prediction_text(predict(tight)).substr(0, 200);
 }
 
 TEST(HostMemory, OfNcclIsWithinTheUpperEnd) {

@@ -1,15 +1,21 @@
 // Modules whose saved tensors Megatron moves to the host: what is asked for, and what that takes.
 #include <filesystem>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/job.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
+#include "sim/program/program_builder.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -116,6 +122,30 @@ TEST(ModuleOffload, LeavesTheDeviceWithLess) {
               more = predicted({.modules = R"(["qkv_linear", "core_attn", "attn_proj"])"}).allocated.bytes;
   EXPECT_LT(attention, none);
   EXPECT_LT(more, attention);
+}
+
+// The compute stream waits for a copy from the host before it reads what was copied.
+TEST(ModuleOffload, WhatComesBackIsAwaited) {
+  const Program program = Job(scenario_of(job({}))).program(0);
+  std::map<StreamId, std::set<BufferId>> coming;
+  std::map<EventId, std::pair<StreamId, std::set<BufferId>>> there_at;
+  int awaited = 0;
+  for (const Op& op : program.ops) {
+    if (const auto* copy = std::get_if<Memcpy>(&op); copy != nullptr && copy->stream != ProgramBuilder::compute)
+      coming[copy->stream].insert(copy->to.buffer);
+    if (const auto* record = std::get_if<Record>(&op))
+      there_at[record->event] = {record->stream, coming[record->stream]};
+    if (const auto* wait = std::get_if<Wait>(&op); wait != nullptr && wait->stream == ProgramBuilder::compute) {
+      const auto& [stream, copied] = there_at[wait->event];
+      for (const BufferId buffer : copied) awaited += static_cast<int>(coming[stream].erase(buffer));
+    }
+    if (const auto* launch = std::get_if<Launch>(&op); launch != nullptr && launch->stream == ProgramBuilder::compute) {
+      for (const Operand& input : program[launch->inputs])
+        for (const auto& [stream, buffers] : coming)
+          EXPECT_FALSE(buffers.contains(input.buffer)) << "b" << input.buffer.value;
+    }
+  }
+  EXPECT_GT(awaited, 0);
 }
 
 // A pipeline's first rank has several passes' tensors there.

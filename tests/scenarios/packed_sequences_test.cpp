@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -16,13 +17,13 @@ namespace tidemark::tests::packed_sequences_test {
 namespace {
 
 Scenario parsed(const std::string& train, const std::string& model = "llama-2-7b",
-                const std::string& runtime = "pytorch") {
+                const std::string& runtime = "pytorch", const std::string& cluster = "a100-sxm-80g") {
   const std::string text = fmt::format(
-      "model = \"models/{}.json\"\ncluster = \"clusters/a100-sxm-80g.toml\"\ngpus = 1\n"
+      "model = \"models/{}.json\"\ncluster = \"clusters/{}.toml\"\ngpus = 1\n"
       "[model_override]\nnum_hidden_layers = 2\nvocab_size = 4096\n"
       "[train]\nsequence_length = 2048\nmicro_batch = 2\nmaster_dtype = \"bf16\"\n{}\n[runtime]\nname = \"{}\"\n"
       "[runtime.switches]\nuse_cache = false\n",
-      model, train, runtime);
+      model, cluster, train, runtime);
   return parse_scenario(text, "job.toml", folders);
 }
 
@@ -58,6 +59,17 @@ TEST(PackedSequences, FlashAttentionTellsThemApartAndMasksAreLarge) {
   constexpr std::int64_t tokens = 4096, layers = 2;
   constexpr std::int64_t random_state = layers * 2 * 512;  // blocks, which either kernel has in its own way
   EXPECT_GE(masked.count(), flash.count() + layers * 2 * tokens * tokens - random_state);
+}
+
+TEST(PackedSequences, TheKernelThatTakesAMaskIsNamed) {
+  const auto says = [&](const std::string& cluster, const std::string& kernel) {
+    const Prediction p = predict(parsed("packed_sequences = 4", "llama-2-7b", "pytorch", cluster));
+    return std::ranges::any_of(p.assumptions, [&](const std::string& a) {
+      return a.starts_with("attention: " + kernel + ", with a bias of all tokens by all tokens");
+    });
+  };
+  EXPECT_TRUE(says("a100-sxm-80g", "the memory-efficient kernel"));
+  EXPECT_TRUE(says("h100-sxm-80g", "cuDNN's kernel"));
 }
 
 TEST(PackedSequences, AttentionTakesTheTimeOfShortSequences) {

@@ -291,6 +291,30 @@ TEST(Plan, CountsEveryCombinationOnce) {
   EXPECT_EQ(found.combinations, dropped + found.candidates);
 }
 
+// Where tensors are not cut, sequence_parallel says nothing new.
+TEST(Plan, CombinationsThatRepeatOthersAreNoCandidates) {
+  SmallSpace small = small_space(3);
+  small.axes = {{"layout.tensor", {"1", "2"}}, {"layout.sequence_parallel", {"false", "true"}}};
+  small.train += "micro_batch = 1\n";
+  EXPECT_EQ(plan(space_of(small), {}).candidates, 3);
+}
+
+// Those too that lack more than every near miss.
+TEST(Plan, DecidesEveryCandidateOnce) {
+  SmallSpace small;
+  small.top =
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/rtx-3080-10g.toml\"\ngpus = 4\n"
+      "model_override.num_hidden_layers = 4\n";
+  small.train = "sequence_length = 1024\nglobal_batch = 16\nhidden_dropout = 0.0\nattention_dropout = 0.0\n";
+  small.axes = {{"layout.sharding", {"\"zero1\"", "\"none\""}},
+                {"train.micro_batch", {"1", "2", "4"}},
+                {"train.recompute", {"\"none\"", "\"full\""}}};
+  const Plan found = plan(space_of(small), {.top = 1});
+  EXPECT_TRUE(found.best.empty());
+  EXPECT_EQ(found.candidates, 12);
+  EXPECT_EQ(found.tiers.bounded_rejected + found.tiers.allocator_rejected, found.candidates);
+}
+
 class Threads : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(Threads, SayTheSameWhateverTheirNumber) {

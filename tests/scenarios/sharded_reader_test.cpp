@@ -65,6 +65,8 @@ TEST(ShardedReader, WhatIsReshardedToFewerRanks) {
   EXPECT_NE(problem("shard_group = 8", "reshard_after_forward = 16").find("divides no 8 ranks"), std::string::npos);
   EXPECT_NE(problem("", "reshard_after_forward = \"none\"").find("says nothing to fully_shard"), std::string::npos);
   EXPECT_NE(problem("sharding = \"zero2\"", "reshard_after_forward = 4").find("disagrees with"), std::string::npos);
+  EXPECT_NE(problem("", "reshard_after_forward = 4\n[offload]\nparameters = \"cpu\"\n").find("with shards on the host"),
+            std::string::npos);
 }
 
 Scenario flat(const std::string& layout, const std::string& switches = "", const std::string& train = "") {

@@ -94,6 +94,16 @@ TEST(SimulatedSnapshot, AReplayFindsItExactAndThePeaksOfThePrediction) {
   expect_exact(pytorch(), Rank{0});
 }
 
+TEST(SimulatedSnapshot, SaysWhichSegmentsCanExpand) {
+  const Recorded expanding(std::string(pytorch_job) + "allocator = \"expandable_segments:True\"\n");
+  const auto expandable = [](const Recorded& recorded) {
+    const MemorySnapshot snapshot = simulated_snapshot(recorded.job, recorded.trace, Rank{0});
+    return std::ranges::count(snapshot.segments, true, &SegmentRecord::expandable);
+  };
+  EXPECT_GT(expandable(expanding), 0);
+  EXPECT_EQ(expandable(pytorch()), 0);
+}
+
 TEST(SimulatedSnapshot, OneThatGivesSegmentsBackToMakeRoomIsExactToo) {
   // The first rank of the pipeline with some MiB less than what it would reserve.
   Recorded tight(small_job);

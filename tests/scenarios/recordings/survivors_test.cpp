@@ -4,7 +4,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "scenarios/report/text/replay_text.hpp"
 #include "tests/scenarios/recordings/recorded_program.hpp"
 
 namespace tidemark::tests::survivors_test {
@@ -53,6 +55,17 @@ TEST(Steps, AreFoundWhereTheSizesAskedForRepeat) {
   EXPECT_EQ(steps.evidence, StepEvidence::Repetition);
   EXPECT_EQ(steps.count(), 5U) << "the first one asks for more";
   EXPECT_EQ(steps.bounds.back(), run.trace.events.size());
+}
+
+TEST(Steps, JsonSaysWhatTellsThem) {
+  SnapshotReplay answer;
+  const auto evidence = [&](StepEvidence its) {
+    answer.steps.evidence = its;
+    return nlohmann::json::parse(replay_json(answer))["steps"]["evidence"];
+  };
+  EXPECT_EQ(evidence(StepEvidence::None), "none");
+  EXPECT_EQ(evidence(StepEvidence::Annotations), "annotations");
+  EXPECT_EQ(evidence(StepEvidence::Repetition), "repetition");
 }
 
 TEST(Steps, AreNotMadeUp) {

@@ -100,6 +100,15 @@ TEST(Cost, PeersOnOtherNodesAreCountedApart) {
   EXPECT_EQ(costs.of(Rank{2}).of(CommSlot{0}), communicator(on, inner));
 }
 
+TEST(Cost, HostsHoldWhatEachOfTheirRanksHolds) {
+  // Ranks at a node's edge hold more than those between them, and both nodes the same.
+  const std::vector<Estimate> nodes =
+      nccl_host_memory(one_group(8, "exchange s0 g0 send +1 b0 receive -1 b1\n"), cluster(4), {});
+  ASSERT_EQ(nodes.size(), 2u);
+  EXPECT_GT(nodes[0].high, 0_B);
+  EXPECT_EQ(nodes[0], nodes[1]);
+}
+
 TEST(Cost, AnAllToAllIsAMessageToEveryMember) {
   const Cluster on = cluster(4);
   const Workload workload = one_group(8, "collective s0 g0 all_to_all bool 512 b0 -> b1\n");
