@@ -145,8 +145,8 @@ TEST_F(Cli, WrongUsageIsTwo) {
   EXPECT_EQ(
       run("foretell").err,
       "tidemark: error: there is no question \"foretell\"\n  hint: predict, explain, compare, validate, calibrate, "
-      "replay, plan, advise, capacity, estimate, report, dry-run, convert, list or completion; tidemark --help says "
-      "what each answers\n");
+      "replay, plan, advise, capacity, estimate, report, dry-run, convert, serve, list or completion; tidemark --help "
+      "says what each answers\n");
 }
 
 // A snapshot of one small segment with one block.

@@ -103,10 +103,11 @@ std::string curve(const Parsed& answer) {
   svg += area("driver", [](const Parsed& p) { return p[3].get<double>(); });
   svg += fmt::format("<line class=\"capacity\" x1=\"0\" x2=\"{:.0f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/></svg>", width,
                      y(capacity), y(capacity));
-  return svg + fmt::format(
-                   "<figcaption>Memory of rank {} over one step of {}: allocated, reserved above it, context and "
-                   "NCCL below; the line is the device's {}.</figcaption></figure>",
-                   html_text(answer["ranks"].get<std::string>()), duration(end - begin), gib(answer["capacity_bytes"]));
+  return svg +
+         fmt::format(
+             "<figcaption>Memory of one of ranks {} over one step of {}: allocated, reserved above it, context and "
+             "NCCL below; the line is the device's {}.</figcaption></figure>",
+             html_text(answer["ranks"].get<std::string>()), duration(end - begin), gib(answer["capacity_bytes"]));
 }
 
 std::string list_of(const char* title, const std::vector<std::string>& lines) {

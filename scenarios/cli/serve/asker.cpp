@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
@@ -64,12 +65,15 @@ pid_t start(const std::filesystem::path& folder) {
 Asker::Asker(AskLimits limits) : limits_(limits), ahead_([this] { work_ahead(); }) {}
 
 Asker::~Asker() {
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
-  changed_.notify_all();
+  stop();
   ahead_.join();
+}
+
+void Asker::stop() {
+  std::unique_lock lock(mutex_);
+  ends_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return processes_ == 0; });
 }
 
 std::optional<std::string> Asker::remembered(const Fields& fields) {
@@ -119,6 +123,16 @@ std::optional<std::string> Asker::ask(Ask what, const Fields& fields) {
 }
 
 std::optional<std::string> Asker::run(Ask what, const Fields& fields, bool ahead) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ends_) return {};
+    ++processes_;
+  }
+  const std::shared_ptr<void> counted(nullptr, [this](void*) {
+    const std::lock_guard lock(mutex_);
+    --processes_;
+    changed_.notify_all();
+  });
   const TemporaryFolder folder;
   {
     std::ofstream question(folder.path() / "question.json", std::ios::binary);

@@ -39,7 +39,9 @@ class Asker {
   [[nodiscard]] std::optional<std::string> remembered(const Fields& fields);
   /// Answers these when there is time, in their order, and forgets those that were wanted before.
   void look_ahead(std::vector<Fields> next);
-  /// How many of them are left.
+  /// Ends the processes that answer, and leaves no folder of theirs. From here on there are no answers.
+  void stop();
+  /// How many questions are left to look ahead at.
   [[nodiscard]] std::size_t ahead();
 
  private:
@@ -50,8 +52,9 @@ class Asker {
   AskLimits limits_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t running_ = 0, wanted_ = 0;  // processes; of them or waiting for one: for somebody who asked
-  std::list<std::string> order_;          // of use, the latest first
+  std::size_t processes_ = 0, running_ = 0,
+              wanted_ = 0;        // processes; of them or waiting for one: for somebody who asked
+  std::list<std::string> order_;  // of use, the latest first
   std::map<std::string, std::pair<std::string, std::list<std::string>::iterator>> answers_;
   std::deque<Fields> next_;
   bool ends_ = false;

@@ -14,6 +14,7 @@
 #include "scenarios/cli/serve/answer_html.hpp"
 #include "scenarios/cli/serve/asker.hpp"
 #include "scenarios/cli/serve/page_files.hpp"
+#include "scenarios/cli/terminal/interrupts.hpp"
 #include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::cli {
@@ -108,6 +109,7 @@ class Pages {
       }
     });
   }
+  void stop() { asker_.stop(); }
   void is_at(std::string host) { host_ = std::move(host); }
 
  private:
@@ -239,6 +241,7 @@ void serve(const ServeOptions& options, const std::function<void(const std::stri
                              .message = fmt::format("port {} cannot be had", options.port),
                              .hint = "another program may listen there: choose another, or none"});
   pages.is_at(std::to_string(port));
+  const LastWords words([&] { pages.stop(); });
   ready(fmt::format("http://127.0.0.1:{}/?token={}", port, token));
   server.listen_after_bind();
 }

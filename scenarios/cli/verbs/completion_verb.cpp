@@ -9,6 +9,7 @@
 #include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/verbs/detail/verbs.hpp"
+#include "scenarios/reader/json_schema.hpp"
 
 // What shells and man know of the program, from the same tree of options as its help.
 
@@ -87,6 +88,106 @@ complete -o default -F _tidemark tidemark
                      verbs, options, values);
 }
 
+// Between single quotes in zsh and fish.
+std::string in_single_quotes(const std::string& text, bool zsh) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\'')
+      out += zsh ? "'\\''" : "\\'";
+    else if (zsh && (c == '[' || c == ']' || c == ':' || c == '\\'))
+      out += std::string("\\") + c;
+    else if (!zsh && c == '\\')
+      out += "\\\\";
+    else
+      out += c;
+  }
+  return out;
+}
+
+// What a word may be that follows an option, by its name: a command of this program that lists names.
+std::string_view lists_for(const std::string& option) {
+  return option == "--model" ? "models" : option == "--cluster" ? "clusters" : "";
+}
+
+std::string zsh_text(const CLI::App& app) {
+  std::string verbs, cases;
+  for (const CLI::App* verb : questions(app)) {
+    verbs += fmt::format("    '{}:{}'\n", verb->get_name(), in_single_quotes(verb->get_description(), true));
+    cases += fmt::format("    {}) _arguments", verb->get_name());
+    for (const CLI::Option* option : options_of(*verb)) {
+      const std::string what = in_single_quotes(option->get_description(), true), words = values_of(*option);
+      for (const std::string& name : names_of(*option)) {
+        std::string action;
+        if (option->get_type_size() != 0)
+          action = !words.empty()                      ? fmt::format(":value:({})", words)
+                   : !lists_for(name).empty()          ? fmt::format(":name:_tidemark_names {}", lists_for(name))
+                   : option->get_type_name() == "FILE" ? std::string(":file:_files")
+                                                       : std::string(":value: ");
+        cases += fmt::format(" \\\n      '{}[{}]{}'", name, what, action);
+      }
+    }
+    cases += fmt::format(" \\\n      '*:file:_tidemark_files {}' ;;\n",
+                         verb->get_name() == "capacity" ? "studies" : "examples");
+  }
+  return fmt::format(R"zsh(#compdef tidemark
+# Completion of tidemark in zsh: a file _tidemark in a folder of $fpath.
+_tidemark_names() {{
+  local -a names
+  names=(${{(f)"$(tidemark list $1 2> /dev/null | cut -d ' ' -f 1)"}})
+  compadd -a names
+}}
+_tidemark_files() {{
+  _tidemark_names $1
+  _files
+}}
+_tidemark() {{
+  local -a verbs
+  verbs=(
+{0}  )
+  if ((CURRENT == 2)); then
+    _describe question verbs
+    return
+  fi
+  local verb=$words[2]
+  shift words
+  ((CURRENT--))
+  case $verb in
+{1}  esac
+}}
+_tidemark "$@"
+)zsh",
+                     verbs, cases);
+}
+
+std::string fish_text(const CLI::App& app) {
+  std::string out = "# Completion of tidemark in fish: ~/.config/fish/completions/tidemark.fish\n";
+  for (const CLI::App* verb : questions(app)) {
+    const std::string& name = verb->get_name();
+    out += fmt::format("complete -c tidemark -n __fish_use_subcommand -f -a {} -d '{}'\n", name,
+                       in_single_quotes(verb->get_description(), false));
+    out += fmt::format(
+        "complete -c tidemark -n '__fish_seen_subcommand_from {}' -a '(tidemark list {} 2>/dev/null | cut -d \" \" -f "
+        "1)'\n",
+        name, name == "capacity" ? "studies" : "examples");
+    for (const CLI::Option* option : options_of(*verb)) {
+      out += fmt::format("complete -c tidemark -n '__fish_seen_subcommand_from {}'", name);
+      for (const std::string& its : option->get_lnames()) out += " -l " + its;
+      for (const std::string& its : option->get_snames()) out += " -s " + its;
+      out += fmt::format(" -d '{}'", in_single_quotes(option->get_description(), false));
+      if (option->get_type_size() != 0) {
+        out += " -r";
+        const std::string lists(option->get_lnames().empty() ? "" : lists_for("--" + option->get_lnames().front()));
+        if (const std::string words = values_of(*option); !words.empty())
+          out += fmt::format(" -f -a '{}'", words);
+        else if (!lists.empty())
+          out += fmt::format(" -f -a '(tidemark list {} 2>/dev/null | cut -d \" \" -f 1)'", lists);
+      }
+      out += '\n';
+    }
+  }
+  return out;
+}
+
 // As man takes it: dashes that stay dashes, and no line that is a command by chance.
 std::string roff(const std::string& text) {
   std::string out;
@@ -142,12 +243,24 @@ how wide text may be
 
 Verb completion_verb(CLI::App& app) {
   const auto what = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand("completion", "for the shell: completion of words, or the manual page");
-  verb->add_option("WHAT", *what, "bash or man")->required()->check(CLI::IsMember({"bash", "man"}));
-  add_examples(*verb, {{"completion bash > tidemark.bash", "source it in .bashrc; installed, it is in its place"},
-                       {"completion man > tidemark.1", "man -l tidemark.1 shows it"}});
+  CLI::App* verb = app.add_subcommand(
+      "completion", "for shells and editors: completion of words, the manual page, a JSON Schema of scenario files");
+  verb->add_option("WHAT", *what, "bash, zsh, fish, man or schema")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish", "man", "schema"}));
+  add_examples(*verb,
+               {{"completion bash > tidemark.bash", "source it in .bashrc; installed, it is in its place"},
+                {"completion zsh > _tidemark", "in a folder of $fpath"},
+                {"completion fish > tidemark.fish", "in ~/.config/fish/completions"},
+                {"completion man > tidemark.1", "man -l tidemark.1 shows it"},
+                {"completion schema > scenario.schema.json", "for taplo or an editor: #:schema scenario.schema.json"}});
   return {verb, [what, &app] {
-            answer(*what == "bash" ? bash_text(app) : man_text(app), "", {});
+            answer(*what == "bash"     ? bash_text(app)
+                   : *what == "zsh"    ? zsh_text(app)
+                   : *what == "fish"   ? fish_text(app)
+                   : *what == "schema" ? scenario_json_schema(data_root())
+                                       : man_text(app),
+                   "", {});
             return yes;
           }};
 }
