@@ -37,7 +37,7 @@ namespace tidemark::topology {
 
 enum class Algorithm : std::uint8_t { Ring, Tree, Hierarchical, Nvls, Direct };
 
-enum class CostModel : std::uint8_t {
+enum class CollectiveCostModel : std::uint8_t {
   Routed,     ///< bytes on every link, which concurrent transfers share
   AlphaBeta,  ///< one latency, and bytes over the link that takes longest with them, as if alone; shares nothing
 };
@@ -46,7 +46,7 @@ struct CollectiveOptions {
   /// The default is the one that NCCL reckons to be the shortest, alone on the fabric, of those it has: ring, tree
   /// between nodes, NVLS, direct; the first in a tie. One that cannot run the collective gives way to the default.
   std::optional<Algorithm> algorithm;
-  CostModel model = CostModel::Routed;
+  CollectiveCostModel model = CollectiveCostModel::Routed;
 };
 
 /// One way to run a collective in a group: what each byte of it puts on links. For many sizes of one collective.
@@ -97,11 +97,12 @@ struct CollectivePlan {
 
 /// Of an uneven collective as a whole: `rows` by place in the group.
 [[nodiscard]] TransferCost uneven_cost(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
-                                       std::span<const MatrixRow* const> rows, CostModel model = CostModel::Routed);
+                                       std::span<const MatrixRow* const> rows,
+                                       CollectiveCostModel model = CollectiveCostModel::Routed);
 
 /// One copy between a device and its host's memory.
 [[nodiscard]] TransferCost copy_cost(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to,
-                                     Bytes bytes, CostModel model = CostModel::Routed);
+                                     Bytes bytes, CollectiveCostModel model = CollectiveCostModel::Routed);
 
 /// How messages from a device to another one go in their communicator.
 struct MessageWay {
@@ -116,7 +117,8 @@ struct MessageWay {
 
 /// One message from a device to another one; by default their communicator is of them alone.
 [[nodiscard]] TransferCost message_cost(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes,
-                                        CostModel model = CostModel::Routed, const std::optional<MessageWay>& way = {});
+                                        CollectiveCostModel model = CollectiveCostModel::Routed,
+                                        const std::optional<MessageWay>& way = {});
 
 /// Of a communicator of these devices.
 [[nodiscard]] MessageChannels message_channels(const Fabric& fabric, std::span<const std::int32_t> devices);

@@ -111,7 +111,7 @@ TransferCost collective_cost(const Fabric& fabric, std::span<const std::int32_t>
                              Bytes size, const CollectiveOptions& options) {
   if (devices.size() <= 1) return {};
   const TransferCost routed = cost_of(eligible_plans(fabric, devices, kind, options), size, options);
-  return options.model == CostModel::Routed ? routed : unshared(routed, fabric);
+  return options.model == CollectiveCostModel::Routed ? routed : unshared(routed, fabric);
 }
 
 namespace {
@@ -137,7 +137,7 @@ class Together {
 }  // namespace
 
 TransferCost uneven_cost(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
-                         std::span<const MatrixRow* const> rows, CostModel model) {
+                         std::span<const MatrixRow* const> rows, CollectiveCostModel model) {
   const std::size_t n = devices.size();
   ensure(rows.size() == n, "every member of a group has a row");
   if (n == 1) return {};
@@ -175,11 +175,11 @@ TransferCost uneven_cost(const Fabric& fabric, std::span<const std::int32_t> dev
     const DirectTime time{message_channels(fabric, devices), cost.latency + fabric.node.collective_start};
     cost.latency = besides_links(time, largest, most, wire);
   }
-  return model == CostModel::Routed ? cost : unshared(cost, fabric);
+  return model == CollectiveCostModel::Routed ? cost : unshared(cost, fabric);
 }
 
 TransferCost copy_cost(const Fabric& fabric, std::int32_t device, MemorySpace from, MemorySpace to, Bytes bytes,
-                       CostModel model) {
+                       CollectiveCostModel model) {
   ensure((from == MemorySpace::Device) != (to == MemorySpace::Device), "a copy has one end on the device");
   const auto link = [&](LinkType type, std::int32_t at) {
     return LinkId{fabric.first[static_cast<std::size_t>(type)] + at};
@@ -187,14 +187,14 @@ TransferCost copy_cost(const Fabric& fabric, std::int32_t device, MemorySpace fr
   const LinkId own = link(from == MemorySpace::Device ? LinkType::HostUp : LinkType::HostDown, device);
   const TransferCost routed{fabric[own].latency,
                             {{own, bytes}, {link(LinkType::HostBridge, fabric.node_of(device)), bytes}}};
-  return model == CostModel::Routed ? routed : unshared(routed, fabric);
+  return model == CollectiveCostModel::Routed ? routed : unshared(routed, fabric);
 }
 
-TransferCost message_cost(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes, CostModel model,
-                          const std::optional<MessageWay>& way) {
+TransferCost message_cost(const Fabric& fabric, std::int32_t from, std::int32_t to, Bytes bytes,
+                          CollectiveCostModel model, const std::optional<MessageWay>& way) {
   if (from == to) return {};
-  if (model != CostModel::Routed)
-    return unshared(message_cost(fabric, from, to, bytes, CostModel::Routed, way), fabric);
+  if (model != CollectiveCostModel::Routed)
+    return unshared(message_cost(fabric, from, to, bytes, CollectiveCostModel::Routed, way), fabric);
   const std::array both{from, to};
   const auto [channels, exit] = way.value_or(message_way(fabric, both, from, to));
   Route links;

@@ -214,7 +214,7 @@ std::vector<Bandwidth> capacities(const Fabric& fabric) {
   return all;
 }
 
-std::array<std::int32_t, link_types> link_shifts(const Fabric& fabric, std::int32_t nodes) {
+std::array<std::int32_t, link_types> link_id_strides(const Fabric& fabric, std::int32_t nodes) {
   const std::int32_t devices = nodes * fabric.node.devices;
   const std::int32_t nics = nodes * fabric.nic_slots;
   const std::int32_t leaves_of_block = fabric.shape.rail_optimised ? fabric.nic_slots : 1;

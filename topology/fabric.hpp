@@ -114,7 +114,7 @@ struct Fabric {
 [[nodiscard]] std::vector<Bandwidth> capacities(const Fabric& fabric);
 
 /// By type: how far on the likes of links lie, so many nodes on. Those of leaves: whole leaves on only.
-[[nodiscard]] std::array<std::int32_t, link_types> link_shifts(const Fabric& fabric, std::int32_t nodes);
+[[nodiscard]] std::array<std::int32_t, link_types> link_id_strides(const Fabric& fabric, std::int32_t nodes);
 
 /// A link of a route and the part of the traffic that takes it: parts [first, last) of `of`.
 struct LinkShare {

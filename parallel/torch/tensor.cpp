@@ -66,7 +66,7 @@ Tensor sized(Tensor x, const Shape& sizes) {
   return viewed(std::move(x));
 }
 
-Tensor as_column(const Tensor& x) {
+Tensor with_last_dimension(const Tensor& x) {
   Shape sizes = x.sizes;
   sizes.push_back(1);
   return sized(x, sizes);

@@ -145,7 +145,7 @@ class Operands {
 /// Of one dimension.
 [[nodiscard]] inline Tensor flattened(const Tensor& x) { return sized(x, {x.elements()}); }
 /// Of a dimension of one more, behind the others.
-[[nodiscard]] Tensor as_column(const Tensor& x);
+[[nodiscard]] Tensor with_last_dimension(const Tensor& x);
 /// A part of a dimension; negative dimensions count from the last.
 [[nodiscard]] Tensor narrowed(Tensor x, int dimension, std::int64_t begin, std::int64_t size);
 [[nodiscard]] Tensor swapped(Tensor x, int a, int b);

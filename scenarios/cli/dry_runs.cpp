@@ -171,7 +171,7 @@ class DryRuns {
   DryRank run_rank(std::int64_t rank) {
     DryRank its;
     const Bytes capacity = cluster_.device.capacity;
-    its.limit = capacity - sum_of(world_rows(cluster_, settings_, answer_.world)).high;
+    its.limit = capacity - sum_of(world_communicator_rows(cluster_, settings_, answer_.world)).high;
     its.report = run_under(rank, its.limit);
     its.rows = driver_rows(cluster_, settings_, its.report, answer_.world);
     // Its groups may take more than was thought before they were known: then the allocator has less.

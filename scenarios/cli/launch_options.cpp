@@ -67,7 +67,7 @@ void add_launch_options(CLI::App& verb, LaunchOptions& options) {
   verb.add_flag("--strict", options.strict, "refuse a launch file that has a name which is not judged")->group(group);
 }
 
-std::string remarks_text(const std::vector<Remark>& remarks, bool all) {
+std::string launch_remarks_text(const std::vector<Remark>& remarks, bool all) {
   std::string text;
   const auto section = [&](RemarkKind kind, const char* title) {
     bool first = true;

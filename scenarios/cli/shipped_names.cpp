@@ -69,7 +69,7 @@ std::string hint_of_names(const std::string& text, const Shipped& kind) {
                       : fmt::format("did you mean {}? {} tells all", one_of(near), list);
 }
 
-std::optional<Problem> not_there(const std::string& text, const Shipped& kind) {
+std::optional<Problem> unknown_name_problem(const std::string& text, const Shipped& kind) {
   if (text.empty() || is_there(shipped_file(text, kind))) return std::nullopt;
   if (kind.folder == std::string_view(studies_shipped.folder) && is_there(shipped_file(text, examples_shipped)))
     return Problem{

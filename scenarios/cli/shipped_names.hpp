@@ -34,7 +34,7 @@ inline constexpr Shipped studies_shipped{"studies", ".toml", "study"};
 
 /// What is wrong with a scenario or study that is asked about and is neither a file nor a name; nothing where it is
 /// one.
-[[nodiscard]] std::optional<Problem> not_there(const std::string& text, const Shipped& kind);
+[[nodiscard]] std::optional<Problem> unknown_name_problem(const std::string& text, const Shipped& kind);
 
 /// A model or cluster, as scenarios name theirs: a path from here, or one below the data root. What is neither goes to
 /// `problems`, as of `option`.

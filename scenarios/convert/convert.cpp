@@ -121,7 +121,7 @@ class Conversion {
 
   [[nodiscard]] FileContent content(const std::filesystem::path& file) const {
     const auto text = requested_.texts.find(file);
-    return text == requested_.texts.end() ? content_of(file) : content_of(file, text->second);
+    return text == requested_.texts.end() ? classified(file) : classified(file, text->second);
   }
 
   // Of the model that is named, where it can be read.
@@ -781,7 +781,7 @@ void set_overrides(TomlTable& document, const std::vector<std::string>& override
   document = std::move(draft.document);
 }
 
-bool is_foreign(const std::filesystem::path& file) { return content_of(file).kind != FileKind::Scenario; }
+bool is_foreign(const std::filesystem::path& file) { return classified(file).kind != FileKind::Scenario; }
 
 Converted convert(const ConvertRequest& requested) {
   Converted converted = Conversion(requested).run();

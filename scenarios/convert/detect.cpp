@@ -67,9 +67,9 @@ std::string without_placeholders(std::string text) {
 
 }  // namespace
 
-FileContent content_of(const std::filesystem::path& file) { return content_of(file, read_text(file)); }
+FileContent classified(const std::filesystem::path& file) { return classified(file, read_text(file)); }
 
-FileContent content_of(const std::filesystem::path& file, std::string text) {
+FileContent classified(const std::filesystem::path& file, std::string text) {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
   const std::string ending = file.extension().string();

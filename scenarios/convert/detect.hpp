@@ -28,7 +28,7 @@ struct FileContent {
   TomlTable document;  ///< of anything else
 };
 /// Throws InputError where it cannot be read, and where nothing says what it is.
-[[nodiscard]] FileContent content_of(const std::filesystem::path& file);
-[[nodiscard]] FileContent content_of(const std::filesystem::path& file, std::string text);
+[[nodiscard]] FileContent classified(const std::filesystem::path& file);
+[[nodiscard]] FileContent classified(const std::filesystem::path& file, std::string text);
 
 }  // namespace tidemark::scenarios

@@ -68,7 +68,8 @@ std::vector<DryRow> driver_rows(const Cluster& cluster, const NcclSettings& sett
   return rows;
 }
 
-std::vector<DryRow> world_rows(const Cluster& cluster, const NcclSettings& settings, const DryWorld& world) {
+std::vector<DryRow> world_communicator_rows(const Cluster& cluster, const NcclSettings& settings,
+                                            const DryWorld& world) {
   std::vector<DryRow> rows = process_rows(cluster);
   if (world.ranks == 1) return rows;
   CommunicatorUse use;

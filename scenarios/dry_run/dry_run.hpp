@@ -35,8 +35,8 @@ struct DryRow {
 [[nodiscard]] std::vector<DryRow> driver_rows(const Cluster& cluster, const NcclSettings& settings,
                                               const RankReport& report, const DryWorld& world);
 /// NCCL of the whole world, before it is known which groups a job makes.
-[[nodiscard]] std::vector<DryRow> world_rows(const Cluster& cluster, const NcclSettings& settings,
-                                             const DryWorld& world);
+[[nodiscard]] std::vector<DryRow> world_communicator_rows(const Cluster& cluster, const NcclSettings& settings,
+                                                          const DryWorld& world);
 [[nodiscard]] Estimate sum_of(const std::vector<DryRow>& rows);
 
 /// One rank that was run.

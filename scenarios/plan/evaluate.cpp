@@ -23,7 +23,7 @@ const std::string deadlocks = "it deadlocks: predict says who waits for whom";
 
 // Whether estimates decide: at their central values it would fit.
 bool straddles(const Scenario& scenario, const Figures& figures) {
-  return figures.completed && !fits(scenario, figures) && lack(scenario, figures.device) <= Bytes{0};
+  return figures.completed && !fits(scenario, figures) && memory_shortfall(scenario, figures.device) <= Bytes{0};
 }
 
 Scenario scenario_of_candidate(const Space& space, std::int64_t index) {
@@ -75,7 +75,7 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
   Screened screened;
   for (std::int64_t index = first; index < first + count; ++index) {
     const auto made = candidate(space_, index);
-    if (const auto* dropped = std::get_if<Dropped>(&made)) {
+    if (const auto* dropped = std::get_if<NoCandidate>(&made)) {
       ++screened.dropped[dropped->reason];
       continue;
     }
@@ -89,7 +89,8 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
       lower(farthest_near_, screened.nearest.back().lacks);
     };
     // Of what cannot fit, and lacks more than all near misses, nothing more is asked.
-    const Bytes lacks_at_least = Bounder::has_bounds(scenario) ? lack(scenario, bounder_.held(scenario)) : Bytes{};
+    const Bytes lacks_at_least =
+        Bounder::has_bounds(scenario) ? memory_shortfall(scenario, bounder_.held(scenario)) : Bytes{};
     if (lacks_at_least > std::max(farthest_near_.load(), Bytes{})) {
       ++screened.rejected;
       continue;
@@ -105,7 +106,7 @@ Screened Evaluator::screen(std::int64_t first, std::int64_t count, std::size_t n
       continue;
     }
     const MemoryBounds memory = bounder_.memory(scenario, *ground);
-    if (const Bytes lacks = lack(scenario, memory.device_upper); lacks > Bytes{0}) {
+    if (const Bytes lacks = memory_shortfall(scenario, memory.device_upper); lacks > Bytes{0}) {
       reject(lacks);
       continue;
     }
@@ -142,9 +143,12 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
     const Figures& figures = answer.figures;
     if (!fits(scenario, figures)) {
       found.verdict = Evaluated::Verdict::DoesNotFit;
-      found.miss = {survivor.candidate,           lack(scenario, figures.device_upper),
-                    host_lack(scenario, figures), false,
-                    straddles(scenario, figures), survivor.throughput_high};
+      found.miss = {survivor.candidate,
+                    memory_shortfall(scenario, figures.device_upper),
+                    host_memory_shortfall(scenario, figures),
+                    false,
+                    straddles(scenario, figures),
+                    survivor.throughput_high};
       return found;
     }
     found.verdict = Evaluated::Verdict::Fits;
@@ -183,8 +187,12 @@ Evaluated Evaluator::in_full(std::int64_t index) {
     found.verdict = fits(scenario, figures) ? Evaluated::Verdict::Fits : Evaluated::Verdict::DoesNotFit;
     found.timed = true;
     found.found = {index, figures, figures.step, figures.step, false};
-    found.miss = {index, lack(scenario, figures.device_upper), host_lack(scenario, figures),
-                  true,  straddles(scenario, figures),         figures.throughput};
+    found.miss = {index,
+                  memory_shortfall(scenario, figures.device_upper),
+                  host_memory_shortfall(scenario, figures),
+                  true,
+                  straddles(scenario, figures),
+                  figures.throughput};
     return found;
   });
 }

@@ -22,18 +22,18 @@ Figures figures_of(const Prediction& prediction) {
   return figures;
 }
 
-Bytes lack(const Scenario& scenario, Bytes device_upper) {
+Bytes memory_shortfall(const Scenario& scenario, Bytes device_upper) {
   return device_upper + scenario.runtime.headroom - scenario.cluster.device.capacity;
 }
 
-Bytes host_lack(const Scenario& scenario, const Figures& figures) {
+Bytes host_memory_shortfall(const Scenario& scenario, const Figures& figures) {
   const Bytes memory = scenario.cluster.host.memory;
   return memory > Bytes{} ? std::max(figures.host_upper - memory, Bytes{}) : Bytes{};
 }
 
 bool fits(const Scenario& scenario, const Figures& figures) {
-  return figures.completed && lack(scenario, figures.device_upper) <= Bytes{0} &&
-         host_lack(scenario, figures) == Bytes{0};
+  return figures.completed && memory_shortfall(scenario, figures.device_upper) <= Bytes{0} &&
+         host_memory_shortfall(scenario, figures) == Bytes{0};
 }
 
 }  // namespace tidemark::scenarios

@@ -472,8 +472,8 @@ void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged) {
 
 Trace simulate_time(const Job& job, LinkModel links) {
   if (links == LinkModel::MaxMin) return simulate(job.outline, job.folding, job.times);
-  TimeCosts times =
-      cost_time(job.calls, job.folding, job.scenario.cluster, {.algorithm = {}, .model = CostModel::AlphaBeta});
+  TimeCosts times = cost_time(job.calls, job.folding, job.scenario.cluster,
+                              {.algorithm = {}, .model = CollectiveCostModel::AlphaBeta});
   set_host(job, times);
   return simulate(job.outline, job.folding, times, LinkSharing::None);
 }

@@ -86,7 +86,7 @@ TransferCost traffic_of(const Job& job, const Fabric& fabric) {
     for (const auto& [key, times] : its.messages) {
       const Communicator& communicator = job.communicators()[key.comm.index()];
       const Rank peer = group_neighbour(communicator, rank, key.step);
-      add(message_cost(fabric, r, peer.value, key.size, CostModel::Routed,
+      add(message_cost(fabric, r, peer.value, key.size, CollectiveCostModel::Routed,
                        message_way(fabric, communicator, rank, peer)),
           times);
     }

@@ -115,7 +115,7 @@ bool Validation::flows() const {
 }
 bool Validation::agrees() const { return memory_agrees() && flows() && std::ranges::all_of(math, &MathCheck::agrees); }
 
-std::string device_job_text(const Scenario& scenario) {
+std::string device_job_file(const Scenario& scenario) {
   refuse_allocator_settings(scenario);
   const Job job(executed(scenario));
   DeviceJob device_job{job.scenario.name, lower(job.lowering()), job.costs};

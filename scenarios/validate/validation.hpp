@@ -43,7 +43,7 @@ struct Validation {
 };
 
 /// What a GPU machine needs to run the scenario, as text (kernels/execute/gpu/device_job.hpp).
-[[nodiscard]] std::string device_job_text(const Scenario& scenario);
+[[nodiscard]] std::string device_job_file(const Scenario& scenario);
 
 /// Runs a workload, whose programs hold frees, on the world's ranks: all of them at rank 0, this one's part elsewhere.
 /// Throws as `validate` does.

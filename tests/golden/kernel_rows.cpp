@@ -106,7 +106,7 @@ KernelRow collective_row(Entries row, const Fabric& fabric) {
     for (const std::int32_t from : devices) {
       const std::int32_t to = (from + 1) % static_cast<std::int32_t>(devices.size());
       const TransferCost cost =
-          message_cost(fabric, from, to, size, CostModel::Routed, message_way(fabric, devices, from, to));
+          message_cost(fabric, from, to, size, CollectiveCostModel::Routed, message_way(fabric, devices, from, to));
       slowest = std::max(slowest, alone(cost, fabric));
     }
     made.predicted_us = microseconds(slowest);

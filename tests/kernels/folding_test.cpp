@@ -161,7 +161,7 @@ std::vector<Case> generated_sharded(std::uint32_t seed, std::size_t count) {
 }
 
 struct Timed {
-  Timed(const Workload& workload, const Case& of, bool folds, CostModel model = CostModel::Routed) {
+  Timed(const Workload& workload, const Case& of, bool folds, CollectiveCostModel model = CollectiveCostModel::Routed) {
     const std::vector<std::int32_t> entries = cost(workload, of.cluster).entry_of_rank;
     Router router(workload, of.cluster, {.algorithm = {}, .model = model});
     folding = folds ? fold(workload, entries, router.traffic()) : unfolded(workload, entries);
@@ -224,7 +224,8 @@ TEST(Folding, ChangesNoTimeOfPlainCostsEither) {
   for (const Case& c : generated(5, some(24))) {
     SCOPED_TRACE(c.name);
     const Workload workload = lower_passes(Lowered(c.job).input);
-    const Timed folded(workload, c, true, CostModel::AlphaBeta), each(workload, c, false, CostModel::AlphaBeta);
+    const Timed folded(workload, c, true, CollectiveCostModel::AlphaBeta),
+        each(workload, c, false, CollectiveCostModel::AlphaBeta);
     for (std::int32_t r = 0; r < workload.world_size(); ++r)
       ASSERT_EQ(in_order(folded.of({r}).spans), in_order(each.of({r}).spans)) << "rank " << r;
   }
@@ -332,7 +333,7 @@ TEST(Folding, TellsApartRanksWhoseCountsDiffer) {
   ASSERT_EQ(verify(workload), std::vector<std::string>{});
 
   const Case c{"two nodes", {}, hgx()};
-  for (const CostModel model : {CostModel::Routed, CostModel::AlphaBeta}) {
+  for (const CollectiveCostModel model : {CollectiveCostModel::Routed, CollectiveCostModel::AlphaBeta}) {
     const Timed folded(workload, c, true, model), all(workload, c, false, model);
     const auto class_of = [&](std::int32_t rank) {
       return folded.folding.class_of_rank[static_cast<std::size_t>(rank)];

@@ -161,7 +161,7 @@ TEST_P(Changing, WhatItMayChangeIsWhatReadersTake) {
       EXPECT_TRUE(std::holds_alternative<Scenario>(candidate(space, 0))) << axis.name;
       for (std::int64_t i = 1; i < space.size(); ++i) {
         const auto made = candidate(space, i);
-        const auto* dropped = std::get_if<Dropped>(&made);
+        const auto* dropped = std::get_if<NoCandidate>(&made);
         const std::string reason = dropped == nullptr ? "" : dropped->reason;
         EXPECT_TRUE(reason.empty() || reason.find("divide") != std::string::npos ||
                     reason.find("multiple") != std::string::npos ||

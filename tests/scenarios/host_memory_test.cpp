@@ -170,11 +170,11 @@ TEST(HostMemory, LacksNothingWhereThereIsEnough) {
   Scenario s = scenario_of(job(parameters));
   s.cluster.host.memory = 64_GiB;
   Figures figures;
-  EXPECT_EQ(host_lack(s, figures), 0_B);
+  EXPECT_EQ(host_memory_shortfall(s, figures), 0_B);
   figures.host_upper = 63_GiB;
-  EXPECT_EQ(host_lack(s, figures), 0_B);
+  EXPECT_EQ(host_memory_shortfall(s, figures), 0_B);
   figures.host_upper = 65_GiB;
-  EXPECT_EQ(host_lack(s, figures), 1_GiB);
+  EXPECT_EQ(host_memory_shortfall(s, figures), 1_GiB);
 }
 
 TEST(HostMemory, OfAKindThatAJobDoesNotAskForIsZeroBesideTheOther) {

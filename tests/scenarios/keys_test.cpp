@@ -75,7 +75,7 @@ Pair with(const char* of, const std::string& settings) {
   const auto scenario = [](const std::string& text) {
     const Space space = space_of(parse_toml(text, "keys.toml"), "keys.toml", folders);
     const auto made = candidate(space, 0);
-    if (const auto* dropped = std::get_if<Dropped>(&made)) ADD_FAILURE() << dropped->reason;
+    if (const auto* dropped = std::get_if<NoCandidate>(&made)) ADD_FAILURE() << dropped->reason;
     return std::get<Scenario>(made);
   };
   const std::string text = std::string(of) + "[space]\nalternative = [{";

@@ -143,7 +143,7 @@ TEST(OffloadAxis, HasWhatRuntimesCan) {
     EXPECT_GT(space.size(), 1) << kind.name;
     for (std::int64_t i = 0; i < space.size(); ++i) {
       const auto made = candidate(space, i);
-      const auto* dropped = std::get_if<Dropped>(&made);
+      const auto* dropped = std::get_if<NoCandidate>(&made);
       EXPECT_EQ(dropped, nullptr) << kind.name << ' ' << i << ' ' << (dropped != nullptr ? dropped->reason : "");
     }
   }

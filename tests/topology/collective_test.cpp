@@ -128,7 +128,7 @@ TEST(Collective, CopyEnginesTakeNoChannels) {
   const Fabric fabric = build_fabric(of_32_channels(), 16);
   const Communicator pair{"pair", {{2, 1, 1}}, MessageRoute::CopyEngines};
   const TransferCost cost =
-      message_cost(fabric, 0, 1, size, CostModel::Routed, message_way(fabric, pair, Rank{0}, Rank{1}));
+      message_cost(fabric, 0, 1, size, CollectiveCostModel::Routed, message_way(fabric, pair, Rank{0}, Rank{1}));
   EXPECT_EQ(alone(cost, fabric), step_latency(fabric, 0, 0, 1) + size / 400_GBps);
 }
 
@@ -307,7 +307,7 @@ TEST(Collective, OnRailsMessagesOfAGroupStayOnTheReceiversRail) {
   EXPECT_EQ(alone(crossing, fabric) - crossing.latency, share_time(size, 84, 32, 50_GBps));
   // So does one message, where its communicator has a member to forward it.
   const auto message = [&](const std::vector<std::int32_t>& group) {
-    return message_cost(fabric, 0, 9, size, CostModel::Routed, message_way(fabric, group, 0, 9));
+    return message_cost(fabric, 0, 9, size, CollectiveCostModel::Routed, message_way(fabric, group, 0, 9));
   };
   EXPECT_EQ(leaf(message({0, 1, 9})), 0_B);
   EXPECT_EQ(on(fabric, message({0, 1, 9}), "node0.nic1.up"), size);
@@ -335,9 +335,10 @@ TEST(Collective, AlphaBetaIsWhatEachTakesAlone) {
     for (const CollectiveKind kind :
          {CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllToAll,
           CollectiveKind::Broadcast})
-      EXPECT_EQ(collective_cost(fabric, devices(ranks), kind, size, {.algorithm = {}, .model = CostModel::AlphaBeta}),
+      EXPECT_EQ(collective_cost(fabric, devices(ranks), kind, size,
+                                {.algorithm = {}, .model = CollectiveCostModel::AlphaBeta}),
                 (TransferCost{alone(collective_cost(fabric, devices(ranks), kind, size), fabric), {}}));
-  EXPECT_EQ(message_cost(fabric, 0, 8, size, CostModel::AlphaBeta),
+  EXPECT_EQ(message_cost(fabric, 0, 8, size, CollectiveCostModel::AlphaBeta),
             (TransferCost{network_step + slice + std::max(size / (channel * 2), size / 50_GBps), {}}));
 }
 
@@ -535,7 +536,7 @@ TEST(Collective, RingsTogetherAreEachRing) {
 // ---- uneven collectives and copies
 
 TransferCost uneven(const Fabric& fabric, const std::vector<std::int32_t>& group, CollectiveKind kind,
-                    const std::vector<MatrixRow>& rows, CostModel model = CostModel::Routed) {
+                    const std::vector<MatrixRow>& rows, CollectiveCostModel model = CollectiveCostModel::Routed) {
   std::vector<const MatrixRow*> by_place;
   for (const MatrixRow& row : rows) by_place.push_back(&row);
   return uneven_cost(fabric, group, kind, by_place, model);
@@ -569,15 +570,16 @@ TEST(UnevenCollective, AnAllToAllPutsOnEveryLinkWhatItsMessagesDo) {
     for (std::size_t i = 0; i < group.size(); ++i)
       for (std::size_t j = 0; j < group.size(); ++j)
         if (i != j)
-          for (const LinkLoad& load : message_cost(fabric, group[i], group[j], rows[i].sends[j], CostModel::Routed,
-                                                   message_way(fabric, group, group[i], group[j]))
-                                          .loads)
+          for (const LinkLoad& load :
+               message_cost(fabric, group[i], group[j], rows[i].sends[j], CollectiveCostModel::Routed,
+                            message_way(fabric, group, group[i], group[j]))
+                   .loads)
             expected[load.link] += load.bytes;
     std::map<LinkId, Bytes> found;
     const TransferCost cost = uneven(fabric, group, CollectiveKind::AllToAll, rows);
     for (const LinkLoad& load : cost.loads) found[load.link] += load.bytes;
     EXPECT_EQ(found, expected);
-    EXPECT_EQ(alone(uneven(fabric, group, CollectiveKind::AllToAll, rows, CostModel::AlphaBeta), fabric),
+    EXPECT_EQ(alone(uneven(fabric, group, CollectiveKind::AllToAll, rows, CollectiveCostModel::AlphaBeta), fabric),
               alone(cost, fabric));
   }
 }
@@ -611,8 +613,9 @@ TEST(Copy, GoesOverTheDevicesLinkToItsHostAndTheHost) {
   EXPECT_EQ(out.loads.size(), 2u);
   const TransferCost in = copy_cost(fabric, 9, MemorySpace::Pageable, MemorySpace::Device, 63_MiB);
   EXPECT_EQ(on(fabric, in, "node1.gpu1.host_down"), 63_MiB);
-  EXPECT_EQ(copy_cost(fabric, 9, MemorySpace::Device, MemorySpace::Pinned, 63_MiB, CostModel::AlphaBeta).latency,
-            alone(out, fabric));
+  EXPECT_EQ(
+      copy_cost(fabric, 9, MemorySpace::Device, MemorySpace::Pinned, 63_MiB, CollectiveCostModel::AlphaBeta).latency,
+      alone(out, fabric));
 }
 
 }  // namespace

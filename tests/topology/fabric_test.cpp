@@ -273,7 +273,7 @@ TEST(Fabric, RoutesSoManyNodesOnTakeLinksAsFarOn) {
   for (const Cluster& cluster : {hgx(), leaf_spine(2), rails(2), workstation(), bridged_workstation()}) {
     const Fabric fabric = build_fabric(cluster, 12 * cluster.node.devices, {.spines = 3});
     const std::int32_t nodes = 4;  // whole leaves
-    const std::array<std::int32_t, link_types> shifts = link_shifts(fabric, nodes);
+    const std::array<std::int32_t, link_types> shifts = link_id_strides(fabric, nodes);
     for (std::int32_t from = 0; from < 8 * cluster.node.devices; ++from) {
       for (std::int32_t to = 0; to < 8 * cluster.node.devices; to += 3) {
         const std::int32_t on = nodes * cluster.node.devices;

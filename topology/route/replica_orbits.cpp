@@ -102,7 +102,7 @@ void ReplicaOrbits::refine(std::span<const std::int32_t> number_of_rank) {
 
 void ReplicaOrbits::refine(const CollectivePlan& plan, std::int32_t nodes) {
   std::vector<std::uint64_t> sums(signatures_.size(), 0), leaf_sums(leaf_signatures_.size(), 0);
-  const std::array<std::int32_t, link_types> shift = link_shifts(*fabric_, nodes);
+  const std::array<std::int32_t, link_types> shift = link_id_strides(*fabric_, nodes);
   // Parts come link by link: unit by unit.
   std::int32_t from = 0, to = 0;  // LinkIds, before the shift
   std::uint64_t* sum = nullptr;

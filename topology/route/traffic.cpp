@@ -176,7 +176,7 @@ const Router::Shape::Choice& Router::choice(Shape& shape, CommSlot comm, const C
   const CollectiveKind kind = call.first;
   const Bytes size = call.second;
   const Communicator& communicator = workload_.communicators[comm.index()];
-  if (options_.model == CostModel::AlphaBeta) {
+  if (options_.model == CollectiveCostModel::AlphaBeta) {
     shape.plans[kind] = {CollectivePlan{}};
     entry->second.latency =
         collective_cost(fabric_, devices_of(communicator, shape.leader), kind, size, options_).latency;
@@ -263,7 +263,7 @@ void Router::add_message(CommSlot comm, std::int32_t step, Rank sender) {
   flow.cost = with(flow.cost, way.channels ? (way.channels->several_nodes ? 1 : 0) : 2);
   if (!route_.shares.empty())
     flow.cost = with(flow.cost, static_cast<std::int64_t>(fabric_[route_.shares[0].link].type));
-  if (options_.model == CostModel::Routed)
+  if (options_.model == CollectiveCostModel::Routed)
     for (const LinkShare& share : route_.shares) add_load(share.link, share.last - share.first);
   flow.count = traffic_.loads.size() - flow.first;
   traffic_.flows.push_back(flow);
@@ -272,7 +272,7 @@ void Router::add_message(CommSlot comm, std::int32_t step, Rank sender) {
 void Router::add_collectives(CommSlot comm, Rank leader, const std::set<Call>& calls) {
   Shape& shape = shape_of(comm, leader);
   std::map<std::int32_t, Traffic::Flow> flows;  // by way
-  const auto shift = link_shifts(fabric_, place_of(comm, leader).node - shape.node);
+  const auto shift = link_id_strides(fabric_, place_of(comm, leader).node - shape.node);
   const bool spanned = traffic_.symmetry && traffic_.symmetry->spanned[comm.index()];
   for (const Call& call : calls) {
     const Shape::Choice& chosen = choice(shape, comm, call);

@@ -117,7 +117,7 @@ class GPTModel {
   struct Batch {
     Tensor tokens, position_ids, labels, loss_mask;
   };
-  [[nodiscard]] Tensor operator()(const std::shared_ptr<GraphInput>& input, const Batch& batch);
+  [[nodiscard]] Tensor operator()(const std::shared_ptr<AutogradInput>& input, const Batch& batch);
   /// Its backward pass is over.
   void finish_backward() {
     if (offload_) offload_->finish_backward();
@@ -148,7 +148,7 @@ class GPTModel {
   /// A tensor that is kept keeps the graph that it came from, and so where that begins.
   struct InputOfHead {
     Tensor tensor;
-    std::shared_ptr<GraphInput> graph;
+    std::shared_ptr<AutogradInput> graph;
   };
   std::deque<InputOfHead> inputs_of_head_;  ///< whose product comes later
   std::deque<Tensor> gradients_of_logits_;

@@ -66,7 +66,7 @@ bool takes_one_more(std::size_t deferred, const Worker& w) {
 
 }  // namespace
 
-Tensor GPTModel::operator()(const std::shared_ptr<GraphInput>& input, const Batch& batch) {
+Tensor GPTModel::operator()(const std::shared_ptr<AutogradInput>& input, const Batch& batch) {
   Tensor hidden = stage_.embedding ? embedding(embedding_, batch.tokens, batch.position_ids) : input->value;
   if (w_.model.positions == Positions::Rotary && !w_.model.latent) (void)w_.rotary_table();
   hidden = decoder(std::move(hidden));

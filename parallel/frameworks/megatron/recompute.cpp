@@ -36,7 +36,7 @@ Tensor gathered(Worker& w, const Tensor& x) {
 }
 
 // The inputs of a second run, which gathers gradients of its own.
-using GraphInputs = std::vector<std::shared_ptr<GraphInput>>;
+using GraphInputs = std::vector<std::shared_ptr<AutogradInput>>;
 Tensors values_of(const GraphInputs& inputs) {
   Tensors values;
   for (const auto& input : inputs) values.push_back(input->value);
@@ -68,7 +68,7 @@ Tensor checkpoint(Worker& w, std::function<Tensor(Tensors)> run, Tensors inputs,
     for (Saved& x : saved) {
       Tensor whole = w.take(x);
       if (shared_out && detached.empty()) whole = gathered(w, whole);
-      detached.push_back(graph_input(w.session, whole));
+      detached.push_back(autograd_input(w.session, whole));
     }
     Tensors again = values_of(detached);
     Tensor output;
@@ -158,7 +158,7 @@ void CheckpointWithoutOutput::discard_outputs(const Tensor& hook) {
   if (!hook.requires_grad()) return;
   torch::register_hook(hook, [&w = w_, state = state_] {
     State& its = *state;
-    for (Saved& x : its.saved) its.inputs.push_back(graph_input(w.session, w.take(x)));
+    for (Saved& x : its.saved) its.inputs.push_back(autograd_input(w.session, w.take(x)));
     {
       const EnableGrad recording(w.session);
       its.again = std::exchange(its.run, nullptr)(values_of(its.inputs));

@@ -70,7 +70,7 @@ void Pipeline::forward_step(const Action& action) {
   // What the first pass reads was received alone.
   if (beside(action) && !its.first() && forward_.passes > 0) wait_for_first(forward_);
   if (steady(action)) deallocate_output();
-  const std::shared_ptr<GraphInput> input = its.first() ? nullptr : v_.input_tensors.at(place);
+  const std::shared_ptr<AutogradInput> input = its.first() ? nullptr : v_.input_tensors.at(place);
   if (module_offload_) module_offload_->begin_forward(static_cast<std::size_t>(action.chunk));
   v_.output_tensors[place] = its.forward(step_, action.micro_batch, input);
   v_.output_tensor = {};
@@ -86,7 +86,7 @@ void Pipeline::backward_step(const Action& action) {
     if (!its.last()) wait_for_first(backward_);
   }
   // Popped from the lists into the frame of the backward step, and without interleaving into the function's variables.
-  const std::shared_ptr<GraphInput> input = popped(v_.input_tensors, action);
+  const std::shared_ptr<AutogradInput> input = popped(v_.input_tensors, action);
   const Tensor output_gradient = popped(v_.output_tensor_grads, action);
   if (!interleaved()) v_.input_tensor = v_.graph_of_output = input;
   const Tensor output = popped(v_.output_tensors, action);

@@ -43,7 +43,7 @@ class Pipeline {
     EventId sent{};                      ///< … and the last that goes
   };
   struct Received {
-    std::shared_ptr<GraphInput> input;
+    std::shared_ptr<AutogradInput> input;
     Tensor gradient;
     [[nodiscard]] const Tensor& tensor() const { return input ? input->value : gradient; }
   };
@@ -95,10 +95,10 @@ class Pipeline {
 
   // Variables. Lists are of what is in flight.
   struct Variables {
-    std::map<InFlight, std::shared_ptr<GraphInput>> input_tensors;
+    std::map<InFlight, std::shared_ptr<AutogradInput>> input_tensors;
     std::map<InFlight, Tensor> output_tensors, output_tensor_grads;
-    std::shared_ptr<GraphInput> input_tensor;     ///< the last that was waited for
-    std::shared_ptr<GraphInput> graph_of_output;  ///< where the graph that `output_tensor` leads to ends
+    std::shared_ptr<AutogradInput> input_tensor;     ///< the last that was waited for
+    std::shared_ptr<AutogradInput> graph_of_output;  ///< where the graph that `output_tensor` leads to ends
     Tensor output_tensor, output_tensor_grad, input_tensor_grad;
     std::map<InFlight, std::vector<std::function<void()>>> weight_gradients;  ///< left to do
   };

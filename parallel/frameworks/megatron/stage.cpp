@@ -13,9 +13,9 @@ ModelStage::ModelStage(Worker& w, std::int32_t chunk)
       parameters_(w),
       model_(w, stage_, parameters_) {}
 
-std::shared_ptr<GraphInput> ModelStage::receive_input() const {
-  return graph_input(w_.session, w_.make(w_.process.label("received.input"), w_.residual(w_.model.hidden),
-                                         w_.train.precision, Category::SavedActivations));
+std::shared_ptr<AutogradInput> ModelStage::receive_input() const {
+  return autograd_input(w_.session, w_.make(w_.process.label("received.input"), w_.residual(w_.model.hidden),
+                                            w_.train.precision, Category::SavedActivations));
 }
 
 Tensor ModelStage::receive_output_gradient() const {
@@ -95,7 +95,7 @@ void ModelStage::sum_losses() const {
   its.tokens = interleaved ? Tensor{} : std::move(tokens);
 }
 
-Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const std::shared_ptr<GraphInput>& input) {
+Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const std::shared_ptr<AutogradInput>& input) {
   w_.process.at(step, micro_batch);
   w_.running_chunk = chunk_;
   if (!first()) input_tensor_ = input;

@@ -18,7 +18,8 @@ class ModelStage {
 
   /// Needs the input, if the stage receives one. Gives the output, which leads to the graph; of the last stage the
   /// loss, of which nothing but its graph is kept.
-  [[nodiscard]] Tensor forward(std::int32_t step, std::int32_t micro_batch, const std::shared_ptr<GraphInput>& input);
+  [[nodiscard]] Tensor forward(std::int32_t step, std::int32_t micro_batch,
+                               const std::shared_ptr<AutogradInput>& input);
   /// Leaves the gradient of the stage's input in that.
   void backward(std::int32_t step, std::int32_t micro_batch, const Tensor& output, const Tensor& output_gradient);
 
@@ -28,7 +29,7 @@ class ModelStage {
   [[nodiscard]] bool last() const { return stage_.head; }
 
   /// A tensor for what comes from the stage before, or for a gradient from the stage after.
-  [[nodiscard]] std::shared_ptr<GraphInput> receive_input() const;
+  [[nodiscard]] std::shared_ptr<AutogradInput> receive_input() const;
   [[nodiscard]] Tensor receive_output_gradient() const;
   /// core/pipeline_parallel/schedules.py deallocate_output_tensor: only the graph of an output is needed once it is
   /// sent. Its data becomes one element.
@@ -50,7 +51,7 @@ class ModelStage {
   Stage stage_;
   Parameters parameters_;
   GPTModel model_;
-  std::shared_ptr<GraphInput> input_tensor_;  ///< what the decoder was last given (set_input_tensor)
+  std::shared_ptr<AutogradInput> input_tensor_;  ///< what the decoder was last given (set_input_tensor)
 };
 
 }  // namespace tidemark::parallel::megatron

@@ -82,13 +82,13 @@ void Worker::accumulate(const Weight& weight, Tensor gradient) const {
   launch(Operation::Add, {weight.main_gradients, std::move(gradient)}, {weight.main_gradients});
 }
 
-std::shared_ptr<GraphInput> graph_input(Session& session, const Tensor& value) {
-  auto made = std::make_shared<GraphInput>();
+std::shared_ptr<AutogradInput> autograd_input(Session& session, const Tensor& value) {
+  auto made = std::make_shared<AutogradInput>();
   const Ref<Node> node = session.bare_node();
   node->sequence = std::numeric_limits<std::int64_t>::max();
   node->leaf = true;
   node->scope = {};
-  node->apply = [input = std::weak_ptr<GraphInput>(made)](Gradients& gradients) {
+  node->apply = [input = std::weak_ptr<AutogradInput>(made)](Gradients& gradients) {
     if (const auto its = input.lock()) its->gradient = std::move(gradients.front());
     return Gradients{};
   };

@@ -233,10 +233,10 @@ class Worker {
 
 /// An input of a graph that ends there: of a pipeline stage, or of layers that run again. Autograd leaves its gradient
 /// here.
-struct GraphInput {
+struct AutogradInput {
   Tensor value;  ///< requires a gradient
   Tensor gradient;
 };
-[[nodiscard]] std::shared_ptr<GraphInput> graph_input(Session& session, const Tensor& value);
+[[nodiscard]] std::shared_ptr<AutogradInput> autograd_input(Session& session, const Tensor& value);
 
 }  // namespace tidemark::parallel::megatron

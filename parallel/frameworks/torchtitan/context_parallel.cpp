@@ -139,7 +139,7 @@ class Merged {
   explicit Merged(Session& s) : s_(s) {}
 
   void step(const Tensor& its_out, const Tensor& its_lse, bool second_half) {
-    const Tensor block = to(s_, its_out, DType::FP32), block_lse = as_column(its_lse);
+    const Tensor block = to(s_, its_out, DType::FP32), block_lse = with_last_dimension(its_lse);
     if (!out_.defined()) {
       out_ = block, lse_ = block_lse;
       return;

@@ -186,7 +186,7 @@ Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const 
     const NoGrad no_grad(s);
     const Masked its = masked(s, ids, first, rows);
     out = torch::embedding(s, its.ids, weight);
-    s.launch({Operation::MaskedFill, {0}}, {out, as_column(its.outside)}, {out});
+    s.launch({Operation::MaskedFill, {0}}, {out, with_last_dimension(its.outside)}, {out});
   }
   if (node)
     node->apply = [&s, saved, whole = node->inputs[0].sizes, dtype = weight.dtype](const Gradients& g) {
@@ -253,8 +253,8 @@ Tensor cross_entropy(Session& s, const TensorGroup& group, const Tensor& logits,
     }
     Masked its = masked(s, targets, first, columns);
     const Tensor part = column("target_log_softmax");
-    s.launch(Operation::Gather, {result, as_column(its.ids)}, {part});
-    s.launch({Operation::MaskedFill, {0}}, {part, as_column(its.outside)}, {part});
+    s.launch(Operation::Gather, {result, with_last_dimension(its.ids)}, {part});
+    s.launch({Operation::MaskedFill, {0}}, {part, with_last_dimension(its.outside)}, {part});
     its.outside = {};
     const Tensor whole = s.empty({rows, 1}, DType::FP32, "all_reduce");
     s.launch(Operation::Copy, {part}, {whole});
@@ -284,14 +284,14 @@ Tensor cross_entropy(Session& s, const TensorGroup& group, const Tensor& logits,
       const Masked places = masked(s, targets, first, columns);
       const auto update = [&] {
         const Tensor outside = column("outside");
-        s.launch(Operation::Copy, {as_column(places.outside)}, {outside});
+        s.launch(Operation::Copy, {with_last_dimension(places.outside)}, {outside});
         Tensor made = column("update");
         s.launch({Operation::AddNumber, {-1}}, {outside}, {made});
         return made;
       };
       const Tensor values = update();
       const Tensor range = s.empty({rows}, DType::INT64, "arange");
-      s.launch(Operation::Scatter, {gradient, as_column(places.ids), values}, {gradient});
+      s.launch(Operation::Scatter, {gradient, with_last_dimension(places.ids), values}, {gradient});
       const Tensor of_rows = column("where");
       s.launch({Operation::Scale, {1 / static_cast<double>(rows)}}, {expanded(g.front(), {rows, 1})}, {of_rows});
       Tensor exponentials = like_logits("exponentials");

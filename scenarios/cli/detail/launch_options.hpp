@@ -28,6 +28,6 @@ struct LaunchOptions {
 void add_launch_options(CLI::App& verb, LaunchOptions& options);
 
 /// What became of an input that is not a key of the scenario, as lines.
-[[nodiscard]] std::string remarks_text(const std::vector<Remark>& remarks, bool all);
+[[nodiscard]] std::string launch_remarks_text(const std::vector<Remark>& remarks, bool all);
 
 }  // namespace tidemark::cli

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/serve/detail/page_job.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/format.hpp"

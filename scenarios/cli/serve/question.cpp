@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/detail/job_options.hpp"
+#include "scenarios/cli/serve/detail/page_job.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/input_error.hpp"

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "scenarios/cli/detail/job_request.hpp"
 #include "scenarios/cli/namespace.hpp"
 
 // What the page's form says, as a job.
@@ -34,9 +34,6 @@ inline constexpr std::string_view pasted_text = "file", pasted_kind = "kind";
 
 /// Without empty fields. InputError where a field is not one of the form, or is too long.
 [[nodiscard]] Fields checked(Fields fields);
-
-/// The job that the fields ask about. A pasted text becomes a file in the folder that the process is in. InputError.
-[[nodiscard]] JobRequest job_of(const Fields& fields);
 
 /// Questions that differ in one field from this one, the likeliest next ones first; none where a text is pasted.
 [[nodiscard]] std::vector<Fields> neighbours(const Fields& fields);

@@ -55,6 +55,7 @@ Fields fields_of(const httplib::Request& request) {
   Fields fields;
   for (const auto& [name, value] : request.params)
     if (name != "token") fields[name] = value;
+  for (const auto& [name, part] : request.files) fields[name] = part.content;
   return checked(std::move(fields));
 }
 

@@ -54,7 +54,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   if (std::ranges::find(names, verb) != names.end()) return;
   const std::string all = fmt::format("{}; tidemark --help says what each answers", one_of(names));
   std::string hint;
-  if (!verb.empty() && !not_there(verb, examples_shipped))
+  if (!verb.empty() && !unknown_name_problem(verb, examples_shipped))
     hint = fmt::format("did you mean tidemark predict {}? The question comes first: {}", verb, all);
   else if (verb == "help" || verb == "version")
     hint = fmt::format("did you mean tidemark --{}?", verb);
@@ -88,7 +88,7 @@ CLI::Option* takes_shipped(CLI::App& verb, CLI::Option* option, const Shipped& k
     // Under mpirun ranks of several machines agree on what is missing where, and the first of them says it.
     if (under_mpirun()) return;
     for (const std::string& text : option->results())
-      if (const std::optional<Problem> problem = not_there(text, kind); problem && !is_override(text))
+      if (const std::optional<Problem> problem = unknown_name_problem(text, kind); problem && !is_override(text))
         throw InputError(*problem);
   });
   return option;

@@ -77,7 +77,7 @@ Answer answer_of(const ConvertArguments& requested) {
 std::string reported(const Answer& answer, bool all) {
   std::string text = answer.whole() ? "all of it is expressed\n" : "not all of it is expressed\n";
   if (!answer.launch.empty()) text += fmt::format("start it with\n  {}\n", answer.launch);
-  text += remarks_text(answer.remarks, all);
+  text += launch_remarks_text(answer.remarks, all);
   if (answer.whole()) return text;
   return text +
          (answer.to == Dialect::Scenario

@@ -118,13 +118,14 @@ int run(DryRunArguments requested) {
     refuse("--world-size", fmt::format("{} is no number of ranks", *requested.runs.world_size), "1 to 1000000");
   std::vector<Problem> problems;
   const std::string file = shipped_file(requested.cluster, clusters_shipped);
-  if (const std::optional<Problem> problem = not_there(requested.cluster, clusters_shipped)) throw InputError(*problem);
+  if (const std::optional<Problem> problem = unknown_name_problem(requested.cluster, clusters_shipped))
+    throw InputError(*problem);
   const Cluster cluster = read_cluster(file);
   std::vector<std::filesystem::path> inputs{file};
   std::optional<Scenario> scenario;
   if (!requested.against.empty()) {
     const std::string named = shipped_file(requested.against, examples_shipped);
-    if (const std::optional<Problem> problem = not_there(requested.against, examples_shipped))
+    if (const std::optional<Problem> problem = unknown_name_problem(requested.against, examples_shipped))
       throw InputError(*problem);
     scenario = read_scenario(named, data_root());
     for (std::filesystem::path& path : files_behind(named)) inputs.push_back(std::move(path));

@@ -142,12 +142,13 @@ void check_places(const Space& space, const PlanArguments& a) {
   check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--journal", a.journal}}, inputs);
   check_output_folder({"--write-scenarios", a.write_scenarios});
   if (a.write_scenarios.empty()) return;
-  std::error_code not_there;
+  std::error_code unknown_name_problem;
   std::vector<std::filesystem::path> kept = inputs;
   for (const std::string& output : {a.json, a.csv, a.journal}) kept.emplace_back(output);
   for (const std::filesystem::path& file : kept)
     if (is_scenario_file(file.filename()) &&
-        std::filesystem::equivalent(file.has_parent_path() ? file.parent_path() : ".", a.write_scenarios, not_there))
+        std::filesystem::equivalent(file.has_parent_path() ? file.parent_path() : ".", a.write_scenarios,
+                                    unknown_name_problem))
       throw InputError(Problem{.file = file.string(),
                                .message = "may be overwritten by what --write-scenarios writes beside it",
                                .hint = "name another folder"});
@@ -175,7 +176,7 @@ int why(const Space& space, const PlanArguments& a) {
                                .message = fmt::format("there is no candidate {}", index),
                                .hint = fmt::format("the space has {} combinations", space.size())});
     const auto made = candidate(space, index);
-    if (const auto* dropped = std::get_if<Dropped>(&made))
+    if (const auto* dropped = std::get_if<NoCandidate>(&made))
       throw InputError(Problem{.file = "--why",
                                .message = fmt::format("combination {} is no candidate: {}", index, dropped->reason),
                                .hint = "the answer of plan lists candidates by number"});

@@ -99,7 +99,7 @@ int run_on_devices(const ValidateArguments& requested) {
   const int file = mkstemp(path.data());
   if (file < 0) refuse("--back-end", "cannot write a job to " + path, "set TMPDIR to a folder that can be written to");
   close(file);
-  write_file(path, [&](std::ostream& out) { out << device_job_text(scenario); });
+  write_file(path, [&](std::ostream& out) { out << device_job_file(scenario); });
   return become({program, path, "--discard-job"}, requested);
 }
 
@@ -220,7 +220,7 @@ int run(const ValidateArguments& requested) {
   if (!requested.job.empty()) {
     const Scenario scenario = read_scenario(requested.scenario, data_root());
     check_outputs({{"--write-job", requested.job}}, files_behind(requested.scenario));
-    write_file(requested.job, [&](std::ostream& out) { out << device_job_text(scenario); });
+    write_file(requested.job, [&](std::ostream& out) { out << device_job_file(scenario); });
     return yes;
   }
   if (requested.back_end == "cuda") return run_on_devices(requested);

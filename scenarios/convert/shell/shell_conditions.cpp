@@ -123,7 +123,7 @@ ShellAnswer answer_of(const std::vector<ShellWord>& condition) {
   return answer;
 }
 
-ShellAnswer answer_of_command(const std::vector<ShellWord>& words) {
+ShellAnswer exit_status_of(const std::vector<ShellWord>& words) {
   constexpr std::array<std::string_view, 14> requested{"[",    "[[",      "test",  "true", "false", ":",    "!",
                                                        "grep", "command", "which", "type", "hash",  "diff", "pgrep"};
   if (words.empty()) return true;

@@ -15,6 +15,6 @@ using ShellAnswer = std::optional<bool>;
 [[nodiscard]] ShellAnswer answer_of(const std::vector<ShellWord>& condition);
 
 /// What a command says by its end: that it did as it was told, unless it is one that is asked something.
-[[nodiscard]] ShellAnswer answer_of_command(const std::vector<ShellWord>& words);
+[[nodiscard]] ShellAnswer exit_status_of(const std::vector<ShellWord>& words);
 
 }  // namespace tidemark::scenarios

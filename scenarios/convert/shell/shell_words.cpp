@@ -656,7 +656,7 @@ class ShellReader {
       return may_assign(found);
     }
     if (is_one_of(front, {"[", "test", "true", "false", ":"})) {
-      return status_of(answer_of_command(words));
+      return status_of(exit_status_of(words));
     }
     return std::nullopt;
   }

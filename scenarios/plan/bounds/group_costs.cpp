@@ -108,7 +108,7 @@ DurationBounds GroupCosts::message(Bytes size) const {
       for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
         std::optional<MessageWay> way;  // of pairs each its own
         if (places_.messages == MessageRoute::Group) way = message_way(fabric, devices, from, to);
-        TransferCost cost = message_cost(fabric, from, to, size, CostModel::Routed, way);
+        TransferCost cost = message_cost(fabric, from, to, size, CollectiveCostModel::Routed, way);
         if (fabric.calibration.there() && from != to) {
           const bool between = fabric.node_of(from) != fabric.node_of(to);
           const auto measured = measured_message(*fabric.calibration.get(), between, size);

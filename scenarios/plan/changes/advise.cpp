@@ -168,8 +168,8 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   const Scenario scenario = resolved_scenario(scenario_of(document, file, folders));
   const Prediction now = predict(scenario);
   advice.now = figures_of(now);
-  advice.lacks = lack(scenario, now.most_required().required.upper);
-  advice.host_lacks = host_lack(scenario, advice.now);
+  advice.lacks = memory_shortfall(scenario, now.most_required().required.upper);
+  advice.host_lacks = host_memory_shortfall(scenario, advice.now);
   advice.space = {file.stem().string(), std::move(document), folders, {}, {}};
   Space& space = advice.space;
   space.files = files_of(space.base, file, folders);

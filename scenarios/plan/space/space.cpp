@@ -191,13 +191,13 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
 
 }  // namespace
 
-std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index) {
+std::variant<Scenario, NoCandidate> candidate(const Space& space, std::int64_t index) {
   const TomlTable document = space.document(index);
   auto read = resolved_or_problems(space, document);
   if (const auto* problems = std::get_if<std::vector<Problem>>(&read))
-    return Dropped{without_numbers(problems->front().message)};
+    return NoCandidate{without_numbers(problems->front().message)};
   auto& made = std::get<Scenario>(read);
-  if (repeats(space, index, document, made)) return Dropped{"the same job as a combination before it"};
+  if (repeats(space, index, document, made)) return NoCandidate{"the same job as a combination before it"};
   return std::move(made);
 }
 

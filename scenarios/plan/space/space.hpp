@@ -62,13 +62,13 @@ struct Space {
 };
 
 /// Why a combination is no candidate.
-struct Dropped {
+struct NoCandidate {
   std::string reason;  ///< numbers left out, so that alike ones count as one
 };
 
 /// The scenario of a candidate, as the reader of scenario files makes it of `document(candidate)`, or why there is
 /// none: the reader's own words, or that a combination before it is the same job.
-[[nodiscard]] std::variant<Scenario, Dropped> candidate(const Space& space, std::int64_t index);
+[[nodiscard]] std::variant<Scenario, NoCandidate> candidate(const Space& space, std::int64_t index);
 
 /// Where all runtimes are searched, stages of sharding are that only some of them have.
 enum class Runtimes : std::uint8_t { One, All };

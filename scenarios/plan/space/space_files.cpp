@@ -31,7 +31,7 @@ void refuse_no_candidates(const Space& space, const std::string& file) {
   for (std::int64_t c = 0; c < space.size(); ++c) {
     const auto made = candidate(space, c);
     if (std::holds_alternative<Scenario>(made)) return;
-    ++reasons[std::get<Dropped>(made).reason];
+    ++reasons[std::get<NoCandidate>(made).reason];
   }
   std::string why;
   for (const auto& [reason, count] : reasons) why += fmt::format("{}{} x {}", why.empty() ? "" : "; ", count, reason);

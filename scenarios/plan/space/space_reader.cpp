@@ -264,7 +264,7 @@ void drop_unmodelled_expert_tensor(const Scenario& base, Space& space) {
     const auto refused = [&](const AxisValue& value) {
       Space one{space.name, space.base, space.folders, space.files, {{axis.name, {value}}}};
       one.axes.front().values.front().settings.push_back({batch, {std::int64_t{base.gpus}, {}}});
-      return std::holds_alternative<Dropped>(candidate(one, 0));
+      return std::holds_alternative<NoCandidate>(candidate(one, 0));
     };
     std::erase_if(axis.values, [&](const AxisValue& v) { return &v != &axis.values.front() && refused(v); });
   }

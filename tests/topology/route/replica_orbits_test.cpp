@@ -151,7 +151,7 @@ TEST(ReplicaOrbits, AnyAlgorithmTellsItself) {
       const Workload workload = workload_of(c);
       const std::vector<std::int32_t> entries = cost(workload, c.cluster).entry_of_rank;
       ASSERT_NO_FATAL_FAILURE(
-          expect_whole(workload, c.cluster, entries, {.algorithm = algorithm, .model = CostModel::Routed}));
+          expect_whole(workload, c.cluster, entries, {.algorithm = algorithm, .model = CollectiveCostModel::Routed}));
     }
   }
 }
@@ -190,7 +190,7 @@ TEST(ReplicaOrbits, GroupsOfOtherSharesStayApart) {
   c.job.layout.data = 4;
   const Workload workload = workload_of(c);
   const std::vector<std::int32_t> kinds{0, 1, 0, 1, 0, 1, 1, 0};
-  const CollectiveOptions no_links{.algorithm = {}, .model = CostModel::AlphaBeta};
+  const CollectiveOptions no_links{.algorithm = {}, .model = CollectiveCostModel::AlphaBeta};
   ASSERT_NO_FATAL_FAILURE(expect_whole(workload, c.cluster, kinds));
   ASSERT_NO_FATAL_FAILURE(expect_whole(workload, c.cluster, kinds, no_links));
   const Router router(workload, c.cluster, kinds, no_links);
@@ -224,7 +224,7 @@ TEST(ReplicaOrbits, ChangeNoTimeOfAnyRank) {
 }
 
 TEST(ReplicaOrbits, PlainCostsOfAFoldingAreThoseOfAllRanks) {
-  const CollectiveOptions plain{.algorithm = {}, .model = CostModel::AlphaBeta};
+  const CollectiveOptions plain{.algorithm = {}, .model = CollectiveCostModel::AlphaBeta};
   for (const Case& c : generated(38, seeds(120))) {
     SCOPED_TRACE(c.name);
     const Workload workload = workload_of(c);

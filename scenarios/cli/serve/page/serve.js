@@ -15,6 +15,13 @@
     return out;
   }
 
+  // As a form sends it: a text may be longer than what fits into a query.
+  function body() {
+    var out = new FormData();
+    said().forEach(function (value, name) { out.append(name, value); });
+    return out;
+  }
+
   function verdict() { return answer.querySelector("[data-verdict]"); }
 
   function cell(text, head) {
@@ -49,7 +56,7 @@
     if (asking) asking.abort();
     asking = new AbortController();
     busy.textContent = "asking";
-    fetch("/answer", { method: "POST", body: question, signal: asking.signal }).then(function (reply) {
+    fetch("/answer", { method: "POST", body: body(), signal: asking.signal }).then(function (reply) {
       return reply.text();
     }).then(function (html) {
       answer.innerHTML = html;
@@ -72,7 +79,7 @@
 
   // What neighbours of the question come to, as far as they have been computed.
   function look() {
-    fetch("/near", { method: "POST", body: said() }).then(function (reply) { return reply.json(); }).then(function (all) {
+    fetch("/near", { method: "POST", body: body() }).then(function (reply) { return reply.json(); }).then(function (all) {
       var body = near.querySelector("tbody");
       body.textContent = "";
       all.known.forEach(function (one) {
@@ -124,7 +131,7 @@
   document.getElementById("keep").addEventListener("click", keep);
   document.getElementById("advise").addEventListener("click", function () {
     busy.textContent = "trying changes";
-    fetch("/advise", { method: "POST", body: said() }).then(function (reply) { return reply.text(); }).then(function (html) {
+    fetch("/advise", { method: "POST", body: body() }).then(function (reply) { return reply.text(); }).then(function (html) {
       advice.innerHTML = html;
       busy.textContent = "";
     });
