@@ -289,9 +289,8 @@ class Conversion {
     if (name == "CUDA_LAUNCH_BLOCKING")
       return "the host waits for every kernel: no more memory than without it, and a longer step than is told";
     if (name == "TORCH_NCCL_AVOID_RECORD_STREAMS")
-      return "what is sent is held until it is waited for, not until the stream is past it: no more memory than "
-             "without "
-             "it, to which the upper ends go";
+      return "of collectives, whose tensors are held until somebody waits for them: no more memory than is told; "
+             "messages between stages are marked all the same";
     return {};
   }
 

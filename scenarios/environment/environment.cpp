@@ -20,7 +20,8 @@ namespace {
 /// Variables that leave memory as it is, whatever their value. NVTE_…_SM_MARGIN: so many multiprocessors Transformer
 /// Engine's norms leave to others (pytorch/module/layernorm_linear.py, common/normalization/), which are bound by
 /// memory. TORCH_NCCL_…: how PyTorch watches communicators (torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp); four
-/// were called NCCL_… before 2.2, and are none of NCCL's.
+/// were called NCCL_… before 2.2, and are none of NCCL's. TORCH_NCCL_AVOID_RECORD_STREAMS is of collectives, whose
+/// tensors outlive them here; messages between stages are marked all the same (ProcessGroupNCCL.cpp pointToPoint).
 constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_ORDER",
                                                            "CUDA_VISIBLE_DEVICES",
                                                            "GLOO_SOCKET_IFNAME",
@@ -55,6 +56,7 @@ constexpr auto harmless = std::to_array<std::string_view>({"CUDA_DEVICE_ORDER",
                                                            "TORCH_LOGS",
                                                            "TORCH_LOGS_OUT",
                                                            "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+                                                           "TORCH_NCCL_AVOID_RECORD_STREAMS",
                                                            "TORCH_NCCL_BLOCKING_WAIT",
                                                            "TORCH_NCCL_COORD_CHECK_MILSEC",
                                                            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",

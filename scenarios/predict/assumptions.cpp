@@ -11,6 +11,7 @@
 #include "scenarios/formats/format.hpp"
 #include "scenarios/formats/quantity.hpp"
 #include "scenarios/formats/version_text.hpp"
+#include "scenarios/predict/measured_ranges.hpp"
 #include "scenarios/predict/nccl_host_memory.hpp"
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "scenarios/predict/version_assumptions.hpp"
@@ -595,6 +596,7 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   add_host_assumptions(job, list);
   add_rollout(s, list);
   add_upper_ends(job, groups, list);
+  for (std::string& line : range_assumptions(s)) list.push_back(std::move(line));
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;
 }

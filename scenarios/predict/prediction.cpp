@@ -16,6 +16,7 @@
 #include "scenarios/formats/internal_error.hpp"
 #include "scenarios/predict/assumptions.hpp"
 #include "scenarios/predict/events_replay.hpp"
+#include "scenarios/predict/measured_ranges.hpp"
 #include "scenarios/predict/nccl_host_memory.hpp"
 #include "scenarios/predict/role_program.hpp"
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
@@ -86,11 +87,15 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
   if (has_cross_stream_frees)
     late = late_on(without_limit(allocator), costs, ReplayOptions{}.capacity).peak_device_upper;
   const UnlimitedMemory unlimited = unlimited_memory(group.memory, late);
-  group.unlimited_upper = unlimited.filled();
   const RunOn run = done.run_on(device);
-  group.required = required_memory(unlimited, costs, by.room, by.required, run);
-  if (group.required.upper > by.room)
-    group.fits_at_best = run(by.room, at_lower_ends(costs), CrossStreamFrees::AtOnce).gets_through;
+  // What nobody explains may be there besides, or as much less.
+  group.unexplained = unexplained(device.unexplained, group.memory.allocated.bytes);
+  group.unlimited_upper = unlimited.filled() + group.unexplained;
+  const Bytes room = by.room - group.unexplained;
+  group.required = required_memory(unlimited, costs, room, by.required, run);
+  if (group.required.upper > room)
+    group.fits_at_best = run(by.room + group.unexplained, at_lower_ends(costs), CrossStreamFrees::AtOnce).gets_through;
+  group.required.upper += group.unexplained;
   if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
     MemoryRecord limited = replay(program, costs, {.capacity = capacity, .allocator = allocator});
@@ -109,6 +114,7 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
     upper = upper_end(at_once, costs, device, {[&] { return *late; }, within});
     group.of_deferred_frees = upper - at_once;
   }
+  group.memory.peak_device_upper += group.unexplained;
   // Pinned blocks are neither cut nor merged: the later they come back, the more there are.
   group.host_upper = group.memory.host.bytes;
   if (group.memory.pinned.peak > Bytes{}) {
@@ -126,12 +132,13 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
 void add_frees_by_clock(const ProgramTimes& times, const Program& program, const RankRoom& by, RankGroup& group) {
   const JudgedDevice& device = by.device;
   Bytes& upper = group.memory.peak_device_upper;
-  const Bytes at_once = upper - group.of_deferred_frees - group.of_routing;
+  const Bytes at_once = upper - group.of_deferred_frees - group.of_routing - group.unexplained;
   group.of_frees_by_clock = upper_end(at_once, group.costs, device, program, ByClock{&times}) - at_once;
   group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
-  upper = at_once + group.of_deferred_frees + group.of_routing;
+  upper = at_once + group.of_deferred_frees + group.of_routing + group.unexplained;
+  const Bytes room = by.room - group.unexplained, required = group.required.upper - group.unexplained;
   if (by.required == Require::Room && upper <= by.room) return;
-  group.required.upper = required_by_clock(program, times, group.costs, device, by.room, group.required.upper);
+  group.required.upper = required_by_clock(program, times, group.costs, device, room, required) + group.unexplained;
 }
 
 // What tokens bring beyond those that are stated is within the upper end too.

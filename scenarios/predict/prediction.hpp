@@ -52,7 +52,8 @@ struct RankGroup {
   MemoryRecord memory;
   Bytes of_deferred_frees, rerun_batches_bytes;  ///< of `peak_device_upper`
   Bytes of_routing;                              ///< the same: for tokens that come beyond what is stated
-  std::optional<WorstCaseMemory> worst_case;     ///< nothing where what comes is stated
+  Bytes unexplained;  ///< the same, as of `required.upper`: what measured runs of other runtimes were off by
+  std::optional<WorstCaseMemory> worst_case;  ///< nothing where what comes is stated
   /// What it must have: the rest of what the device holds, its allocator would give back before it failed. The upper
   /// end holds what `peak_device_upper` does.
   RequiredMemory required;

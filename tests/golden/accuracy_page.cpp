@@ -11,6 +11,7 @@
 #include "tests/golden/fake_recordings.hpp"
 #include "tests/golden/golden_rows.hpp"
 #include "tests/golden/kernel_section.hpp"
+#include "tests/golden/range_section.hpp"
 #include "tests/golden/recording_errors.hpp"
 
 namespace tidemark::tests::golden {
@@ -252,55 +253,6 @@ Section reserved_section() {
   out += fmt::format("| constant factor, leave one out | {} | {:.2f} % | {:.2f} % |\n\n", score.by_factor.size(),
                      100 * factor.median, 100 * factor.worst);
   return {std::move(out), {claim_of(all.front().name, "reserved peak, median of a stage's ranks", score.predicted)}};
-}
-
-// Measured figures of reserved memory by framework and by where they come from, held to the range that is told.
-Section ranges_section() {
-  struct Row {
-    std::string name;
-    ReservedRange stated;
-    double measured = 0;
-  };
-  std::map<std::pair<std::string, std::string>, std::vector<Row>> sources;
-  for (const Family& family : families())
-    for (const auto& row : family.rows) {
-      if (!row.independent) continue;
-      const Figures figures = predicted(row);
-      for (std::size_t s = 0; s < figures.stages.size(); ++s)
-        sources[{figures.framework, family.name}].push_back(
-            {fmt::format("{}, stage {}", row.name, s), figures.stages[s].range, row.reserved_max[s] / 1024});
-    }
-  for (const ReservedFamily& family : reserved_families())
-    for (const ReservedRow& row : family.rows) {
-      if (family.allocated || !row.excluded.empty()) continue;
-      const ReservedFigure figure = predicted_reserved(family, row);
-      sources[{figure.framework, family.name}].push_back({row.name, figure.range, row.reserved});
-    }
-  std::string out =
-      "## Ranges of memory\n\nThe highest that an allocator had reserved, beside the range that is told: from what "
-      "must "
-      "have been given out to where delayed frees, batches that outlive their step and routing may take it. No row set "
-      "a width: they are the emulated allocator's, at the two ends. Allocated memory is told without a range, and "
-      "each row is held to its own figure. In GiB.\n\n"
-      "| framework | rows of | rows | within | above the central value: median | widest "
-      "|\n|---|---|---:|---:|---:|---:|\n";
-  std::string outside;
-  for (const auto& [its, rows] : sources) {
-    std::vector<double> widths;
-    int within = 0;
-    for (const Row& row : rows) {
-      widths.push_back(row.stated.high - row.stated.central);
-      within += row.stated.holds(row.measured) ? 1 : 0;
-      if (!row.stated.holds(row.measured))
-        outside += fmt::format("- {}: {:.2f} measured, {:.2f} to {:.2f} told\n", row.name, row.measured, row.stated.low,
-                               row.stated.high);
-    }
-    const Errors width = errors(widths);
-    out += fmt::format("| {} | {} | {} | {} | {:.2f} | {:.2f} |\n", its.first, its.second, rows.size(), within,
-                       width.median, width.worst);
-  }
-  if (!outside.empty()) out += "\nOutside of theirs:\n\n" + outside;
-  return {out + "\n", {}};
 }
 
 Section reserved_family_section(const ReservedFamily& family) {
@@ -553,7 +505,7 @@ std::vector<SectionWriter> section_writers() {
     writers.push_back({family.name + "_steps", [=] { return step_section(family); }});
   }
   writers.push_back({"reserved", reserved_section});
-  writers.push_back({"ranges", ranges_section});
+  writers.push_back({"ranges", range_section});
   writers.push_back({"kernels", kernel_section});
   for (const StepFamily& family : step_families())
     writers.push_back({family.name, [=] { return step_family_section(family); }});

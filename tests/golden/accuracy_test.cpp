@@ -14,6 +14,7 @@
 
 #include "tests/golden/accuracy_page.hpp"
 #include "tests/golden/golden_rows.hpp"
+#include "tests/golden/range_rows.hpp"
 #include "tests/seeds.hpp"
 
 // What the docs claim is what is predicted now: docs/accuracy.md section by section, docs/accuracy.toml claim by claim.
@@ -84,6 +85,28 @@ TEST(AccuracyTable, OfThePageShowsEveryClaimWorstLast) {
 TEST(Claims, AreRoundedAwayFromZeroAndNameTheRowFarthestOff) {
   EXPECT_EQ(claim_of("f", "g", {{"low", -0.00012341}, {"high", 0.00002}, {"equal", 0}}),
             (Claim{"f", "g", 3, 1, 0.0020, -0.0124, "low"}));
+}
+
+// What ranges are made of: every row that was measured, and no other. How far each is off its own figures say.
+TEST(MeasuredRows, AreAllThatWereMeasured) {
+  std::vector<std::string> names;
+  for (const MeasuredRow& row : measured_rows()) names.emplace_back(row.name);
+  std::ranges::sort(names);
+  EXPECT_EQ(names, names_of_range_rows()) << remedy;
+}
+
+TEST(MeasuredRows, AreOffAsMuchAsIsPredictedNow) {
+  for (const ReservedFamily& family : reserved_families()) {
+    if (family.name != "fine_tuning_tables" && !every_case()) continue;
+    for (const ReservedRow& row : family.rows) {
+      if (!row.excluded.empty()) continue;
+      const auto its = std::ranges::find(measured_rows(), row.name, &MeasuredRow::name);
+      ASSERT_NE(its, measured_rows().end()) << row.name;
+      EXPECT_NEAR(its->off, row.reserved / predicted_reserved(family, row).gib - 1, 1e-6) << row.name << remedy;
+    }
+  }
+  if (!every_case()) return;
+  EXPECT_EQ(measured_rows_text(range_rows()), text_of(root / "scenarios/predict/measured_rows.tsv")) << remedy;
 }
 
 // The collected measurements lie beside the repository.

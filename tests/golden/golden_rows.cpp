@@ -44,8 +44,7 @@ Bytes lacks(const Prediction& figures) {
 ReservedRange range_of(const RankGroup& group) {
   const Bytes reserved = group.memory.peak_reserved;
   const auto gib = [](Bytes bytes) { return mib(bytes) / 1024; };
-  return {gib(group.memory.allocated.bytes), gib(reserved),
-          gib(reserved + group.of_deferred_frees + group.rerun_batches_bytes + group.of_routing)};
+  return {gib(reserved), gib(reserved + group.of_deferred_frees + group.rerun_batches_bytes + group.of_routing)};
 }
 
 Family read_family(const std::filesystem::path& path) {
@@ -195,7 +194,7 @@ ReservedFigure predicted_reserved(const ReservedFamily& family, const ReservedRo
       return std::ranges::find(group.ranks, Rank{0}) != group.ranks.end();
     });
     return ReservedFigure{mib(family.allocated ? first->memory.allocated.bytes : first->memory.peak_reserved) / 1024,
-                          range_of(*first), prediction.scenario.runtime.name, lacks(prediction)};
+                          range_of(*first), lacks(prediction)};
   });
 }
 
@@ -295,7 +294,6 @@ Figures predicted(const Row& row) {
     const Prediction prediction = figures_of(row.scenario, PredictionDetail::Causes);
     Figures found;
     found.step = step_of(prediction);
-    found.framework = prediction.scenario.runtime.name;
     found.lacks = lacks(prediction);
     std::vector<StageFigures>& stages = found.stages;
     stages.resize(static_cast<std::size_t>(prediction.scenario.layout.pipeline));

@@ -73,11 +73,10 @@ struct Band {
 /// From what was reported to the nearer end of the band, as a share of the former; 0 within.
 [[nodiscard]] double gap_of(const BandRow& row, const Band& band);
 
-/// What an allocator may have reserved at its peak, as it is told: what it must have given out, and where frees that
-/// other streams delay, batches that outlive their step and routing may take it. In GiB.
+/// What an allocator has reserved at its peak, as it is told, and where frees that other streams delay, batches that
+/// outlive their step and routing may take it. In GiB.
 struct ReservedRange {
-  double low = 0, central = 0, high = 0;
-  [[nodiscard]] bool holds(double measured) const { return low <= measured && measured <= high; }
+  double central = 0, high = 0;
 };
 
 /// What a run's allocator had reserved at most, in GiB, or had given out.
@@ -100,7 +99,6 @@ struct ReservedFamily {
 struct ReservedFigure {
   double gib = 0;
   ReservedRange range;
-  std::string framework;
   Bytes lacks;
 };
 /// Of the first rank, which is the one that logs.
@@ -164,7 +162,6 @@ struct StageFigures {
 struct Figures {
   std::vector<StageFigures> stages;
   PredictedStep step;
-  std::string framework;
   Bytes lacks;
 };
 [[nodiscard]] Figures predicted(const Row& row);

@@ -83,10 +83,9 @@ TEST(SwitchesReader, SwitchesThatAreUnknownOrNotModelledAreRefused) {
 }
 
 TEST(SwitchesReader, EnvironmentVariablesAreUnderstoodHarmlessOrRefused) {
-  EXPECT_EQ(
-      with_variable(
-          "OMP_NUM_THREADS = 4\nNCCL_DEBUG = \"INFO\"\nPYTORCH_CUDA_ALLOC_CONF = \"\"\nCUDA_MODULE_LOADING = \"LAZY\""),
-      "no problem");
+  EXPECT_EQ(with_variable("OMP_NUM_THREADS = 4\nTORCH_NCCL_AVOID_RECORD_STREAMS = 1\nNCCL_DEBUG = "
+                          "\"INFO\"\nPYTORCH_CUDA_ALLOC_CONF = \"\"\nCUDA_MODULE_LOADING = \"LAZY\""),
+            "no problem");
   EXPECT_EQ(with_variable("CUBLAS_WORKSPACE_CONFIG = \"4096:8\""),
             "job.toml:21:27: error: CUBLAS_WORKSPACE_CONFIG = \"4096:8\" is not :SIZE:COUNT, once or more often, SIZE "
             "in KiB\n"

@@ -15,6 +15,7 @@
 #include "parallel/job/stages.hpp"
 #include "parallel/lowering/lower.hpp"
 #include "scenarios/plan/bounds/pass_schedule.hpp"
+#include "scenarios/predict/measured_ranges.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/predict/upper_ends/rerun_batches.hpp"
 #include "topology/route/cost.hpp"
@@ -471,6 +472,7 @@ std::int64_t Bounder::lowest_of_passes(const Scenario& s, std::int32_t p, const 
 MemoryBounds Bounder::memory(const Scenario& s, const Ground& ground) {
   const auto& [mesh, chunks] = ground;
   const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
+  const double unexplained_share = range_of(MeasuredFigure::Allocated, s.runtime.name).share;
   MemoryBounds bounds;
   for (std::size_t p = 0; p < chunks.size(); ++p) {
     const StateCost& state = mesh->stages[p];
@@ -485,7 +487,8 @@ MemoryBounds Bounder::memory(const Scenario& s, const Ground& ground) {
     // back what it held when they came.
     const Bytes drivers = s.train.steps > 1 ? state.driver_upper : Bytes{};
     const Bytes batches = rerun_batches_bytes(s, mesh->runtime, rank);
-    bounds.device_upper = std::max(bounds.device_upper, std::max(allocated, in_last_step + drivers) + batches);
+    const Bytes more = unexplained(unexplained_share, allocated);
+    bounds.device_upper = std::max(bounds.device_upper, std::max(allocated, in_last_step + drivers) + batches + more);
   }
   return bounds;
 }

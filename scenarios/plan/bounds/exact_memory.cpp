@@ -13,6 +13,7 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/predict/allocator_events.hpp"
 #include "scenarios/predict/events_replay.hpp"
+#include "scenarios/predict/measured_ranges.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "scenarios/predict/upper_ends/rerun_batches.hpp"
@@ -66,8 +67,10 @@ void add(const BothEnds& record, const DriverCosts& costs, const Judged& by, con
     const EventsRecord limited = run_within(capacity, its, cross_stream);
     return {!limited.out_of_memory, limited.drivers_come_first};
   };
-  const RequiredMemory required = required_memory(whole.unlimited(costs, late), costs, by.room(), Require::Room, run);
-  add(allocated, device, required.upper + by.batches, figures);
+  const Bytes more = unexplained(by.device.unexplained, whole.allocated);
+  const RequiredMemory required =
+      required_memory(whole.unlimited(costs, late), costs, by.room() - more, Require::Room, run);
+  add(allocated, device, required.upper + by.batches + more, figures);
 }
 
 }  // namespace

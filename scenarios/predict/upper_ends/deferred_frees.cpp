@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "scenarios/predict/job.hpp"
+#include "scenarios/predict/measured_ranges.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -35,7 +36,8 @@ bool has_cross_stream_uses(const Program& program) {
 }
 
 JudgedDevice judged_device(const Scenario& scenario) {
-  return {scenario.cluster.device.capacity, allocator_options_of(scenario), launch_queue_of(scenario)};
+  return {scenario.cluster.device.capacity, allocator_options_of(scenario), launch_queue_of(scenario),
+          range_of(MeasuredFigure::Allocated, scenario.runtime.name).share};
 }
 
 bool has_cross_stream_uses(const RepeatingWorkload& workload) {

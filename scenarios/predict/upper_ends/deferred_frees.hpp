@@ -33,7 +33,8 @@ namespace tidemark::scenarios {
 struct JudgedDevice {
   Bytes capacity;
   AllocatorOptions allocator;
-  LaunchQueue queue;  ///< of the rank's host thread
+  LaunchQueue queue;       ///< of the rank's host thread
+  double unexplained = 0;  ///< of what is allocated, how much measured runs were off by (measured_ranges.hpp)
 };
 
 /// That of the scenario's ranks.

@@ -1,11 +1,14 @@
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "scenarios/formats/format.hpp"
 #include "scenarios/predict/device_rows.hpp"
+#include "scenarios/predict/measured_ranges.hpp"
 #include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/report/memory_range.hpp"
 #include "scenarios/report/remedies.hpp"
 #include "scenarios/report/step_range.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
@@ -44,6 +47,8 @@ Json by_phase(const MemoryRecord& memory) {
   return out;
 }
 
+Json range(const MemoryRange& its) { return Json::array({its.low.count(), its.high.count()}); }
+
 Json group_json(const RankGroup& group, const Prediction& p) {
   const Layout& layout = p.scenario.layout;
   const MemoryRecord& m = group.memory;
@@ -67,6 +72,8 @@ Json group_json(const RankGroup& group, const Prediction& p) {
              {"pp", group.coordinates.pipeline}}},
            {"peak_allocated_bytes", m.allocated.bytes.count()},
            {"peak_reserved_bytes", m.peak_reserved.count()},
+           {"peak_allocated_range_bytes", range(allocated_range(group, p.scenario))},
+           {"peak_reserved_range_bytes", range(reserved_range(group, p.scenario))},
            {"peak_device_bytes", m.device.bytes.count()},
            {"peak_device_upper_bytes", m.peak_device_upper.count()},
            {"required_device_bytes", group.required.bytes.count()},
@@ -169,6 +176,21 @@ Json host_json(const Prediction& p) {
   return out;
 }
 
+// By how much measured runs are off, and what of the answer nobody's runs were held to.
+Json calibration(const Scenario& s) {
+  Json out = Json::object();
+  for (const auto& [figure, name] :
+       {std::pair(MeasuredFigure::Allocated, "allocated"), {MeasuredFigure::Reserved, "reserved"}}) {
+    const MeasuredRange range = range_of(figure, s.runtime.name);
+    const OwnRows own = own_rows(figure, s.runtime.name, s.cluster.device.name);
+    out[name] = {{"share", range.share}, {"coverage", range.coverage},          {"rows_of_other_runtimes", range.rows},
+                 {"own_rows", own.rows}, {"own_rows_on_device", own.on_device}, {"own_rows_within", own.within}};
+  }
+  const std::string missing = not_calibrated(s);
+  out["not_calibrated_for"] = missing.empty() ? Json(nullptr) : Json(missing);
+  return out;
+}
+
 Json not_judged(const Prediction& p) {
   Json list = Json::array();
   for (const NotJudged& its : p.not_judged)
@@ -200,6 +222,7 @@ std::string prediction_json(const Prediction& p, const AcceptedChanges* accepted
               {"hfu", of_step(p.step.hfu)},
               {"step_shares", p.deadlock ? Json(nullptr) : shares(p)},
               {"step_causes_s", of_step(causes(p))},
+              {"calibration", calibration(p.scenario)},
               {"assumptions", p.assumptions},
               {"not_modelled", p.not_modelled},
               {"not_judged", not_judged(p)},

@@ -11,6 +11,7 @@
 #include "scenarios/formats/format.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/predict/assumed.hpp"
+#include "scenarios/predict/measured_ranges.hpp"
 #include "scenarios/report/remedies.hpp"
 #include "scenarios/report/step_range.hpp"
 #include "scenarios/scenario/names.hpp"
@@ -358,6 +359,7 @@ std::string brief_text(const Prediction& p, const std::string& file, const Accep
       out += fmt::format("on the host, node {}: up to {}{}\n", p.fullest_node.node, gib(p.fullest_node.upper),
                          p.scenario.cluster.host.memory > Bytes{} ? " of " + gib(p.scenario.cluster.host.memory) : "");
   }
+  if (const std::string what = not_calibrated(p.scenario); !what.empty()) out += "not calibrated for " + what + '\n';
   return out + fmt::format("\nnext: {}\nwhere it comes from, {} assumptions and what is not modelled: -v\n",
                            next_command(p, file), p.assumptions.size());
 }

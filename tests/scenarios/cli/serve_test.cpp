@@ -100,12 +100,12 @@ TEST_F(Serve, SaysWhatPredictSaysWithoutAScriptToo) {
       file + "' > /dev/null 2>&1";
   ASSERT_GE(std::system(command.c_str()), 0);
   std::ifstream stream(file);
-  const json told = json::parse(stream);
+  const json predicted = json::parse(stream);
   std::filesystem::remove(file);
   char figure[64];
-  std::snprintf(figure, sizeof figure, "up to %.1f GiB", told["required_device_upper_bytes"].get<double>() / (1 << 30));
+  std::snprintf(figure, sizeof figure, "up to %.1f GiB", predicted["required_device_upper_bytes"].get<double>() / (1 << 30));
   EXPECT_NE(page.find(figure), std::string::npos) << figure;
-  EXPECT_NE(page.find(told["fits"].get<bool>() ? "data-verdict=\"yes\"" : "data-verdict=\"no\""), std::string::npos);
+  EXPECT_NE(page.find(predicted["fits"].get<bool>() ? "data-verdict=\"yes\"" : "data-verdict=\"no\""), std::string::npos);
   EXPECT_NE(page.find("value=\"llama-3.1-8b\""), std::string::npos) << "the form is filled in";
   EXPECT_NE(page.find("<svg class=\"bar\""), std::string::npos);
   EXPECT_NE(page.find("--tensor-model-parallel-size 2"), std::string::npos) << "the launch script";

@@ -129,6 +129,7 @@ TEST(Families, AGateWithoutItsFusedKernelTakesMore) {
 TEST(PredictionJson, HasEveryKeyOfTheContract) {
   const json j = predicted(scenario());
   EXPECT_EQ(keys(j), (std::vector<std::string>{"assumptions",
+                                               "calibration",
                                                "capacity_bytes",
                                                "failure",
                                                "fits",
@@ -159,12 +160,27 @@ TEST(PredictionJson, HasEveryKeyOfTheContract) {
   EXPECT_EQ(j["scenario"]["name"], "small");
   EXPECT_NE(j["not_modelled"].dump().find("host memory"), std::string::npos);
   for (const json& group : j["groups"]) {
-    EXPECT_EQ(keys(group), (std::vector<std::string>{
-                               "allocated_peak_at", "at_allocated_peak", "at_peak", "coordinates", "device_rows",
-                               "filled_device_bytes", "peak_allocated_by_step", "peak_allocated_bytes", "peak_at",
-                               "peak_device_bytes", "peak_device_upper_bytes", "peak_host_pageable_bytes",
-                               "peak_host_pinned_bytes", "peak_reserved_bytes", "ranks", "required_device_bytes",
-                               "required_device_upper_bytes", "retries_per_step", "static_allocated_bytes"}));
+    EXPECT_EQ(keys(group), (std::vector<std::string>{"allocated_peak_at",
+                                                     "at_allocated_peak",
+                                                     "at_peak",
+                                                     "coordinates",
+                                                     "device_rows",
+                                                     "filled_device_bytes",
+                                                     "peak_allocated_by_step",
+                                                     "peak_allocated_bytes",
+                                                     "peak_allocated_range_bytes",
+                                                     "peak_at",
+                                                     "peak_device_bytes",
+                                                     "peak_device_upper_bytes",
+                                                     "peak_host_pageable_bytes",
+                                                     "peak_host_pinned_bytes",
+                                                     "peak_reserved_bytes",
+                                                     "peak_reserved_range_bytes",
+                                                     "ranks",
+                                                     "required_device_bytes",
+                                                     "required_device_upper_bytes",
+                                                     "retries_per_step",
+                                                     "static_allocated_bytes"}));
     // Nothing is known of them: null, as not_modelled says, and not 0.
     EXPECT_TRUE(group["peak_host_pinned_bytes"].is_null() && group["peak_host_pageable_bytes"].is_null());
     EXPECT_EQ(keys(group["coordinates"]), (std::vector<std::string>{"cp", "dp", "ep", "pp", "tp"}));
