@@ -287,6 +287,12 @@ static int on_device(const void* pointer) {
   const enum Kind kind = range_of(pointer).kind;
   return kind == kDevice || kind == kReserved;
 }
+static _Thread_local int answers;
+static _Thread_local long long answer;
+void null_cuda_answer(long long number) {
+  answer = number;
+  answers = 1;
+}
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
   (void)stream;
   if (kind == cudaMemcpyDefault)
@@ -294,6 +300,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaM
                          : (on_device(from) ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost);
   if (kind == cudaMemcpyHostToDevice && bytes > (size_t)told("NULL_CUDA_KEEP", -1)) return cudaSuccess;
   if (kind != cudaMemcpyDeviceToDevice) memcpy(to, from, bytes);
+  if (kind == cudaMemcpyDeviceToHost && answers && (bytes == 4 || bytes == 8)) {
+    memcpy(to, &answer, bytes);
+    answers = 0;
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind) {

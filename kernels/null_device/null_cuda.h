@@ -67,3 +67,7 @@ __attribute__((visibility("hidden"))) void* own_function(const char* name);
 __attribute__((visibility("hidden"))) void* refusal(const char* name);
 /// Who is told, by name; whoever it is ends the process. Without one it is said on standard error.
 void null_cuda_tell(void (*told)(const char* name));
+
+/// What this thread's host code reads from the device next, where that is one number: how many elements a kernel would
+/// have found, which who asks for it knows.
+void null_cuda_answer(long long number);

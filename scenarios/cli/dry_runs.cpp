@@ -154,7 +154,7 @@ class DryRuns {
     if (answer_.launch.launcher == StartedBy::Accelerate) ask_accelerate();
     refuse_missing_script(answer_.launch);
     answer_.world = world_of(answer_.launch, requested, cluster);
-    note_environment();
+    read_nccl_variables();
     std::filesystem::create_symlink(library_, folder_.path() / "libcuda.so.1");  // Triton looks for it by that name
   }
 
@@ -296,13 +296,22 @@ class DryRuns {
     if (!text.empty()) complain(text);
   }
 
-  // Variables of NCCL that would change what it takes.
-  void note_environment() {
+  // Variables of NCCL that change what it takes.
+  void read_nccl_variables() {
     Variables all = own_environment();
     for (const auto& [name, value] : answer_.launch.environment) all[name] = value;
-    for (const auto& [name, value] : all)
-      if (is_nccl_variable(name) && !is_harmless_nccl_variable(name))
-        answer_.not_modelled.push_back(fmt::format("{}={}: NCCL's own defaults are taken", name, value));
+    for (const auto& [name, value] : all) {
+      if (!is_nccl_variable(name) || is_harmless_nccl_variable(name)) continue;
+      const TomlTable nowhere;
+      Problems problems("the environment");
+      TomlReader table(&nowhere, {}, "", problems);
+      NcclSettings with_it = settings_;
+      read_nccl_variable(table, name, value, with_it);
+      if (!problems.any())
+        settings_ = with_it;
+      else
+        answer_.not_modelled.push_back(fmt::format("{}={}: NCCL's own default is taken", name, value));
+    }
   }
 
   const DryRunRequest& requested_;

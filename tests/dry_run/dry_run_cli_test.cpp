@@ -99,6 +99,13 @@ TEST_F(WithPython, RanksAreToldWhatTheirLauncherTells) {
   EXPECT_NE(said.err.find("9 1 16 None x ['--local-rank=1', 'a']"), std::string::npos) << said.err;
 }
 
+TEST_F(WithPython, OfNcclsVariablesThoseThatAreNotReadAreNamed) {
+  script("t.py", "pass\n");
+  (void)run("--json answer.json -- NCCL_BUFFSIZE=8388608 NCCL_DEBUG=INFO NCCL_SET_STACK_SIZE=1 python3 t.py");
+  EXPECT_EQ(json::parse(content(folder_ / "answer.json")).at("not_modelled"),
+            json::array({"NCCL_SET_STACK_SIZE=1: NCCL's own default is taken"}));
+}
+
 TEST_F(WithPython, AScriptThatTakesTooLongIsEnded) {
   script("t.py", "import time\ntime.sleep(600)\n");
   const Said said = run("--timeout 1 -- python3 t.py");
@@ -141,6 +148,54 @@ TEST_F(WithTorch, EveryRankOfAnyWorldRunsAlone) {
   EXPECT_EQ(answer.at("ranks").at(1).at("rank"), 15);
   EXPECT_EQ(answer.at("ranks").at(0).at("peak_reserved_bytes"), answer.at("ranks").at(1).at("peak_reserved_bytes"));
   EXPECT_TRUE(answer.at("ranks").at(0).at("groups").at(0).at("reduces"));
+}
+
+TEST_F(WithTorch, ASpawnedProcessRunsInItsPlace) {
+  script("spawned.py", R"(
+import torch
+
+def work(rank, world):
+    torch.cuda.set_device(rank)
+    torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:1", rank=rank, world_size=world)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda(), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(9):
+        model(torch.zeros(8, 64, device="cuda")).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, args=(4,), nprocs=4)
+)");
+  const Said said = run("--world-size 4 --rank 3 --json answer.json -- " + python_ + " spawned.py");
+  ASSERT_EQ(said.code, 0) << said.out << said.err;
+  const json rank = json::parse(content(folder_ / "answer.json")).at("ranks").at(0);
+  EXPECT_EQ(rank.at("groups").at(0).at("ranks"), json::array({0, 1, 2, 3}));
+  EXPECT_EQ(rank.at("steps").size(), 3U);
+  EXPECT_NE(said.out.find("number 3 of 4 alone"), std::string::npos) << said.out;
+}
+
+// What NCCL holds follows the variables that it reads.
+TEST_F(WithTorch, NcclsBuffersAreAsLargeAsTheyAreToldToBe) {
+  const auto held = [&](const std::string& variable) {
+    const Said said = run("--json answer.json --rank 0 --steps 1 -- " + variable + " " + python_ +
+                          " -m torch.distributed.run --nproc-per-node 8 train.py ddp");
+    EXPECT_EQ(said.code, 0) << said.out << said.err;
+    return json::parse(content(folder_ / "answer.json")).at("ranks").at(0).at("peak_device_bytes").get<std::int64_t>();
+  };
+  EXPECT_LT(held("NCCL_BUFFSIZE=1048576"), held("NCCL_BUFFSIZE=8388608"));
+}
+
+// Inductor plans buffers and writes kernels, which nobody compiles.
+TEST_F(WithTorch, ACompiledTrainingHoldsLessThanItself) {
+  const auto peak = [&](const std::string& words) {
+    const Said said = run("--json answer.json -- " + python_ + " train.py waves batch=8192 " + words);
+    EXPECT_EQ(said.code, 0) << said.out << said.err;
+    const json answer = json::parse(content(folder_ / "answer.json"));
+    EXPECT_EQ(said.out.find("Inductor's kernels") != std::string::npos, words == "compile") << said.out;
+    return answer.at("ranks").at(0).at("steps").at(2).at("peak").at("allocated_bytes").get<std::int64_t>();
+  };
+  const std::int64_t as_it_is = peak(""), compiled = peak("compile");
+  EXPECT_LT(compiled, as_it_is);  // of a chain of sines one is kept
 }
 
 TEST_F(WithTorch, ItRunsOutWhereTheCardWould) {

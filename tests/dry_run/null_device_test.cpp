@@ -119,5 +119,21 @@ TEST_F(NullDevice, HoldsWhatTheHostCopiesToIt) {
   EXPECT_EQ(release(block), 0);
 }
 
+TEST_F(NullDevice, AnswersOnceWhatItIsTold) {
+  void* block = nullptr;
+  ASSERT_EQ(set_device(0), 0);
+  ASSERT_EQ(allocate(&block, 4096), 0);
+  auto* const copy = function<int(void*, const void*, std::size_t, int)>("cudaMemcpy");
+  function<void(long long)>("null_cuda_answer")(42);
+  std::int64_t numbers[2] = {1, 1}, number = 1;
+  EXPECT_EQ(copy(numbers, block, sizeof numbers, 2), 0);  // not one number
+  EXPECT_EQ(numbers[0], 0);
+  EXPECT_EQ(copy(&number, block, sizeof number, 2), 0);
+  EXPECT_EQ(number, 42);
+  EXPECT_EQ(copy(&number, block, sizeof number, 2), 0);
+  EXPECT_EQ(number, 0);
+  EXPECT_EQ(release(block), 0);
+}
+
 }  // namespace
 }  // namespace tidemark::tests::null_device_test

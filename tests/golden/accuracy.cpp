@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -16,9 +17,9 @@
 #include "tests/golden/range_rows.hpp"
 #include "tests/seeds.hpp"
 
-// accuracy [ROOT]: docs/accuracy.md to standard output; of a source tree, writes docs/accuracy.md, docs/accuracy.toml,
-// README's table, tests/golden/own_figures/off_by.toml and scenarios/predict/measured_rows.tsv, and tells which claims
-// have changed.
+// accuracy [ROOT [FAMILY...]]: docs/accuracy.md to standard output; of a source tree, writes docs/accuracy.md,
+// docs/accuracy.toml, README's table, tests/golden/own_figures/off_by.toml and scenarios/predict/measured_rows.tsv, and
+// tells which claims have changed. Of families that are not named, where some are, everything stays as the tree has it.
 
 namespace tidemark::tests::golden {
 namespace {
@@ -47,11 +48,42 @@ void tell_changes(const std::vector<Claim>& before, const std::vector<Claim>& no
   }
 }
 
+// In the order of the file that they are written to.
+std::vector<Claim> claims_in_order(const std::filesystem::path& data) {
+  std::vector<Claim> claims = read_claims(data);
+  const std::string text = read(data);
+  const auto place = [&](const Claim& c) { return text.find(fmt::format("[{}.\"{}\"]", c.family, c.figure)); };
+  std::sort(claims.begin(), claims.end(), [&](const Claim& a, const Claim& b) { return place(a) < place(b); });
+  return claims;
+}
+
+// The section in place of the one that has its heading.
+void replace_section(std::string& page, const std::string& section) {
+  const std::string heading = section.substr(0, section.find('\n') + 1);
+  const std::size_t begin = page.find(heading);
+  if (begin == std::string::npos) throw std::runtime_error("no section of the page begins so: " + heading);
+  const std::size_t end = std::min(page.find("\n## ", begin), page.find("\n### Step time\n", begin + 1));
+  page.replace(begin, end == std::string::npos ? end : end + 1 - begin, section);
+}
+
 int run(int argc, char** argv) {
   std::string page;
   std::vector<Claim> claims;
+  const std::set<std::string> requested(argv + std::min(argc, 2), argv + argc);
+  if (!requested.empty()) {
+    page = read(std::filesystem::path(argv[1]) / "docs/accuracy.md");
+    claims = claims_in_order(std::filesystem::path(argv[1]) / "docs/accuracy.toml");
+  }
   for (const SectionWriter& writer : section_writers()) {
+    if (!requested.empty() && !requested.contains(writer.name)) continue;
     Section section = writer.write();
+    if (!requested.empty()) {
+      replace_section(page, section.text);
+      for (const Claim& claim : section.claims)
+        for (Claim& old : claims)
+          if (old.family == claim.family && old.figure == claim.figure) old = claim;
+      continue;
+    }
     page += section.text;
     if (writer.name == "head") page += fmt::format("{}{}\n", table_begin, table_end);
     claims.insert(claims.end(), section.claims.begin(), section.claims.end());
@@ -66,7 +98,7 @@ int run(int argc, char** argv) {
   std::map<std::string, FiguresOfRows> own;
   const std::map<std::string, FiguresOfRows> before = recorded_figures();
   for (const Golden& its : goldens()) {
-    if (!its.slow || every_case())
+    if ((requested.empty() || requested.contains(its.family)) && (!its.slow || every_case()))
       own[its.family][its.row] = its.now();
     else if (const auto family = before.find(its.family); family != before.end() && family->second.contains(its.row))
       own[its.family][its.row] = family->second.at(its.row);

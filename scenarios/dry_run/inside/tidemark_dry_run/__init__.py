@@ -47,11 +47,13 @@ def begin(folder):
     sys.meta_path.insert(0, _AfterImport())
 
     def after_torch(torch):
-        from . import answers, device, groups, steps
+        from . import answers, compiled, device, groups, spawned, steps
 
         device.prepare(torch, run)
         groups.prepare(torch, run)
         answers.prepare(torch, run)
+        compiled.prepare(torch, run)
+        spawned.prepare(torch, run)
         steps.prepare(torch, run)
 
     after_import("torch", after_torch)
