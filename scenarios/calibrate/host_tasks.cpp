@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cost/calibrated_kernel.hpp"
 #include "kernels/arithmetic/op_clock.hpp"
+#include "kernels/cost/calibrated_kernel.hpp"
 #include "kernels/math/engine/calculator.hpp"
 #include "scenarios/calibrate/reference_benchmarks.hpp"
 #include "scenarios/calibrate/small_programs.hpp"
