@@ -1,15 +1,20 @@
 #include "scenarios/cli/detail/job_request.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/plan/space/space.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
+#include "scenarios/scenario/memory_bounds_below.hpp"
 
 namespace tidemark::cli {
 namespace {
@@ -45,6 +50,13 @@ JobRequest of_launch_files(const JobWords& words) {
                                  : fmt::format("{}: {}", remark.what, remark.why));
     if (remark.kind == RemarkKind::NotJudged)
       made.not_judged.push_back({remark.file, remark.place.line, remark.what, remark.why});
+    if (remark.kind != RemarkKind::Bounded) continue;
+    const Bytes more = most_more(remark.bound, made.scenario), less = most_less(remark.bound, made.scenario);
+    made.less += less;
+    if (more == Bytes{} && less == Bytes{})
+      made.assumed.push_back(fmt::format("{}: takes nothing here: {}", remark.what, remark.why));
+    else
+      made.bounds.push_back({remark.file, remark.place.line, remark.what, remark.why, more, less > Bytes{}});
   }
   return made;
 }
@@ -87,8 +99,28 @@ JobRequest requested_job(const JobWords& words) {
   return made;
 }
 
+std::string JobRequest::lead() const { return not_judged_text(not_judged) + bounds_text(bounds); }
+
+void keep_room(TomlTable& document, const std::vector<MemoryBound>& bounds) {
+  const Bytes more = most_more(bounds);
+  if (more == Bytes{}) return;
+  const KeyPath key{"runtime", "headroom"};
+  const TomlValue* const requested = value_at(document, key);
+  const auto* const text = requested == nullptr ? nullptr : std::get_if<std::string>(&requested->value);
+  const Bytes before = text == nullptr ? Bytes{} : requested_size("headroom", *text);
+  set_value(document, key, {fmt::format("{} B", (before + more).count()), {}});
+}
+
 void JobRequest::complete(Prediction& prediction) const {
   prediction.assumptions.insert(prediction.assumptions.end(), assumed.begin(), assumed.end());
+  // Of a job that does not fit, what is bounded leaves no room where even so much less would not.
+  const Bytes room = prediction.scenario.cluster.device.capacity - prediction.scenario.runtime.headroom;
+  const bool may_fit = !prediction.exceeds_host() &&
+                       std::ranges::all_of(prediction.groups,
+                                           [&](const RankGroup& group) { return group.required.bytes - less <= room; });
+  std::vector<MemoryBound> those = bounds;
+  for (MemoryBound& its : those) its.may_be_less = its.may_be_less && may_fit;
+  add_bounds(prediction, std::move(those));
   leave_open(prediction, not_judged);
 }
 

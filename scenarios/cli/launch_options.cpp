@@ -82,6 +82,8 @@ std::string launch_remarks_text(const std::vector<Remark>& remarks, bool all) {
   };
   section(RemarkKind::NotExpressed, "not expressed");
   section(RemarkKind::NotJudged, "not judged: --ignore NAME says of one that it has no effect");
+  section(RemarkKind::Bounded,
+          "not simulated, and within a bound: predict takes the launch file itself, and adds that");
   section(RemarkKind::Beside, "to be said beside it");
   section(RemarkKind::Assumed, "assumed");
   if (all) {

@@ -35,7 +35,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", TIDEMARK_VERSION);
   app.formatter(help_formatter());
   app.require_subcommand(1);
-  const std::array<Verb, 16> verbs{predict_verb(app),
+  const std::array<Verb, 17> verbs{predict_verb(app),
                                    explain_verb(app),
                                    compare_verb(app),
                                    validate_verb(app, command),
@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
                                    estimate_verb(app),
                                    report_verb(app, command),
                                    dry_run_verb(app),
+                                   capture_verb(app),
                                    convert_verb(app),
                                    serve_verb(app),
                                    list_verb(app),

@@ -128,7 +128,7 @@ constexpr std::array<std::string_view, 15> aside{
 
 class BridgeWalk {
  public:
-  BridgeWalk(Draft& draft, bool nemo) : draft_(draft), nemo_(nemo) {}
+  BridgeWalk(Draft& draft, bool nemo, bool whole) : draft_(draft), nemo_(nemo), whole_(whole) {}
 
   void table(const TomlTable& table, const std::string& path) {
     for (const TomlKey& key : table.keys) {
@@ -164,8 +164,12 @@ class BridgeWalk {
     const auto named = [&](std::string_view name) { return std::ranges::find(flags_, name, &TomlKey::name); };
     const auto deferred = named("defer-embedding-wgrad-compute");
     if (!nemo_ || deferred == flags_.end() || named("overlap-grad-reduce") == flags_.end()) return;
-    draft_.remark(RemarkKind::NotJudged, "model.defer_embedding_wgrad_compute = true",
-                  "deferring the head's gradients beside reductions that overlap is not modelled", deferred->place);
+    const auto limit = named("wgrad-deferral-limit");
+    const auto* const most = limit == flags_.end() ? nullptr : std::get_if<std::int64_t>(&limit->value.value);
+    draft_.remark_bounded("model.defer_embedding_wgrad_compute = true",
+                          "the figures are without it; it keeps the head's inputs and gradients of logits of so many "
+                          "micro-batches",
+                          fmt::format("deferred-head:{}", most == nullptr ? 0 : *most), deferred->place);
     flags_.erase(deferred);
     std::erase_if(flags_, [](const TomlKey& its) { return its.name == "wgrad-deferral-limit"; });
   }
@@ -201,9 +205,9 @@ class BridgeWalk {
     if (text == "distributed_fused_adam" || text == "mcore_distributed_optim")
       add("use-distributed-optimizer", key, true);
     if (text == "distributed_fused_adam")
-      draft_.remark(RemarkKind::NotJudged, fmt::format("{} = {}", name, in_quotes(text)),
-                    "Apex's distributed Adam is not modelled: the figures are of Megatron-LM's distributed optimizer",
-                    key.place);
+      draft_.remark_bounded(fmt::format("{} = {}", name, in_quotes(text)),
+                            "the figures are of Megatron-LM's distributed optimizer; Apex's has buckets beside it",
+                            "apex-distributed-adam", key.place);
     if (text != "distributed_fused_adam" && text != "mcore_distributed_optim" && name.ends_with("optim.name") &&
         std::ranges::find(plain_adams, text) == plain_adams.end())
       unknown(key, name, "is no optimizer that is known here");
@@ -246,6 +250,14 @@ class BridgeWalk {
         add("fp16", key, true);
       if (eighth || !plain || (kind != "bf16" && kind != "fp16" && kind != "16" && kind != "32" && kind != "fp32"))
         unknown(key, name, eighth ? "FP8 is not modelled yet" : "is no precision that is known here");
+    } else if (k == "precision" && number != nullptr && (*number == 32 || *number == 16)) {
+      if (*number == 16) add("fp16", key, true);
+    } else if (k == "megatron_amp_O2" && nemo_ && whole_ && flag != nullptr) {
+      draft_.remark(RemarkKind::NoMatter, name, "of half precision: in fp32 there are no other parameters", key.place);
+    } else if (k == "transformer_engine" && nemo_ && flag != nullptr && !*flag) {
+      add("transformer-impl", key, std::string("local"));
+    } else if (k == "log_mode" || k == "log_every_n_steps") {
+      draft_.remark(RemarkKind::NoMatter, name, "what is logged", key.place);
     } else if (k == "gated_linear_unit") {
       if (flag != nullptr && *flag) add("swiglu", key, true);
     } else if (k == "activation" && text != nullptr) {
@@ -344,9 +356,19 @@ class BridgeWalk {
 
   Draft& draft_;
   bool nemo_;
+  bool whole_;  // trainer.precision is fp32
   std::vector<TomlKey> flags_;
   std::int64_t nodes_ = 0, devices_ = 0;
 };
+
+// Lightning's trainer.precision: 32, "32" or "32-true".
+bool trains_in_fp32(const TomlTable& document) {
+  const auto trainer = std::ranges::find(document.keys, "trainer", &TomlKey::name);
+  const auto* const table = trainer == document.keys.end() ? nullptr : std::get_if<TomlTable>(&trainer->value.value);
+  if (table == nullptr) return false;
+  const auto precision = std::ranges::find(table->keys, "precision", &TomlKey::name);
+  return precision != table->keys.end() && flag_text(precision->value).find("32") != std::string::npos;
+}
 
 // Megatron-LM's own tests write flags as a YAML map: MODEL_ARGS, ENV_VARS.
 std::vector<TomlKey> flags_of_tests(const TomlTable& arguments, Draft& draft) {
@@ -384,7 +406,7 @@ std::vector<TomlKey> bridge_flags(TomlTable document, Draft& draft) {
   const auto has = [&](std::string_view name) {
     return std::ranges::any_of(document.keys, [&](const TomlKey& key) { return key.name == name; });
   };
-  BridgeWalk walk(draft, has("trainer") && has("model"));
+  BridgeWalk walk(draft, has("trainer") && has("model"), trains_in_fp32(document));
   walk.table(document, "");
   std::vector<TomlKey> flags = std::move(walk).flags();
   const bool virtual_stages =

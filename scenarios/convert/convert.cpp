@@ -15,6 +15,7 @@
 #include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/shell/shell_words.hpp"
+#include "scenarios/convert/stated_versions.hpp"
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/environment/environment.hpp"
 #include "scenarios/formats/input_error.hpp"
@@ -94,6 +95,10 @@ class Conversion {
     say("train.sequence_length", requested_.sequence_length);
     say("train.micro_batch", requested_.micro_batch);
     say("train.global_batch", requested_.global_batch);
+    for (const auto& [file, versions] : stated_) {
+      draft_.file = file;
+      state_versions(versions, draft_);
+    }
     if (from_ != Dialect::Megatron) draft_.kept = {};
     return {from_, requested_.files.front(), std::move(draft_.document), std::move(draft_.remarks),
             std::move(draft_.kept)};
@@ -111,6 +116,8 @@ class Conversion {
           return 1;
         case FileKind::DeepSpeed:
           return 3;
+        case FileKind::Packages:  // which of them matter depends on the runtime
+          return 4;
         default:
           return 2;
       }
@@ -192,6 +199,9 @@ class Conversion {
         Given arguments(content.document.keys, "", draft_);
         return read_training_arguments(arguments, models_, draft_);
       }
+      case FileKind::Packages:
+        stated_.emplace_back(file.string(), versions_of_packages(content.text));
+        return;
       case FileKind::Shell:
         return read_script(file, content.text);
     }
@@ -282,6 +292,7 @@ class Conversion {
     for (const auto& [name, value] : *line.environment) read_variable(name, value);
     read_arguments(line);
     if (from_ == Dialect::Megatron) settle_attention();
+    stated_.emplace_back(file.string(), versions_in_script(text));
   }
 
   // Variables that change memory by no more than this says; the step they change may be another.
@@ -294,8 +305,24 @@ class Conversion {
     return {};
   }
 
+  // What is called nearly as a variable of NCCL's, and is none: NCCL reads what it asks for by name.
+  static std::string_view ignored_by_nccl(std::string_view name) {
+    if (name == "NCCL_BUFFERSIZE")
+      return "NCCL reads no such variable: NCCL_BUFFSIZE is its own, which is not set by this";
+    return {};
+  }
+
   void read_variable(const std::string& name, const ShellWord& value) {
     if (name.starts_with("SLURM_")) return;  // of #SBATCH lines
+    if (const std::string_view why = ignored_by_nccl(name); !why.empty())
+      return draft_.remark(RemarkKind::Assumed, fmt::format("{} = {}", name, in_quotes(value.text)), std::string(why),
+                           value.place);
+    // A tuner settles which algorithms connect, and when.
+    if (name == "NCCL_TUNER_PLUGIN" && draft_.find("runtime.environment.NCCL_RUNTIME_CONNECT") == nullptr) {
+      draft_.set("runtime.environment.NCCL_RUNTIME_CONNECT", std::string("0"), value.place);
+      return draft_.remark(RemarkKind::Assumed, name, "it may choose any algorithm: all are taken as connected",
+                           value.place);
+    }
     constexpr auto of_ranks = std::to_array<std::string_view>({"MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"});
     if (value.unknown.empty() && is_harmless_variable(name) && std::ranges::find(of_ranks, name) == of_ranks.end())
       draft_.kept.environment[name] = value.text;
@@ -471,6 +498,11 @@ class Conversion {
       return read_megatron(given, models_, draft_);
     }
     flags = underscored(std::move(flags));
+    if (is_aws_fsdp(flags)) {
+      from_ = Dialect::TrainingArguments;
+      Given given(std::move(flags), "--", draft_);
+      return read_aws_fsdp(given, draft_);
+    }
     const bool of_bridge = tool_of_program(line.path).starts_with("Megatron-Bridge");
     if (of_bridge || !has_training_arguments(flags)) refuse_unknown(line, unread);
     from_ = Dialect::TrainingArguments;
@@ -498,6 +530,13 @@ class Conversion {
            has_any(flags, {"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"});
   }
 
+  // examples/llama3_1/pretrain_llama.py and megatron_patch/model/llama3_1 of Pai-Megatron-Patch: core's embedding,
+  // layers of Transformer Engine, head and loss.
+  [[nodiscard]] bool is_pai_llama(const LaunchLine& line) const {
+    return line.program == "pretrain_llama.py" &&
+           (line.path.find("llama3_1/") != std::string::npos || draft_.folder.filename() == "llama3_1");
+  }
+
   // Megatron's flags are those of its other programs, too.
   void refuse_other_programs(const LaunchLine& line) {
     const std::string& its = line.program;
@@ -508,6 +547,12 @@ class Conversion {
     if (its.starts_with("pretrain_") && std::ranges::any_of(others, named))
       draft_.remark(RemarkKind::NotExpressed, its,
                     "trains another kind of model than pretrain_gpt.py, which is not modelled", line.place);
+    else if (is_pai_llama(line))
+      draft_.remark_bounded(
+          its,
+          "of Pai-Megatron-Patch: Megatron core's GPT, but for the norm before the head, which is made "
+          "of PyTorch's operations",
+          "last-norm-by-operations", line.place);
     else if (its.starts_with("pretrain_") && its != "pretrain_gpt.py")
       draft_.remark(RemarkKind::NotJudged, its, "is a program of its own, and is taken for pretrain_gpt.py",
                     line.place);
@@ -672,6 +717,7 @@ class Conversion {
   const ConvertRequest& requested_;
   ShippedModels models_;
   std::map<std::string, std::string> whole_files_;  // which file says a key, of those that say a whole training
+  std::vector<std::pair<std::string, std::vector<StatedVersion>>> stated_;  // by files, looked at when all are read
   Draft draft_;
   Dialect from_ = Dialect::Scenario;
 };
@@ -704,6 +750,49 @@ void add_problems(Converted& converted, const std::filesystem::path& data_root) 
                                  {problem.line, problem.column},
                                  problem.message,
                                  option_saying(problem.message).value_or(problem.hint)});
+  }
+}
+
+// Of a number that is no multiple of `unit`, the next one, in place of `path`; not judged.
+void round_up(Draft& draft, const std::string& path, const std::string& what, std::int64_t unit, std::int64_t times,
+              const std::string& of) {
+  const TomlValue* const found = draft.find(path);
+  const std::optional<std::int64_t> asks = draft.integer(path);
+  constexpr std::int64_t most = std::int64_t{1} << 32;
+  if (!asks || unit < 1 || *asks < 1 || *asks > most || unit > most || *asks % unit == 0) return;
+  const std::int64_t next = product({*asks / unit + 1, unit, times});
+  const Place place = found->place;
+  draft.set(path, next, place);
+  draft.remark(RemarkKind::NotJudged, fmt::format("{} = {}", what, *asks),
+               fmt::format("is not a multiple of {} = {}: the figures are of {}", of, unit, next), place);
+}
+
+// Where a launch file contradicts itself, the answer is of the least that holds, without yes or no: devices that its
+// layout fills, and sequences for all of them. Where nothing of that holds, it is refused as it is.
+void settle_devices(Converted& converted, const ConvertRequest& requested, const std::filesystem::path& data_root) {
+  if (converted.from != Dialect::Megatron) return;
+  constexpr std::int64_t most_times = 1024;  // experts may take more than the least
+  for (std::int64_t times = 1; times <= most_times; times *= 2) {
+    Draft draft;
+    draft.file = converted.file.string();
+    draft.document = converted.document;
+    const auto number = [&](std::string_view path) { return draft.integer(path).value_or(1); };
+    const std::int64_t each = product({number("layout.tensor"), number("layout.context"), number("layout.pipeline")});
+    if (!requested.gpus) round_up(draft, "gpus", "gpus", each, times, "tensor x context x pipeline");
+    const bool of_devices = !draft.remarks.empty();
+    if (const std::optional<std::int64_t> gpus = draft.integer("gpus");
+        gpus && !requested.global_batch && each > 0 && *gpus % each == 0)
+      round_up(draft, "train.global_batch", "global-batch-size", product({number("train.micro_batch"), *gpus / each}),
+               1, "the micro-batches of all data-parallel ranks");
+    if (draft.remarks.empty()) return;
+    const auto read =
+        scenario_or_problems(draft.document, converted.file, {converted.file.parent_path(), data_root}, {});
+    if (std::holds_alternative<Scenario>(read)) {
+      converted.document = std::move(draft.document);
+      converted.remarks.insert(converted.remarks.end(), draft.remarks.begin(), draft.remarks.end());
+      return;
+    }
+    if (!of_devices) return;
   }
 }
 
@@ -747,7 +836,8 @@ std::vector<std::string> dialect_names() { return {names.begin(), names.end()}; 
 
 bool Converted::lossy() const {
   return std::ranges::any_of(remarks, [](const Remark& remark) {
-    return remark.kind == RemarkKind::NotExpressed || remark.kind == RemarkKind::NotJudged;
+    return remark.kind == RemarkKind::NotExpressed || remark.kind == RemarkKind::NotJudged ||
+           remark.kind == RemarkKind::Bounded;
   });
 }
 
@@ -785,6 +875,7 @@ bool is_foreign(const std::filesystem::path& file) { return classified(file).kin
 Converted convert(const ConvertRequest& requested) {
   Converted converted = Conversion(requested).run();
   set_overrides(converted.document, requested.overrides);
+  settle_devices(converted, requested, requested.data_root);
   add_problems(converted, requested.data_root);
   for (const std::string& name : requested.ignored) ignore(converted, name);
   if (requested.strict)

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/other_tools.hpp"
+#include "scenarios/convert/stated_versions.hpp"
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/json_table.hpp"
@@ -109,6 +110,7 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
   }
   constexpr std::array<std::string_view, 4> scripts{".sh", ".bash", ".sbatch", ".slurm"};
   const bool bare = ending.empty() || ending == ".txt" || ending == ".args";
+  if (bare && !text.starts_with("#!") && lists_packages(text)) return {FileKind::Packages, std::move(text), {}};
   const bool script = std::ranges::find(scripts, ending) != scripts.end() || text.starts_with("#!") ||
                       (bare && (text.starts_with("--") || text.find(" --") != std::string::npos));
   if (!script) return {FileKind::Scenario, {}, parse_toml(text, file.string())};

@@ -18,13 +18,14 @@ enum class FileKind : std::uint8_t {
   TrainingArguments,
   Shell,
   FlagScale,
-  Nanotron
+  Nanotron,
+  Packages  ///< a requirements.txt, or what pip freeze prints
 };
 
 /// A file, and what it is by its ending and what it holds.
 struct FileContent {
   FileKind kind{};
-  std::string text;    ///< of a script
+  std::string text;    ///< of a script, or a list of packages
   TomlTable document;  ///< of anything else
 };
 /// Throws InputError where it cannot be read, and where nothing says what it is.

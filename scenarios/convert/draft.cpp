@@ -82,7 +82,13 @@ std::optional<std::string> Draft::text(std::string_view path) const {
 void Draft::remark(RemarkKind kind, std::string what, std::string why, Place place) {
   what = printable(what), why = printable(why);
   if (!reported_.insert(fmt::format("{}\n{}\n{}", static_cast<int>(kind), what, why)).second) return;
-  remarks.push_back({kind, file, place, std::move(what), std::move(why)});
+  remarks.push_back({kind, file, place, std::move(what), std::move(why), false, {}});
+}
+
+void Draft::remark_bounded(std::string what, std::string why, std::string bound, Place place) {
+  const std::size_t before = remarks.size();
+  remark(RemarkKind::Bounded, std::move(what), std::move(why), place);
+  if (remarks.size() > before) remarks.back().bound = std::move(bound);
 }
 
 void Draft::remark_unknown(std::string what, std::string_view name, std::string why,
@@ -228,6 +234,13 @@ void Given::tell(RemarkKind kind, std::string_view name, std::string why) {
   if (key == nullptr) return;
   taken_.emplace(name);
   draft_->remark(kind, written(*key), std::move(why), key->value.place);
+}
+
+void Given::tell_bounded(std::string_view name, std::string why, std::string bound) {
+  const TomlKey* key = find(name);
+  if (key == nullptr) return;
+  taken_.emplace(name);
+  draft_->remark_bounded(written(*key), std::move(why), std::move(bound), key->value.place);
 }
 
 void Given::refuse(std::string_view name, std::string_view what, const std::vector<std::string>& neutral) {

@@ -21,6 +21,7 @@ enum class RemarkKind : std::uint8_t {
   Beside,        ///< is said beside the file: an argument of the script, or of what launches it
   Assumed,       ///< the input does not say it, and something had to be taken
   NotExpressed,  ///< the other side has no word for it, or it says which job this is and cannot be read
+  Bounded,       ///< is not simulated, and takes no more than a bound: that goes to the answer's upper ends
   NotJudged,     ///< a name in no table, or one that is not modelled: the rest is answered, without yes or no
 };
 
@@ -31,9 +32,12 @@ struct Remark {
   Place place;
   std::string what;  ///< as the input writes it
   std::string why;
-  bool is_slip = false;  ///< NotExpressed: a name that is nearly a known one
+  bool is_slip = false;    ///< NotExpressed: a name that is nearly a known one
+  std::string bound = {};  ///< Bounded: what the bound is called (scenarios/scenario/memory_bounds.hpp)
   /// Whether who asks may say that it has no effect.
-  [[nodiscard]] bool may_be_ignored() const { return kind == RemarkKind::NotJudged || is_slip; }
+  [[nodiscard]] bool may_be_ignored() const {
+    return kind == RemarkKind::NotJudged || kind == RemarkKind::Bounded || is_slip;
+  }
   bool operator==(const Remark& other) const { return kind == other.kind && what == other.what && why == other.why; }
 };
 
@@ -70,6 +74,8 @@ class Draft {
   [[nodiscard]] std::optional<std::string> text(std::string_view path) const;
 
   void remark(RemarkKind kind, std::string what, std::string why, Place place = {});
+  /// What is not simulated, and takes no more than the bound of that name.
+  void remark_bounded(std::string what, std::string why, std::string bound, Place place = {});
   /// A name that nobody knows: not judged, or, where it is one slip away from one of `known`, refused.
   void remark_unknown(std::string what, std::string_view name, std::string why, const std::vector<std::string>& known,
                       Place place = {});
@@ -111,6 +117,7 @@ class Given {
   /// Takes a key that is not modelled, unless it says `neutral`.
   void refuse(std::string_view name, std::string_view what, const std::vector<std::string>& neutral);
   void tell(RemarkKind kind, std::string_view name, std::string why);
+  void tell_bounded(std::string_view name, std::string why, std::string bound);
   /// What nobody took is not judged, and refused where it is one slip away from a name that somebody asked for, or from
   /// one of `known`.
   void refuse_the_rest(std::string_view why, std::vector<std::string> known = {});

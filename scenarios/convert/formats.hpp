@@ -56,6 +56,9 @@ void read_titan(const TomlTable& document, const ShippedModels& models, Draft& d
 
 /// transformers' TrainingArguments, and what scripts take beside them.
 void read_training_arguments(Given& arguments, const ShippedModels& models, Draft& draft);
+/// awsome-distributed-training's train.py for FSDP2: whether these are its arguments, and what they come to.
+[[nodiscard]] bool is_aws_fsdp(const std::vector<TomlKey>& flags);
+void read_aws_fsdp(Given& given, Draft& draft);
 /// accelerate's configuration.
 void read_accelerate(Given& config, Draft& draft);
 /// A ds_config.json.

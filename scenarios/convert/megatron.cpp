@@ -13,6 +13,7 @@
 #include "scenarios/frameworks/megatron/megatron_flags.hpp"
 #include "scenarios/frameworks/megatron/megatron_switches.hpp"
 #include "scenarios/reader/scenario_json.hpp"
+#include "scenarios/scenario/memory_bounds.hpp"
 #include "scenarios/scenario/names.hpp"
 
 // Megatron-LM's megatron/training/arguments.py, core 0.10 to 0.19, and what its forks add to it.
@@ -105,8 +106,13 @@ class MegatronReader {
                          its->why.empty() ? "changes neither memory nor time" : its->why);
       } else if (its->kind == Bound) {
         keep(key.name);
-        const bool asks = flag_text(*flags_.look_at(key.name)) != "0";
-        flags_.tell(asks ? RemarkKind::Assumed : RemarkKind::NoMatter, key.name, asks ? its->why : "asks for nothing");
+        const std::string value = flag_text(*flags_.look_at(key.name));
+        const bool asks = value != "0" && value != "false";
+        if (asks && has_memory_bound(key.name))
+          flags_.tell_bounded(key.name, its->why, key.name);
+        else
+          flags_.tell(asks ? RemarkKind::Assumed : RemarkKind::NoMatter, key.name,
+                      asks ? its->why : "asks for nothing");
       } else if (its->kind == Own) {
         if (const TomlValue* value = flags_.take(key.name)) {
           const bool list = std::ranges::find(lists, key.name) != lists.end();

@@ -47,6 +47,8 @@ class Forks {
       }
       flag.name = alias->flag;
     }
+    read_padded_layers();
+    read_groups();
     read_deepspeed();
     read_pai();
     read_older();
@@ -84,6 +86,36 @@ class Forks {
     erase(name);
   }
 
+  void tell_bounded(std::string_view name, std::string why, std::string bound) {
+    const TomlKey* const key = find(name);
+    if (key == nullptr) return;
+    draft_.remark_bounded(fmt::format("--{}", name), std::move(why), std::move(bound), key->place);
+    erase(name);
+  }
+
+  // zero-bubble's own: layers are padded so that the first stage has one less for the embedding, the last for the loss.
+  void read_padded_layers() {
+    const TomlKey* const key = find("allow-padding-num-layers");
+    const std::int64_t layers = integer("num-layers").value_or(0);
+    const std::int64_t stages = integer("pipeline-model-parallel-size").value_or(1);
+    if (key == nullptr || stages < 2 || layers % stages == 0 || (layers + 2) % stages != 0) return;
+    for (const char* flag : {"account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"})
+      if (!has(flag)) add(flag, true, key->place);
+  }
+
+  // What whoever runs the script is to say.
+  void read_groups() {
+    const TomlKey* const groups = find("num-query-groups");
+    const auto* const text = groups == nullptr ? nullptr : std::get_if<std::string>(&groups->value.value);
+    if (text == nullptr || !text->starts_with(unknown_value) || text->ends_with(')')) return;
+    const std::string variable = variable_of(std::string_view(*text).substr(unknown_value.size()));
+    if (variable.empty()) return;
+    tell(RemarkKind::NotJudged, "num-query-groups",
+         fmt::format("is assigned nowhere: the figures are of a group for each head; --set {}=N says how many",
+                     variable));
+    erase("group-query-attention");
+  }
+
   // Megatron-DeepSpeed, megatron/arguments.py: DeepSpeed's engine beneath Megatron's model and layout.
   void read_deepspeed() {
     if (const TomlKey* heads = find("num-key-value-heads"); heads != nullptr && !has("num-query-groups")) {
@@ -111,13 +143,20 @@ class Forks {
       return tell(RemarkKind::NotExpressed, "zero-stage", "is no stage of ZeRO's: it says how states are shared out");
     if (stage > 0 && !has("use-distributed-optimizer"))
       add("use-distributed-optimizer", true, find("zero-stage")->place);
-    tell(RemarkKind::NotJudged, "deepspeed",
-         fmt::format("DeepSpeed's engine beneath Megatron-LM is not modelled: the figures are of Megatron-LM's own {}",
-                     stage > 0 ? "distributed optimizer" : "optimizer"));
-    if (stage > 1)
+    const std::string instead =
+        fmt::format("the figures are of Megatron-LM's own {}", stage > 0 ? "distributed optimizer" : "optimizer");
+    if (stage < 3)
+      tell_bounded("deepspeed",
+                   fmt::format("{}; DeepSpeed's engine has gradients in half precision, buckets and what its pipeline "
+                               "holds beside that{}",
+                               instead, stage == 2 ? ", and shares gradients out" : ""),
+                   "deepspeed-engine");
+    else
+      tell(RemarkKind::NotJudged, "deepspeed",
+           fmt::format("DeepSpeed's engine beneath Megatron-LM is not modelled: {}", instead));
+    if (stage > 2)
       tell(RemarkKind::NotJudged, "zero-stage",
-           stage == 2 ? "gradients are shared out too, which the figures are without"
-                      : "gradients and parameters are shared out too, which the figures are without");
+           "gradients and parameters are shared out too, which the figures are without");
     tell(RemarkKind::NoMatter, "zero-stage", "stands in the figures as the distributed optimizer");
     tell(RemarkKind::NoMatter, "deepspeed_config", "of DeepSpeed's engine, which --deepspeed asks for");
     tell(RemarkKind::NoMatter, "deepspeed-config", "of DeepSpeed's engine, which --deepspeed asks for");
@@ -139,9 +178,10 @@ class Forks {
       if (flag.name == "normalization" && (*text == "rmsnorm" || *text == "layernorm"))
         flag.value.value = std::string(*text == "rmsnorm" ? "RMSNorm" : "LayerNorm");
       if (flag.name == "position-embedding-type" && *text == "alibi") {
-        draft_.remark(RemarkKind::NotJudged, "--position-embedding-type = \"alibi\"",
-                      "ALiBi is not modelled: the figures are of rotary positions, which have no table either",
-                      flag.place);
+        draft_.remark_bounded("--position-embedding-type = \"alibi\"",
+                              "the figures are of rotary positions, which have no table either; ALiBi has a row of "
+                              "slopes for each head",
+                              "alibi", flag.place);
         flag.value.value = std::string("rope");
       }
     }
@@ -159,7 +199,8 @@ class Forks {
     };
     // vocab_size of what transformers loads, which is without the tokens that are added to it.
     constexpr std::array tokenizers{Tokenizer{"LLamaTokenizer", 32'000}, Tokenizer{"LLama2Tokenizer", 32'000},
-                                    Tokenizer{"MixtralTokenizer", 32'000}, Tokenizer{"LLama3Tokenizer", 128'000}};
+                                    Tokenizer{"MixtralTokenizer", 32'000}, Tokenizer{"LLama3Tokenizer", 128'000},
+                                    Tokenizer{"DeepSeekV2Tokenizer", 100'000}};
     const auto* const its =
         name == nullptr ? tokenizers.end() : std::ranges::find(tokenizers, std::string_view(*name), &Tokenizer::name);
     if (its == tokenizers.end() || has("padded-vocab-size") || has("vocab-size")) return;

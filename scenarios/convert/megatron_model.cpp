@@ -375,6 +375,14 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   }
   const Place place = flags.place("num-layers");
   std::vector<Candidate> found = nearest_models(models, wanted, flags);
+  // Families of experts choose by softmax in one order, and Megatron-LM's flags have both.
+  constexpr std::string_view order = "moe-router-pre-softmax";
+  if (found.empty() && flags.has("num-experts") && !(found = nearest_models(models, wanted, flags, order)).empty()) {
+    draft.remark_bounded(fmt::format("--{}", order),
+                         fmt::format("{} here, and the figures are of the other order, as {} has it",
+                                     wanted.on(order) ? "on" : "off", found.front().base->file),
+                         "router-scores", place);
+  }
   if (found.empty()) {
     const std::vector<std::string> fault = at_fault(models, wanted, flags);
     draft.remark(RemarkKind::NotExpressed, "the model",
@@ -386,16 +394,22 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
     return;
   }
   prefer_alike(found, wanted, flags);
-  const Candidate& best = found.front();
-  const auto other = std::ranges::find_if(found, [&](const Candidate& its) { return its.model != best.model; });
+  const auto other =
+      std::ranges::find_if(found, [&](const Candidate& its) { return its.model != found.front().model; });
   if (other != found.end() && !wanted.text("vocab-size")) {
-    draft.remark(RemarkKind::NotExpressed, "the model",
+    std::swap(found.front(),
+              *std::ranges::max_element(found, {}, [](const Candidate& c) { return c.model.vocabulary; }));
+    const auto smaller =
+        std::ranges::find_if(found, [&](const Candidate& its) { return its.model != found.front().model; });
+    draft.remark(RemarkKind::NotJudged, "vocab-size",
                  fmt::format("{} and {} have this shape, and vocabularies of {} and {} tokens; which of them is not "
-                             "said: put --vocab-size into the script, or name one with --model",
-                             best.base->file, other->base->file, best.model.vocabulary, other->model.vocabulary),
+                             "said, and the figures are of the former: put --vocab-size into the script, or name one "
+                             "with --model",
+                             found.front().base->file, smaller->base->file, found.front().model.vocabulary,
+                             smaller->model.vocabulary),
                  place);
-    return;
   }
+  const Candidate& best = found.front();
   if (!flags.has("vocab-size") && !flags.has("padded-vocab-size")) {
     if (!wanted.text("vocab-size"))
       draft.remark(

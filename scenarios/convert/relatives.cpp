@@ -131,10 +131,8 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
       draft.remark(RemarkKind::NoMatter, name, "of data, checkpoints and logs", its.place);
     } else if (its.name == "packing") {
       if (is_on(&its))
-        draft.remark(
-            RemarkKind::NotJudged, name,
-            "sequences of packed documents are not modelled: the figures are of whole sequences of that length",
-            its.place);
+        draft.remark_bounded(name, "the figures are of whole sequences of that length, which packed ones fill at most",
+                             "packed-sequences", its.place);
     } else if ((its.name == "tuner-type" || its.name == "train-type") && scenarios::text(its.value) != "\"full\"") {
       draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(its.value)),
                    "adapters on Megatron-LM are not modelled", its.place);
@@ -166,10 +164,10 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
   if (const TomlKey* backend = find(flags, "attention-backend");
       its && its->model.latent && scenarios::text(backend->value) == "\"flash\"") {
     if (backend->place.line > 0)
-      draft.remark(
-          RemarkKind::NotJudged, "--attention_backend = \"flash\"",
-          "FlashAttention of latent attention is not modelled: the figures are of what the device would choose",
-          backend->place);
+      draft.remark_bounded("--attention_backend = \"flash\"",
+                           "the figures are of what the device would choose; FlashAttention takes values padded to the "
+                           "width of keys",
+                           "padded-values", backend->place);
     std::erase_if(flags, [](const TomlKey& key) { return key.name == "attention-backend"; });
   }
   if (its && its->model.experts) {

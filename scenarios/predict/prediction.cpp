@@ -470,6 +470,24 @@ double hardware_utilization(const Job& job, const StepAccount& account, Duration
   return executed / peak_operations(job.scenario, step);
 }
 
+void add_bounds(Prediction& prediction, std::vector<MemoryBound> bounds) {
+  prediction.bounds = std::move(bounds);
+  if (prediction.bounds.empty()) return;
+  const Bytes more = most_more(prediction.bounds);
+  const Bytes room = prediction.scenario.cluster.device.capacity - prediction.scenario.runtime.headroom;
+  bool fits = true;
+  for (RankGroup& group : prediction.groups) {
+    group.required.upper += more;
+    group.memory.peak_device_upper += more;
+    group.unlimited_upper += more;
+    fits &= group.required.upper <= room;
+  }
+  if (prediction.fits && !fits) prediction.fits = false, prediction.open = true;
+  const bool less = std::ranges::any_of(prediction.bounds, &MemoryBound::may_be_less);
+  if (prediction.fits || prediction.open || prediction.deadlock || !less) return;
+  prediction.open = prediction.open_below = true;
+}
+
 void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged) {
   prediction.not_judged = std::move(not_judged);
   if (prediction.not_judged.empty()) return;

@@ -11,6 +11,7 @@
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/required_memory.hpp"
 #include "scenarios/predict/step_causes.hpp"
+#include "scenarios/scenario/memory_bounds.hpp"
 #include "sim/base/time.hpp"
 #include "sim/clock/summary.hpp"
 #include "sim/clock/trace.hpp"
@@ -120,6 +121,8 @@ struct Prediction {
   std::vector<std::string> assumptions;
   std::vector<std::string> not_modelled;
   std::vector<NotJudged> not_judged;  ///< while there is any, neither yes nor no
+  std::vector<MemoryBound> bounds;    ///< that the upper ends have, beside what is simulated
+  bool open_below = false;            ///< open because what is bounded may take less than what is simulated for it
 
   /// "fits", "does_not_fit" or "cannot_say".
   [[nodiscard]] std::string_view verdict() const { return fits ? "fits" : open ? "cannot_say" : "does_not_fit"; }
@@ -149,6 +152,8 @@ struct Prediction {
 [[nodiscard]] Prediction predict(const Job& job, const Trace& trace, const Progress& progress = {},
                                  const PredictOptions& options = {});
 
+/// Adds to upper ends what is not simulated and bounded, and judges again.
+void add_bounds(Prediction& prediction, std::vector<MemoryBound> bounds);
 /// Takes yes and no out of the answer where anything is not judged.
 void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged);
 

@@ -180,11 +180,11 @@ Conversion convert(const std::vector<std::filesystem::path>& files, const Conver
     std::filesystem::path file = files.front();
     Conversion made{{toml_text(found.document), file.replace_extension(".toml")}, {}, {}, {}};
     for (const scenarios::Remark& remark : found.remarks) {
-      const bool open =
-          remark.kind == scenarios::RemarkKind::NotExpressed || remark.kind == scenarios::RemarkKind::NotJudged;
-      std::vector<std::string>& list = open                                             ? made.not_expressed
-                                       : remark.kind == scenarios::RemarkKind::NoMatter ? made.no_matter
-                                                                                        : made.assumed;
+      using enum scenarios::RemarkKind;
+      const bool open = remark.kind == NotExpressed || remark.kind == NotJudged || remark.kind == Bounded;
+      std::vector<std::string>& list = open                      ? made.not_expressed
+                                       : remark.kind == NoMatter ? made.no_matter
+                                                                 : made.assumed;
       list.push_back(remark.what + ": " + remark.why);
     }
     return made;

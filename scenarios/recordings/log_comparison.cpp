@@ -13,14 +13,17 @@ namespace {
 
 Bytes peak_until(const MemoryRecord& memory, std::int64_t step) {
   const std::vector<Bytes>& steps = memory.peak_allocated_by_step;  // construction first
-  const auto count = std::clamp<std::int64_t>(step + 1, 1, std::ssize(steps));
+  const auto count = step < 0 ? std::ssize(steps) : std::clamp<std::int64_t>(step + 1, 1, std::ssize(steps));
   return *std::max_element(steps.begin(), steps.begin() + count);
 }
 
 }  // namespace
 
 double RankPeaks::error() const {
-  return std::max(std::abs(reserved.error()), allocated ? std::abs(allocated->error()) : 0);
+  double most = 0;
+  for (const std::optional<BytePair>& its : {allocated, reserved, device})
+    if (its) most = std::max(most, std::abs(its->error()));
+  return most;
 }
 
 bool LogComparison::agrees(double tolerance) const {
@@ -47,7 +50,8 @@ LogComparison compare_log(const Prediction& prediction, const std::vector<Logged
     }
     RankPeaks& row = out.ranks.emplace_back();
     row.logged = peak;
-    row.reserved = {found->second->peak_reserved, peak.reserved};
+    if (peak.reserved) row.reserved = BytePair{found->second->peak_reserved, *peak.reserved};
+    if (peak.device) row.device = BytePair{found->second->device.bytes, *peak.device};
     if (peak.allocated) row.allocated = BytePair{peak_until(*found->second, peak.step), *peak.allocated};
   }
   if (!problems.empty()) throw InputError(problems);

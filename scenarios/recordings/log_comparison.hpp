@@ -14,7 +14,8 @@ namespace tidemark::scenarios {
 struct RankPeaks {
   LoggedPeak logged;
   std::optional<BytePair> allocated;  ///< where the log says it
-  BytePair reserved;
+  std::optional<BytePair> reserved;   ///< the same
+  std::optional<BytePair> device = {};
 
   /// The larger of its errors, without sign.
   [[nodiscard]] double error() const;

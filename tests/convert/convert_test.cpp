@@ -33,6 +33,7 @@ std::string reported(const Converted& converted) {
   };
   add(RemarkKind::NotExpressed, "not expressed");
   add(RemarkKind::NotJudged, "not judged");
+  add(RemarkKind::Bounded, "within a bound");
   add(RemarkKind::Assumed, "assumed");
   add(RemarkKind::NoMatter, "no effect");
   return text;

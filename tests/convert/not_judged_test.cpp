@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -102,9 +103,12 @@ TEST(NotJudged, VariablesAreReadOrOfNoMatterOrTold) {
   EXPECT_EQ(not_judged(with("NCCL_ASYNC_ERROR_HANDLING=1 CUDA_LAUNCH_BLOCKING=1 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 "
                             "TORCH_NCCL_AVOID_RECORD_STREAMS=1 NCCL_DEBUG=INFO")),
             std::vector<std::string>{});
-  EXPECT_EQ(not_judged(with("NCCL_NO_SUCH=1 TORCH_NO_SUCH_SWITCH=1 NCCL_TUNER_PLUGIN=tuner.so")),
-            (std::vector<std::string>{"1: NCCL_NO_SUCH = \"1\"", "1: NCCL_TUNER_PLUGIN = \"tuner.so\"",
-                                      "1: TORCH_NO_SUCH_SWITCH = \"1\""}));
+  EXPECT_EQ(not_judged(with("NCCL_NO_SUCH=1 TORCH_NO_SUCH_SWITCH=1")),
+            (std::vector<std::string>{"1: NCCL_NO_SUCH = \"1\"", "1: TORCH_NO_SUCH_SWITCH = \"1\""}));
+  // A tuner may choose any algorithm, so that all are taken as connected; NCCL reads nothing that is called so.
+  EXPECT_EQ(not_judged(with("NCCL_TUNER_PLUGIN=tuner.so NCCL_BUFFERSIZE=8388608")), std::vector<std::string>{});
+  const Scenario tuned = scenario_of(convert(with("NCCL_TUNER_PLUGIN=tuner.so")), shipped_data());
+  EXPECT_FALSE(tuned.runtime.nccl.connect_at_use);
   EXPECT_NE(problem_of(with("NVTE_FUSED_ATN=0")).find("did you mean"), std::string::npos);
   const auto attention = [&](const std::string& variables, const std::string& flag = "") {
     return scenario_of(convert(requested_of("export " + variables + "\n" + small + flag + "\n")), shipped_data())
@@ -163,6 +167,26 @@ TEST(MegatronFlags, EveryArgumentOfEachReleaseIsInOneClass) {
   }
   EXPECT_GE(in_014, 500U);
   EXPECT_LE(unclassified, in_014 / 10);
+}
+
+// tests/convert/nothing_drawn.tsv: what was read of each is there.
+TEST(MegatronFlags, FiftyThatWereDrawnChangeNothingWhereTheyAreRead) {
+  std::istringstream lines(read_text(convert_folder() / "nothing_drawn.tsv"));
+  std::string line;
+  std::set<std::string> drawn;
+  while (std::getline(lines, line)) {
+    if (line.starts_with('#')) continue;
+    const std::size_t first = line.find('\t'), second = line.find('\t', first + 1);
+    ASSERT_NE(second, std::string::npos) << line;
+    const std::string flag = line.substr(0, first), place = line.substr(first + 1, second - first - 1);
+    const MegatronArgument* const its = megatron_argument(flag);
+    ASSERT_NE(its, nullptr) << flag;
+    EXPECT_EQ(its->kind, MegatronArgument::Kind::Nothing) << flag;
+    EXPECT_EQ(its->place.substr(0, its->place.find(':')), place.substr(0, place.find(':'))) << flag;
+    EXPECT_GT(line.size() - second, 10U) << flag << ": what is done there";
+    drawn.insert(flag);
+  }
+  EXPECT_EQ(drawn.size(), 49U) << "one of them was wrong, which the file tells";
 }
 
 }  // namespace

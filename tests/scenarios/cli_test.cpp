@@ -126,6 +126,70 @@ TEST_F(Cli, NamesInALaunchFileThatNobodyJudgedLeaveNoVerdictUntilTheyAreIgnored)
   EXPECT_NE(json.out.find("\"not_judged\""), std::string::npos) << json.out;
 }
 
+TEST_F(Cli, WhatIsBoundedStandsInTheUpperEndsAndLeavesYes) {
+  std::string text = content(std::string(TIDEMARK_SOURCE_DIR) + "/tests/convert/recipes/llama3-8b-fragment.sh");
+  const std::string script = (folder_ / "train.sh").string(), command = "predict " + script + " --cluster h100-sxm-80g";
+  std::ofstream(script) << text;
+  const json without = json::parse(run(command + " --json -").out);
+  text.insert(text.find("--bf16"), "--use-z-loss ");
+  std::ofstream(script) << text;
+  const Ran r = run(command + " --json -");
+  EXPECT_EQ(r.code, 0) << r.err;
+  const json with = json::parse(r.out);
+  ASSERT_EQ(with["bounds"].size(), 1U);
+  EXPECT_EQ(with["bounds"][0]["what"], "--use-z-loss");
+  EXPECT_EQ(with["groups"][0]["required_device_upper_bytes"].get<std::int64_t>(),
+            without["groups"][0]["required_device_upper_bytes"].get<std::int64_t>() +
+                with["bounds"][0]["upper_bytes"].get<std::int64_t>());
+  EXPECT_NE(r.err.find("--use-z-loss: not simulated, up to "), std::string::npos) << r.err;
+  EXPECT_NE(run(command + " --print-scenario").out.find("# not simulated, and up to "), std::string::npos);
+}
+
+TEST_F(Cli, CapacityAndValidateTakeLaunchFilesAndKeysBesideThem) {
+  const std::string script = (folder_ / "train.sh").string();
+  std::ofstream(script) << "torchrun --nproc-per-node 1 pretrain_gpt.py --num-layers 2 --hidden-size 256 "
+                           "--num-attention-heads 4 --seq-length 512 --max-position-embeddings 512 --vocab-size 50257 "
+                           "--micro-batch-size 1 --global-batch-size 2 --bf16\n";
+  const Ran limit = run("capacity " + script + " --cluster h100-sxm-80g --largest train.micro_batch=1,2 --json -");
+  EXPECT_EQ(limit.code, 0) << limit.err;
+  EXPECT_NE(limit.out.find("train.micro_batch"), std::string::npos) << limit.out;
+  EXPECT_EQ(run("capacity " + script + " --cluster h100-sxm-80g --largest layout.order").code, 2);
+  EXPECT_EQ(run("capacity " + scenario() + " --largest train.micro_batch=1,2 layout.tensor=1").code, 0);
+  const Ran real =
+      run("validate " + script + " --cluster h100-sxm-80g train.sequence_length=256 --scale 1000 --no-math");
+  EXPECT_EQ(real.code, 0) << real.err;
+  EXPECT_EQ(run("validate " + script + " --cluster h100-sxm-80g train.sequence_lenth=256").code, 2);
+}
+
+TEST_F(Cli, CaptureWritesDownWhatAScriptWouldStartAndStartsNothing) {
+  const std::string script = (folder_ / "train.sh").string(), started = (folder_ / "started.sh").string();
+  std::ofstream(script)
+      << "export NCCL_DEBUG=INFO 'WORDS=two words'\n"
+         "ARGS=()\nfor w in --num-layers 2 --hidden-size 256 --num-attention-heads 4; do ARGS+=($w); done\n"
+         "cd /\n"
+         "torchrun --nproc-per-node $(expr 4 + 4) pretrain_gpt.py \"${ARGS[@]}\" --seq-length 512 "
+         "--max-position-embeddings 512 --vocab-size 50257 --micro-batch-size 1 --bf16 || exit 3\n"
+         "touch " +
+             (folder_ / "behind").string() + "\n";
+  const Ran r = run("capture -o " + started + " -- bash " + script);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.err.find("absolute path"), std::string::npos) << r.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "behind")) << "a stand-in has no failure";
+  const std::string text = content(started);
+  EXPECT_NE(text.find("export NCCL_DEBUG=INFO\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("export WORDS='two words'\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("# in /\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(run("predict " + started + " --cluster h100-sxm-80g").code, 0);
+  const Ran none = run("capture -- bash -c true");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_EQ(none.out, "");
+  EXPECT_EQ(run("capture -- no-such-program-anywhere").code, 2);
+  EXPECT_EQ(run("capture").code, 2);
+}
+
 TEST_F(Cli, AFileThatIsNotThereIsTwo) {
   const Ran r = run("predict " + (folder_ / "nowhere.toml").string());
   EXPECT_EQ(r.code, 2);
@@ -145,7 +209,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
   EXPECT_EQ(
       run("foretell").err,
       "tidemark: error: there is no question \"foretell\"\n  hint: predict, explain, compare, validate, calibrate, "
-      "replay, plan, advise, capacity, estimate, report, dry-run, convert, serve, list or completion; tidemark --help "
+      "replay, plan, advise, capacity, estimate, report, dry-run, capture, convert, serve, list or completion; "
+      "tidemark "
+      "--help "
       "says what each answers\n");
 }
 

@@ -34,10 +34,18 @@ struct JobRequest {
   std::string file;                          ///< that has the scenario; empty where none has
   std::vector<std::string> assumed = {};     ///< of what another framework's file does not say
   std::vector<NotJudged> not_judged = {};    ///< of what it says
+  std::vector<MemoryBound> bounds = {};      ///< of what it says and is not simulated
+  Bytes less = {};                           ///< that all of these may take less than what is simulated in their place
 
-  /// Adds to an answer what a launch file left to assume, and what nobody has judged.
+  /// Adds to an answer what a launch file left to assume, what is bounded, and what nobody has judged.
   void complete(Prediction& prediction) const;
+  /// What stands before an answer that is no prediction: what is not judged, and what is bounded.
+  [[nodiscard]] std::string lead() const;
 };
+
+/// Has what is bounded stay free on every device, beside the headroom that a document asks for: for questions that try
+/// many jobs.
+void keep_room(TomlTable& document, const std::vector<MemoryBound>& bounds);
 /// InputError where what says which job it is is not shipped, and where options are given to a file that says what
 /// they say.
 [[nodiscard]] JobRequest requested_job(const JobWords& words);

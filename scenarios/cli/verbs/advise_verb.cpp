@@ -29,10 +29,11 @@ struct AdviseArguments {
 int run(const AdviseArguments& a) {
   AdviseOptions options{.most_changes = static_cast<std::size_t>(a.most_changes), .free = {}};
   if (!a.free.empty()) options.free = requested_size("--free", a.free);
-  const JobRequest job = requested_job(a.words);
+  JobRequest job = requested_job(a.words);
+  keep_room(job.document, job.bounds);
   check_outputs({{"--json", a.json}}, job.files);
   const Advice advice = advise(job.document, job.at, job.folders, options, plan_progress_on_terminal(a.loudness));
-  answer(not_judged_text(job.not_judged) + advice_text(advice), a.json,
+  answer(job.lead() + advice_text(advice), a.json,
          [&] { return with_not_judged(advice_json(advice), job.not_judged); });
   if (!job.not_judged.empty()) return cannot_say;
   return advice.fits || !advice.remedies.empty() ? yes : no;

@@ -1,39 +1,144 @@
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/job_request.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
 #include "scenarios/cli/verbs/detail/verbs.hpp"
+#include "scenarios/convert/convert.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/output_file.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
 #include "scenarios/plan/capacity.hpp"
 #include "scenarios/plan/space/space_files.hpp"
 #include "scenarios/report/text/advice_text.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 
 namespace tidemark::cli {
 namespace {
 
 struct CapacityArguments {
-  std::string study, json, csv;
+  JobWords words;
+  std::string largest = "train.sequence_length", json, csv;
+  bool largest_given = false;
   Loudness loudness;
 };
 
+KeyPath path_of(const std::string& key) {
+  KeyPath path;
+  for (std::size_t at = 0; at <= key.size();) {
+    const std::size_t end = std::min(key.find('.', at), key.size());
+    path.push_back(key.substr(at, end - at));
+    at = end + 1;
+  }
+  return path;
+}
+
+// What grows where nothing says its values: from a quarter of what the job has to 32 times it, or powers of two.
+std::vector<TomlValue> usual_values(const TomlTable& document, const std::string& key) {
+  constexpr std::int64_t most = 32, least = 4;
+  std::vector<TomlValue> values;
+  const TomlValue* const now = value_at(document, path_of(key));
+  const auto* const number = now == nullptr ? nullptr : std::get_if<std::int64_t>(&now->value);
+  if (key == "train.sequence_length" && number != nullptr && *number > 0 && *number < std::int64_t{1} << 40) {
+    for (std::int64_t part = least; part > 1; part /= 2)
+      if (*number % part == 0) values.push_back({*number / part, {}});
+    for (std::int64_t times = 1; times <= most; times *= 2) values.push_back({*number * times, {}});
+  } else if (key == "train.micro_batch") {
+    for (std::int64_t size = 1; size <= most; size *= 2) values.push_back({size, {}});
+  } else {
+    refuse("--largest", fmt::format("{} has no values of its own to try", in_quotes(key)),
+           fmt::format("say them: --largest {}=1,2,4", key));
+  }
+  return values;
+}
+
+// A job that says of no axis itself: "train.micro_batch", or "layout.tensor=1,2,4".
+void add_axis(TomlTable& document, const std::string& largest) {
+  const std::size_t sign = largest.find('=');
+  const std::string key = largest.substr(0, sign);
+  std::vector<TomlValue> values;
+  if (sign == std::string::npos)
+    values = usual_values(document, key);
+  else
+    try {
+      values = std::get<std::vector<TomlValue>>(
+          parse_toml("x = [" + largest.substr(sign + 1) + "]", "--largest").keys.front().value.value);
+    } catch (const InputError&) {
+      refuse("--largest", fmt::format("{} is no list of values", in_quotes(largest.substr(sign + 1))),
+             "such as --largest train.sequence_length=4096,8192,16384");
+    }
+  KeyPath axis = path_of(key);
+  axis.insert(axis.begin(), "space");
+  set_value(document, axis, {std::move(values), {}});
+  set_value(document, {"capacity", "largest"}, {key, {}});
+}
+
+struct AskedStudy {
+  Study study;
+  std::vector<std::filesystem::path> inputs;
+  std::vector<NotJudged> not_judged = {};
+  std::vector<MemoryBound> bounds = {};
+};
+
+AskedStudy study_of_job(const CapacityArguments& a) {
+  JobRequest job = requested_job(a.words);
+  add_axis(job.document, a.largest);
+  keep_room(job.document, job.bounds);
+  return {study_of(std::move(job.document), job.at, job.folders), std::move(job.files), std::move(job.not_judged),
+          std::move(job.bounds)};
+}
+
+AskedStudy requested_study(const CapacityArguments& a) {
+  const std::filesystem::path file = a.words.file;
+  if (is_foreign(file)) return study_of_job(a);
+  TomlTable document = parse_toml(read_text(file), file.string());
+  const auto has = [&](std::string_view table) {
+    return std::ranges::any_of(document.keys, [&](const TomlKey& key) { return key.name == table; });
+  };
+  if (!has("space") && !has("capacity") && a.largest_given) return study_of_job(a);
+  if (a.largest_given)
+    throw InputError(Problem{.file = a.words.file,
+                             .message = "says what grows in [capacity], and so does --largest",
+                             .hint = "change it in the file, or leave --largest out"});
+  if (a.words.launch.any())
+    throw InputError(Problem{.file = a.words.file,
+                             .message = "a study, and options that say what it says",
+                             .hint = "change them in the file, or set keys beside it, as in layout.tensor=4"});
+  set_overrides(document, a.words.beside);
+  AskedStudy made{study_of(std::move(document), file, {file.parent_path(), data_root()}), {}};
+  made.inputs.emplace_back(file);
+  return made;
+}
+
 int run(const CapacityArguments& a) {
-  const Study study = read_study(a.study, data_root());
+  AskedStudy requested = requested_study(a);
+  const Study& study = requested.study;
   std::vector<std::filesystem::path> inputs = files_read(study.space);
-  inputs.emplace_back(a.study);
+  inputs.insert(inputs.end(), requested.inputs.begin(), requested.inputs.end());
   check_outputs({{"--json", a.json}, {"--csv", a.csv}}, inputs);
   const std::vector<Limit> found = limits(study, plan_progress_on_terminal(a.loudness));
   const auto says_something = [](const Limit& limit) { return limit.largest || limit.next; };
-  if (std::none_of(found.begin(), found.end(), says_something)) refuse_no_candidates(study.space, a.study);
+  if (std::none_of(found.begin(), found.end(), says_something)) refuse_no_candidates(study.space, a.words.file);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << capacity_csv(study, found); });
-  answer(capacity_text(study, found), a.json, [&] { return capacity_json(study, found); });
+  answer(not_judged_text(requested.not_judged) + bounds_text(requested.bounds) + capacity_text(study, found), a.json,
+         [&] { return with_not_judged(capacity_json(study, found), requested.not_judged); });
+  if (!requested.not_judged.empty()) return cannot_say;
   for (const Limit& limit : found)
     if (limit.largest) return yes;
   return no;
@@ -46,18 +151,29 @@ Verb capacity_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("capacity", "how far it goes: the largest value of an axis that fits");
   takes_shipped(
       *verb,
-      verb->add_option("STUDY", requested->study,
-                       "scenario file (TOML) with tables [space] and [capacity], or the name of one that comes "
-                       "along (tidemark list studies)"),
+      verb->add_option("STUDY", requested->words.file,
+                       "scenario file (TOML) with tables [space] and [capacity], the name of one that is shipped "
+                       "(tidemark list studies), or a file that convert takes"),
       studies_shipped)
       ->required();
+  add_beside(*verb, requested->words);
+  CLI::Option* largest =
+      verb->add_option("--largest", requested->largest,
+                       "of a launch file, or a scenario without [capacity]: what grows, as in train.micro_batch or "
+                       "layout.tensor=1,2,4 (default: train.sequence_length)")
+          ->type_name("KEY");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   verb->add_option("--csv", requested->csv, "write the frontier to FILE")->type_name("FILE");
   add_examples(*verb, {{"capacity longest-sequence-8xh100",
                         "a study that is shipped; copy its file from scenarios/studies and change it"},
                        {"capacity longest-sequence-8xh100 --csv frontier.csv", "the frontier as a table"}});
-  return {verb, [requested] { return run(*requested); }, nullptr};
+  return {verb,
+          [requested, largest] {
+            requested->largest_given = largest->count() > 0;
+            return run(*requested);
+          },
+          nullptr};
 }
 
 }  // namespace tidemark::cli

@@ -44,7 +44,7 @@ int run(const CompareArguments& requested) {
   if (requested.ranks) measurement.ranks = requested_ranks(*requested.ranks, scenario);
   const MeasuredComparison comparison =
       compare_with(scenario, measurement, progress_on_terminal("simulating ranks", requested.loudness));
-  answer(not_judged_text(job.not_judged) + comparison.text, comparison.json.empty() ? "" : requested.json,
+  answer(job.lead() + comparison.text, comparison.json.empty() ? "" : requested.json,
          [&] { return with_not_judged(comparison.json, job.not_judged); });
   if (!job.not_judged.empty()) return cannot_say;
   return comparison.agrees ? yes : no;

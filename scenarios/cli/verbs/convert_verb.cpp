@@ -34,8 +34,9 @@ struct Answer {
   std::string text, launch;
   std::vector<Remark> remarks;
   [[nodiscard]] bool whole() const {
-    return std::ranges::none_of(
-        remarks, [](const Remark& r) { return r.kind == RemarkKind::NotExpressed || r.kind == RemarkKind::NotJudged; });
+    return std::ranges::none_of(remarks, [](const Remark& r) {
+      return r.kind == RemarkKind::NotExpressed || r.kind == RemarkKind::NotJudged || r.kind == RemarkKind::Bounded;
+    });
   }
 };
 
@@ -89,6 +90,7 @@ const char* list_of(RemarkKind kind) {
   switch (kind) {
     case RemarkKind::NotExpressed:
     case RemarkKind::NotJudged:
+    case RemarkKind::Bounded:
       return "not_expressed";
     case RemarkKind::Beside:
       return "beside";

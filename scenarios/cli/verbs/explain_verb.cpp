@@ -69,8 +69,7 @@ int show_timeline(const ExplainArguments& requested, const JobRequest& source, c
     answer("", "-", [&] { return timeline(job, trace, query, TimelineFormat::JsonLines); });
   else if (!requested.json.empty())
     write_file(requested.json, [&](std::ostream& file) { write_timeline(file, job, trace, query); });
-  if (requested.json != "-")
-    answer(not_judged_text(source.not_judged) + timeline(job, trace, query, TimelineFormat::Table), "", {});
+  if (requested.json != "-") answer(source.lead() + timeline(job, trace, query, TimelineFormat::Table), "", {});
   return source.not_judged.empty() ? yes : cannot_say;
 }
 
@@ -96,7 +95,7 @@ int run(const ExplainArguments& requested) {
            "leave it out, or ask for --show timeline");
   const JobRequest source = requested_job(requested.words);
   const Scenario& scenario = source.scenario;
-  const std::string lead = not_judged_text(source.not_judged);
+  const std::string lead = source.lead();
   const int code = source.not_judged.empty() ? yes : cannot_say;
   const std::vector<Rank> ranks = requested_ranks(requested.picked.ranks.value_or("0"), scenario);
   check_outputs({{"--json", requested.json}}, source.files);

@@ -71,6 +71,7 @@ void set_headroom(Space& space, const PlanArguments& a) {
 struct SpaceRequest {
   Space space;
   std::vector<NotJudged> not_judged = {};
+  std::vector<MemoryBound> bounds = {};  ///< room is kept for these
 };
 
 // Of a file: a scenario, perhaps with a [space], or what launch files come to.
@@ -78,7 +79,8 @@ SpaceRequest space_of_file(const PlanArguments& a) {
   const std::filesystem::path file = a.words.file;
   if (is_foreign(file)) {
     JobRequest job = requested_job(a.words);
-    return {space_of(std::move(job.document), job.at, job.folders, a.with), std::move(job.not_judged)};
+    return {space_of(std::move(job.document), job.at, job.folders, a.with), std::move(job.not_judged),
+            std::move(job.bounds)};
   }
   if (a.words.launch.any())
     throw InputError(Problem{.file = a.words.file,
@@ -97,6 +99,7 @@ SpaceRequest requested_space(const PlanArguments& a) {
       set_headroom(requested.space, a);
     else
       take_default_headroom(requested.space);
+    keep_room(requested.space.base, requested.bounds);
     return requested;
   }
   const LaunchOptions& o = a.words.launch;
@@ -234,7 +237,7 @@ int answered(const SpaceRequest& requested, const PlanArguments& a, const Plan& 
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << plan_csv(space, found); });
   if (!a.write_scenarios.empty()) write_scenarios(a.write_scenarios, space, found);
   const std::size_t columns = terminal(STDOUT_FILENO).columns;
-  answer(not_judged_text(requested.not_judged) +
+  answer(not_judged_text(requested.not_judged) + bounds_text(requested.bounds) +
              (a.verbose ? plan_text(space, found)
                         : brief_text(space, found, columns == 0 ? usual_columns : std::min(columns, usual_columns))),
          a.json, [&] { return with_not_judged(plan_json(space, found), requested.not_judged); });

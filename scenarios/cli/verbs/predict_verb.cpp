@@ -89,6 +89,16 @@ void refuse_outputs(const PredictArguments& requested) {
              fmt::format("leave {} out, or --print-scenario", option));
 }
 
+// What a scenario does not say of a launch file.
+std::string comments_of(const JobRequest& source) {
+  std::string text;
+  for (const NotJudged& its : source.not_judged)
+    text += fmt::format("# not judged, and left out: {}: {}\n", its.what, its.why);
+  for (const MemoryBound& its : source.bounds)
+    text += fmt::format("# not simulated, and up to {} B more: {}: {}\n", its.more.count(), its.what, its.why);
+  return text;
+}
+
 int run(const PredictArguments& requested) {
   const PredictOptions options{.links = requested_link_model(requested.picked.link_model)};
   if (requested.print_scenario) refuse_outputs(requested);
@@ -98,7 +108,7 @@ int run(const PredictArguments& requested) {
   if (!requested.files.shows_steps()) requested.picked.refuse_filters("give --timeline or --trace FILE too");
   const JobRequest source = source_of(requested);
   if (requested.print_scenario) {
-    answer(toml_text(source.document), "", {});
+    answer(comments_of(source) + toml_text(source.document), "", {});
     return yes;
   }
   const Scenario& scenario = source.scenario;

@@ -84,8 +84,8 @@ Report of_measurement(const ReportArguments& requested, const std::string& comma
   if (comparison.json.empty())
     refuse("--measured", "the job deadlocks: there is nothing to compare", "predict says where");
   Report report = report_of_record(comparison.json, origin_of(file, command));
+  report.verdict = job.lead() + report.verdict;
   if (job.not_judged.empty()) return report;
-  report.verdict = not_judged_text(job.not_judged) + report.verdict;
   report.answer = false;
   report.open = true;
   return report;

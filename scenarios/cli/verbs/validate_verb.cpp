@@ -17,6 +17,7 @@
 #include "kernels/execute/world/mpi_world.hpp"
 #include "scenarios/calibrate/math_times.hpp"
 #include "scenarios/cli/arguments.hpp"
+#include "scenarios/cli/detail/job_request.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/ranks.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
@@ -27,8 +28,8 @@
 #include "scenarios/formats/output_file.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/reader/scenario_json.hpp"
-#include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/json/validation_json.hpp"
+#include "scenarios/report/text/prediction_text.hpp"
 #include "scenarios/report/text/validation_text.hpp"
 #include "scenarios/validate/arithmetic/check_math.hpp"
 #include "scenarios/validate/arithmetic/math_work.hpp"
@@ -38,7 +39,8 @@ namespace tidemark::cli {
 namespace {
 
 struct ValidateArguments {
-  std::string scenario, json;
+  JobWords words;
+  std::string json;
   std::int64_t scale = 1;
   std::string mutation = "none";
   std::int64_t time_limit = 60;
@@ -89,11 +91,18 @@ int run_on_devices(const ValidateArguments& requested) {
   if (requested.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
   if (requested.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
   const std::string program = device_program(requested.math ? "tidemark_gpu_math" : "tidemark_gpu");
-  const Scenario scenario = read_scenario(requested.scenario, data_root());
-  check_outputs({{"--json", requested.json}}, files_behind(requested.scenario));
+  const JobRequest job = requested_job(requested.words);
+  const Scenario& scenario = job.scenario;
+  check_outputs({{"--json", requested.json}}, job.files);
+  if (!job.not_judged.empty())
+    refuse(requested.words.file, "has names that are not judged: " + job.not_judged.front().what,
+           "--ignore NAME says of each that it has no effect");
   if (requested.math) {
-    hold_to_arithmetic(scenario, requested.scenario);
-    return become({program, requested.scenario, "--data", data_root().string()}, requested);
+    if (job.file != as_typed(requested.words.file))
+      refuse(requested.words.file, "is read by another program with --math, which takes a scenario's file alone",
+             "tidemark convert -o job.toml writes one; predict --print-scenario, with keys that are set beside it");
+    hold_to_arithmetic(scenario, requested.words.file);
+    return become({program, requested.words.file, "--data", data_root().string()}, requested);
   }
   std::string path = (std::filesystem::temp_directory_path() / "tidemark-job-XXXXXX").string();
   const int file = mkstemp(path.data());
@@ -161,20 +170,22 @@ int run_on(World& world, const ValidateArguments& requested) {
     return first.empty();
   };
   ValidateOptions options{.scale = {requested.scale}};
+  JobRequest job;
   Scenario scenario;
   std::string read;  // all that ranks have to have read alike
   Cluster machine;
-  const std::string misread = mistakes_of(requested.scenario, [&] {
+  const std::string misread = mistakes_of(requested.words.file, [&] {
     options.mutation = requested_mutation(requested.mutation);
-    scenario = read_scenario(requested.scenario, data_root());
+    job = requested_job(requested.words);
+    scenario = job.scenario;
     if (scenario.gpus != world.size())
-      refuse(requested.scenario,
+      refuse(requested.words.file,
              fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
              fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
-    if (speaks) check_outputs({{"--json", requested.json}}, files_behind(requested.scenario));
+    if (speaks) check_outputs({{"--json", requested.json}}, job.files);
     if (is_of_meaning(options.mutation) && !requested.math)
       refuse("--mutate", fmt::format("only real numbers show {}", requested.mutation), "add --math");
-    if (requested.math) hold_to_arithmetic(scenario, requested.scenario);
+    if (requested.math) hold_to_arithmetic(scenario, requested.words.file);
     if (!requested.machine.empty()) machine = read_cluster(requested.machine);
     if (!requested.machine.empty() && (requested.no_math || requested.mutation != "none"))
       refuse("--machine", "is for training with real numbers, and nothing wrong",
@@ -182,11 +193,11 @@ int run_on(World& world, const ValidateArguments& requested) {
     read = scenario_json(resolved_scenario(scenario), 1);
   });
   if (!agreed(misread)) return bad_input;
-  if (!agreed(who_read_otherwise(world, read, requested.scenario))) return bad_input;
+  if (!agreed(who_read_otherwise(world, read, requested.words.file))) return bad_input;
 
   std::string agrees;
   // What it refuses, it refuses on all ranks.
-  const std::string refused = mistakes_of(requested.scenario, [&] {
+  const std::string refused = mistakes_of(requested.words.file, [&] {
     const bool predicts = spoils_prediction(options.mutation);
     const Mutation in_numbers = predicts ? Mutation::None : options.mutation;
     Validation validation = validate(scenario, world, options);
@@ -204,24 +215,27 @@ int run_on(World& world, const ValidateArguments& requested) {
     }
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
-    answer(validation_text(validation), requested.json, [&] {
-      return validation_json(validation, {.command = requested.command,
-                                          .back_end = "host",
-                                          .tidemark = TIDEMARK_VERSION,
-                                          .mpi = mpi_version(),
-                                          .machine = machine_description()});
+    answer(job.lead() + validation_text(validation), requested.json, [&] {
+      return with_not_judged(validation_json(validation, {.command = requested.command,
+                                                          .back_end = "host",
+                                                          .tidemark = TIDEMARK_VERSION,
+                                                          .mpi = mpi_version(),
+                                                          .machine = machine_description()}),
+                             job.not_judged);
     });
   });
   if (!agreed(refused)) return bad_input;
-  return world.broadcast(agrees) == "yes" ? yes : no;
+  if (world.broadcast(agrees) != "yes") return no;
+  return job.not_judged.empty() ? yes : cannot_say;
 }
 
 int run(const ValidateArguments& requested) {
   if (!requested.job.empty()) {
-    const Scenario scenario = read_scenario(requested.scenario, data_root());
-    check_outputs({{"--write-job", requested.job}}, files_behind(requested.scenario));
-    write_file(requested.job, [&](std::ostream& out) { out << device_job_file(scenario); });
-    return yes;
+    const JobRequest job = requested_job(requested.words);
+    check_outputs({{"--write-job", requested.job}}, job.files);
+    write_file(requested.job, [&](std::ostream& out) { out << device_job_file(job.scenario); });
+    if (!job.lead().empty()) complain(job.lead());
+    return job.not_judged.empty() ? yes : cannot_say;
   }
   if (requested.back_end == "cuda") return run_on_devices(requested);
   return on_ranks(requested.time_limit, [&](World& world) { return run_on(world, requested); });
@@ -233,7 +247,7 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
   const auto requested = std::make_shared<ValidateArguments>();
   requested->command = command;
   CLI::App* verb = app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
-  add_scenario(*verb, requested->scenario);
+  add_job(*verb, requested->words);
   verb->add_option("--json", requested->json, "write the record as JSON to FILE, or '-': then text goes to stderr")
       ->type_name("FILE");
   verb->add_option("--scale", requested->scale, "hold one page in N of each block, so that large jobs fit a laptop")
@@ -262,7 +276,7 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
       *verb,
       {{"validate seeds/llama-2-7b-megatron --scale 10000 --no-math", "one rank, one page in 10000 of each block held"},
        {"validate llama-3.1-8b-8xh100 --write-job job.toml", "what a machine with GPUs needs to run it"}});
-  return {verb, [requested] { return run(*requested); }, &requested->scenario};
+  return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 
 }  // namespace tidemark::cli

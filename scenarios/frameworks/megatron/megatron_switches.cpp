@@ -537,6 +537,9 @@ std::optional<MegatronFlag> megatron_flag(std::string_view flag) {
     if (repeat.flag == flag)
       return MegatronFlag{Kind::Repeats, tables.at(static_cast<std::size_t>(repeat.source)), repeat.key, {}};
   if (is_own(flag) || flag == paired_switch) return MegatronFlag{Kind::Own};
+  if (const MegatronArgument* its = megatron_argument(flag);
+      its != nullptr && its->kind == MegatronArgument::Kind::Bound)
+    return MegatronFlag{Kind::Bound, {}, {}, std::string(its->why)};
   for (const Unmodelled& its : unmodelled_flags())
     if (its.flag == flag) return MegatronFlag{Kind::Unmodelled, {}, {}, fmt::format("{} not modelled yet", its.what)};
   if (const MegatronArgument* its = megatron_argument(flag)) {
@@ -544,7 +547,6 @@ std::optional<MegatronFlag> megatron_flag(std::string_view flag) {
     if (its->kind == Table::Modelled) return std::nullopt;  // read by launch files' reader alone
     const std::string why(its->why);
     if (its->kind == Table::Nothing) return MegatronFlag{Kind::NoMatter, {}, {}, why};
-    if (its->kind == Table::Bound) return MegatronFlag{Kind::Bound, {}, {}, why};
     const std::string reason = why.empty() ? "what it changes has not been looked at" : why;
     return MegatronFlag{Kind::Unmodelled, {}, {}, fmt::format("of {}: {}", whose(*its), reason)};
   }

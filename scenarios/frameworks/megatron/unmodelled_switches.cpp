@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "scenarios/frameworks/megatron/megatron_flags.hpp"
+#include "scenarios/scenario/memory_bounds.hpp"
 
 // Flags of megatron/training/arguments.py, and of the configurations that it takes flags from since core 0.16
 // (core/transformer/transformer_config.py, core/model_parallel_config.py). Of experts, latent attention, contexts and
@@ -54,7 +55,6 @@ std::span<const Unmodelled> unmodelled_flags() {
       {"moe-extended-tp", "cutting experts over more than their own ranks is", {"false"}},
       {"moe-use-legacy-grouped-gemm", "a grouped GEMM other than Transformer Engine's is", {"false"}},
       {"moe-flex-dispatcher-backend", "HybridEP is", {"\"deepep\""}},
-      {"moe-shared-expert-overlap", "running shared experts beside the exchange of tokens is", {"false"}},
       {"moe-apply-probs-on-input", "multiplying tokens before the experts is", {"false"}},
       {"overlap-moe-expert-parallel-comm", "exchanging tokens beside another micro-batch's passes is", {"false"}},
       {"moe-router-padding-for-quantization", "padding of each expert's tokens is", {"false"}},
@@ -106,8 +106,6 @@ std::span<const Unmodelled> unmodelled_flags() {
       {"step-batch-size-schedule", "a batch that grows is", {}},
       {"fp32-residual-connection", "a residual stream in fp32 is", {"false"}},
       {"overlap-param-gather-with-optimizer-step", "gathering parameters beside the optimizer's step is", {"false"}},
-      {"reset-position-ids", "positions that begin anew in a sequence are", {"false"}},
-      {"reset-attention-mask", "masks of documents in a sequence are", {"false"}},
       {"use-checkpoint-args", "arguments that a checkpoint holds are", {"false"}},
       {"spec", "layers of one's own choosing are", {}},
   };
@@ -121,7 +119,8 @@ std::span<const std::string_view> harmless_flags() {
     std::vector<std::string_view> made{"cpu-offloading-double-buffering", "cpu-offloading-weights",
                                        "fp8-dot-product-attention", "fp8-multi-head-attention", "tp-only-amax-red"};
     for (const MegatronArgument& its : megatron_arguments_known())
-      if (its.kind == MegatronArgument::Kind::Nothing || its.kind == MegatronArgument::Kind::Bound)
+      if (its.kind == MegatronArgument::Kind::Nothing ||
+          (its.kind == MegatronArgument::Kind::Bound && !has_memory_bound(its.flag)))
         made.push_back(its.flag);
     return made;
   }();

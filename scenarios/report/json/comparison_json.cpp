@@ -93,14 +93,15 @@ std::string comparison_json(const SnapshotComparison& c, const ComparisonSubject
 std::string comparison_json(const LogComparison& c, const ComparisonSubject& subject) {
   Json out = head("log", subject, c.agrees(subject.tolerance));
   Json ranks = Json::array();
-  for (const RankPeaks& rank : c.ranks)
-    ranks.push_back(
-        {{"rank", rank.logged.rank.value},
-         {"framework", rank.logged.framework == LoggedPeak::Framework::Megatron ? "megatron" : "torchtitan"},
-         {"step", rank.logged.step},
-         {"line", rank.logged.line},
-         {"allocated", rank.allocated ? pair_json(*rank.allocated) : Json()},
-         {"reserved", pair_json(rank.reserved)}});
+  for (const RankPeaks& rank : c.ranks) {
+    ranks.push_back({{"rank", rank.logged.rank.value},
+                     {"framework", name(rank.logged.framework)},
+                     {"step", rank.logged.step < 0 ? Json() : Json(rank.logged.step)},
+                     {"line", rank.logged.line},
+                     {"allocated", rank.allocated ? pair_json(*rank.allocated) : Json()},
+                     {"reserved", rank.reserved ? pair_json(*rank.reserved) : Json()}});
+    if (rank.device) ranks.back()["device"] = pair_json(*rank.device);
+  }
   out["ranks"] = std::move(ranks);
   return dumped(out);
 }

@@ -198,6 +198,18 @@ Json not_judged(const Prediction& p) {
   return list;
 }
 
+Json bounds(const Prediction& p) {
+  Json list = Json::array();
+  for (const MemoryBound& its : p.bounds)
+    list.push_back({{"what", its.what},
+                    {"why", its.why},
+                    {"file", its.file},
+                    {"line", its.line},
+                    {"upper_bytes", its.more.count()},
+                    {"may_be_less", its.may_be_less}});
+  return list;
+}
+
 }  // namespace
 
 std::string prediction_json(const Prediction& p, const AcceptedChanges* accepted) {
@@ -226,6 +238,7 @@ std::string prediction_json(const Prediction& p, const AcceptedChanges* accepted
               {"assumptions", p.assumptions},
               {"not_modelled", p.not_modelled},
               {"not_judged", not_judged(p)},
+              {"bounds", bounds(p)},
               {"groups", std::move(groups)}};
   if (p.fullest_node.bytes > Bytes{}) out["host"] = host_json(p);
   for (const RankGroup& group : p.groups)

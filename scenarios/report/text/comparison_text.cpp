@@ -132,13 +132,14 @@ std::string comparison_text(const LogComparison& c, const ComparisonSubject& sub
   std::string out = verdict(c.agrees(subject.tolerance), subject, "");
   Rows rows{{"rank", "after step", "of", "predicted", "measured", "difference", ""}};
   for (const RankPeaks& rank : c.ranks) {
-    const std::string step = std::to_string(rank.logged.step);
+    const std::string step = rank.logged.step < 0 ? "-" : std::to_string(rank.logged.step);
     const auto add = [&](const std::string& what, const BytePair& pair) {
       rows.push_back({std::to_string(rank.logged.rank.value), step, what, mib(pair.predicted), mib(pair.measured),
                       mib(pair.difference()), percent(pair)});
     };
     if (rank.allocated) add("allocated", *rank.allocated);
-    add("reserved", rank.reserved);
+    if (rank.reserved) add("reserved", *rank.reserved);
+    if (rank.device) add("device", *rank.device);
   }
   return out + table(rows) + (c.agrees(subject.tolerance) ? "" : next_step);
 }

@@ -36,6 +36,9 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
                       lacks ? ", and " : "", lacks ? device : "");
   else if (p.fits)
     out = fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper));
+  else if (p.open_below)
+    out = fmt::format("cannot say whether it fits{}: {}, and what is bounded may take less than is simulated for it\n",
+                      headroom, device);
   else if (p.open && lacks)
     out =
         fmt::format("cannot say whether it fits{}: {} at the upper ends of estimates, and nothing at the lower ends\n",
@@ -50,6 +53,7 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
         gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
   else
     out = fmt::format("no, it does not fit{}: {}\n", headroom, device);
+  out += bounds_text(p.bounds);
   if (p.completed && p.retries_per_step() > 0)
     out += fmt::format(
         "  gets through with {} retries a step: its allocator waits for the device and gives cached memory back\n",
@@ -314,6 +318,15 @@ std::string next_command(const Prediction& p, const std::string& file) {
 
 std::string verdict_text(const Prediction& p, const AcceptedChanges* accepted) { return verdict(p, accepted); }
 std::string question_text(const Prediction& p) { return question(p); }
+
+std::string bounds_text(const std::vector<MemoryBound>& bounds) {
+  std::string out;
+  for (const MemoryBound& its : bounds)
+    out += fmt::format("  {}{}: not simulated, up to {} more in the upper ends: {}\n",
+                       its.line > 0 ? fmt::format("{}:{}: ", printable(its.file), its.line) : "", its.what,
+                       its.more < Bytes{1 << 20} ? std::string("1 MiB") : gib(its.more), its.why);
+  return out;
+}
 
 std::string not_judged_text(const std::vector<NotJudged>& names) {
   if (names.empty()) return {};

@@ -19,6 +19,8 @@ namespace tidemark::scenarios {
 
 /// Its first lines: yes or no, by how much, and what helps.
 [[nodiscard]] std::string verdict_text(const Prediction& prediction, const AcceptedChanges* accepted = nullptr);
+/// What the upper ends have beside what is simulated, a line each; empty where there is nothing.
+[[nodiscard]] std::string bounds_text(const std::vector<MemoryBound>& bounds);
 /// Why there is neither yes nor no, with each name's place; empty where everything is judged.
 [[nodiscard]] std::string not_judged_text(const std::vector<NotJudged>& names);
 /// An answer's JSON with the list of them behind its first brace, where there are any.

@@ -129,6 +129,7 @@ TEST(Families, AGateWithoutItsFusedKernelTakesMore) {
 TEST(PredictionJson, HasEveryKeyOfTheContract) {
   const json j = predicted(scenario());
   EXPECT_EQ(keys(j), (std::vector<std::string>{"assumptions",
+                                               "bounds",
                                                "calibration",
                                                "capacity_bytes",
                                                "failure",

@@ -30,7 +30,7 @@ Prediction prediction() {
 }
 
 LoggedPeak logged(int rank, std::int64_t step, std::optional<Bytes> allocated, Bytes reserved) {
-  return {{rank}, LoggedPeak::Framework::Megatron, step, allocated, reserved, 5};
+  return {{rank}, LoggedPeak::Framework::Megatron, step, allocated, reserved, 5, {}};
 }
 
 TEST(LogComparison, EachRankStandsBesideItsGroup) {

@@ -127,5 +127,82 @@ TEST(TrainingLog, APartOfALogIsReadOrRefused) {
     }
 }
 
+// Their forms are those of the places that training_log.hpp names; numbers are made up.
+TEST(TrainingLog, ReadsTheLinesOfOtherTools) {
+  using Framework = LoggedPeak::Framework;
+  struct Line {
+    std::string text;
+    Framework framework;
+    std::int64_t step;
+    std::optional<Bytes> allocated, reserved, device;
+  };
+  const std::vector<Line> lines{
+      {"after 5 iterations memory (MB) | allocated: 10.0 | max allocated: 20.0 | reserved: 30.0 | max reserved: 40.0",
+       Framework::Megatron,
+       5,
+       20_MiB,
+       40_MiB,
+       {}},
+      {"MA 1.5 GB         Max_MA 2.0 GB         CA 3.25 GB         Max_CA 3 GB ",
+       Framework::DeepSpeed,
+       -1,
+       2_GiB,
+       Bytes{13 * (1 << 28)},
+       {}},
+      {"Training epoch 0, iteration 7/99 | lr: 1e-4 | max_memory_reserved: 2097152 | max_memory_allocated: 1048576 |",
+       Framework::Nemo,
+       7,
+       1_MiB,
+       2_MiB,
+       {}},
+      {"iteration 3/10 | mem-max-allocated-gigabytes: 1.5 | mem-max-reserved-gigabytes: 2.5",
+       Framework::Bridge,
+       3,
+       Bytes{1'500'000'000},
+       Bytes{2'500'000'000},
+       {}},
+      {" Memory usage: 1.00MiB. Peak allocated 2.00MiB. Peak reserved: 3.00MiB",
+       Framework::Nanotron,
+       -1,
+       2_MiB,
+       3_MiB,
+       {}},
+      {"    gpu_memory/GPU reserved mem (GiB)=2.5", Framework::OlmoCore, -1, {}, Bytes{5 * (1LL << 29)}, {}},
+      {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 "
+       "GiB "
+       "of which 1.00 GiB is free. Including non-PyTorch memory, this process has 78.00 GiB memory in use. Of the "
+       "allocated memory 70.00 GiB is allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated.",
+       Framework::OutOfMemory, -1, 70_GiB, Bytes{(70LL << 30) + (512 << 20)}, 78_GiB},
+      {"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB total capacity; 70.00 GiB "
+       "already "
+       "allocated; 3.00 MiB free; 71.00 GiB reserved in total by PyTorch)",
+       Framework::OutOfMemory,
+       -1,
+       70_GiB,
+       71_GiB,
+       {}}};
+  for (const Line& line : lines) {
+    const std::vector<LoggedPeak> found = training_log(line.text, "job.log", Rank{3});
+    ASSERT_EQ(found.size(), 1U) << line.text;
+    EXPECT_EQ(found.front().rank, Rank{3}) << line.text;
+    EXPECT_EQ(name(found.front().framework), name(line.framework)) << line.text;
+    EXPECT_EQ(found.front().step, line.step) << line.text;
+    EXPECT_EQ(found.front().allocated, line.allocated) << line.text;
+    EXPECT_EQ(found.front().reserved, line.reserved) << line.text;
+    EXPECT_EQ(found.front().device, line.device) << line.text;
+  }
+}
+
+TEST(TrainingLog, ReadsNvidiaSmisTableByIndexAndKeepsTheHighest) {
+  const std::vector<LoggedPeak> found = training_log(
+      "index, timestamp, memory.used [MiB]\n0, 2026/01/01, 100 MiB\n1, 2026/01/01, 300 MiB\n0, 2026/01/01, 200 MiB\n"
+      "1, 2026/01/01, 250 MiB\n");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].device, 200_MiB);
+  EXPECT_EQ(found[1].rank, Rank{1});
+  EXPECT_EQ(found[1].device, 300_MiB);
+  EXPECT_FALSE(found[0].reserved || found[0].allocated);
+}
+
 }  // namespace
 }  // namespace tidemark::tests::training_log_test

@@ -29,6 +29,7 @@ struct Verb {
 [[nodiscard]] Verb capacity_verb(CLI::App& app);
 [[nodiscard]] Verb dry_run_verb(CLI::App& app);
 [[nodiscard]] Verb estimate_verb(CLI::App& app);
+[[nodiscard]] Verb capture_verb(CLI::App& app);
 [[nodiscard]] Verb convert_verb(CLI::App& app);
 [[nodiscard]] Verb list_verb(CLI::App& app);
 [[nodiscard]] Verb serve_verb(CLI::App& app);

@@ -55,15 +55,19 @@
 
   function comparison_document(data) {
     var c = data.record, head = ['what', 'predicted', 'measured', 'off by'];
+    // Some logs say only what is allocated, and nvidia-smi what all of a process has.
+    function most(r) { return r.reserved || r.device || r.allocated; }
     if (c.kind === 'log')
       return {figures_of_merit: [], sections: [{
         title: 'Reserved memory of ranks',
         figures: [ranks_figure('reserved', 'Reserved, predicted and logged', c.ranks.map(function (r) { return r.rank; }),
-                               c.ranks.map(function (r) { return r.reserved.predicted_bytes; }),
-                               c.ranks.map(function (r) { return r.reserved.measured_bytes; }))],
+                               c.ranks.map(function (r) { return most(r).predicted_bytes; }),
+                               c.ranks.map(function (r) { return most(r).measured_bytes; }))],
         tables: [{id: 'ranks', title: 'Rank by rank', head: head, rows: c.ranks.reduce(function (rows, r) {
           if (r.allocated) rows.push(pair_row('rank ' + r.rank + ', allocated', r.allocated));
-          return rows.concat([pair_row('rank ' + r.rank + ', reserved', r.reserved)]);
+          if (r.reserved) rows.push(pair_row('rank ' + r.rank + ', reserved', r.reserved));
+          if (r.device) rows.push(pair_row('rank ' + r.rank + ', device', r.device));
+          return rows;
         }, [])}]
       }]};
     function unmatched(id, title, list) {

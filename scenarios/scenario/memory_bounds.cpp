@@ -1,0 +1,229 @@
+#include "scenarios/scenario/memory_bounds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+
+#include "scenarios/scenario/memory_bounds_below.hpp"
+#include "scenarios/scenario/scenario.hpp"
+#include "sim/base/ensure.hpp"
+
+// Every formula names what takes the bytes, and where that is written. They are of the fullest rank, and rounded up:
+// tensors that sequence parallelism cuts are counted whole, and layers as many as any stage has.
+
+namespace tidemark::scenarios {
+namespace {
+
+std::int64_t over(std::int64_t all, std::int64_t parts) { return (all + parts - 1) / std::max<std::int64_t>(parts, 1); }
+
+/// Sizes that bounds are made of.
+struct Sizes {
+  explicit Sizes(const Scenario& scenario, std::int64_t said) : s(scenario), number(said) {}
+
+  const Scenario& s;
+  std::int64_t number;  ///< that the bound's name carries
+
+  [[nodiscard]] std::int64_t tokens() const { return over(s.train.tokens(), s.layout.context); }
+  [[nodiscard]] std::int64_t heads() const { return over(s.model.heads, s.layout.tensor); }
+  [[nodiscard]] std::int64_t kv_heads() const { return over(s.model.kv_heads, s.layout.tensor); }
+  [[nodiscard]] std::int64_t vocabulary() const {
+    constexpr std::int64_t padding = 1024;  // more than any runtime pads to by itself
+    return over(s.model.vocabulary + padding, s.layout.tensor);
+  }
+  [[nodiscard]] std::int64_t micro_batches() const {
+    return over(s.train.global_batch, std::max<std::int64_t>(s.train.micro_batch * s.layout.data, 1));
+  }
+  [[nodiscard]] std::int64_t layers() const {
+    const Layout& l = s.layout;
+    if (!l.stage_layers.empty()) {
+      std::int64_t most = 0;  // of a rank: its chunks are every pipeline-th stage
+      for (std::size_t first = 0; first < static_cast<std::size_t>(l.pipeline); ++first) {
+        std::int64_t its = 0;
+        for (std::size_t i = first; i < l.stage_layers.size(); i += static_cast<std::size_t>(l.pipeline))
+          its += l.stage_layers[i];
+        most = std::max(most, its);
+      }
+      return most;
+    }
+    const std::int64_t reported = (l.first_layers > 0 ? 1 : 0) + (l.last_layers > 0 ? 1 : 0);
+    const std::int64_t rest = over(s.model.layers - l.first_layers - l.last_layers, l.pipeline - reported);
+    return std::max({rest + 1, std::int64_t{l.first_layers}, std::int64_t{l.last_layers}});
+  }
+  /// Micro-batches whose passes forward a rank has done, and not those backward, in passes of all its layers.
+  [[nodiscard]] std::int64_t in_flight() const {
+    const Layout& l = s.layout;
+    if (l.schedule == parallel::ScheduleKind::GPipe) return micro_batches();
+    const std::int64_t passes = l.chunks == 1 ? l.pipeline : 2 * (l.pipeline - 1) + (l.chunks - 1) * l.group() + 1;
+    return std::min(micro_batches(), over(passes, l.chunks));
+  }
+  /// Passes of a layer that are saved at a time.
+  [[nodiscard]] std::int64_t saved_layers() const {
+    return s.train.recompute.kind == parallel::Recompute::Full ? 1 : layers() * in_flight();
+  }
+  /// Parameters of a rank, without what sequence parallelism or padding changes.
+  [[nodiscard]] std::int64_t parameters() const {
+    const Model& m = s.model;
+    const std::int64_t query = m.latent ? m.latent->query_head() : m.head_dim, value = m.value_dim();
+    const std::int64_t attention =
+        m.hidden * (m.heads * (query + value) + m.kv_heads * (query + value)) +
+        (m.latent ? (m.latent->kv_rank + m.latent->query_rank) * (m.hidden + m.heads * (query + value)) : 0);
+    const std::int64_t branches = parallel::gated(m.activation) ? 3 : 2;
+    std::int64_t layer = over(attention, s.layout.tensor) + 8 * m.hidden;
+    if (m.experts)
+      layer += over(branches * m.hidden * m.experts->ffn * m.experts->count,
+                    std::int64_t{s.layout.expert} * s.layout.expert_tensor_parallel()) +
+               over(branches * m.hidden * m.experts->shared_ffn, s.layout.tensor) + m.hidden * m.experts->count;
+    if (!m.experts || !m.experts->dense_layers.empty()) layer += over(branches * m.hidden * m.ffn, s.layout.tensor);
+    const std::int64_t positions = m.positions == parallel::Positions::Learned ? m.max_positions * m.hidden : 0;
+    const std::int64_t ends = s.layout.pipeline > 1 || m.tied_embeddings ? 1 : 2;  // embedding and head
+    return layer * layers() + ends * vocabulary() * m.hidden + positions;
+  }
+};
+
+struct Formula {
+  std::string_view name;
+  std::int64_t (*more)(const Sizes&);
+  std::int64_t (*less)(const Sizes&) = nullptr;  // null: nothing
+};
+
+constexpr std::int64_t half = 2, whole = 4;  // bytes of bf16 and fp16, and of fp32
+
+constexpr std::array formulas{
+    // Packed sequences are told apart by offsets (ms-swift, swift/megatron/trainers/utils.py; Megatron-LM core
+    // 0.12, core/packed_seq_params.py): positions and offsets as whole numbers, and rotary positions that are turned
+    // sequence by sequence, which saves cosines and sines of each for queries and keys, and has their parts beside
+    // what they are put together to (core/models/common/embeddings/rope_utils.py _apply_rotary_pos_emb_thd).
+    Formula{"packed-sequences",
+            [](const Sizes& z) {
+              const std::int64_t turned = z.s.model.latent ? z.s.model.latent->query_head() : z.s.model.head_dim;
+              return z.tokens() * (64 + half * turned * (4 * z.saved_layers() + 2 * (z.heads() + 2 * z.kv_heads())));
+            }},
+    // Shared experts on a stream of their own (core/transformer/moe/shared_experts.py): what they save is in that
+    // stream's pool, and what they have at work lives until tokens are back.
+    Formula{"moe-shared-expert-overlap",
+            [](const Sizes& z) {
+              const std::int64_t ffn = z.s.model.experts ? over(z.s.model.experts->shared_ffn, z.s.layout.tensor) : 0;
+              return z.tokens() * half * (3 * z.s.model.hidden + 4 * ffn) * (z.saved_layers() + 1);
+            }},
+    // FlashAttention takes values as wide as keys: they are padded, and so is what it gives.
+    Formula{"padded-values",
+            [](const Sizes& z) {
+              const std::int64_t wider =
+                  z.s.model.latent ? z.s.model.latent->query_head() - z.s.model.latent->value_head : 0;
+              return 2 * half * z.tokens() * z.heads() * wider * (z.saved_layers() + 1);
+            }},
+    // llm-jp/Megatron-LM 23582f77, core/tensor_parallel/cross_entropy.py: a logarithm, its square and a factor for each
+    // token; logits are changed where they are.
+    Formula{"use-z-loss", [](const Sizes& z) { return 6 * whole * z.tokens(); }},
+    // Megatron-DeepSpeed, megatron/model/language_model.py: weight and bias with all that an optimizer has, the norm's
+    // input and output, and two numbers of each token.
+    Formula{"embed-layernorm",
+            [](const Sizes& z) {
+              return 40 * z.s.model.hidden + z.in_flight() * z.tokens() * (2 * half * z.s.model.hidden + 2 * whole);
+            }},
+    // Megatron-DeepSpeed, megatron/model/transformer.py: one row of slopes for each head and sequence, and no turned
+    // queries and keys, which rotary positions save.
+    Formula{"alibi",
+            [](const Sizes& z) {
+              return whole * z.heads() * z.s.train.micro_batch * z.s.train.sequence_length;
+            },  // Queries and keys that are turned.
+            [](const Sizes& z) {
+              return 2 * half * z.tokens() * (z.heads() + z.kv_heads()) * z.s.model.head_dim * (z.saved_layers() + 1);
+            }},
+    // Beside parameters, gradients and the optimizer's share, DeepSpeed 0.9 holds gradients in half precision
+    // (runtime/bf16_optimizer.py update_hp_grads), its share of gradients once more in both (runtime/zero/
+    // stage_1_and_2.py step), two buckets of reductions of 5e8 elements, and of pipelines, of passes that are not
+    // through,
+    // outputs and inputs beside their clones, and gradients of one (runtime/pipe/engine.py).
+    Formula{"deepspeed-engine",
+            [](const Sizes& z) {
+              constexpr std::int64_t bucket = 500'000'000;
+              const std::int64_t parameters = z.parameters();
+              const std::int64_t passes = z.s.layout.pipeline > 1 ? 2 * z.in_flight() + 1 : 0;
+              return half * parameters + 6 * over(parameters, z.s.layout.data) +
+                     2 * half * std::min(bucket, parameters) + passes * half * z.tokens() * z.s.model.hidden;
+            },  // Gradients in fp32, and where replicas share nothing out here, what they would not have each.
+            [](const Sizes& z) { return (z.s.layout.sharding == parallel::Sharding::None ? 16 : 4) * z.parameters(); }},
+    // apex/contrib/optimizers/distributed_fused_adam.py, GradientBucket and ParameterBucket: where they are not parts
+    // of
+    // one buffer, gradients beside the buckets that are reduced, and parameters beside those that are gathered, in half
+    // precision; the share of gradients once more. Gradients may be in half precision themselves (grad_sync_dtype).
+    Formula{"apex-distributed-adam",
+            [](const Sizes& z) { return 2 * half * z.parameters() + whole * over(z.parameters(), z.s.layout.data); },
+            [](const Sizes& z) { return whole * z.parameters(); }},
+    // core/pipeline_parallel/utils.py, core/tensor_parallel/layers.py: inputs of the head and gradients of logits of so
+    // many micro-batches.
+    Formula{"deferred-head",
+            [](const Sizes& z) {
+              const std::int64_t kept = z.number > 0 ? std::min(z.number, z.micro_batches()) : z.micro_batches();
+              return kept * half * z.tokens() * (z.s.model.hidden + z.vocabulary());
+            }},
+    // core/transformer/moe/moe_utils.py topk_softmax_with_capacity: softmax of all experts' logits in fp32, or of the
+    // chosen ones alone; what it comes to, its gradient, and what it is put back into.
+    Formula{"router-scores",
+            [](const Sizes& z) {
+              const std::int64_t experts = z.s.model.experts ? z.s.model.experts->count : 0;
+              return 3 * whole * z.tokens() * experts * (z.saved_layers() + 1);
+            },
+            [](const Sizes& z) {
+              return 3 * whole * z.tokens() * (z.s.model.experts ? z.s.model.experts->count : 0) *
+                     (z.saved_layers() + 1);
+            }},
+    // torch.autograd.graph.save_on_cpu: of what was saved on the host, the largest is on the device as it is needed.
+    Formula{"saved-on-hosts",
+            [](const Sizes& z) { return whole * z.tokens() * std::max(2 * z.s.model.ffn, z.vocabulary()); },
+            [](const Sizes& z) { return z.s.cluster.device.capacity.count(); }},
+    // Pai-Megatron-Patch, megatron_patch/model/llama3_1/rms_norm.py: the last norm in operations of PyTorch, which
+    // save the input in fp32 and what it comes to, and give it back in half precision.
+    Formula{"last-norm-by-operations",
+            [](const Sizes& z) { return z.tokens() * z.s.model.hidden * (2 * whole + half + half); }},
+};
+
+struct Named {
+  const Formula* formula = nullptr;
+  std::int64_t number = 0;
+};
+Named named(std::string_view name) {
+  const std::size_t colon = name.find(':');
+  const auto* const found = std::ranges::find(formulas, name.substr(0, colon), &Formula::name);
+  if (found == formulas.end()) return {};
+  Named its{found};
+  if (colon != std::string_view::npos) std::from_chars(name.data() + colon + 1, name.data() + name.size(), its.number);
+  return its;
+}
+
+}  // namespace
+
+bool has_memory_bound(std::string_view name) { return named(name).formula != nullptr; }
+
+Bytes most_more(std::string_view name, const Scenario& scenario) {
+  const Named its = named(name);
+  ensure(its.formula != nullptr, "a bound has a formula");
+  return Bytes{its.formula->more(Sizes(scenario, its.number))};
+}
+
+Bytes most_less(std::string_view name, const Scenario& scenario) {
+  const Named its = named(name);
+  ensure(its.formula != nullptr, "a bound has a formula");
+  return its.formula->less == nullptr ? Bytes{} : Bytes{its.formula->less(Sizes(scenario, its.number))};
+}
+
+Bytes most_more(const std::vector<MemoryBound>& bounds) {
+  Bytes all;
+  for (const MemoryBound& its : bounds) all += its.more;
+  return all;
+}
+
+bool may_take_less(std::string_view name) {
+  const Named its = named(name);
+  return its.formula != nullptr && its.formula->less != nullptr;
+}
+
+std::vector<std::string> memory_bounds() {
+  std::vector<std::string> names;
+  for (const Formula& its : formulas) names.emplace_back(its.name);
+  return names;
+}
+
+}  // namespace tidemark::scenarios

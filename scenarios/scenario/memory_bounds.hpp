@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/namespace.hpp"
+#include "sim/base/units.hpp"
+
+// What a launch file asks for, is not simulated, and is known to take no more than so many bytes.
+
+namespace tidemark::scenarios {
+
+struct Scenario;
+
+struct MemoryBound {
+  std::string file;
+  int line = 0;  ///< 0: none
+  std::string what, why;
+  Bytes more;                ///< on any device, which the upper ends have
+  bool may_be_less = false;  ///< it may also take less than what is simulated in its place
+};
+
+/// How much more what is called so takes on any device of a job at most. A name may carry a number, as in
+/// "deferred-head:22".
+[[nodiscard]] bool has_memory_bound(std::string_view name);
+[[nodiscard]] Bytes most_more(std::string_view name, const Scenario& scenario);
+[[nodiscard]] bool may_take_less(std::string_view name);
+/// Of all of them together.
+[[nodiscard]] Bytes most_more(const std::vector<MemoryBound>& bounds);
+/// All that there are.
+[[nodiscard]] std::vector<std::string> memory_bounds();
+
+}  // namespace tidemark::scenarios

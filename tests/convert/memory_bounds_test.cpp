@@ -1,0 +1,126 @@
+#include "scenarios/scenario/memory_bounds.hpp"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/convert/convert.hpp"
+#include "scenarios/frameworks/megatron/megatron_flags.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/scenario/memory_bounds_below.hpp"
+#include "tests/convert/recipes.hpp"
+
+// What is not simulated and bounded: how many bytes each bound is, and what becomes of them in an answer.
+
+namespace tidemark::tests::memory_bounds_test {
+namespace {
+
+using namespace literals;
+
+const std::string script =
+    "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 "
+    "--seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 1 --bf16";
+
+Converted converted(const std::string& more) {
+  ConvertRequest requested;
+  requested.files = {"job.sh"};
+  requested.texts = {{"job.sh", script + more + "\n"}};
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
+  return convert(requested);
+}
+Scenario job() { return scenario_of(converted(""), shipped_data()); }
+
+// "--use-z-loss by use-z-loss", …
+std::vector<std::string> bounded(const Converted& its) {
+  std::vector<std::string> found;
+  for (const Remark& remark : its.remarks)
+    if (remark.kind == RemarkKind::Bounded) found.push_back(remark.what + " by " + remark.bound);
+  return found;
+}
+
+TEST(MemoryBounds, AreWhatTheirSourcesComeToForAJobWorkedOutByHand) {
+  const Scenario s = job();
+  // 1,024 tokens; a logarithm, its square and the like, in fp32.
+  EXPECT_EQ(most_more("use-z-loss", s), Bytes{1024 * 24});
+  // Whole numbers; heads of 64 elements of two bytes: cosines and sines of queries and keys of three layers, and parts
+  // and whole of eight heads of queries and as many of keys and values.
+  EXPECT_EQ(most_more("packed-sequences", s), Bytes{1024 * (64 + 128 * (12 + 48))});
+  // Weight and bias of 512 with 20 bytes each, input and output of 1,024 tokens, two numbers of each.
+  EXPECT_EQ(most_more("embed-layernorm", s), Bytes{2 * 512 * 20 + 1024 * (2 * 512 * 2 + 8)});
+  EXPECT_EQ(most_more("alibi", s), Bytes{8 * 1024 * 4});
+  // Of one micro-batch: 512 of the head's input and 50,257 logits, padded by no more than 1,024.
+  EXPECT_EQ(most_more("deferred-head:1", s), Bytes{1024 * 2 * (512 + 50'257 + 1024)});
+  EXPECT_EQ(most_more("deferred-head", s), most_more("deferred-head:1", s)) << "there is one micro-batch";
+  EXPECT_EQ(most_more("padded-values", s), 0_B) << "there is no latent attention";
+}
+
+TEST(MemoryBounds, OfDeepSpeedsEngineIsMoreThanGradientsInHalfPrecisionAndTwoBuckets) {
+  const Scenario s = job();
+  // An embedding that is the head, too; 2 layers of 12 h^2 at least.
+  const std::int64_t parameters = 50'257 * 512 + 2 * 12 * 512 * 512;
+  EXPECT_GE(most_more("deepspeed-engine", s).count(), 2 * parameters + 2 * 2 * parameters);
+  EXPECT_LE(most_more("deepspeed-engine", s).count(), 10 * parameters);
+  EXPECT_GE(most_less("deepspeed-engine", s).count(), 16 * parameters) << "replicas share nothing out here";
+  EXPECT_EQ(most_less("use-z-loss", s), 0_B);
+}
+
+TEST(MemoryBounds, EveryOneHasAFormulaAndTablesNameNoOther) {
+  const Scenario s = job();
+  for (const std::string& name : memory_bounds()) {
+    EXPECT_TRUE(has_memory_bound(name));
+    EXPECT_GE(most_more(name, s), 0_B) << name;
+  }
+  EXPECT_FALSE(has_memory_bound("no-such-bound"));
+  // A flag within a bound either takes no more than without it, in words, or has a formula.
+  for (const MegatronArgument& its : megatron_arguments_known())
+    if (its.kind == MegatronArgument::Kind::Bound && !has_memory_bound(its.flag)) {
+      EXPECT_TRUE(its.why.starts_with("no more than without it")) << its.flag;
+    }
+}
+
+TEST(MemoryBounds, FlagsThatHaveOneAreToldWithIt) {
+  EXPECT_EQ(bounded(converted(" --use-z-loss --embed-layernorm")),
+            (std::vector<std::string>{"--use-z-loss by use-z-loss", "--embed-layernorm by embed-layernorm"}));
+  EXPECT_EQ(bounded(converted(" --deepspeed --zero-stage 1")),
+            std::vector<std::string>{"--deepspeed by deepspeed-engine"});
+  EXPECT_EQ(bounded(converted(" --deepspeed --zero-stage 3")), std::vector<std::string>{}) << "nobody judged that";
+  EXPECT_EQ(bounded(converted("")), std::vector<std::string>{});
+}
+
+Prediction answer(Bytes required, Bytes capacity, bool fits_at_best) {
+  Prediction p;
+  p.scenario.cluster.device.capacity = capacity;
+  RankGroup& group = p.groups.emplace_back();
+  group.required = {required, required};
+  group.fits_at_best = fits_at_best;
+  p.fits = required <= capacity;
+  p.open = !p.fits && fits_at_best;
+  return p;
+}
+std::string_view with(Prediction p, Bytes more, bool may_be_less) {
+  add_bounds(p,
+             {{.file = "job.sh", .line = 1, .what = "--flag", .why = "why", .more = more, .may_be_less = may_be_less}});
+  return p.verdict();
+}
+
+TEST(MemoryBounds, ReachTheUpperEndAndLeaveYesOnlyWhereThereIsRoomForThem) {
+  EXPECT_EQ(with(answer(70_GiB, 80_GiB, true), 9_GiB, false), "fits");
+  EXPECT_EQ(with(answer(70_GiB, 80_GiB, true), 11_GiB, false), "cannot_say");
+  EXPECT_EQ(with(answer(90_GiB, 80_GiB, false), 1_GiB, false), "does_not_fit");
+  EXPECT_EQ(with(answer(90_GiB, 80_GiB, false), 1_GiB, true), "cannot_say") << "it may take less than is simulated";
+  Prediction p = answer(70_GiB, 80_GiB, true);
+  add_bounds(p, {{.file = {}, .line = 0, .what = "a", .why = {}, .more = 2_GiB, .may_be_less = false},
+                 {.file = {}, .line = 0, .what = "b", .why = {}, .more = 3_GiB, .may_be_less = false}});
+  EXPECT_EQ(p.groups.front().required.upper, 75_GiB) << "of several, their sum";
+}
+
+TEST(MemoryBounds, AScenarioHasNoWordForThemAndSaysSo) {
+  const Converted its = converted(" --use-z-loss");
+  EXPECT_TRUE(its.lossy());
+  EXPECT_NO_THROW((void)scenario_of(its, shipped_data()));
+}
+
+}  // namespace
+}  // namespace tidemark::tests::memory_bounds_test
