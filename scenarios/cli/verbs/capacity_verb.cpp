@@ -89,14 +89,14 @@ void add_axis(TomlTable& document, const std::string& largest) {
   set_value(document, {"capacity", "largest"}, {key, {}});
 }
 
-struct AskedStudy {
+struct StudyRequest {
   Study study;
   std::vector<std::filesystem::path> inputs;
   std::vector<NotJudged> not_judged = {};
   std::vector<MemoryBound> bounds = {};
 };
 
-AskedStudy study_of_job(const CapacityArguments& a) {
+StudyRequest study_of_job(const CapacityArguments& a) {
   JobRequest job = requested_job(a.words);
   add_axis(job.document, a.largest);
   keep_room(job.document, job.bounds);
@@ -104,7 +104,7 @@ AskedStudy study_of_job(const CapacityArguments& a) {
           std::move(job.bounds)};
 }
 
-AskedStudy requested_study(const CapacityArguments& a) {
+StudyRequest requested_study(const CapacityArguments& a) {
   const std::filesystem::path file = a.words.file;
   if (is_foreign(file)) return study_of_job(a);
   TomlTable document = parse_toml(read_text(file), file.string());
@@ -121,13 +121,13 @@ AskedStudy requested_study(const CapacityArguments& a) {
                              .message = "a study, and options that say what it says",
                              .hint = "change them in the file, or set keys beside it, as in layout.tensor=4"});
   set_overrides(document, a.words.beside);
-  AskedStudy made{study_of(std::move(document), file, {file.parent_path(), data_root()}), {}};
+  StudyRequest made{study_of(std::move(document), file, {file.parent_path(), data_root()}), {}};
   made.inputs.emplace_back(file);
   return made;
 }
 
 int run(const CapacityArguments& a) {
-  AskedStudy requested = requested_study(a);
+  StudyRequest requested = requested_study(a);
   const Study& study = requested.study;
   std::vector<std::filesystem::path> inputs = files_read(study.space);
   inputs.insert(inputs.end(), requested.inputs.begin(), requested.inputs.end());

@@ -31,7 +31,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct AskedToCapture {
+struct CaptureArguments {
   std::vector<std::string> command;
   std::string output;
   std::int64_t time_limit = 60;
@@ -97,7 +97,7 @@ std::string quoted(const std::string& word) {
 }
 
 // Variables that the script set, and those of the caller's own that frameworks look at.
-bool is_told(const std::string& name, const std::string& value, const std::map<std::string, std::string>& own) {
+bool was_said(const std::string& name, const std::string& value, const std::map<std::string, std::string>& own) {
   constexpr auto of_shells = std::to_array<std::string_view>(
       {"PATH", "PWD", "OLDPWD", "SHLVL", "_", "TIDEMARK_CAPTURE", "LS_COLORS", "BASH_ENV", "ENV"});
   if (std::ranges::find(of_shells, name) != of_shells.end() || name.starts_with("BASH_FUNC_")) return false;
@@ -123,7 +123,7 @@ std::string script_of(const std::vector<Call>& calls, const std::string& command
     text += '\n';
     if (!call.folder.empty()) text += fmt::format("# in {}\n", call.folder);
     for (const auto& [name, value] : call.variables)
-      if (is_told(name, value, own)) text += fmt::format("export {}={}\n", name, quoted(value));
+      if (was_said(name, value, own)) text += fmt::format("export {}={}\n", name, quoted(value));
     for (std::size_t i = 0; i < call.words.size(); ++i) text += (i == 0 ? "" : " ") + quoted(call.words[i]);
     text += '\n';
   }
@@ -139,7 +139,7 @@ void make_stand_ins(const std::filesystem::path& folder) {
   }
 }
 
-int run(const AskedToCapture& requested) {
+int run(const CaptureArguments& requested) {
   if (requested.time_limit < 1) refuse("--timeout", "is no time to wait", "seconds, from 1 on");
   check_outputs({{"--output", requested.output}}, {});
   const std::string command = fmt::format("{}", fmt::join(requested.command, " "));
@@ -187,7 +187,7 @@ int run(const AskedToCapture& requested) {
 }  // namespace
 
 Verb capture_verb(CLI::App& app) {
-  const auto requested = std::make_shared<AskedToCapture>();
+  const auto requested = std::make_shared<CaptureArguments>();
   CLI::App* verb = app.add_subcommand(
       "capture",
       "run a launch script that only running it can read, with stand-ins that start nothing, and write down "
