@@ -180,15 +180,15 @@ constexpr std::array formulas{
             [](const Sizes& z) { return z.tokens() * z.s.model.hidden * (2 * whole + half + half); }},
 };
 
-struct Named {
+struct NamedBound {
   const Formula* formula = nullptr;
   std::int64_t number = 0;
 };
-Named named(std::string_view name) {
+NamedBound named(std::string_view name) {
   const std::size_t colon = name.find(':');
   const auto* const found = std::ranges::find(formulas, name.substr(0, colon), &Formula::name);
   if (found == formulas.end()) return {};
-  Named its{found};
+  NamedBound its{found};
   if (colon != std::string_view::npos) std::from_chars(name.data() + colon + 1, name.data() + name.size(), its.number);
   return its;
 }
@@ -198,13 +198,13 @@ Named named(std::string_view name) {
 bool has_memory_bound(std::string_view name) { return named(name).formula != nullptr; }
 
 Bytes most_more(std::string_view name, const Scenario& scenario) {
-  const Named its = named(name);
+  const NamedBound its = named(name);
   ensure(its.formula != nullptr, "a bound has a formula");
   return Bytes{its.formula->more(Sizes(scenario, its.number))};
 }
 
 Bytes most_less(std::string_view name, const Scenario& scenario) {
-  const Named its = named(name);
+  const NamedBound its = named(name);
   ensure(its.formula != nullptr, "a bound has a formula");
   return its.formula->less == nullptr ? Bytes{} : Bytes{its.formula->less(Sizes(scenario, its.number))};
 }
@@ -216,7 +216,7 @@ Bytes most_more(const std::vector<MemoryBound>& bounds) {
 }
 
 bool may_take_less(std::string_view name) {
-  const Named its = named(name);
+  const NamedBound its = named(name);
   return its.formula != nullptr && its.formula->less != nullptr;
 }
 
