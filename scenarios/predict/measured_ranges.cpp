@@ -37,10 +37,10 @@ MeasuredRange range_of(MeasuredFigure figure, std::string_view runtime, std::spa
   return {off[static_cast<std::size_t>(k - 1)], static_cast<double>(k) / static_cast<double>(n + 1), n};
 }
 
-OwnRows own_rows(MeasuredFigure figure, std::string_view runtime, std::string_view device,
+RowsOfRuntime own_rows(MeasuredFigure figure, std::string_view runtime, std::string_view device,
                  std::span<const MeasuredRow> rows) {
   const double share = range_of(figure, runtime, rows).share;
-  OwnRows own;
+  RowsOfRuntime own;
   for (const MeasuredRow& row : rows) {
     if (row.figure != figure || row.runtime != runtime) continue;
     ++own.rows;
@@ -78,7 +78,7 @@ std::string not_calibrated(const Scenario& scenario) {
   const std::string& device = scenario.cluster.device.name;
   std::vector<std::string> of_runtime, on_device;
   for (const NamedFigure& its : all_figures) {
-    const OwnRows own = own_rows(its.figure, runtime, device);
+    const RowsOfRuntime own = own_rows(its.figure, runtime, device);
     if (own.rows == 0)
       of_runtime.emplace_back(its.name);
     else if (own.on_device == 0)
@@ -97,7 +97,7 @@ std::vector<std::string> range_assumptions(const Scenario& scenario) {
   for (const auto& [figure, name] : all_figures) {
     if (figure == MeasuredFigure::StepTime) continue;  // its range is of kernels and collectives
     const MeasuredRange range = range_of(figure, runtime);
-    const OwnRows own = own_rows(figure, runtime, scenario.cluster.device.name);
+    const RowsOfRuntime own = own_rows(figure, runtime, scenario.cluster.device.name);
     std::string line = fmt::format(
         "{}: within {:.2f} % of what is told, as far as any of {} measured runs of other runtimes is off ({:.0f} % of "
         "runs like those)",

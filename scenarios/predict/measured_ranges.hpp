@@ -30,12 +30,12 @@ struct MeasuredRange {
                                      std::span<const MeasuredRow> rows = measured_rows());
 
 /// What was measured of a runtime itself.
-struct OwnRows {
+struct RowsOfRuntime {
   std::int64_t rows = 0, on_device = 0;
   std::int64_t within = 0;                ///< of `rows`, in the range that those of others make
   std::vector<std::string_view> devices;  ///< by name
 };
-[[nodiscard]] OwnRows own_rows(MeasuredFigure figure, std::string_view runtime, std::string_view device,
+[[nodiscard]] RowsOfRuntime own_rows(MeasuredFigure figure, std::string_view runtime, std::string_view device,
                                std::span<const MeasuredRow> rows = measured_rows());
 
 /// The releases that decide what a scenario's runtime does: "megatron 0.14", "torch 2.4, transformers 4.45".

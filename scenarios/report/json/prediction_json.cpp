@@ -182,7 +182,7 @@ Json calibration(const Scenario& s) {
   for (const auto& [figure, name] :
        {std::pair(MeasuredFigure::Allocated, "allocated"), {MeasuredFigure::Reserved, "reserved"}}) {
     const MeasuredRange range = range_of(figure, s.runtime.name);
-    const OwnRows own = own_rows(figure, s.runtime.name, s.cluster.device.name);
+    const RowsOfRuntime own = own_rows(figure, s.runtime.name, s.cluster.device.name);
     out[name] = {{"share", range.share}, {"coverage", range.coverage},          {"rows_of_other_runtimes", range.rows},
                  {"own_rows", own.rows}, {"own_rows_on_device", own.on_device}, {"own_rows_within", own.within}};
   }
