@@ -374,6 +374,13 @@ class Conversion {
     if (*kernel == AttentionKernel::Auto)
       return draft_.remark(RemarkKind::NoMatter, reported, "leaves the choice of kernels as it is", place);
     const std::string word = std::string(scenarios::word(attention_names, *kernel));
+    const auto model = std::ranges::find(models_.files, draft_.text("model").value_or(""), &ShippedModel::file);
+    if (*kernel == AttentionKernel::Flash && model != models_.files.end() && model->model.latent)
+      return draft_.remark_bounded(
+          reported,
+          "the figures are of what the device would choose; FlashAttention takes values padded "
+          "to the width of keys",
+          "padded-values", place);
     draft_.set("train.attention", word, place);
     draft_.remark(RemarkKind::Assumed, reported,
                   fmt::format("attention = {}: Megatron-LM before core 0.11 leaves the choice to them, and later ones "
@@ -880,7 +887,8 @@ Converted convert(const ConvertRequest& requested) {
   for (const std::string& name : requested.ignored) ignore(converted, name);
   if (requested.strict)
     for (Remark& remark : converted.remarks)
-      if (remark.kind == RemarkKind::NotJudged) remark.kind = RemarkKind::NotExpressed;
+      if (remark.kind == RemarkKind::NotJudged || remark.kind == RemarkKind::Bounded)
+        remark.kind = RemarkKind::NotExpressed;
   return converted;
 }
 

@@ -121,6 +121,17 @@ TEST(NotJudged, VariablesAreReadOrOfNoMatterOrTold) {
   EXPECT_EQ(attention("NVTE_FUSED_ATTN=0", " --attention-backend flash"), AttentionKernel::Flash);
   EXPECT_NE(problem_of(requested_of("export NVTE_FUSED_ATTN=0\n" + small + " --attention-backend fused\n")),
             "no problem");
+  // Values of latent attention are narrower than its keys, for which FlashAttention pads them.
+  const Converted latent = convert(requested_of(
+      "export NVTE_FLASH_ATTN=1 NVTE_FUSED_ATTN=0\ntorchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 27 "
+      "--hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16 --multi-latent-attention --kv-lora-rank 512 "
+      "--qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 --qk-layernorm --num-experts 64 --moe-router-topk 6 "
+      "--moe-ffn-hidden-size 1408 --moe-shared-expert-intermediate-size 2816 --swiglu --normalization RMSNorm "
+      "--disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 102400 "
+      "--seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 1 --bf16 --moe-layer-freq "
+      "'([0]*1+[1]*26)'\n"));
+  EXPECT_EQ(reported(latent, RemarkKind::Bounded),
+            (std::vector<std::string>{"2: --moe-router-pre-softmax", "1: NVTE_FLASH_ATTN = 1, NVTE_FUSED_ATTN = 0"}));
 }
 
 TEST(NotJudged, KeysAreSetBesideALaunchFile) {

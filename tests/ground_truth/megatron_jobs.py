@@ -44,7 +44,6 @@ GPT_EXPERTS = GPT | MOE | {
 }  # fmt: skip
 ALL_GATHER = {"moe-token-dispatcher-type": "allgather"}
 CAPACITY = {"moe-expert-capacity-factor": 1.0, "moe-pad-expert-input-to-capacity": True}
-SIGMOID = {"moe-router-score-function": "sigmoid", "moe-router-enable-expert-bias": True}
 # Of Transformer Engine the Python side, over stand-ins (transformer_engine_stand_ins.py). What cuDNN's attention works in,
 # no source says; FlashAttention's package is not there.
 ENGINE = {"transformer-impl": "transformer_engine", "attention-backend": "fused"}
@@ -98,7 +97,6 @@ RECORDINGS = {
     "moe_ep4_zero": (MIXTRAL | experts(4) | ZERO, {"world": 4, "rank": 3}),
     **of_ranks("moe_pp2_ep2", MIXTRAL | ZERO | PIPELINE | experts(2), STAGES, 4),
     "gpt_moe_shared": (GPT_EXPERTS | {"moe-shared-expert-intermediate-size": 1024}, {}),
-    "gpt_moe_sigmoid": (GPT_EXPERTS | SIGMOID, {}),
     "gpt_moe_sp2": (GPT_EXPERTS | SEQUENCE, {"world": 2, "rank": 1, "apex": True}),
     "gpt_moe_sp2_ep2": (GPT_EXPERTS | SEQUENCE | experts(2), {"world": 4, "rank": 3, "apex": True}),
     "gpt_moe_sp2_ep2_etp1": (GPT_EXPERTS | SEQUENCE | experts(2, 1), {"world": 4, "rank": 3, "apex": True}),

@@ -104,6 +104,15 @@ TEST(Caches, WorkspacesAreWhereTheirGemmsAre) {
         (std::vector<std::string>{"rotary.inverse_frequencies 64", fmt::format("rotary.table {}", 4 * 128 * 32)}));
 }
 
+// 3,584 bytes stay on public runs: blocks of 512 of a flag, a scale, when the run began, lengths of sequences, rotary
+// frequencies, and the last step's loss, reduced and for the log.
+TEST(Caches, SevenSmallBlocksStay) {
+  const Program program = Lowered(job_cut({1, false})).stage(0);
+  EXPECT_EQ(live_labels(program, "runtime.scalar").size() + live_labels(program, "rotary.inverse_frequencies").size() +
+                live_labels(program, "loss.logged").size(),
+            7U);
+}
+
 TEST(Caches, WithoutSequenceParallelismTheHeadGathersNothing) {
   EXPECT_EQ(live_labels(Lowered(job_cut({2, false})).stage(0), "global_memory_buffer").size(), 0u);
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/formats/format.hpp"
+#include "scenarios/predict/device_rows.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"

@@ -147,7 +147,7 @@ TEST(TrainingLog, ReadsTheLinesOfOtherTools) {
        Framework::DeepSpeed,
        -1,
        2_GiB,
-       Bytes{13 * (1 << 28)},
+       Bytes{std::int64_t{13} * (1 << 28)},
        {}},
       {"Training epoch 0, iteration 7/99 | lr: 1e-4 | max_memory_reserved: 2097152 | max_memory_allocated: 1048576 |",
        Framework::Nemo,
