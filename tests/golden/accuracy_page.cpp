@@ -487,7 +487,7 @@ Section head() {
   return {
       "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
       "versions that each scenario under `tests/golden/` names; none is set for a single row. Memory has no fitted "
-      "constant, but for 3.5 KiB of scalars whose number was read off such runs; those of time are fitted on kernels. "
+      "constant; those of time are fitted on kernels. "
       "Written by `scripts/accuracy`, as are the claims in `accuracy.toml`, and "
       "`tests/golden/own_figures/off_by.toml`: "
       "what each row is off by, to which tests hold it.\n\n"

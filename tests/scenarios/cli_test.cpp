@@ -328,7 +328,7 @@ TEST_F(Cli, ASearchIsNoJob) {
 
 TEST_F(Cli, AnAnswerIsShortAndTheRestComesOnDemand) {
   const Ran brief = run("predict " + scenario()), whole = run("predict -v " + scenario());
-  EXPECT_LE(std::count(brief.out.begin(), brief.out.end(), '\n'), 16) << brief.out;
+  EXPECT_LE(std::count(brief.out.begin(), brief.out.end(), '\n'), 17) << brief.out;
   EXPECT_EQ(brief.out.substr(0, brief.out.find("\na step takes")),
             whole.out.substr(0, brief.out.find("\na step takes")));
   EXPECT_NE(brief.out.find("bf16 with gradients in fp32, no recomputation\n"), std::string::npos) << brief.out;
@@ -527,7 +527,10 @@ TEST_F(Cli, SizesInTablesOfFiguresArePlainBytes) {
   const std::string stages = content(figures + "/stages.csv"), drivers = content(figures + "/driver-memory.csv");
   EXPECT_TRUE(stages.starts_with("stage,ranks,allocated (B),reserved (B),device (B),up to (B),to spare (B),"))
       << stages;
-  EXPECT_NE(stages.find("," + groups[0]["peak_allocated_bytes"].dump() + ","), std::string::npos) << stages;
+  // Of one of the stage's groups.
+  EXPECT_TRUE(std::ranges::any_of(groups, [&](const json& group) {
+    return stages.find("," + group["peak_allocated_bytes"].dump() + ",") != std::string::npos;
+  })) << stages;
   EXPECT_TRUE(drivers.starts_with("what,held (B),low (B),high (B),source\n")) << drivers;
   EXPECT_NE(drivers.find("," + groups[0]["device_rows"][0]["bytes"].dump() + ","), std::string::npos) << drivers;
   // People still read GiB.
