@@ -254,12 +254,7 @@ void Pipeline::overlapped_p2p(Direction& direction, const P2pExchange& its, std:
   direction.recv_buffers[(pass + 1) % slots] = {};
 }
 
-void Pipeline::run(std::int32_t step, std::int32_t micro_batches) {
-  if (w_.head() && w_.runtime.core.keeps_sums && makes_reports_at_once(w_))
-    for (std::int64_t report = 0; report < micro_batches_of(w_.train, w_.layout); ++report)
-      w_.losses.reports.push_back(loss_report(w_));
-  run(step, steps_of(micro_batches));
-}
+void Pipeline::run(std::int32_t step, std::int32_t micro_batches) { run(step, steps_of(micro_batches)); }
 
 void Pipeline::run(std::int32_t step, const Steps& steps) {
   step_ = step;

@@ -2,22 +2,9 @@
 
 #include <utility>
 
-#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/result_checks.hpp"
 
 namespace tidemark::parallel::megatron {
-namespace {
-
-constexpr std::size_t loss_mask_place = 2;  // of batch_tensors()
-
-}  // namespace
-
-Tensor loss_report(const Worker& w) { return w.temporary(w.process.label("loss.report"), {2}, DType::FP32); }
-
-bool makes_reports_at_once(const Worker& w) {
-  constexpr std::int64_t many = 16;
-  return micro_batches_of(w.train, w.layout) >= many;
-}
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
     : w_(w),
@@ -101,7 +88,7 @@ void ModelStage::sum_losses() const {
   counted = copied = {};
   copied = numbers("loss.sum_copy", DType::FP32);
   StepLosses& its = w_.losses;
-  if (!makes_reports_at_once(w_)) its.reports.push_back(loss_report(w_));
+  its.reports.push_back(numbers("loss.report", DType::FP32, 2));
   const bool interleaved = w_.layout.chunks > 1;
   if (!interleaved) its.of_passes.clear();
   its.of_passes.push_back(std::move(loss));
@@ -112,14 +99,11 @@ Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const st
   w_.process.at(step, micro_batch);
   w_.running_chunk = chunk_;
   if (!first()) input_tensor_ = input;
-  Loaded loaded = load_batch();
+  const Loaded loaded = load_batch();
   w_.attention_mask = loaded.attention_mask;
   Tensor output = model_(input, loaded.batch);
   w_.attention_mask = {};
   if (!last()) return output;
-  // pretrain_gpt.py forward_step hands loss_func the mask alone.
-  const Tensor loss_mask = std::move(loaded.all.at(loss_mask_place));
-  loaded = {};
   if (micro_batch >= 0 && w_.runtime.core.keeps_sums) sum_losses();
   if (micro_batch >= 0) check_loss(w_, step);
   output.storage = {};
@@ -134,13 +118,12 @@ void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Ten
   const bool of_loss = last() && w_.runtime.core.keeps_sums;
   if (of_loss) {  // backward_step, custom_backward
     scaled = w_.temporary(w_.process.label("loss.scaled"), {1}, DType::FP32);
-    // In the list that a pipeline's schedule hands over it takes the loss's place.
-    if (w_.layout.pipeline > 1 && w_.layout.chunks == 1) w_.losses.of_passes.front() = std::exchange(scaled, {});
     one = w_.temporary(w_.process.label("loss.gradient"), {1}, DType::FP32);
   }
   torch::backward(w_.session, output, output_gradient);
   model_.finish_backward();
-  const bool drops = w_.layout.chunks > 1 || (drops_losses(w_.runtime) && w_.layout.pipeline == 1);
+  // From 0.18 on, whose schedules also wait before they deallocate, the one without a pipeline deletes it.
+  const bool drops = w_.layout.chunks > 1 || (w_.runtime.waits_before_deallocating && w_.layout.pipeline == 1);
   if (of_loss && drops) w_.losses.of_passes.pop_front();
 }
 

@@ -10,11 +10,6 @@
 
 namespace tidemark::parallel::megatron {
 
-/// What a micro-batch says of its loss: sum and tokens. Of a step of many, room for all is made when it begins, so that
-/// every pass is like the next one and programs can be written of one; otherwise as they come.
-[[nodiscard]] Tensor loss_report(const Worker& worker);
-[[nodiscard]] bool makes_reports_at_once(const Worker& worker);
-
 /// One stage of the model on a rank: its only one, or one of its chunks. What Megatron's schedules call forward_step
 /// and backward_step on.
 class ModelStage {

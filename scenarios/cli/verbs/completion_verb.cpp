@@ -21,7 +21,8 @@ std::vector<const CLI::App*> questions(const CLI::App& app) {
 }
 
 std::vector<const CLI::Option*> options_of(const CLI::App& verb) {
-  return verb.get_options([](const CLI::Option* option) { return option->nonpositional(); });
+  return verb.get_options(
+      [](const CLI::Option* option) { return option->nonpositional() && !option->get_group().empty(); });
 }
 
 std::vector<std::string> names_of(const CLI::Option& option) {
