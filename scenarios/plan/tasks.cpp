@@ -53,7 +53,8 @@ class ThreadRunner final : public TaskRunner {
 
 class WorkerPoolRunner final : public TaskRunner {
  public:
-  WorkerPoolRunner(WorkerPool& worker_pool, TaskFunction function) : worker_pool_(worker_pool), function_(std::move(function)) {}
+  WorkerPoolRunner(WorkerPool& worker_pool, TaskFunction function)
+      : worker_pool_(worker_pool), function_(std::move(function)) {}
 
   std::vector<std::string> run(const std::vector<std::string>& tasks, const Done& done) override {
     std::vector<std::string> results(tasks.size());

@@ -38,7 +38,7 @@ MeasuredRange range_of(MeasuredFigure figure, std::string_view runtime, std::spa
 }
 
 RowsOfRuntime own_rows(MeasuredFigure figure, std::string_view runtime, std::string_view device,
-                 std::span<const MeasuredRow> rows) {
+                       std::span<const MeasuredRow> rows) {
   const double share = range_of(figure, runtime, rows).share;
   RowsOfRuntime own;
   for (const MeasuredRow& row : rows) {

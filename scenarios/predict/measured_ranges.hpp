@@ -36,7 +36,7 @@ struct RowsOfRuntime {
   std::vector<std::string_view> devices;  ///< by name
 };
 [[nodiscard]] RowsOfRuntime own_rows(MeasuredFigure figure, std::string_view runtime, std::string_view device,
-                               std::span<const MeasuredRow> rows = measured_rows());
+                                     std::span<const MeasuredRow> rows = measured_rows());
 
 /// The releases that decide what a scenario's runtime does: "megatron 0.14", "torch 2.4, transformers 4.45".
 [[nodiscard]] std::string releases_of(const Scenario& scenario);

@@ -54,7 +54,8 @@ TEST(MeasuredRanges, OfManyRowsLeaveTheFarthestOut) {
 
 TEST(MeasuredRanges, AreHeldToTheRuntimesOwnRows) {
   const std::vector<MeasuredRow> rows = parse_measured_rows(few);
-  const RowsOfRuntime near = own_rows(allocated, "near", "small", rows), far = own_rows(allocated, "far", "small", rows);
+  const RowsOfRuntime near = own_rows(allocated, "near", "small", rows),
+                      far = own_rows(allocated, "far", "small", rows);
   EXPECT_EQ(near.rows, 9);
   EXPECT_EQ(near.on_device, 9);
   EXPECT_EQ(near.within, 9);
