@@ -301,7 +301,11 @@ struct OnClock {
   std::shared_ptr<const Program> program;
   RoleEvents events;
   std::map<std::int32_t, ClassTimeline> classes;  // by number; none where nobody asks when things happened
+  std::shared_ptr<const Program> few;             // what the timelines are of: without what comes again on the clock
 };
+
+// Of what comes again, what is left in a program that leaves it out: what ranks do there depends on nothing beyond.
+constexpr std::int64_t kept_cycles = 2;
 
 void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
                   const MemoryProgram& memory, const std::optional<MemoryProgram>& worst_case_memory,
@@ -397,17 +401,90 @@ std::vector<std::vector<std::int32_t>> classes_by_program(const Job& job) {
 // Of the classes that run the program.
 OnClock on_clock(const Job& job, const Trace& trace, std::size_t program, const std::vector<std::int32_t>& classes) {
   const std::shared_ptr<const RepeatingProgram> outline = job.outline.programs[program].get();
-  OnClock its{std::make_shared<const Program>(unrolled(*outline)), RoleEvents(events_of(*outline)), {}};
-  for (const std::int32_t c : classes)
-    its.classes.emplace(c, timeline_of(job, trace, static_cast<std::size_t>(c), *its.program));
+  OnClock its{std::make_shared<const Program>(unrolled(*outline)), RoleEvents(events_of(*outline)), {}, nullptr};
+  its.few = its.program;
+  if (classes.empty()) return its;
+  // Those of one program leave out the same.
+  const ClassTrace& any = trace.classes[static_cast<std::size_t>(classes.front())];
+  if (!any.cycles.empty())
+    its.few = std::make_shared<const Program>(unrolled(without_cycles(*outline, any, kept_cycles)));
+  for (const std::int32_t c : classes) {
+    const auto index = static_cast<std::size_t>(c);
+    its.classes.emplace(c, short_timeline_of(*its.few, job.times.classes[index], trace.classes[index], kept_cycles));
+  }
   return its;
 }
 
+StepTimes plus(StepTimes a, const StepTimes& b, std::int64_t times) {
+  const auto add = [&](std::vector<Duration>& all, const std::vector<Duration>& more) {
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] += times * more[i];
+  };
+  a.step += times * b.step;
+  a.kernels += times * b.kernels;
+  a.idle += times * b.idle;
+  a.copies += times * b.copies;
+  add(a.transferring, b.transferring);
+  add(a.waiting, b.waiting);
+  return a;
+}
+
+// Where the last step went. Each time that a cycle comes again takes what one time more takes of a step that leaves it
+// out.
+class StepAccounts {
+ public:
+  StepAccounts(const Job& job, const Trace& trace, std::size_t program, const OnClock& clock)
+      : job_(job), trace_(trace), clock_(clock) {
+    const std::int32_t last = job.scenario.train.steps;
+    outline_ = job.outline.programs[program].get();
+    if (clock.classes.empty()) return;
+    const ClassTrace& any = trace.classes[static_cast<std::size_t>(clock.classes.begin()->first)];
+    for (const LeaptCycle& its : any.cycles) {
+      const Duration left_out = (its.cycle.more - kept_cycles) * its.cycle.shift;
+      if (outline_->repeats[its.loop].step < last)
+        before_ += left_out;
+      else
+        of_step_ = its.cycle;
+    }
+    if (!of_step_) return;
+    of_step_->more -= kept_cycles;
+    one_more_ = std::make_shared<const Program>(unrolled(without_cycles(*outline_, with_one_more(any), kept_cycles)));
+  }
+
+  [[nodiscard]] StepTimes of(std::int32_t rank_class, const ClassTimeline& timeline) const {
+    const std::size_t slots = job_.communicators().size();
+    const Instant from = last_step_begin(trace_) - before_;
+    const Duration step = last_step(trace_);
+    if (!of_step_) return step_times(*clock_.few, timeline, from, step, slots);
+    const Duration few = step - of_step_->more * of_step_->shift;
+    const StepTimes least = step_times(*clock_.few, timeline, from, few, slots);
+    const auto index = static_cast<std::size_t>(rank_class);
+    const ClassTimeline longer =
+        short_timeline_of(*one_more_, job_.times.classes[index], with_one_more(trace_.classes[index]), kept_cycles);
+    const StepTimes more = step_times(*one_more_, longer, from, few + of_step_->shift, slots);
+    return plus(least, plus(more, least, -1), of_step_->more);
+  }
+
+ private:
+  // The last cycle leaves one time less out.
+  static ClassTrace with_one_more(ClassTrace reported) {
+    reported.cycles.back().cycle.more -= 1;
+    return reported;
+  }
+
+  const Job& job_;
+  const Trace& trace_;
+  const OnClock& clock_;
+  std::shared_ptr<const RepeatingProgram> outline_;
+  Duration before_;  // left out of steps before the last
+  std::optional<Cycle> of_step_;
+  std::shared_ptr<const Program> one_more_;
+};
+
 void account_for(const Job& job, const Trace& trace, std::size_t program, const OnClock& clock, StepAccount& account) {
   account.operations[program] = operations_of_step(*clock.program, job.scenario.train.steps);
+  const StepAccounts accounts(job, trace, program, clock);
   for (const auto& [c, timeline] : clock.classes)
-    account.classes[static_cast<std::size_t>(c)] =
-        step_times(*clock.program, timeline, trace, job.communicators().size());
+    account.classes[static_cast<std::size_t>(c)] = accounts.of(c, timeline);
 }
 
 StepAccount empty_account(const Job& job) {

@@ -48,7 +48,8 @@ ProgramTimes RoleProgram::times(const ClassTimeline& timeline) const {
 }
 
 Instant RoleProgram::host_time(const ClassTimeline& timeline, std::size_t op) const {
-  return timeline.host[own_ ? std::min<std::size_t>(places_[op], timeline.host.size() - 1) : op];
+  const PlaceInCycles its = place_in(timeline.cycles, own_ ? places_[op] : op);
+  return timeline.host[std::min(its.op, timeline.host.size() - 1)] + its.later;
 }
 
 }  // namespace tidemark::scenarios

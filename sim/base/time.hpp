@@ -18,6 +18,7 @@ class Instant {
   [[nodiscard]] constexpr Duration since_start() const { return since_start_; }
 
   friend constexpr Instant operator+(Instant at, Duration later) { return Instant{at.since_start_ + later}; }
+  friend constexpr Instant operator-(Instant at, Duration earlier) { return Instant{at.since_start_ - earlier}; }
   friend constexpr Duration operator-(Instant a, Instant b) { return a.since_start_ - b.since_start_; }
   friend constexpr auto operator<=>(Instant, Instant) = default;
 

@@ -16,7 +16,7 @@ namespace {
 // everything can be done.
 class Walk {
  public:
-  Walk(const Program& program, const OpTimes& times, const ClassTrace& reported)
+  Walk(const Program& program, const OpTimes& times, const ClassTrace& reported, std::vector<Cycle> cycles = {})
       : program_(program),
         times_(times),
         reported_(reported),
@@ -24,12 +24,15 @@ class Walk {
         alone_(reported.beside, events_.size()),
         is_beside_(alone_.any()),
         queue_(times.queue, fills(times.queue, program)),
-        handed_over_(queue_.launched().size()) {}
+        handed_over_(queue_.launched().size()) {
+    found_.cycles = std::move(cycles);
+  }
 
   ClassTimeline timeline() && {
     found_.host.resize(program_.ops.size());
     found_.spans.reserve(program_.ops.size() / 3);
     for (at_ = 0; at_ < program_.ops.size() && !stopped_; ++at_) {
+      if (!found_.cycles.empty()) see_cycles();
       found_.host[at_] = now_;
       const Op& op = program_.ops[at_];
       // Most ops only matter to memory, and most others are launches.
@@ -58,6 +61,20 @@ class Walk {
     bool stands = false;        // in something that never ends
     std::size_t transfers = 0;  // so far
   };
+
+  // The trace goes on behind all that comes again.
+  void see_cycles() {
+    if (next_cycle_ < found_.cycles.size() && at_ == found_.cycles[next_cycle_].first) {
+      transfers_before_.clear();
+      for (const Stream& its : streams_) transfers_before_.push_back(its.transfers);
+    }
+    if (next_cycle_ == found_.cycles.size() || at_ != found_.cycles[next_cycle_].end()) return;
+    const Cycle& cycle = found_.cycles[next_cycle_++];
+    for (std::size_t s = 0; s < streams_.size(); ++s)
+      streams_[s].transfers += static_cast<std::size_t>(cycle.more) *
+                               (streams_[s].transfers - (s < transfers_before_.size() ? transfers_before_[s] : 0));
+    left_out_ += cycle.more * cycle.shift;
+  }
 
   void add(const Op& op) {
     std::visit(Overloaded{
@@ -148,8 +165,9 @@ class Walk {
     if (its.stands) return;
     const Instant arrived = std::max(its.tail, now_);
     const TransferTimes& reported = reported_.transfers[on.index()][which];
-    note(on, arrived, reported.begin, reported.end, reported.meeting);
-    its.tail = reported.end;
+    const Instant begin = reported.begin - left_out_, end = reported.end - left_out_;
+    note(on, arrived, begin, end, reported.meeting);
+    its.tail = end;
   }
 
   void wait(const Wait& o) {
@@ -187,6 +205,9 @@ class Walk {
   Phase phase_ = Phase::Construction;
   std::size_t at_ = 0;
   bool stopped_ = false;  // the host thread waits for what never comes
+  std::size_t next_cycle_ = 0;
+  std::vector<std::size_t> transfers_before_;  // by stream: before that cycle
+  Duration left_out_;                          // of what comes again
   ClassTimeline found_;
 };
 
@@ -194,6 +215,38 @@ class Walk {
 
 ClassTimeline timeline_of(const Program& program, const OpTimes& times, const ClassTrace& reported) {
   return Walk(program, times, reported).timeline();
+}
+
+namespace {
+
+// As they are numbered without what comes again.
+std::vector<Cycle> cycles_of(const ClassTrace& reported, std::int64_t kept) {
+  std::vector<Cycle> cycles;
+  std::uint32_t left_out = 0;
+  for (const LeaptCycle& its : reported.cycles) {
+    Cycle cycle = its.cycle;
+    cycle.first -= left_out;
+    cycle.more -= kept;
+    left_out += static_cast<std::uint32_t>(cycle.more) * cycle.ops;
+    cycles.push_back(cycle);
+  }
+  return cycles;
+}
+
+}  // namespace
+
+ClassTimeline short_timeline_of(const Program& few, const OpTimes& times, const ClassTrace& reported,
+                                std::int64_t kept) {
+  return Walk(few, times, reported, cycles_of(reported, kept)).timeline();
+}
+
+RepeatingProgram without_cycles(RepeatingProgram program, const ClassTrace& reported, std::int64_t kept) {
+  for (const LeaptCycle& its : reported.cycles) {
+    Repeat& repeat = program.repeats[its.loop];
+    const auto body = static_cast<std::int64_t>(repeat.last - repeat.first);
+    repeat.more -= (its.cycle.more - kept) * (its.cycle.ops / body);
+  }
+  return program;
 }
 
 std::vector<ClassTimeline> timelines(const Workload& workload, const Folding& folding, const TimeCosts& costs,

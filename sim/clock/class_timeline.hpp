@@ -7,6 +7,7 @@
 #include "sim/clock/time_costs.hpp"
 #include "sim/clock/trace.hpp"
 #include "sim/program/program.hpp"
+#include "sim/program/structure/repeats.hpp"
 #include "sim/program/workload.hpp"
 
 // Ranks wait for each other in transfers alone. When these were is what a trace tells; all that a class did between
@@ -29,11 +30,18 @@ struct Span {
 struct ClassTimeline {
   std::vector<Span> spans;    ///< in order of ops; of what was never begun there is none
   std::vector<Instant> host;  ///< by op: when the host thread came to it; zero where it never did
+  std::vector<Cycle> cycles;  ///< that come again: `spans` and `host` are of a job without that
   bool operator==(const ClassTimeline&) const = default;
 };
 
 /// Of the class that runs the program in the trace. `times` are the class's of what the trace was simulated with.
 [[nodiscard]] ClassTimeline timeline_of(const Program& program, const OpTimes& times, const ClassTrace& reported);
+
+/// The same of a job that leaves out of each leapt cycle all that comes again but `kept` times, as
+/// ClassTimeline::cycles then say. `few` is the program without it (`without_cycles`).
+[[nodiscard]] ClassTimeline short_timeline_of(const Program& few, const OpTimes& times, const ClassTrace& reported,
+                                              std::int64_t kept);
+[[nodiscard]] RepeatingProgram without_cycles(RepeatingProgram program, const ClassTrace& reported, std::int64_t kept);
 
 /// Of every class.
 [[nodiscard]] std::vector<ClassTimeline> timelines(const Workload& workload, const Folding& folding,

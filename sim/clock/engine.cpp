@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/ensure.hpp"
+#include "sim/clock/detail/cycles.hpp"
 #include "sim/clock/detail/engine_state.hpp"
 #include "sim/clock/event_queue.hpp"
 #include "sim/clock/queue_points.hpp"
@@ -21,20 +22,6 @@ namespace {
 
 constexpr Instant never{Duration{std::numeric_limits<std::int64_t>::max()}};
 
-struct ActiveTransfer {
-  const TransferCost* cost = nullptr;
-  Instant begin;
-  std::vector<Waiter> members;                            // of a collective
-  std::array<std::int32_t, 2> exchanges{nobody, nobody};  // of a message
-};
-
-struct QueuedEvent {
-  enum class Kind : std::uint8_t { BytesStart, BytesEnd };
-  Kind kind = Kind::BytesStart;
-  std::int32_t transfer = nobody;
-  std::uint32_t version = 0;
-};
-
 class Engine {
  public:
   template <class Programs>
@@ -47,7 +34,9 @@ class Engine {
       run_host(c);
       wake_waiters();
     }
+    Cycles cycles({state_, transfers_, queue_, network_, trace_});
     while (!queue_.empty()) {
+      if (cycles.is_due()) cycles.look(queue_.next());
       const Instant now = queue_.next();
       while (!queue_.empty() && queue_.next() == now) handle(queue_.pop().payload, now);
       for (const Network::PlannedEnd& end : network_.settle(now))

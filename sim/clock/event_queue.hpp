@@ -61,6 +61,22 @@ class EventQueue {
 
   void clear() { *this = EventQueue{}; }
 
+  /// Calls `see(instant, payload)` for each event, in no order.
+  template <class See>
+  void for_each(See see) const {
+    for (std::size_t leaf = 0; leaf < payloads_.size(); ++leaf) {
+      const Key key = groups_[leaf / 4].keys[leaf % 4];
+      if (leaf != vacated_ && key != never) see(instant_of(key), payloads_[leaf]);
+    }
+  }
+
+  /// All events come so much later.
+  void shift(Duration by) {
+    std::vector<Event> all;
+    while (!empty()) all.push_back(pop());
+    for (Event& event : all) push(event.at + by, std::move(event.payload));
+  }
+
  private:
   __extension__ using Key = __int128;  // instant: 64 bits, order of pushing: 40 bits, leaf: 24 bits
   static constexpr int leaf_bits = 24;

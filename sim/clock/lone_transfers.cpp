@@ -91,6 +91,40 @@ class Order {
   Overlaps found_;
 };
 
+// Where bodies of loops begin and end in one stream, and what entries they are in another list of it.
+class Boundaries {
+ public:
+  Boundaries(const std::vector<TimedLoop>& loops, std::size_t stream) {
+    for (std::size_t l = 0; l < loops.size(); ++l) {
+      const TimedLoop& loop = loops[l];
+      if (stream >= loop.streams.size() || loop.streams[stream].length == 0) continue;
+      const TimedLoop::Part& part = loop.streams[stream];
+      for (std::int64_t body = 0; body <= loop.bodies; ++body)
+        all_.push_back({static_cast<std::size_t>(part.end(body)), l, body});
+    }
+  }
+
+  /// Whether one is in front of that entry, which is to be that one of the other list.
+  bool come_to(std::size_t entry, std::size_t other, std::vector<TimedLoop>& loops, std::size_t stream) {
+    bool found = false;
+    for (; next_ < all_.size() && all_[next_].entry <= entry; ++next_) {
+      TimedLoop::Part& part = loops[all_[next_].loop].streams[stream];
+      if (all_[next_].body == 0) part.first = static_cast<std::uint32_t>(other);
+      if (all_[next_].body == 1) part.length = static_cast<std::uint32_t>(other) - part.first;
+      found = true;
+    }
+    return found;
+  }
+
+ private:
+  struct Boundary {
+    std::size_t entry = 0, loop = 0;
+    std::int64_t body = 0;
+  };
+  std::vector<Boundary> all_;
+  std::size_t next_ = 0;
+};
+
 // Kernels that follow one another: what the second adds to the first.
 void join(TimedOp& first, const TimedOp& second) {
   first.after = std::max(first.after + second.duration, second.after);
@@ -105,22 +139,27 @@ Overlaps overlaps(const TimedProgram& program) { return Order(program).overlaps(
 TimedProgram with_known(const TimedProgram& program, const std::vector<std::optional<Duration>>& durations) {
   TimedProgram known = program;
   known.streams.clear();
-  for (const std::vector<TimedOp>& ops : program.streams) {
+  for (std::size_t s = 0; s < program.streams.size(); ++s) {
+    const std::vector<TimedOp>& ops = program.streams[s];
     std::vector<TimedOp>& joined = known.streams.emplace_back();
-    for (TimedOp op : ops) {
+    Boundaries boundaries(program.loops, s);
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      TimedOp op = ops[i];
+      const bool begins = boundaries.come_to(i, joined.size(), known.loops, s);
       if (op.kind == TimedOp::Kind::Collective && durations[op.what]) {
         op.duration = *durations[op.what];
         op.after += op.duration;
         op.kind = TimedOp::Kind::Kernels;
         op.what = 2;
       }
-      const bool follows = !joined.empty() && op.kind == TimedOp::Kind::Kernels &&
+      const bool follows = !begins && !joined.empty() && op.kind == TimedOp::Kind::Kernels &&
                            joined.back().kind == TimedOp::Kind::Kernels && joined.back().stretch == op.stretch;
       if (follows)
         join(joined.back(), op);
       else
         joined.push_back(op);
     }
+    (void)boundaries.come_to(ops.size(), joined.size(), known.loops, s);
   }
   return known;
 }

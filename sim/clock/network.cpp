@@ -38,6 +38,14 @@ void Network::finish(std::int32_t transfer) {
   flow.id = FlowId{};
 }
 
+Network::Progress Network::progress(std::int32_t transfer, Instant now) const {
+  const auto index = static_cast<std::size_t>(transfer);
+  if (index >= flows_.size() || !flows_[index].id.valid()) return {};
+  const Flow& flow = flows_[index];
+  return {static_cast<std::int64_t>(flow.remaining >> 64), static_cast<std::int64_t>(flow.remaining), flow.rate,
+          now - flow.since, true};
+}
+
 Duration Network::alone(const TransferCost& cost) {
   Network idle(links_, sharing_);
   idle.start(0, cost, Instant{});

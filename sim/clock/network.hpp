@@ -33,6 +33,19 @@ class Network {
   [[nodiscard]] bool is_current(std::int32_t transfer, std::uint32_t version) const {
     return flows_[static_cast<std::size_t>(transfer)].version == version;
   }
+  /// What is left of a transfer that is under way: equal ones end as much later as their `now` is later.
+  struct Progress {
+    std::int64_t remaining_high = 0, remaining_low = 0;
+    Bandwidth rate;
+    Duration since;  ///< before now
+    bool shares = false;
+    bool operator==(const Progress&) const = default;
+  };
+  [[nodiscard]] Progress progress(std::int32_t transfer, Instant now) const;
+  /// All of it happens so much later.
+  void shift(Duration by) {
+    for (Flow& flow : flows_) flow.since = flow.since + by;
+  }
   /// Call once everything of this instant has started and finished: the ends to plan anew. Valid until the next call.
   [[nodiscard]] const std::vector<PlannedEnd>& settle(Instant now);
 

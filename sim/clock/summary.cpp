@@ -97,10 +97,16 @@ Instant step_end(const Trace& trace, std::size_t steps_before_last) {
 
 Duration last_step(const Trace& trace) { return step_end(trace, 0) - step_end(trace, 1); }
 
+Instant last_step_begin(const Trace& trace) { return step_end(trace, 1); }
+
 StepTimes step_times(const Program& program, const ClassTimeline& timeline, const Trace& trace, std::size_t slots) {
-  const Instant from = step_end(trace, 1);
+  return step_times(program, timeline, last_step_begin(trace), last_step(trace), slots);
+}
+
+StepTimes step_times(const Program& program, const ClassTimeline& timeline, Instant from, Duration step,
+                     std::size_t slots) {
   StepTimes times;
-  times.step = last_step(trace);
+  times.step = step;
   times.transferring.resize(slots);
   times.waiting.resize(slots);
   StreamAccount(program, timeline, from, times).add(StreamId{0}, from, from + times.step);

@@ -23,7 +23,14 @@ struct StepTimes {
 /// How long the last step took, from all ranks' end of the one before to all ranks' end. Needs a completed trace.
 [[nodiscard]] Duration last_step(const Trace& trace);
 
-/// Where the last step went, on ranks of a class of that timeline. `slots`: how many communicators there are.
+/// When the step before the last has ended on all ranks. Needs a completed trace.
+[[nodiscard]] Instant last_step_begin(const Trace& trace);
+
+/// Where a step that begins at `from` went, on ranks of a class of that timeline. `slots`: how many communicators there
+/// are.
+[[nodiscard]] StepTimes step_times(const Program& program, const ClassTimeline& timeline, Instant from, Duration step,
+                                   std::size_t slots);
+/// The same of the last step.
 [[nodiscard]] StepTimes step_times(const Program& program, const ClassTimeline& timeline, const Trace& trace,
                                    std::size_t slots);
 

@@ -251,23 +251,86 @@ class Timing {
       if (here.streams[s] - first_body_.streams[s] != first_body_.streams[s] - before_.streams[s]) return false;
     if (is_beside_ && !repeat_beside(here, repeat.more)) return false;
     if (!queue_.repeat(before_.queue, first_body_.queue, repeat.more)) return false;
+    const auto body_ops = static_cast<std::uint32_t>(repeat.last - repeat.first);
+    const auto made = std::count_if(program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.first),
+                                    program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.last),
+                                    [](const Op& op) { return std::holds_alternative<Record>(op); });
+    timed_.loops.push_back(loop_to(here, body_ops, made));
+    if (timed_.loops.back().bodies > 0) timed_.loops.back().bodies += repeat.more;
 
     for (std::size_t s = 0; s < here.streams.size(); ++s)
       go_on(timed_.streams[s], here.streams[s] - first_body_.streams[s], repeat.more);
     go_on(timed_.host, stretches, repeat.more);
     if (queue_.fills()) go_on(timed_.launched, stretches * queue_.launched().size(), repeat.more);
     if (stretches == 0) now_ += repeat.more * (here.now - first_body_.now);
-    const auto ops = static_cast<std::uint32_t>(repeat.more) * static_cast<std::uint32_t>(repeat.last - repeat.first);
+    const std::uint32_t ops = static_cast<std::uint32_t>(repeat.more) * body_ops;
     repeated_ops_ += ops;
     if (stretches > 0) first_ += ops;
-    const auto made = std::count_if(program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.first),
-                                    program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.last),
-                                    [](const Op& op) { return std::holds_alternative<Record>(op); });
     const auto later = static_cast<std::uint32_t>(repeat.more * made);
     for (auto e = static_cast<std::size_t>(repeat.later_events); e < events_.size(); ++e) events_[e].number += later;
     timed_.events += later;
     fences_ = place().streams;
     return true;
+  }
+
+  // The last body as the first of a loop; it is as the one before it, entry by entry, or the loop has no bodies.
+  [[nodiscard]] TimedLoop loop_to(const Place& here, std::uint32_t ops, std::int64_t records) const {
+    TimedLoop loop;
+    const auto length_of = [](std::size_t first, std::size_t last) {
+      return TimedLoop::Part{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last - first)};
+    };
+    loop.host = length_of(first_body_.host, here.host);
+    loop.events = records;
+    std::vector<std::int64_t> recorded, waited;
+    bool alike = loop.host.length > 0;
+    // Whether the event is another one in each body, or the same in all.
+    const auto see_wait = [&](std::int64_t last, std::int64_t before) {
+      if (last == before)
+        loop.outer_events.push_back(static_cast<std::uint32_t>(last));
+      else
+        waited.push_back(last);
+      alike &= last == before || last - before == records;
+    };
+    for (std::size_t s = 0; s < here.streams.size(); ++s) {
+      const std::vector<TimedOp>& its = timed_.streams[s];
+      const TimedLoop::Part part = loop.streams.emplace_back(length_of(first_body_.streams[s], here.streams[s]));
+      for (std::size_t i = part.first; i < here.streams[s]; ++i) {
+        const TimedOp &last = its[i], &before = its[i - part.length];
+        alike &= last.after == before.after && last.duration == before.duration && last.kind == before.kind &&
+                 last.op - before.op == ops && last.stretch - before.stretch == loop.host.length;
+        if (last.kind == TimedOp::Kind::Wait)
+          see_wait(last.what, before.what);
+        else if (last.kind == TimedOp::Kind::Record)
+          recorded.push_back(last.what), alike &= last.what - before.what == records;
+        else
+          alike &= last.what == before.what;
+      }
+    }
+    for (std::size_t i = first_body_.host; i < here.host; ++i) {
+      const HostStretch &last = timed_.host[i], &before = timed_.host[i - loop.host.length];
+      alike &= last.length == before.length && (last.sync < 0) == (before.sync < 0);
+      if (last.sync >= 0) see_wait(last.sync, before.sync);
+    }
+    if (queue_.fills() && alike) {
+      const std::size_t channels = queue_.launched().size(), row = loop.host.length * channels;
+      for (std::size_t i = first_body_.host * channels; i < (here.host + 1) * channels; ++i)
+        alike &= timed_.launched[i] - timed_.launched[i - row] ==
+                 timed_.launched[here.host * channels + i % channels] -
+                     timed_.launched[first_body_.host * channels + i % channels];
+    }
+    const auto [lowest, highest] = std::ranges::minmax_element(recorded);
+    alike &= std::ssize(recorded) == records;
+    if (!alike) return {};
+    if (records > 0) {
+      loop.first_event = *lowest;
+      if (*highest - *lowest + 1 != records) return {};
+    }
+    for (const std::int64_t event : waited)
+      if (event < loop.first_event) loop.reach = std::max(loop.reach, 1 + (loop.first_event - 1 - event) / records);
+    loop.bodies = 1;
+    loop.first_op = at_ - ops;
+    loop.ops = ops;
+    return loop;
   }
 
   // The last two bodies take as long, and leave streams as far from each other. Streams that only send or receive stand

@@ -61,6 +61,24 @@ struct TimedExchange {
   friend auto operator<=>(const TimedExchange&, const TimedExchange&) = default;
 };
 
+/// Bodies that are alike, one after another: of each list so many entries from `first` on are a body's, and each of
+/// them is the one that many entries before, but for ops, stretches and events that are as many later in every body.
+struct TimedLoop {
+  struct Part {
+    std::uint32_t first = 0, length = 0;
+    bool operator==(const Part&) const = default;
+    [[nodiscard]] std::int64_t end(std::int64_t bodies) const { return first + bodies * length; }
+  };
+  std::int64_t bodies = 0;                   ///< none: bodies are not alike on the clock
+  std::uint32_t first_op = 0, ops = 0;       ///< of a body
+  std::vector<Part> streams;                 ///< by StreamId
+  Part host;                                 ///< stretches
+  std::int64_t first_event = 0, events = 0;  ///< a body records so many, numbered from there on
+  std::int64_t reach = 0;                    ///< a body waits for events of bodies that many before it at most
+  std::vector<std::uint32_t> outer_events;   ///< of none of them, that bodies wait for
+  bool operator==(const TimedLoop&) const = default;
+};
+
 /// Events are numbered as the program does, but that one which is recorded again gets a number of its own each time.
 /// Entries of a stream are in order of `op`, and so are stretches: a place in the program is one in each of these
 /// lists.
@@ -75,6 +93,7 @@ struct TimedProgram {
   std::vector<TimedExchange> exchanges;    ///< each once
   std::vector<CopyKey> copies;             ///< each once
   std::size_t events = 0;
+  std::vector<TimedLoop> loops;  ///< one for each part that the program says once, in order
   bool operator==(const TimedProgram&) const = default;
 };
 

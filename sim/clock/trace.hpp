@@ -9,6 +9,7 @@
 #include "sim/base/time.hpp"
 #include "sim/clock/time_costs.hpp"
 #include "sim/clock/timed_program.hpp"
+#include "sim/program/program_times.hpp"
 
 namespace tidemark::sim {
 
@@ -40,12 +41,23 @@ struct Deadlock {
   bool operator==(const Deadlock&) const = default;
 };
 
+/// A cycle of a program that came again without being played, in the loop of one of its repeats. As ops are numbered in
+/// the whole program.
+struct LeaptCycle {
+  std::size_t loop = 0;  ///< index of the repeat
+  Cycle cycle;
+  bool operator==(const LeaptCycle&) const = default;
+};
+
 /// What happened on the ranks of one class, as far as it does not follow from their program alone (class_timeline.hpp).
 struct ClassTrace {
   std::vector<Instant> step_ends;  ///< by step, construction first: when host and streams had done with it
   std::vector<std::vector<TransferTimes>> transfers;  ///< by StreamId, in order; but for those of `lone`
   std::map<CollectiveKey, Duration> lone;             ///< that meet no others on their links, and how long each takes
   Beside beside;                                      ///< what its kernels met
+  /// In order. Everything that the class did at ops of a cycle is as much later each time. All classes leave out as
+  /// many cycles of a step, and those of one program the same number of ops.
+  std::vector<LeaptCycle> cycles;
   bool operator==(const ClassTrace&) const = default;
 };
 
@@ -55,6 +67,7 @@ struct Trace {
   std::vector<ClassTrace> classes;
   Instant end;
   std::int64_t events = 0;  ///< queue entries handled and kernels completed
+  std::int64_t leapt = 0;   ///< of them, in cycles that were as those before them
   bool operator==(const Trace&) const = default;
 };
 

@@ -19,6 +19,11 @@ std::vector<std::vector<ProgramTimes::Work>> works(const ClassTimeline& timeline
 }  // namespace
 
 ProgramTimes times_of(const ClassTimeline& timeline, const std::vector<std::uint32_t>& places) {
+  if (!timeline.cycles.empty()) {
+    ProgramTimes times = times_of(timeline);
+    times.places = &places;
+    return times;
+  }
   ProgramTimes times;
   times.host.reserve(places.size());
   for (const std::uint32_t place : places)
@@ -30,7 +35,7 @@ ProgramTimes times_of(const ClassTimeline& timeline, const std::vector<std::uint
 }
 
 ProgramTimes times_of(const ClassTimeline& timeline) {
-  return {timeline.host, works(timeline, [](std::uint32_t op) { return op + 1; })};
+  return {timeline.host, works(timeline, [](std::uint32_t op) { return op + 1; }), timeline.cycles, nullptr};
 }
 
 }  // namespace tidemark::sim

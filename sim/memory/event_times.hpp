@@ -36,11 +36,12 @@ class EventTimes {
   }
   /// The host thread is at that op, at the instant returned: what is done by then, is.
   Instant finish(std::size_t op, StreamProgress& events) {
+    const Instant now = times_.host_at(op);
     for (Stream& its : streams_) {
-      for (; !its.open.empty() && its.open.front().done <= times_.host[op]; its.open.pop_front())
+      for (; !its.open.empty() && its.open.front().done <= now; its.open.pop_front())
         events.finish(its.id, its.open.front().number);
     }
-    return times_.host[op];
+    return now;
   }
 
  private:

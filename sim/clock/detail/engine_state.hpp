@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -39,8 +40,11 @@ class Fifo {
     }
     return item;
   }
+  [[nodiscard]] std::size_t size() const { return items_.size() - first_; }
   [[nodiscard]] auto begin() const { return items_.begin() + static_cast<std::ptrdiff_t>(first_); }
   [[nodiscard]] auto end() const { return items_.end(); }
+  [[nodiscard]] auto begin() { return items_.begin() + static_cast<std::ptrdiff_t>(first_); }
+  [[nodiscard]] auto end() { return items_.end(); }
 
  private:
   std::vector<T> items_;
@@ -155,6 +159,21 @@ struct HalfMessage {
 struct Channel {
   Direction side = Direction::Send;
   Fifo<HalfMessage> waiting;
+};
+
+// What moves, or is about to.
+struct ActiveTransfer {
+  const TransferCost* cost = nullptr;
+  Instant begin;
+  std::vector<Waiter> members;                            // of a collective
+  std::array<std::int32_t, 2> exchanges{nobody, nobody};  // of a message
+};
+
+struct QueuedEvent {
+  enum class Kind : std::uint8_t { BytesStart, BytesEnd };
+  Kind kind = Kind::BytesStart;
+  std::int32_t transfer = nobody;
+  std::uint32_t version = 0;
 };
 
 // By slot, sending class, receiving class and step.

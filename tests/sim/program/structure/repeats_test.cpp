@@ -67,7 +67,10 @@ TEST(HandMadeRepeats, CopiesAndUnevenCollectivesUnrollToWhatEveryPassByItselfGiv
   EXPECT_EQ(unrolled(program).rows, many.rows);
   EXPECT_EQ(replay(program, free_of_charge(), {}), replay(many, free_of_charge(), {}));
   const std::vector<Duration> kernels(many.kernels.size(), Duration{7});
-  EXPECT_EQ(timed(program, Duration{5}, kernels, Kernels::Each), timed(many, Duration{5}, kernels, Kernels::Each));
+  TimedProgram found = timed(program, Duration{5}, kernels, Kernels::Each);
+  EXPECT_EQ(found.loops.size(), 1U);
+  found.loops.clear();
+  EXPECT_EQ(found, timed(many, Duration{5}, kernels, Kernels::Each));
 }
 
 // One of them does something else.

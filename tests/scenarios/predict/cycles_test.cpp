@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
+#include "sim/clock/class_timeline.hpp"
+#include "sim/clock/engine.hpp"
+#include "sim/clock/summary.hpp"
+#include "sim/clock/trace_times.hpp"
+#include "tests/namespace.hpp"
+#include "tests/scenarios/folders.hpp"
+
+// What the clock leaps over is what it would have played: every instant of every op, and all that is summed up of them.
+
+namespace tidemark::tests::cycles_test {
+namespace {
+
+struct LongJob {
+  const char* name;
+  const char* gpus_and_layout;
+  std::int64_t global_batch;
+  const char* rest;
+  bool leaps;
+};
+void PrintTo(const LongJob& job, std::ostream* out) { *out << job.name; }
+
+Scenario scenario_of(const LongJob& job) {
+  return parse_scenario(fmt::format(R"(model = "models/llama-3.1-8b.json"
+cluster = "clusters/h100-sxm-80g.toml"
+model_override.num_hidden_layers = 8
+{}
+[train]
+sequence_length = 2048
+micro_batch = 1
+global_batch = {}
+{})",
+                                    job.gpus_and_layout, job.global_batch, job.rest),
+                        "long.toml", folders);
+}
+
+class Cycles : public testing::TestWithParam<LongJob> {
+ protected:
+  Cycles()
+      : job_(scenario_of(GetParam())),
+        trace_(simulate_time(job_)),
+        workload_(unrolled(job_.outline)),
+        played_(simulate(workload_, job_.folding, job_.times)) {}
+
+  [[nodiscard]] const Program& program(std::size_t rank_class) const {
+    return workload_.programs[static_cast<std::size_t>(job_.folding.classes[rank_class].program)];
+  }
+  [[nodiscard]] ClassTimeline timeline(std::size_t c, const Trace& trace) const {
+    return timeline_of(program(c), job_.times.classes[c], trace.classes[c]);
+  }
+
+  Job job_;
+  Trace trace_;
+  Workload workload_;
+  Trace played_;
+};
+
+TEST_P(Cycles, AreAsIfTheyHadBeenPlayed) {
+  EXPECT_EQ(trace_.leapt > 0, GetParam().leaps);
+  EXPECT_EQ(played_.leapt, 0);
+  EXPECT_EQ(trace_.end, played_.end);
+  EXPECT_EQ(trace_.events, played_.events);
+  for (std::size_t c = 0; c < trace_.classes.size(); ++c) {
+    EXPECT_EQ(trace_.classes[c].step_ends, played_.classes[c].step_ends);
+    EXPECT_TRUE(timeline(c, trace_) == timeline(c, played_)) << c;
+  }
+}
+
+TEST_P(Cycles, AreOnceInShortTimelines) {
+  bool any = false;
+  for (std::size_t c = 0; c < trace_.classes.size(); ++c) {
+    const ClassTrace& its = trace_.classes[c];
+    any |= !its.cycles.empty();
+    const RepeatingProgram outline =
+        *job_.outline.programs[static_cast<std::size_t>(job_.folding.classes[c].program)].get();
+    const ClassTimeline all = timeline(c, played_);
+    for (const std::int64_t kept : {1, 3}) {
+      const ClassTimeline few =
+          short_timeline_of(unrolled(without_cycles(outline, its, kept)), job_.times.classes[c], its, kept);
+      if (!its.cycles.empty()) {
+        EXPECT_LT(few.host.size(), all.host.size());
+      }
+      const ProgramTimes whole = times_of(all), in_short = times_of(few);
+      for (std::size_t op = 0; op < all.host.size(); ++op) {
+        ASSERT_EQ(in_short.host_at(op), all.host[op]) << op;
+        if (op % 5 != 0) continue;
+        for (std::size_t s = 0; s < whole.streams.size(); ++s) {
+          const StreamId stream{static_cast<std::int32_t>(s)};
+          ASSERT_EQ(in_short.done(stream, op), whole.done(stream, op)) << "op " << op << ", stream " << s;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(any, GetParam().leaps);
+}
+
+TEST_P(Cycles, AddUpToWhatTheWholeStepTakes) {
+  const StepAccount account = account_of(job_, trace_);
+  for (std::size_t c = 0; c < trace_.classes.size(); ++c)
+    EXPECT_EQ(account.classes[c], step_times(program(c), timeline(c, played_), played_, job_.communicators().size()))
+        << c;
+}
+
+constexpr const char* megatron =
+    "hidden_dropout = 0.0\nattention_dropout = 0.0\ncross_entropy = \"te\"\n[runtime]\nname = \"megatron\"\n";
+constexpr const char* overlapping =
+    "hidden_dropout = 0.0\nattention_dropout = 0.0\ncross_entropy = \"te\"\n[runtime]\nname = "
+    "\"megatron\"\n[runtime.switches]\noverlap-grad-reduce = true\noverlap-param-gather = true\n";
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, Cycles,
+    testing::Values(LongJob{"one_forward_one_backward",
+                            "gpus = 8\n[layout]\ntensor = 2\nsequence_parallel = true\npipeline = 4\n", 48, megatron,
+                            true},
+                    LongJob{"interleaved", "gpus = 4\n[layout]\npipeline = 2\nchunks = 2\n", 96, megatron, true},
+                    LongJob{"interleaved_and_overlapping",
+                            "gpus = 4\n[layout]\npipeline = 2\nchunks = 2\nsharding = \"zero1\"\n", 192, overlapping,
+                            true},
+                    LongJob{"torchtitans_pipeline", "gpus = 4\n[layout]\npipeline = 2\nschedule = \"interleaved\"\n",
+                            64, "[runtime]\nname = \"torchtitan\"\n", false},
+                    LongJob{"one_class", "gpus = 2\n[layout]\nsharding = \"zero1\"\n", 64, megatron, false},
+                    LongJob{"few_micro_batches", "gpus = 2\n[layout]\npipeline = 2\n", 4, megatron, false}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace tidemark::tests::cycles_test
