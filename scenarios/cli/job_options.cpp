@@ -37,7 +37,7 @@ bool JobOptions::lays_out() const {
 }
 
 void add_layout_options(CLI::App& verb, JobOptions& options) {
-  const std::string group = "Without a file, beside the model, GPUs and batches above";
+  const std::string group = "Without a file, in addition to the options above";
   const auto number = [&](const char* name, std::optional<std::int64_t>& value, const char* what) {
     verb.add_option(name, value, what)->type_name("N")->group(group);
   };
@@ -45,16 +45,18 @@ void add_layout_options(CLI::App& verb, JobOptions& options) {
     verb.add_option(name, value, what)->type_name(type)->group(group);
   };
   word("--runtime", options.runtime, "NAME", "megatron (the default), pytorch, fsdp, fsdp2, torchtitan or deepspeed");
-  number("--tensor", options.tensor, "ranks that share every matrix");
-  verb.add_flag("--sequence-parallel", options.sequence_parallel, "and tokens, where they do not")->group(group);
-  number("--context", options.context, "ranks that share a sequence");
-  number("--expert", options.expert, "ranks that share a layer's experts");
-  number("--pipeline", options.pipeline, "stages of layers");
-  number("--chunks", options.chunks, "pieces of the model that a stage holds");
-  word("--sharding", options.sharding, "KIND", "what data-parallel ranks share: none, zero1, zero2 or zero3");
+  number("--tensor", options.tensor, "tensor-parallel size");
+  verb.add_flag("--sequence-parallel", options.sequence_parallel,
+                "split activations along the sequence where matrices are not split")
+      ->group(group);
+  number("--context", options.context, "context-parallel size");
+  number("--expert", options.expert, "expert-parallel size");
+  number("--pipeline", options.pipeline, "pipeline-parallel size");
+  number("--chunks", options.chunks, "model chunks of a pipeline rank (virtual pipeline stages)");
+  word("--sharding", options.sharding, "KIND", "what data-parallel ranks shard: none, zero1, zero2 or zero3");
   word("--precision", options.precision, "KIND", "bf16 (the default), fp16 or fp32");
   word("--recompute", options.recompute, "KIND", "none, full or selective");
-  word("--headroom", options.headroom, "SIZE", "what must stay free on every device, such as \"2 GiB\"");
+  word("--headroom", options.headroom, "SIZE", "memory to keep free on every device, such as \"2 GiB\"");
 }
 
 TomlTable document_of(const JobOptions& o) {

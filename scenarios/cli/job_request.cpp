@@ -70,7 +70,7 @@ void add_job(CLI::App& verb, JobWords& words, bool required) {
 
 void add_beside(CLI::App& verb, JobWords& words) {
   verb.add_option("BESIDE", words.beside,
-                  "keys of the scenario, such as layout.tensor=4, and further launch files of the same training")
+                  "scenario keys to set, such as layout.tensor=4, and more launch files of the same job")
       ->type_name("KEY=VALUE");
   add_launch_options(verb, words.launch);
 }

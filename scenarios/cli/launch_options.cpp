@@ -44,27 +44,30 @@ ConvertRequest LaunchOptions::requested(std::vector<std::filesystem::path> files
 }
 
 void add_launch_options(CLI::App& verb, LaunchOptions& options) {
-  const std::string group = "Beside files of other frameworks, or without any";
-  verb.add_option("--model", options.model, "a model that is shipped, or a config.json")
+  const std::string group = "With a launch file, or without any file";
+  verb.add_option("--model", options.model, "name of a model (tidemark list models), or a config.json")
       ->type_name("NAME")
       ->group(group);
-  verb.add_option("--cluster", options.cluster, "a cluster that is shipped, or its TOML file")
+  verb.add_option("--cluster", options.cluster, "name of a cluster (tidemark list clusters), or a cluster file")
       ->type_name("NAME")
       ->group(group);
-  verb.add_option("--gpus", options.gpus, "devices of the whole job")->type_name("N")->group(group);
-  verb.add_option("--sequence", options.sequence, "tokens of a sequence")->type_name("N")->group(group);
-  verb.add_option("--micro-batch", options.micro_batch, "sequences of a device's pass")->type_name("N")->group(group);
-  verb.add_option("--global-batch", options.global_batch, "sequences of a step")->type_name("N")->group(group);
-  verb.add_option("--set", options.variables, "a variable of a shell script that nothing else says")
+  verb.add_option("--gpus", options.gpus, "number of GPUs of the job")->type_name("N")->group(group);
+  verb.add_option("--sequence", options.sequence, "sequence length in tokens")->type_name("N")->group(group);
+  verb.add_option("--micro-batch", options.micro_batch, "micro-batch size in sequences")->type_name("N")->group(group);
+  verb.add_option("--global-batch", options.global_batch, "global batch size in sequences")
+      ->type_name("N")
+      ->group(group);
+  verb.add_option("--set", options.variables, "value of a shell variable that the script does not set")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false)
       ->group(group);
   verb.add_option("--ignore", options.ignored,
-                  "a name in a launch file that nobody judged and that has no effect: a flag, a variable, a key")
+                  "a flag, variable or key that Tidemark does not know and that you say has no effect")
       ->type_name("NAME")
       ->allow_extra_args(false)
       ->group(group);
-  verb.add_flag("--strict", options.strict, "refuse a launch file that has a name which is not judged")->group(group);
+  verb.add_flag("--strict", options.strict, "refuse a launch file with a name that Tidemark does not know")
+      ->group(group);
 }
 
 std::string launch_remarks_text(const std::vector<Remark>& remarks, bool all) {

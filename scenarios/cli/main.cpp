@@ -31,7 +31,8 @@ namespace {
 int run(int argc, char** argv) {
   std::string command;
   for (int i = 0; i < argc; ++i) command += (i == 0 ? "" : " ") + std::string(argv[i]);
-  CLI::App app("tidemark: will this training job fit, on every rank, at every moment of the step?", "tidemark");
+  CLI::App app("Tidemark predicts the memory of every rank of a distributed training job, and the time of a step.",
+               "tidemark");
   app.set_version_flag("--version", TIDEMARK_VERSION);
   app.formatter(help_formatter());
   app.require_subcommand(1);
@@ -53,9 +54,9 @@ int run(int argc, char** argv) {
                                    list_verb(app),
                                    completion_verb(app)};
 
-  for (const Verb& verb : verbs) verb.app->group("Questions");
-  add_examples(app, {{"predict llama-3.1-8b-8xh100", "does this example fit?"},
-                     {"predict --help", "what a question takes, with examples of it"}});
+  for (const Verb& verb : verbs) verb.app->group("Commands");
+  add_examples(app, {{"predict llama-3.1-8b-8xh100", "predicts an example that Tidemark ships"},
+                     {"predict --help", "shows a command's options and examples"}});
 
   if (argc < 2) {
     complain(first_steps());

@@ -19,11 +19,11 @@ TimelineQuery TimelineOptions::query(const Scenario& scenario) const {
 
 void add_timeline_options(CLI::App& verb, TimelineOptions& options, const std::string& what_ranks_are) {
   verb.add_option("--rank", options.ranks, what_ranks_are)->type_name("R[,R...]");
-  verb.add_option("--step", options.steps, "steps in the timeline or trace (default: the last)")->type_name("N[,N...]");
-  verb.add_option("--category", options.categories, "memory categories in the timeline (default: all)")
+  verb.add_option("--step", options.steps, "steps to write (default: the last)")->type_name("N[,N...]");
+  verb.add_option("--category", options.categories, "memory categories to write (default: all)")
       ->type_name("NAME[,NAME...]");
   verb.add_option("--link-model", options.link_model,
-                  "max-min (transfers share links, the default) or alpha-beta (they do not)")
+                  "max-min (transfers share links; default) or alpha-beta (they do not)")
       ->type_name("MODEL");
 }
 

@@ -146,7 +146,7 @@ const std::vector<FormField>& form_fields() {
        {"megatron", "torchtitan", "fsdp2", "fsdp", "deepspeed", "pytorch"}},
       {"sequence", "Sequence length", "tokens", Control::Number, {}, "train.sequence_length"},
       {"micro_batch", "Micro-batch", "sequences of one pass", Control::Number, {}, "train.micro_batch"},
-      {"global_batch", "Global batch", "sequences of a step", Control::Number, {}, "train.global_batch"},
+      {"global_batch", "Global batch", "global batch size in sequences", Control::Number, {}, "train.global_batch"},
       {"tensor", "Tensor parallel (TP)", "", Control::Number, {}, "layout.tensor"},
       {"sequence_parallel", "Sequence parallel (SP)", "", Control::Check, {}, "layout.sequence_parallel"},
       {"pipeline", "Pipeline parallel (PP)", "stages", Control::Number, {}, "layout.pipeline"},

@@ -70,24 +70,27 @@ void add_examples(CLI::App& verb, const std::vector<Example>& examples) {
 
 std::shared_ptr<CLI::FormatterBase> help_formatter() {
   auto formatter = std::make_shared<HelpFormatter>();
-  formatter->label("SUBCOMMAND", "QUESTION ...");
-  formatter->label("Positionals", "Of what");
+  formatter->label("SUBCOMMAND", "COMMAND ...");
+  formatter->label("Positionals", "Arguments");
   return formatter;
 }
 
 std::string first_steps() {
   const bool found = shell_finds("tidemark");
   const std::string called = found ? "tidemark" : program_path().string();
-  std::string out = "tidemark: will this training job fit, on every rank, at every moment of the step?\n";
-  out += fmt::format("\nA first answer, to an example that is shipped:\n  {} predict llama-3.1-8b-8xh100\n", called);
+  std::string out =
+      "Tidemark predicts the memory of every rank of a distributed training job, and the time of a step.\n";
+  out += fmt::format("\nTry an example:\n  {} predict llama-3.1-8b-8xh100\n", called);
   out += fmt::format(
-      "\nYour own job, and a file of it to go on from (tidemark list models, list clusters):\n  {0} predict --model "
+      "\nPredict your own job, and write it as a scenario file to edit (see list models and list clusters):\n  {0} "
+      "predict --model "
       "llama-3.1-8b --cluster h100-sxm-80g --gpus 8 --sequence 8192 --tensor 2\n  {0} predict --model llama-3.1-8b "
       "--cluster h100-sxm-80g --gpus 8 --sequence 8192 --tensor 2 --print-scenario > job.toml\n",
       called);
-  out += fmt::format("\nAll questions, and each with examples:\n  {0} --help\n  {0} predict --help\n", called);
+  out += fmt::format(
+      "\nList all commands, and show the options and examples of one:\n  {0} --help\n  {0} predict --help\n", called);
   if (!found)
-    out += fmt::format("\nThe shell does not find it by its name yet. It does after\n  export PATH=\"{}:$PATH\"\n",
+    out += fmt::format("\nThe shell does not find tidemark by name yet. To change that:\n  export PATH=\"{}:$PATH\"\n",
                        program_path().parent_path().string());
   return out;
 }

@@ -100,8 +100,6 @@ CLI::Option* add_scenario(CLI::App& verb, std::string& file, const std::string& 
   return takes_shipped(verb, option, examples_shipped)->required();
 }
 
-void add_quiet(CLI::App& verb, Loudness& loudness) {
-  verb.add_flag("-q,--quiet", loudness.quiet, "do not tell how far it is");
-}
+void add_quiet(CLI::App& verb, Loudness& loudness) { verb.add_flag("-q,--quiet", loudness.quiet, "show no progress"); }
 
 }  // namespace tidemark::cli

@@ -43,17 +43,17 @@ int run(const AdviseArguments& a) {
 
 Verb advise_verb(CLI::App& app) {
   const auto requested = std::make_shared<AdviseArguments>();
-  CLI::App* verb =
-      app.add_subcommand("advise", "it does not fit: the smallest changes that make it fit, each simulated");
+  CLI::App* verb = app.add_subcommand("advise", "find the smallest changes that make a job fit, each one simulated");
   add_job(*verb, requested->words);
-  verb->add_option("--free", requested->free, "not to fit, but to hold so much less than now")->type_name("SIZE");
-  verb->add_option("--changes", requested->most_changes, "at most so many at once")
+  verb->add_option("--free", requested->free, "find changes that free this much, whether or not the job fits")
+      ->type_name("SIZE");
+  verb->add_option("--changes", requested->most_changes, "largest number of combined changes")
       ->check(CLI::Range(1, 6))
       ->type_name("N");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
-  add_examples(*verb, {{"advise llama-3.1-8b-8xh100 --free '20 GiB' --changes 1", "single changes that free so much"},
-                       {"advise seeds/llama-2-7b-bf16 --changes 1", "what makes a job fit that does not"}});
+  add_examples(*verb, {{"advise llama-3.1-8b-8xh100 --free '20 GiB' --changes 1", "single changes that free 20 GiB"},
+                       {"advise seeds/llama-2-7b-bf16 --changes 1", "single changes that make a job fit"}});
   return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 

@@ -174,42 +174,40 @@ int run(const CalibrateArguments& a) {
 
 Verb calibrate_verb(CLI::App& app) {
   const auto requested = std::make_shared<CalibrateArguments>();
-  CLI::App* verb = app.add_subcommand("calibrate", "under mpirun: measure this machine into a cluster file");
+  CLI::App* verb = app.add_subcommand("calibrate", "measure this machine under mpirun and write a cluster file");
   verb->add_option("-o,--output", requested->output,
-                   "cluster file to write (default: machine.toml); times go beside it, to NAME.calibration.toml")
+                   "cluster file to write (default: machine.toml); kernel times go to NAME.calibration.toml next to it")
       ->type_name("FILE");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
-  verb->add_option("--journal", requested->journal,
-                   "remember in FILE what was measured, so that an interrupted run goes on")
+  verb->add_option("--journal", requested->journal, "keep measurements in FILE, so that an interrupted run can resume")
       ->type_name("FILE");
-  verb->add_option("--date", requested->date, "what the files' source says of when; they hold no date otherwise")
-      ->type_name("TEXT");
-  verb->add_option("--kernels-of", requested->scenarios, "measure the kernels of this job too, where they stand in it")
+  verb->add_option("--date", requested->date, "date to write into the files (default: none)")->type_name("TEXT");
+  verb->add_option("--kernels-of", requested->scenarios, "also measure the kernels of this job, in its order")
       ->expected(1)
       ->take_all()
       ->type_name("SCENARIO");
   verb->add_option(
           "--ranks-per-node", requested->ranks_per_node,
-          "measure so many ranks, one after another, as a node: such as those of one socket (default: of one host)")
+          "treat so many consecutive ranks as a node, such as those of one socket (default: those of one host)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
-  verb->add_option("--repeats", requested->repeats, "how often each thing is done (default: 15)")
+  verb->add_option("--repeats", requested->repeats, "number of repetitions of each measurement (default: 15)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
-  verb->add_option("--time-limit", requested->time_limit, "end the run when a rank waits longer for another")
+  verb->add_option("--time-limit", requested->time_limit, "end the run if a rank waits longer than this for another")
       ->check(CLI::Range(1, 86400))
       ->type_name("SECONDS");
   verb->add_option("--from", requested->from,
-                   "make the files of points that tidemark_gpu_points measured on GPUs; measure nothing")
+                   "write the files from points that tidemark_gpu_points measured on GPUs; measure nothing here")
       ->type_name("FILE");
-  CLI::Option* like = verb->add_option("--like", requested->like,
-                                       "with --from: cluster file whose values stay where nothing was measured");
+  CLI::Option* like =
+      verb->add_option("--like", requested->like, "with --from: cluster file to take unmeasured values from");
   takes_shipped(*verb, like, clusters_shipped)->type_name("FILE");
-  verb->add_flag("--brief", requested->brief, "few sizes, in some seconds: to see that it works");
-  add_examples(*verb, {{"calibrate --brief --repeats 3 --output brief.toml", "one rank, few sizes"},
+  verb->add_flag("--brief", requested->brief, "measure few sizes in some seconds, to try it out");
+  add_examples(*verb, {{"calibrate --brief --repeats 3 --output brief.toml", "measures few sizes on one rank"},
                        {"calibrate --brief --repeats 3 --output brief.toml --journal brief.journal",
-                        "the same, which goes on where it was interrupted"}});
+                        "the same, and can be resumed"}});
   return {verb, [requested] { return run(*requested); }, nullptr};
 }
 

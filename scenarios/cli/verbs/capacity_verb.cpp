@@ -148,7 +148,8 @@ int run(const CapacityArguments& a) {
 
 Verb capacity_verb(CLI::App& app) {
   const auto requested = std::make_shared<CapacityArguments>();
-  CLI::App* verb = app.add_subcommand("capacity", "how far it goes: the largest value of an axis that fits");
+  CLI::App* verb =
+      app.add_subcommand("capacity", "find the largest value of an axis that fits, such as the sequence length");
   takes_shipped(
       *verb,
       verb->add_option("STUDY", requested->words.file,
@@ -159,15 +160,15 @@ Verb capacity_verb(CLI::App& app) {
   add_beside(*verb, requested->words);
   CLI::Option* largest =
       verb->add_option("--largest", requested->largest,
-                       "of a launch file, or a scenario without [capacity]: what grows, as in train.micro_batch or "
-                       "layout.tensor=1,2,4 (default: train.sequence_length)")
+                       "for a launch file or a scenario without [capacity]: the key to increase, such as "
+                       "train.micro_batch or layout.tensor=1,2,4 (default: train.sequence_length)")
           ->type_name("KEY");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   verb->add_option("--csv", requested->csv, "write the frontier to FILE")->type_name("FILE");
-  add_examples(*verb, {{"capacity longest-sequence-8xh100",
-                        "a study that is shipped; copy its file from scenarios/studies and change it"},
-                       {"capacity longest-sequence-8xh100 --csv frontier.csv", "the frontier as a table"}});
+  add_examples(*verb,
+               {{"capacity longest-sequence-8xh100", "a study; copy its file from scenarios/studies to change it"},
+                {"capacity longest-sequence-8xh100 --csv frontier.csv", "also writes the frontier as a table"}});
   return {verb,
           [requested, largest] {
             requested->largest_given = largest->count() > 0;

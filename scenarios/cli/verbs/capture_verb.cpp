@@ -188,21 +188,21 @@ int run(const CaptureArguments& requested) {
 
 Verb capture_verb(CLI::App& app) {
   const auto requested = std::make_shared<CaptureArguments>();
-  CLI::App* verb = app.add_subcommand(
-      "capture",
-      "run a launch script that only running it can read, with stand-ins that start nothing, and write down "
-      "what it would have started");
-  verb->add_option("COMMAND", requested->command, "behind --: what runs the script, as in bash train.sh")->required();
-  verb->add_option("-o,--output", requested->output, "write the commands to FILE, a script that predict takes")
+  CLI::App* verb = app.add_subcommand("capture",
+                                      "run a launch script with stand-ins for torchrun and other launchers, and record "
+                                      "the commands that it would start");
+  verb->add_option("COMMAND", requested->command, "the command after -- that runs the script, such as bash train.sh")
+      ->required();
+  verb->add_option("-o,--output", requested->output, "write the recorded commands to FILE, which predict reads")
       ->type_name("FILE");
-  verb->add_option("--timeout", requested->time_limit, "seconds that the script may take")
+  verb->add_option("--timeout", requested->time_limit, "time limit of the script in seconds")
       ->capture_default_str()
       ->type_name("SECONDS");
   add_examples(*verb,
                {{"capture -- sh -c 'torchrun --nproc-per-node 8 pretrain_gpt.py --seq-length $((8 * 1024))'",
-                 "what it comes to, on standard output; of a script that you trust: capture -- bash train.sh"},
+                 "prints the command; for a script that you trust: capture -- bash train.sh"},
                 {"capture -o started.sh -- sh -c 'for n in 2 4; do torchrun --nnodes $n pretrain_gpt.py --bf16; done'",
-                 "every command that a loop starts, in a script that predict takes"}});
+                 "records every command of a loop into a script that predict reads"}});
   return {verb, [requested] { return run(*requested); }, nullptr};
 }
 

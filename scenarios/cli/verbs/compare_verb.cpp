@@ -54,25 +54,24 @@ int run(const CompareArguments& requested) {
 
 Verb compare_verb(CLI::App& app) {
   const auto requested = std::make_shared<CompareArguments>();
-  CLI::App* verb = app.add_subcommand("compare", "the prediction beside a real run's memory snapshot or training log");
+  CLI::App* verb =
+      app.add_subcommand("compare", "compare a prediction with a real run's memory snapshot or training log");
   add_scenario(*verb, requested->words.file, "scenario file (TOML), or a file that convert takes");
-  verb->add_option("MEASURED", requested->measured,
-                   "torch.cuda.memory's snapshot (pickle), or the log of Megatron-LM or torchtitan")
+  verb->add_option("MEASURED", requested->measured, "memory snapshot of torch.cuda.memory (pickle), or a training log")
       ->required();
   add_beside(*verb, requested->words);
-  verb->add_option("--rank", requested->ranks,
-                   "the rank of the snapshot (default: 0), or ranks of the log (default: all that it has)")
+  verb->add_option("--rank", requested->ranks, "rank of the snapshot (default: 0), or ranks of the log (default: all)")
       ->type_name("R[,R...]");
-  verb->add_option("--device", requested->device, "the device of a snapshot that has several")->type_name("N");
-  verb->add_option("--tolerance", requested->tolerance, "largest difference, in percent of the measurement")
+  verb->add_option("--device", requested->device, "device to use if the snapshot has several")->type_name("N");
+  verb->add_option("--tolerance", requested->tolerance, "largest accepted difference, in percent of the measurement")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str()
       ->type_name("PERCENT");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   add_examples(*verb, {{"predict llama-3.1-8b-8xh100 --rank 0 --snapshot snapshot.pickle",
-                        "a snapshot, where no real run has written one"},
-                       {"compare llama-3.1-8b-8xh100 snapshot.pickle --rank 0", "where the bytes differ"}});
+                        "writes a snapshot to compare with, without a real run"},
+                       {"compare llama-3.1-8b-8xh100 snapshot.pickle --rank 0", "shows where the bytes differ"}});
   return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 

@@ -209,7 +209,7 @@ std::string man_text(const CLI::App& app) {
   std::string out = fmt::format(
       ".TH TIDEMARK 1 \"\" \"tidemark {}\" \"User Commands\"\n.SH NAME\ntidemark \\- simulates the memory of "
       "distributed "
-      "training\n.SH SYNOPSIS\n.B tidemark\n.I QUESTION\n[OPTIONS] ...\n.SH DESCRIPTION\n{}\n.SH QUESTIONS\n",
+      "training\n.SH SYNOPSIS\n.B tidemark\n.I COMMAND\n[OPTIONS] ...\n.SH DESCRIPTION\n{}\n.SH COMMANDS\n",
       TIDEMARK_VERSION, roff(app.get_description()));
   for (const CLI::App* verb : questions(app)) {
     std::string called = "tidemark " + verb->get_name() + " [OPTIONS]";
@@ -244,17 +244,17 @@ how wide text may be
 
 Verb completion_verb(CLI::App& app) {
   const auto what = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand(
-      "completion", "for shells and editors: completion of words, the manual page, a JSON Schema of scenario files");
+  CLI::App* verb =
+      app.add_subcommand("completion", "print shell completions, the manual page, or a JSON Schema of scenario files");
   verb->add_option("WHAT", *what, "bash, zsh, fish, man or schema")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish", "man", "schema"}));
-  add_examples(*verb,
-               {{"completion bash > tidemark.bash", "source it in .bashrc; installed, it is in its place"},
-                {"completion zsh > _tidemark", "in a folder of $fpath"},
-                {"completion fish > tidemark.fish", "in ~/.config/fish/completions"},
-                {"completion man > tidemark.1", "man -l tidemark.1 shows it"},
-                {"completion schema > scenario.schema.json", "for taplo or an editor: #:schema scenario.schema.json"}});
+  add_examples(*verb, {{"completion bash > tidemark.bash", "source it in .bashrc (packages install it)"},
+                       {"completion zsh > _tidemark", "for a folder in $fpath"},
+                       {"completion fish > tidemark.fish", "for ~/.config/fish/completions"},
+                       {"completion man > tidemark.1", "read it with man -l tidemark.1"},
+                       {"completion schema > scenario.schema.json",
+                        "for taplo or an editor: add #:schema scenario.schema.json"}});
   return {verb, [what, &app] {
             answer(*what == "bash"     ? bash_text(app)
                    : *what == "zsh"    ? zsh_text(app)

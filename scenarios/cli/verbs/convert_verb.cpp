@@ -147,25 +147,26 @@ int run(const ConvertArguments& requested) {
 Verb convert_verb(CLI::App& app) {
   const auto requested = std::make_shared<ConvertArguments>();
   CLI::App* verb =
-      app.add_subcommand("convert", "launch arguments and configurations of frameworks to a scenario, and back");
-  CLI::Option* files = verb->add_option(
-      "FILES", requested->files,
-      "a shell script or arguments (Megatron-LM, torchtitan, deepspeed, accelerate), torchtitan's TOML, a "
-      "ds_config.json, accelerate's or Megatron-Bridge's YAML, TrainingArguments, or a scenario; several say "
-      "one training together");
+      app.add_subcommand("convert", "convert frameworks' launch scripts and configurations to scenarios, and back");
+  CLI::Option* files =
+      verb->add_option("FILES", requested->files,
+                       "a shell script or arguments (Megatron-LM, torchtitan, deepspeed, accelerate), torchtitan's "
+                       "TOML, a ds_config.json, accelerate's or Megatron-Bridge's YAML, TrainingArguments, or a "
+                       "scenario; several files can describe one job together");
   takes_shipped(*verb, files, examples_shipped)->required();
   verb->add_option("--to", requested->to, "scenario, megatron, torchtitan, deepspeed, accelerate or training-arguments")
       ->type_name("KIND");
-  verb->add_option("--launcher", requested->launcher, "what starts it: torchrun, sbatch or mpirun")->type_name("NAME");
+  verb->add_option("--launcher", requested->launcher, "launcher to write: torchrun, sbatch or mpirun")
+      ->type_name("NAME");
   verb->add_option("-o,--output", requested->output,
-                   "write it to FILE; what could not be expressed is then told on stdout")
+                   "write the result to FILE; stdout then lists what could not be expressed")
       ->type_name("FILE");
-  verb->add_flag("-v,--verbose", requested->all, "say of every argument why it does not matter");
+  verb->add_flag("-v,--verbose", requested->all, "explain for each ignored argument why it has no effect");
   add_launch_options(*verb, requested->options);
   add_json(*verb, requested->json);
   add_examples(*verb,
-               {{"convert llama-3.1-8b-8xh100 --to megatron -o run.sh", "the arguments that start this training"},
-                {"convert run.sh --cluster h100-sxm-80g -o again.toml", "and back: a scenario of a launch script"}});
+               {{"convert llama-3.1-8b-8xh100 --to megatron -o run.sh", "writes a launch script for Megatron-LM"},
+                {"convert run.sh --cluster h100-sxm-80g -o again.toml", "reads it back as a scenario"}});
   return {verb, [requested] { return run(*requested); }};
 }
 

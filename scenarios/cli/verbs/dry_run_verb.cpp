@@ -149,43 +149,42 @@ int run(DryRunArguments requested) {
 Verb dry_run_verb(CLI::App& app) {
   const auto requested = std::make_shared<DryRunArguments>();
   CLI::App* verb = app.add_subcommand(
-      "dry-run", "the training itself, by your own command, on a device that does nothing: no GPU is needed");
-  verb->add_option(
-          "COMMAND", requested->runs.command,
-          "behind --: what starts the training: python, torchrun, deepspeed or accelerate launch, its script and "
-          "all of its arguments")
+      "dry-run",
+      "run your own training command without a GPU, on a device that computes nothing, and measure its memory");
+  verb->add_option("COMMAND", requested->runs.command,
+                   "the training command after --: python, torchrun, deepspeed or accelerate launch, with its script "
+                   "and arguments")
       ->required();
-  verb->add_option("--cluster", requested->cluster, "whose devices it is to run on: a name or a file")
+  verb->add_option("--cluster", requested->cluster, "cluster whose GPUs to emulate: a name or a file")
       ->capture_default_str()
       ->type_name("NAME");
-  verb->add_option("--rank", requested->runs.ranks, "a rank to run, may be repeated (default: the first and the last)")
+  verb->add_option("--rank", requested->runs.ranks, "rank to run; may be repeated (default: the first and the last)")
       ->allow_extra_args(false)  // "--" ends options, not ranks
       ->type_name("N");
-  verb->add_option("--world-size", requested->runs.world_size, "ranks of the job (default: what the launcher starts)")
+  verb->add_option("--world-size", requested->runs.world_size, "number of ranks (default: what the launcher starts)")
       ->type_name("N");
-  verb->add_option("--steps", requested->runs.steps, "steps of the optimizer after which a rank is over")
+  verb->add_option("--steps", requested->runs.steps, "optimizer steps to run on each rank")
       ->capture_default_str()
       ->type_name("N");
-  verb->add_option("--timeout", requested->time_limit, "seconds that one rank may take")
+  verb->add_option("--timeout", requested->time_limit, "time limit of one rank in seconds")
       ->capture_default_str()
       ->type_name("SECONDS");
-  verb->add_option("--against", requested->against, "lay a scenario's prediction beside it, as compare does")
+  verb->add_option("--against", requested->against, "compare with the prediction of this scenario")
       ->type_name("SCENARIO");
-  verb->add_option("--tolerance", requested->tolerance, "largest difference from the prediction, in percent")
+  verb->add_option("--tolerance", requested->tolerance, "largest accepted difference from the prediction, in percent")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str()
       ->type_name("PERCENT");
   add_json(*verb, requested->json);
   verb->add_option("--snapshot", requested->snapshot,
-                   "write PyTorch's memory snapshot of the fullest rank that was run, or one file for each with "
-                   "'{rank}' in its name")
+                   "write a PyTorch memory snapshot of the fullest rank, or of each rank if FILE contains '{rank}'")
       ->type_name("FILE");
-  verb->add_flag("--show-output", requested->runs.show_output, "let the script print to standard error as it runs");
+  verb->add_flag("--show-output", requested->runs.show_output, "show the script's output on standard error");
   add_quiet(*verb, requested->runs.loudness);
   add_examples(*verb, {{"dry-run -- torchrun --nproc-per-node 8 train.py --config my.yaml",
-                        "does this job fit eight H100? Its first and last rank are run"},
+                        "runs the first and the last rank of a job on eight H100"},
                        {"dry-run --cluster a100-sxm-40g --snapshot dry.pickle -- python train.py",
-                        "on another card, with a snapshot for replay, report and pytorch.org/memory_viz"}});
+                        "another GPU, with a snapshot for replay, report and pytorch.org/memory_viz"}});
   return {verb, [requested] { return run(*requested); }, nullptr};
 }
 

@@ -34,13 +34,13 @@ int run(const EstimateArguments& requested) {
 
 Verb estimate_verb(CLI::App& app) {
   const auto requested = std::make_shared<EstimateArguments>();
-  CLI::App* verb = app.add_subcommand(
-      "estimate", "the back of the envelope: rules of thumb beside what is simulated, and why they differ");
+  CLI::App* verb =
+      app.add_subcommand("estimate", "compare common rules of thumb with the simulation, and explain the differences");
   add_job(*verb, requested->words);
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
-  add_examples(*verb, {{"estimate llama-3.1-70b-64xh100", "rules of thumb beside the simulation"},
-                       {"estimate seeds/llama-2-7b-bf16 --json estimate.json", "the same for programs"}});
+  add_examples(*verb, {{"estimate llama-3.1-70b-64xh100", "compares rules of thumb with the simulation"},
+                       {"estimate seeds/llama-2-7b-bf16 --json estimate.json", "the same as JSON for scripts"}});
   return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 

@@ -142,25 +142,25 @@ int run(const ExplainArguments& requested) {
 
 Verb explain_verb(CLI::App& app) {
   const auto requested = std::make_shared<ExplainArguments>();
-  CLI::App* verb = app.add_subcommand("explain", "why: live tensors at a moment, or any stage of the flow as text");
+  CLI::App* verb =
+      app.add_subcommand("explain", "list the live tensors at a moment, or print any stage of the simulation as text");
   add_job(*verb, requested->words);
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   add_timeline_options(*verb, requested->picked,
-                       "rank to look at (default: of memory, the fullest; of all else 0); a timeline takes several");
-  verb->add_option(
-      "--at", requested->at,
-      "peak (of device memory), allocated (its peak), host (the peak of its memory), end, or an op's number");
-  verb->add_flag("--all", requested->all, "every tensor on its own line, not layers taken together");
+                       "rank to show (default: the fullest for memory, otherwise 0); a timeline takes several");
+  verb->add_option("--at", requested->at,
+                   "peak (of device memory), allocated (its peak), host (its peak), end, or the number of an op");
+  verb->add_flag("--all", requested->all, "print every tensor on its own line; do not group layers");
   const std::vector<std::string> shown{"memory", "scenario", "model", "schedule", "communicators", "program",
                                        "prices", "kernels",  "time",  "fabric",   "timeline"};
   verb->add_option("--show", requested->show, fmt::format("what to print: {}", fmt::join(shown, ", ")))
       ->check(CLI::IsMember(shown))
       ->option_text("WHAT");
-  add_examples(*verb,
-               {{"explain llama-3.1-70b-64xh100", "what lives on the fullest device when it is fullest, and why"},
-                {"explain llama-3.1-8b-8xh100 --at end --all", "every tensor after the last step"},
-                {"explain llama-3.1-70b-64xh100 --show schedule", "who computes which micro-batch when"}});
+  add_examples(*verb, {{"explain llama-3.1-70b-64xh100", "the live tensors of the fullest GPU at its peak"},
+                       {"explain llama-3.1-8b-8xh100 --at end --all", "every live tensor after the last step"},
+                       {"explain llama-3.1-70b-64xh100 --show schedule",
+                        "the pipeline schedule: which rank runs which micro-batch when"}});
   return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 

@@ -153,7 +153,7 @@ constexpr std::array kinds{
     Kind{"clusters", "names that --cluster takes, and scenarios", clusters},
     Kind{"examples", "scenarios that questions take by name", examples},
     Kind{"studies", "what capacity takes by name", studies},
-    Kind{"keys", "every key of a scenario file", [] { return keys(false); }},
+    Kind{"keys", "every key of scenario files", [] { return keys(false); }},
     Kind{"switches", "what [runtime.switches] takes of each framework", [] { return keys(true); }}};
 
 // The lists themselves.
@@ -189,15 +189,13 @@ int run(const ListArguments& requested) {
 Verb list_verb(CLI::App& app) {
   const auto requested = std::make_shared<ListArguments>();
   CLI::App* verb = app.add_subcommand(
-      "list",
-      "what there is: models, names of checkpoints, clusters, examples, studies, keys of a scenario, switches of "
-      "frameworks");
+      "list", "list models, checkpoint names, clusters, examples, studies, scenario keys and framework switches");
   verb->add_option("WHAT", requested->what, "models, names, clusters, examples, studies, keys or switches");
   add_json(*verb, requested->json);
-  add_examples(*verb, {{"list", "the lists that there are"},
-                       {"list models", "names that --model takes, and examples use"},
-                       {"list examples", "names that questions take"},
-                       {"list keys", "every key of a scenario file"}});
+  add_examples(*verb, {{"list", "the available lists"},
+                       {"list models", "model names"},
+                       {"list examples", "example names"},
+                       {"list keys", "every key of scenario files"}});
   return {verb, [requested] { return run(*requested); }};
 }
 

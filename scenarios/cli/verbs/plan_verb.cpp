@@ -315,7 +315,7 @@ int run(const PlanArguments& a) {
 
 Verb plan_verb(CLI::App& app) {
   const auto requested = std::make_shared<PlanArguments>();
-  CLI::App* verb = app.add_subcommand("plan", "which layouts fit and which is best; why the others fall");
+  CLI::App* verb = app.add_subcommand("plan", "search for the fastest layout that fits, and say why the others lose");
   takes_shipped(
       *verb,
       verb->add_option("SPACE", requested->words.file,
@@ -323,37 +323,33 @@ Verb plan_verb(CLI::App& app) {
                        "or the name of an example"),
       examples_shipped);
   add_beside(*verb, requested->words);
-  verb->add_option("--headroom", requested->headroom,
-                   fmt::format("what must stay free on every device, where no file says it (default without one: {})",
-                               default_headroom))
+  verb->add_option(
+          "--headroom", requested->headroom,
+          fmt::format("memory to keep free on every device, unless the file sets it (default: {})", default_headroom))
       ->type_name("SIZE");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   verb->add_flag("-v,--verbose", requested->verbose,
-                 "all of the answer: every axis, the front, near misses, why the others fall");
-  verb->add_option("--csv", requested->csv, "write best, front and near misses to FILE")->type_name("FILE");
-  verb->add_option("--top", requested->top, "how many of the best to list")
-      ->check(CLI::Range(1, 10000))
-      ->type_name("K");
-  verb->add_option("--journal", requested->journal,
-                   "remember what is done in FILE, so that a search that was killed goes on")
+                 "print details: every axis, the Pareto front, near misses, why the others lose");
+  verb->add_option("--csv", requested->csv, "write the best, the front and near misses to FILE")->type_name("FILE");
+  verb->add_option("--top", requested->top, "number of layouts to list")->check(CLI::Range(1, 10000))->type_name("K");
+  verb->add_option("--journal", requested->journal, "keep progress in FILE, so that an interrupted search can resume")
       ->type_name("FILE");
-  verb->add_option("--write-scenarios", requested->write_scenarios,
-                   "write the best as scenario files that predict takes")
+  verb->add_option("--write-scenarios", requested->write_scenarios, "write the best layouts as scenario files")
       ->type_name("DIR");
   verb->add_option("--why", requested->why,
-                   "where two candidates, by their numbers, differ: memory and time, term by term")
+                   "explain the difference between two candidates, given by number, term by term")
       ->expected(2)
       ->type_name("A B");
-  verb->add_option("--with", requested->with, "search this axis too, which makes the space larger; may be given again")
+  verb->add_option("--with", requested->with, "also search this axis; may be repeated")
       ->expected(1)
       ->take_all()
       ->type_name("AXIS");
   verb->add_flag("--show-space", requested->show_space,
-                 "print the axes, their values and how many combinations they make");
+                 "print the axes, their values and the number of combinations, and stop");
   add_examples(*verb, {{"plan --model gpt2 --cluster a100-sxm-40g --gpus 2 --sequence 1024 --global-batch 64",
-                        "every layout of two devices"},
-                       {"plan llama-3.1-8b-8xh100 --show-space", "what is searched around an example"}});
+                        "all layouts of two GPUs"},
+                       {"plan llama-3.1-8b-8xh100 --show-space", "the search space around an example"}});
   return {verb, [requested] { return run(*requested); }, nullptr};
 }
 

@@ -138,38 +138,36 @@ int run(const PredictArguments& requested) {
 
 Verb predict_verb(CLI::App& app) {
   const auto requested = std::make_shared<PredictArguments>();
-  CLI::App* verb = app.add_subcommand("predict", "does it fit, where is the peak on each rank, what is it made of");
+  CLI::App* verb = app.add_subcommand(
+      "predict", "predict whether a job fits, each rank's peak memory and its composition, and step time");
   add_job(*verb, requested->words, false);
   add_layout_options(*verb, requested->job);
   verb->add_flag("--print-scenario", requested->print_scenario,
-                 "predict nothing: write the scenario that options or another framework's file come to");
+                 "print the scenario that the options or the launch file amount to, and stop");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
-  verb->add_flag(
-      "-v,--verbose", requested->verbose,
-      "all of the answer: moments of peaks, what they are made of, where a step's time goes, what is assumed");
-  add_timeline_options(*verb, requested->picked,
-                       "ranks in the files that are asked for (default: those that stand for others)");
+  verb->add_flag("-v,--verbose", requested->verbose,
+                 "print details: when peaks occur, their composition, where step time goes, assumptions");
+  add_timeline_options(*verb, requested->picked, "ranks to write (default: one of each class)");
   verb->add_option("--timeline", requested->files.timeline, "write every span and memory event to FILE (JSON Lines)")
       ->type_name("FILE");
   verb->add_option("--trace", requested->files.trace,
                    "write spans and memory to FILE for ui.perfetto.dev (Chrome's JSON)")
       ->type_name("FILE");
   verb->add_option("--snapshot", requested->files.snapshot,
-                   "write the allocator's history as PyTorch's memory snapshot, for pytorch.org/memory_viz: of the "
-                   "fullest rank, of --rank R, or one file for each rank with '{rank}' in its name")
+                   "write the allocator's history as a PyTorch memory snapshot for pytorch.org/memory_viz: of the "
+                   "fullest rank, of --rank R, or of each rank if FILE contains '{rank}'")
       ->type_name("FILE");
   add_examples(
       *verb,
-      {{"predict llama-3.1-70b-64xh100",
-        "an example that is shipped; copy its file from scenarios/examples and change it"},
+      {{"predict llama-3.1-70b-64xh100", "an example; copy its file from scenarios/examples to change it"},
        {"predict --model llama-3.1-70b --cluster h100-sxm-80g --gpus 64 --sequence 8192 --global-batch 128 --tensor 8 "
         "--sequence-parallel --pipeline 4 --sharding zero1",
-        "without a file"},
+        "a job given by options alone"},
        {"predict --model llama-3.1-8b --cluster h100-sxm-80g --gpus 8 --sequence 8192 --tensor 2 --print-scenario > "
         "job.toml",
-        "the file that such options stand for"},
-       {"predict job.toml --json - 2> answer.txt", "for programs: every class of ranks, with bounds and sources"}});
+        "the scenario file of such options"},
+       {"predict job.toml --json - 2> answer.txt", "JSON for scripts: every class of ranks, with bounds and sources"}});
   return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 

@@ -38,21 +38,23 @@ int run(const ReplayArguments& requested) {
 Verb replay_verb(CLI::App& app) {
   const auto requested = std::make_shared<ReplayArguments>();
   SnapshotQuestion& snapshot = requested->snapshot;
-  CLI::App* verb = app.add_subcommand("replay", "a PyTorch memory snapshot through the emulated allocator; what if");
-  verb->add_option("SNAPSHOT", snapshot.path, "file of torch.cuda.memory._dump_snapshot, or the same in gzip")
+  CLI::App* verb = app.add_subcommand(
+      "replay", "replay a PyTorch memory snapshot through the emulated allocator under other settings");
+  verb->add_option("SNAPSHOT", snapshot.path,
+                   "file of torch.cuda.memory._dump_snapshot, or the same compressed with gzip")
       ->required();
   add_json(*verb, requested->json);
-  verb->add_option("--device", snapshot.device, "device to look at (default: the one with a trace)")->type_name("N");
-  verb->add_option("--alloc-conf", snapshot.allocator_conf, "what if: the text of PYTORCH_CUDA_ALLOC_CONF")
+  verb->add_option("--device", snapshot.device, "device to replay (default: the one with a trace)")->type_name("N");
+  verb->add_option("--alloc-conf", snapshot.allocator_conf, "value of PYTORCH_CUDA_ALLOC_CONF to replay with")
       ->type_name("TEXT");
-  verb->add_option("--capacity", requested->capacity, "what if: what the allocator can get, such as \"79.1 GiB\"")
+  verb->add_option("--capacity", requested->capacity, "device memory that the allocator can get, such as \"79.1 GiB\"")
       ->type_name("SIZE");
-  verb->add_option("--memory-fraction", snapshot.memory_fraction, "what if: the part of it that it may take")
+  verb->add_option("--memory-fraction", snapshot.memory_fraction, "fraction of it that the process may use")
       ->type_name("F");
   add_examples(*verb, {{"predict llama-3.1-8b-8xh100 --snapshot snapshot.pickle",
-                        "a snapshot, where no real run has written one"},
+                        "writes a snapshot to compare with, without a real run"},
                        {"replay snapshot.pickle --alloc-conf expandable_segments:True",
-                        "what the allocator would reserve under other settings"}});
+                        "shows what the allocator would reserve with other settings"}});
   return {verb, [requested] { return run(*requested); }, nullptr};
 }
 

@@ -138,7 +138,7 @@ int run(ReportArguments& requested, const std::string& command) {
 
 Verb report_verb(CLI::App& app, const std::string& command) {
   const auto requested = std::make_shared<ReportArguments>();
-  CLI::App* verb = app.add_subcommand("report", "a page to look at and pass on: one HTML file that needs nothing else");
+  CLI::App* verb = app.add_subcommand("report", "write a self-contained HTML report");
   CLI::Option* files = verb->add_option(
       "FILE", requested->files,
       "a scenario (TOML) or a launch file, several to lay them beside each other, or what plan, capacity, compare or "
@@ -146,18 +146,18 @@ Verb report_verb(CLI::App& app, const std::string& command) {
   takes_shipped(*verb, files, examples_shipped)->required();
   add_launch_options(*verb, requested->launch);
   verb->add_option("--measured", requested->measured,
-                   "lay the scenario's prediction beside this memory snapshot or training log, as compare does")
+                   "compare the prediction with this memory snapshot or training log")
       ->type_name("FILE");
-  verb->add_option("-o,--output", requested->page, "the page")->capture_default_str()->type_name("FILE");
+  verb->add_option("-o,--output", requested->page, "HTML file to write")->capture_default_str()->type_name("FILE");
   verb->add_option("--figures", requested->figures,
                    "put every figure into this folder as SVG, PNG and CSV, tables as CSV and "
                    "Markdown")
       ->type_name("FOLDER");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
-  add_examples(*verb, {{"report llama-3.1-8b-8xh100 -o page.html", "open page.html in any browser"},
-                       {"report llama-3.1-8b-8xh100 llama-3.1-8b-8xh100-zero3 -o both.html --quiet",
-                        "two jobs beside each other"}});
+  add_examples(*verb,
+               {{"report llama-3.1-8b-8xh100 -o page.html", "open page.html in a browser"},
+                {"report llama-3.1-8b-8xh100 llama-3.1-8b-8xh100-zero3 -o both.html --quiet", "compares two jobs"}});
   return {verb, [requested, command] { return run(*requested, command); }, &requested->scenario};
 }
 

@@ -32,17 +32,18 @@ int run(const ServeArguments& requested) {
 
 Verb serve_verb(CLI::App& app) {
   const auto requested = std::make_shared<ServeArguments>();
-  CLI::App* verb = app.add_subcommand("serve", "a page on this machine to try layouts on, in a browser");
-  verb->add_option("--port", requested->port, "where it listens on 127.0.0.1 (default: any free port)")
+  CLI::App* verb = app.add_subcommand("serve", "try layouts on a local web page");
+  verb->add_option("--port", requested->port, "port on 127.0.0.1 (default: any free port)")
       ->check(CLI::Range(0, 65535))
       ->type_name("N");
-  verb->add_option("--time-limit", requested->time_limit, "seconds that a question may take")
+  verb->add_option("--time-limit", requested->time_limit, "time limit of one answer in seconds")
       ->check(CLI::Range(1, 600))
       ->type_name("SECONDS")
       ->capture_default_str();
   // What the server starts for each question.
   verb->add_option("--answer-in", requested->answer_in_folder)->group("");
-  add_examples(*verb, {{"serve", "prints the address to open"}, {"serve --port 8080", "at a port that is known"}});
+  add_examples(
+      *verb, {{"serve", "prints the address to open in a browser"}, {"serve --port 8080", "listens on a fixed port"}});
   return {verb, [requested] { return run(*requested); }, nullptr};
 }
 

@@ -246,36 +246,39 @@ int run(const ValidateArguments& requested) {
 Verb validate_verb(CLI::App& app, const std::string& command) {
   const auto requested = std::make_shared<ValidateArguments>();
   requested->command = command;
-  CLI::App* verb = app.add_subcommand("validate", "under mpirun: run it for real, on host memory or GPUs, and compare");
+  CLI::App* verb = app.add_subcommand(
+      "validate", "run the job's allocations and messages under mpirun, on hosts or GPUs, and check the prediction");
   add_job(*verb, requested->words);
   verb->add_option("--json", requested->json, "write the record as JSON to FILE, or '-': then text goes to stderr")
       ->type_name("FILE");
-  verb->add_option("--scale", requested->scale, "hold one page in N of each block, so that large jobs fit a laptop")
+  verb->add_option("--scale", requested->scale,
+                   "allocate one page in N of each block, so that large jobs run on a laptop")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
-  verb->add_option("--time-limit", requested->time_limit, "end the run when a rank waits longer for another")
+  verb->add_option("--time-limit", requested->time_limit, "end the run if a rank waits longer than this for another")
       ->check(CLI::Range(1, 86400))
       ->type_name("SECONDS");
   verb->add_option("--back-end", requested->back_end, "host (memory and MPI, the default) or cuda (GPUs and NCCL)")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->type_name("NAME");
-  verb->add_option("--write-job", requested->job, "write what a GPU machine needs to FILE, and run nothing")
-      ->type_name("FILE");
-  verb->add_flag("--math", requested->math,
-                 "train the model with real numbers, however long it takes: losses and gradients must be one rank's")
-      ->excludes(verb->add_flag("--no-math", requested->no_math, "do not, though it takes some seconds only"));
+  verb->add_option("--write-job", requested->job, "write FILE for a GPU machine to run, and stop")->type_name("FILE");
+  verb->add_flag(
+          "--math", requested->math,
+          "also train with real numbers, however long it takes, and compare losses and gradients with one rank's")
+      ->excludes(verb->add_flag("--no-math", requested->no_math,
+                                "do not train with real numbers, even if it takes only seconds"));
   verb->add_option("--machine", requested->machine,
-                   "cluster file of this machine (calibrate writes one): how long steps with real numbers should take")
+                   "cluster file of this machine (see calibrate), to predict the time of steps with real numbers")
       ->type_name("FILE");
-  verb->add_option("--timed-runs", requested->timed_runs, "how often the model is trained for that (default: 5)")
+  verb->add_option("--timed-runs", requested->timed_runs, "number of timed trainings for --machine (default: 5)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
-  verb->add_option("--mutate", requested->mutation, "do one thing wrong on purpose, to see that it shows")
+  verb->add_option("--mutate", requested->mutation, "inject one fault, to test that validation detects it")
       ->type_name("WHAT");
-  add_examples(
-      *verb,
-      {{"validate seeds/llama-2-7b-megatron --scale 10000 --no-math", "one rank, one page in 10000 of each block held"},
-       {"validate llama-3.1-8b-8xh100 --write-job job.toml", "what a machine with GPUs needs to run it"}});
+  add_examples(*verb,
+               {{"validate seeds/llama-2-7b-megatron --scale 10000 --no-math",
+                 "one rank, which holds one page in 10000 of each block"},
+                {"validate llama-3.1-8b-8xh100 --write-job job.toml", "writes the job file for a machine with GPUs"}});
   return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }
 
