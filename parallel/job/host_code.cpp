@@ -28,7 +28,7 @@ constexpr PerOp fsdp2_hooks{800, 550, 0}, fsdp1_hooks{870, 600, 0};
 // 1017, on GB200's Grace), of which a launch is 1.3 to 3.3.
 constexpr PerOp compiled{5, 5, 3.4};
 // Megatron-core's local modules; Transformer Engine's have not been measured, and are taken to be like them.
-constexpr PerOp megatron{15.1, 12.0, 13.4};
+constexpr PerOp of_megatron{15.1, 12.0, 13.4};
 
 bool autocasts(const LoweringInput& input) {
   const EagerBehavior& eager = *input.runtime.eager;
@@ -75,7 +75,7 @@ void set(std::array<Duration, phases>& by_phase, const PerOp& its) {
 
 HostCosts megatron_host_code() {
   HostCosts costs;
-  set(costs.code, megatron);
+  set(costs.code, of_megatron);
   return costs;
 }
 

@@ -25,11 +25,11 @@ struct Alike {
   std::optional<Program> shortest;  // of the first, where it was lowered
 };
 
-// Whether the framework's word that roles share passes is compared with what they do.
-enum class Word : std::uint8_t { Seen, Taken };
+// Whether the framework's claim that roles share passes is compared with what they do.
+enum class Claim : std::uint8_t { Checked, Taken };
 
 // Of roles that share passes, [begin, end).
-std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t begin, std::size_t end, Word word,
+std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t begin, std::size_t end, Claim claim,
                                    const LowerRole& lower) {
   std::vector<Alike> found;
   found.push_back({begin, {begin}, {}});
@@ -39,7 +39,8 @@ std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t b
   const Coordinates& at = roles[begin].first;
   const auto is_seen = [&](std::size_t r) {
     const Coordinates& other = roles[r].first;
-    return !state || (word == Word::Seen && r + 1 == end) || other.tensor != at.tensor || other.context != at.context;
+    return !state || (claim == Claim::Checked && r + 1 == end) || other.tensor != at.tensor ||
+           other.context != at.context;
   };
   // What pieces take is all that tells states apart: those of one size are as the first of that size.
   std::vector<std::size_t> like(end - begin);
@@ -67,7 +68,7 @@ std::vector<Alike> alike_by_passes(const std::vector<Role>& roles, std::size_t b
 }
 
 // Of roles of one pipeline rank, [begin, end). Those that get other numbers of tokens do otherwise the same: the
-// framework's word is seen in the first of them.
+// framework's claim is seen in the first of them.
 std::vector<Alike> alike_by_passes_among(const std::vector<Role>& roles, std::size_t begin, std::size_t end,
                                          const LowerRole& lower) {
   std::vector<std::size_t> firsts;
@@ -75,8 +76,8 @@ std::vector<Alike> alike_by_passes_among(const std::vector<Role>& roles, std::si
     if (firsts.empty() || roles[r].passes != roles[firsts.back()].passes) firsts.push_back(r);
   std::vector<std::vector<Alike>> by_passes(firsts.size());
   in_parallel(0, firsts.size(), [&](std::size_t i) {
-    const Word word = roles[firsts[i]].tokens == roles[begin].tokens ? Word::Seen : Word::Taken;
-    by_passes[i] = alike_by_passes(roles, firsts[i], i + 1 < firsts.size() ? firsts[i + 1] : end, word, lower);
+    const Claim claim = roles[firsts[i]].tokens == roles[begin].tokens ? Claim::Checked : Claim::Taken;
+    by_passes[i] = alike_by_passes(roles, firsts[i], i + 1 < firsts.size() ? firsts[i + 1] : end, claim, lower);
   });
   std::vector<Alike> all;
   for (std::vector<Alike>& its : by_passes) std::ranges::move(its, std::back_inserter(all));

@@ -14,7 +14,7 @@
 namespace tidemark::scenarios {
 namespace {
 
-enum class Remedy : std::uint8_t {
+enum class RemedyKind : std::uint8_t {
   SmallerMicroBatch,
   ShorterSequence,
   Checkpointing,
@@ -37,169 +37,184 @@ enum class Remedy : std::uint8_t {
   ExpandableSegments,
 };
 
-bool helps(Remedy remedy, const Scenario& s) {
+bool helps(RemedyKind remedy, const Scenario& s) {
   const RuntimeKind& kind = runtime_kind(s.runtime.name);
   const CpuOffload hosts = cpu_offload(s.runtime);
   const std::optional<Rollout>& rollout = s.train.rollout;
   switch (remedy) {
-    case Remedy::SmallerMicroBatch:
+    case RemedyKind::SmallerMicroBatch:
       return s.train.micro_batch > 1;
-    case Remedy::ShorterSequence:
+    case RemedyKind::ShorterSequence:
       return true;
-    case Remedy::Checkpointing:
+    case RemedyKind::Checkpointing:
       return s.train.recompute.kind != Recompute::Full;
-    case Remedy::FlashAttention:
+    case RemedyKind::FlashAttention:
       return stores_scores(s.train.attention);
-    case Remedy::OffloadActivations:
+    case RemedyKind::OffloadActivations:
       return (kind.id == RuntimeId::Megatron || kind.id == RuntimeId::PyTorch) && !hosts.activations;
-    case Remedy::FusedLoss:
+    case RemedyKind::FusedLoss:
       return takes_liger(s);
-    case Remedy::SmallOptimizer:
+    case RemedyKind::SmallOptimizer:
       return s.train.optimizer == Optimizer::AdamW;
-    case Remedy::Adapters:
+    case RemedyKind::Adapters:
       return takes_adapters(s) && !s.train.adapter;
-    case Remedy::QuantizedBase:
+    case RemedyKind::QuantizedBase:
       return takes_quantized_bases(s) && s.train.adapter && !s.train.quantization;
-    case Remedy::OffloadOptimizer:
+    case RemedyKind::OffloadOptimizer:
       return !hosts.optimizer;
-    case Remedy::ShardOptimizer:
+    case RemedyKind::ShardOptimizer:
       return s.layout.data > 1 && s.layout.sharding == Sharding::None;
-    case Remedy::ShardParameters:
+    case RemedyKind::ShardParameters:
       return kind.eager() && s.layout.data > 1 && s.layout.sharding != Sharding::Zero3;
-    case Remedy::CutModel:
+    case RemedyKind::CutModel:
       return kind.id == RuntimeId::Megatron && s.gpus > s.layout.tensor * s.layout.pipeline;
-    case Remedy::SpreadExperts:
+    case RemedyKind::SpreadExperts:
       return s.model.experts && s.layout.expert < s.model.experts->count;
-    case Remedy::NoLoaderMask:
+    case RemedyKind::NoLoaderMask:
       return loads_large_mask(s);
-    case Remedy::Sleep:
+    case RemedyKind::Sleep:
       return rollout && rollout->sleep == EngineSleep::Awake;
-    case Remedy::ShorterResponses:
-    case Remedy::FewerSamples:
+    case RemedyKind::ShorterResponses:
+    case RemedyKind::FewerSamples:
       return rollout && rollout->memory_fraction == 0;
-    case Remedy::SmallerPool:
+    case RemedyKind::SmallerPool:
       return rollout && rollout->memory_fraction > 0;
-    case Remedy::ExpandableSegments:
+    case RemedyKind::ExpandableSegments:
       return s.runtime.allocator.empty();
   }
   return false;
 }
 
 // Whether `advise` has such a change, and it gives a scenario.
-bool is_accepted(Remedy remedy, const AcceptedChanges& changes) {
+bool is_accepted(RemedyKind remedy, const AcceptedChanges& changes) {
   switch (remedy) {
-    case Remedy::SmallerMicroBatch:
+    case RemedyKind::SmallerMicroBatch:
       return changes.any("train.micro_batch");
-    case Remedy::ShorterSequence:
+    case RemedyKind::ShorterSequence:
       return changes.any("train.sequence_length");
-    case Remedy::Checkpointing:
+    case RemedyKind::Checkpointing:
       return changes.any("recompute") || changes.any("train.recompute");
-    case Remedy::FlashAttention:
+    case RemedyKind::FlashAttention:
       return changes.any("train.attention");
-    case Remedy::OffloadActivations:
+    case RemedyKind::OffloadActivations:
       return changes.any("offload", "activations");
-    case Remedy::FusedLoss:
+    case RemedyKind::FusedLoss:
       return changes.any("runtime.switches.use_liger_kernel");
-    case Remedy::SmallOptimizer:
+    case RemedyKind::SmallOptimizer:
       return changes.any("train.optimizer");
-    case Remedy::Adapters:
+    case RemedyKind::Adapters:
       return changes.any("trained");
-    case Remedy::QuantizedBase:
+    case RemedyKind::QuantizedBase:
       return changes.any("quantization");
-    case Remedy::OffloadOptimizer:
+    case RemedyKind::OffloadOptimizer:
       return changes.any("offload", "optimizer") || changes.any("offload", "parameters");
-    case Remedy::ShardOptimizer:
+    case RemedyKind::ShardOptimizer:
       return changes.any("layout.sharding");
-    case Remedy::ShardParameters:
+    case RemedyKind::ShardParameters:
       return changes.any("layout.sharding", "zero3");
-    case Remedy::CutModel:
+    case RemedyKind::CutModel:
       return changes.any("layout.tensor") || changes.any("layout.pipeline");
-    case Remedy::SpreadExperts:
+    case RemedyKind::SpreadExperts:
       return changes.any("layout.expert");
-    case Remedy::NoLoaderMask:
+    case RemedyKind::NoLoaderMask:
       return changes.any("runtime.switches.no-create-attention-mask-in-dataloader");
-    case Remedy::Sleep:
+    case RemedyKind::Sleep:
       return changes.any("rollout.sleep");
-    case Remedy::ShorterResponses:
+    case RemedyKind::ShorterResponses:
       return changes.any("rollout.response_length");
-    case Remedy::FewerSamples:
+    case RemedyKind::FewerSamples:
       return changes.any("rollout.samples") || changes.any("rollout.batch");
-    case Remedy::SmallerPool:
+    case RemedyKind::SmallerPool:
       return changes.any("rollout.memory_fraction");
-    case Remedy::ExpandableSegments:
+    case RemedyKind::ExpandableSegments:
       return changes.any("runtime.allocator");
   }
   return false;
 }
 
-std::string_view text(Remedy remedy, const Scenario& s) {
+std::string_view text(RemedyKind remedy, const Scenario& s) {
   switch (remedy) {
-    case Remedy::SmallerMicroBatch:
+    case RemedyKind::SmallerMicroBatch:
       return "a smaller micro_batch, with more of them for the same global_batch";
-    case Remedy::ShorterSequence:
+    case RemedyKind::ShorterSequence:
       return "a shorter sequence_length";
-    case Remedy::Checkpointing:
+    case RemedyKind::Checkpointing:
       return "recompute = \"full\", or of some modules or layers";
-    case Remedy::FlashAttention:
+    case RemedyKind::FlashAttention:
       return "attention = \"auto\", which stores no scores";
-    case Remedy::OffloadActivations:
+    case RemedyKind::OffloadActivations:
       return "[offload] activations = \"cpu\"";
-    case Remedy::FusedLoss:
+    case RemedyKind::FusedLoss:
       return "use_liger_kernel = true, which never has all logits at once";
-    case Remedy::SmallOptimizer:
+    case RemedyKind::SmallOptimizer:
       return "an optimizer with less state: \"adamw_8bit\", \"adafactor\"";
-    case Remedy::Adapters:
+    case RemedyKind::Adapters:
       return "[adapter], LoRA, which trains little of the model; with [quantization] too it is QLoRA";
-    case Remedy::QuantizedBase:
+    case RemedyKind::QuantizedBase:
       return "[quantization] format = \"nf4\", for what adapters stand beside";
-    case Remedy::OffloadOptimizer:
+    case RemedyKind::OffloadOptimizer:
       return runtime_kind(s.runtime.name).shards_units() ? "[offload] parameters = \"cpu\", and the optimizer with them"
                                                          : "[offload] optimizer = \"cpu\"";
-    case Remedy::ShardOptimizer:
+    case RemedyKind::ShardOptimizer:
       return "sharding of the optimizer's state over data-parallel ranks";
-    case Remedy::ShardParameters:
+    case RemedyKind::ShardParameters:
       return "sharding = \"zero3\", or fsdp2";
-    case Remedy::CutModel:
+    case RemedyKind::CutModel:
       return "more tensor or pipeline ranks";
-    case Remedy::SpreadExperts:
+    case RemedyKind::SpreadExperts:
       return "more expert ranks";
-    case Remedy::NoLoaderMask:
+    case RemedyKind::NoLoaderMask:
       return "the switch no-create-attention-mask-in-dataloader: fused attention needs no mask";
-    case Remedy::Sleep:
+    case RemedyKind::Sleep:
       return "sleep = 1 or 2 in [rollout]: the engine leaves while the devices train";
-    case Remedy::ShorterResponses:
+    case RemedyKind::ShorterResponses:
       return "a shorter response_length in [rollout]";
-    case Remedy::FewerSamples:
+    case RemedyKind::FewerSamples:
       return "fewer samples, or a smaller batch, in [rollout]";
-    case Remedy::SmallerPool:
+    case RemedyKind::SmallerPool:
       return "a smaller memory_fraction in [rollout]";
-    case Remedy::ExpandableSegments:
+    case RemedyKind::ExpandableSegments:
       return "allocator = \"expandable_segments:True\", where memory is in pieces";
   }
   return "";
 }
 
-std::vector<Remedy> listed(Phase phase) {
+std::vector<RemedyKind> listed(Phase phase) {
   switch (phase) {
     case Phase::Construction:
-      return {Remedy::ShardOptimizer, Remedy::ShardParameters,  Remedy::CutModel, Remedy::SpreadExperts,
-              Remedy::QuantizedBase,  Remedy::OffloadOptimizer, Remedy::Sleep,    Remedy::Adapters};
+      return {RemedyKind::ShardOptimizer, RemedyKind::ShardParameters,  RemedyKind::CutModel, RemedyKind::SpreadExperts,
+              RemedyKind::QuantizedBase,  RemedyKind::OffloadOptimizer, RemedyKind::Sleep,    RemedyKind::Adapters};
     case Phase::Forward:
-      return {Remedy::SmallerMicroBatch,  Remedy::ShorterSequence,    Remedy::Checkpointing, Remedy::FlashAttention,
-              Remedy::NoLoaderMask,       Remedy::FusedLoss,          Remedy::Sleep,         Remedy::QuantizedBase,
-              Remedy::OffloadActivations, Remedy::ExpandableSegments, Remedy::Adapters};
+      return {RemedyKind::SmallerMicroBatch,
+              RemedyKind::ShorterSequence,
+              RemedyKind::Checkpointing,
+              RemedyKind::FlashAttention,
+              RemedyKind::NoLoaderMask,
+              RemedyKind::FusedLoss,
+              RemedyKind::Sleep,
+              RemedyKind::QuantizedBase,
+              RemedyKind::OffloadActivations,
+              RemedyKind::ExpandableSegments,
+              RemedyKind::Adapters};
     case Phase::Backward:
-      return {Remedy::Checkpointing, Remedy::SmallerMicroBatch, Remedy::ShorterSequence,    Remedy::FusedLoss,
-              Remedy::Sleep,         Remedy::QuantizedBase,     Remedy::OffloadActivations, Remedy::ExpandableSegments,
-              Remedy::Adapters};
+      return {RemedyKind::Checkpointing,
+              RemedyKind::SmallerMicroBatch,
+              RemedyKind::ShorterSequence,
+              RemedyKind::FusedLoss,
+              RemedyKind::Sleep,
+              RemedyKind::QuantizedBase,
+              RemedyKind::OffloadActivations,
+              RemedyKind::ExpandableSegments,
+              RemedyKind::Adapters};
     case Phase::OptimizerStep:
     case Phase::Communication:
-      return {Remedy::SmallOptimizer,     Remedy::OffloadOptimizer, Remedy::ShardOptimizer, Remedy::ShardParameters,
-              Remedy::CutModel,           Remedy::SpreadExperts,    Remedy::Sleep,          Remedy::QuantizedBase,
-              Remedy::ExpandableSegments, Remedy::Adapters};
+      return {RemedyKind::SmallOptimizer,  RemedyKind::OffloadOptimizer, RemedyKind::ShardOptimizer,
+              RemedyKind::ShardParameters, RemedyKind::CutModel,         RemedyKind::SpreadExperts,
+              RemedyKind::Sleep,           RemedyKind::QuantizedBase,    RemedyKind::ExpandableSegments,
+              RemedyKind::Adapters};
     case Phase::Rollout:
-      return {Remedy::ShorterResponses, Remedy::FewerSamples, Remedy::SmallerPool, Remedy::OffloadOptimizer,
-              Remedy::CutModel};
+      return {RemedyKind::ShorterResponses, RemedyKind::FewerSamples, RemedyKind::SmallerPool,
+              RemedyKind::OffloadOptimizer, RemedyKind::CutModel};
   }
   return {};
 }
@@ -208,7 +223,7 @@ std::vector<Remedy> listed(Phase phase) {
 
 std::vector<std::string> remedies_of(Phase phase, const Scenario& scenario, const AcceptedChanges* accepted) {
   std::vector<std::string> found;
-  for (const Remedy remedy : listed(phase))
+  for (const RemedyKind remedy : listed(phase))
     if (helps(remedy, scenario) && (accepted == nullptr || is_accepted(remedy, *accepted)))
       found.emplace_back(text(remedy, scenario));
   return found;

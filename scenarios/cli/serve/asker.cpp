@@ -25,7 +25,7 @@
 namespace tidemark::cli {
 namespace {
 
-constexpr std::chrono::milliseconds between_looks{3};
+constexpr std::chrono::milliseconds poll_interval{3};
 constexpr rlim_t most_memory = rlim_t{8} << 30, most_cpu_seconds = 120;
 
 std::string key_of(const Fields& fields) {
@@ -155,7 +155,7 @@ std::optional<std::string> Asker::run(Ask what, const Fields& fields, bool ahead
       waitpid(id, &status, 0);
       return {};
     }
-    std::this_thread::sleep_for(between_looks);
+    std::this_thread::sleep_for(poll_interval);
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != yes)
     throw std::runtime_error("the process that was to answer has ended without a word");

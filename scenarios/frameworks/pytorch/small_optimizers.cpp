@@ -34,16 +34,16 @@ constexpr OtherName other_names[] = {
 
 constexpr IntegerRange ranks{1, 1 << 20};
 
-bool small(Optimizer kind) {
+bool is_small(Optimizer kind) {
   return kind != Optimizer::AdamW && kind != Optimizer::Sgd && kind != Optimizer::SgdMomentum;
 }
 
-bool galore(Optimizer kind) { return kind == Optimizer::GaloreAdamW || kind == Optimizer::GaloreAdamWLayerwise; }
+bool is_galore(Optimizer kind) { return kind == Optimizer::GaloreAdamW || kind == Optimizer::GaloreAdamWLayerwise; }
 
 // Of gradients that were projected to few dimensions.
-bool projects(Optimizer kind) { return kind == Optimizer::ApolloAdamW || galore(kind); }
+bool projects_gradients(Optimizer kind) { return kind == Optimizer::ApolloAdamW || is_galore(kind); }
 
-bool quantized(Optimizer kind) {
+bool is_quantized(Optimizer kind) {
   return kind == Optimizer::AdamW8Bit || kind == Optimizer::Lion8Bit || kind == Optimizer::PagedAdamW8Bit ||
          kind == Optimizer::PagedLion8Bit;
 }
@@ -55,10 +55,10 @@ std::string_view beyond_shards(Optimizer kind, bool torch_adafactor, RuntimeId r
     if (kind == Optimizer::Adafactor)
       return torch_adafactor ? "torch.optim.Adafactor of DTensors is not modelled yet"
                              : "transformers' Adafactor adds DTensors to plain tensors, which PyTorch refuses";
-    if (projects(kind)) return "what is projected of DTensors is not modelled yet";
+    if (projects_gradients(kind)) return "what is projected of DTensors is not modelled yet";
     return "bitsandbytes' kernels take no DTensors";
   }
-  if (projects(kind)) return "it projects matrices, and shards of flat parameters have one dimension";
+  if (projects_gradients(kind)) return "it projects matrices, and shards of flat parameters have one dimension";
   return kind == Optimizer::Muon ? "Muon takes matrices, and shards of flat parameters have one dimension" : "";
 }
 
@@ -102,12 +102,12 @@ void check_small_optimizer(const Scenario& requested, ScenarioTables& tables) {
                 "leave it out");
   refuse_switch(settings.first_moment && (!adafactor || settings.torch_adafactor),
                 "beta1 is an argument of transformers' Adafactor", "leave it out");
-  refuse_switch(settings.narrow_embeddings && !quantized(kind),
+  refuse_switch(settings.narrow_embeddings && !is_quantized(kind),
                 "quantize_embeddings is of optimizers that keep their state in 8 bits",
                 "leave it out, or optimizer = \"adamw_8bit\"");
-  refuse_switch(settings.rank > 0 && !projects(kind),
+  refuse_switch(settings.rank > 0 && !projects_gradients(kind),
                 "rank is of optimizers that project gradients: \"apollo_adamw\", \"galore_adamw\"", "leave it out");
-  refuse(projects(kind) && tables.model_sound && requested.model.architecture == "gpt2",
+  refuse(projects_gradients(kind) && tables.model_sound && requested.model.architecture == "gpt2",
          "it projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
   // trainer_optimizer.py _setup_low_rank_optimizer.
   if (steps_in_backward(kind)) {
@@ -119,7 +119,7 @@ void check_small_optimizer(const Scenario& requested, ScenarioTables& tables) {
            "what steps in the backward pass is not unscaled", "precision = \"bf16\" would do");
   }
   const bool megatrons = kind == Optimizer::Muon && runtime == RuntimeId::Megatron;  // settle_muon
-  if (!small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
+  if (!is_small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
   if (runtime != RuntimeId::PyTorch && !runtime_kind(requested.runtime.name).shards_units()) {
     refuse(true, fmt::format("{} is not modelled with it", requested.runtime.name),
            "\"adamw\", or [runtime] name = \"pytorch\" or \"fsdp\"");

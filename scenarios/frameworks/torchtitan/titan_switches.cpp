@@ -87,7 +87,7 @@ bool is_titans(const Model& m) {
 }
 
 // What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
-void settle_sharding(Scenario& requested, ScenarioTables& tables) {
+void settle_titan_sharding(Scenario& requested, ScenarioTables& tables) {
   Layout& layout = requested.layout;
   ReshardPolicy& policy = requested.runtime.eager.titan.reshard;
   const bool keeps = policy == ReshardPolicy::Never;
@@ -235,7 +235,7 @@ void settle_titan(Scenario& requested, ScenarioTables& tables) {
                    fmt::format("tensor = {} does not divide the vocabulary of {}", requested.layout.tensor,
                                requested.model.vocabulary),
                    "uneven parts are not modelled with torchtitan yet");
-  settle_sharding(requested, tables);
+  settle_titan_sharding(requested, tables);
   settle_parts_of_experts(requested.layout, layout);
   const bool compiles = requested.runtime.eager.titan.compile_layers || requested.runtime.eager.titan.compile_loss;
   refuse(layout, "tensor", compiles && requested.layout.tensor > 1,

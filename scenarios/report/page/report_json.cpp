@@ -29,7 +29,7 @@ std::int64_t nanoseconds(Duration d) { return d.count() / 1000; }
 std::int64_t kib(Bytes bytes) { return bytes.count() / 1024; }
 
 // What a column of numbers goes up by: short, as most stay as they were.
-class Steps {
+class StepLine {
  public:
   void add(std::int64_t value) {
     steps_.push_back(value - last_);
@@ -48,7 +48,7 @@ Json curve_json(const MemoryCurve& curve, Instant start) {
        changes = Json::array();
   for (const MemoryCurve::Kind& kind : curve.kinds)
     kinds.push_back({kind.name, static_cast<std::size_t>(kind.category)});
-  Steps time, reserved, driver, pinned, pageable;
+  StepLine time, reserved, driver, pinned, pageable;
   std::vector<Bytes> held(curve.kinds.size());
   for (const MemoryCurve::Point& point : curve.points) {
     time.add(nanoseconds(point.time - start));
