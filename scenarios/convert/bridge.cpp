@@ -1,9 +1,15 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -62,8 +68,6 @@ const std::vector<OfNoMatter>& nemo_keys() {
       {"batch_p2p_comm"},
       {"betas"},
       {"bucket_cap_mb"},
-      {"contiguous_grad_buffer"},
-      {"contiguous_param_buffer"},
       {"cpu_offloading_activations"},
       {"dist_ckpt_load_on_device"},
       {"dist_ckpt_parallel_dist_opt"},
@@ -153,7 +157,11 @@ class BridgeWalk {
 
   std::vector<TomlKey> flags() && {
     defer_heads_gradients();
-    if (nodes_ > 0 && devices_ > 0) draft_.set("gpus", product({nodes_, devices_}));
+    tell_apex();
+    if (devices_ > 0) {
+      const std::optional<std::int64_t> named = nodes_ > 0 ? std::nullopt : devices_in_name();
+      draft_.set("gpus", named.value_or(product({std::max<std::int64_t>(nodes_, 1), devices_})));
+    }
     refuse_second_ones();
     return std::move(flags_);
   }
@@ -204,13 +212,40 @@ class BridgeWalk {
   void optimizer(const TomlKey& key, const std::string& name, const std::string& text) {
     if (text == "distributed_fused_adam" || text == "mcore_distributed_optim")
       add("use-distributed-optimizer", key, true);
-    if (text == "distributed_fused_adam")
-      draft_.remark_bounded(fmt::format("{} = {}", name, in_quotes(text)),
-                            "the figures are of Megatron-LM's distributed optimizer; Apex's has buckets beside it",
-                            "apex-distributed-adam", key.place);
+    if (text == "distributed_fused_adam") apex_ = TomlKey{fmt::format("{} = {}", name, in_quotes(text)), key.place, {}};
     if (text != "distributed_fused_adam" && text != "mcore_distributed_optim" && name.ends_with("optim.name") &&
         std::ranges::find(plain_adams, text) == plain_adams.end())
       unknown(key, name, "is no optimizer that is known here");
+  }
+
+  void tell_apex() {
+    if (!apex_) return;
+    draft_.remark_bounded(apex_->name,
+                          contiguous_ == 2
+                              ? "the figures are of Megatron-LM's distributed optimizer; Apex's has its share of "
+                                "gradients once more"
+                              : "the figures are of Megatron-LM's distributed optimizer; Apex's has buckets beside it",
+                          fmt::format("apex-distributed-adam:{}", contiguous_), apex_->place);
+  }
+
+  // "llama3-70b-256gpus.yaml", "gpt3_175b_32nodes.yaml": launchers give the number of nodes beside such files.
+  std::optional<std::int64_t> devices_in_name() {
+    const std::string stem = std::filesystem::path(draft_.file).stem().string();
+    constexpr std::int64_t most = std::int64_t{1} << 20;
+    for (const auto& [word, each] : {std::pair{"gpu", std::int64_t{1}}, std::pair{"node", devices_}}) {
+      const std::size_t end = stem.find(word);
+      std::size_t begin = end == std::string::npos ? 0 : end;
+      while (begin > 0 && std::isdigit(static_cast<unsigned char>(stem[begin - 1])) != 0) --begin;
+      if (end == std::string::npos || begin == end) continue;
+      std::int64_t number = 0;
+      const auto [rest, error] = std::from_chars(stem.data() + begin, stem.data() + end, number);
+      if (error != std::errc() || rest != stem.data() + end || number < 1 || number > most) continue;
+      const std::int64_t all = product({number, each});
+      draft_.remark(RemarkKind::Assumed, "trainer.num_nodes",
+                    fmt::format("is not said: {} GPUs, as the file's name says", all));
+      return all;
+    }
+    return std::nullopt;
   }
 
   // Of Lightning's trainer, all else is loops, logs and checkpoints.
@@ -236,10 +271,11 @@ class BridgeWalk {
       nodes_ = *number;
     } else if (is_count(k) && number != nullptr) {
       devices_ = *number;
-      if (nodes_ == 0) nodes_ = 1;
     } else if ((k == "mixed_precision" || k == "precision") && text != nullptr) {
       // bf16_mixed, bf16-mixed, bf16; fp16 likewise.
+      // megatron/bridge/training/mixed_precision.py: bf16_with_fp8_delayed_scaling_mixed, bf16_with_mxfp8_mixed.
       const bool eighth = text->find("fp8") != std::string::npos;
+      if (eighth) add("fp8-format", key, std::string("hybrid")), add("fp8-param-gather", key, true);
       std::string_view kind = *text;
       kind = kind.substr(0, kind.find_first_of("-_"));
       const std::string_view rest = std::string_view(*text).substr(kind.size());
@@ -248,8 +284,8 @@ class BridgeWalk {
         add("bf16", key, true);
       else if (kind == "fp16" || kind == "16")
         add("fp16", key, true);
-      if (eighth || !plain || (kind != "bf16" && kind != "fp16" && kind != "16" && kind != "32" && kind != "fp32"))
-        unknown(key, name, eighth ? "FP8 is not modelled yet" : "is no precision that is known here");
+      if (!(eighth || plain) || (kind != "bf16" && kind != "fp16" && kind != "16" && kind != "32" && kind != "fp32"))
+        unknown(key, name, "is no precision that is known here");
     } else if (k == "precision" && number != nullptr && (*number == 32 || *number == 16)) {
       if (*number == 16) add("fp16", key, true);
     } else if (k == "megatron_amp_O2" && nemo_ && whole_ && flag != nullptr) {
@@ -284,7 +320,12 @@ class BridgeWalk {
     } else if (k == "bias_activation_fusion") {
       if (flag != nullptr && !*flag) add("no-bias-swiglu-fusion", key, true), add("no-bias-gelu-fusion", key, true);
     } else if (k == "fp8" && flag != nullptr && *flag) {
-      draft_.remark(RemarkKind::NotJudged, fmt::format("{} = true", name), "FP8 is not modelled yet", key.place);
+      add("fp8-format", key, std::string("hybrid"));
+    } else if (k == "fp8_params" || k == "fp8_param_gather" || k == "fp8_param") {
+      if (flag != nullptr && *flag) add("fp8-param-gather", key, true);
+    } else if (k.starts_with("contiguous_") && nemo_ && flag != nullptr) {
+      if (*flag) ++contiguous_;
+      draft_.remark(RemarkKind::NoMatter, name, "of Apex's optimizer, whose bound has it", key.place);
     } else if (k.starts_with("fp8_")) {
       draft_.remark(RemarkKind::NoMatter, name, "is of FP8, which fp8 asks for", key.place);
     } else if (const auto its = std::ranges::find(nemo_keys(), std::string_view(k), &OfNoMatter::key);
@@ -359,6 +400,8 @@ class BridgeWalk {
   bool whole_;  // trainer.precision is fp32
   std::vector<TomlKey> flags_;
   std::int64_t nodes_ = 0, devices_ = 0;
+  std::optional<TomlKey> apex_;  // what asks for Apex's optimizer, under the name that is told
+  std::int64_t contiguous_ = 0;  // of gradients and parameters, how many are in one buffer there
 };
 
 // Lightning's trainer.precision: 32, "32" or "32-true".

@@ -141,16 +141,19 @@ class Forks {
     const bool known = !has("zero-stage") || integer("zero-stage").has_value();
     if (!known)
       return tell(RemarkKind::NotExpressed, "zero-stage", "is no stage of ZeRO's: it says how states are shared out");
-    if (stage > 0 && !has("use-distributed-optimizer"))
-      add("use-distributed-optimizer", true, find("zero-stage")->place);
+    // runtime/engine.py, bf16_optimizer.py: of a PipelineModule in bf16, what is in fp32 is cut over replicas in any
+    // stage.
+    const bool shared_out = stage > 0 || (has("bf16") && !has("no-pipeline-parallel"));
+    if (shared_out && !has("use-distributed-optimizer"))
+      add("use-distributed-optimizer", true, find(stage > 0 ? "zero-stage" : "bf16")->place);
     const std::string instead =
-        fmt::format("the figures are of Megatron-LM's own {}", stage > 0 ? "distributed optimizer" : "optimizer");
+        fmt::format("the figures are of Megatron-LM's own {}", shared_out ? "distributed optimizer" : "optimizer");
     if (stage < 3)
       tell_bounded("deepspeed",
                    fmt::format("{}; DeepSpeed's engine has gradients in half precision, buckets and what its pipeline "
                                "holds beside that{}",
                                instead, stage == 2 ? ", and shares gradients out" : ""),
-                   "deepspeed-engine");
+                   stage < 2 ? "deepspeed-engine:1" : "deepspeed-engine:2");
     else
       tell(RemarkKind::NotJudged, "deepspeed",
            fmt::format("DeepSpeed's engine beneath Megatron-LM is not modelled: {}", instead));

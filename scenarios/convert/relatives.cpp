@@ -47,6 +47,44 @@ void add(std::vector<TomlKey>& flags, std::string_view name, Content content, Pl
   flags.push_back({std::string(name), place, {std::move(content), place}});
 }
 
+const TomlTable* table_of(const TomlTable& table, std::string_view name) {
+  const auto found = std::ranges::find(table.keys, name, &TomlKey::name);
+  return found == table.keys.end() ? nullptr : std::get_if<TomlTable>(&found->value.value);
+}
+
+// nanotron/src/nanotron/config/models_config.py: what nobody reads here is not judged, unless it asks for nothing.
+void judge_nanotrons_model(const TomlTable& document, Draft& draft) {
+  constexpr auto read =
+      std::to_array<std::string_view>({"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
+                                       "num_key_value_heads", "max_position_embeddings", "vocab_size",
+                                       "tie_word_embeddings", "attention_bias", "is_llama_config", "is_qwen2_config"});
+  // Which tokens are special, how weights begin, and numbers that shape nothing.
+  constexpr auto of_no_matter = std::to_array<std::string_view>(
+      {"bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "pretraining_tp", "rms_norm_eps",
+       "rope_scaling", "rope_theta", "rope_interleaved", "rope_seq_len_interpolation_factor", "use_cache",
+       "z_loss_coefficient", "z_loss_enabled", "_use_doc_masking", "_use_qkv_packed", "_fused_rotary_emb",
+       "_fused_rms_norm", "no_rope_layer", "log_attn_probs"});  // the norm's switch is looked at where it is off
+  const TomlTable* const model = table_of(document, "model");
+  const TomlTable* const config = model == nullptr ? nullptr : table_of(*model, "model_config");
+  if (config == nullptr) return;
+  for (const TomlKey& key : config->keys) {
+    if (std::ranges::find(read, std::string_view(key.name)) != read.end()) continue;
+    const std::string name = "model.model_config." + key.name, value = scenarios::text(key.value);
+    const auto* const on = std::get_if<bool>(&key.value.value);
+    const bool nothing = on != nullptr && !*on;
+    if (nothing || std::ranges::find(of_no_matter, std::string_view(key.name)) != of_no_matter.end() ||
+        (key.name == "hidden_act" && value == "\"silu\"") ||
+        (key.name == "_attn_implementation" && value.find("flash_attention_2") != std::string::npos))
+      draft.remark(RemarkKind::NoMatter, name, "within what nanotron's own bound covers, or shapes nothing", key.place);
+    else if (key.name.starts_with("is_"))
+      draft.remark(RemarkKind::NotExpressed, name, "is a model of nanotron's that is not read: Llama and Qwen 2 are",
+                   key.place);
+    else
+      draft.remark(RemarkKind::NotJudged, fmt::format("{} = {}", name, value), "is not read of nanotron's models",
+                   key.place);
+  }
+}
+
 // A file that is shipped, as drafts name it, or a checkpoint by its name.
 std::optional<ShippedModel> of_name(const ShippedModels& models, const std::string& name) {
   const auto file = std::ranges::find(models.files, name, &ShippedModel::file);
@@ -294,11 +332,20 @@ std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft) {
   add(flags, "hidden-dropout", 0.0);
   add(flags, "attention-dropout", 0.0);
   add(flags, "attention-backend", std::string("flash"));
+  judge_nanotrons_model(document, draft);
+  // Without a fused step PyTorch's AdamW has its own numbers of all that it changes.
+  const TomlKey* fused = value("optimizer.optimizer_factory.torch_adam_is_fused");
+  if (fused == nullptr) fused = value("optimizer.torch_adam_is_fused");
+  for (const char* path : {"parallelism.tp_recompute_allgather", "model.model_config._fused_rms_norm"})
+    if (const TomlKey* key = value(path); key != nullptr && !is_on(key))
+      draft.remark(RemarkKind::NotJudged, fmt::format("{} = false", path), "what layers save then is not modelled",
+                   key->place);
   const TomlKey* const its = value("parallelism");
-  draft.remark(RemarkKind::NotJudged, "nanotron",
-               "its kernels and schedules are not modelled: the figures are of Megatron-LM with this model, layout and "
-               "batch",
-               its == nullptr ? Place{1, 1} : its->place);
+  draft.remark_bounded(
+      "nanotron",
+      "the figures are of Megatron-LM with this model, layout and batch; nanotron has gradients in half "
+      "precision and DDP's buckets beside those in fp32, and layers of more kernels",
+      is_on(fused) ? "nanotron" : "nanotron:1", its == nullptr ? Place{1, 1} : its->place);
   return flags;
 }
 

@@ -57,6 +57,16 @@ struct Sizes {
     const std::int64_t passes = l.chunks == 1 ? l.pipeline : 2 * (l.pipeline - 1) + (l.chunks - 1) * l.group() + 1;
     return std::min(micro_batches(), over(passes, l.chunks));
   }
+  /// How wide MLPs are that a token goes through, with gates: of experts as many as are chosen.
+  [[nodiscard]] std::int64_t ffn() const {
+    const Model& m = s.model;
+    const std::int64_t branches = parallel::gated(m.activation) ? 2 : 1;
+    const std::int64_t of_experts = m.experts
+                                        ? m.experts->chosen * over(m.experts->ffn, s.layout.expert_tensor_parallel()) +
+                                              over(m.experts->shared_ffn, s.layout.tensor)
+                                        : 0;
+    return branches * std::max(over(m.ffn, s.layout.tensor), of_experts);
+  }
   /// Passes of a layer that are saved at a time.
   [[nodiscard]] std::int64_t saved_layers() const {
     return s.train.recompute.kind == parallel::Recompute::Full ? 1 : layers() * in_flight();
@@ -143,15 +153,66 @@ constexpr std::array formulas{
               const std::int64_t passes = z.s.layout.pipeline > 1 ? 2 * z.in_flight() + 1 : 0;
               return half * parameters + 6 * over(parameters, z.s.layout.data) +
                      2 * half * std::min(bucket, parameters) + passes * half * z.tokens() * z.s.model.hidden;
-            },  // Gradients in fp32, and where replicas share nothing out here, what they would not have each.
-            [](const Sizes& z) { return (z.s.layout.sharding == parallel::Sharding::None ? 16 : 4) * z.parameters(); }},
+            },
+            // Where replicas share nothing out here, what they would not have each. Gradients are in half precision at
+            // the least (engine.py get_data_types), and since stage 2 cut over replicas as well.
+            [](const Sizes& z) {
+              constexpr std::int64_t whole_gradients = 1;  // the stage up to which each replica has all of them
+              if (z.s.layout.sharding == parallel::Sharding::None) return 16 * z.parameters();
+              return (z.number == whole_gradients ? whole - half : whole) * z.parameters();
+            }},
     // apex/contrib/optimizers/distributed_fused_adam.py, GradientBucket and ParameterBucket: where they are not parts
     // of
     // one buffer, gradients beside the buckets that are reduced, and parameters beside those that are gathered, in half
     // precision; the share of gradients once more. Gradients may be in half precision themselves (grad_sync_dtype).
+    // The number is how many of the two are in one buffer (contiguous_grad_buffer, contiguous_param_buffer).
     Formula{"apex-distributed-adam",
-            [](const Sizes& z) { return 2 * half * z.parameters() + whole * over(z.parameters(), z.s.layout.data); },
+            [](const Sizes& z) {
+              return (2 - std::clamp<std::int64_t>(z.number, 0, 2)) * half * z.parameters() +
+                     whole * over(z.parameters(), z.s.layout.data);
+            },
             [](const Sizes& z) { return whole * z.parameters(); }},
+    // Transformer Engine keeps of each linear's weight what is in FP8, by rows and by columns with a scale for every 32
+    // elements at most (pytorch/module/base.py get_weight_workspace, tensor/mxfp8_tensor.py), and saves inputs so: of
+    // attention's output and experts' rows that is beside what others save in half precision. The layer at work has
+    // its gradients so, too. Inputs that nobody else saves are a byte an element in place of two.
+    Formula{"fp8-format",
+            [](const Sizes& z) {
+              constexpr std::int64_t sixteenth = 16;  // scales of both
+              const Model& m = z.s.model;
+              const std::int64_t twice = 2 * z.tokens();
+              const std::int64_t saved = z.heads() * m.value_dim() + over(m.hidden + z.ffn(), sixteenth / 2);
+              const std::int64_t at_work = 4 * m.hidden + 3 * z.ffn() + 3 * z.heads() * m.head_dim;
+              return 2 * z.parameters() + over(2 * z.parameters(), sixteenth) + twice * saved * (z.saved_layers() + 1) +
+                     twice * at_work;
+            },
+            [](const Sizes& z) {
+              return z.tokens() * (2 * z.s.model.hidden + z.heads() * z.s.model.value_dim() + z.ffn()) *
+                     (z.saved_layers() + 1);
+            }},
+    // Parameters themselves in FP8 (core/fp8_utils.py): there are none in half precision.
+    Formula{"fp8-param-gather", [](const Sizes& z) { return over(2 * z.parameters(), z.s.layout.data); },
+            [](const Sizes& z) { return half * z.parameters(); }},
+    // nanotron 2411b022: gradients in half precision until they are added to those in fp32
+    // (optim/gradient_accumulator.py
+    // build_grad_buffers), and DDP's buckets of them. Each layer saves the gate's activation, and queries, keys and
+    // values behind their rotation too (models/qwen.py); the loss has logits once more in fp32, and their exponentials
+    // (parallel/tensor_parallel/functional.py). With a number: a step of PyTorch's AdamW that is not fused.
+    Formula{"nanotron",
+            [](const Sizes& z) {
+              const Model& m = z.s.model;
+              const std::int64_t rotated = (z.heads() + 2 * z.kv_heads()) * m.head_dim;
+              const std::int64_t branches = parallel::gated(m.activation) ? 2 : 1;
+              const std::int64_t of_a_layer = half * (z.ffn() / branches + rotated);
+              const bool shared = z.s.layout.sharding != parallel::Sharding::None;
+              const std::int64_t states = shared ? over(z.parameters(), z.s.layout.data) : z.parameters();
+              return 2 * half * z.parameters() + (z.number > 0 ? 2 * whole * states : 0) +
+                     z.tokens() * of_a_layer * (z.saved_layers() + 1) + 2 * whole * z.tokens() * z.vocabulary();
+            },
+            [](const Sizes& z) {
+              return 2 * half * z.tokens() * z.s.model.hidden * (z.saved_layers() + 1) +
+                     whole * z.tokens() * z.vocabulary();
+            }},
     // core/pipeline_parallel/utils.py, core/tensor_parallel/layers.py: inputs of the head and gradients of logits of so
     // many micro-batches.
     Formula{"deferred-head",

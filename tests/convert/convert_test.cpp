@@ -218,11 +218,11 @@ TEST(Convert, ProblemsOfTheScenarioStandWhereTheScriptSaysIt) {
 
 TEST(Convert, AFlagThatIsNotModelledOrNotKnownIsNeverDropped) {
   const std::string script =
-      std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --fp8-format hybrid --no-such-flag 3") + small;
+      std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --fp4-format e2m1 --no-such-flag 3") + small;
   EXPECT_EQ(
       problem_of("job.sh", script),
-      "job.sh:1:58: error: --fp8-format = \"hybrid\"\n  hint: FP8 is not modelled yet\n"
-      "job.sh:1:80: error: --no-such-flag = 3\n  hint: is no argument of Megatron-LM's, core 0.10 to 0.19, nor of "
+      "job.sh:1:58: error: --fp4-format = \"e2m1\"\n  hint: FP4 is not modelled yet\n"
+      "job.sh:1:78: error: --no-such-flag = 3\n  hint: is no argument of Megatron-LM's, core 0.10 to 0.19, nor of "
       "a fork that is known here");
   EXPECT_EQ(problem_of("job.sh", std::string("torchrun --nproc-per-node 8 pretrain_gpt.py --use-flash-atn") + small),
             "job.sh:1:45: error: --use-flash-atn\n  hint: is no argument of Megatron-LM's, core 0.10 to 0.19, nor of a "

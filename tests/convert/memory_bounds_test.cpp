@@ -66,6 +66,42 @@ TEST(MemoryBounds, OfDeepSpeedsEngineIsMoreThanGradientsInHalfPrecisionAndTwoBuc
   EXPECT_EQ(most_less("use-z-loss", s), 0_B);
 }
 
+// 36,229,632 parameters as bounds count them: three layers of 3,149,824, an embedding of 51,281 rows, 1,024 positions.
+constexpr std::int64_t parameters_at_most = 3 * 3'149'824 + 51'281 * 512 + 1024 * 512;
+
+TEST(MemoryBounds, OfDeepSpeedsGradientsInHalfPrecisionAreLessByStage) {
+  const Scenario shared = scenario_of(converted(" --use-distributed-optimizer"), shipped_data());
+  EXPECT_EQ(most_less("deepspeed-engine:1", shared), Bytes{2 * parameters_at_most}) << "two bytes in place of four";
+  EXPECT_EQ(most_less("deepspeed-engine:2", shared), Bytes{4 * parameters_at_most}) << "cut over replicas";
+}
+
+TEST(MemoryBounds, OfApexAreItsShareOfGradientsAndCopiesThatAreInNoBuffer) {
+  const Scenario s = job();
+  const std::int64_t share = 4 * parameters_at_most / 8;
+  EXPECT_EQ(most_more("apex-distributed-adam:2", s), Bytes{share});
+  EXPECT_EQ(most_more("apex-distributed-adam:1", s), Bytes{share + 2 * parameters_at_most});
+  EXPECT_EQ(most_more("apex-distributed-adam", s), Bytes{share + 4 * parameters_at_most});
+}
+
+// Weights twice, with a sixteenth of that as scales. Of three layers and the one at work, inputs of attention's output
+// (512 wide) and a sixteenth of all, twice; gradients of linears of one layer, 9,728 wide. Inputs that are a byte less:
+// 512 twice, 512 and 2,048 wide.
+TEST(MemoryBounds, OfFp8AreWeightsTwiceAndInputsThatOthersSaveToo) {
+  const Scenario s = job();
+  EXPECT_EQ(most_more("fp8-format", s),
+            Bytes{2 * parameters_at_most * 17 / 16 + 2 * 1024 * (832 * 4 + 4 * 512 + 3 * 2048 + 3 * 512)});
+  EXPECT_EQ(most_less("fp8-format", s), Bytes{1024 * 3584 * 4});
+  EXPECT_EQ(most_less("fp8-param-gather", s), Bytes{2 * parameters_at_most});
+}
+
+// Gradients and buckets in half precision; of four layers the gate's activation and rotated rows of 24 heads; logits
+// twice in fp32. A step that is not fused has 8 bytes a parameter.
+TEST(MemoryBounds, OfNanotronAreGradientsTwiceAndWhatItsLayersSave) {
+  const Bytes fused{4 * parameters_at_most + 1024 * 4 * 2 * (2048 + 24 * 64) + 8 * 1024 * 51'281};
+  EXPECT_EQ(most_more("nanotron", job()), fused);
+  EXPECT_EQ(most_more("nanotron:1", job()), fused + Bytes{8 * parameters_at_most});
+}
+
 TEST(MemoryBounds, EveryOneHasAFormulaAndTablesNameNoOther) {
   const Scenario s = job();
   for (const std::string& name : memory_bounds()) {
@@ -84,7 +120,10 @@ TEST(MemoryBounds, FlagsThatHaveOneAreToldWithIt) {
   EXPECT_EQ(bounded(converted(" --use-z-loss --embed-layernorm")),
             (std::vector<std::string>{"--use-z-loss by use-z-loss", "--embed-layernorm by embed-layernorm"}));
   EXPECT_EQ(bounded(converted(" --deepspeed --zero-stage 1")),
-            std::vector<std::string>{"--deepspeed by deepspeed-engine"});
+            std::vector<std::string>{"--deepspeed by deepspeed-engine:1"});
+  EXPECT_EQ(
+      bounded(converted(" --fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather")),
+      (std::vector<std::string>{"--fp8-format = \"hybrid\" by fp8-format", "--fp8-param-gather by fp8-param-gather"}));
   EXPECT_EQ(bounded(converted(" --deepspeed --zero-stage 3")), std::vector<std::string>{}) << "nobody judged that";
   EXPECT_EQ(bounded(converted("")), std::vector<std::string>{});
 }

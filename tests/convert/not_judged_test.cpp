@@ -51,8 +51,8 @@ std::string problem_of(const ConvertRequest& requested) {
 }
 
 TEST(NotJudged, ANameInNoTableIsToldWithItsPlaceAndTheRestIsAScenario) {
-  const ConvertRequest requested = requested_of(small + " \\\n  --no-such-flag 3 \\\n  --fp8-format hybrid\n");
-  EXPECT_EQ(not_judged(requested), (std::vector<std::string>{"3: --fp8-format = \"hybrid\"", "2: --no-such-flag = 3"}));
+  const ConvertRequest requested = requested_of(small + " \\\n  --no-such-flag 3 \\\n  --fp4-format e2m1\n");
+  EXPECT_EQ(not_judged(requested), (std::vector<std::string>{"3: --fp4-format = \"e2m1\"", "2: --no-such-flag = 3"}));
   EXPECT_EQ(problem_of(requested), "no problem");
   ConvertRequest strict = requested;
   strict.strict = true;
@@ -60,13 +60,13 @@ TEST(NotJudged, ANameInNoTableIsToldWithItsPlaceAndTheRestIsAScenario) {
 }
 
 TEST(NotJudged, WhatIsSaidToBeOfNoMatterIsJudged) {
-  ConvertRequest requested = requested_of(small + " --no-such-flag 3 --fp8-format hybrid\n");
-  requested.ignored = {"--fp8_format", "no-such-flag"};
+  ConvertRequest requested = requested_of(small + " --no-such-flag 3 --fp4-format e2m1\n");
+  requested.ignored = {"--fp4_format", "no-such-flag"};
   EXPECT_EQ(not_judged(requested), std::vector<std::string>{});
-  requested.ignored = {"fp8-formt"};
+  requested.ignored = {"fp4-formt"};
   EXPECT_EQ(
       problem_of(requested),
-      "--ignore: error: \"fp8-formt\" is none of the names that are not judged\n  hint: did you mean fp8-format?");
+      "--ignore: error: \"fp4-formt\" is none of the names that are not judged\n  hint: did you mean fp4-format?");
   requested.ignored = {"tensor-model-parallel-size"};
   EXPECT_NE(problem_of(requested), "no problem") << "what is read cannot be ignored";
 }

@@ -95,7 +95,7 @@ TEST(FlagScale, IsMegatronsArgumentsInTables) {
   EXPECT_EQ(s.train.global_batch, 64);
 }
 
-TEST(Nanotron, IsAnsweredAsMegatronsWithoutYesOrNo) {
+TEST(Nanotron, IsAnsweredAsMegatronsWithinABound) {
   const std::string config =
       "model:\n  dtype: bfloat16\n  make_vocab_size_divisible_by: 1\n"
       "  model_config: {hidden_size: 2048, intermediate_size: 11008, num_hidden_layers: 36, num_attention_heads: 16,\n"
@@ -114,7 +114,18 @@ TEST(Nanotron, IsAnsweredAsMegatronsWithoutYesOrNo) {
   EXPECT_EQ(s.layout.sharding, Sharding::None);
   EXPECT_EQ(s.train.micro_batch, 3);
   EXPECT_EQ(s.train.global_batch, 24);
-  EXPECT_TRUE(is_open("job.yaml", config, "nanotron"));
+  EXPECT_TRUE(is_bounded("job.yaml", config, "nanotron"));
+  EXPECT_FALSE(is_open("job.yaml", config, "nanotron"));
+  const auto with = [&](const std::string& key) {
+    std::string its = config;
+    return its.replace(its.find("vocab_size:"), 0, key + ", ");
+  };
+  EXPECT_FALSE(
+      is_open("job.yaml", with("is_qwen2_config: true, _fused_rms_norm: true, moe_config: null"), "moe_config"));
+  EXPECT_TRUE(is_open("job.yaml", with("sliding_window_size: 512"), "sliding_window_size"));
+  EXPECT_TRUE(is_open("job.yaml", with("moe_config: {num_experts: 8}"), "moe_config"));
+  EXPECT_TRUE(is_open("job.yaml", with("_fused_rms_norm: false"), "_fused_rms_norm"));
+  EXPECT_THROW(scenario_of_text("job.yaml", with("is_starcoder2_config: true")), InputError);
 }
 
 TEST(Nemo, InterpolationsAreFollowed) {
@@ -140,7 +151,26 @@ TEST(Nemo, InterpolationsAreFollowed) {
   EXPECT_EQ(s.train.gradient_dtype, DType::BF16);
   EXPECT_EQ(s.train.global_batch, 32);
   EXPECT_FALSE(is_open("job.yaml", config, ""));
-  EXPECT_TRUE(is_open("job.yaml", config + "  fp8: true\n", "model.fp8"));
+  EXPECT_FALSE(is_open("job.yaml", config + "  fp8: true\n", "fp8"));
+  EXPECT_TRUE(is_bounded("job.yaml", config + "  fp8: true\n  fp8_e4m3: false\n", "--fp8-format"));
+  EXPECT_FALSE(is_bounded("job.yaml", config + "  fp8: false\n  fp8_hybrid: true\n", "--fp8-format"));
+}
+
+// What launches such a file says on how many nodes it runs, and people put that into its name.
+TEST(Nemo, FilesNamedAfterTheirDevicesAreOfSoMany) {
+  const std::string config =
+      "trainer: {devices: 8, precision: bf16}\n"
+      "model:\n  micro_batch_size: 1\n  global_batch_size: 64\n  tensor_model_parallel_size: 8\n"
+      "  encoder_seq_length: 2048\n  max_position_embeddings: 2048\n  num_layers: 24\n  hidden_size: 4096\n"
+      "  ffn_hidden_size: 16384\n  num_attention_heads: 32\n"
+      "  optim: {name: distributed_fused_adam, contiguous_grad_buffer: true, contiguous_param_buffer: true}\n";
+  EXPECT_EQ(scenario_of_text("gpt-5b-64gpus-bf16.yaml", config).gpus, 64);
+  EXPECT_EQ(scenario_of_text("gpt_5b_4nodes.yaml", config).gpus, 32);
+  EXPECT_EQ(scenario_of_text("gpt-5b.yaml", config).gpus, 8) << "Lightning's default is one node";
+  std::string said = config;
+  said.replace(said.find("devices: 8"), 10, "devices: 8, num_nodes: 2");
+  EXPECT_EQ(scenario_of_text("gpt-5b-64gpus.yaml", said).gpus, 16) << "what the file says goes before its name";
+  EXPECT_TRUE(is_bounded("gpt-5b.yaml", config, "distributed_fused_adam"));
 }
 
 const std::string shape =
@@ -163,6 +193,19 @@ TEST(MegatronDeepSpeed, ItsEngineIsToldAndItsSharesAreInTheFigures) {
   EXPECT_EQ(s.train.recompute.layers, 1);
   EXPECT_TRUE(is_bounded("job.sh", script, "--deepspeed"));
   EXPECT_FALSE(is_open("job.sh", script, "--zero-stage"));
+}
+
+// runtime/engine.py and bf16_optimizer.py: in bf16 beneath a PipelineModule the optimizer's states are cut over
+// replicas without ZeRO; in fp16 they are not.
+TEST(MegatronDeepSpeed, StatesInBf16AreSharedOutWithoutZero) {
+  const auto of = [&](const std::string& flags) {
+    return scenario_of_text("job.sh", "torchrun --nproc_per_node 8 pretrain_gpt.py --vocab-size 32000" + shape +
+                                          "--deepspeed --deepspeed_config ds.json --zero-stage 0 " + flags + "\n")
+        .layout.sharding;
+  };
+  EXPECT_EQ(of("--bf16"), Sharding::Zero1);
+  EXPECT_EQ(of("--fp16"), Sharding::None);
+  EXPECT_EQ(of("--bf16 --no-pipeline-parallel"), Sharding::None);
 }
 
 TEST(Pai, ExtraTokensAreOfTheVocabularyWhichIsNotPadded) {
