@@ -53,12 +53,15 @@ def _problems(text: str) -> List[Problem]:
 
 
 def program() -> str:
-    """TIDEMARK_PROGRAM, the one in this package, or the one on the PATH."""
+    """TIDEMARK_PROGRAM, the one in this package, the one that this clone has built, or the one on the PATH."""
     asked = os.environ.get("TIDEMARK_PROGRAM")
     if asked:
         return asked
-    installed = Path(__file__).parent / "_installed" / "bin" / "tidemark"
-    return str(installed) if installed.exists() else "tidemark"
+    package = Path(__file__).resolve().parent
+    for there in (package / "_installed/bin/tidemark", package.parent.parent / "build/release/bin/tidemark"):
+        if there.exists():
+            return str(there)
+    return "tidemark"
 
 
 def toml(table: Dict[str, Any], path: Tuple[str, ...] = ()) -> str:
