@@ -19,7 +19,7 @@ void in_parallel(std::size_t begin, std::size_t end, const std::function<void(st
 std::size_t cores() { return static_cast<std::size_t>(std::max(oneapi::tbb::info::default_concurrency(), 1)); }
 
 ThreadLimit::ThreadLimit(std::size_t most)
-    : held_(std::make_shared<oneapi::tbb::global_control>(oneapi::tbb::global_control::max_allowed_parallelism,
-                                                          most)) {}
+    : held_(std::make_shared<oneapi::tbb::global_control>(oneapi::tbb::global_control::max_allowed_parallelism, most)) {
+}
 
 }  // namespace tidemark::sim
