@@ -1,16 +1,8 @@
 # Packages, by CPack: `cmake --build build/release --target package` writes into build/release/packages
-#   tidemark-VERSION-SYSTEM-MACHINE.tar.gz   relocatable; brings the shared libraries it needs, but for glibc's
+#   tidemark-VERSION-SYSTEM-MACHINE.tar.gz   relocatable; its program runs with glibc 2.28 or later, and has no MPI (cmake/portable)
 #   tidemark_VERSION_MACHINE.deb             the program; the libraries are Debian's
 #   libtidemark-dev_VERSION_MACHINE.deb      the library for find_package(tidemark)
-# Components: program, libraries (of the tarball alone), development.
-
-# What the tarball's program finds beside itself. Nothing is there of the others.
-set_target_properties(tidemark PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/tidemark")
-# DT_RPATH, which counts for what those libraries need in turn, as DT_RUNPATH does not.
-target_link_options(tidemark PRIVATE LINKER:--disable-new-dtags)
-set(tidemark_libraries_script ${CMAKE_BINARY_DIR}/install_libraries.cmake)
-configure_file(${CMAKE_SOURCE_DIR}/cmake/install_libraries.cmake.in ${tidemark_libraries_script} @ONLY)
-install(SCRIPT ${tidemark_libraries_script} COMPONENT libraries EXCLUDE_FROM_ALL)
+# Components: program, development. scripts/wheel makes wheels of the first.
 
 # Under which licences.
 include(GNUInstallDirs)
@@ -29,7 +21,10 @@ set(CPACK_PACKAGE_DESCRIPTION "Will a training job fit, on every rank, at every 
  it through an exact emulation of PyTorch's caching allocator, and runs it on a simulated clock.")
 set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
-set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_GENERATOR DEB)
+if(TIDEMARK_PORTABLE)
+  list(PREPEND CPACK_GENERATOR TGZ)
+endif()
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_SOURCE_DIR}/cmake/package_components.cmake)
 

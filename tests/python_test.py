@@ -21,6 +21,8 @@ import tidemark  # noqa: E402
 SMALL = {"model": "models/gpt2.json", "cluster": "clusters/h100-sxm-80g.toml", "gpus": 2,
          "train": {"sequence_length": 512, "micro_batch": 1, "global_batch": 2}, "runtime": {"name": "pytorch"}}
 
+OF_MEGATRON = {key: value for key, value in SMALL.items() if key != "runtime"}
+
 
 class Questions(unittest.TestCase):
     def test_predict_of_a_file_is_what_the_program_writes(self):
@@ -46,6 +48,99 @@ class Questions(unittest.TestCase):
         self.assertIn((True, 'gpus takes a whole number, not "two"'), messages)
         self.assertIn((True, 'unknown key "layuot"'), messages)
         self.assertIn("did you mean layout?", [p.hint for p in caught.exception.problems])
+
+    def test_problems_are_told_by_the_names_that_were_written(self):
+        with self.assertRaises(tidemark.InputError) as caught:
+            tidemark.predict({**OF_MEGATRON, "tensor": 5})
+        self.assertEqual([p.file for p in caught.exception.problems], ["tensor"])
+        self.assertRegex(str(caught.exception), r"^tensor: error: tensor = 5 does not divide 12 attention heads")
+        with self.assertRaises(tidemark.InputError) as caught:
+            tidemark.predict({**SMALL, "layout": {"tensor": "two"}})
+        self.assertTrue(str(caught.exception).startswith("layout.tensor: error: "), caught.exception)
+        with self.assertRaisesRegex(tidemark.InputError, r'^tensro: error: there is no key "tensro"\n  hint: did you mean .*tensor'):
+            tidemark.predict(SMALL, tensro=2)
+        with self.assertRaisesRegex(tidemark.InputError, r'^block_size: error: "block_size" is a key of several tables\n  hint: quantization.block_size or'):
+            tidemark.predict(SMALL, block_size=64)
+        with self.assertRaisesRegex(tidemark.InputError, r'^model: error: "lama-9" is neither a file nor a model'):
+            tidemark.predict(model="lama-9", cluster="h100-sxm-80g", gpus=2, sequence=512)
+        with self.assertRaisesRegex(tidemark.InputError, r"^predict: error: neither a scenario file nor sequence\n  hint: .*model cluster"):
+            tidemark.predict(model="gpt2", cluster="h100-sxm-80g", gpus=2)
+        self.assertNotIn("/tmp", str(caught.exception))
+
+    def test_short_names_are_the_keys_of_tables(self):
+        by_file = tidemark.predict(source / "scenarios/examples/llama-3.1-8b-8xh100.toml", micro_batch=2)
+        by_program = subprocess.run([program, "predict", "llama-3.1-8b-8xh100", "train.micro_batch=2", "--json", "-"],
+                                    capture_output=True, check=False).stdout
+        self.assertEqual(by_file.json["groups"], json.loads(by_program)["groups"])
+        self.assertEqual(tidemark.predict("llama-3.1-8b-8xh100", micro_batch=2).json["groups"], by_file.json["groups"])
+        of_flags = subprocess.run([program, "predict", "--model", "gpt2", "--cluster", "h100-sxm-80g", "--gpus", "2", "--sequence",
+                                   "512", "--tensor", "2", "--json", "-"], capture_output=True, check=True).stdout
+        by_names = tidemark.predict(model="gpt2", cluster="h100-sxm-80g", gpus=2, sequence=512, tensor=2)
+        self.assertEqual(by_names.json["groups"], json.loads(of_flags)["groups"])
+        self.assertEqual(by_names.json["groups"], tidemark.predict(model="gpt2", cluster="h100-sxm-80g", gpus=2, sequence=512,
+                                                                   layout={"tensor": 2}).json["groups"])
+        fused = tidemark.predict(model="gpt2", cluster="h100-sxm-80g", gpus=2, sequence=512, tensor=2, cross_entropy="unfused")
+        self.assertNotEqual(by_names.json["groups"], fused.json["groups"])
+        flat = {"model": "gpt2", "cluster": "h100-sxm-80g", "gpus": 2, "sequence": 512, "micro_batch": 1, "global_batch": 2,
+                "runtime": "pytorch"}
+        self.assertEqual(tidemark.predict(flat).json["groups"], tidemark.predict(SMALL).json["groups"])
+
+    def test_keys_go_beside_launch_files(self):
+        script = source / "tests/convert/recipes/llama3-8b-fragment.sh"
+        found = tidemark.predict(script, cluster="h100-sxm-80g", recompute="full")
+        self.assertLess(found.peak_allocated_bytes, tidemark.predict(script, cluster="h100-sxm-80g").peak_allocated_bytes)
+
+    def test_ranges_are_fields(self):
+        found = tidemark.predict(SMALL)
+        low, high = found.step_time_range_s
+        self.assertTrue(low <= found.step_time_s <= high)
+        low, high = found.peak_allocated_range_bytes
+        self.assertTrue(low <= found.peak_allocated_bytes <= high)
+        self.assertEqual(found.required_device_upper_bytes, max(g["required_device_upper_bytes"] for g in found.json["groups"]))
+        self.assertLessEqual(found.required_device_bytes, found.required_device_upper_bytes)
+
+    def test_explain_and_estimate(self):
+        found = tidemark.explain(SMALL, at="end")
+        by_program = found.json
+        self.assertEqual(by_program["schema"], "tidemark.live/1")
+        self.assertEqual(sum(t["block_bytes"] for t in found.tensors), found.allocated_bytes)
+        self.assertIn("F0", tidemark.explain("llama-3.1-70b-64xh100", show="schedule").text)
+        rules = tidemark.estimate("llama-3.1-8b-8xh100")
+        self.assertTrue(rules.fits)
+        self.assertIn("parameters", {row["bucket"] for row in rules.rows()})
+
+    def test_a_sweep_has_a_row_for_each_combination(self):
+        told = []
+        found = tidemark.sweep(OF_MEGATRON, {"tensor": [1, 2, 5], "micro_batch": [1, 2]}, global_batch=4,
+                               progress=lambda done, all: told.append((done, all)))
+        rows = found.rows()
+        self.assertEqual([(r["tensor"], r["micro_batch"]) for r in rows], [(1, 1), (1, 2), (2, 1), (2, 2), (5, 1), (5, 2)])
+        self.assertEqual([r["verdict"] for r in rows[4:]], ["not possible"] * 2)
+        self.assertIn("5", rows[4]["why"])
+        self.assertGreater(rows[1]["required_device_upper_bytes"], rows[0]["required_device_upper_bytes"])
+        self.assertEqual(told[-1], (6, 6))
+
+    def test_notebooks_show_answers(self):
+        for answer in (tidemark.predict(SMALL), tidemark.sweep(SMALL, {"micro_batch": [1, "<two>"]}), tidemark.estimate(SMALL)):
+            shown = answer._repr_html_()
+            self.assertEqual(shown.count("<tr>"), len(answer.rows()) + 1)
+            self.assertNotIn("<two>", shown)
+        self.assertIn("yes, it fits", tidemark.predict(SMALL)._repr_html_())
+
+    def test_validate_starts_the_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            starter = Path(folder) / "starter"
+            starter.write_text('#!/bin/sh\nprintf "%s " "$@" > "$0.words"\nprintf "they agree\\n"\n')
+            starter.chmod(0o755)
+            found = tidemark.validate(SMALL, scale=16, mpirun=[str(starter)])
+            words = Path(f"{starter}.words").read_text().split()
+        self.assertTrue(found.agrees)
+        self.assertEqual((found.ranks, found.text), (2, "they agree\n"))
+        self.assertEqual(words[:4], ["-np", "2", program, "validate"])
+        self.assertEqual(words[words.index("--scale") + 1], "16")
+
+    def test_the_version_is_the_program_s(self):
+        self.assertEqual(tidemark.__version__, subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip())
 
     def test_a_program_that_is_not_there(self):
         os.environ["TIDEMARK_PROGRAM"] = "/nowhere/tidemark"

@@ -5,12 +5,10 @@ One function for each question of the command line. Scenarios are files, or dict
 
     import tidemark
 
-    job = {"model": "models/llama-3.1-8b.json", "cluster": "clusters/h100-sxm-80g.toml", "gpus": 8,
-           "layout": {"tensor": 2, "sequence_parallel": True, "sharding": "zero1"},
-           "train": {"sequence_length": 8192, "micro_batch": 1, "global_batch": 32,
-                     "hidden_dropout": 0.0, "attention_dropout": 0.0}}
-    prediction = tidemark.predict(job)
-    print(prediction.fits, prediction.peak_device_bytes / 2**30)
+    prediction = tidemark.predict(model="llama-3.1-8b", cluster="h100-sxm-80g", gpus=8, sequence=8192, tensor=2)
+    print(prediction.fits, prediction.required_device_bytes / 2**30, prediction.step_time_range_s)
+    tidemark.predict("job.toml", micro_batch=2)
+    tidemark.sweep("job.toml", {"tensor": [1, 2, 4], "micro_batch": [1, 2]}).to_pandas()
 
 Answers are dataclasses: ``json`` holds all that the program's ``--json`` writes, ``text`` the one screen that it prints,
 and ``to_pandas()`` a table. Bytes are whole numbers, times seconds. What is wrong with the input is an ``InputError``
@@ -23,6 +21,8 @@ from ._answers import (
     Capacity,
     Comparison,
     Conversion,
+    Estimate,
+    Explanation,
     Group,
     Limit,
     Plan,
@@ -30,12 +30,29 @@ from ._answers import (
     Remedy,
     Replay,
     Report,
+    Sweep,
+    Validation,
 )
 from ._program import InputError, InternalError, Problem
-from ._questions import advise, capacity, compare, convert, plan, predict, replay, report
+from ._questions import (
+    advise,
+    capacity,
+    compare,
+    convert,
+    estimate,
+    explain,
+    plan,
+    predict,
+    replay,
+    report,
+    sweep,
+    validate,
+)
+
+__version__ = "0.1.0"
 
 __all__ = [
-    "Advice", "Candidate", "Capacity", "Comparison", "Conversion", "Group", "InputError", "InternalError", "Limit", "Plan",
-    "Prediction", "Problem", "Remedy", "Replay", "Report", "advise", "capacity", "compare", "convert", "plan", "predict",
-    "replay", "report",
+    "Advice", "Candidate", "Capacity", "Comparison", "Conversion", "Estimate", "Explanation", "Group", "InputError",
+    "InternalError", "Limit", "Plan", "Prediction", "Problem", "Remedy", "Replay", "Report", "Sweep", "Validation", "advise",
+    "capacity", "compare", "convert", "estimate", "explain", "plan", "predict", "replay", "report", "sweep", "validate",
 ]

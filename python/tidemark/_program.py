@@ -30,16 +30,16 @@ class Problem:
 class InputError(ValueError):
     """The input is wrong: ``problems`` are all that were found."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, problems: Optional[List[Problem]] = None) -> None:
         super().__init__(text)
-        self.problems: List[Problem] = _problems(text)
+        self.problems: List[Problem] = problems_of(text) if problems is None else problems
 
 
 class InternalError(RuntimeError):
     """Tidemark or its machine failed."""
 
 
-def _problems(text: str) -> List[Problem]:
+def problems_of(text: str) -> List[Problem]:
     found: List[Problem] = []
     for line in text.splitlines():
         start = re.match(r"(.*?)(?::(\d+):(\d+))?: error: (.*)", line)
@@ -53,12 +53,15 @@ def _problems(text: str) -> List[Problem]:
 
 
 def program() -> str:
-    """TIDEMARK_PROGRAM, the one in this package, or the one on the PATH."""
+    """TIDEMARK_PROGRAM, the one in this package, the one that this clone has built, or the one on the PATH."""
     asked = os.environ.get("TIDEMARK_PROGRAM")
     if asked:
         return asked
-    installed = Path(__file__).parent / "_installed" / "bin" / "tidemark"
-    return str(installed) if installed.exists() else "tidemark"
+    package = Path(__file__).resolve().parent
+    for there in (package / "_installed/bin/tidemark", package.parent.parent / "build/release/bin/tidemark"):
+        if there.exists():
+            return str(there)
+    return "tidemark"
 
 
 def toml(table: Dict[str, Any], path: Tuple[str, ...] = ()) -> str:
@@ -90,33 +93,6 @@ def _value(value: Any) -> str:
     raise TypeError(f"a scenario holds numbers, texts, lists and tables, not {type(value).__name__}")
 
 
-class Asked:
-    """A scenario as a file: a dict is written beside nothing, with the files that it names found from here."""
-
-    def __init__(self, scenario: Any) -> None:
-        self._folder: Optional[tempfile.TemporaryDirectory[str]] = None
-        if not isinstance(scenario, dict):
-            self.path = str(os.fspath(scenario))
-            return
-        named = dict(scenario)
-        for key in ("model", "cluster"):
-            if key in named and os.path.exists(named[key]):
-                named[key] = os.path.abspath(named[key])
-        runtime = named.get("runtime")
-        if isinstance(runtime, dict) and os.path.exists(str(runtime.get("config", ""))):
-            named["runtime"] = {**runtime, "config": os.path.abspath(runtime["config"])}
-        self._folder = tempfile.TemporaryDirectory(prefix="tidemark-")
-        self.path = os.path.join(self._folder.name, "scenario.toml")
-        Path(self.path).write_text(toml(named), encoding="utf-8")
-
-    def __enter__(self) -> str:
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder:
-            self._folder.cleanup()
-
-
 _SHOWN = re.compile(r"(\d+) of (\d+)")
 
 
@@ -141,20 +117,22 @@ def _listen(descriptor: int, told: List[str], progress: Optional[Progress]) -> N
             return
 
 
-def ask(arguments: Sequence[str], progress: Optional[Progress] = None) -> Tuple[str, Dict[str, Any], bool]:
-    """What the program answers: its text, its JSON, and whether it says yes."""
+def ask(arguments: Sequence[str], progress: Optional[Progress] = None, *, under: Sequence[str] = (),
+        json_file: bool = True) -> Tuple[str, Dict[str, Any], bool]:
+    """What the program answers: its text, its JSON, and whether it says yes. ``under``: what starts it."""
     with tempfile.TemporaryDirectory(prefix="tidemark-") as folder:
         answer = os.path.join(folder, "answer.json")
         reading, writing = os.openpty() if progress else os.pipe()
         told: List[str] = []
         listener = threading.Thread(target=_listen, args=(reading, told, progress), daemon=True)
         try:
-            child = subprocess.Popen([program(), *arguments, "--json", answer], stdin=subprocess.DEVNULL,
-                                     stdout=subprocess.PIPE, stderr=writing)
+            child = subprocess.Popen([*under, program(), *arguments, *(["--json", answer] if json_file else [])],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=writing)
         except OSError as error:
             os.close(reading)
             os.close(writing)
-            raise InternalError(f"{program()}: {error.strerror}; TIDEMARK_PROGRAM names another") from error
+            missing = [*under, program()][0]
+            raise InternalError(f"{missing}: {error.strerror}" + ("" if under else "; TIDEMARK_PROGRAM names another")) from error
         os.close(writing)
         listener.start()
         try:

@@ -10,7 +10,6 @@
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <oneapi/tbb/global_control.h>
 #include <unistd.h>
 
 #include "scenarios/cli/exit_code.hpp"
@@ -21,6 +20,7 @@
 #include "scenarios/cli/threads.hpp"
 #include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "sim/base/in_parallel.hpp"
 
 // One verb per question. Exit codes: 0 yes, 1 the answer is no, 2 bad input or usage, 3 the machine failed, 4 it
 // cannot say.
@@ -111,8 +111,7 @@ int main(int argc, char** argv) {
   for (int stream = 0; stream <= STDERR_FILENO; ++stream)
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) static_cast<void>(open("/dev/null", O_RDONLY));
   try {
-    const oneapi::tbb::global_control threads(oneapi::tbb::global_control::max_allowed_parallelism,
-                                              tidemark::cli::working_threads());
+    const tidemark::sim::ThreadLimit threads(tidemark::cli::working_threads());
     return tidemark::cli::run(argc, argv);
   } catch (const tidemark::scenarios::InputError& error) {
     tidemark::cli::complain(error.what());

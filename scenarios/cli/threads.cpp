@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <fstream>
 
-#include <oneapi/tbb/info.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "sim/base/in_parallel.hpp"
 
 namespace tidemark::cli {
 namespace {
@@ -25,7 +26,7 @@ std::uint64_t address_space_used() {
 
 // Half of what is left is for what the threads work on.
 std::size_t working_threads() {
-  const auto cores = static_cast<std::size_t>(std::max(oneapi::tbb::info::default_concurrency(), 1));
+  const std::size_t cores = sim::cores();
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return cores;
   const std::uint64_t used = address_space_used(), all = limit.rlim_cur;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 namespace tidemark::sim {
 
@@ -11,5 +12,17 @@ namespace tidemark::sim {
 /// sibling of that task throws, the context is cancelled, and the nested loop returns, without an exception, with part
 /// of its calls never made.)
 void in_parallel(std::size_t begin, std::size_t end, const std::function<void(std::size_t)>& body);
+
+/// How many threads this process can run at once, 1 at least.
+[[nodiscard]] std::size_t cores();
+
+/// While it lives, loops of this process run on at most so many threads.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(std::size_t most);
+
+ private:
+  std::shared_ptr<const void> held_;
+};
 
 }  // namespace tidemark::sim

@@ -232,7 +232,7 @@ std::unique_ptr<WorkerPool> mpi_worker_pool(int threads) { return std::make_uniq
 #else
 
 std::unique_ptr<WorkerPool> mpi_worker_pool(int) {
-  throw std::runtime_error("this build has no MPI: install it, then scripts/setup");
+  throw std::runtime_error("this program has no MPI (docs/install.md)");
 }
 
 #endif

@@ -250,7 +250,8 @@ namespace tidemark::execute {
 
 std::unique_ptr<World> mpi_world(std::chrono::seconds, TellFailure) {
   throw std::runtime_error(
-      "this build has no MPI: install libopenmpi-dev and openmpi-bin, and run scripts/setup again");
+      "this program has no MPI, which starts the ranks that run: take Tidemark's Debian package, or a clone of its "
+      "sources, where scripts/setup builds with libopenmpi-dev and openmpi-bin (docs/install.md)");
 }
 std::string mpi_version() { return {}; }
 
