@@ -378,10 +378,10 @@ std::int64_t Cycles::cycles_left(const Sample& known, const Sample& here) const 
       if (rid_of(its, its.starts.size(), channel) > known.over[c][channel]) return 0;
       const std::int64_t over = known_to_be_over(its, channel);
       const std::size_t stretches = static_cast<std::size_t>(bodies) * loop.host.length;
-      const auto asked = [&](std::int64_t cycles) {
+      const auto needed = [&](std::int64_t cycles) {
         return rid_of(its, its.starts.size() + static_cast<std::size_t>(cycles) * stretches, channel);
       };
-      while (left > 0 && asked(left) > over) --left;
+      while (left > 0 && needed(left) > over) --left;
     }
   }
   return left;
