@@ -70,11 +70,11 @@ function(tidemark_precompile target from)
   endif()
 endfunction()
 
-# Files of a library are compiled together, a few at a time, in order of their paths: half of a build's time, most of which
-# goes into the same templates again and again. So a name without linkage is one of its room, not only of its file. Without
-# it (the preset "debug") each file is compiled alone, which sees that it includes what it uses.
+# Files of a folder are compiled together, a few at a time: half of a build's time, most of which goes into the same
+# templates again and again. So a name without linkage is one of its folder, not only of its file. Without it (the preset
+# "debug") each file is compiled alone, which sees that it includes what it uses.
 # With "tests" only tests are compiled together: scripts/sabotage changes one file of the program at a time.
-set(TIDEMARK_TOGETHER ON CACHE STRING "Compile the files of a library together: ON, OFF or tests")
+set(TIDEMARK_TOGETHER ON CACHE STRING "Compile the files of a folder together: ON, OFF or tests")
 
 # tidemark_together(target MOST n [BUT file ...]): at most n at a time, since a change compiles all of them again. Not the
 # files that are named, each of which says why where it is named.
@@ -87,7 +87,7 @@ function(tidemark_together target)
   list(FILTER files INCLUDE REGEX "\\.cpp$")
   list(SORT files)
   set(group 0)
-  set(count ${ARG_MOST})
+  set(last_folder "")
   foreach(file IN LISTS files)
     cmake_path(IS_ABSOLUTE file absolute)
     if(absolute)
@@ -98,9 +98,11 @@ function(tidemark_together target)
     if(name IN_LIST ARG_BUT)
       continue()
     endif()
-    if(count EQUAL ARG_MOST)
+    get_filename_component(folder ${file} DIRECTORY)
+    if(NOT folder STREQUAL last_folder OR count EQUAL ARG_MOST)
       math(EXPR group "${group} + 1")
       set(count 0)
+      set(last_folder ${folder})
     endif()
     math(EXPR count "${count} + 1")
     set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${group})
