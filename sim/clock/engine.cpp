@@ -20,8 +20,6 @@
 namespace tidemark::sim {
 namespace {
 
-constexpr Instant never{Duration{std::numeric_limits<std::int64_t>::max()}};
-
 class Engine {
  public:
   template <class Programs>

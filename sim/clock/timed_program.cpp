@@ -328,7 +328,7 @@ class Timing {
     for (const std::int64_t event : waited)
       if (event < loop.first_event) loop.reach = std::max(loop.reach, 1 + (loop.first_event - 1 - event) / records);
     loop.bodies = 1;
-    loop.first_op = at_ - ops;
+    loop.first_op = at_ + 1 - ops;  // behind the op that was last
     loop.ops = ops;
     return loop;
   }

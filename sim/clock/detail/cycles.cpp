@@ -22,8 +22,7 @@ bool is_within(const TimedLoop::Part& part, std::int64_t bodies, std::int64_t pl
   return place >= part.first && place < part.end(bodies);
 }
 
-// Before that stretch all that was handed over on the channel has to be done, for the next stretch to begin: 0 where
-// the queue has room anyway.
+// How many launches on the channel have to be done before that stretch begins; none or less where the queue has room.
 std::int64_t rid_of(const ClassState& its, std::size_t stretch, std::size_t channel) {
   return QueuePoints::rid_of(its.queue, its.timed->launched[stretch * its.free_since.size() + channel]);
 }
@@ -63,6 +62,9 @@ struct InLoop {
   // goes too far (`known_to_be_over`).
   [[nodiscard]] bool asks_within(const ClassState& its, std::size_t channel) const {
     return its.fills_queue && rid_of(its, its.starts.size(), channel) > 0 && is_stretch(its.free_since[channel]);
+  }
+  [[nodiscard]] bool asks_for_stretches_of(const ClassState& its, std::size_t stream) const {
+    return its.fills_queue && asks_within(its, stream % its.free_since.size());
   }
 };
 
@@ -198,10 +200,6 @@ class Cycles::Taking {
     return true;
   }
 
-  static bool asks_for_stretches(const ClassState& its, std::size_t stream, const InLoop& in) {
-    return its.fills_queue && in.asks_within(its, stream % its.free_since.size());
-  }
-
   // Returns what the stream's work is never earlier than.
   Instant note_stream(const ClassState& its, std::size_t s, const InLoop& in) {
     const StreamState& stream = its.streams[s];
@@ -214,7 +212,7 @@ class Cycles::Taking {
     add(stream.in_transfer ? 1 : 0);
     if (stream.in_transfer) add(stream.arrived);
     add_event(stream.waits_for_event, in);
-    if (!asks_for_stretches(its, s, in)) return tail;
+    if (!in.asks_for_stretches_of(its, s)) return tail;
     for (const StretchesDone& done : stream.done) {
       add_stretch(done.before, in);
       add(std::max(done.at, its.host));
@@ -242,7 +240,7 @@ class Cycles::Taking {
     std::vector<std::array<std::int64_t, 6>> all;
     for (const std::int32_t id : exchanges) {
       const ExchangeState& its = parts_.state.exchanges[id];
-      const bool begun = its.begin.since_start().count() != std::numeric_limits<std::int64_t>::max();
+      const bool begun = its.begin != never;
       all.push_back({its.waiter.rank_class, its.waiter.stream.value, its.open,
                      begun ? (its.begin - now_).count() : std::numeric_limits<std::int64_t>::max(),
                      (its.last_begin - now_).count(), (its.end - now_).count()});
@@ -402,7 +400,7 @@ void Cycles::leap(const Sample& known, const Sample& here, std::int64_t cycles) 
     for (HalfMessage& half : channel.waiting) half.ready = half.ready + by;
   for (const std::int32_t id : exchanges) {
     ExchangeState& its = parts_.state.exchanges[id];
-    if (its.begin.since_start().count() != std::numeric_limits<std::int64_t>::max()) its.begin = its.begin + by;
+    if (its.begin != never) its.begin = its.begin + by;
     its.last_begin = its.last_begin + by;
     its.end = its.end + by;
   }
@@ -458,7 +456,7 @@ void Cycles::leap(std::int32_t c, const Sample& known, const Sample& here, std::
   const auto starts_of_cycle = static_cast<std::size_t>(bodies_of_cycle) * loop.host.length;
   for (std::size_t s = 0; s < its.streams.size(); ++s) {
     Fifo<StretchesDone>& all = its.streams[s].done;
-    if (!its.fills_queue || !in->asks_within(its, s % its.free_since.size())) {
+    if (!in->asks_for_stretches_of(its, s)) {
       // What was done before it will be asked for, and all that the leap does.
       const auto of_cycle = static_cast<std::size_t>(std::ranges::count_if(
           all, [&](const StretchesDone& done) { return std::int64_t{done.before} > known.done[index][s]; }));

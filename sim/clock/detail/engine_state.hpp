@@ -23,6 +23,7 @@ constexpr std::int32_t nobody = -1;
 // Of an event that no stream has come to; no instant is below zero.
 constexpr Instant unrecorded{Duration{-1}};
 constexpr Instant awaited{Duration{-2}};  // and someone waits for it
+constexpr Instant never{Duration{std::numeric_limits<std::int64_t>::max()}};
 constexpr bool is_recorded(Instant event) { return event >= Instant{}; }
 
 // First in, first out; its memory is used again.
