@@ -237,14 +237,14 @@ std::vector<ProtocolTime> ring_times(const Tally& tally, const Placement& placem
   return times;
 }
 
-CollectivePlan ring(Tally& tally, const Placement& placement, CollectiveKind kind) {
+CollectivePlan ring(Tally& tally, const Placement& placement, CollectiveKind kind, bool closes = false) {
   const std::int64_t n = placement.members;
-  const bool broadcast = kind == CollectiveKind::Broadcast;
+  const bool broadcast = kind == CollectiveKind::Broadcast, ends = broadcast && !(closes && placement.count() == 1);
   const std::int64_t rounds = kind == CollectiveKind::AllReduce ? 2 : 1;
   const std::int32_t rings = placement.count() == 1 || placement.local == 0 ? 1 : placement.local;
   const std::int32_t root = placement.nodes.front().front();
   along_rings(placement, rings, [&](std::int32_t from, std::int32_t to, std::int64_t times) {
-    if (broadcast && to == root) return;  // it has what would come round
+    if (ends && to == root) return;  // it has what would come round
     tally.message(from, to, times * (broadcast ? n : rounds * (n - 1)));
   });
   if (broadcast) return tally.plan(Algorithm::Ring, n * rings, tally.start() + ring_latency(placement, tally, rounds));
@@ -425,14 +425,14 @@ bool of_nccl(Algorithm algorithm, bool several_nodes) {
 /// Those plans that are `wanted(algorithm, several_nodes)` and that NCCL may take; a ring where nothing else is left.
 template <class Wanted>
 std::vector<CollectivePlan> plans_of(const Fabric& fabric, std::span<const std::int32_t> devices, CollectiveKind kind,
-                                     Wanted&& wanted) {
+                                     Wanted&& wanted, bool closes_broadcasts = false) {
   ensure(!devices.empty(), "a group has members");
   if (devices.size() == 1) return {CollectivePlan{}};
   const Placement placement = place(fabric, devices);
   const bool several_nodes = placement.count() > 1;
   Tally tally(fabric);
   if (kind == CollectiveKind::AllToAll) return {direct(tally, placement)};
-  if (kind == CollectiveKind::Broadcast) return {ring(tally, placement, kind)};
+  if (kind == CollectiveKind::Broadcast) return {ring(tally, placement, kind, closes_broadcasts)};
   const bool has_ring = fabric.algorithms.ring;
   const bool has_tree = kind == CollectiveKind::AllReduce && fabric.algorithms.tree &&
                         (wanted(Algorithm::Tree, several_nodes) || !has_ring);
@@ -487,9 +487,12 @@ std::vector<CollectivePlan> collective_plans(const Fabric& fabric, std::span<con
 
 std::vector<CollectivePlan> eligible_plans(const Fabric& fabric, std::span<const std::int32_t> devices,
                                            CollectiveKind kind, const CollectiveOptions& options) {
-  return plans_of(fabric, devices, kind, [&](Algorithm algorithm, bool several_nodes) {
-    return options.algorithm == algorithm || of_nccl(algorithm, several_nodes);
-  });
+  return plans_of(
+      fabric, devices, kind,
+      [&](Algorithm algorithm, bool several_nodes) {
+        return options.algorithm == algorithm || of_nccl(algorithm, several_nodes);
+      },
+      options.closes_broadcasts && fabric.node.link != NodeLink::Pcie);
 }
 
 }  // namespace tidemark::topology

@@ -47,6 +47,9 @@ struct CollectiveOptions {
   /// between nodes, NVLS, direct; the first in a tie. One that cannot run the collective gives way to the default.
   std::optional<Algorithm> algorithm;
   CollectiveCostModel model = CollectiveCostModel::Routed;
+  /// A broadcast among the NVLinks of a node counts on those back to its root, too, where nothing goes: no slower
+  /// alone, and all members stay alike, so that one stands for all (`fold`) where they also send each other messages.
+  bool closes_broadcasts = false;
 };
 
 /// One way to run a collective in a group: what each byte of it puts on links. For many sizes of one collective.

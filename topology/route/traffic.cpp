@@ -34,6 +34,7 @@ std::int32_t way_of(MatrixId matrix) { return 1 + 5 * algorithms + matrix.value;
 
 Router::Router(Fabric fabric, const Workload& workload, const CollectiveOptions& options)
     : workload_(workload), options_(options), fabric_(std::move(fabric)) {
+  options_.closes_broadcasts = true;
   for (const Program& program : workload.programs) {
     std::vector<Use>& uses = uses_.emplace_back(workload.communicators.size());
     std::array<bool, 2>& copies = copies_.emplace_back();
