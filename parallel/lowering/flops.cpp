@@ -58,7 +58,8 @@ ForwardOperations lowered_operations(Model model, std::int64_t dense, std::int64
 
 }  // namespace
 
-double operations_of_step(const Program& program, std::int32_t step) {
+double operations_of_step(const RepeatingProgram& outline, std::int32_t step) {
+  const Program& program = outline.rolled;
   std::vector<double> by_kernel;  // the same ones are launched again and again
   by_kernel.reserve(program.kernels.size());
   for (const Kernel& kernel : program.kernels) by_kernel.push_back(operations_of(program, kernel));
@@ -68,6 +69,13 @@ double operations_of_step(const Program& program, std::int32_t step) {
     if (const auto* mark = std::get_if<Mark>(&op)) at = mark->step;
     const auto* launch = std::get_if<Launch>(&op);
     if (launch != nullptr && at == step) sum += by_kernel[launch->kernel.index()];
+  }
+  for (const Repeat& repeat : outline.repeats) {
+    if (repeat.step != step) continue;
+    double body = 0;
+    for (std::size_t i = repeat.first; i < repeat.last; ++i)
+      if (const auto* launch = std::get_if<Launch>(&program.ops[i])) body += by_kernel[launch->kernel.index()];
+    sum += static_cast<double>(repeat.more) * body;
   }
   return sum;
 }

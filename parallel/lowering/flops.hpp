@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "parallel/model/model.hpp"
-#include "sim/program/program.hpp"
+#include "sim/program/structure/repeats.hpp"
 
 namespace tidemark::parallel {
 
@@ -18,6 +18,6 @@ struct ForwardOperations {
 /// Of all matrix products and attention that a program's device carries out in a step, as hardware FLOPs utilization
 /// counts them: those of recomputation too. Backward through attention is twice its forward pass, whose scores fused
 /// kernels make again for themselves.
-[[nodiscard]] double operations_of_step(const Program& program, std::int32_t step);
+[[nodiscard]] double operations_of_step(const RepeatingProgram& program, std::int32_t step);
 
 }  // namespace tidemark::parallel

@@ -83,7 +83,7 @@ class Cutter {
 
   void allocate(const Alloc& o) {
     Made& made = made_[o.buffer.index()];
-    apart_ &= o.space != MemorySpace::Registered;  // which takes of the device for good, past the allocator
+    if (o.space == MemorySpace::Registered) part_->push_back({o.size.count(), 0, 0, {}, Kind::Registered});
     if (o.space != MemorySpace::Device) {
       made.on_host = true;
     } else if (micro_batch_ < 0) {

@@ -46,7 +46,8 @@ struct AllocatorEvent {
     SyncState,
     Driver,
     Communicator,
-    EmptyCache  ///< of the state
+    Registered,  ///< past the allocator, for good
+    EmptyCache   ///< of the state
   };
   std::int64_t bytes = 0;   ///< asked for, or a count
   std::int32_t ref = 0;     ///< how many came before it, of the state's or since that micro-batch; else what is created

@@ -145,6 +145,11 @@ class EventsReplayer {
       case AllocatorEvent::Kind::Communicator:
         create(e);
         break;
+      case AllocatorEvent::Kind::Registered: {
+        const Bytes taken = round_up(Bytes{e.bytes}, registered_unit);
+        begin_epoch({std::nullopt, {}, taken, {}, in_use_}, taken);
+        break;
+      }
       case AllocatorEvent::Kind::EmptyCache:
         (void)allocator_.empty_cache();
         break;
@@ -216,18 +221,19 @@ class EventsReplayer {
   void create(const AllocatorEvent& e) {
     if (e.kind == AllocatorEvent::Kind::Driver) {
       const auto resource = static_cast<DriverResource>(e.ref);
-      begin_epoch({resource, {}, {}, in_use_}, costs_ == nullptr ? Bytes{} : costs_->of(resource).bytes);
+      begin_epoch({resource, {}, {}, {}, in_use_}, costs_ == nullptr ? Bytes{} : costs_->of(resource).bytes);
       return;
     }
     const CommSlot comm{e.ref};
     if (comm.index() >= created_.size()) created_.resize(comm.index() + 1, false);
     if (created_[comm.index()]) return;  // by a part that was lowered by itself
     created_[comm.index()] = true;
-    begin_epoch({std::nullopt, comm, {}, in_use_}, costs_ == nullptr ? Bytes{} : costs_->of(comm).bytes);
+    begin_epoch({std::nullopt, comm, {}, {}, in_use_}, costs_ == nullptr ? Bytes{} : costs_->of(comm).bytes);
   }
   void begin_epoch(EventsRecord::Epoch epoch, Bytes taken) {
     if (!allocator_.source().take_for_driver(taken)) return run_out();
-    record_.drivers_come_first &= allocator_.stats().alloc_retries == 0;
+    // What is registered is known, whatever drivers take.
+    record_.drivers_come_first &= epoch.registered > Bytes{} || allocator_.stats().alloc_retries == 0;
     epoch.reserved = allocator_.reserved();
     record_.epochs.push_back(epoch);
     look();
@@ -266,6 +272,7 @@ Bytes highest(const EventsRecord& record, const DriverCosts& costs, Bytes Events
       driver += cost(costs.of(*epoch.resource));
     else if (epoch.comm.valid())
       driver += cost(costs.of(epoch.comm));
+    driver += epoch.registered;
     highest = std::max(highest, what == nullptr ? driver : driver + epoch.*what);
   }
   return highest;

@@ -27,8 +27,9 @@ struct EventsRecord {
   struct Epoch {
     std::optional<DriverResource> resource;  ///< what was created at its beginning; of the first, nothing
     CommSlot comm;
-    Bytes reserved;  ///< highest within
-    Bytes live;      ///< the same, of what is in use alone, as requests are rounded
+    Bytes registered;  ///< … or was taken past the allocator
+    Bytes reserved;    ///< highest within
+    Bytes live;        ///< the same, of what is in use alone, as requests are rounded
   };
   std::vector<Epoch> epochs;
   bool out_of_memory = false;

@@ -17,7 +17,9 @@
 #include "scenarios/predict/assumptions.hpp"
 #include "scenarios/predict/events_replay.hpp"
 #include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/memory_program.hpp"
 #include "scenarios/predict/nccl_host_memory.hpp"
+#include "scenarios/predict/on_clock.hpp"
 #include "scenarios/predict/role_program.hpp"
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "scenarios/predict/upper_ends/rerun_batches.hpp"
@@ -25,6 +27,7 @@
 #include "scenarios/scenario/cpu_offload.hpp"
 #include "sim/base/in_parallel.hpp"
 #include "sim/clock/engine.hpp"
+#include "sim/program/structure/leave_out.hpp"
 #include "sim/program/structure/shared_passes.hpp"
 #include "sim/program/verify.hpp"
 
@@ -38,36 +41,6 @@ struct RankRoom {
   Require required = Require::Least;
 };
 
-// What a role does to memory where its state and its passes are apart, and null otherwise.
-struct RoleEvents {
-  std::shared_ptr<const StateEvents> state;
-  std::shared_ptr<const StageEvents> passes;
-
-  RoleEvents() = default;
-  explicit RoleEvents(const std::shared_ptr<const RankEvents>& whole) {
-    if (whole) state = {whole, &whole->state}, passes = {whole, &whole->passes};
-  }
-  explicit RoleEvents(std::optional<RankEvents> whole)
-      : RoleEvents(whole ? std::make_shared<const RankEvents>(std::move(*whole)) : nullptr) {}
-  RoleEvents(std::shared_ptr<const StateEvents> its_state, std::shared_ptr<const StageEvents> its_passes)
-      : state(std::move(its_state)), passes(std::move(its_passes)) {}
-  [[nodiscard]] bool apart() const { return state && passes; }
-  /// Whether the state is the one that a program without passes shows.
-  [[nodiscard]] bool with_state(const StateEvents& alone) const {
-    return apart() && same_state(*state, *passes, alone);
-  }
-};
-
-// What ranks run: op by op, and the same in short, which is quicker to try on devices of limited memory.
-struct MemoryProgram {
-  const Program& program;
-  RoleEvents events;
-
-  [[nodiscard]] RunOn run_on(const JudgedDevice& device) const {
-    return events.apart() ? run_of(events.state, events.passes, device) : run_of(program, device);
-  }
-};
-
 // The memory of ranks that run one program at the same prices.
 RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const DriverCosts& costs,
                    const RankRoom& by) {
@@ -77,10 +50,10 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
   const AllocatorOptions& allocator = device.allocator;
   RankGroup group;
   group.costs = costs;
-  group.memory = replay(program, costs, {.allocator = without_limit(allocator)});
+  group.memory = done.replayed(costs, {.allocator = without_limit(allocator)});
   const auto late_on = [&](const AllocatorOptions& its, const DriverCosts& priced, Bytes memory) {
-    return replay(
-        program, priced,
+    return done.replayed(
+        priced,
         {.capacity = memory, .allocator = its, .cross_stream = CrossStreamFrees::AtNextSync, .queue = device.queue});
   };
   std::optional<Bytes> late;
@@ -98,7 +71,7 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
   group.required.upper += group.unexplained;
   if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    MemoryRecord limited = replay(program, costs, {.capacity = capacity, .allocator = allocator});
+    MemoryRecord limited = done.replayed(costs, {.capacity = capacity, .allocator = allocator});
     group.failure = limited.failure;
     if (group.failure) group.failed_op = program[group.failure->at.mark.label];
     group.fits_at_best &= !group.failure || !allocator.memory_limit();
@@ -120,7 +93,7 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
   if (group.memory.pinned.peak > Bytes{}) {
     const ReplayOptions deferred{
         .allocator = without_limit(allocator), .cross_stream = CrossStreamFrees::AtNextSync, .queue = device.queue};
-    group.host_upper = std::max(group.host_upper, replay(program, costs, deferred).host.bytes);
+    group.host_upper = std::max(group.host_upper, done.replayed(costs, deferred).host.bytes);
   }
   group.device_peak_op = program[group.memory.device.at.mark.label];
   group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
@@ -129,16 +102,17 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
 }
 
 // What deferred frees hold by the clock is within the upper end too.
-void add_frees_by_clock(const ProgramTimes& times, const Program& program, const RankRoom& by, RankGroup& group) {
+void add_frees_by_clock(const ProgramTimes& times, const MemoryProgram& done, const RankRoom& by, RankGroup& group) {
+  const MemoryOf memory = done.memory();
   const JudgedDevice& device = by.device;
   Bytes& upper = group.memory.peak_device_upper;
   const Bytes at_once = upper - group.of_deferred_frees - group.of_routing - group.unexplained;
-  group.of_frees_by_clock = upper_end(at_once, group.costs, device, program, ByClock{&times}) - at_once;
+  group.of_frees_by_clock = upper_end(at_once, group.costs, device, memory, ByClock{&times}) - at_once;
   group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
   upper = at_once + group.of_deferred_frees + group.of_routing + group.unexplained;
   const Bytes room = by.room - group.unexplained, required = group.required.upper - group.unexplained;
   if (by.required == Require::Room && upper <= by.room) return;
-  group.required.upper = required_by_clock(program, times, group.costs, device, room, required) + group.unexplained;
+  group.required.upper = required_by_clock(memory, times, group.costs, device, room, required) + group.unexplained;
 }
 
 // What tokens bring beyond those that are stated is within the upper end too.
@@ -211,13 +185,13 @@ RepeatingProgram with_more_tokens(const Job& job, const Train& more, const Role&
 class PassesOfRoles {
  public:
   /// `simulated` is the program that stands for them on the clock, and `events` what that does.
-  PassesOfRoles(const Job& job, const Role& first, std::size_t roles, std::shared_ptr<const Program> simulated,
-                const RoleEvents& events)
-      : job_(job), simulated_(std::move(simulated)), shown_(job, first, simulated_) {
-    events_ = &shown_.program() == simulated_.get() ? events : RoleEvents(shown_.own_events());
+  PassesOfRoles(const Job& job, const Role& first, std::size_t roles, const OnClock& clock)
+      : job_(job), first_(first), clock_(clock), shown_(job, first, clock.program, clock.left_out) {
+    events_ = &shown_.program() == clock.program.get() ? clock.events : RoleEvents(shown_.own_events());
     if (const std::optional<Train> train = worst_case(job.scenario)) {
       RepeatingProgram more = with_more_tokens(job, *train, first);
       worst_case_events_ = RoleEvents(events_of(more));
+      worst_case_left_out_ = left_out_like_on_clock(more);
       worst_case_ = unrolled(std::move(more));
     }
     if (roles > 1) state_ = lower_state(job.lowering(), first);
@@ -233,11 +207,15 @@ class PassesOfRoles {
   struct Programs {
     std::optional<RoleProgram> own;
     std::optional<Program> worst_case;
+    std::vector<LeftOut> worst_case_left_out;
     RoleEvents events, worst_case_events;
 
-    [[nodiscard]] MemoryProgram memory() const { return {own->program(), events}; }
+    std::function<std::shared_ptr<const RepeatingProgram>()> whole, worst_case_whole;
+
+    [[nodiscard]] MemoryProgram memory() const { return {own->program(), events, own->left_out(), whole}; }
     [[nodiscard]] std::optional<MemoryProgram> worst_case_memory() const {
-      return worst_case ? std::optional(MemoryProgram{*worst_case, worst_case_events}) : std::nullopt;
+      if (!worst_case) return std::nullopt;
+      return MemoryProgram(*worst_case, worst_case_events, worst_case_left_out, worst_case_whole);
     }
   };
   /// Of another role, as far as its memory is concerned.
@@ -250,9 +228,12 @@ class PassesOfRoles {
     std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), worst_case_program;
     if (worst_case_) worst_case_program = shared_by_worst_case_->in(*state, ops);
     if (!own || (worst_case_ && !worst_case_program)) return lowered(role);
-    Programs programs;
+    Programs programs = whole_of(role);
     programs.own.emplace(std::move(*own), shown_);
-    if (worst_case_program) programs.worst_case = std::move(worst_case_program->program);
+    if (worst_case_program) {
+      programs.worst_case_left_out = left_out_among(worst_case_left_out_, worst_case_program->places);
+      programs.worst_case = std::move(worst_case_program->program);
+    }
     const RoleEvents its(events_of({*state, {}}));
     if (shares_events_) programs.events = {its.state, events_.passes};
     if (shares_worst_case_events_) programs.worst_case_events = {its.state, worst_case_events_.passes};
@@ -260,19 +241,38 @@ class PassesOfRoles {
   }
 
   [[nodiscard]] const RoleProgram& shown() const { return shown_; }
-  [[nodiscard]] MemoryProgram memory() const { return {shown_.program(), events_}; }
+  [[nodiscard]] MemoryProgram memory() const {
+    return {shown_.program(), events_, shown_.left_out(),
+            [&] { return shown_.own_outline() ? shown_.own_outline() : clock_.outline; }};
+  }
   [[nodiscard]] std::optional<MemoryProgram> worst_case_memory() const {
-    return worst_case_ ? std::optional(MemoryProgram{*worst_case_, worst_case_events_}) : std::nullopt;
+    if (!worst_case_) return std::nullopt;
+    return MemoryProgram(*worst_case_, worst_case_events_, worst_case_left_out_, whole_of(first_).worst_case_whole);
   }
 
  private:
-  Programs lowered(const Role& role) const {
+  [[nodiscard]] std::vector<LeftOut> left_out_like_on_clock(RepeatingProgram& program) const {
+    std::optional<std::vector<LeftOut>> its = leave_out_like(program, clock_.left_out);
+    if (!its) throw NotKnownFromFew{};
+    return std::move(*its);
+  }
+  // Of the role, each time that it is asked for.
+  Programs whole_of(const Role& role) const {
     Programs programs;
-    programs.own.emplace(job_, role, simulated_);
+    programs.whole = [&] { return std::make_shared<const RepeatingProgram>(lower_repeating(job_.lowering(), role)); };
+    programs.worst_case_whole = [&] {
+      return std::make_shared<const RepeatingProgram>(with_more_tokens(job_, *worst_case(job_.scenario), role));
+    };
+    return programs;
+  }
+  Programs lowered(const Role& role) const {
+    Programs programs = whole_of(role);
+    programs.own.emplace(job_, role, clock_.program, clock_.left_out);
     programs.events = RoleEvents(programs.own->own_events());
     if (const std::optional<Train> train = worst_case(job_.scenario)) {
       RepeatingProgram more = lower_repeating({job_.built, job_.scenario.layout, *train, job_.runtime}, role);
       programs.worst_case_events = RoleEvents(events_of(more));
+      programs.worst_case_left_out = left_out_like_on_clock(more);
       programs.worst_case = unrolled(std::move(more));
     }
     return programs;
@@ -287,25 +287,16 @@ class PassesOfRoles {
   }
 
   const Job& job_;
-  std::shared_ptr<const Program> simulated_;
+  const Role& first_;
+  const OnClock& clock_;
   RoleProgram shown_;
   bool frees_at_once_ = false;
+  std::vector<LeftOut> worst_case_left_out_;
   std::optional<Program> worst_case_, state_;
   std::optional<SharedPasses> shared_, shared_by_worst_case_;
   RoleEvents events_, worst_case_events_;
   bool shares_events_ = false, shares_worst_case_events_ = false;
 };
-
-// What one program did on the clock, op by op. Some are there at a time.
-struct OnClock {
-  std::shared_ptr<const Program> program;
-  RoleEvents events;
-  std::map<std::int32_t, ClassTimeline> classes;  // by number; none where nobody asks when things happened
-  std::shared_ptr<const Program> few;             // what the timelines are of: without what comes again on the clock
-};
-
-// Of what comes again, what is left in a program that leaves it out: what ranks do there depends on nothing beyond.
-constexpr std::int64_t kept_cycles = 2;
 
 void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
                   const MemoryProgram& memory, const std::optional<MemoryProgram>& worst_case_memory,
@@ -335,7 +326,7 @@ void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, 
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
-    if (asks_the_clock) add_frees_by_clock(its.times(clock.classes.at(rank_class)), program, by, group);
+    if (asks_the_clock) add_frees_by_clock(its.times(clock.classes.at(rank_class)), memory, by, group);
     group.rerun_batches_bytes = batches;
     group.memory.peak_device_upper += group.rerun_batches_bytes;
     group.required.upper += group.rerun_batches_bytes;
@@ -398,95 +389,6 @@ std::vector<std::vector<std::int32_t>> classes_by_program(const Job& job) {
   return found;
 }
 
-// Of the classes that run the program.
-OnClock on_clock(const Job& job, const Trace& trace, std::size_t program, const std::vector<std::int32_t>& classes) {
-  const std::shared_ptr<const RepeatingProgram> outline = job.outline.programs[program].get();
-  OnClock its{std::make_shared<const Program>(unrolled(*outline)), RoleEvents(events_of(*outline)), {}, nullptr};
-  its.few = its.program;
-  if (classes.empty()) return its;
-  // Those of one program leave out the same.
-  const ClassTrace& any = trace.classes[static_cast<std::size_t>(classes.front())];
-  if (!any.cycles.empty())
-    its.few = std::make_shared<const Program>(unrolled(without_cycles(*outline, any, kept_cycles)));
-  for (const std::int32_t c : classes) {
-    const auto index = static_cast<std::size_t>(c);
-    its.classes.emplace(c, short_timeline_of(*its.few, job.times.classes[index], trace.classes[index], kept_cycles));
-  }
-  return its;
-}
-
-StepTimes plus(StepTimes a, const StepTimes& b, std::int64_t times) {
-  const auto add = [&](std::vector<Duration>& all, const std::vector<Duration>& more) {
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] += times * more[i];
-  };
-  a.step += times * b.step;
-  a.kernels += times * b.kernels;
-  a.idle += times * b.idle;
-  a.copies += times * b.copies;
-  add(a.transferring, b.transferring);
-  add(a.waiting, b.waiting);
-  return a;
-}
-
-// Where the last step went. Each time that a cycle comes again takes what one time more takes of a step that leaves it
-// out.
-class StepAccounts {
- public:
-  StepAccounts(const Job& job, const Trace& trace, std::size_t program, const OnClock& clock)
-      : job_(job), trace_(trace), clock_(clock) {
-    const std::int32_t last = job.scenario.train.steps;
-    outline_ = job.outline.programs[program].get();
-    if (clock.classes.empty()) return;
-    const ClassTrace& any = trace.classes[static_cast<std::size_t>(clock.classes.begin()->first)];
-    for (const LeaptCycle& its : any.cycles) {
-      const Duration left_out = (its.cycle.more - kept_cycles) * its.cycle.shift;
-      if (outline_->repeats[its.loop].step < last)
-        before_ += left_out;
-      else
-        of_step_ = its.cycle;
-    }
-    if (!of_step_) return;
-    of_step_->more -= kept_cycles;
-    one_more_ = std::make_shared<const Program>(unrolled(without_cycles(*outline_, with_one_more(any), kept_cycles)));
-  }
-
-  [[nodiscard]] StepTimes of(std::int32_t rank_class, const ClassTimeline& timeline) const {
-    const std::size_t slots = job_.communicators().size();
-    const Instant from = last_step_begin(trace_) - before_;
-    const Duration step = last_step(trace_);
-    if (!of_step_) return step_times(*clock_.few, timeline, from, step, slots);
-    const Duration few = step - of_step_->more * of_step_->shift;
-    const StepTimes least = step_times(*clock_.few, timeline, from, few, slots);
-    const auto index = static_cast<std::size_t>(rank_class);
-    const ClassTimeline longer =
-        short_timeline_of(*one_more_, job_.times.classes[index], with_one_more(trace_.classes[index]), kept_cycles);
-    const StepTimes more = step_times(*one_more_, longer, from, few + of_step_->shift, slots);
-    return plus(least, plus(more, least, -1), of_step_->more);
-  }
-
- private:
-  // The last cycle leaves one time less out.
-  static ClassTrace with_one_more(ClassTrace reported) {
-    reported.cycles.back().cycle.more -= 1;
-    return reported;
-  }
-
-  const Job& job_;
-  const Trace& trace_;
-  const OnClock& clock_;
-  std::shared_ptr<const RepeatingProgram> outline_;
-  Duration before_;  // left out of steps before the last
-  std::optional<Cycle> of_step_;
-  std::shared_ptr<const Program> one_more_;
-};
-
-void account_for(const Job& job, const Trace& trace, std::size_t program, const OnClock& clock, StepAccount& account) {
-  account.operations[program] = operations_of_step(*clock.program, job.scenario.train.steps);
-  const StepAccounts accounts(job, trace, program, clock);
-  for (const auto& [c, timeline] : clock.classes)
-    account.classes[static_cast<std::size_t>(c)] = accounts.of(c, timeline);
-}
-
 StepAccount empty_account(const Job& job) {
   return {std::vector<StepTimes>(job.folding.classes.size()), std::vector<double>(job.outline.programs.size())};
 }
@@ -535,8 +437,9 @@ double tokens_per_s_per_device(const Scenario& s, Duration step) {
 StepAccount account_of(const Job& job, const Trace& trace) {
   const std::vector<std::vector<std::int32_t>> classes = classes_by_program(job);
   StepAccount account = empty_account(job);
-  in_parallel(0, classes.size(),
-              [&](std::size_t p) { account_for(job, trace, p, on_clock(job, trace, p, classes[p]), account); });
+  in_parallel(0, classes.size(), [&](std::size_t p) {
+    account_for(job, trace, p, on_clock(job, trace, p, classes[p], Bodies::Few), account);
+  });
   return account;
 }
 
@@ -632,28 +535,36 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   const bool completed = std::holds_alternative<Completed>(trace.outcome);
   const bool has_times = completed && has_a_timeline(job, options);
   StepAccount account = empty_account(job);
-  in_parallel(0, by_program.size(), [&](std::size_t program) {
-    OnClock clock = on_clock(job, trace, program, has_times ? classes[program] : std::vector<std::int32_t>{});
+  const auto predict_program = [&](std::size_t program, Bodies bodies) {
+    OnClock clock = on_clock(job, trace, program, has_times ? classes[program] : std::vector<std::int32_t>{}, bodies);
     if (has_times && options.reported != PredictionDetail::Figures) account_for(job, trace, program, clock, account);
     if (!job.has_cross_stream_frees)
       for (auto& [c, timeline] : clock.classes) timeline.spans = {};
     in_parallel(0, by_program[program].size(), [&](std::size_t p) {
       const std::vector<std::size_t>& its = by_program[program][p].roles;
-      const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size(), clock.program, clock.events);
+      const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size(), clock);
       in_parallel(0, its.size(), [&](std::size_t i) {
         const SameMemory& same = roles[its[i]];
+        std::vector<RankGroup>& groups = found[its[i]];
+        const bool is_new = std::exchange(groups, {}).empty();
         if (i == 0) {
-          replay_roles(job, clock, same, passes.shown(), passes.memory(), passes.worst_case_memory(), options,
-                       found[its[i]]);
+          replay_roles(job, clock, same, passes.shown(), passes.memory(), passes.worst_case_memory(), options, groups);
         } else {
           const PassesOfRoles::Programs programs = passes.of(*same.replayed);
           replay_roles(job, clock, same, *programs.own, programs.memory(), programs.worst_case_memory(), options,
-                       found[its[i]]);
+                       groups);
         }
         const std::lock_guard lock(reporting);
-        if (progress) progress(++done, roles.size());
+        if (progress && is_new) progress(++done, roles.size());
       });
     });
+  };
+  in_parallel(0, by_program.size(), [&](std::size_t program) {
+    try {
+      predict_program(program, Bodies::Few);
+    } catch (const NotKnownFromFew&) {
+      predict_program(program, Bodies::All);
+    }
   });
 
   Prediction prediction;

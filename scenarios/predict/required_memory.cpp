@@ -11,21 +11,20 @@ namespace {
 constexpr Bytes device_granule{2 << 20};  // of what a device gives
 
 // A limit of the allocator's own is no matter of the device.
-MemoryRecord on_device(const Program& program, const JudgedDevice& device, Bytes capacity, const DriverCosts& costs,
+MemoryRecord on_device(const MemoryOf& memory, const JudgedDevice& device, Bytes capacity, const DriverCosts& costs,
                        const CrossStreamReturn& cross_stream) {
-  return replay(program, costs,
-                {.capacity = capacity,
-                 .allocator = without_limit(device.allocator),
-                 .cross_stream = cross_stream,
-                 .queue = device.queue});
+  return memory(costs, {.capacity = capacity,
+                        .allocator = without_limit(device.allocator),
+                        .cross_stream = cross_stream,
+                        .queue = device.queue});
 }
 
 }  // namespace
 
-RunOn run_of(const Program& program, JudgedDevice device) {
-  return [&program, device = std::move(device)](Bytes capacity, const DriverCosts& costs,
-                                                CrossStreamFrees cross_stream) -> LimitedRun {
-    const MemoryRecord record = on_device(program, device, capacity, costs, cross_stream);
+RunOn run_of(MemoryOf memory, JudgedDevice device) {
+  return [memory = std::move(memory), device = std::move(device)](Bytes capacity, const DriverCosts& costs,
+                                                                  CrossStreamFrees cross_stream) -> LimitedRun {
+    const MemoryRecord record = on_device(memory, device, capacity, costs, cross_stream);
     const bool first = !record.first_retry || record.driver.empty() || record.driver.back().at.op < *record.first_retry;
     return {!record.failure, first};
   };
@@ -85,10 +84,10 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverCos
   return required;
 }
 
-Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverCosts& costs,
+Bytes required_by_clock(const MemoryOf& memory, const ProgramTimes& times, const DriverCosts& costs,
                         const JudgedDevice& device, Bytes room, Bytes required) {
   const DriverCosts upper = at_upper_ends(costs);
-  const auto on = [&](Bytes capacity) { return on_device(program, device, capacity, upper, ByClock{&times}); };
+  const auto on = [&](Bytes capacity) { return on_device(memory, device, capacity, upper, ByClock{&times}); };
   const GetsThrough does = [&](Bytes capacity) { return !on(capacity).failure; };
   if (does(required)) return required;
   const Bytes filled = on(ReplayOptions{}.capacity).device.bytes;

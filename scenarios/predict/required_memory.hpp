@@ -45,8 +45,8 @@ struct LimitedRun {
   bool drivers_come_first = false;  ///< before the allocator gave its cache back, if it did
 };
 using RunOn = std::function<LimitedRun(Bytes capacity, const DriverCosts&, CrossStreamFrees)>;
-/// Of a program, op by op. It outlives what is returned.
-[[nodiscard]] RunOn run_of(const Program& program, JudgedDevice device);
+/// Of whatever shows its memory.
+[[nodiscard]] RunOn run_of(MemoryOf memory, JudgedDevice device);
 
 /// What a rank must have of its device.
 struct RequiredMemory {
@@ -67,6 +67,6 @@ enum class Require : std::uint8_t {
 
 /// At upper ends, where borrowed blocks come back when a clock says so. `required` is what the rank must have
 /// otherwise.
-[[nodiscard]] Bytes required_by_clock(const Program& program, const ProgramTimes& times, const DriverCosts& costs,
+[[nodiscard]] Bytes required_by_clock(const MemoryOf& memory, const ProgramTimes& times, const DriverCosts& costs,
                                       const JudgedDevice& device, Bytes room, Bytes required);
 }  // namespace tidemark::scenarios

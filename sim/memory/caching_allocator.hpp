@@ -159,6 +159,14 @@ class CachingAllocator {
   }
   /// Every segment, by address, with its blocks.
   [[nodiscard]] std::vector<SegmentLayout> layout() const { return map_.layout(); }
+  /// What later requests depend on besides the source, where no garbage is collected and no private pool is active.
+  void write(StateWords& state) const {
+    for (const SegmentLayout& segment : layout()) {
+      state.add(segment.address, segment.stream, segment.blocks.size());
+      for (const BlockLayout& its : segment.blocks) state.add(its.size, its.state);
+    }
+    frees_.write([&](BlockId block) { return address(block); }, state);
+  }
 
   [[nodiscard]] Address address(BlockId block) const { return map_.block(block).address; }
   [[nodiscard]] Bytes size(BlockId block) const { return map_.block(block).size; }

@@ -14,6 +14,7 @@
 #include "sim/base/ensure.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/free_blocks.hpp"
+#include "sim/memory/state_words.hpp"
 #include "sim/memory/stream_events.hpp"
 
 namespace tidemark::sim {
@@ -101,6 +102,13 @@ class CachingHostAllocator {
   [[nodiscard]] Bytes held() const { return held_; }
   /// Of which blocks that are allocated, or wait for streams.
   [[nodiscard]] Bytes in_use() const { return in_use_; }
+  /// Which blocks are free, the latest last; where none waits for streams, that is all.
+  void write(StateWords& state) const {
+    for (const std::vector<BlockId>& free : free_) {
+      for (const BlockId block : free) state.add(block.value, size(block));
+      state.add(-1);
+    }
+  }
 
  private:
   struct Block {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "sim/memory/state_words.hpp"
 #include "sim/memory/stream_events.hpp"
 #include "sim/program/program_times.hpp"
 
@@ -42,6 +43,19 @@ class EventTimes {
         events.finish(its.id, its.open.front().number);
     }
     return now;
+  }
+  /// What is open at the op that the host thread is at, `finish` having told what is not.
+  void write(std::size_t op, const StreamProgress& events, StateWords& state) const {
+    const Instant now = times_.host_at(op);
+    for (const Stream& its : streams_) {
+      state.add(its.id, std::max(times_.done(its.id, op) - now, Duration{}), its.open.size());
+      for (const Event& event : its.open) state.add(events.from_last(its.id, event.number), event.done - now);
+    }
+  }
+  /// All of it happened so much later.
+  void shift(Duration later) {
+    for (Stream& its : streams_)
+      for (Event& event : its.open) event.done = event.done + later;
   }
 
  private:

@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/address.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/base/units.hpp"
 #include "sim/memory/free_blocks.hpp"
+#include "sim/memory/state_words.hpp"
 #include "sim/memory/stream_events.hpp"
 
 namespace tidemark::sim {
@@ -67,6 +69,21 @@ class PendingFrees {
   }
 
   [[nodiscard]] Events& events() { return events_; }
+
+  /// Of no capture; blocks by where they are.
+  template <class AddressOf>
+  void write(AddressOf address_of, StateWords& state) const {
+    std::map<Address, const Uses*> uses;
+    for (const auto& [block, its] : uses_) uses.emplace(address_of(BlockId{block}), &its);
+    for (const auto& [address, its] : uses) {
+      state.add(address, its->streams.size());
+      for (const StreamId stream : its->streams) state.add(stream);
+    }
+    for (const auto& [stream, queue] : waiting_) {
+      state.add(stream, queue.size());
+      for (const Waiting& its : queue) state.add(events_.from_last(stream, its.event.number), address_of(its.block));
+    }
+  }
 
  private:
   struct Uses {

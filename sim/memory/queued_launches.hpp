@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/memory/state_words.hpp"
 #include "sim/memory/stream_clocks.hpp"
 #include "sim/memory/stream_events.hpp"
 #include "sim/program/launch_queue.hpp"
@@ -30,6 +31,20 @@ class QueuedLaunches {
     its.launched += count;
     for (; !its.queued.empty() && its.queued.front().launch < its.launched - queue_.depth; its.queued.pop_front())
       StreamClocks::finish(its.queued.front().after, events);
+  }
+  /// Launches that may still tell something.
+  void write(const StreamClocks& clocks, const StreamProgress& events, StateWords& state) const {
+    for (const Channel& its : channels_) {
+      for (const Queued& queued : its.queued) {
+        state.add(its.launched - queued.launch);
+        StreamClocks::write(queued.after, events, state);
+      }
+      state.add(-1);
+    }
+    for (std::size_t s = 0; s < known_.size(); ++s) {
+      const StreamId stream{static_cast<std::int32_t>(s)};
+      state.add(known_[s] == std::pair{clocks.learned(stream), events.recorded(stream)});
+    }
   }
 
  private:

@@ -17,8 +17,12 @@
 namespace tidemark::sim {
 namespace {
 
-// Of memory that devices map of each other: what cuMulticastGetGranularity calls the least on Hopper and Blackwell.
-constexpr Bytes registered_unit{2 << 20};
+// What a clock of streams writes of which all is done.
+StateWords nothing_open() {
+  StateWords none;
+  none.add(-1);
+  return none;
+}
 
 class Replayer {
  public:
@@ -33,7 +37,10 @@ class Replayer {
         allocator_(LoggedSegments(DeviceMemory(options.capacity, options.allocator.address_order)), options.allocator,
                    {}, Counted::Memory),
         buffers_(static_cast<std::size_t>(program.buffers)) {
-    if (const auto* by_clock = std::get_if<ByClock>(&options.cross_stream)) clock_.emplace(*by_clock->times);
+    if (const auto* by_clock = std::get_if<ByClock>(&options.cross_stream)) {
+      times_ = by_clock->times;
+      clock_.emplace(*times_);
+    }
     record_.peak_allocated_by_step.push_back({});
   }
 
@@ -79,7 +86,44 @@ class Replayer {
   [[nodiscard]] Bytes driver() const { return driver_; }
   [[nodiscard]] Bytes pinned() const { return record_.pinned.final; }
   [[nodiscard]] Bytes pageable() const { return record_.pageable.final; }
-  [[nodiscard]] Moment moment() const { return {at_, mark_}; }
+  [[nodiscard]] Moment moment() const { return {at_ + left_out_, mark_}; }
+
+  /// What is done after the op `next` comes, as numbers that are the same where that is. Counts and places are those
+  /// since then of what came in bodies of the loop, the first of which is at `loop.copies`.
+  [[nodiscard]] StateWords state_at(std::size_t next, const LeftOut& loop) {
+    StateWords state;
+    if (clock_) clock_->finish(next, allocator_.events());
+    state.add(allocator_.source().source().changes(), mark_.phase);
+    for (const Held& its : buffers_) {
+      if (!its.live) continue;
+      const bool is_of_loop = its.made >= loop.copies;
+      state.add(its.space, its.category, is_of_loop, is_of_loop ? next - its.made : its.made, its.size);
+      if (its.space == MemorySpace::Device) state.add(allocator_.address(its.block));
+      if (its.space == MemorySpace::Pinned) state.add(its.block.value);
+    }
+    allocator_.write(state);
+    pinned_.write(state);
+    // Whose pinned blocks wait for streams counts what it was given, and no two of its states are the same.
+    if (defers_pinned_ && pinned_.held() > Bytes{}) state.add(next);
+    if (clock_) clock_->write(next, allocator_.events(), state);
+    if (defers_ && !clock_) write_waits(next, loop, state);
+    return state;
+  }
+  /// When the host thread is at that op, by the clock.
+  [[nodiscard]] Instant now(std::size_t op) const { return clock_ ? times_->host_at(op) : Instant{}; }
+  /// Whether the clock says that bodies go on as they did from op `from` to `to`.
+  [[nodiscard]] bool repeats(std::size_t from, std::size_t to, const LeftOut& loop) const {
+    return !clock_ || times_->repeat(from, loop.end(), to);
+  }
+  /// Those bodies come, and are as the ones before them.
+  void leave_out(const LeftOut& loop, Duration takes) {
+    left_out_ += loop.ops();
+    micro_batches_left_out_ = static_cast<std::int32_t>(loop.left_out * loop.period);
+    step_of_left_out_ = loop.step;
+    if (mark_.micro_batch >= 0) mark_.micro_batch += micro_batches_left_out_;
+    if (clock_) clock_->shift(takes);
+    for (Deferred& its : deferred_) its.done = its.done + takes;
+  }
   /// Whether the last free of the buffer waits for a clock, and the buffers whose frees the last request found done.
   [[nodiscard]] bool is_deferred(BufferId buffer) const {
     return !deferred_.empty() && deferred_.back().buffer == buffer;
@@ -112,6 +156,8 @@ class Replayer {
     Category category = Category::Temporaries;
     MemorySpace space = MemorySpace::Device;
     Bytes size;
+    std::size_t made = 0;  // op
+    bool live = false;     // where it takes memory
   };
 
   // Where what repeats is not in the program, there are more of them.
@@ -134,12 +180,12 @@ class Replayer {
       return take_for_driver(round_up(o.size, registered_unit), o.category);
     }
     if (o.space == MemorySpace::Nvme) {
-      entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size};
+      entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size, at_, true};
       record_.nvme = std::max(record_.nvme, in_files_ += o.size);
       return;
     }
     if (o.space == MemorySpace::Managed) {
-      entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size};
+      entry(buffers_, o.buffer) = {{}, o.category, o.space, o.size, at_, true};
       record_.managed = std::max(record_.managed, managed_ += o.size);
       return;
     }
@@ -148,13 +194,13 @@ class Replayer {
     const Instant at = clock_ ? clock_->finish(at_, allocator_.events()) : Instant{};
     const std::variant<BlockId, OutOfMemory> got = allocator_.malloc(o.size, o.stream);
     take_back(at, allocator_.stats().sync_all_streams != waited_for_all);
-    if (!record_.first_retry && allocator_.stats().alloc_retries != retries) record_.first_retry = at_;
+    if (!record_.first_retry && allocator_.stats().alloc_retries != retries) record_.first_retry = at_ + left_out_;
     if (const OutOfMemory* oom = std::get_if<OutOfMemory>(&got)) {
       record_.failure = OutOfDeviceMemory{moment(), oom->segment, oom->available};
       return;
     }
     const BlockId block = std::get<BlockId>(got);
-    entry(buffers_, o.buffer) = {block, o.category, o.space, o.size};
+    entry(buffers_, o.buffer) = {block, o.category, o.space, o.size, at_, true};
     live_ += block_size(o.size);
     composition_[o.category] += allocator_.size(block);
 
@@ -172,7 +218,8 @@ class Replayer {
 
   void allocate_on_host(const Alloc& o) {
     const bool pinned = o.space == MemorySpace::Pinned;
-    entry(buffers_, o.buffer) = {pinned ? pinned_.malloc(o.size) : BlockId{}, o.category, o.space, o.size};
+    const BlockId block = pinned ? pinned_.malloc(o.size) : BlockId{};
+    entry(buffers_, o.buffer) = {block, o.category, o.space, o.size, at_, true};
     on_host_[o.category] += o.size;
     HostRecord& its = host(o.space);
     its.final = pinned ? pinned_.held() : its.final + o.size;
@@ -192,7 +239,8 @@ class Replayer {
   }
 
   void release(BufferId buffer) {
-    const Held& held = buffers_[buffer.index()];
+    Held& held = buffers_[buffer.index()];
+    held.live = false;
     if (held.space == MemorySpace::Registers || held.space == MemorySpace::Registered) return;  // which stays
     if (held.space == MemorySpace::Nvme) {
       in_files_ -= held.size;
@@ -240,16 +288,32 @@ class Replayer {
     if (clock_) clock_->watch(o.stream);
   }
   void record(const Record& o) {
-    if (defers_ && !clock_) entry(recorded_, o.event) = streams_.record(o.stream, allocator_.events());
+    if (defers_ && !clock_) entry(recorded_, o.event) = {streams_.record(o.stream, allocator_.events()), at_};
   }
   void wait(const Wait& o) {
-    if (o.event.index() < recorded_.size()) streams_.wait(o.stream, recorded_[o.event.index()]);
+    if (o.event.index() < recorded_.size()) streams_.wait(o.stream, recorded_[o.event.index()].clock);
+  }
+  // What streams and the host thread may still wait for: events of so many bodies as any looks back, and those of
+  // before the loop, which must be done.
+  void write_waits(std::size_t next, const LeftOut& loop, StateWords& state) {
+    const StreamProgress& events = allocator_.events();
+    streams_.write(events, state);
+    queue_.write(streams_, events, state);
+    const std::size_t looks_back = loop.first - loop.copies;
+    for (const RecordedEvent& its : recorded_) {
+      if (its.at >= loop.copies && next - its.at > looks_back) continue;
+      StateWords open;
+      StreamClocks::write(its.clock, events, open);
+      if (its.at < loop.copies && open == nothing_open()) continue;
+      state.add(its.at >= loop.copies ? next - its.at : next);
+      state.add(open);
+    }
   }
   void p2p(StreamId stream) {
     if (asks_the_queue_) queue_.launch(stream, 1, streams_, allocator_.events());
   }
   void sync(EventId event) {
-    if (event.index() < recorded_.size()) StreamClocks::finish(recorded_[event.index()], allocator_.events());
+    if (event.index() < recorded_.size()) StreamClocks::finish(recorded_[event.index()].clock, allocator_.events());
   }
 
   void create(std::variant<DriverResource, CommSlot> what, const Estimate& cost, Category its_category) {
@@ -278,6 +342,7 @@ class Replayer {
     }
     if (mark.phase != mark_.phase) note_composition();
     mark_ = mark;
+    if (mark.step == step_of_left_out_ && mark.micro_batch >= 0) mark_.micro_batch += micro_batches_left_out_;
     if (mark.empties_cache) {
       note_composition();
       came_back_.clear();
@@ -322,11 +387,16 @@ class Replayer {
   bool defers_pinned_;   // … of those that streams copy
   bool asks_the_queue_;  // what must be done since the host thread goes on
   QueuedLaunches queue_;
+  const ProgramTimes* times_ = nullptr;
   std::optional<EventTimes> clock_;  // otherwise until the host has waited
   std::vector<Deferred> deferred_;   // frees, in order
   std::vector<BufferId> came_back_;
   StreamClocks streams_;
-  std::vector<StreamClocks::Clock> recorded_;  // by event, where frees wait for streams
+  struct RecordedEvent {
+    StreamClocks::Clock clock;
+    std::size_t at = 0;  // op
+  };
+  std::vector<RecordedEvent> recorded_;  // by event, where frees wait for streams
   CachingAllocator<LoggedSegments<DeviceMemory>> allocator_;
   CachingHostAllocator<WaitedWork> pinned_;
   std::vector<Held> buffers_;
@@ -336,7 +406,9 @@ class Replayer {
   Bytes live_;  // as requests are rounded: blocks may be larger
   std::int64_t retries_before_step_ = 0;
   Mark mark_;
-  std::size_t at_ = 0;
+  std::size_t at_ = 0;        // op, of those that there are
+  std::size_t left_out_ = 0;  // before it
+  std::int32_t step_of_left_out_ = -1, micro_batches_left_out_ = 0;
   MemoryRecord record_;
 };
 
@@ -355,6 +427,67 @@ MemoryRecord replay(const RepeatingProgram& program, const DriverCosts& costs, c
   tell_unrolled(program, [&](std::span<const Op> ops) {
     return std::ranges::all_of(ops, [&](const Op& op) { return replayer.step(at++, op); });
   });
+  return std::move(replayer).finish();
+}
+
+namespace {
+
+// Whether what bodies of a loop do to memory has come to repeat itself, as often as those that are left out say.
+class Recurrence {
+ public:
+  explicit Recurrence(const LeftOut& loop) : loop_(loop) {}
+
+  // Before the op, where a body ends and the next one begins.
+  void look(Replayer& replayer, std::size_t op) {
+    if (known_) return;
+    StateWords state = replayer.state_at(op, loop_);
+    for (auto earlier = seen_.rbegin(); earlier != seen_.rend(); ++earlier) {
+      const auto period = static_cast<std::int64_t>((op - earlier->op) / loop_.body);
+      if (loop_.left_out % period != 0 || earlier->state != state || !replayer.repeats(earlier->op, op, loop_))
+        continue;
+      known_ = true;
+      takes_ = loop_.left_out / period * (replayer.now(op) - replayer.now(earlier->op));
+      return;
+    }
+    seen_.push_back({op, std::move(state)});
+  }
+  [[nodiscard]] bool known() const { return known_; }
+  // How long those take that are left out.
+  [[nodiscard]] Duration takes() const { return takes_; }
+
+ private:
+  struct Seen {
+    std::size_t op = 0;
+    StateWords state;
+  };
+  const LeftOut& loop_;
+  std::vector<Seen> seen_;
+  bool known_ = false;
+  Duration takes_;
+};
+
+}  // namespace
+
+std::optional<MemoryRecord> replay(const Program& program, std::span<const LeftOut> left_out, const DriverCosts& costs,
+                                   const ReplayOptions& options) {
+  if (options.allocator.collects_garbage() && !left_out.empty()) return std::nullopt;  // by how old blocks are
+  Replayer replayer(program, costs, options);
+  std::size_t op = 0;
+  const auto play_to = [&](std::size_t end) {
+    for (; op < end; ++op)
+      if (!replayer.step(op, program.ops[op])) return false;
+    return true;
+  };
+  for (const LeftOut& loop : left_out) {
+    Recurrence recurrence(loop);
+    for (std::size_t body = loop.first; body <= loop.end(); body += loop.body) {
+      if (!play_to(body)) return std::move(replayer).finish();
+      recurrence.look(replayer, body);
+    }
+    if (!recurrence.known()) return std::nullopt;
+    replayer.leave_out(loop, recurrence.takes());
+  }
+  play_to(program.ops.size());
   return std::move(replayer).finish();
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "sim/memory/segment_source.hpp"
 #include "sim/program/costs.hpp"
 #include "sim/program/launch_queue.hpp"
+#include "sim/program/left_out.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/program_times.hpp"
 
@@ -65,6 +67,9 @@ struct HostRecord {
   Bytes final;  ///< after the last op
   bool operator==(const HostRecord&) const = default;
 };
+
+/// Of memory that devices map of each other: what cuMulticastGetGranularity calls the least on Hopper and Blackwell.
+inline constexpr Bytes registered_unit{2 << 20};
 
 inline constexpr std::size_t phase_count = static_cast<std::size_t>(Phase::Rollout) + 1;
 
@@ -123,6 +128,11 @@ struct ReplayOptions {
 /// The same, without unrolling the program.
 [[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverCosts& costs,
                                   const ReplayOptions& options);
+
+/// The same of a program that leaves bodies of loops out: the record is that of the whole one, whose ops and
+/// micro-batches its moments count. Nothing where memory does not come to repeat itself in the bodies that are there.
+[[nodiscard]] std::optional<MemoryRecord> replay(const Program& program, std::span<const LeftOut> left_out,
+                                                 const DriverCosts& costs, const ReplayOptions& options);
 
 /// A tensor comes or goes on the device; a block that was freed comes back later where other streams had borrowed it.
 struct TensorEvent {

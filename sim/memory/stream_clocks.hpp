@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/units.hpp"
+#include "sim/memory/state_words.hpp"
 #include "sim/memory/stream_events.hpp"
 
 namespace tidemark::sim {
@@ -39,6 +40,17 @@ class StreamClocks {
   /// How often the stream's work came to be after more than before.
   [[nodiscard]] std::int64_t learned(StreamId stream) const {
     return stream.index() < learned_.size() ? learned_[stream.index()] : 0;
+  }
+
+  /// What of a clock is not done.
+  static void write(const Clock& clock, const StreamProgress& events, StateWords& state) {
+    for (std::size_t s = 0; s < clock.size(); ++s)
+      if (const auto open = events.from_last(StreamId{static_cast<std::int32_t>(s)}, clock[s]); open > 0)
+        state.add(s, open);
+    state.add(-1);
+  }
+  void write(const StreamProgress& events, StateWords& state) const {
+    for (const Clock& clock : before_) write(clock, events, state);
   }
 
   /// The host waited for an event of that clock.

@@ -44,6 +44,12 @@ class StreamProgress {
     const auto found = streams_.find(stream);
     return found == streams_.end() ? 0 : found->second.recorded;
   }
+  /// The how-manieth from the last one of its stream; 0: it is done.
+  [[nodiscard]] std::int64_t from_last(StreamId stream, std::int64_t number) const {
+    const auto found = streams_.find(stream);
+    if (found == streams_.end() || number <= found->second.done) return 0;
+    return 1 + found->second.recorded - number;
+  }
 
  private:
   struct Stream {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/time.hpp"
+#include "sim/program/left_out.hpp"
 #include "sim/program/program.hpp"
 
 namespace tidemark::sim {
@@ -56,12 +57,26 @@ struct ProgramTimes {
   std::vector<Cycle> cycles;               ///< of `host` and `streams`
   /// Where the program's ops are in another one, whose times the lists are; none: it is that program. Outlives this.
   const std::vector<std::uint32_t>* places = nullptr;
+  /// Of that program: what it leaves out of the one whose times the lists are.
+  std::vector<LeftOut> left_out = {};
   bool operator==(const ProgramTimes&) const = default;
 
   [[nodiscard]] Instant host_at(std::size_t op) const {
-    if (cycles.empty() && places == nullptr) return host[op];
+    if (cycles.empty() && left_out.empty() && places == nullptr) return host[op];
     const PlaceInCycles its = place_in(cycles, simulated(op));
     return its.op < host.size() ? host[its.op] + its.later : host.back() + its.later;
+  }
+
+  /// Whether all that happens from op `from` to `to` comes again each `ops` of them.
+  [[nodiscard]] bool repeat(std::size_t from, std::size_t to, std::size_t later) const {
+    const std::size_t begin = simulated(from), ops = simulated(later) - begin, end = simulated(to);
+    std::size_t before = 0;  // of what the lists leave out
+    for (const Cycle& cycle : cycles) {
+      const std::size_t first = cycle.first + before;
+      before += static_cast<std::size_t>(cycle.more) * cycle.ops;
+      if (first <= begin && end <= cycle.end() + before) return ops % cycle.ops == 0;
+    }
+    return false;
   }
 
   /// When all is done that the stream has been given before the op.
@@ -86,8 +101,8 @@ struct ProgramTimes {
 
  private:
   [[nodiscard]] std::size_t simulated(std::size_t op) const {
-    if (places == nullptr) return op;
-    return op < places->size() ? (*places)[op] : std::size_t{UINT32_MAX};
+    if (places != nullptr) op = op < places->size() ? (*places)[op] : std::size_t{UINT32_MAX};
+    return op_of_whole(left_out, op);
   }
   [[nodiscard]] const Work* last_before(StreamId stream, std::size_t op) const {
     const std::vector<Work>& its = streams[stream.index()];

@@ -53,16 +53,15 @@ Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& dev
   return std::max(at_once, unlimited);
 }
 
-Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device, const Program& program,
+Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device, const MemoryOf& memory,
                 const CrossStreamReturn& later) {
   const auto unlimited = [&] {
-    return replay(program, costs,
-                  {.allocator = without_limit(device.allocator), .cross_stream = later, .queue = device.queue})
+    return memory(costs, {.allocator = without_limit(device.allocator), .cross_stream = later, .queue = device.queue})
         .peak_device_upper;
   };
   const auto within = [&](const DriverCosts& upper) -> std::optional<Bytes> {
-    const MemoryRecord record = replay(
-        program, upper,
+    const MemoryRecord record = memory(
+        upper,
         {.capacity = device.capacity, .allocator = device.allocator, .cross_stream = later, .queue = device.queue});
     return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
   };

@@ -29,6 +29,15 @@ namespace tidemark::scenarios {
 [[nodiscard]] DriverCosts at_upper_ends(DriverCosts costs);
 [[nodiscard]] DriverCosts at_lower_ends(DriverCosts costs);
 
+/// A rank's memory at those prices.
+using MemoryOf = std::function<MemoryRecord(const DriverCosts&, const sim::ReplayOptions&)>;
+/// Op by op. The program outlives what is returned.
+[[nodiscard]] inline MemoryOf memory_of(const Program& program) {
+  return [&program](const DriverCosts& costs, const sim::ReplayOptions& options) {
+    return replay(program, costs, options);
+  };
+}
+
 /// A rank's device as its memory is judged.
 struct JudgedDevice {
   Bytes capacity;
@@ -53,8 +62,8 @@ struct DeferredFrees {
 /// it helps.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device,
                               const DeferredFrees& deferred);
-/// The same by the rank's program, with frees at the latest or when a clock says so.
+/// The same with frees at the latest or when a clock says so.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device,
-                              const Program& program, const CrossStreamReturn& later);
+                              const MemoryOf& memory, const CrossStreamReturn& later);
 
 }  // namespace tidemark::scenarios

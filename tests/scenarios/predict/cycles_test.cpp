@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "sim/clock/engine.hpp"
 #include "sim/clock/summary.hpp"
 #include "sim/clock/trace_times.hpp"
+#include "sim/memory/replay.hpp"
+#include "sim/program/structure/leave_out.hpp"
 #include "tests/namespace.hpp"
 #include "tests/scenarios/folders.hpp"
 
@@ -27,6 +30,7 @@ struct LongJob {
   std::int64_t global_batch;
   const char* rest;
   bool leaps;
+  bool repeats_memory;
 };
 void PrintTo(const LongJob& job, std::ostream* out) { *out << job.name; }
 
@@ -111,6 +115,53 @@ TEST_P(Cycles, AddUpToWhatTheWholeStepTakes) {
         << c;
 }
 
+// What few bodies of a loop show of memory is what all of them do; where they show nothing, nobody says so.
+TEST_P(Cycles, AreOnceInMemory) {
+  std::int64_t known = 0;
+  for (std::size_t c = 0; c < trace_.classes.size(); ++c) {
+    const ClassTrace& reported = trace_.classes[c];
+    const auto index = static_cast<std::size_t>(job_.folding.classes[c].program);
+    const DriverCosts& costs = job_.costs.entries[static_cast<std::size_t>(job_.folding.classes[c].costs)];
+    const RepeatingProgram& outline = *job_.outline.programs[index].get();
+    const ClassTimeline all = timeline(c, played_);
+    const ClassTimeline leapt =
+        short_timeline_of(unrolled(without_cycles(outline, reported, 1)), job_.times.classes[c], reported, 1);
+    const ProgramTimes times = times_of(all);
+    std::vector<CycleOfLoop> clock;
+    for (const LeaptCycle& its : reported.cycles) {
+      clock.push_back({its.loop, its.cycle});
+      clock.back().cycle.more -= 1;
+    }
+    for (const bool asks_the_clock : {false, true}) {
+      RepeatingProgram few = outline;
+      const std::vector<LeftOut> left_out = asks_the_clock ? leave_out(few, clock) : leave_out(few);
+      if (left_out.empty()) continue;
+      const Program written = unrolled(std::move(few));
+      EXPECT_EQ(op_of_whole(left_out, written.ops.size()), program(c).ops.size());
+      ProgramTimes in_short = times_of(leapt);
+      in_short.left_out = left_out;
+      std::vector<CrossStreamReturn> ways{CrossStreamFrees::AtOnce, CrossStreamFrees::AtNextSync};
+      if (asks_the_clock) ways.emplace_back(ByClock{&in_short});
+      for (const CrossStreamReturn& way : ways) {
+        ReplayOptions options{.cross_stream = way, .queue = launch_queue_of(job_.scenario)}, of_whole = options;
+        if (std::holds_alternative<ByClock>(way)) of_whole.cross_stream = ByClock{&times};
+        const MemoryRecord expected = replay(program(c), costs, of_whole);
+        // Devices without a limit, that are too small, and that are just about large enough.
+        for (const std::int64_t thousandths : {0, 500, 900, 990, 1000}) {
+          if (thousandths > 0)
+            of_whole.capacity = options.capacity = Bytes{expected.device.bytes.count() / 1000 * thousandths};
+          const std::optional<MemoryRecord> found = replay(written, left_out, costs, options);
+          known += found && thousandths == 0 ? 1 : 0;
+          if (found) {
+            EXPECT_TRUE(*found == replay(program(c), costs, of_whole)) << c << ", " << thousandths;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(known > 0, GetParam().repeats_memory);
+}
+
 constexpr const char* megatron =
     "hidden_dropout = 0.0\nattention_dropout = 0.0\ncross_entropy = \"te\"\n[runtime]\nname = \"megatron\"\n";
 constexpr const char* overlapping =
@@ -121,15 +172,19 @@ INSTANTIATE_TEST_SUITE_P(
     Jobs, Cycles,
     testing::Values(LongJob{"one_forward_one_backward",
                             "gpus = 8\n[layout]\ntensor = 2\nsequence_parallel = true\npipeline = 4\n", 48, megatron,
-                            true},
-                    LongJob{"interleaved", "gpus = 4\n[layout]\npipeline = 2\nchunks = 2\n", 96, megatron, true},
+                            true, true},
+                    LongJob{"interleaved", "gpus = 4\n[layout]\npipeline = 2\nchunks = 2\n", 96, megatron, true, false},
                     LongJob{"interleaved_and_overlapping",
                             "gpus = 4\n[layout]\npipeline = 2\nchunks = 2\nsharding = \"zero1\"\n", 192, overlapping,
-                            true},
+                            true, false},
                     LongJob{"torchtitans_pipeline", "gpus = 4\n[layout]\npipeline = 2\nschedule = \"interleaved\"\n",
-                            64, "[runtime]\nname = \"torchtitan\"\n", false},
-                    LongJob{"one_class", "gpus = 2\n[layout]\nsharding = \"zero1\"\n", 64, megatron, false},
-                    LongJob{"few_micro_batches", "gpus = 2\n[layout]\npipeline = 2\n", 4, megatron, false}),
+                            64, "[runtime]\nname = \"torchtitan\"\n", false, false},
+                    LongJob{"fully_sharded", "gpus = 4\n[layout]\nsharding = \"zero3\"\n", 192,
+                            "[runtime]\nname = \"torchtitan\"\n", false, false},
+                    LongJob{"offloaded", "gpus = 2\n[layout]\nsharding = \"zero2\"\n", 64,
+                            "[offload]\noptimizer = \"cpu\"\n[runtime]\nname = \"deepspeed\"\n", true, true},
+                    LongJob{"one_class", "gpus = 2\n[layout]\nsharding = \"zero1\"\n", 64, megatron, false, true},
+                    LongJob{"few_micro_batches", "gpus = 2\n[layout]\npipeline = 2\n", 4, megatron, false, false}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -39,7 +39,7 @@ RequiredMemory required(const std::string& text, const DriverCosts& costs = free
   if (has_cross_stream_uses(program))
     late = replay(program, costs, {.cross_stream = CrossStreamFrees::AtNextSync}).peak_device_upper;
   return required_memory(unlimited_memory(record, late), costs, 1024_GiB, Require::Least,
-                         run_of(program, {1024_GiB, {}, {}}));
+                         run_of(memory_of(program), {1024_GiB, {}, {}}));
 }
 
 TEST(LeastCapacity, IsFoundToAThousandth) {

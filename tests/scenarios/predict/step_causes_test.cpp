@@ -176,7 +176,7 @@ TEST(HardwareUtilization, CountsWhatIsComputedAgain) {
     double sum = 0;
     for (const RankClass& its : job.folding.classes)
       sum += static_cast<double>(its.size) *
-             operations_of_step(job.program(static_cast<std::size_t>(its.program)), job.scenario.train.steps);
+             operations_of_step({job.program(static_cast<std::size_t>(its.program)), {}}, job.scenario.train.steps);
     return sum;
   };
   const Scenario s = scenario();
