@@ -60,6 +60,7 @@ Duration exposed(const Job& job) {
 TEST(UserBuffers, HideMostOfWhatTensorParallelRanksSay) {
   const Job without(scenario("")), with(scenario(on));
   EXPECT_LT(2 * exposed(with), exposed(without));
+  EXPECT_EQ(with.folding.classes.size(), without.folding.classes.size());
   EXPECT_LT(last_step(simulate_time(with)), last_step(simulate_time(without)));
   // Each way that is turned off leaves more to wait for.
   for (const char* off : {"disable-tp-comm-overlap-ag = true\n", "disable-tp-comm-overlap-rs = true\n"}) {

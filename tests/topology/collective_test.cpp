@@ -90,6 +90,20 @@ TEST(Collective, BroadcastGoesOnceRoundFromTheFirstMember) {
   EXPECT_EQ(on(fabric, cost, "node0.gpu3.nvlink_up"), 0_B);
 }
 
+TEST(Collective, ABroadcastThatIsClosedLoadsAllMembersAlikeAndTakesNoLonger) {
+  const Fabric fabric = build_fabric(hgx(), 16);
+  CollectiveOptions closed;
+  closed.closes_broadcasts = true;
+  const TransferCost open = collective_cost(fabric, devices(4), CollectiveKind::Broadcast, size),
+                     cost = collective_cost(fabric, devices(4), CollectiveKind::Broadcast, size, closed);
+  EXPECT_EQ(alone(cost, fabric), alone(open, fabric));
+  for (const char* link : {"node0.gpu0.nvlink_up", "node0.gpu0.nvlink_down", "node0.gpu3.nvlink_up"})
+    EXPECT_EQ(on(fabric, cost, link), size) << link;
+  // Between nodes nothing is gained by it.
+  EXPECT_EQ(collective_cost(fabric, devices(16), CollectiveKind::Broadcast, size, closed),
+            collective_cost(fabric, devices(16), CollectiveKind::Broadcast, size));
+}
+
 TEST(Collective, AllToAllSendsAPieceToEveryone) {
   // Among two the only message has all 32 channels; among eight a little more than 128 MiB have 16 for each of seven
   // messages, which take four turns.

@@ -18,6 +18,8 @@
 namespace tidemark::tests::allocator_events_test {
 namespace {
 
+using namespace literals;
+
 TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
   SharedModels models;
   int checked = 0;
@@ -102,6 +104,20 @@ TEST(AllocatorEvents, SayNothingOfWhatIsOnTheHost) {
   ASSERT_TRUE(with.has_value() && without.has_value());
   EXPECT_EQ(with->passes, without->passes);
   EXPECT_EQ(with->state, without->state);
+}
+
+TEST(AllocatorEvents, CountWhatIsRegisteredPastTheAllocator) {
+  const Program program = parse_program(
+      "mark construction 0 -1 setup\nalloc b0 3000000 comm_tp s0 buffer registered\n"
+      "alloc b1 512 parameters s0 weight\nmark forward 1 -1 zero_gradients\nmark forward 1 0 layers.0.linear\n");
+  const auto found = events_of({program, {}});
+  ASSERT_TRUE(found.has_value());
+  const DriverCosts costs = {};
+  const MemoryRecord whole = replay(program, costs, ReplayOptions{});
+  EXPECT_EQ(whole.device.bytes, 4_MiB + 2_MiB);  // two units, and a segment
+  EXPECT_EQ(replay_events(found->state, found->passes).device(costs), whole.device.bytes);
+  for (const Bytes capacity : {5_MiB, 6_MiB})
+    EXPECT_EQ(replay_events(found->state, found->passes, {}, costs, capacity).out_of_memory, capacity < 6_MiB);
 }
 
 TEST(AllocatorEvents, AreNotApartWherePassesFreeState) { EXPECT_FALSE(events("free b1\nfree b0\n").has_value()); }
