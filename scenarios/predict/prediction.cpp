@@ -228,7 +228,10 @@ class PassesOfRoles {
     std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), worst_case_program;
     if (worst_case_) worst_case_program = shared_by_worst_case_->in(*state, ops);
     if (!own || (worst_case_ && !worst_case_program)) return lowered(role);
-    Programs programs = whole_of(role);
+    Programs programs;
+    // Ops are counted as they are here, where most may be missing.
+    programs.whole =
+        programs.worst_case_whole = []() -> std::shared_ptr<const RepeatingProgram> { throw NotKnownFromFew{}; };
     programs.own.emplace(std::move(*own), shown_);
     if (worst_case_program) {
       programs.worst_case_left_out = left_out_among(worst_case_left_out_, worst_case_program->places);
