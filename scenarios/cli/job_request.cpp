@@ -56,7 +56,8 @@ JobRequest of_launch_files(const JobWords& words) {
     if (more == Bytes{} && less == Bytes{})
       made.assumed.push_back(fmt::format("{}: takes nothing here: {}", remark.what, remark.why));
     else
-      made.bounds.push_back({remark.file, remark.place.line, remark.what, remark.why, more, less > Bytes{}});
+      made.bounds.push_back({remark.file, remark.place.line, remark.what, remark.why, more, less > Bytes{},
+                             more_by_stage(remark.bound, made.scenario)});
   }
   return made;
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "scenarios/cluster/cluster_reader.hpp"
 #include "scenarios/convert/detect.hpp"
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/other_tools.hpp"
@@ -89,6 +90,7 @@ class Conversion {
       say("train.sequence_length", requested_.sequence_length);
       say("train.micro_batch", requested_.micro_batch);
       say("train.global_batch", requested_.global_batch);
+      take_whole_node();
       settle_hugging_face(draft_, said_by_model());
     }
     say("gpus", requested_.gpus);
@@ -105,6 +107,26 @@ class Conversion {
   }
 
  private:
+  // Some tools start a process on each device that they find.
+  void take_whole_node() {
+    if (draft_.find("gpus") != nullptr) return;
+    if (const std::string runtime = draft_.text("runtime.name").value_or("pytorch");
+        draft_.starts_all.empty() && draft_.alone && runtime == "pytorch")
+      draft_.starts_all = "nothing says on how many devices: accelerate launch";
+    if (draft_.starts_all.empty()) return;
+    const std::string name = draft_.text("cluster").value_or("");
+    for (const std::filesystem::path& folder : {requested_.files.front().parent_path(), requested_.data_root})
+      if (!name.empty() && is_there(folder / name)) {
+        const std::int64_t devices = read_cluster(folder / name).node.devices;
+        draft_.set("gpus", devices);
+        return draft_.remark(
+            RemarkKind::Assumed, "gpus",
+            fmt::format(
+                "{} starts a process on each device of a node: {} of this cluster's; --gpus says another number",
+                draft_.starts_all, devices));
+      }
+  }
+
   // What says on how many devices comes first; arguments of a training after what launches it.
   [[nodiscard]] std::vector<std::filesystem::path> in_order() const {
     std::vector<std::filesystem::path> files = requested_.files;
@@ -196,7 +218,18 @@ class Conversion {
       }
       case FileKind::TrainingArguments: {
         from_ = Dialect::TrainingArguments;
+        refuse_other_tasks_of_tools(content.document, draft_);
+        draft_.alone = requested_.files.size() == 1;
         Given arguments(content.document.keys, "", draft_);
+        return read_training_arguments(arguments, models_, draft_);
+      }
+      case FileKind::LlamaFactory:
+      case FileKind::Axolotl: {
+        from_ = Dialect::TrainingArguments;
+        refuse_other_tasks_of_tools(content.document, draft_);
+        Given arguments(content.kind == FileKind::Axolotl ? axolotl_arguments(content.document.keys, draft_)
+                                                          : llama_factory_arguments(content.document.keys, draft_),
+                        "", draft_);
         return read_training_arguments(arguments, models_, draft_);
       }
       case FileKind::Packages:
@@ -280,6 +313,8 @@ class Conversion {
     const LaunchLine line = training_of(script, file.string());
     if (line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
     if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place);
+    if (draft_.find("gpus") == nullptr) draft_.starts_all = line.starts_all;
+    lone_ = line.launcher.empty() && line.program.ends_with(".py");
     for (const std::string& name : script.taken_for_unset)
       draft_.remark(RemarkKind::Assumed, "$" + name, "is not set: nothing that is run here assigns it");
     for (const ShellWord& word : line.unread)
@@ -460,7 +495,8 @@ class Conversion {
   static bool trains(const LaunchLine& line) {
     std::vector<ShellWord> unread;
     const std::vector<TomlKey> flags = flags_of(line.arguments, unread);
-    return is_titan(line, flags) || is_megatron(line, flags) || has_training_arguments(underscored(flags));
+    return is_titan(line, flags) || is_megatron(line, flags) || has_training_arguments(underscored(flags)) ||
+           is_command_of_tool(line) || (!line.launcher.empty() && configuration_in(line, flags, unread));
   }
 
   // What the script gives on and does not say itself.
@@ -489,8 +525,16 @@ class Conversion {
   void read_arguments(const LaunchLine& line) {
     std::vector<ShellWord> unread;
     std::vector<TomlKey> flags = flags_of(line.arguments, unread);
+    const std::optional<ShellWord> configuration = configuration_in(line, flags, unread);
+    const bool of_factory = line.program.ends_with(" train") && !line.program.starts_with("axolotl");
     for (const ShellWord& word : unread)
-      if (word.unknown.empty())
+      if (word.unknown.empty() && configuration && word.text == configuration->text)
+        continue;
+      else if (word.unknown.empty() && of_factory && word.text.find('=') != std::string::npos)
+        flags.push_back({word.text.substr(0, word.text.find('=')),
+                         word.place,
+                         {typed(word.text.substr(word.text.find('=') + 1)), word.place}});
+      else if (word.unknown.empty())
         stray(word);
       else
         not_read(word);
@@ -510,6 +554,9 @@ class Conversion {
       Given given(std::move(flags), "--", draft_);
       return read_aws_fsdp(given, draft_);
     }
+    if (is_command_of_tool(line) || (configuration && !has_training_arguments(flags)))
+      return read_command_of_tool(line, configuration, std::move(flags));
+    if (configuration) add_configuration(*configuration, flags);
     const bool of_bridge = tool_of_program(line.path).starts_with("Megatron-Bridge");
     if (of_bridge || !has_training_arguments(flags)) refuse_unknown(line, unread);
     from_ = Dialect::TrainingArguments;
@@ -517,7 +564,87 @@ class Conversion {
     draft_.trl |= line.path.find("trl/") != std::string::npos || line.path.starts_with("trl.") ||
                   line.program == "sft.py" || line.program == "run_sft.py";
     read_launcher(line);
+    if (lone_ && draft_.find("gpus") == nullptr) {
+      draft_.set("gpus", std::int64_t{1}, line.place);
+      draft_.remark(
+          RemarkKind::Assumed, "gpus",
+          "python starts one process, on one device: with more of them visible the Trainer would wrap the model "
+          "in DataParallel, which is not modelled",
+          line.place);
+    }
     Given given(std::move(flags), "--", draft_);
+    drop_unknown(given);
+    read_training_arguments(given, models_, draft_);
+  }
+
+  // A file that the program takes its arguments from: alone, as HfArgumentParser has it, or as TRL's parser does;
+  // beside flags only by a tool's own command.
+  static std::optional<ShellWord> configuration_in(const LaunchLine& line, const std::vector<TomlKey>& flags,
+                                                   const std::vector<ShellWord>& unread) {
+    const auto is_one = [](const std::string& name) {
+      return name.ends_with(".yaml") || name.ends_with(".yml") || name.ends_with(".json");
+    };
+    for (const TomlKey& flag : flags)
+      if (const auto* name = std::get_if<std::string>(&flag.value.value);
+          name != nullptr && flag.name == "config" && is_one(*name))
+        return ShellWord{*name, flag.place, {}};
+    const bool alone = (flags.empty() || is_command_of_tool(line)) && !unread.empty() &&
+                       unread.front().unknown.empty() && is_one(unread.front().text);
+    return alone ? std::optional(unread.front()) : std::nullopt;
+  }
+  static bool is_command_of_tool(const LaunchLine& line) {
+    return line.path == line.program &&
+           (line.program.starts_with("swift ") || line.program.starts_with("trl ") || line.program.ends_with(" train"));
+  }
+
+  // What a file says and the command line does not.
+  std::optional<FileContent> add_configuration(const ShellWord& its, std::vector<TomlKey>& flags) {
+    std::erase_if(flags, [](const TomlKey& flag) { return flag.name == "config"; });
+    const std::filesystem::path path = named_beside(draft_.folder, its.text);
+    if (!is_there(path)) {
+      draft_.remark(RemarkKind::NotExpressed, its.text, "is not there: give it as a file, too", its.place);
+      return std::nullopt;
+    }
+    FileContent content = classified(path);
+    std::vector<TomlKey> keys = content.document.keys;
+    std::erase_if(
+        keys, [&](const TomlKey& key) { return std::ranges::find(flags, key.name, &TomlKey::name) != flags.end(); });
+    keys.insert(keys.end(), flags.begin(), flags.end());
+    flags = std::move(keys);
+    return content;
+  }
+
+  // "llamafactory-cli train job.yaml", "accelerate launch sft.py --config job.yaml", "swift sft …".
+  void read_command_of_tool(const LaunchLine& line, const std::optional<ShellWord>& configuration,
+                            std::vector<TomlKey> flags) {
+    from_ = Dialect::TrainingArguments;
+    refuse_other_tasks(line);
+    read_launcher(line);
+    FileKind kind = line.program.starts_with("axolotl ") ? FileKind::Axolotl
+                    : line.program.ends_with(" train")   ? FileKind::LlamaFactory
+                                                         : FileKind::TrainingArguments;
+    if (configuration)
+      if (const std::optional<FileContent> content = add_configuration(*configuration, flags)) {
+        kind = content->kind;
+        constexpr std::array read{FileKind::Axolotl, FileKind::LlamaFactory, FileKind::TrainingArguments};
+        if (std::ranges::find(read, kind) == read.end())
+          fail(draft_.file, configuration->place,
+               fmt::format("{} holds no arguments of a training", in_quotes(configuration->text)),
+               "TrainingArguments, LLaMA-Factory's or axolotl's are read");
+      }
+    refuse_other_tasks_of_tools(TomlTable{flags}, draft_);
+    const std::string starter = draft_.starts_all;
+    const bool swift = line.program.starts_with("swift ");
+    if (kind == FileKind::Axolotl)
+      flags = axolotl_arguments(std::move(flags), draft_);
+    else if (kind == FileKind::LlamaFactory)
+      flags = llama_factory_arguments(std::move(flags), draft_);
+    else if (swift)
+      flags = swift_tuning_arguments(std::move(flags), line.program.ends_with(" pt"), draft_);
+    else
+      draft_.trl |= line.program.starts_with("trl ") || line.program.find("sft") != std::string::npos;
+    draft_.starts_all = starter;
+    Given given(std::move(flags), swift ? "--" : "", draft_);
     drop_unknown(given);
     read_training_arguments(given, models_, draft_);
   }
@@ -658,7 +785,7 @@ class Conversion {
       for (const TomlKey& flag : line.launcher_flags) {
         const auto* text = std::get_if<std::string>(&flag.value.value);
         if (flag.name == "config-file" && text != nullptr) {
-          const std::filesystem::path path = folder / *text;
+          const std::filesystem::path path = named_beside(folder, *text);
           if (is_there(path)) {
             config = parse_yaml_table(read_text(path), path.string());
           } else {
@@ -725,6 +852,7 @@ class Conversion {
   ShippedModels models_;
   std::map<std::string, std::string> whole_files_;  // which file says a key, of those that say a whole training
   std::vector<std::pair<std::string, std::vector<StatedVersion>>> stated_;  // by files, looked at when all are read
+  bool lone_ = false;                                                       // a script is started by python itself
   Draft draft_;
   Dialect from_ = Dialect::Scenario;
 };

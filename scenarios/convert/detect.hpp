@@ -19,6 +19,8 @@ enum class FileKind : std::uint8_t {
   Shell,
   FlagScale,
   Nanotron,
+  LlamaFactory,
+  Axolotl,
   Packages  ///< a requirements.txt, or what pip freeze prints
 };
 

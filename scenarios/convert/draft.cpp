@@ -7,10 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/slips.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -258,6 +260,17 @@ void Given::refuse_the_rest(std::string_view why, std::vector<std::string> known
     if (!taken_.emplace(key.name).second) continue;
     draft_->remark_unknown(written(key), key.name, std::string(why), known, key.value.place);
   }
+}
+
+std::filesystem::path named_beside(const std::filesystem::path& folder, const std::string& name) {
+  constexpr int most_above = 8;
+  std::filesystem::path from = folder;
+  for (int above = 0; above < most_above; ++above) {
+    if (is_there(from / name)) return from / name;
+    if (from.empty() || from == from.parent_path()) break;
+    from = from.parent_path();
+  }
+  return folder / name;
 }
 
 std::int64_t product(std::initializer_list<std::int64_t> factors) {

@@ -63,7 +63,14 @@ class Draft {
   bool trainer = false;                      ///< transformers' Trainer runs it
   /// Flags and variables that change neither memory nor time, as a script writes them: another one keeps them.
   KeptArguments kept;
-  bool trl = false;              ///< and it is one of TRL's scripts
+  bool trl = false;  ///< and it is one of TRL's scripts
+  /// Who starts a process on each device of a node where nobody says on how many ("axolotl train").
+  std::string starts_all;
+  /// ms-swift's: as many micro-batches as give a step that many sequences; 0: not so.
+  std::int64_t at_least_sequences = 0;
+  bool alone = false;            ///< TrainingArguments in a file, and nothing that starts them
+  bool own_defaults = false;     ///< of a tool, which says all that differs from the Trainer's: none are TRL's
+  bool type_said = false;        ///< in which a model is loaded
   bool mixed_precision = false;  ///< accelerate's: autocast, or FSDP's MixedPrecision
 
   /// `path` as in "layout.tensor".

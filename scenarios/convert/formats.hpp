@@ -56,6 +56,13 @@ void read_titan(const TomlTable& document, const ShippedModels& models, Draft& d
 
 /// transformers' TrainingArguments, and what scripts take beside them.
 void read_training_arguments(Given& arguments, const ShippedModels& models, Draft& draft);
+/// LLaMA-Factory's, axolotl's and ms-swift's words as those, with the defaults that each has where the Trainer has
+/// others.
+[[nodiscard]] std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& draft);
+[[nodiscard]] std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft);
+[[nodiscard]] std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre_training, Draft& draft);
+/// InputError where such a file asks for a task that is not modelled.
+void refuse_other_tasks_of_tools(const TomlTable& document, Draft& draft);
 /// awsome-distributed-training's train.py for FSDP2: whether these are its arguments, and what they come to.
 [[nodiscard]] bool is_aws_fsdp(const std::vector<TomlKey>& flags);
 void read_aws_fsdp(Given& given, Draft& draft);
@@ -63,6 +70,8 @@ void read_aws_fsdp(Given& given, Draft& draft);
 void read_accelerate(Given& config, Draft& draft);
 /// A ds_config.json.
 void read_deepspeed(Given& config, Draft& draft);
+/// A file as another names it: beside that one, or from a folder above it, as tools are started from their own.
+[[nodiscard]] std::filesystem::path named_beside(const std::filesystem::path& folder, const std::string& name);
 /// What a model's config.json says that arguments leave to it.
 struct ModelSays {
   std::int64_t hidden = 0;  ///< width; 0: not known

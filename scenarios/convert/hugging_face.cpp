@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -172,7 +173,7 @@ void read_fsdp_config(Given config, const BesideFsdpConfig& beside) {
 
 void read_deepspeed_file(Given& given, std::string_view key, const std::string& name) {
   Draft& draft = given.draft();
-  const std::filesystem::path path = draft.folder / name;
+  const std::filesystem::path path = named_beside(draft.folder, name);
   if (!is_there(path)) {
     given.tell(RemarkKind::NotExpressed, key,
                fmt::format("there is no {}: give it as a file, too", in_quotes(path.string())));
@@ -203,10 +204,14 @@ bool is_type(std::string type) {
   return std::ranges::find(known, type) != known.end();
 }
 
+std::string our_type(const std::string& type) {
+  const bool half = type.ends_with("float16") || type.ends_with("half") || type == "fp16";
+  return type.ends_with("bfloat16") || type == "bf16" ? "bf16" : half ? "fp16" : "fp32";
+}
+
 // In which type a model is loaded ("bfloat16", "torch.bfloat16" or "bf16").
 void set_held_type(Draft& draft, const std::string& held) {
-  const bool half = held.ends_with("float16") || held.ends_with("half") || held == "fp16";
-  const std::string type = held.ends_with("bfloat16") || held == "bf16" ? "bf16" : half ? "fp16" : "fp32";
+  const std::string type = our_type(held);
   if (!draft.mixed_precision) draft.set("train.precision", type);
   if (type != "fp32") draft.set("train.master_dtype", type);
 }
@@ -241,6 +246,11 @@ void read_precision(Given& given) {
     draft.set("train.precision", std::string(bf16 ? "bf16" : "fp16"), given.place(bf16 ? "bf16" : "fp16"));
   else if (!draft.mixed_precision && (given.has("bf16") || given.has("fp16") || held))
     draft.set("train.precision", std::string("fp32"));
+  // PEFT's examples/sft/utils.py: of a base in 4 bits.
+  if (const auto storage = given.text("bnb_4bit_quant_storage_dtype");
+      storage && !held && is_type(*storage) && given.flag("use_4bit_quantization").value_or(false))
+    held = *storage;
+  draft.type_said |= held.has_value();
   if (held) set_held_type(draft, *held);
 }
 
@@ -248,6 +258,8 @@ void read_recomputation(Given& given) {
   Draft& draft = given.draft();
   for (const std::string_view name : {"gradient_checkpointing", "activation_checkpointing"})
     if (given.flag(name).value_or(false)) draft.set("train.recompute", std::string("full"), given.place(name));
+  if (const auto reentrant = given.flag("use_reentrant"); reentrant && draft.find("train.recompute") != nullptr)
+    draft.set("runtime.switches.use_reentrant", *reentrant, given.place("use_reentrant"));
   for (const std::string_view name : {"gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"}) {
     Given options(table_or_text(given, name).keys, fmt::format("{}.", name), draft);
     if (const auto reentrant = options.flag("use_reentrant"); reentrant && draft.find("train.recompute") != nullptr)
@@ -270,10 +282,29 @@ void read_optimizer(Given& given) {
   copy(given, "max_grad_norm", "runtime.switches.max_grad_norm");
 }
 
+// "q_proj,v_proj" is two names; "all-linear", and a list of that alone, is a word of PEFT's.
+Content names_in(const TomlValue& value) {
+  constexpr std::string_view every = "all-linear";
+  if (const auto* list = std::get_if<std::vector<TomlValue>>(&value.value);
+      list != nullptr && list->size() == 1 && scenarios::text(list->front()) == "\"all-linear\"")
+    return std::string(every);
+  const auto* const text = std::get_if<std::string>(&value.value);
+  if (text == nullptr || *text == every) return value.value;
+  std::vector<TomlValue> names;
+  std::string rest = *text;
+  std::ranges::replace(rest, ',', ' ');
+  std::istringstream each(rest);
+  for (std::string name; each >> name;) names.push_back({name, value.place});
+  return names;
+}
+
 // PEFT and bitsandbytes, as TRL's ModelConfig asks for them.
 void read_adapter(Given& given) {
   Draft& draft = given.draft();
-  const bool requested = given.flag("use_peft").value_or(given.has("lora_r") || given.has("lora_rank"));
+  // PEFT's examples/sft have names of their own.
+  std::optional<bool> said = given.flag("use_peft");
+  if (const auto its = given.flag("use_peft_lora")) said = said.value_or(false) || *its;
+  const bool requested = said.value_or(given.has("lora_r") || given.has("lora_rank"));
   if (requested) {
     draft.set("adapter.method", std::string("lora"), given.place("use_peft"));
     for (const auto& [name, path] : {std::pair{"lora_r", "adapter.rank"},
@@ -282,22 +313,28 @@ void read_adapter(Given& given) {
                                      {"lora_dropout", "adapter.dropout"},
                                      {"lora_modules_to_save", "adapter.modules_to_save"}})
       copy(given, name, path);
+    if (const TomlValue* saved = draft.find("adapter.modules_to_save"))
+      draft.set("adapter.modules_to_save", names_in(*saved), saved->place);
     for (const char* name : {"lora_target_modules", "target_modules"})
-      if (const TomlValue* value = given.take(name)) {
-        const auto* text = std::get_if<std::string>(&value->value);
-        draft.set("adapter.target_modules",
-                  text != nullptr && *text != "all-linear" ? Content(std::vector<TomlValue>{*value}) : value->value,
-                  value->place);
-      }
+      if (const TomlValue* value = given.take(name))
+        draft.set("adapter.target_modules", names_in(*value), value->place);
     given.refuse("use_dora", "DoRA is", {"false"});
     given.refuse("use_rslora", "another scale of LoRA's is", {"false", "true"});
   }
-  if (given.flag("load_in_4bit").value_or(false)) {
+  const auto named_either = [&](std::string_view name, std::string_view in_examples) {
+    const bool its = given.flag(name).value_or(false);
+    return given.flag(in_examples).value_or(false) || its;
+  };
+  if (named_either("load_in_4bit", "use_4bit_quantization")) {
     draft.set("quantization.format", given.text("bnb_4bit_quant_type").value_or("nf4"), given.place("load_in_4bit"));
-    for (const char* name : {"use_bnb_nested_quant", "bnb_4bit_use_double_quant"})
+    for (const char* name : {"use_bnb_nested_quant", "bnb_4bit_use_double_quant", "use_nested_quant"})
       if (given.flag(name).value_or(false)) draft.set("quantization.double_quant", true, given.place(name));
+    for (const char* name : {"bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype"})
+      if (const auto type = given.text(name); type && is_type(*type))
+        draft.set("quantization.storage_dtype", our_type(*type), given.place(name));
+    (void)given.text("bnb_4bit_compute_dtype");  // that of autocast
   }
-  if (given.flag("load_in_8bit").value_or(false)) {
+  if (named_either("load_in_8bit", "use_8bit_quantization")) {
     if (draft.find("quantization.format") != nullptr)
       given.tell(RemarkKind::NotExpressed, "load_in_8bit",
                  "4 and 8 bits are asked for both, at which transformers stops");
@@ -307,34 +344,35 @@ void read_adapter(Given& given) {
 
 // TRL's defaults are not TrainingArguments', and changed with its releases (trl/trainer/base_config.py, sft_config.py):
 // bf16 and gradient_checkpointing were false up to 0.18 and 0.21, and are true from 0.20 and 0.22 on; the loss is
-// chunked_nll from 1.7 on. loss_type is a key from 0.23 on.
+// chunked_nll from 1.7 on.
 void read_trl(Given& given) {
   constexpr auto telling =
       std::to_array<std::string_view>({"use_peft", "packing", "dataset_text_field", "loss_type", "assistant_only_loss",
                                        "completion_only_loss", "chat_template_path", "max_length"});
   Draft& draft = given.draft();
+  if (draft.own_defaults) return;
   draft.trl |= std::ranges::any_of(telling, [&](std::string_view name) { return given.has(name); });
   if (!draft.trl) return;
   const bool liger = given.flag("use_liger_kernel").value_or(false) || given.flag("use_liger").value_or(false);
   const std::optional<std::string> loss = given.text("loss_type");
+  constexpr std::string_view chunked = "chunked-loss";
   if (loss == "nll")
     given.tell(RemarkKind::NoMatter, "loss_type", "logits are whole, as they are simulated");
+  else if (loss == "chunked_nll")
+    given.tell_bounded("loss_type", "the figures are of whole logits, which it never has", std::string(chunked));
   else if (loss)
     given.tell(RemarkKind::NotExpressed, "loss_type", "a loss that is not modelled: nll is");
   else if (!liger)
-    draft.remark(
-        RemarkKind::NotExpressed, "loss_type",
-        "is not said, and TRL's default depends on its release: chunked_nll from 1.7 on, which is not modelled; "
-        "\"loss_type: nll\" says that of releases before");
+    draft.remark_bounded(
+        "loss_type",
+        "is not said: the figures are of nll, with whole logits, which TRL had before 1.7; chunked_nll, its default "
+        "since, never has them",
+        std::string(chunked));
   const auto recent = [&](std::string_view name, std::string_view older) {
     if (given.has(name) && !given.left_to_others(name)) return false;
-    if (!loss)
-      draft.remark(
-          RemarkKind::NotExpressed, std::string(name),
-          fmt::format("is not said, and TRL's default depends on its release: false up to {}, then true", older));
-    else
-      draft.remark(RemarkKind::Assumed, std::string(name), "true, which is TRL's default since it has a loss_type");
-    return loss.has_value();
+    draft.remark(RemarkKind::Assumed, std::string(name),
+                 fmt::format("true, which is TRL's default in releases after {}; false up to that", older));
+    return true;
   };
   if (!given.has("activation_checkpointing") && recent("gradient_checkpointing", "0.21"))
     draft.set("train.recompute", std::string("full"));
@@ -342,6 +380,16 @@ void read_trl(Given& given) {
     draft.mixed_precision = true;
     draft.set("train.precision", std::string("bf16"));
   }
+}
+
+// Rows of several sequences. What a row of them takes beside whole sequences is bounded.
+void read_packing(Given& given) {
+  for (const char* name : {"packing", "padding_free"})
+    if (given.flag(name).value_or(false))
+      given.tell_bounded(name,
+                         "the figures are of whole sequences of that length, which packed ones of 128 tokens and more "
+                         "on average fill at most",
+                         "packed-rows");
 }
 
 // Evaluation is not simulated. Its logits are those of a batch of its own.
@@ -363,17 +411,15 @@ void read_evaluation(Given& given) {
   }
   const std::string what = given.has(key) ? fmt::format("{} = {}", key, batch) : std::string(key);
   const Place place = given.place(given.has(key) ? key : says("eval_strategy") ? "eval_strategy" : "do_eval");
-  if (batch > trained)
-    draft.remark(RemarkKind::NotExpressed, what,
-                 fmt::format("evaluation is not modelled, and with {} sequences at once its logits may be more than "
-                             "those of {} that are trained: {} or fewer, or an eval_strategy of \"no\", would do",
-                             batch, trained, trained),
-                 place);
-  else if (draft.find("runtime.switches.use_liger_kernel") != nullptr)
-    draft.remark(
-        RemarkKind::NotExpressed, what,
-        "evaluation is not modelled, and makes the logits that Liger's loss spares: an eval_strategy of \"no\" "
-        "would do",
+  const bool liger = draft.find("runtime.switches.use_liger_kernel") != nullptr;
+  if (batch > trained || liger)
+    draft.remark_bounded(
+        what,
+        liger ? "evaluation is not simulated, and makes the logits that Liger's loss spares"
+              : fmt::format("evaluation is not simulated, and has {} sequences at once where {} are "
+                            "trained",
+                            batch, trained),
+        fmt::format("{}:{}", liger ? "evaluation-beside-liger" : "evaluation", std::max<std::int64_t>(batch, 1)),
         place);
   else
     draft.remark(RemarkKind::Assumed, what,
@@ -383,13 +429,21 @@ void read_evaluation(Given& given) {
 void read_kernels(Given& given) {
   Draft& draft = given.draft();
   if (const auto attention = given.text("attn_implementation")) {
-    if (*attention == "flash_attention_2")
+    if (*attention == "flash_attention_2" || *attention == "flash_attention_3" ||
+        attention->starts_with("kernels-community/")) {
       draft.set("train.attention", std::string("flash"), given.place("attn_implementation"));
-    else if (*attention == "eager")
+      if (*attention != "flash_attention_2")
+        given.tell(RemarkKind::Assumed, "attn_implementation", "saves what FlashAttention-2 does");
+    } else if (*attention == "eager")
       draft.set("train.attention", std::string("unfused"), given.place("attn_implementation"));
     else if (*attention != "sdpa")
       given.tell(RemarkKind::NotExpressed, "attn_implementation", "an attention that is not modelled yet");
   }
+  if (given.flag("use_flash_attn").value_or(false))
+    draft.set("train.attention", std::string("flash"), given.place("use_flash_attn"));
+  if (given.has("chat_template_format") && given.text("chat_template_format") != "none")
+    given.tell(RemarkKind::Assumed, "chat_template_format",
+               "adds some tokens to the vocabulary, whose rows of the embedding and the head are not counted");
   if (given.flag("torch_compile").value_or(false))
     draft.set("runtime.switches.torch_compile", true, given.place("torch_compile"));
   for (const char* name : {"use_liger_kernel", "use_liger"})
@@ -466,6 +520,7 @@ void read_training_arguments(Given& given, const ShippedModels& models, Draft& d
     }
   }
   read_trl(given);
+  read_packing(given);
   read_evaluation(given);
   for (const auto& [name, what, neutral] : refused_arguments)
     given.refuse(name, what, {std::string(neutral), "false", "0"});
@@ -539,7 +594,36 @@ void read_accelerate(Given& config, Draft& draft) {
   config.refuse_the_rest("is no key of accelerate's that is known here");
 }
 
-void read_deepspeed(Given& config, Draft& draft) {
+namespace {
+
+// zero/config.py takes fields by their names and their aliases. In groups of no elements each parameter is one
+// (stage3.py _create_fp16_sub_groups); stages 1 and 2 read no offload_param.
+std::vector<TomlKey> with_aliases(std::vector<TomlKey> keys, Draft& draft) {
+  const auto found = std::ranges::find(keys, "zero_optimization", &TomlKey::name);
+  auto* const zero = found == keys.end() ? nullptr : std::get_if<TomlTable>(&found->value.value);
+  if (zero == nullptr) return keys;
+  for (TomlKey& key : zero->keys) {
+    for (const std::string_view name : {"max_live_parameters", "max_reuse_distance", "prefetch_bucket_size",
+                                        "param_persistence_threshold", "model_persistence_threshold"})
+      if (key.name == name) key.name = fmt::format("stage3_{}", name);
+    if (key.name == "sub_group_size" && scenarios::text(key.value) == "0") key.value.value = std::int64_t{1};
+  }
+  const auto stage = std::ranges::find(zero->keys, "stage", &TomlKey::name);
+  const std::string its = stage == zero->keys.end() ? "" : scenarios::text(stage->value);
+  if (its == "1" || its == "2")
+    std::erase_if(zero->keys, [&](const TomlKey& key) {
+      if (key.name != "offload_param") return false;
+      draft.remark(RemarkKind::NoMatter, "zero_optimization.offload_param",
+                   "stages 1 and 2 do not read it, and keep parameters on the device", key.place);
+      return true;
+    });
+  return keys;
+}
+
+}  // namespace
+
+void read_deepspeed(Given& given, Draft& draft) {
+  Given config(with_aliases(given.keys(), draft), "", draft);
   draft.set("runtime.name", std::string("deepspeed"));
   const auto set_integer = [&](std::string_view name, std::string_view path) {
     if (const auto value = config.integer(name)) draft.set(path, *value, config.place(name));
@@ -669,13 +753,24 @@ void check_batch(Draft& draft, std::int64_t micro) {
 void settle_hugging_face(Draft& draft, const ModelSays& model) {
   settle_automatic_types(draft, model.dtype);
   settle_automatic(draft, model.hidden);
-  if (draft.find("runtime.name") == nullptr) draft.set("runtime.name", std::string("pytorch"));
+  if (draft.find("runtime.name") == nullptr) {
+    draft.set("runtime.name", std::string("pytorch"));
+    if (draft.alone && draft.integer("gpus").value_or(1) > 1)
+      draft.remark(
+          RemarkKind::Assumed, "DistributedDataParallel",
+          "each device has the whole model: neither FSDP nor DeepSpeed is asked for; accelerate's configuration "
+          "or a ds_config.json beside the file would");
+  }
   const std::string runtime = *draft.text("runtime.name");
   if (draft.find("train.micro_batch") == nullptr) {
     draft.set("train.micro_batch", std::int64_t{8});  // TrainingArguments
     draft.remark(RemarkKind::Assumed, "per_device_train_batch_size", "8, which is the default of TrainingArguments");
   }
   const std::int64_t micro = draft.integer("train.micro_batch").value_or(1);
+  if (draft.at_least_sequences > 0 && draft.find("gpus") != nullptr && micro > 0) {
+    const std::int64_t each = product({micro, std::max<std::int64_t>(draft.integer("gpus").value_or(1), 1)});
+    draft.accumulation = std::max<std::int64_t>((draft.at_least_sequences + each - 1) / each, 1);
+  }
   if (draft.accumulation && draft.find("gpus") != nullptr && draft.find("train.global_batch") == nullptr)
     draft.set("train.global_batch", product({micro, *draft.accumulation, draft.integer("gpus").value_or(1)}));
   if (runtime == "deepspeed") {
@@ -689,10 +784,19 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
     }
     if (draft.find("runtime.switches.offload_optimizer") != nullptr) draft.erase("runtime.switches.fused");
   }
+  // Liger's functions are not simulated there: without them there are whole logits, and more of each layer is saved.
+  if (const TomlValue* liger = draft.find("runtime.switches.use_liger_kernel");
+      liger != nullptr && runtime == "deepspeed") {
+    draft.remark_bounded("use_liger_kernel", "the figures under DeepSpeed are without it, which take more",
+                         "liger-kernel", liger->place);
+    draft.erase("runtime.switches.use_liger_kernel");
+    draft.erase("runtime.switches.liger_kernel_config");
+  }
   if (draft.text("train.optimizer").value_or("adamw") != "adamw") draft.erase("runtime.switches.fused");
   // transformers before 5; TRL's scripts from 0.28 on, whatever transformers does.
   const bool loaded_wide = draft.find("train.master_dtype") == nullptr && draft.find("quantization.format") == nullptr;
-  if (loaded_wide && draft.trainer && (runtime == "pytorch" || !draft.mixed_precision) && runtime != "deepspeed")
+  if (loaded_wide && !draft.type_said && draft.trainer && (runtime == "pytorch" || !draft.mixed_precision) &&
+      runtime != "deepspeed")
     draft.remark(
         RemarkKind::Assumed, "dtype",
         "float32: nothing says in which type the model is loaded, which transformers 5 leaves to the checkpoint");

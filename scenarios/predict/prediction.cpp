@@ -456,10 +456,11 @@ double hardware_utilization(const Job& job, const StepAccount& account, Duration
 void add_bounds(Prediction& prediction, std::vector<MemoryBound> bounds) {
   prediction.bounds = std::move(bounds);
   if (prediction.bounds.empty()) return;
-  const Bytes more = most_more(prediction.bounds);
   const Bytes room = prediction.scenario.cluster.device.capacity - prediction.scenario.runtime.headroom;
   bool fits = true;
   for (RankGroup& group : prediction.groups) {
+    Bytes more;
+    for (const MemoryBound& its : prediction.bounds) more += its.on(group.coordinates.pipeline);
     group.required.upper += more;
     group.memory.peak_device_upper += more;
     group.unlimited_upper += more;

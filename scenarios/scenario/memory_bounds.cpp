@@ -5,12 +5,13 @@
 #include <charconv>
 #include <cstdint>
 
+#include "parallel/job/stages.hpp"
 #include "scenarios/scenario/memory_bounds_below.hpp"
 #include "scenarios/scenario/scenario.hpp"
 #include "sim/base/ensure.hpp"
 
-// Every formula names what takes the bytes, and where that is written. They are of the fullest rank, and rounded up:
-// tensors that sequence parallelism cuts are counted whole, and layers as many as any stage has.
+// Every formula names what takes the bytes, and where that is written. They are of the fullest rank of a pipeline
+// stage, and rounded up: tensors that sequence parallelism cuts are counted whole.
 
 namespace tidemark::scenarios {
 namespace {
@@ -19,10 +20,18 @@ std::int64_t over(std::int64_t all, std::int64_t parts) { return (all + parts - 
 
 /// Sizes that bounds are made of.
 struct Sizes {
-  explicit Sizes(const Scenario& scenario, std::int64_t said) : s(scenario), number(said) {}
+  Sizes(const Scenario& scenario, std::int64_t said, std::int32_t of_stage)
+      : s(scenario), number(said), stage(of_stage) {
+    for (const parallel::Stage& its :
+         parallel::chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, stage))
+      its_layers += its.layers(), embedding |= its.embedding, head |= its.head;
+  }
 
   const Scenario& s;
   std::int64_t number;  ///< that the bound's name carries
+  std::int32_t stage;   ///< pipeline rank
+  std::int64_t its_layers = 0;
+  bool embedding = false, head = false;
 
   [[nodiscard]] std::int64_t tokens() const { return over(s.train.tokens(), s.layout.context); }
   [[nodiscard]] std::int64_t heads() const { return over(s.model.heads, s.layout.tensor); }
@@ -34,26 +43,13 @@ struct Sizes {
   [[nodiscard]] std::int64_t micro_batches() const {
     return over(s.train.global_batch, std::max<std::int64_t>(s.train.micro_batch * s.layout.data, 1));
   }
-  [[nodiscard]] std::int64_t layers() const {
-    const Layout& l = s.layout;
-    if (!l.stage_layers.empty()) {
-      std::int64_t most = 0;  // of a rank: its chunks are every pipeline-th stage
-      for (std::size_t first = 0; first < static_cast<std::size_t>(l.pipeline); ++first) {
-        std::int64_t its = 0;
-        for (std::size_t i = first; i < l.stage_layers.size(); i += static_cast<std::size_t>(l.pipeline))
-          its += l.stage_layers[i];
-        most = std::max(most, its);
-      }
-      return most;
-    }
-    const std::int64_t reported = (l.first_layers > 0 ? 1 : 0) + (l.last_layers > 0 ? 1 : 0);
-    const std::int64_t rest = over(s.model.layers - l.first_layers - l.last_layers, l.pipeline - reported);
-    return std::max({rest + 1, std::int64_t{l.first_layers}, std::int64_t{l.last_layers}});
-  }
+  [[nodiscard]] std::int64_t layers() const { return its_layers; }
   /// Micro-batches whose passes forward a rank has done, and not those backward, in passes of all its layers.
   [[nodiscard]] std::int64_t in_flight() const {
     const Layout& l = s.layout;
     if (l.schedule == parallel::ScheduleKind::GPipe) return micro_batches();
+    if (l.schedule == parallel::ScheduleKind::OneFOneB && l.chunks == 1)
+      return std::min<std::int64_t>(micro_batches(), l.pipeline - stage);
     const std::int64_t passes = l.chunks == 1 ? l.pipeline : 2 * (l.pipeline - 1) + (l.chunks - 1) * l.group() + 1;
     return std::min(micro_batches(), over(passes, l.chunks));
   }
@@ -85,8 +81,9 @@ struct Sizes {
                     std::int64_t{s.layout.expert} * s.layout.expert_tensor_parallel()) +
                over(branches * m.hidden * m.experts->shared_ffn, s.layout.tensor) + m.hidden * m.experts->count;
     if (!m.experts || !m.experts->dense_layers.empty()) layer += over(branches * m.hidden * m.ffn, s.layout.tensor);
-    const std::int64_t positions = m.positions == parallel::Positions::Learned ? m.max_positions * m.hidden : 0;
-    const std::int64_t ends = s.layout.pipeline > 1 || m.tied_embeddings ? 1 : 2;  // embedding and head
+    const std::int64_t positions =
+        embedding && m.positions == parallel::Positions::Learned ? m.max_positions * m.hidden : 0;
+    const std::int64_t ends = embedding && head && m.tied_embeddings ? 1 : (embedding ? 1 : 0) + (head ? 1 : 0);
     return layer * layers() + ends * vocabulary() * m.hidden + positions;
   }
 };
@@ -98,6 +95,18 @@ struct Formula {
 };
 
 constexpr std::int64_t half = 2, whole = 4;  // bytes of bf16 and fp16, and of fp32
+
+std::int64_t evaluated(const Sizes& z) {
+  const Model& m = z.s.model;
+  const std::int64_t tokens = z.number * z.s.train.sequence_length;
+  const std::int64_t scores =
+      parallel::stores_scores(z.s.train.attention) ? 2 * whole * tokens * z.s.train.sequence_length * z.heads() : 0;
+  return 4 * whole * tokens * z.vocabulary() + 2 * whole * tokens * m.layers * z.kv_heads() * m.head_dim +
+         whole * tokens * (6 * m.hidden + 3 * z.ffn() + 3 * z.heads() * m.head_dim) + scores;
+}
+std::int64_t logits_trained(const Sizes& z) {
+  return 2 * half * z.tokens() * over(z.s.model.vocabulary, z.s.layout.tensor);
+}
 
 constexpr std::array formulas{
     // Packed sequences are told apart by offsets (ms-swift, swift/megatron/trainers/utils.py; Megatron-LM core
@@ -125,11 +134,12 @@ constexpr std::array formulas{
             }},
     // llm-jp/Megatron-LM 23582f77, core/tensor_parallel/cross_entropy.py: a logarithm, its square and a factor for each
     // token; logits are changed where they are.
-    Formula{"use-z-loss", [](const Sizes& z) { return 6 * whole * z.tokens(); }},
+    Formula{"use-z-loss", [](const Sizes& z) { return z.head ? 6 * whole * z.tokens() : 0; }},
     // Megatron-DeepSpeed, megatron/model/language_model.py: weight and bias with all that an optimizer has, the norm's
     // input and output, and two numbers of each token.
     Formula{"embed-layernorm",
             [](const Sizes& z) {
+              if (!z.embedding) return std::int64_t{0};
               return 40 * z.s.model.hidden + z.in_flight() * z.tokens() * (2 * half * z.s.model.hidden + 2 * whole);
             }},
     // Megatron-DeepSpeed, megatron/model/transformer.py: one row of slopes for each head and sequence, and no turned
@@ -150,7 +160,8 @@ constexpr std::array formulas{
             [](const Sizes& z) {
               constexpr std::int64_t bucket = 500'000'000;
               const std::int64_t parameters = z.parameters();
-              const std::int64_t passes = z.s.layout.pipeline > 1 ? 2 * z.in_flight() + 1 : 0;
+              const std::int64_t sides = (z.stage > 0 ? 1 : 0) + (z.stage + 1 < z.s.layout.pipeline ? 1 : 0);
+              const std::int64_t passes = sides > 0 ? sides * z.in_flight() + 1 : 0;
               return half * parameters + 6 * over(parameters, z.s.layout.data) +
                      2 * half * std::min(bucket, parameters) + passes * half * z.tokens() * z.s.model.hidden;
             },
@@ -235,10 +246,47 @@ constexpr std::array formulas{
     Formula{"saved-on-hosts",
             [](const Sizes& z) { return whole * z.tokens() * std::max(2 * z.s.model.ffn, z.vocabulary()); },
             [](const Sizes& z) { return z.s.cluster.device.capacity.count(); }},
+    // transformers' flattening of packed sequences (data/data_collator.py DataCollatorWithFlattening,
+    // modeling_flash_attention_utils.py): positions, and cosines and sines of each row. FlashAttention keeps where
+    // sequences begin, and pads a layer's query gradients by 128 rows for each. Without it each layer has a mask of all
+    // tokens by all, and keys and values repeated for all heads; or all scores.
+    Formula{"packed-rows",
+            [](const Sizes& z) {
+              const Model& m = z.s.model;
+              const std::int64_t tokens = z.tokens(), layers = z.saved_layers() + 1;
+              std::int64_t all = tokens * (64 + 6 * whole * m.head_dim + 16 * layers);
+              const parallel::AttentionKernel kernel = z.s.train.attention;
+              if (kernel == parallel::AttentionKernel::Flash) return all + whole * tokens * z.heads() * m.head_dim;
+              all += half * tokens * layers * (tokens + 2 * z.heads() * m.head_dim);
+              return parallel::stores_scores(kernel) ? all + 2 * whole * tokens * tokens * z.heads() * layers : all;
+            }},
+    // Losses that never have all logits (TRL's chunked_nll, trl/trainer/utils.py; cut cross-entropy): gradients of
+    // hidden
+    // states and of the head in fp32. Less: logits, their gradients, and both in fp32.
+    Formula{"chunked-loss", [](const Sizes& z) { return whole * z.s.model.hidden * (z.vocabulary() + z.tokens()); },
+            [](const Sizes& z) { return 4 * whole * z.tokens() * z.vocabulary(); }},
+    // Liger-Kernel's functions (parallel/frameworks/transformers/liger.cpp), where they are not simulated: its loss has
+    // the gradient of the head at once. Less: logits; of each layer norms' inputs in fp32, and what gate and up come
+    // to.
+    Formula{"liger-kernel", [](const Sizes& z) { return whole * z.s.model.hidden * (z.vocabulary() + z.tokens()); },
+            [](const Sizes& z) {
+              return 4 * whole * z.tokens() * z.vocabulary() +
+                     z.tokens() * (6 * whole * z.s.model.hidden + 2 * whole * z.ffn()) * (z.saved_layers() + 1);
+            }},
+    // transformers' Trainer.prediction_step on so many sequences: logits, those in fp32, their softmax, and what
+    // accelerate makes fp32 of them; keys and values of all layers, which are cached; one layer at work, whose scores
+    // may
+    // be whole. In training there were logits and their softmax, of as many sequences as it takes.
+    Formula{"evaluation", [](const Sizes& z) { return std::max<std::int64_t>(evaluated(z) - logits_trained(z), 0); }},
+    Formula{"evaluation-beside-liger", [](const Sizes& z) { return evaluated(z); }},
+    // torchao/optim: codes of both moments with a scale for each 256, and one parameter at a time in fp32, with its
+    // moments and gradient. Less: embeddings' state, which bitsandbytes keeps in fp32.
+    Formula{"torchao-adam", [](const Sizes& z) { return 4 * whole * z.vocabulary() * z.s.model.hidden; },
+            [](const Sizes& z) { return 4 * whole * z.vocabulary() * z.s.model.hidden; }},
     // Pai-Megatron-Patch, megatron_patch/model/llama3_1/rms_norm.py: the last norm in operations of PyTorch, which
     // save the input in fp32 and what it comes to, and give it back in half precision.
     Formula{"last-norm-by-operations",
-            [](const Sizes& z) { return z.tokens() * z.s.model.hidden * (2 * whole + half + half); }},
+            [](const Sizes& z) { return z.head ? z.tokens() * z.s.model.hidden * (2 * whole + half + half) : 0; }},
 };
 
 struct NamedBound {
@@ -259,15 +307,25 @@ NamedBound named(std::string_view name) {
 bool has_memory_bound(std::string_view name) { return named(name).formula != nullptr; }
 
 Bytes most_more(std::string_view name, const Scenario& scenario) {
+  return std::ranges::max(more_by_stage(name, scenario));
+}
+
+std::vector<Bytes> more_by_stage(std::string_view name, const Scenario& scenario) {
   const NamedBound its = named(name);
   ensure(its.formula != nullptr, "a bound has a formula");
-  return Bytes{its.formula->more(Sizes(scenario, its.number))};
+  std::vector<Bytes> all;
+  for (std::int32_t stage = 0; stage < scenario.layout.pipeline; ++stage)
+    all.emplace_back(its.formula->more(Sizes(scenario, its.number, stage)));
+  return all;
 }
 
 Bytes most_less(std::string_view name, const Scenario& scenario) {
   const NamedBound its = named(name);
   ensure(its.formula != nullptr, "a bound has a formula");
-  return its.formula->less == nullptr ? Bytes{} : Bytes{its.formula->less(Sizes(scenario, its.number))};
+  Bytes most;
+  for (std::int32_t stage = 0; its.formula->less != nullptr && stage < scenario.layout.pipeline; ++stage)
+    most = std::max(most, Bytes{its.formula->less(Sizes(scenario, its.number, stage))});
+  return most;
 }
 
 Bytes most_more(const std::vector<MemoryBound>& bounds) {

@@ -235,7 +235,7 @@ void pass_over(TomlReader& top) {
   for (const std::string_view key :
        {"scheduler", "steps_per_print", "wall_clock_breakdown", "dump_state", "zero_allow_untested_optimizer",
         "tensorboard", "wandb", "csv_monitor", "comet", "comms_logger", "checkpoint", "nebula", "memory_breakdown",
-        "dataloader_drop_last"})
+        "dataloader_drop_last", "seq_parallel_communication_data_type"})
     (void)top.raw(key);
 }
 

@@ -38,7 +38,6 @@ std::string first_line(const std::string& file, const std::string& text) {
 
 TEST(OtherTools, FilesAreToldByTheirToolsName) {
   const std::map<std::string, std::string> files{
-      {"axolotl", "base_model: mistralai/Mistral-7B-v0.1\nmodel_type: MistralForCausalLM\nsequence_len: 4096\n"},
       {"GPT-NeoX", "{\"pipe-parallel-size\": 2, \"model-parallel-size\": 2, \"zero_optimization\": {\"stage\": 1}}\n"},
       {"llm-foundry",
        "model: {name: mpt_causal_lm}\nmax_seq_len: 2048\ntrain_loader: {name: text}\nprecision: amp_bf16\n"},
@@ -46,8 +45,7 @@ TEST(OtherTools, FilesAreToldByTheirToolsName) {
       {"torchtune", "output_dir: o\nmodel: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\n"},
       {"NeMo AutoModel", "model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained}\n"},
       {"FlagScale", "experiment: {exp_name: a}\naction: run\ndefaults: {train: 7b}\n"},
-      {"ms-swift", "model: Qwen/Qwen3-8B\ntrain_type: lora\noutput_dir: o\n"},
-      {"LLaMA-Factory", "model_name_or_path: m\nstage: sft\nfinetuning_type: full\noutput_dir: o\n"}};
+      {"ms-swift", "model: Qwen/Qwen3-8B\ntrain_type: lora\noutput_dir: o\n"}};
   for (const auto& [tool, text] : files)
     EXPECT_EQ(first_line("job.yaml", text),
               fmt::format("job.yaml:1:1: error: is a configuration of {}, which is not read", tool));

@@ -44,9 +44,9 @@ TEST(MemoryBounds, AreWhatTheirSourcesComeToForAJobWorkedOutByHand) {
   const Scenario s = job();
   // 1,024 tokens; a logarithm, its square and the like, in fp32.
   EXPECT_EQ(most_more("use-z-loss", s), Bytes{1024 * 24});
-  // Whole numbers; heads of 64 elements of two bytes: cosines and sines of queries and keys of three layers, and parts
+  // Whole numbers; heads of 64 elements of two bytes: cosines and sines of queries and keys of two layers, and parts
   // and whole of eight heads of queries and as many of keys and values.
-  EXPECT_EQ(most_more("packed-sequences", s), Bytes{1024 * (64 + 128 * (12 + 48))});
+  EXPECT_EQ(most_more("packed-sequences", s), Bytes{1024 * (64 + 128 * (8 + 48))});
   // Weight and bias of 512 with 20 bytes each, input and output of 1,024 tokens, two numbers of each.
   EXPECT_EQ(most_more("embed-layernorm", s), Bytes{2 * 512 * 20 + 1024 * (2 * 512 * 2 + 8)});
   EXPECT_EQ(most_more("alibi", s), Bytes{8 * 1024 * 4});
@@ -66,8 +66,8 @@ TEST(MemoryBounds, OfDeepSpeedsEngineIsMoreThanGradientsInHalfPrecisionAndTwoBuc
   EXPECT_EQ(most_less("use-z-loss", s), 0_B);
 }
 
-// 36,229,632 parameters as bounds count them: three layers of 3,149,824, an embedding of 51,281 rows, 1,024 positions.
-constexpr std::int64_t parameters_at_most = 3 * 3'149'824 + 51'281 * 512 + 1024 * 512;
+// 33,079,808 parameters as bounds count them: two layers of 3,149,824, an embedding of 51,281 rows, 1,024 positions.
+constexpr std::int64_t parameters_at_most = 2 * 3'149'824 + 51'281 * 512 + 1024 * 512;
 
 TEST(MemoryBounds, OfDeepSpeedsGradientsInHalfPrecisionAreLessByStage) {
   const Scenario shared = scenario_of(converted(" --use-distributed-optimizer"), shipped_data());
@@ -83,23 +83,70 @@ TEST(MemoryBounds, OfApexAreItsShareOfGradientsAndCopiesThatAreInNoBuffer) {
   EXPECT_EQ(most_more("apex-distributed-adam", s), Bytes{share + 4 * parameters_at_most});
 }
 
-// Weights twice, with a sixteenth of that as scales. Of three layers and the one at work, inputs of attention's output
+// Weights twice, with a sixteenth of that as scales. Of two layers and the one at work, inputs of attention's output
 // (512 wide) and a sixteenth of all, twice; gradients of linears of one layer, 9,728 wide. Inputs that are a byte less:
 // 512 twice, 512 and 2,048 wide.
 TEST(MemoryBounds, OfFp8AreWeightsTwiceAndInputsThatOthersSaveToo) {
   const Scenario s = job();
   EXPECT_EQ(most_more("fp8-format", s),
-            Bytes{2 * parameters_at_most * 17 / 16 + 2 * 1024 * (832 * 4 + 4 * 512 + 3 * 2048 + 3 * 512)});
-  EXPECT_EQ(most_less("fp8-format", s), Bytes{1024 * 3584 * 4});
+            Bytes{2 * parameters_at_most * 17 / 16 + 2 * 1024 * (832 * 3 + 4 * 512 + 3 * 2048 + 3 * 512)});
+  EXPECT_EQ(most_less("fp8-format", s), Bytes{1024 * 3584 * 3});
   EXPECT_EQ(most_less("fp8-param-gather", s), Bytes{2 * parameters_at_most});
 }
 
-// Gradients and buckets in half precision; of four layers the gate's activation and rotated rows of 24 heads; logits
+// Gradients and buckets in half precision; of three layers the gate's activation and rotated rows of 24 heads; logits
 // twice in fp32. A step that is not fused has 8 bytes a parameter.
 TEST(MemoryBounds, OfNanotronAreGradientsTwiceAndWhatItsLayersSave) {
-  const Bytes fused{4 * parameters_at_most + 1024 * 4 * 2 * (2048 + 24 * 64) + 8 * 1024 * 51'281};
+  const Bytes fused{4 * parameters_at_most + 1024 * 3 * 2 * (2048 + 24 * 64) + 8 * 1024 * 51'281};
   EXPECT_EQ(most_more("nanotron", job()), fused);
   EXPECT_EQ(most_more("nanotron:1", job()), fused + Bytes{8 * parameters_at_most});
+}
+
+// Four stages of two layers: the first has the embedding and four passes' outputs, the last the head and one pass's
+// inputs.
+TEST(MemoryBounds, AreOfAStage) {
+  const Scenario s = scenario_of(converted(" --pipeline-model-parallel-size 4 --num-layers 8 --global-batch-size 32 "
+                                           "--untie-embeddings-and-output-weights"),
+                                 shipped_data());
+  const std::int64_t layers = 2 * 3'149'824, rows = 51'281 * 512, pass = 2 * 1024 * 512;
+  const auto engine = [&](std::int64_t parameters, std::int64_t passes) {
+    return Bytes{2 * parameters + 6 * ((parameters + 1) / 2) + 4 * parameters + passes * pass};
+  };
+  const std::vector<Bytes> of_engine = more_by_stage("deepspeed-engine", s);
+  ASSERT_EQ(of_engine.size(), 4);
+  EXPECT_EQ(of_engine[0], engine(layers + rows + 1024 * 512, 4 + 1));
+  EXPECT_EQ(of_engine[1], engine(layers, 2 * 3 + 1));
+  EXPECT_EQ(of_engine[3], engine(layers + rows, 1 + 1));
+  EXPECT_EQ(most_more("deepspeed-engine", s), of_engine[0]);
+  EXPECT_EQ(more_by_stage("use-z-loss", s), (std::vector<Bytes>{0_B, 0_B, 0_B, Bytes{1024 * 24}}));
+}
+
+// Llama 3.1 8B: 128,256 tokens, 4,096 wide, 32 layers of 32 and 8 heads of 128, gated MLPs of 14,336.
+TEST(MemoryBounds, OfFineTuningAreWorkedOutByHand) {
+  ConvertRequest requested;
+  requested.files = {"job.yaml"};
+  requested.texts = {{"job.yaml",
+                      "output_dir: o\nbf16: true\nper_device_train_batch_size: 2\ngradient_checkpointing: true\n"
+                      "attn_implementation: flash_attention_2\n"}};
+  requested.model = "models/llama-3.1-8b.json";
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.sequence_length = 1024;
+  requested.gpus = 1;
+  requested.data_root = shipped_data();
+  const Scenario s = scenario_of(convert(requested), shipped_data());
+  const std::int64_t tokens = 2048, vocabulary = 128'256 + 1024;
+  // Positions, cosines and sines; starts of sequences of a layer and the one at work; query gradients' padding.
+  EXPECT_EQ(most_more("packed-rows", s), Bytes{tokens * (64 + 24 * 128 + 32) + 4 * tokens * 4096});
+  EXPECT_EQ(most_more("chunked-loss", s), Bytes{4 * 4096 * (vocabulary + tokens)});
+  EXPECT_EQ(most_less("chunked-loss", s), Bytes{16 * tokens * vocabulary});
+  // Of four sequences: logits four times in fp32, caches of 32 layers, one layer; less the logits of two, twice in
+  // bf16.
+  const std::int64_t evaluated =
+      4096 * (16 * vocabulary + 8 * 32 * 8 * 128 + 4 * (6 * 4096 + 3 * 2 * 14'336 + 3 * 4096));
+  EXPECT_EQ(most_more("evaluation-beside-liger:4", s), Bytes{evaluated});
+  EXPECT_EQ(most_more("evaluation:4", s), Bytes{evaluated - 4 * tokens * 128'256});
+  EXPECT_EQ(most_less("liger-kernel", s), Bytes{16 * tokens * vocabulary + tokens * (24 * 4096 + 8 * 2 * 14'336) * 2});
+  EXPECT_EQ(most_more("torchao-adam", s), Bytes{16 * vocabulary * 4096});
 }
 
 TEST(MemoryBounds, EveryOneHasAFormulaAndTablesNameNoOther) {

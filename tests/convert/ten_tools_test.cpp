@@ -126,6 +126,50 @@ TEST(TenTools, MsSwift) {
        {494'032'768, 1, 1, 8, 2048, 1, 16, {494'032'768 * 2.0, 494'032'768 * 4.0, 494'032'768 / 2.0, 494'032'768.0}}});
 }
 
+// Trained whole in bf16 under autocast LLaMA-Factory makes weights fp32; DistributedDataParallel has all of them on
+// each of eight devices, two micro-batches a step.
+TEST(TenTools, LlamaFactory) {
+  const Tool tool{
+      "LLaMA-Factory",
+      {{"sft.yaml",
+        "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: sft\ndo_train: true\nfinetuning_type: full\ndataset: identity\n"
+        "template: qwen\ncutoff_len: 1024\nmax_samples: 1000\noutput_dir: out\nplot_loss: true\n"
+        "per_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nlearning_rate: 1.0e-5\nbf16: true\n"}},
+      {494'032'768, 1, 1, 8, 1024, 1, 16, {494'032'768 * 4.0, -1, 0, 494'032'768 * 8.0}}};
+  holds(tool);
+  const Scenario s = scenario_of(convert(requested_of(tool)), shipped_data());
+  EXPECT_EQ(s.train.recompute.kind, Recompute::Full) << "on unless it is turned off";
+  EXPECT_EQ(s.train.precision, DType::BF16);
+}
+
+// LoRA of rank 16 on queries and values, 896 wide in, 896 and 128 wide out: 24 x 16 x (1,792 + 1,024) = 1,081,344 in
+// fp32 with moments beside them, over a base in bf16.
+TEST(TenTools, Axolotl) {
+  const Tool tool{
+      "axolotl",
+      {{"lora.yml",
+        "base_model: Qwen/Qwen2.5-0.5B\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_dropout: 0.05\n"
+        "lora_target_modules:\n  - q_proj\n  - v_proj\nsequence_len: 1024\nsample_packing: true\n"
+        "micro_batch_size: 2\ngradient_accumulation_steps: 4\nnum_epochs: 1\noptimizer: adamw_torch_fused\n"
+        "lr_scheduler: cosine\nlearning_rate: 2e-4\nbf16: auto\ngradient_checkpointing: true\n"
+        "attn_implementation: flash_attention_2\ndatasets:\n  - path: a\nval_set_size: 0.0\n"}},
+      {494'032'768 + 1'081'344, 1, 1, 8, 1024, 2, 64, {494'032'768 * 2.0 + 1'081'344 * 4.0, -1, 0, 1'081'344 * 8.0}}};
+  holds(tool);
+  const Scenario s = scenario_of(convert(requested_of(tool)), shipped_data());
+  EXPECT_EQ(s.train.attention, AttentionKernel::Flash);
+  EXPECT_EQ(s.train.recompute.kind, Recompute::Full);
+}
+
+// Its preset zero2 on two devices: bf16 parameters, and halves of fp32 ones and of moments. Sixteen sequences a step.
+TEST(TenTools, MsSwiftsTrainer) {
+  holds(
+      {"swift sft",
+       {{"run.sh",
+         "NPROC_PER_NODE=2 swift sft --model Qwen/Qwen2.5-0.5B --tuner_type full --dataset a b --torch_dtype bfloat16 "
+         "--per_device_train_batch_size 1 --max_length 1024 --deepspeed zero2 --output_dir out\n"}},
+       {494'032'768, 1, 1, 2, 1024, 1, 16, {494'032'768 * 2.0, -1, 494'032'768 * 2.0, 494'032'768 * 4.0}}});
+}
+
 TEST(TenTools, FlagScale) {
   holds(
       {"FlagScale",

@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
@@ -57,26 +60,38 @@ TEST(TrainingTasks, OthersThanSupervisedFineTuningAreNamed) {
   EXPECT_EQ(problem_of("job.sh", script("finetune_norm.py")), "no problem");
 }
 
-TEST(TrainingTasks, DefaultsOfTrlThatDependOnItsReleaseAreAskedFor) {
+bool remarks(const Converted& converted, RemarkKind kind, std::string_view what, std::string_view why) {
+  return std::ranges::any_of(converted.remarks, [&](const Remark& remark) {
+    return remark.kind == kind && remark.what.starts_with(what) && has(remark.why, why);
+  });
+}
+
+TEST(TrainingTasks, FilesOfOthersAreNamedByTheKeysThatOnlyTheyHave) {
+  const std::string trains = "model_name_or_path: Qwen/Qwen2.5-0.5B\noutput_dir: o\nper_device_train_batch_size: 1\n";
+  for (const auto& [keys, problem] : std::map<std::string, std::string>{
+           {"beta: 0.1\n", "beta = 0.1: trains by preferences (DPO, ORPO, KTO), a task that is not modelled"},
+           {"num_generations: 8\n", "num_generations = 8: trains by rewards (GRPO, RLOO, PPO), a task"},
+           {"stage: dpo\ntemplate: qwen\n", "stage = \"dpo\": trains by DPO, a task that is not modelled"},
+           {"stage: rm\nfinetuning_type: lora\n", "stage = \"rm\": trains by a reward model, a task"},
+           {"base_model: a/b\nsequence_len: 512\nrl: dpo\n", "rl = \"dpo\": trains by preferences or rewards"}})
+    EXPECT_TRUE(has(problem_of("job.yaml", trains + keys), problem)) << keys << problem_of("job.yaml", trains + keys);
+}
+
+TEST(TrainingTasks, DefaultsOfTrlThatDependOnItsReleaseAreSaid) {
   const std::string launch =
       "accelerate launch --num_processes 1 trl/scripts/sft.py --output_dir out "
       "--per_device_train_batch_size 1 ";
-  const std::string problem = problem_of("job.sh", launch);
-  for (const char* key : {"loss_type", "gradient_checkpointing", "bf16"})
-    EXPECT_TRUE(has(problem, std::string(key) + "\n  hint: is not said, and TRL's default depends on its release"))
-        << key << "\n"
-        << problem;
-  // Releases that have the key are known.
-  const Converted reported = convert(requested_of("job.sh", launch + "--loss_type nll"));
+  const Converted reported = convert(requested_of("job.sh", launch));
   const Scenario recent = scenario_of(reported, shipped_data());
   EXPECT_EQ(recent.train.recompute.kind, Recompute::Full);
   EXPECT_EQ(recent.train.precision, DType::BF16);
-  EXPECT_TRUE(std::ranges::any_of(reported.remarks, [](const Remark& remark) {
-    return remark.kind == RemarkKind::Assumed && remark.what == "gradient_checkpointing";
-  }));
-  EXPECT_TRUE(has(problem_of("job.sh", launch + "--loss_type chunked_nll"), "a loss that is not modelled: nll is"));
-  EXPECT_TRUE(has(problem_of("job.yaml", "use_peft: true\noutput_dir: o\nbf16: true\ngradient_checkpointing: true\n"),
-                  "loss_type"));
+  EXPECT_TRUE(remarks(reported, RemarkKind::Assumed, "gradient_checkpointing", "in releases after 0.21"));
+  EXPECT_TRUE(remarks(reported, RemarkKind::Assumed, "bf16", "in releases after 0.18"));
+  EXPECT_TRUE(remarks(reported, RemarkKind::Bounded, "loss_type", "is not said"));
+  EXPECT_FALSE(convert(requested_of("job.sh", launch + "--loss_type nll")).lossy()) << "logits are whole";
+  EXPECT_TRUE(remarks(convert(requested_of("job.sh", launch + "--loss_type chunked_nll")), RemarkKind::Bounded,
+                      "--loss_type", "which it never has"));
+  EXPECT_TRUE(has(problem_of("job.sh", launch + "--loss_type dft"), "a loss that is not modelled: nll is"));
 }
 
 TEST(TrainingTasks, AutomaticBf16IsBf16) {
@@ -88,14 +103,13 @@ TEST(TrainingTasks, AutomaticBf16IsBf16) {
   }));
 }
 
-TEST(TrainingTasks, EvaluationIsSaidNotToBeModelled) {
+TEST(TrainingTasks, EvaluationIsBoundedWhereItHasMoreSequencesAtOnce) {
   const std::string trains = "output_dir: o\nbf16: true\nper_device_train_batch_size: 2\n";
-  EXPECT_EQ(
-      problem_of("job.yaml", trains + "eval_strategy: steps\nper_device_eval_batch_size: 16\n"),
-      "per_device_eval_batch_size = 16\n"
-      "  hint: evaluation is not modelled, and with 16 sequences at once its logits may be more than those of 2 that "
-      "are trained: 2 or fewer, or an eval_strategy of \"no\", would do");
-  EXPECT_TRUE(has(problem_of("job.yaml", trains + "eval_strategy: epoch\n"), "with 8 sequences at once"));
+  EXPECT_TRUE(
+      remarks(convert(requested_of("job.yaml", trains + "eval_strategy: steps\nper_device_eval_batch_size: 16\n")),
+              RemarkKind::Bounded, "per_device_eval_batch_size = 16", "has 16 sequences at once where 2 are trained"));
+  EXPECT_TRUE(remarks(convert(requested_of("job.yaml", trains + "eval_strategy: epoch\n")), RemarkKind::Bounded,
+                      "per_device_eval_batch_size", "has 8 sequences"));
   EXPECT_EQ(problem_of("job.yaml", trains + "eval_strategy: \"no\"\nper_device_eval_batch_size: 16\n"), "no problem");
   const Converted reported =
       convert(requested_of("job.yaml", trains + "eval_strategy: steps\nper_device_eval_batch_size: 2\n"));
@@ -103,6 +117,41 @@ TEST(TrainingTasks, EvaluationIsSaidNotToBeModelled) {
   EXPECT_TRUE(std::ranges::any_of(reported.remarks, [](const Remark& remark) {
     return remark.kind == RemarkKind::Assumed && has(remark.why, "evaluation is not modelled");
   }));
+}
+
+// A process on each of the eight devices that a node of this cluster has.
+TEST(TrainingTasks, ToolsThatTakeAllDevicesHaveThoseOfANode) {
+  const auto gpus = [](const std::string& file, const std::string& text) {
+    ConvertRequest requested = requested_of(file, text);
+    requested.gpus = std::nullopt;
+    const Converted converted = convert(requested);
+    return fmt::format("{}{}", scenario_of(converted, shipped_data()).gpus,
+                       remarks(converted, RemarkKind::Assumed, "gpus", "") ? ", assumed" : "");
+  };
+  const std::string arguments = "output_dir: o\nbf16: true\nper_device_train_batch_size: 1\n";
+  const std::string flags = " train.py --output_dir o --bf16 --per_device_train_batch_size 1\n";
+  EXPECT_EQ(gpus("job.yaml", arguments), "8, assumed");
+  EXPECT_EQ(gpus("job.yaml", arguments + "stage: sft\nfinetuning_type: lora\n"), "8, assumed");
+  EXPECT_EQ(gpus("job.sh", "accelerate launch" + flags), "8, assumed");
+  EXPECT_EQ(gpus("job.sh", "deepspeed" + flags), "8, assumed");
+  EXPECT_EQ(gpus("job.sh", "CUDA_VISIBLE_DEVICES=2,3 accelerate launch" + flags), "2");
+  EXPECT_EQ(gpus("job.sh", "accelerate launch --num_processes 4" + flags), "4");
+  EXPECT_EQ(gpus("job.sh", "python" + flags), "1, assumed");
+  EXPECT_EQ(gpus("job.sh", "n=2\nNPROC_PER_NODE=$(expr 8 / $n) swift sft --max_length 512 --output_dir o\n"), "4");
+  // Sharded over how many devices makes an answer; nobody says.
+  EXPECT_THROW(gpus("job.yaml", arguments + "fsdp: full_shard auto_wrap\n"), InputError);
+  EXPECT_THROW(gpus("job.sh", "swift sft --max_length 512 --output_dir o\n"), InputError);
+}
+
+TEST(TrainingTasks, ZerosFieldsGoByTheirOwnNamesToo) {
+  const auto zero = [](const std::string& keys) {
+    return scenario_of(convert(requested_of("ds.json", "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {" +
+                                                           keys + "}, \"train_micro_batch_size_per_gpu\": 1}")),
+                       shipped_data());
+  };
+  EXPECT_EQ(zero(R"("stage": 3, "max_live_parameters": 5, "sub_group_size": 0)").runtime,
+            zero(R"("stage": 3, "stage3_max_live_parameters": 5, "sub_group_size": 1)").runtime);
+  EXPECT_EQ(zero(R"("stage": 2, "offload_param": {"device": "cpu"})").runtime, zero(R"("stage": 2)").runtime);
 }
 
 TEST(TrainingTasks, ValuesThatMeanNothingAreRefused) {

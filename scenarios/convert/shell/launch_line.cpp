@@ -44,8 +44,12 @@ bool is_arguments(const ShellWord& word) {
   });
 }
 
-/// Commands of ms-swift's that train.
-bool of_swift(std::string_view word) { return word == "sft" || word == "pt"; }
+/// Commands of tools that train: "megatron sft", "axolotl train".
+bool trains_by_command(std::string_view tool, std::string_view command) {
+  if (tool == "megatron" || tool == "swift") return command == "sft" || command == "pt";
+  if (tool == "trl") return command == "sft";
+  return (tool == "llamafactory-cli" || tool == "lmf" || tool == "axolotl") && command == "train";
+}
 
 /// Flags of launchers that take no value.
 bool alone(std::string_view flag) {
@@ -84,22 +88,12 @@ class Line {
         count_devices();
         return line_;
       }
-      if (name == "megatron" && i + 1 < words_.size() && of_swift(words_[i + 1].text)) {
-        line_.program = "megatron " + words_[i + 1].text;
+      if (i + 1 < words_.size() && trains_by_command(name, words_[i + 1].text)) {
+        line_.program = name + " " + words_[i + 1].text;
         line_.path = line_.program;
         line_.place = words_[i].place;
         line_.arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(i) + 2, words_.end());
-        const auto each = variable("NPROC_PER_NODE"), nodes = variable("NNODES");
-        const auto hidden = environment_.find("NNODES");
-        if (hidden != environment_.end() && !hidden->second.unknown.empty())
-          line_.gpus_problem =
-              Problem{.file = file_,
-                      .line = line_.place.line,
-                      .column = line_.place.column,
-                      .message = fmt::format("NNODES: {} is not known without running it", hidden->second.unknown),
-                      .hint = hint_of_unknown(hidden->second.unknown) + ", or give --gpus"};
-        else if (each)
-          line_.gpus = *each * nodes.value_or(1);
+        count_by_variables(name);
         return line_;
       }
       if (launches(name) || name == "python" || name == "python3" || name.starts_with("python3.")) {
@@ -137,10 +131,61 @@ class Line {
     return line_;
   }
 
+  // ms-swift's and LLaMA-Factory's commands start torchrun with what these variables say; without them LLaMA-Factory,
+  // and accelerate beneath axolotl and TRL, start a process on each device that they see, and swift one for all.
+  void count_by_variables(const std::string& tool) {
+    const auto each = variable("NPROC_PER_NODE"), nodes = variable("NNODES");
+    const auto hidden = environment_.find("NNODES");
+    const bool by_variables = tool == "megatron" || tool == "swift" || tool == "llamafactory-cli" || tool == "lmf";
+    if (by_variables && hidden != environment_.end() && !hidden->second.unknown.empty())
+      line_.gpus_problem =
+          Problem{.file = file_,
+                  .line = line_.place.line,
+                  .column = line_.place.column,
+                  .message = fmt::format("NNODES: {} is not known without running it", hidden->second.unknown),
+                  .hint = hint_of_unknown(hidden->second.unknown) + ", or give --gpus"};
+    else if (by_variables && each)
+      line_.gpus = *each * nodes.value_or(1);
+    else if (tool == "swift" && visible() == 1)
+      line_.gpus = 1;
+    else if (tool != "megatron" && tool != "swift")
+      start_all(line_.program, by_variables ? nodes.value_or(1) : 1);
+  }
+
+  // A process on each device that is there, or that the script leaves visible.
+  void start_all(const std::string& starter, std::int64_t nodes = 1) {
+    if (const auto devices = visible())
+      line_.gpus = *devices * nodes;
+    else if (nodes == 1)
+      line_.starts_all = starter;
+  }
+
+  // CUDA_VISIBLE_DEVICES=0,1: two.
+  [[nodiscard]] std::optional<std::int64_t> visible() const {
+    const auto found = environment_.find("CUDA_VISIBLE_DEVICES");
+    if (found == environment_.end() || !found->second.unknown.empty() || found->second.text.empty())
+      return std::nullopt;
+    const std::string& devices = found->second.text;
+    if (devices.find_first_not_of("0123456789,") != std::string::npos) return std::nullopt;
+    return std::ranges::count(devices, ',') + 1;
+  }
+
   // --gpus may say what the script does not.
   void count_devices() {
     try {
       line_.gpus = devices();
+      const bool known = line_.unread.empty() && unknown_.empty();
+      const auto none = [&](std::initializer_list<std::string_view> names) {
+        return std::ranges::none_of(line_.launcher_flags, [&](const TomlKey& flag) {
+          return std::ranges::find(names, std::string_view(flag.name)) != names.end();
+        });
+      };
+      // accelerate/commands/launch.py, deepspeed/launcher/runner.py, without a configuration or a file of hosts.
+      if (!line_.gpus && known && line_.launcher == "accelerate" && none({"config-file", "num-machines"}))
+        start_all("accelerate launch");
+      if (!line_.gpus && known && line_.launcher == "deepspeed" &&
+          none({"hostfile", "include", "exclude", "num-nodes", "H", "i", "e"}))
+        start_all("deepspeed");
     } catch (const InputError& error) {
       line_.gpus_problem = error.problems().front();
     }

@@ -23,6 +23,7 @@ struct LaunchLine {
   std::vector<ShellWord> unread;        ///< given to the launcher, and known to nobody: "$DISTRIBUTED_ARGS", –flags
   std::vector<ShellWord> arguments;     ///< of the program
   std::optional<std::int64_t> gpus;     ///< as far as the launcher says
+  std::string starts_all;               ///< who starts a process on each device of a node, where nobody says more
   std::optional<Problem> gpus_problem;  ///< why it says that and it is not known
   std::shared_ptr<const ShellEnvironment> environment;
   Place place;

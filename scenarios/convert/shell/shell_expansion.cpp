@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -265,6 +266,39 @@ void ShellExpansion::sum(ShellCursor& text, ShellFields& fields, Place place) {
   add_unknown(fields, "$((" + inside + "))" + why, place);
 }
 
+// "expr 16 / $N": numbers, variables that hold one, and signs, each a word.
+std::optional<std::int64_t> ShellExpansion::calculated(std::string_view command) {
+  std::istringstream words{std::string(command)};
+  std::string word, sum;
+  if (!(words >> word) || word != "expr") return std::nullopt;
+  const auto is_number = [](std::string_view its) {
+    return !its.empty() && its.find_first_not_of("0123456789") == std::string_view::npos &&
+           (its[0] != '0' || its == "0");
+  };
+  bool operand = true;
+  while (words >> word) {
+    if (operand) {
+      if (word.starts_with("${") && word.ends_with('}'))
+        word = word.substr(2, word.size() - 3);
+      else if (word.starts_with('$'))
+        word.erase(0, 1);
+      if (!is_number(word)) {
+        const ShellValue* const value = value_of(word);
+        if (value == nullptr || value->words.size() != 1 || !doubt_of(word).empty()) return std::nullopt;
+        word = value->words.front().text;
+      }
+      if (!is_number(word)) return std::nullopt;
+    } else {
+      if (word == "\\*" || word == "'*'" || word == "\"*\"") word = "*";
+      if (word != "+" && word != "-" && word != "*" && word != "/" && word != "%") return std::nullopt;
+    }
+    sum += word + ' ';
+    operand = !operand;
+  }
+  if (operand || sum.empty()) return std::nullopt;
+  return arithmetic(sum, [](const std::string&) -> std::optional<std::string> { return std::nullopt; });
+}
+
 void ShellExpansion::dollar(ShellCursor& text, ShellFields& fields, Quotes quotes) {
   const Place place = text.here();
   text.next();  // $
@@ -275,7 +309,9 @@ void ShellExpansion::dollar(ShellCursor& text, ShellFields& fields, Quotes quote
   }
   if (c == '(') {
     text.next();
-    return add_unknown(fields, "$(" + text.parenthesised("(", place) + ")", place);
+    const std::string inside = text.parenthesised("(", place);
+    if (const auto number = calculated(inside)) return fields.add(std::to_string(*number), place);
+    return add_unknown(fields, "$(" + inside + ")", place);
   }
   if (c == '{') {
     text.next();

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -103,6 +104,7 @@ class ShellExpansion {
   void parameter(ShellFields& fields, const std::string& inside, Quotes quotes, Place place);
   void otherwise(ShellFields& fields, const std::string& text, Quotes quotes, Place place);
   void count(ShellFields& fields, const ShellValue* value, const std::string& inside, bool all, Place place);
+  std::optional<std::int64_t> calculated(std::string_view command);
   void sum(ShellCursor& text, ShellFields& fields, Place place);
   ShellValue expanded(const std::string& text, Place place);
   void add_value(ShellFields& fields, const ShellValue& value, bool quoted, bool each, Place place);
