@@ -74,6 +74,10 @@ class MegatronReader {
         draft_.set(its.path,
                    std::ranges::find(lists, its.flag) != lists.end() ? in_list(*value) : whole_as_whole(*value),
                    value->place);
+    // It changes neither a step's memory nor its time, which is said of it below.
+    if (const TomlValue* const steps = flags_.look_at("train-iters"))
+      if (const auto* count = std::get_if<std::int64_t>(&steps->value); count != nullptr && *count > 0)
+        draft_.set("run.steps", *count, steps->place);
     read_precision();
     read_loss();
     read_recomputation();
