@@ -65,9 +65,9 @@ PredictArguments on_cluster(const PredictArguments& requested, const std::string
 
 OnCluster prediction_on(const PredictArguments& requested, const std::string& name) {
   OnCluster its{name.ends_with(".toml") ? std::filesystem::path(name).stem().string() : name, {}, {}};
+  std::vector<std::string> keys;
+  const PredictArguments there = on_cluster(requested, name, keys);
   try {
-    std::vector<std::string> keys;
-    const PredictArguments there = on_cluster(requested, name, keys);
     const JobRequest job = predicted_job(there, keys);
     its.prediction = predict(job.scenario, progress_on_terminal(name, requested.loudness),
                              {.links = requested_link_model(requested.picked.link_model)});

@@ -474,6 +474,7 @@ class Writer {
     if (s_.runtime.optimizer.precision_aware && s_.train.gradient_dtype != DType::FP32)
       add("main-grads-dtype", "\"fp32\"");
     if (s_.train.optimizer == Optimizer::Sgd) arguments_.push_back({"--sgd-momentum", "0"});
+    if (s_.run.steps > 0) arguments_.push_back({"--train-iters", std::to_string(s_.run.steps)});
     if (s_.runtime.optimizer.offloaded) add("optimizer-offload-fraction", "1");
     if (s_.model.experts) {
       add("moe-token-dispatcher-type", "\"allgather\"");
