@@ -85,6 +85,14 @@ class Questions(unittest.TestCase):
                 "runtime": "pytorch"}
         self.assertEqual(tidemark.predict(flat).json["groups"], tidemark.predict(SMALL).json["groups"])
 
+    def test_the_largest_value_and_the_cost_of_a_run(self):
+        found = tidemark.predict(SMALL, largest="gpus", **{"run.tokens": 10**9, "run.price_per_gpu_hour": 2.0})
+        self.assertEqual(found.json["largest"]["key"], "gpus")
+        self.assertEqual(found.json["scenario"]["gpus"], found.json["largest"]["value"])
+        run = found.json["run"]
+        self.assertAlmostEqual(run["dollars"]["value"], run["gpu_days"]["value"] * 24 * 2)
+        self.assertTrue(run["dollars"]["low"] < run["dollars"]["value"] < run["dollars"]["high"])
+
     def test_keys_go_beside_launch_files(self):
         script = source / "tests/convert/recipes/llama3-8b-fragment.sh"
         found = tidemark.predict(script, cluster="h100-sxm-80g", recompute="full")

@@ -134,8 +134,9 @@ struct Cluster {
   Node node;
   Host host = {};
   FabricShape fabric = {};
-  NcclProfile nccl = {};               ///< what was measured of it there
-  SharedCalibration calibration = {};  ///< measured times of its kernels and transfers, where there are any
+  NcclProfile nccl = {};                           ///< what was measured of it there
+  SharedCalibration calibration = {};              ///< measured times of its kernels and transfers, where there are any
+  std::optional<Ratio> dollars_per_gpu_hour = {};  ///< where its file says so, in US dollars
 
   bool operator==(const Cluster&) const = default;
 };

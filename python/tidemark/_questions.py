@@ -29,7 +29,7 @@ from ._answers import (
     Validation,
 )
 from ._curves import limits as _limits
-from ._job import Job, Scenario
+from ._job import Job, Scenario, full_key
 from ._program import InputError, Progress, ask
 
 Path = Union[str, "os.PathLike[str]"]
@@ -59,13 +59,14 @@ def _prediction(text: str, json: Dict[str, Any]) -> Prediction:
                       step_time_range_s=None if low is None else (low, high), **most, groups=groups, text=text, json=json)
 
 
-def predict(scenario: Optional[Scenario] = None, *, variables: Optional[Dict[str, str]] = None, ignore: Sequence[str] = (),
-            progress: Optional[Progress] = None, **keys: Any) -> Prediction:
+def predict(scenario: Optional[Scenario] = None, *, largest: Optional[str] = None, variables: Optional[Dict[str, str]] = None,
+            ignore: Sequence[str] = (), progress: Optional[Progress] = None, **keys: Any) -> Prediction:
     """Does it fit, where is the peak on each rank, how long is a step? ``keys`` are keys of a scenario by their short names:
     ``predict(model="llama-3.1-8b", cluster="h100-sxm-80g", gpus=8, sequence=8192, tensor=2)``, or beside a scenario what
-    differs in it: ``predict("job.toml", micro_batch=2)``. ``variables`` and ``ignore`` are for launch files."""
+    differs in it: ``predict("job.toml", micro_batch=2)``. ``variables`` and ``ignore`` are for launch files. ``largest`` names a
+    key: the answer is then of its largest value that fits, which ``json["largest"]`` tells."""
     with Job(scenario, keys, variables, ignore) as job:
-        text, json, _ = job.ask(["predict", *job.arguments], progress)
+        text, json, _ = job.ask(["predict", *job.arguments, *_option("--largest", largest and full_key(largest))], progress)
     return _prediction(text, json)
 
 

@@ -40,9 +40,9 @@ void run(duk_context* context, std::string_view script) {
 }
 
 // Whether the program is there and did it.
-bool as_png(const std::filesystem::path& svg, const std::filesystem::path& png) {
-  std::string name = "rsvg-convert", zoom = "--zoom=2", to = "--output=" + png.string(), from = svg.string();
-  char* const arguments[] = {name.data(), zoom.data(), to.data(), from.data(), nullptr};
+bool converted_svg(const std::filesystem::path& svg, const std::filesystem::path& made, std::string how) {
+  std::string name = "rsvg-convert", to = "--output=" + made.string(), from = svg.string();
+  char* const arguments[] = {name.data(), how.data(), to.data(), from.data(), nullptr};
   pid_t child = 0;
   posix_spawn_file_actions_t quietly;
   posix_spawn_file_actions_init(&quietly);
@@ -55,7 +55,7 @@ bool as_png(const std::filesystem::path& svg, const std::filesystem::path& png) 
 
 }  // namespace
 
-std::vector<FigureFile> figure_files(const std::string& data) {
+std::vector<FigureFile> figure_files(const std::string& data, FiguresFor what) {
   const std::unique_ptr<duk_context, void (*)(duk_context*)> engine(duk_create_heap_default(), duk_destroy_heap);
   if (!engine) throw std::runtime_error("figures were not made: no memory for their engine");
   duk_context* const context = engine.get();
@@ -71,7 +71,8 @@ std::vector<FigureFile> figure_files(const std::string& data) {
   run(context, surroundings);
   run(context, scenarios::page_charts());
   run(context, scenarios::page_figures());
-  run(context, "Tidemark.write(JSON.parse(data), echarts, put)");
+  run(context, what == FiguresFor::Pages ? "Tidemark.write(JSON.parse(data), echarts, put)"
+                                         : "Tidemark.paper(JSON.parse(data), echarts, put)");
   return files;
 }
 
@@ -85,10 +86,44 @@ std::string write_figures(const std::string& folder, const std::vector<FigureFil
     scenarios::write_file(path, [&](std::ostream& out) { out << file.content; });
     if (path.extension() != ".svg") continue;
     ++figures;
-    has_png = has_png && as_png(path, std::filesystem::path(path).replace_extension(".png"));
+    has_png = has_png && converted_svg(path, std::filesystem::path(path).replace_extension(".png"), "--zoom=2");
   }
   return fmt::format("figures: {} in {}, as SVG{}; tables as CSV and Markdown\n", figures, folder,
                      has_png ? " and PNG" : " (PNG takes rsvg-convert: Debian's package librsvg2-bin)");
+}
+
+std::string write_paper(const std::string& folder, const std::vector<FigureFile>& files) {
+  const std::filesystem::path place(folder);
+  std::filesystem::create_directories(place);
+  bool has_pdf = true;
+  std::size_t figures = 0, tables = 0;
+  for (const FigureFile& file : files) {
+    const std::filesystem::path path = place / file.name;
+    scenarios::write_file(path, [&](std::ostream& out) { out << file.content; });
+    if (path.extension() != ".svg") {
+      ++tables;
+      continue;
+    }
+    ++figures;
+    has_pdf = has_pdf && converted_svg(path, std::filesystem::path(path).replace_extension(".pdf"), "--format=pdf");
+  }
+  scenarios::write_file(place / "tidemark.bib", [](std::ostream& out) { out << citation(); });
+  return fmt::format("paper: {} figures of a column and a page in {}, as SVG{}; {} tables for LaTeX; tidemark.bib\n",
+                     figures, folder, has_pdf ? " and PDF" : " (PDF takes rsvg-convert: Debian's package librsvg2-bin)",
+                     tables);
+}
+
+std::string citation() {
+  return fmt::format(
+      "@software{{tidemark,\n"
+      "  title = {{Tidemark: a simulator of memory and time of distributed training}},\n"
+      "  author = {{{{The Tidemark developers}}}},\n"
+      "  version = {{{}}},\n"
+      "  date = {{2026-11-29}},\n"
+      "  year = {{2026}},\n"
+      "  note = {{Apache-2.0}}\n"
+      "}}\n",
+      TIDEMARK_VERSION);
 }
 
 }  // namespace tidemark::cli

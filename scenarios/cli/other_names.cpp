@@ -81,6 +81,18 @@ std::string hint_of_flag(const std::string& flag, const std::vector<std::string>
   return {};
 }
 
+std::string key_of_flag(const std::string& flag) {
+  const std::string word = bare(flag);
+  for (const Called& its : called) {
+    if (its.option != "--" + word && !lists(its.others, word)) continue;
+    const std::size_t in = its.key.find(" in [");
+    if (in == std::string_view::npos) return std::string(its.key);
+    const std::string_view table = its.key.substr(in + 5, its.key.size() - in - 6);
+    return fmt::format("{}.{}", table, its.key.substr(0, its.key.find(' ')));
+  }
+  return {};
+}
+
 std::string verb_meant(const std::string& word, const std::vector<std::string>& verbs) {
   if (std::string meant = nearest(word, verbs); !meant.empty()) return meant;
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 10> others{{

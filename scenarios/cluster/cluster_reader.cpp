@@ -344,6 +344,11 @@ NcclProfile read_nccl(TomlReader table) {
 
 }  // namespace
 
+std::optional<Ratio> read_dollars_per_gpu_hour(TomlReader& table) {
+  constexpr Ratio least{1}, most{std::int64_t{1'000'000'000}};  // a thousand dollars
+  return table.ratio("price_per_gpu_hour", least, most);
+}
+
 Cluster parse_cluster(std::string_view text, const std::filesystem::path& file) {
   Problems problems(file.string());
   const TomlTable document = parse_toml(text, problems.file());
@@ -356,6 +361,7 @@ Cluster parse_cluster(std::string_view text, const std::filesystem::path& file) 
   cluster.fabric = read_fabric(top.table("fabric", Presence::Required), cluster.node);
   cluster.nccl = read_nccl(top.table("nccl"));
   cluster.calibration = read_calibration_key(top, {file.parent_path(), {}}, problems, cluster.device);
+  cluster.dollars_per_gpu_hour = read_dollars_per_gpu_hour(top);
   top.refuse_unknown_keys();
   problems.raise_if_any();
   return cluster;

@@ -74,6 +74,10 @@ class MegatronReader {
         draft_.set(its.path,
                    std::ranges::find(lists, its.flag) != lists.end() ? in_list(*value) : whole_as_whole(*value),
                    value->place);
+    // It changes neither a step's memory nor its time, which is said of it below.
+    if (const TomlValue* const steps = flags_.look_at("train-iters"))
+      if (const auto* count = std::get_if<std::int64_t>(&steps->value); count != nullptr && *count > 0)
+        draft_.set("run.steps", *count, steps->place);
     read_precision();
     read_loss();
     read_recomputation();
@@ -470,6 +474,7 @@ class Writer {
     if (s_.runtime.optimizer.precision_aware && s_.train.gradient_dtype != DType::FP32)
       add("main-grads-dtype", "\"fp32\"");
     if (s_.train.optimizer == Optimizer::Sgd) arguments_.push_back({"--sgd-momentum", "0"});
+    if (s_.run.steps > 0) arguments_.push_back({"--train-iters", std::to_string(s_.run.steps)});
     if (s_.runtime.optimizer.offloaded) add("optimizer-offload-fraction", "1");
     if (s_.model.experts) {
       add("moe-token-dispatcher-type", "\"allgather\"");

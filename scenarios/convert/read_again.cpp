@@ -66,6 +66,7 @@ constexpr std::array reasons{
     Reason{"runtime.versions", "which releases run is a matter of what is installed"},
     Reason{"runtime.headroom", "is asked of Tidemark"},
     Reason{"train.steps", "is asked of Tidemark"},
+    Reason{"run.", "how long a run is and what it costs changes neither its memory nor its step"},
     Reason{"moe.imbalance", "how tokens choose experts is expected, not asked for"},
     Reason{"moe.quantile", "how tokens choose experts is expected, not asked for"},
     Reason{"runtime.name", "this is another framework"},

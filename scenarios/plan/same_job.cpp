@@ -11,6 +11,7 @@ Scenario same_job(const Scenario& scenario) {
   Scenario job = scenario;
   job.name.clear();
   job.runtime.headroom = Bytes{};
+  job.run = {};
   if (runtime_kind(job.runtime.name).eager()) return job;
 
   Layout& layout = job.layout;

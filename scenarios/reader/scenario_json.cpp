@@ -210,6 +210,7 @@ Json as_json(const Cluster& cluster) {
                            {"collectives", its->collectives.size()},
                            {"messages", its->messages.size()},
                            {"copies", its->copies.size()}};
+  if (cluster.dollars_per_gpu_hour) json["price_per_gpu_hour"] = as_double(*cluster.dollars_per_gpu_hour);
   return json;
 }
 
@@ -602,6 +603,8 @@ std::string scenario_json(const Scenario& scenario, int indent) {
   if (scenario.train.adapter) json["adapter"] = as_json(*scenario.train.adapter, base_dtype(scenario));
   if (scenario.train.quantization) json["quantization"] = as_json(*scenario.train.quantization);
   if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
+  if (scenario.run.tokens > 0) json["run"] = {{"tokens", scenario.run.tokens}};
+  if (scenario.run.steps > 0) json["run"] = {{"steps", scenario.run.steps}};
   // A file's name need not be UTF-8; what is not is replaced.
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }

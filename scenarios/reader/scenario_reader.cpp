@@ -273,6 +273,17 @@ void leave_devices_out(Node& node, std::int32_t gpus) {
   node.devices = taken;
 }
 
+void read_run(TomlReader table, RunLength& run, Cluster& cluster) {
+  constexpr IntegerRange count{0, std::int64_t{1} << 60};  // 0: not said
+  run.tokens = table.integer("tokens", count).value_or(0);
+  run.steps = table.integer("steps", count).value_or(0);
+  if (run.tokens > 0 && run.steps > 0)
+    table.problem("steps", "tokens and steps both say how long the run is", "leave one of them out");
+  // In place of the cluster's own.
+  if (const auto given = read_dollars_per_gpu_hour(table)) cluster.dollars_per_gpu_hour = given;
+  table.refuse_unknown_keys();
+}
+
 /// Returns the switches, which are judged once everything they may repeat has been read.
 TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& runtime, const LoadsFiles& files,
                         ZeroRequest& zero) {
@@ -360,6 +371,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
       its.there())
     scenario.cluster.calibration = std::move(its);
   leave_devices_out(scenario.cluster.node, scenario.gpus);
+  read_run(tables.top.table("run"), scenario.run, scenario.cluster);
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
   TomlReader rollout = tables.top.table("rollout");

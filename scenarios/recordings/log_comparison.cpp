@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/formats/format.hpp"
 #include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
@@ -15,6 +16,23 @@ Bytes peak_until(const MemoryRecord& memory, std::int64_t step) {
   const std::vector<Bytes>& steps = memory.peak_allocated_by_step;  // construction first
   const auto count = step < 0 ? std::ssize(steps) : std::clamp<std::int64_t>(step + 1, 1, std::ssize(steps));
   return *std::max_element(steps.begin(), steps.begin() + count);
+}
+
+// A message says what was held as memory ran out, and not what the job would have come to.
+void compare_ends(const Prediction& prediction, const RankGroup& group, RankPeaks& row) {
+  const Bytes capacity = prediction.scenario.cluster.device.capacity;
+  if (!group.failure) {
+    row.predicted_end = fmt::format("does not run out in the prediction, which fills {} of {} on it",
+                                    gib(prediction.filled(group)), gib(capacity));
+    return;
+  }
+  row.predicted_end = fmt::format(
+      "runs out in the prediction too: {}: {} asked, {} free; without a limit it would come to {} allocated",
+      where(group.failure->at, group.failed_op), mib(group.failure->requested), mib(group.failure->free),
+      gib(group.memory.allocated.bytes));
+  row.allocated.reset();
+  row.reserved.reset();
+  if (row.device) row.device->predicted = capacity - group.failure->free;
 }
 
 }  // namespace
@@ -32,14 +50,14 @@ bool LogComparison::agrees(double tolerance) const {
 
 LogComparison compare_log(const Prediction& prediction, const std::vector<LoggedPeak>& logged,
                           const std::string& file) {
-  std::map<Rank, const MemoryRecord*> memory;
+  std::map<Rank, const RankGroup*> groups;
   for (const RankGroup& group : prediction.groups)
-    for (const Rank rank : group.ranks) memory[rank] = &group.memory;
+    for (const Rank rank : group.ranks) groups[rank] = &group;
   LogComparison out;
   std::vector<Problem> problems;
   for (const LoggedPeak& peak : logged) {
-    const auto found = memory.find(peak.rank);
-    if (found == memory.end()) {
+    const auto found = groups.find(peak.rank);
+    if (found == groups.end()) {
       problems.push_back({.file = file,
                           .line = static_cast<int>(peak.line),
                           .column = 0,
@@ -48,11 +66,13 @@ LogComparison compare_log(const Prediction& prediction, const std::vector<Logged
                                               prediction.scenario.gpus - 1)});
       continue;
     }
+    const MemoryRecord& memory = found->second->memory;
     RankPeaks& row = out.ranks.emplace_back();
     row.logged = peak;
-    if (peak.reserved) row.reserved = BytePair{found->second->peak_reserved, *peak.reserved};
-    if (peak.device) row.device = BytePair{found->second->device.bytes, *peak.device};
-    if (peak.allocated) row.allocated = BytePair{peak_until(*found->second, peak.step), *peak.allocated};
+    if (peak.reserved) row.reserved = BytePair{memory.peak_reserved, *peak.reserved};
+    if (peak.device) row.device = BytePair{memory.device.bytes, *peak.device};
+    if (peak.allocated) row.allocated = BytePair{peak_until(memory, peak.step), *peak.allocated};
+    if (peak.framework == LoggedPeak::Framework::OutOfMemory) compare_ends(prediction, *found->second, row);
   }
   if (!problems.empty()) throw InputError(problems);
   return out;

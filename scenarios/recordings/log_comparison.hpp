@@ -16,6 +16,8 @@ struct RankPeaks {
   std::optional<BytePair> allocated;  ///< where the log says it
   std::optional<BytePair> reserved;   ///< the same
   std::optional<BytePair> device = {};
+  /// Of a message that memory ran out: whether and where it does in the prediction.
+  std::string predicted_end = {};
 
   /// The larger of its errors, without sign.
   [[nodiscard]] double error() const;
@@ -30,7 +32,9 @@ struct LogComparison {
 };
 
 /// Allocated is compared over the steps that the log's line is after, as far as they were simulated: later ones repeat
-/// the last. Throws InputError, which names `file`, where a rank is not in the job.
+/// the last. Of a message that memory ran out, where it does in the prediction too, the devices are compared as they
+/// were then: what the job would go on to hold is no measurement. Throws InputError, which names `file`, where a rank
+/// is not in the job.
 [[nodiscard]] LogComparison compare_log(const Prediction& prediction, const std::vector<LoggedPeak>& logged,
                                         const std::string& file = {});
 

@@ -21,6 +21,7 @@ constexpr std::array titles{
     Title{"", "At the top"},
     Title{"layout", "How the job is cut over ranks"},
     Title{"train", "What a step is"},
+    Title{"run", "How long the training is, and what it costs ([answers.md](answers.md#what-a-training-costs))"},
     Title{"offload", "What lies on hosts ([hosts.md](hosts.md))"},
     Title{"moe", "How experts get their tokens"},
     Title{"adapter", "LoRA ([pytorch.md](pytorch.md))"},

@@ -6,6 +6,7 @@
 
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/predict/deadlock.hpp"
+#include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/recordings/log_comparison.hpp"
 #include "scenarios/recordings/pickle/gzip.hpp"
 #include "scenarios/recordings/recorded_trace.hpp"
@@ -38,7 +39,7 @@ MeasuredComparison with_snapshot(const Scenario& scenario, const Measurement& me
   const SnapshotComparison comparison =
       compare_recordings({std::move(simulated), std::move(simulated_trace)},
                          {std::move(replayed.snapshot), std::move(replayed.trace), replayed.device});
-  const ComparisonSubject subject{scenario.name, measured.file, measured.tolerance};
+  const ComparisonSubject subject{scenario.name, measured.file, measured.tolerance, scenario_json(scenario, -1)};
   return {comparison.agrees(measured.tolerance), comparison_text(comparison, subject, rank),
           comparison_json(comparison, subject, rank)};
 }
@@ -64,7 +65,7 @@ MeasuredComparison with_log(const Scenario& scenario, const Measurement& measure
   const Trace trace = simulate_time(job);
   if (const auto report = deadlock_of(job, trace)) return {false, deadlock_text(*report), {}};
   const LogComparison comparison = compare_log(predict(job, trace, progress), logged, measured.file);
-  const ComparisonSubject subject{scenario.name, measured.file, measured.tolerance};
+  const ComparisonSubject subject{scenario.name, measured.file, measured.tolerance, scenario_json(scenario, -1)};
   return {comparison.agrees(measured.tolerance), comparison_text(comparison, subject),
           comparison_json(comparison, subject)};
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -60,6 +61,14 @@ struct RuntimeChoice {
   bool operator==(const RuntimeChoice&) const = default;
 };
 
+/// How long the whole training is, of which `Train::steps` are simulated. 0: not said; one of them at most is.
+struct RunLength {
+  std::int64_t tokens = 0, steps = 0;
+
+  [[nodiscard]] bool known() const { return tokens > 0 || steps > 0; }
+  bool operator==(const RunLength&) const = default;
+};
+
 /// One question, with every default filled in.
 struct Scenario {
   std::string name;  ///< of its file, without folder and ending
@@ -69,6 +78,7 @@ struct Scenario {
   Layout layout;
   Train train;
   RuntimeChoice runtime;
+  RunLength run = {};
 
   bool operator==(const Scenario&) const = default;
 };

@@ -342,6 +342,41 @@ TEST_F(Cli, AnAnswerIsShortAndTheRestComesOnDemand) {
             std::string::npos);
 }
 
+TEST_F(Cli, TheLargestValueOfAKeyFitsAndTheNextDoesNot) {
+  const std::string question = "predict " + scenario() + " train.global_batch=4096 ",
+                    file = (folder_ / "found.json").string();
+  const Ran r = run(question + "--largest mbs --json " + file);
+  EXPECT_EQ(r.code, 0) << r.err;
+  const json found = json::parse(content(file));
+  EXPECT_EQ(found["largest"]["key"], "train.micro_batch");
+  const auto value = found["largest"]["value"].get<int>(), next = found["largest"]["next"].get<int>();
+  EXPECT_EQ(found["scenario"]["train"]["micro_batch"], value);
+  EXPECT_TRUE(r.out.starts_with("the largest train.micro_batch that fits is " + std::to_string(value) + "; ")) << r.out;
+  EXPECT_NE(r.out.find("the next, " + std::to_string(next)), std::string::npos) << r.out;
+  EXPECT_EQ(run(question + "train.micro_batch=" + std::to_string(value)).code, 0);
+  EXPECT_NE(run(question + "train.micro_batch=" + std::to_string(next)).code, 0);
+}
+
+TEST_F(Cli, ClustersAreToldByWhatTheRunCostsThere) {
+  const std::string h100 = content(std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios/clusters/h100-sxm-80g.toml");
+  std::ofstream(folder_ / "dear.toml") << "price_per_gpu_hour = 9\n" << h100;
+  std::ofstream(folder_ / "cheap.toml") << "price_per_gpu_hour = 2\n" << h100;
+  const std::string file = (folder_ / "all.json").string();
+  const Ran r = run("predict " + scenario("[train]\nsequence_length = 4096", "[train]\nsequence_length = 32768") +
+                    " run.tokens=1000000000 --json " + file + " --clusters h200-sxm-141g," +
+                    (folder_ / "dear.toml").string() + ",rtx-3080-10g," + (folder_ / "cheap.toml").string());
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(r.out.starts_with("cheap fits it cheapest\n")) << r.out;
+  const json all = json::parse(content(file))["clusters"];
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_EQ(all[0]["cluster"], "cheap");
+  EXPECT_EQ(all[1]["cluster"], "dear");
+  EXPECT_NEAR(all[1]["dollars"]["value"].get<double>(), 4.5 * all[0]["dollars"]["value"].get<double>(), 1e-6);
+  EXPECT_EQ(all[2]["cluster"], "h200-sxm-141g");
+  EXPECT_TRUE(all[2]["dollars"].is_null());
+  EXPECT_EQ(all[3]["verdict"], "does_not_fit");
+}
+
 TEST_F(Cli, OptionsAloneAreAJobAndTheFileThatTheyStandForIsTheSame) {
   const std::string options =
       "predict --model llama-3.1-8b --cluster h100-sxm-80g --gpus 8 --sequence 4096 --micro-batch 1 --global-batch 8 "

@@ -111,8 +111,8 @@ inline auto fields(NcclProfile& v) {
   return std::tie(a, b, c, d, e, f, g);
 }
 inline auto fields(Cluster& v) {
-  auto& [a, b, c, d, e, f, g] = v;
-  return std::tie(a, b, c, d, e, f, g);
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Layout& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = v;
@@ -223,9 +223,13 @@ inline auto fields(RuntimeChoice& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc, dd] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, bb, cc, dd);
 }
+inline auto fields(RunLength& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
+}
 inline auto fields(Scenario& v) {
-  auto& [a, b, c, d, e, f, g] = v;
-  return std::tie(a, b, c, d, e, f, g);
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(ModelOptions& v) {
   auto& [a, b, c, d, e] = v;

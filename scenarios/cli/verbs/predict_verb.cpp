@@ -9,11 +9,8 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/detail/job_options.hpp"
-#include "scenarios/cli/detail/job_request.hpp"
-#include "scenarios/cli/detail/timeline_options.hpp"
+#include "scenarios/cli/detail/predict_arguments.hpp"
 #include "scenarios/cli/exit_code.hpp"
-#include "scenarios/cli/predicted_files.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
@@ -33,17 +30,7 @@
 namespace tidemark::cli {
 namespace {
 
-struct PredictArguments {
-  JobWords words;
-  std::string json;
-  TimelineOptions picked;
-  PredictedFiles files;
-  JobOptions job;
-  Loudness loudness;
-  bool verbose = false, print_scenario = false;
-};
-
-JobRequest from_options(const PredictArguments& requested) {
+JobRequest from_options(const PredictArguments& requested, const std::vector<std::string>& keys) {
   JobOptions job = requested.job;
   const LaunchOptions& launch = requested.words.launch;
   job.model = launch.model;
@@ -54,22 +41,11 @@ JobRequest from_options(const PredictArguments& requested) {
   job.global_batch = launch.global_batch;
   const ScenarioFolders folders{std::filesystem::current_path(), data_root()};
   JobRequest made{document_of(job), {}, "tidemark predict", folders, {}, {}};
+  set_overrides(made.document, keys);
   made.scenario = scenario_of(made.document, made.at, folders);
   made.files = files_named(made.document, folders);
   made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
   return made;
-}
-
-JobRequest source_of(const PredictArguments& requested) {
-  if (requested.words.file.empty()) return from_options(requested);
-  if (requested.job.lays_out())
-    throw InputError(
-        Problem{.file = requested.words.file,
-                .message = is_foreign(requested.words.file) ? "a training, and options that say what it says"
-                                                            : "a scenario, and options that say what it says",
-                .hint = "change them in the file, or set keys beside it, as in layout.tensor=4: --model, --cluster and "
-                        "others are for files of frameworks, and all of them for where there is no file"});
-  return requested_job(requested.words);
 }
 
 // Where memory runs out.
@@ -99,14 +75,34 @@ std::string comments_of(const JobRequest& source) {
   return text;
 }
 
+// Questions that answer with something else than one prediction.
+void refuse_beside(const PredictArguments& requested, const char* option) {
+  if (requested.files.any() || requested.picked.ranks)
+    refuse(option, "asks about several jobs, and timelines, traces and snapshots are of one",
+           fmt::format("ask first, then without {} about the job that it found", option));
+  if (!requested.largest.empty() && !requested.clusters.empty())
+    refuse("--largest", "goes with one cluster", "leave --clusters out, or --largest");
+  if (requested.print_scenario)
+    refuse("--print-scenario", fmt::format("prints one job's, and {} asks about several", option),
+           fmt::format("leave {} out", option));
+}
+
 int run(const PredictArguments& requested) {
+  if (!requested.largest.empty()) {
+    refuse_beside(requested, "--largest");
+    return answer_largest(requested);
+  }
+  if (!requested.clusters.empty()) {
+    refuse_beside(requested, "--clusters");
+    return answer_clusters(requested);
+  }
   const PredictOptions options{.links = requested_link_model(requested.picked.link_model)};
   if (requested.print_scenario) refuse_outputs(requested);
   check_files(requested.files, requested.json);
   if (!requested.files.any() && requested.picked.ranks)
     refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
   if (!requested.files.shows_steps()) requested.picked.refuse_filters("give --timeline or --trace FILE too");
-  const JobRequest source = source_of(requested);
+  const JobRequest source = predicted_job(requested);
   if (requested.print_scenario) {
     answer(comments_of(source) + toml_text(source.document), "", {});
     return yes;
@@ -136,6 +132,20 @@ int run(const PredictArguments& requested) {
 
 }  // namespace
 
+JobRequest predicted_job(const PredictArguments& requested, const std::vector<std::string>& keys) {
+  if (requested.words.file.empty()) return from_options(requested, keys);
+  if (requested.job.lays_out())
+    throw InputError(
+        Problem{.file = requested.words.file,
+                .message = is_foreign(requested.words.file) ? "a training, and options that say what it says"
+                                                            : "a scenario, and options that say what it says",
+                .hint = "change them in the file, or set keys beside it, as in layout.tensor=4: --model, --cluster and "
+                        "others are for files of frameworks, and all of them for where there is no file"});
+  JobWords words = requested.words;
+  words.beside.insert(words.beside.end(), keys.begin(), keys.end());
+  return requested_job(words);
+}
+
 Verb predict_verb(CLI::App& app) {
   const auto requested = std::make_shared<PredictArguments>();
   CLI::App* verb = app.add_subcommand(
@@ -144,6 +154,14 @@ Verb predict_verb(CLI::App& app) {
   add_layout_options(*verb, requested->job);
   verb->add_flag("--print-scenario", requested->print_scenario,
                  "print the scenario that the options or the launch file amount to, and stop");
+  verb->add_option("--largest", requested->largest,
+                   "find the largest value of this key with which the job fits, and answer with that value: "
+                   "micro_batch, sequence_length, train.global_batch, gpus or any whole number of the scenario")
+      ->type_name("KEY");
+  verb->add_option("--clusters", requested->clusters,
+                   "compare these clusters, names or files with commas between them: which fits the job, and which "
+                   "costs least")
+      ->type_name("NAME[,NAME...]");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   verb->add_flag("-v,--verbose", requested->verbose,
@@ -167,6 +185,9 @@ Verb predict_verb(CLI::App& app) {
        {"predict --model llama-3.1-8b --cluster h100-sxm-80g --gpus 8 --sequence 8192 --tensor 2 --print-scenario > "
         "job.toml",
         "the scenario file of such options"},
+       {"predict llama-3.1-8b-8xh100 --largest micro_batch", "how far it goes, and why not further"},
+       {"predict llama-3.1-8b-8xh100 run.tokens=1000000000 run.price_per_gpu_hour=2.5", "what the training costs"},
+       {"predict llama-3.1-8b-8xh100 --clusters h100-sxm-80g,h200-sxm-141g,a100-sxm-80g", "on which cluster"},
        {"predict job.toml --json - 2> answer.txt", "JSON for scripts: every class of ranks, with bounds and sources"}});
   return {verb, [requested] { return run(*requested); }, &requested->words.file};
 }

@@ -33,7 +33,8 @@ namespace {
 struct ReportArguments {
   std::vector<std::string> files;  ///< and keys that are set in each of them
   LaunchOptions launch;
-  std::string measured, page = "report.html", figures, json;
+  std::string measured, page = "report.html", figures, paper, json;
+  bool cite = false;
   std::string scenario;  ///< that is read now
   Loudness loudness;
 };
@@ -108,6 +109,12 @@ Report report_of(ReportArguments& requested, const std::string& command) {
 }
 
 int run(ReportArguments& requested, const std::string& command) {
+  if (requested.cite) {
+    if (!requested.files.empty())
+      refuse("--cite", "tells how Tidemark is cited, and reports nothing", "leave the file out");
+    answer(citation(), "", {});
+    return yes;
+  }
   const std::vector<std::string> files = files_in(requested);
   if (files.empty()) refuse("report", "names no file", "a scenario, a launch file, or a record");
   if (!requested.measured.empty() && (files.size() > 1 || is_record(files.front())))
@@ -125,11 +132,14 @@ int run(ReportArguments& requested, const std::string& command) {
   if (!requested.measured.empty()) inputs.emplace_back(requested.measured);
   check_outputs({{"--output", requested.page}, {"--json", requested.json}}, inputs);
   if (!requested.figures.empty()) check_output_folder({"--figures", requested.figures});
+  if (!requested.paper.empty()) check_output_folder({"--paper", requested.paper});
 
   const Report report = report_of(requested, command);
   write_file(requested.page, [&](std::ostream& file) { file << report_page(report.title, report.data); });
   std::string text = report.verdict + fmt::format("report: {}\n", requested.page);
-  if (!requested.figures.empty()) text += write_figures(requested.figures, figure_files(report.data));
+  if (!requested.figures.empty())
+    text += write_figures(requested.figures, figure_files(report.data, FiguresFor::Pages));
+  if (!requested.paper.empty()) text += write_paper(requested.paper, figure_files(report.data, FiguresFor::Papers));
   answer(text, requested.json, [&] { return report.data + '\n'; });
   return report.answer ? yes : report.open ? cannot_say : no;
 }
@@ -143,7 +153,7 @@ Verb report_verb(CLI::App& app, const std::string& command) {
       "FILE", requested->files,
       "a scenario (TOML) or a launch file, several to lay them beside each other, or what plan, capacity, compare or "
       "validate wrote with --json; layout.tensor=4 sets a key in each");
-  takes_shipped(*verb, files, examples_shipped)->required();
+  takes_shipped(*verb, files, examples_shipped);
   add_launch_options(*verb, requested->launch);
   verb->add_option("--measured", requested->measured,
                    "compare the prediction with this memory snapshot or training log")
@@ -153,6 +163,12 @@ Verb report_verb(CLI::App& app, const std::string& command) {
                    "put every figure into this folder as SVG, PNG and CSV, tables as CSV and "
                    "Markdown")
       ->type_name("FOLDER");
+  verb->add_option(
+          "--paper", requested->paper,
+          "put every figure into this folder at the widths of a paper's column and page (3.25 and 6.75 inches), "
+          "as SVG and PDF, tables for LaTeX, and a BibTeX entry")
+      ->type_name("FOLDER");
+  verb->add_flag("--cite", requested->cite, "print a BibTeX entry to cite Tidemark, and stop");
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   add_examples(*verb,

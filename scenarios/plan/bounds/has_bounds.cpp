@@ -153,8 +153,8 @@ bool known(const Model& model) {
 }
 
 bool known(const Cluster& cluster) {
-  const auto& [name, device, node, host, fabric, nccl, calibration] = cluster;
-  return ignored_arguments(name) && lowered(device, node, host, fabric, nccl, calibration);
+  const auto& [name, device, node, host, fabric, nccl, calibration, dollars_per_gpu_hour] = cluster;
+  return ignored_arguments(name, dollars_per_gpu_hour) && lowered(device, node, host, fabric, nccl, calibration);
 }
 
 bool known(const RuntimeChoice& runtime) {
@@ -181,8 +181,8 @@ bool known(const RuntimeChoice& runtime) {
 }  // namespace
 
 bool Bounder::has_bounds(const Scenario& scenario) {
-  const auto& [name, model, cluster, gpus, layout, train, runtime] = scenario;
-  return ignored_arguments(name, gpus) && known(model) && known(cluster) && known(layout) && known(train) &&
+  const auto& [name, model, cluster, gpus, layout, train, runtime, run] = scenario;
+  return ignored_arguments(name, gpus, run) && known(model) && known(cluster) && known(layout) && known(train) &&
          known(runtime) && !allocator_options_of(scenario).memory_limit();
 }
 

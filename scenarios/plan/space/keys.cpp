@@ -61,6 +61,7 @@ Scenario passes_key(const Scenario& scenario, const std::vector<LayerRun>& runs)
       return sum + (r.in_block ? r.layers() : 0);
     });
   key.runtime.headroom = Bytes{};
+  key.run = {};
   key.runtime.allocator.clear();
   return key;
 }

@@ -44,6 +44,7 @@ Json unmatched_json(const std::vector<Unmatched>& list) {
 Json head(const char* kind, const ComparisonSubject& subject, bool agrees) {
   return {{"schema", "tidemark.comparison/1"},
           {"scenario", subject.scenario},
+          {"job", subject.job.empty() ? Json() : Json::parse(subject.job)},
           {"file", subject.file},
           {"kind", kind},
           {"tolerance", subject.tolerance},
@@ -99,7 +100,8 @@ std::string comparison_json(const LogComparison& c, const ComparisonSubject& sub
                      {"step", rank.logged.step < 0 ? Json() : Json(rank.logged.step)},
                      {"line", rank.logged.line},
                      {"allocated", rank.allocated ? pair_json(*rank.allocated) : Json()},
-                     {"reserved", rank.reserved ? pair_json(*rank.reserved) : Json()}});
+                     {"reserved", rank.reserved ? pair_json(*rank.reserved) : Json()},
+                     {"predicted_end", rank.predicted_end.empty() ? Json() : Json(rank.predicted_end)}});
     if (rank.device) ranks.back()["device"] = pair_json(*rank.device);
   }
   out["ranks"] = std::move(ranks);

@@ -10,6 +10,7 @@
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/report/memory_range.hpp"
 #include "scenarios/report/remedies.hpp"
+#include "scenarios/report/run_cost.hpp"
 #include "scenarios/report/step_range.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 
@@ -191,6 +192,25 @@ Json calibration(const Scenario& s) {
   return out;
 }
 
+Json between_json(const Between& its) { return {{"value", its.value}, {"low", its.low}, {"high", its.high}}; }
+
+// Of the whole training, as far as its length and a price are known.
+Json run_json(const Prediction& p) {
+  Json out = Json::object();
+  if (const std::optional<RunCost> cost = run_cost(p)) {
+    out["steps"] = cost->steps;
+    out["tokens"] = cost->tokens;
+    out["seconds"] = between_json(cost->seconds);
+    out["gpu_days"] = between_json(cost->gpu_days);
+    if (cost->dollars) out["dollars"] = between_json(*cost->dollars);
+  }
+  if (const std::optional<Between> dollars = dollars_per_billion_tokens(p)) {
+    out["price_per_gpu_hour"] = as_double(*p.scenario.cluster.dollars_per_gpu_hour);
+    out["dollars_per_billion_tokens"] = between_json(*dollars);
+  }
+  return out;
+}
+
 Json not_judged(const Prediction& p) {
   Json list = Json::array();
   for (const NotJudged& its : p.not_judged)
@@ -241,6 +261,7 @@ std::string prediction_json(const Prediction& p, const AcceptedChanges* accepted
               {"bounds", bounds(p)},
               {"groups", std::move(groups)}};
   if (p.fullest_node.bytes > Bytes{}) out["host"] = host_json(p);
+  if (const Json run = run_json(p); !run.empty()) out["run"] = run;
   for (const RankGroup& group : p.groups)
     if (group.failure && !out.contains("remedies"))
       out["remedies"] = remedies_of(group.failure->at.mark.phase, p.scenario, accepted);

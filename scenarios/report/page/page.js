@@ -107,9 +107,32 @@
   }
   function add_list(parent, title, lines) {
     if (!lines || !lines.length) return;
-    make('h3', parent, title);
+    if (title) make('h3', parent, title);
     var list = make('ul', parent);
     lines.forEach(function (text) { make('li', list, text); });
+  }
+
+  // A bar of what must be had, and a line at what there is.
+  function add_glance(parent, its) {
+    var all = 1.02 * Math.max(its.capacity, its.must_have_upper), box = make('div', parent, null, 'glance');
+    make('p', box, its.name + ' ' + its.said, its.answer === false ? 'no' : its.answer ? 'yes' : 'open');
+    var bar = make('div', box, null, 'bar');
+    bar.setAttribute('role', 'img');
+    bar.setAttribute('aria-label', its.name + ' ' + its.said);
+    function piece(bytes, colour, said) {
+      var made = make('i', bar);
+      made.style.width = 100 * bytes / all + '%';
+      made.style.background = colour;
+      made.title = said;
+    }
+    its.parts.forEach(function (part) {
+      piece(part.bytes, part.colour, part.name + ' ' + (part.bytes / 1073741824).toFixed(2) + ' GiB');
+    });
+    piece(its.must_have_upper - its.must_have, 'repeating-linear-gradient(45deg,#a3aab3 0 3px,transparent 3px 6px)',
+          'up to ' + (its.must_have_upper / 1073741824).toFixed(2) + ' GiB at the upper ends of estimates');
+    var line = make('b', bar);
+    line.style.left = 100 * its.capacity / all + '%';
+    line.title = 'capacity ' + (its.capacity / 1073741824).toFixed(2) + ' GiB';
   }
 
   var header = make('header', main);
@@ -121,7 +144,9 @@
   var verdict = data.verdict.replace(/\n+$/, '').split('\n');
   make('h1', main, verdict[0], data.answer === null ? 'open' : data.answer ? 'yes' : 'no');
   if (verdict.length > 1) make('div', main, verdict.slice(1).join('\n'), 'reasons');
-  if (data.question) make('div', main, data.question.replace(/\n+$/, ''), 'question');
+  var question = data.question ? data.question.replace(/\n+$/, '') : (doc.question || []).join('\n');
+  if (question) make('div', main, question, 'question');
+  (doc.glance || []).forEach(function (its) { add_glance(main, its); });
   if (doc.figures_of_merit.length) {
     var merits = make('div', main, null, 'figures-of-merit');
     doc.figures_of_merit.forEach(function (pair) {
@@ -130,9 +155,17 @@
       make('span', box, pair[1]);
     });
   }
+  var contents = make('nav', main, null, 'contents'), sections = 0;
+  contents.setAttribute('aria-label', 'Contents');
+  function add_section(title) {
+    var parent = make('section', main), link = make('a', contents, title);
+    parent.id = 'section-' + ++sections;
+    link.href = '#' + parent.id;
+    make('h2', parent, title);
+    return parent;
+  }
   doc.sections.forEach(function (section) {
-    var parent = make('section', main);
-    make('h2', parent, section.title);
+    var parent = add_section(section.title);
     if (section.text) make('p', parent, section.text, 'muted');
     var grid = null;
     (section.figures || []).forEach(function (figure, at) {
@@ -141,8 +174,8 @@
     });
     (section.tables || []).forEach(function (table) { add_table(parent, table); });
   });
-  var last = make('section', main);
-  make('h2', last, 'What this rests on');
+  if (doc.next && doc.next.length) add_list(add_section('What to do next'), '', doc.next);
+  var last = add_section('What this rests on');
   add_list(last, 'Assumed', doc.assumptions);
   add_list(last, 'Not modelled', doc.not_modelled);
   make('h3', last, 'Where it comes from');

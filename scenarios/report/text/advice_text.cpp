@@ -175,6 +175,7 @@ std::string capacity_json(const Study& study, const std::vector<Limit>& limits) 
   }
   const Json json = {{"schema", "tidemark.capacity/1"},
                      {"study", study.space.name},
+                     {"base", document_json(study.space.base)},
                      {"axes", axes_json(study.space)},
                      {"largest", study.space.axes[study.grows].name},
                      {"by", study.by ? Json(study.space.axes[*study.by].name) : Json(nullptr)},

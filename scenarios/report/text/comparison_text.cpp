@@ -141,7 +141,10 @@ std::string comparison_text(const LogComparison& c, const ComparisonSubject& sub
     if (rank.reserved) add("reserved", *rank.reserved);
     if (rank.device) add("device", *rank.device);
   }
-  return out + table(rows) + (c.agrees(subject.tolerance) ? "" : next_step);
+  if (rows.size() > 1) out += table(rows);
+  for (const RankPeaks& rank : c.ranks)
+    if (!rank.predicted_end.empty()) out += fmt::format("rank {} {}\n", rank.logged.rank.value, rank.predicted_end);
+  return out + (c.agrees(subject.tolerance) ? "" : next_step);
 }
 
 }  // namespace tidemark::scenarios

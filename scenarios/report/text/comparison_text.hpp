@@ -12,6 +12,7 @@ struct ComparisonSubject {
   std::string scenario;
   std::string file;      ///< of the measurement
   double tolerance = 0;  ///< share of what was measured
+  std::string job = {};  ///< the scenario as JSON
 };
 
 /// One screen: whether they agree, then by how much, when and because of what.

@@ -401,6 +401,7 @@ std::string plan_json(const Space& space, const Plan& plan) {
     dropped.push_back({{"reason", reason}, {"combinations", count}});
   const Json json = {{"schema", "tidemark.plan/1"},
                      {"space", space.name},
+                     {"base", document_json(space.base)},
                      {"axes", axes_json(space)},
                      {"capacity_bytes", capacity_json(space)},
                      {"combinations", plan.combinations},

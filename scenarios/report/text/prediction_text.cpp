@@ -13,6 +13,7 @@
 #include "scenarios/predict/assumed.hpp"
 #include "scenarios/predict/measured_ranges.hpp"
 #include "scenarios/report/remedies.hpp"
+#include "scenarios/report/run_cost.hpp"
 #include "scenarios/report/step_range.hpp"
 #include "scenarios/scenario/names.hpp"
 
@@ -300,7 +301,7 @@ std::string step(const Prediction& p) {
       rows.push_back({std::string(name(static_cast<StepCause>(cause))), fmt::format("{:.3f} ms", part / 1e9),
                       fmt::format("{:.1f} %", 100 * part / step)});
   }
-  return '\n' + step_line(p) + table(rows) +
+  return '\n' + step_line(p) + run_cost_text(p) + table(rows) +
          fmt::format("  HFU {:.1f} %, with what is computed twice; by stage: explain --show time\n", 100 * p.step.hfu);
 }
 
@@ -364,7 +365,7 @@ std::string brief_text(const Prediction& p, const std::string& file, const Accep
   if (!p.deadlock) {
     const RankGroup& top = p.highest();
     const MemoryRecord& m = top.memory;
-    out += step_line(p) + stages(p, StageDetail::Figures);
+    out += step_line(p) + run_cost_text(p) + stages(p, StageDetail::Figures);
     out +=
         fmt::format("\npeak on rank {} (stage {}), at {}\n{}  {}\n", top.ranks.front().value, top.coordinates.pipeline,
                     where(m.device.at, top.device_peak_op), allocated_then(m.device), composition_line(m.device));

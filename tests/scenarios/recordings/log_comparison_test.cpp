@@ -57,6 +57,23 @@ TEST(LogComparison, TorchtitanSaysOnlyWhatIsReserved) {
   EXPECT_DOUBLE_EQ(c.ranks[0].error(), 0.2);
 }
 
+TEST(LogComparison, AMessageThatMemoryRanOutIsLaidBesideThePredictionsOwnEnd) {
+  const LoggedPeak message{{0}, LoggedPeak::Framework::OutOfMemory, -1, 50_MiB, 70_MiB, 1, 90_MiB};
+  Prediction p = prediction();
+  p.scenario.cluster.device.capacity = 100_MiB;
+  p.groups[0].memory.device.bytes = 120_MiB;
+  RankPeaks row = compare_log(p, {message}).ranks[0];
+  EXPECT_EQ(row.allocated, (BytePair{60_MiB, 50_MiB}));
+  EXPECT_TRUE(row.predicted_end.starts_with("does not run out in the prediction")) << row.predicted_end;
+  p.groups[0].failure = OutOfDeviceMemory{{}, 20_MiB, 8_MiB};
+  p.groups[0].failed_op = "layers.2.mlp";
+  row = compare_log(p, {message}).ranks[0];
+  EXPECT_FALSE(row.allocated || row.reserved);
+  EXPECT_EQ(row.device, (BytePair{92_MiB, 90_MiB}));
+  EXPECT_NE(row.predicted_end.find("layers.2.mlp: 20.00 MiB asked, 8.00 MiB free"), std::string::npos)
+      << row.predicted_end;
+}
+
 TEST(LogComparison, ARankOfAnotherJobIsAnError) {
   try {
     (void)compare_log(prediction(), {logged(0, 1, 50_MiB, 80_MiB), logged(3, 1, 50_MiB, 80_MiB)}, "job.log");

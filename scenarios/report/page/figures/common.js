@@ -31,6 +31,29 @@ var Tidemark = (function () {
   function mib(bytes) {
     return bytes >= 1073741824 ? gib(bytes) : (bytes / 1048576).toFixed(bytes < 10485760 ? 2 : 1) + ' MiB';
   }
+  /// "h100-sxm-80g" of a file's path.
+  function stem(name) { return String(name).replace(/^.*\//, '').replace(/\.(toml|json)$/, ''); }
+  /// What was asked, in a line or two: of a scenario as its file has it, or with every default filled in.
+  function job_words(job, without) {
+    var train = job.train || {}, layout = job.layout || {};
+    function name(of) { return stem(typeof of === 'object' && of ? of.name : of); }
+    function said(table, tables_name, keys) {
+      return keys.filter(function (key) {
+        return table[key] !== undefined && (without || []).indexOf(tables_name + '.' + key) < 0;
+      }).map(function (key) { return words(key) + ' ' + table[key]; });
+    }
+    var runs = said(train, 'train', ['sequence_length', 'micro_batch', 'global_batch', 'precision', 'recompute']);
+    var cut = said(layout, 'layout', ['tensor', 'sequence_parallel', 'context', 'expert', 'pipeline', 'data', 'sharding', 'schedule']);
+    return [name(job.model) + ' on ' + job.gpus + ' GPUs of ' + name(job.cluster) +
+            (job.runtime && job.runtime.name ? ' under ' + job.runtime.name : '')]
+        .concat(cut.length ? [cut.join(', ')] : [], runs.length ? [runs.join(', ')] : []);
+  }
+  function space_words(record) {
+    var moved = record.axes.map(function (axis_) { return axis_.name; });
+    return (record.base ? job_words(record.base, moved) : []).concat(record.axes.map(function (axis_) {
+      return axis_.name + ': ' + axis_.values.slice(0, 12).join(', ') + (axis_.values.length > 12 ? ', …' : '');
+    }));
+  }
   /// A cell of a table: as people read it, and as plain bytes where it goes into CSV.
   function bytes_cell(bytes, shown) { return {bytes: bytes, toString: function () { return shown(bytes); }}; }
   function gib_cell(bytes) { return bytes_cell(bytes, gib); }

@@ -57,13 +57,17 @@
     var c = data.record, head = ['what', 'predicted', 'measured', 'off by'];
     // Some logs say only what is allocated, and nvidia-smi what all of a process has.
     function most(r) { return r.reserved || r.device || r.allocated; }
+    // Of a message that memory ran out nothing need be left to compare.
+    var compared = c.kind === 'log' ? c.ranks.filter(most) : [];
+    var ends = c.kind === 'log' ? c.ranks.filter(function (r) { return r.predicted_end; }) : [];
     if (c.kind === 'log')
-      return {figures_of_merit: [], sections: [{
+      return {figures_of_merit: [], question: comparison_question(data), next: after_comparison, sections: [{
         title: 'Reserved memory of ranks',
-        figures: [ranks_figure('reserved', 'Reserved, predicted and logged', c.ranks.map(function (r) { return r.rank; }),
-                               c.ranks.map(function (r) { return most(r).predicted_bytes; }),
-                               c.ranks.map(function (r) { return most(r).measured_bytes; }))],
-        tables: [{id: 'ranks', title: 'Rank by rank', head: head, rows: c.ranks.reduce(function (rows, r) {
+        text: ends.map(function (r) { return 'Rank ' + r.rank + ' ' + r.predicted_end + '.'; }).join(' '),
+        figures: !compared.length ? [] : [ranks_figure('reserved', 'Reserved, predicted and logged', compared.map(function (r) { return r.rank; }),
+                               compared.map(function (r) { return most(r).predicted_bytes; }),
+                               compared.map(function (r) { return most(r).measured_bytes; }))],
+        tables: [{id: 'ranks', title: 'Rank by rank', head: head, rows: compared.reduce(function (rows, r) {
           if (r.allocated) rows.push(pair_row('rank ' + r.rank + ', allocated', r.allocated));
           if (r.reserved) rows.push(pair_row('rank ' + r.rank + ', reserved', r.reserved));
           if (r.device) rows.push(pair_row('rank ' + r.rank + ', device', r.device));
@@ -81,6 +85,7 @@
     if (c.only_predicted.length) tables.push(unmatched('only-predicted', 'At the peak in the prediction alone', c.only_predicted));
     if (c.only_measured.length) tables.push(unmatched('only-measured', 'At the peak in the measurement alone', c.only_measured));
     return {
+      question: comparison_question(data), next: after_comparison,
       figures_of_merit: [[gib(c.allocated.predicted_bytes), 'allocated, predicted'],
                          [gib(c.allocated.measured_bytes), 'allocated, measured'],
                          [gib(c.reserved.predicted_bytes), 'reserved, predicted'],
@@ -90,6 +95,13 @@
         c.curve.map(function (p, i) { return i; }), c.curve.map(function (p) { return p[0]; }), c.curve.map(function (p) { return p[1]; }))]},
                  {title: 'The peak', tables: tables}]
     };
+  }
+
+  var after_comparison = ['tidemark explain FILE --at peak: which tensors the prediction has there',
+                          'tidemark replay SNAPSHOT: what its requests reserve under other settings of the allocator'];
+  function comparison_question(data) {
+    var c = data.record;
+    return (c.job ? job_words(c.job) : [c.scenario]).concat(['measured: ' + c.file]);
   }
 
   function validation_document(data) {
@@ -112,6 +124,8 @@
         'samples', 'Resident memory of rank ' + worst.rank, 'GiB at the ops at which it was read.', 'op of its program',
         worst.samples.map(function (s) { return s.op; }), worst.samples.map(function (s) { return s.predicted_bytes; }),
         worst.samples.map(function (s) { return s.measured_bytes; }))]});
-    return {figures_of_merit: [], sections: sections};
+    return {figures_of_merit: [], sections: sections, question: job_words(v.scenario),
+            next: v.agrees ? ['tidemark predict at full size: what these programs take there']
+                           : ['tidemark explain FILE --show program: the ops of the rank that is furthest off']};
   }
 

@@ -30,9 +30,43 @@
     });
   }
 
+  function must_have_most(data) {
+    return data.prediction.groups.reduce(function (a, b) {
+      return b.required_device_upper_bytes > a.required_device_upper_bytes ? b : a;
+    });
+  }
+  /// What the fullest device must have, beside what it has: the answer at a glance.
+  function glance_of(data, name) {
+    var p = data.prediction, group = must_have_most(data), room = p.capacity_bytes - p.headroom_bytes;
+    var lacks = group.required_device_upper_bytes - room, peak = group.peak_device_bytes;
+    return {
+      name: name || 'rank ' + parseInt(group.ranks, 10), capacity: p.capacity_bytes, must_have: group.required_device_bytes,
+      must_have_upper: group.required_device_upper_bytes, answer: data.answer,
+      parts: order.filter(function (entry) { return group.at_peak[entry[0]] > 0; }).map(function (entry) {
+        // Of the peak, in the proportion of what must be had: what is cached beyond it would be given back.
+        return {name: words(entry[0]), colour: entry[1], bytes: group.at_peak[entry[0]] * group.required_device_bytes / peak};
+      }),
+      said: 'must have ' + gib(group.required_device_bytes) + ' (up to ' + gib(group.required_device_upper_bytes) + ') of ' +
+            gib(p.capacity_bytes) + (lacks > 0 ? ': ' + gib(lacks) + ' too much' : ': ' + gib(-lacks) + ' to spare') +
+            (p.headroom_bytes > 0 ? ' beside ' + gib(p.headroom_bytes) + ' headroom' : '')
+    };
+  }
+  /// What people ask next.
+  function next_of_prediction(data) {
+    var file = data.origin.file, p = data.prediction;
+    if (p.step_time_s === null) return ['tidemark explain ' + file + ' --show schedule: where it waits for ever'];
+    if (data.answer !== true)
+      return (p.remedies || []).concat(['tidemark advise ' + file + ': the smallest changes that make it fit, each simulated',
+                                        'tidemark explain ' + file + ': which tensors make up the peak']);
+    return ['tidemark predict ' + file + ' --largest micro_batch: how far it goes',
+            'tidemark plan ' + file + ': whether another layout is faster',
+            'tidemark explain ' + file + ': which tensors make up the peak'];
+  }
+
   function prediction_document(data) {
     var p = data.prediction, top = fullest(data), sections = [];
     var document_ = {
+      glance: [glance_of(data)], next: next_of_prediction(data),
       figures_of_merit: [
         [gib(top.peak_device_bytes), 'peak of the fullest device'],
         [gib(top.peak_device_upper_bytes), 'up to, of ' + gib(p.capacity_bytes)],
@@ -42,7 +76,8 @@
       sections: sections, assumptions: p.assumptions, not_modelled: p.not_modelled
     };
     if (p.step_time_s === null) return document_;
-    document_.figures_of_merit.push([time(1e9 * p.step_time_s), 'a step'],
+    document_.figures_of_merit.push([time(1e9 * p.step_time_s), 'a step (' + time(1e9 * p.step_time_low_s) + ' to ' +
+                                                                time(1e9 * p.step_time_high_s) + ')'],
                                     [thousands(p.tokens_per_s_per_device), 'tokens/s per device'],
                                     [percent(p.mfu), 'MFU']);
     var many = data.stages.length > 4;
@@ -155,6 +190,10 @@
       r.prediction.assumptions.forEach(function (a) { if (assumptions.indexOf(a) < 0) assumptions.push(a); });
       r.prediction.not_modelled.forEach(function (a) { if (not_modelled.indexOf(a) < 0) not_modelled.push(a); });
     });
-    return {figures_of_merit: [], sections: sections, assumptions: assumptions, not_modelled: not_modelled};
+    return {figures_of_merit: [], sections: sections, assumptions: assumptions, not_modelled: not_modelled,
+            glance: reports.map(function (r) { return glance_of(r, r.title); }),
+            question: [].concat.apply([], reports.map(function (r) { return r.question.replace(/\n+$/, '').split('\n'); })),
+            next: ['tidemark report ' + reports[0].origin.file + ': one of them with all its figures',
+                   'tidemark advise FILE: what would make one fit that does not']};
   }
 

@@ -79,7 +79,11 @@
                                  [time(1e9 * best.step_time_s), 'a step'],
                                  [gib(best.peak_device_upper_bytes), 'up to' + (capacity ? ', of ' + gib(capacity) : '')]] : [])
                             .concat([[thousands(plan.candidates), 'candidates'], [thousands(plan.combinations), 'combinations']]),
-      sections: sections, assumptions: plan.assumptions
+      sections: sections, assumptions: plan.assumptions, question: space_words(plan),
+      next: best ? ['tidemark plan FILE --write-scenarios FOLDER: the best as files that predict takes',
+                    'tidemark report of the best one: its memory over the step, and the range of its time']
+                 : ['tidemark advise of what lacks least: the smallest changes that make it fit',
+                    'more GPUs, a shorter sequence, or tidemark plan --with offload']
     };
   }
   function bars_figure(id, title, pairs, unit) {
@@ -163,7 +167,8 @@
                   l['with'] || ''];
         })
       }]}],
-      assumptions: study.assumptions
+      assumptions: study.assumptions, question: space_words(study),
+      next: ['tidemark predict of a row’s layout: its memory and time in full', 'more values in [space], where the list ended first']
     };
   }
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenarios/cli/detail/job_options.hpp"
+#include "scenarios/cli/detail/job_request.hpp"
+#include "scenarios/cli/detail/timeline_options.hpp"
+#include "scenarios/cli/namespace.hpp"
+#include "scenarios/cli/predicted_files.hpp"
+#include "scenarios/cli/terminal/progress.hpp"
+
+namespace tidemark::cli {
+
+struct PredictArguments {
+  JobWords words;
+  std::string json;
+  TimelineOptions picked;
+  PredictedFiles files;
+  JobOptions job;
+  Loudness loudness;
+  bool verbose = false, print_scenario = false;
+  std::string largest, clusters;  ///< what is asked instead of one answer
+};
+
+/// The job that is asked about, with keys set beside it. InputError where there is none.
+[[nodiscard]] JobRequest predicted_job(const PredictArguments& requested, const std::vector<std::string>& keys = {});
+
+/// The largest value of one of its keys with which it fits, and the answer with that value: `--largest`.
+[[nodiscard]] int answer_largest(const PredictArguments& requested);
+/// The job on several clusters, the cheapest that it fits first: `--clusters`.
+[[nodiscard]] int answer_clusters(const PredictArguments& requested);
+
+}  // namespace tidemark::cli
