@@ -221,17 +221,17 @@ class PassesOfRoles {
   /// Of another role, as far as its memory is concerned.
   [[nodiscard]] Programs of(const Role& role) const {
     if (!shared_ || (worst_case_ && !shared_by_worst_case_)) return lowered(role);
-    const std::optional<Program> state = lower_state(job_.lowering(), role);
-    if (!state) return lowered(role);
+    std::optional<Program> own_state = lower_state(job_.lowering(), role);
+    if (!own_state) return lowered(role);
+    const auto state = std::make_shared<const Program>(std::move(*own_state));
     require_sound(job_.scenario.name, verify(*state));
     const auto ops = frees_at_once_ && !pins(*state) ? SharedPasses::Ops::OfMemory : SharedPasses::Ops::All;
     std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), worst_case_program;
     if (worst_case_) worst_case_program = shared_by_worst_case_->in(*state, ops);
     if (!own || (worst_case_ && !worst_case_program)) return lowered(role);
     Programs programs;
-    // Ops are counted as they are here, where most may be missing.
-    programs.whole =
-        programs.worst_case_whole = []() -> std::shared_ptr<const RepeatingProgram> { throw NotKnownFromFew{}; };
+    programs.whole = [this, state, ops] { return whole_with(*state, ops); };
+    programs.worst_case_whole = []() -> std::shared_ptr<const RepeatingProgram> { throw NotKnownFromFew{}; };
     programs.own.emplace(std::move(*own), shown_);
     if (worst_case_program) {
       programs.worst_case_left_out = left_out_among(worst_case_left_out_, worst_case_program->places);
@@ -254,6 +254,28 @@ class PassesOfRoles {
   }
 
  private:
+  // Of memory alone: the passes around another state, with all that repeats. Ops are counted as in the short program.
+  [[nodiscard]] std::shared_ptr<const RepeatingProgram> whole_with(const Program& state, SharedPasses::Ops ops) const {
+    const RepeatingProgram& outline = shown_.own_outline() ? *shown_.own_outline() : *clock_.outline;
+    if (ops != SharedPasses::Ops::OfMemory) throw NotKnownFromFew{};
+    std::call_once(whole_is_split_, [&] { shared_by_whole_ = SharedPasses::of(outline.rolled, *state_); });
+    std::optional<SharedPasses::Spliced> its;
+    if (shared_by_whole_) its = shared_by_whole_->in(state, ops);
+    if (!its) throw NotKnownFromFew{};
+    // What repeats is found by numbers that follow the order in which buffers are made.
+    std::vector<BufferId> numbers(static_cast<std::size_t>(its->program.buffers));
+    std::int32_t made = 0;
+    for (Op& op : its->program.ops) {
+      if (auto* alloc = std::get_if<Alloc>(&op)) alloc->buffer = numbers[alloc->buffer.index()] = BufferId{made++};
+      if (auto* free = std::get_if<Free>(&op)) free->buffer = numbers[free->buffer.index()];
+    }
+    its->program.buffers = made;
+    RepeatingProgram whole{std::move(its->program), outline.repeats};
+    for (Repeat& repeat : whole.repeats)
+      for (std::size_t* const op : {&repeat.before, &repeat.first, &repeat.last})
+        *op = static_cast<std::size_t>(std::ranges::lower_bound(its->places, *op) - its->places.begin());
+    return std::make_shared<const RepeatingProgram>(std::move(whole));
+  }
   [[nodiscard]] std::vector<LeftOut> left_out_like_on_clock(RepeatingProgram& program) const {
     std::optional<std::vector<LeftOut>> its = leave_out_like(program, clock_.left_out);
     if (!its) throw NotKnownFromFew{};
@@ -297,6 +319,8 @@ class PassesOfRoles {
   std::vector<LeftOut> worst_case_left_out_;
   std::optional<Program> worst_case_, state_;
   std::optional<SharedPasses> shared_, shared_by_worst_case_;
+  mutable std::once_flag whole_is_split_;
+  mutable std::optional<SharedPasses> shared_by_whole_;
   RoleEvents events_, worst_case_events_;
   bool shares_events_ = false, shares_worst_case_events_ = false;
 };
