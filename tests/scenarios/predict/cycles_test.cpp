@@ -174,7 +174,7 @@ TEST_P(Cycles, DoNotShowInPredictions) {
     const MemoryRecord whole =
         replay(its.program(), group.costs, {.allocator = without_limit(judged_device(job_.scenario).allocator)});
     EXPECT_EQ(group.memory.peak_reserved, whole.peak_reserved) << rank.value;
-    // Ops and labels are numbered otherwise where a role's program was put together of memory alone.
+    // Ops and labels are numbered otherwise where a role's program holds memory's ops alone.
     const auto is_same = [&](const Peak& found, const Peak& expected) {
       const Mark &at = found.at.mark, &there = expected.at.mark;
       EXPECT_EQ(found.bytes, expected.bytes) << rank.value;
