@@ -47,16 +47,6 @@ std::string requested_key(const std::string& word) {
                        : fmt::format("did you mean {}?", in_quotes(meant)));
 }
 
-KeyPath key_path(const std::string& key) {
-  KeyPath path;
-  for (std::size_t at = 0; at <= key.size();) {
-    const std::size_t end = std::min(key.find('.', at), key.size());
-    path.push_back(key.substr(at, end - at));
-    at = end + 1;
-  }
-  return path;
-}
-
 // What the job has: as its document says it, or as the scenario has it where that leaves it out.
 std::int64_t value_now(const JobRequest& job, const std::string& key) {
   const KeyPath path = key_path(key);

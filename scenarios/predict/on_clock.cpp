@@ -17,11 +17,8 @@ constexpr std::int64_t kept_cycles = 2;
 
 std::vector<LeftOut> leave_out(RepeatingProgram& program, const Job& job, const ClassTrace* any) {
   if (!job.has_cross_stream_frees || any == nullptr) return sim::leave_out(program);
-  std::vector<CycleOfLoop> clock;
-  for (const LeaptCycle& its : any->cycles) {
-    clock.push_back({its.loop, its.cycle});
-    clock.back().cycle.more -= kept_cycles;
-  }
+  std::vector<LeaptCycle> clock = any->cycles;
+  for (LeaptCycle& its : clock) its.cycle.more -= kept_cycles;
   return sim::leave_out(program, clock);
 }
 

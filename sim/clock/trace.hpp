@@ -41,14 +41,6 @@ struct Deadlock {
   bool operator==(const Deadlock&) const = default;
 };
 
-/// A cycle of a program that came again without being played, in the loop of one of its repeats. As ops are numbered in
-/// the whole program.
-struct LeaptCycle {
-  std::size_t loop = 0;  ///< index of the repeat
-  Cycle cycle;
-  bool operator==(const LeaptCycle&) const = default;
-};
-
 /// What happened on the ranks of one class, as far as it does not follow from their program alone (class_timeline.hpp).
 struct ClassTrace {
   std::vector<Instant> step_ends;  ///< by step, construction first: when host and streams had done with it

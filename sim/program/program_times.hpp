@@ -23,6 +23,14 @@ struct Cycle {
   [[nodiscard]] std::size_t end() const { return std::size_t{first} + ops; }
 };
 
+/// A cycle of a program that came again without being played, in the loop of one of its repeats. As ops are numbered in
+/// the whole program.
+struct LeaptCycle {
+  std::size_t loop = 0;  ///< index of the repeat
+  Cycle cycle;
+  bool operator==(const LeaptCycle&) const = default;
+};
+
 /// Where an op of the whole program is in lists in which cycles are once.
 struct PlaceInCycles {
   std::size_t op = 0;

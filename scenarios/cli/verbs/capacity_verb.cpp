@@ -39,21 +39,11 @@ struct CapacityArguments {
   Loudness loudness;
 };
 
-KeyPath path_of(const std::string& key) {
-  KeyPath path;
-  for (std::size_t at = 0; at <= key.size();) {
-    const std::size_t end = std::min(key.find('.', at), key.size());
-    path.push_back(key.substr(at, end - at));
-    at = end + 1;
-  }
-  return path;
-}
-
 // What grows where nothing says its values: from a quarter of what the job has to 32 times it, or powers of two.
 std::vector<TomlValue> usual_values(const TomlTable& document, const std::string& key) {
   constexpr std::int64_t most = 32, least = 4;
   std::vector<TomlValue> values;
-  const TomlValue* const now = value_at(document, path_of(key));
+  const TomlValue* const now = value_at(document, key_path(key));
   const auto* const number = now == nullptr ? nullptr : std::get_if<std::int64_t>(&now->value);
   if (key == "train.sequence_length" && number != nullptr && *number > 0 && *number < std::int64_t{1} << 40) {
     for (std::int64_t part = least; part > 1; part /= 2)
@@ -83,7 +73,7 @@ void add_axis(TomlTable& document, const std::string& largest) {
       refuse("--largest", fmt::format("{} is no list of values", in_quotes(largest.substr(sign + 1))),
              "such as --largest train.sequence_length=4096,8192,16384");
     }
-  KeyPath axis = path_of(key);
+  KeyPath axis = key_path(key);
   axis.insert(axis.begin(), "space");
   set_value(document, axis, {std::move(values), {}});
   set_value(document, {"capacity", "largest"}, {key, {}});

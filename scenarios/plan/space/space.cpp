@@ -85,6 +85,16 @@ bool places_alike(const Layout& a, const Layout& b) {
 
 }  // namespace
 
+KeyPath key_path(std::string_view key) {
+  KeyPath path;
+  for (std::size_t at = 0; at <= key.size();) {
+    const std::size_t end = std::min(key.find('.', at), key.size());
+    path.emplace_back(key.substr(at, end - at));
+    at = end + 1;
+  }
+  return path;
+}
+
 const TomlValue* value_at(const TomlTable& document, const KeyPath& key) {
   const TomlTable* table = &document;
   for (std::size_t i = 0; i < key.size() && table != nullptr; ++i) {

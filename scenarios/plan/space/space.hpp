@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -20,6 +21,8 @@ namespace tidemark::scenarios {
 
 /// Key of a scenario, from its top: {"layout", "tensor"}.
 using KeyPath = std::vector<std::string>;
+/// Of a key as it is written, such as train.micro_batch.
+[[nodiscard]] KeyPath key_path(std::string_view key);
 
 /// The value of a key of a document; nothing where it is left out.
 [[nodiscard]] const TomlValue* value_at(const TomlTable& document, const KeyPath& key);

@@ -31,12 +31,6 @@ namespace tidemark::scenarios {
 
 /// A rank's memory at those prices.
 using MemoryOf = std::function<MemoryRecord(const DriverCosts&, const sim::ReplayOptions&)>;
-/// Op by op. The program outlives what is returned.
-[[nodiscard]] inline MemoryOf memory_of(const Program& program) {
-  return [&program](const DriverCosts& costs, const sim::ReplayOptions& options) {
-    return replay(program, costs, options);
-  };
-}
 
 /// A rank's device as its memory is judged.
 struct JudgedDevice {

@@ -5,7 +5,8 @@
 namespace tidemark::sim {
 namespace {
 
-// Bodies that memory has to come to repeat itself, and what is left out is a multiple of what it may take to do so.
+// Bodies that memory has to come to repeat itself: that of 1F1B does after 1, 3 or 6 (decision 0017), of all of which
+// what is left out is a multiple.
 constexpr std::int64_t looks = 8, multiple = 6;
 
 // Once so many came, bodies refer to nothing but what came again.
@@ -54,7 +55,7 @@ std::vector<LeftOut> leave_out(RepeatingProgram& program) {
   return leave_out(program, gaps);
 }
 
-std::vector<LeftOut> leave_out(RepeatingProgram& program, std::span<const CycleOfLoop> clock) {
+std::vector<LeftOut> leave_out(RepeatingProgram& program, std::span<const LeaptCycle> clock) {
   std::vector<Gap> gaps(program.repeats.size());
   std::int64_t before = 0;  // ops that come again
   for (std::size_t r = 0; r < program.repeats.size(); ++r) {
@@ -62,7 +63,7 @@ std::vector<LeftOut> leave_out(RepeatingProgram& program, std::span<const CycleO
     const auto body = static_cast<std::int64_t>(body_of(repeat));
     const std::int64_t copies = static_cast<std::int64_t>(repeat.last) + before;
     before += repeat.more * body;
-    const auto its = std::ranges::find(clock, r, &CycleOfLoop::loop);
+    const auto its = std::ranges::find(clock, r, &LeaptCycle::loop);
     if (its == clock.end()) continue;
     // In bodies that come again: from where on the clock repeats itself, how often, and to where.
     const Cycle& cycle = its->cycle;

@@ -11,16 +11,10 @@
 
 namespace tidemark::sim {
 
-/// A cycle of the clock in the loop of a repeat, as ops are numbered in the whole program.
-struct CycleOfLoop {
-  std::size_t loop = 0;  ///< index of the repeat
-  Cycle cycle;
-};
-
 /// Leaves out of each loop all bodies but those that memory mostly needs to come to repeat itself.
 [[nodiscard]] std::vector<LeftOut> leave_out(RepeatingProgram& program);
 /// The same for memory that asks the clock: of what comes again there, some is kept, and nothing else is left out.
-[[nodiscard]] std::vector<LeftOut> leave_out(RepeatingProgram& program, std::span<const CycleOfLoop> clock);
+[[nodiscard]] std::vector<LeftOut> leave_out(RepeatingProgram& program, std::span<const LeaptCycle> clock);
 
 /// As many as were left out of another program with the same loops; nothing where they are other ones.
 [[nodiscard]] std::optional<std::vector<LeftOut>> leave_out_like(RepeatingProgram& program,

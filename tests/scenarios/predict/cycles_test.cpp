@@ -130,11 +130,8 @@ TEST_P(Cycles, AreOnceInMemory) {
     const ClassTimeline leapt =
         short_timeline_of(unrolled(without_cycles(outline, reported, 1)), job_.times.classes[c], reported, 1);
     const ProgramTimes times = times_of(all);
-    std::vector<CycleOfLoop> clock;
-    for (const LeaptCycle& its : reported.cycles) {
-      clock.push_back({its.loop, its.cycle});
-      clock.back().cycle.more -= 1;
-    }
+    std::vector<LeaptCycle> clock = reported.cycles;
+    for (LeaptCycle& its : clock) its.cycle.more -= 1;
     for (const bool asks_the_clock : {false, true}) {
       RepeatingProgram few = outline;
       const std::vector<LeftOut> left_out = asks_the_clock ? leave_out(few, clock) : leave_out(few);

@@ -38,8 +38,10 @@ RequiredMemory required(const std::string& text, const DriverCosts& costs = free
   std::optional<Bytes> late;
   if (has_cross_stream_uses(program))
     late = replay(program, costs, {.cross_stream = CrossStreamFrees::AtNextSync}).peak_device_upper;
-  return required_memory(unlimited_memory(record, late), costs, 1024_GiB, Require::Least,
-                         run_of(memory_of(program), {1024_GiB, {}, {}}));
+  return required_memory(
+      unlimited_memory(record, late), costs, 1024_GiB, Require::Least,
+      run_of([&](const DriverCosts& priced, const ReplayOptions& options) { return replay(program, priced, options); },
+             {1024_GiB, {}, {}}));
 }
 
 TEST(LeastCapacity, IsFoundToAThousandth) {
