@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -39,6 +40,18 @@ imbalance = { dirichlet = 20, seed = 1 }
 )");
 }
 
+// What two long texts first differ in: GoogleTest compares all of their lines.
+std::string first_difference(std::string_view a, std::string_view b) {
+  const auto [in_a, in_b] = std::ranges::mismatch(a, b);
+  if (in_a == a.end() && in_b == b.end()) return "";
+  const auto line = [](std::string_view whole, std::size_t at) {
+    const std::size_t begin = at == 0 ? 0 : whole.rfind('\n', at - 1) + 1;
+    return std::string(whole.substr(begin, whole.find('\n', at) - begin));
+  };
+  return line(a, static_cast<std::size_t>(in_a - a.begin())) + " is not " +
+         line(b, static_cast<std::size_t>(in_b - b.begin()));
+}
+
 // Of every role with other tokens or other state than the first of its stage.
 void expect_as_lowered(const Scenario& scenario, const Train& of_others) {
   const PricedJob job(scenario);
@@ -55,7 +68,7 @@ void expect_as_lowered(const Scenario& scenario, const Train& of_others) {
     const std::optional<RepeatingProgram> its = sizes->as(lower_shortest(others, role));
     ASSERT_TRUE(its);
     EXPECT_FALSE(its->repeats.empty());
-    EXPECT_EQ(text(unrolled(*its)), text(lower_role(others, role)));
+    EXPECT_EQ(first_difference(text(unrolled(*its)), text(lower_role(others, role))), "");
   }
 }
 
@@ -99,7 +112,7 @@ imbalance = { dirichlet = 20, seed = 1 }
     held += job.outline.programs[p].is_held() ? 1U : 0U;
     const Role& role = job.roles[job.role_of_program[p]];
     if (p % 4 == 1) {
-      EXPECT_EQ(text(job.program(p)), text(lower_role(job.lowering(), role)));
+      EXPECT_EQ(first_difference(text(job.program(p)), text(lower_role(job.lowering(), role))), "");
     }
   }
   EXPECT_EQ(job.outline.programs.size(), 32U);

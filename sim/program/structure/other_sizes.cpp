@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <ranges>
 #include <span>
@@ -244,10 +245,49 @@ std::vector<std::int32_t> made_between(const Renumbered& numbers, std::int32_t c
   return all;
 }
 
-// Whether a variable holds at the end what passes have made.
-bool is_kept_of_passes(const Op& op, const std::vector<char>& by_passes) {
-  const auto* bind = std::get_if<Bind>(&op);
-  return bind != nullptr && by_passes[bind->buffer.index()] != 0;
+// What is between passes may do to what they have made: a variable holds it from now on, or it is given up, of which a
+// variable that holds it for a moment tells when.
+enum class OfPasses : std::uint8_t { Nothing, Kept, GivenUp };
+
+OfPasses done_to_passes(std::span<const Op> run, std::size_t at, const std::vector<char>& by_passes) {
+  const auto by = [&](BufferId buffer) { return by_passes[buffer.index()] != 0; };
+  if (const auto* free = std::get_if<Free>(&run[at])) return by(free->buffer) ? OfPasses::GivenUp : OfPasses::Nothing;
+  const auto* bind = std::get_if<Bind>(&run[at]);
+  if (bind == nullptr || !by(bind->buffer)) return OfPasses::Nothing;
+  const auto* unbind = at + 1 < run.size() ? std::get_if<Unbind>(&run[at + 1]) : nullptr;
+  return unbind != nullptr && unbind->name == bind->name ? OfPasses::GivenUp : OfPasses::Kept;
+}
+
+// What a run does so, in order.
+std::vector<const Op*> done_to_passes(std::span<const Op> run, OfPasses what, const std::vector<char>& by_passes) {
+  std::vector<const Op*> found;
+  for (std::size_t i = 0; i < run.size(); ++i)
+    if (done_to_passes(run, i, by_passes) == what) found.push_back(&run[i]);
+  return found;
+}
+
+// What variables hold of passes from now on, and how many other ops of the run come after it.
+struct Kept {
+  const Op* op = nullptr;
+  std::size_t before = 0;
+};
+
+std::vector<Kept> kept_of_passes(std::span<const Op> run, const std::vector<char>& by_passes) {
+  std::vector<Kept> found;
+  std::size_t others = 0;
+  for (std::size_t i = run.size(); i-- > 0;) {
+    if (done_to_passes(run, i, by_passes) == OfPasses::Kept)
+      found.push_back({&run[i], others});
+    else
+      ++others;
+  }
+  std::ranges::reverse(found);
+  return found;
+}
+
+BufferId given_up(const Op& op) {
+  const auto* free = std::get_if<Free>(&op);
+  return free != nullptr ? free->buffer : std::get<Bind>(op).buffer;
 }
 
 std::vector<char> made_by_passes(const Program& program, const std::vector<Run>& runs) {
@@ -284,17 +324,19 @@ bool OtherSizes::match_state() {
   SameButForSizes same(rolled, few_);
   for (std::size_t r = 0; r < runs_.size(); r += 2) {
     const Run &run = runs_[r], &of_few = runs_of_few_[r];
-    std::size_t at = run.first, in_few = of_few.first;
+    const std::span<const Op> ops = ops_of(rolled, run), ops_of_few = ops_of(few_, of_few);
+    std::size_t at = 0, in_few = 0;
     const auto pass_kept = [&] {
-      while (at < run.last && is_kept_of_passes(rolled.ops[at], by_passes_)) ++at;
-      while (in_few < of_few.last && is_kept_of_passes(few_.ops[in_few], by_few)) ++in_few;
+      while (at < ops.size() && done_to_passes(ops, at, by_passes_) == OfPasses::Kept) ++at;
+      while (in_few < ops_of_few.size() && done_to_passes(ops_of_few, in_few, by_few) == OfPasses::Kept) ++in_few;
     };
-    for (pass_kept(); at < run.last && in_few < of_few.last; pass_kept()) {
-      if (!same(rolled.ops[at], few_.ops[in_few]) || deed_of(rolled, numbering, at) != deed_of(few_, itself, in_few))
+    for (pass_kept(); at < ops.size() && in_few < ops_of_few.size(); pass_kept()) {
+      if (!same(ops[at], ops_of_few[in_few]) ||
+          deed_of(rolled, numbering, run.first + at) != deed_of(few_, itself, of_few.first + in_few))
         return false;
       ++at, ++in_few;
     }
-    if (at != run.last || in_few != of_few.last) return false;
+    if (at != ops.size() || in_few != ops_of_few.size()) return false;
   }
   buffers_in_few_ = made_between(same.buffers, rolled.buffers);
   events_in_few_ = made_between(same.events, rolled.events);
@@ -387,6 +429,15 @@ std::optional<OtherSizes::Match> OtherSizes::match(const Program& other_few) con
   }
   for (const Same& twin : twins_)
     if (!one_size(other_few, found.at(twin.op), found.at(twin.as))) return std::nullopt;
+  const std::vector<char> by_few = made_by_passes(few_, runs_of_few_), by_other = made_by_passes(other_few, found.runs);
+  const auto same_is_given_up = [&](const Op* a, const Op* b) {
+    return a->index() == b->index() && found.same.buffers[given_up(*a).value] == given_up(*b).value;
+  };
+  for (std::size_t r = 0; r < found.runs.size(); r += 2)
+    if (!std::ranges::equal(done_to_passes(ops_of(few_, runs_of_few_[r]), OfPasses::GivenUp, by_few),
+                            done_to_passes(ops_of(other_few, found.runs[r]), OfPasses::GivenUp, by_other),
+                            same_is_given_up))
+      return std::nullopt;
   return found;
 }
 
@@ -408,8 +459,9 @@ bool OtherSizes::fits(const Program& other_few) const {
       if (!are_made(used_[r].events, found->same.events, state.events)) return false;
       continue;
     }
-    for (const Op& op : ops_of(other_few, found->runs[r]))
-      if (!is_kept_of_passes(op, by_other)) writer.write(state, op, op, nowhere);
+    const std::span<const Op> ops = ops_of(other_few, found->runs[r]);
+    for (std::size_t i = 0; i < ops.size(); ++i)
+      if (done_to_passes(ops, i, by_other) == OfPasses::Nothing) writer.write(state, ops[i], ops[i], nowhere);
   }
   return writer.all_have_bounds() && std::move(writer).program().events + passes_events_ == whole_->rolled.events;
 }
@@ -442,10 +494,29 @@ std::optional<RepeatingProgram> OtherSizes::as(const Program& other_few) const {
   auto place = places_.begin();
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     if (!runs_[r].in_passes) {
-      for (const Op& op : ops_of(other_few, others[r]))
-        if (!is_kept_of_passes(op, by_other)) writer.write(state, op, op, nowhere);
-      for (const Op& op : ops_of(rolled, runs_[r]))
-        if (is_kept_of_passes(op, by_passes_)) writer.write(passes, op, op, of_state);
+      const std::span<const Op> its = ops_of(rolled, runs_[r]), ops = ops_of(other_few, others[r]);
+      const std::vector<const Op*> of_passes = done_to_passes(its, OfPasses::GivenUp, by_passes_);
+      const std::vector<Kept> kept = kept_of_passes(its, by_passes_);
+      auto next = of_passes.begin();
+      auto next_kept = kept.begin();
+      std::size_t left = ops.size() - done_to_passes(ops, OfPasses::Kept, by_other).size();
+      const auto write_kept = [&] {
+        for (; next_kept != kept.end() && next_kept->before >= left; ++next_kept)
+          writer.write(passes, *next_kept->op, *next_kept->op, of_state);
+      };
+      for (std::size_t i = 0; i < ops.size(); ++i) {
+        const OfPasses done = done_to_passes(ops, i, by_other);
+        if (done == OfPasses::Kept) continue;
+        write_kept();
+        --left;
+        if (done == OfPasses::Nothing) {
+          writer.write(state, ops[i], ops[i], nowhere);
+        } else {
+          writer.write(passes, **next, **next, of_state);
+          ++next;
+        }
+      }
+      write_kept();
       continue;
     }
     moved[r] = static_cast<std::ptrdiff_t>(writer.ops()) - static_cast<std::ptrdiff_t>(runs_[r].first);
