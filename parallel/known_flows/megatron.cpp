@@ -55,6 +55,9 @@ constexpr std::string_view
         "numbers of the loss are variables of loss_func, of the schedule's lists and of train_step until they are "
         "logged "
         "(pretrain_gpt.py, core/pipeline_parallel/schedules.py, training/training.py)",
+    loss_reports =
+        "what micro-batches report of their losses is stacked and summed once a step, and its variables live until "
+        "train_step returns (megatron/training/training.py)",
     backward_frame =
         "variables of a backward function, what it has saved and what it is handed, live until it returns "
         "or until its fused norm's is over (transformer_engine/pytorch/module/layernorm_linear.py, linear.py; "
@@ -343,14 +346,16 @@ constexpr KnownFlow of_megatron[] = {
     {Unread, "batch.attention_mask", "forward load_batch", "backward *", saved_mask},
     {Kept, "batch.attention_mask", "forward load_batch", "backward *", saved_mask},
     {Kept, "zeros.*", "optimizer_step optimizer_step", "optimizer_step optimizer_step", counts_zeros},
-    {Kept, "loss.total_tokens", "optimizer_step zero_gradients", "communication *", loss_frame},
+    {Kept, "loss.stacked", "communication end_step", "communication end_step", loss_reports},
+    {Kept, "loss.reported*", "communication end_step", "communication end_step", loss_reports},
+    {Kept, "loss.total_tokens", "*", "*", loss_frame},
+    {Kept, "loss.tokens", "*", "*", loss_frame},
+    {Kept, "loss.report", "*", "*", loss_frame},
+    {Kept, "loss.sum", "*", "*", loss_frame},
+    {Kept, "loss.scaled", "*", "*", loss_frame},
+    {Kept, "loss.gradient", "*", "*", loss_frame},
     {Kept, "loss.sum*", "forward loss", "forward loss", loss_frame},
     {Kept, "loss.mask*", "forward loss", "forward loss", loss_frame},
-    {Kept, "loss.sum", "forward loss", "backward *", loss_frame},
-    {Kept, "loss.scaled", "forward loss", "backward *", loss_frame},
-    {Kept, "loss.gradient", "forward loss", "backward *", loss_frame},
-    {Kept, "loss.tokens", "forward loss", "communication *", loss_frame},
-    {Kept, "loss.report", "forward loss", "communication *", loss_frame},
     {Kept, "loss.logged", "communication end_step", "communication end_step", loss_frame},
     // Backward functions.
     {Kept, "layers.*.attention.norm.out", "backward *.attention.qkv", "backward *.attention.qkv", backward_frame},

@@ -150,14 +150,11 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
     runtime.framework_linears = true;
     runtime.persistent_scores = true;
   }
-  // Step counters, gradient-norm and overflow scalars: 3,584 bytes stay on every public Megatron run whose static
-  // memory is known to the byte, all of which have TransformerEngine's layers. Of runs of local layers each is known:
-  // FusedAdam's flag of overflows and the loss scale that is 1 stay, and the rest belongs to passes and their losses.
-  runtime.scalars = std::vector<Bytes>(7, 512_B);
-  if (settings.local_layers) {
-    runtime.scalars = {4_B, 4_B};
-    runtime.core.keeps_sums = true;
-  }
+  // FusedAdam's flag of overflows and the loss scale that is 1; the rest belongs to passes, their losses and the log.
+  // Of public runs of one rotary table the last stage keeps 3,584 bytes, which is seven blocks: these two, two of
+  // losses, and what build_model and make_scalars make.
+  runtime.scalars = {4_B, 4_B};
+  runtime.core.keeps_sums = true;
   return runtime;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -24,6 +25,7 @@ class Engine {
  public:
   explicit Engine(Session& session)
       : session_(session),
+        caller_stream_(session.stream()),
         caller_(std::exchange(session.engine, this)),
         unrequested_of_caller_(std::exchange(session.unrequested, 0)) {}
   ~Engine() {
@@ -51,6 +53,10 @@ class Engine {
       spare_.push_back(next.gathered);
       run(std::move(whole));
     }
+    // GraphTask.exec_post_processing: the caller's stream waits for those that leaves have run on.
+    for (const StreamId stream : streams_of_leaves_)
+      session_.process.wait(session_.stream(), session_.process.record(stream));
+    streams_of_leaves_.clear();
   }
 
   // GraphTask.exec_info_: nodes that lead to the leaves are run, for the gradients of inputs that lead there.
@@ -201,6 +207,7 @@ class Engine {
     leave(*node);
     if (partial_ != nullptr) return run_partly(*node, std::move(next.gradients));
     if (session_.tracer != nullptr && node->leaf) return session_.tracer->gathered(*node, next.gradients.front());
+    if (node->leaf && node->stream != caller_stream_) streams_of_leaves_.insert(node->stream);
     const OnStream as_before(session_, node->stream);
     Gradients made;
     {
@@ -271,7 +278,14 @@ class Engine {
   }
 
   void pass_on(const Edge& edge, Tensor gradient, const Node& giver) {
-    if (gradient.defined()) p2p(gradient, giver.stream, edge.node->stream);
+    const StreamId taker = edge.node->stream;
+    if (gradient.defined()) {
+      p2p(gradient, giver.stream, taker);
+    } else if (edge.node->leaf && giver.stream != taker) {
+      // A GEMM that has added to the gradient itself hands over a dummy, which streams wait for all the same
+      // (megatron/core/tensor_parallel/layers.py grad_added_to_main_grad).
+      session_.process.wait(taker, session_.process.record(giver.stream));
+    }
     const OnStream summing(session_, edge.node->stream);
     Gathered& gathered = gathered_of(edge.node);
     if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient), giver, *edge.node);
@@ -307,12 +321,14 @@ class Engine {
   }
 
   Session& session_;
+  StreamId caller_stream_;
   Engine* caller_;  // whose node runs this one
   std::uint32_t unrequested_of_caller_;
   std::vector<Gathered> gathered_;
   std::vector<std::size_t> spare_;  // places in `gathered_`
   std::vector<Ready> ready_;        // a heap: what was made last goes first, and of leaves what came last
   std::vector<Outer> outer_;
+  std::set<StreamId> streams_of_leaves_;
   Partial* partial_ = nullptr;  // where not all gradients are asked for
   std::int64_t order_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/deepspeed/chosen_optimizer.hpp"
+#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/job/host_code.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/environment/allocator_conf.hpp"
@@ -502,6 +503,15 @@ void add_rollout(const Scenario& s, std::vector<std::string>& list) {
                                name(s.train.precision)));
 }
 
+// What other streams than its own use (record_stream), and when the reported value takes it for free.
+std::string_view lent_blocks(const Job& job) {
+  if (job.runtime.eager) return "what streams use for others (record_stream) is free again as soon as it is given up";
+  if (megatron::wraps_aside(job.runtime))
+    return "gradients that autograd hands to DistributedDataParallel's stream (record_stream), and what is sent beside "
+           "the passes, are free again as soon as they are given up";
+  return "what is sent beside the passes is free again as soon as it is sent";
+}
+
 // Where the fullest device could be fuller for a reason that is no driver's.
 void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::vector<std::string>& list) {
   const auto most = [&](Bytes RankGroup::*what) {
@@ -513,9 +523,7 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::v
     list.push_back(fmt::format(
         "{}; the upper ends hold up to {:.2f} GiB for what is so only later: when the host thread next waits for the "
         "device, or for room in its launch queue, or by the simulated clock ({:.2f} GiB)",
-        job.runtime.eager ? "what streams use for others (record_stream) is free again as soon as it is given up"
-                          : "what is sent beside the passes is free again as soon as it is sent",
-        most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
+        lent_blocks(job), most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
   if (job.has_cross_stream_frees) {
     const LaunchQueue queue = launch_queue_of(job.scenario);
     list.push_back(fmt::format(

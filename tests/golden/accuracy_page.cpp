@@ -411,10 +411,10 @@ Section titan_section() {
 Section megatron_core_section() {
   return of_plain_runs(
       "megatron_core",
-      "## Megatron-LM\n\nTrainings by Megatron-LM's own loop (pretrain_gpt.py), core 0.12 to 0.19, local layers, one "
-      "rank of worlds of 1 to 16, recorded as plain runs are (`tests/ground_truth/megatron_jobs.py`). Forty were drawn "
-      "by a seed, which was committed with the first figures; what was off was mended for drawn rows too, so that of "
-      "the next ones more may be off.",
+      "## Megatron-LM\n\nTrainings by Megatron-LM's own loop (pretrain_gpt.py), core 0.12 to 0.19, local layers "
+      "(of rows called te Transformer Engine's, over stand-ins for its extension), one rank of worlds of 1 to 16, "
+      "recorded as plain runs are (`tests/ground_truth/megatron_jobs.py`). Drawn rows are by seeds that were committed "
+      "with the first figures; what was off was mended for them too, so that of the next ones more may be off.",
       megatron_recordings());
 }
 
@@ -487,7 +487,7 @@ Section head() {
   return {
       "# Accuracy\n\nPredictions against real runs that others published. Assumptions are those of the runtime at the "
       "versions that each scenario under `tests/golden/` names; none is set for a single row. Memory has no fitted "
-      "constant, but for 3.5 KiB of scalars whose number was read off such runs; those of time are fitted on kernels. "
+      "constant; those of time are fitted on kernels. "
       "Written by `scripts/accuracy`, as are the claims in `accuracy.toml`, and "
       "`tests/golden/own_figures/off_by.toml`: "
       "what each row is off by, to which tests hold it.\n\n"

@@ -54,7 +54,7 @@ constexpr auto reported_families = std::to_array<std::pair<std::string_view, std
     {"fine_tuning_tables", "torchtitan, Llama 3 8B on eight H100 (torchao's tables)"},
     {"fsdp_qlora", "LoRA and QLoRA under FullyShardedDataParallel on two RTX 3090 (fsdp_qlora)"},
     {"torchtitan", "torchtitan, Llama 3.1 8B and Qwen3 32B on eight H100 (its commits and benchmarks)"},
-    {"megatron_core", "trainings by Megatron-LM's own loop, local layers, under PyTorch's own allocator"},
+    {"megatron_core", "trainings by Megatron-LM's own loop under PyTorch's own allocator"},
     {"zero", "chosen trainings under DeepSpeed's ZeRO, under PyTorch's own allocator"},
     {"wrapped", "trainings that seeds chose under ten wrappers, under PyTorch's own allocator"},
     {"drawn", "trainings that seeds chose, under PyTorch's own allocator"},

@@ -371,9 +371,12 @@ std::string megatron_toml(const Json& recording) {
   // What no flag says: releases ("0.16.0" is 0.16), and how many steps were recorded.
   const std::string release = text_of(settings, "megatron"), train = "[train]\n";
   std::string toml = toml_text(converted.document);
+  const std::string engine = settings.value("transformer_engine", "");
+  const std::string of_engine =
+      engine.empty() ? "" : "transformer_engine = \"" + engine.substr(0, engine.rfind('.')) + "\"\n";
   const std::string said = "[runtime.versions]\nmegatron = \"" + release.substr(0, release.rfind('.')) +
-                           "\"\ntorch = \"2.14\"\n\n[train]\nsteps = " + std::to_string(recording.at("steps").size()) +
-                           "\n";
+                           "\"\ntorch = \"2.14\"\n" + of_engine +
+                           "\n[train]\nsteps = " + std::to_string(recording.at("steps").size()) + "\n";
   toml.replace(toml.find(train), train.size(), said);
   // From 0.18 on the NullTokenizer counts no token besides its vocabulary; `convert`, which is not told the release,
   // takes the one that counts one.

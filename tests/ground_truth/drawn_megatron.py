@@ -8,8 +8,10 @@ import drawn
 import megatron_jobs as jobs
 
 SEEDS = range(200, 240)
+EXPERT_SEEDS = range(240, 256)  # of models with experts
 RELEASES = ("0.12.0", "0.14.0", "0.16.0", "0.19.0")
 FAMILIES = ("gpt", "llama")
+EXPERT_FAMILIES = ("gpt_moe", "moe")
 
 
 def release_of(seed):
@@ -17,7 +19,8 @@ def release_of(seed):
 
 
 def family_of(seed):
-    return FAMILIES[seed // len(RELEASES) % len(FAMILIES)]
+    families = EXPERT_FAMILIES if seed in EXPERT_SEEDS else FAMILIES
+    return families[seed // len(RELEASES) % len(families)]
 
 
 def name_of(seed):
@@ -64,8 +67,35 @@ def habits(draw):
     return made
 
 
+def with_experts(seed):
+    """(flags, settings) of a seed of EXPERT_SEEDS."""
+    draw, gpt = drawn.Draw(seed), family_of(seed) == "gpt_moe"
+    flags = model(draw, "gpt" if gpt else "llama")
+    flags |= (jobs.GPT_EXPERTS if gpt else jobs.MIXTRAL) | {key: flags[key] for key in flags if key != "num-query-groups"}
+    flags |= {"hidden-dropout": 0.0, "attention-dropout": 0.0, "untie-embeddings-and-output-weights": True}
+    if not gpt:
+        flags |= {"group-query-attention": True, "num-query-groups": flags["num-attention-heads"] // 2}
+    flags["num-experts"] = draw.one_of((4, 8))
+    if gpt:
+        flags["moe-ffn-hidden-size"] = draw.one_of((256, 512, 768))
+    if draw.happens(0.3):
+        flags |= jobs.ALL_GATHER
+    tensor, stages, replicas = draw.one_of((1, 2)) if gpt else 1, draw.one_of((1, 1, 2)), draw.one_of((1, 2, 4))
+    flags |= {"tensor-model-parallel-size": tensor, "pipeline-model-parallel-size": stages}
+    flags["sequence-parallel"] = tensor > 1  # experts of tensor-parallel ranks want it
+    flags |= jobs.experts(draw.one_of((1, replicas)))
+    flags |= draw.one_of(({}, jobs.ZERO)) if replicas > 1 else {}
+    flags["global-batch-size"] = flags["micro-batch-size"] * replicas * draw.one_of((1, 2, 2)) * stages
+    flags |= draw.one_of(({}, {}, {}, jobs.UNIFORM, jobs.BLOCK, jobs.SELECTIVE))
+    stage = draw.one_of((0, stages - 1))
+    rank, world = (stage + 1) * tensor * replicas - 1, tensor * stages * replicas
+    return flags, {"megatron": release_of(seed), "world": world, "rank": rank, "apex": gpt}
+
+
 def job(seed):
     """(flags, settings) of a seed."""
+    if seed in EXPERT_SEEDS:
+        return with_experts(seed)
     draw, family = drawn.Draw(seed), family_of(seed)
     flags = model(draw, family)
     apex = family == "gpt" and draw.happens(0.6)
@@ -79,4 +109,4 @@ def job(seed):
     return flags | made | habits(draw), settings
 
 
-JOBS = {name_of(seed): job(seed) for seed in SEEDS}
+JOBS = {name_of(seed): job(seed) for seed in (*SEEDS, *EXPERT_SEEDS)}

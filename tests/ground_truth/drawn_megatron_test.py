@@ -24,6 +24,19 @@ class Megatron(unittest.TestCase):
         seeds = drawn_megatron.SEEDS
         self.assertEqual({drawn_megatron.release_of(seed) for seed in seeds}, set(drawn_megatron.RELEASES))
         self.assertEqual({drawn_megatron.family_of(seed) for seed in seeds}, set(drawn_megatron.FAMILIES))
+        experts = drawn_megatron.EXPERT_SEEDS
+        self.assertEqual({drawn_megatron.release_of(seed) for seed in experts}, set(drawn_megatron.RELEASES))
+        self.assertEqual({drawn_megatron.family_of(seed) for seed in experts}, set(drawn_megatron.EXPERT_FAMILIES))
+
+    def test_experts_have_as_many_tokens(self):
+        for name, (flags, settings) in {**megatron_jobs.RECORDINGS, **drawn_megatron.JOBS}.items():
+            if "num-experts" not in flags:
+                continue
+            with self.subTest(name):
+                cut = flags.get("tensor-model-parallel-size", 1) if flags.get("sequence-parallel") else 1
+                tokens = flags["seq-length"] * flags["micro-batch-size"] // cut
+                self.assertEqual(tokens * flags["moe-router-topk"] % flags["num-experts"], 0)
+                self.assertEqual(flags["num-experts"] % flags.get("expert-model-parallel-size", 1), 0)
 
 
 if __name__ == "__main__":

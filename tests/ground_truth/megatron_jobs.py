@@ -32,12 +32,45 @@ BLOCK = {"recompute-granularity": "full", "recompute-method": "block", "recomput
 SELECTIVE = {"recompute-granularity": "selective"}
 OWN_GRADIENTS = {"no-gradient-accumulation-fusion": True}
 OWN_SOFTMAX = {"no-masked-softmax-fusion": True, "attention-softmax-in-fp32": True}
+MOE = {
+    "num-experts": 8, "moe-router-topk": 2, "moe-token-dispatcher-type": "alltoall",
+    "moe-router-load-balancing-type": "aux_loss", "moe-aux-loss-coeff": 0.01,
+}  # fmt: skip
+# Experts one after another (SequentialMLP); how many tokens each gets, megatron_routing.py says.
+MIXTRAL = LLAMA | MOE
+GPT_EXPERTS = GPT | MOE | {
+    "disable-bias-linear": True, "no-bias-gelu-fusion": True, "untie-embeddings-and-output-weights": True,
+    "moe-ffn-hidden-size": 1024,
+}  # fmt: skip
+ALL_GATHER = {"moe-token-dispatcher-type": "allgather"}
+CAPACITY = {"moe-expert-capacity-factor": 1.0, "moe-pad-expert-input-to-capacity": True}
+# Of Transformer Engine the Python side, over stand-ins (transformer_engine_stand_ins.py). What cuDNN's attention works in,
+# no source says; FlashAttention's package is not there.
+ENGINE = {"transformer-impl": "transformer_engine", "attention-backend": "fused"}
+LATENT = {
+    "multi-latent-attention": True, "q-lora-rank": 256, "kv-lora-rank": 128, "qk-head-dim": 64,
+    "qk-pos-emb-head-dim": 32, "v-head-dim": 64, "qk-layernorm": True, "normalization": "LayerNorm",
+    "group-query-attention": False, "num-query-groups": False,
+}  # fmt: skip
+CONTEXT = {"context-parallel-size": 2}
+GROUPED = {"moe-grouped-gemm": True}
 ENDS = {"first": 1, "last": 7}  # of eight: two stages of two replicas of two tensor-parallel ranks
 STAGES = {"first": 0, "last": 3}  # of four: two stages of two replicas
 
 
+def experts(ranks, tensor=None):
+    """Ranks that a layer's experts are on, and how many each of them is cut over where that is not the layers' number."""
+    made = {"expert-model-parallel-size": ranks}
+    return made if tensor is None else made | {"expert-tensor-parallel-size": tensor}
+
+
+
 def of_ranks(name, flags, ranks, world, **more):
     return {f"{name}_{end}": (flags, {"world": world, "rank": rank, **more}) for end, rank in ranks.items()}
+
+
+def engine(flags, **settings):
+    return flags | ENGINE, {"transformer_engine": "2.11.0", **settings}
 
 
 RECORDINGS = {
@@ -55,6 +88,30 @@ RECORDINGS = {
     "llama_selective": (LLAMA | SELECTIVE, {}),
     "llama_own_gradients": (LLAMA | OWN_GRADIENTS, {}),
     "llama_own_softmax": (LLAMA | OWN_SOFTMAX, {}),
+    "moe": (MIXTRAL, {}),
+    "moe_fp32": (MIXTRAL | FP32, {}),
+    "moe_uniform": (MIXTRAL | UNIFORM, {}),
+    "moe_capacity": (MIXTRAL | CAPACITY, {}),
+    "moe_ep2": (MIXTRAL | experts(2), {"world": 2, "rank": 1}),
+    "moe_ep2_all_gather": (MIXTRAL | experts(2) | ALL_GATHER, {"world": 2, "rank": 1}),
+    "moe_ep4_zero": (MIXTRAL | experts(4) | ZERO, {"world": 4, "rank": 3}),
+    **of_ranks("moe_pp2_ep2", MIXTRAL | ZERO | PIPELINE | experts(2), STAGES, 4),
+    "gpt_moe_shared": (GPT_EXPERTS | {"moe-shared-expert-intermediate-size": 1024}, {}),
+    "gpt_moe_sp2": (GPT_EXPERTS | SEQUENCE, {"world": 2, "rank": 1, "apex": True}),
+    "gpt_moe_sp2_ep2": (GPT_EXPERTS | SEQUENCE | experts(2), {"world": 4, "rank": 3, "apex": True}),
+    "gpt_moe_sp2_ep2_etp1": (GPT_EXPERTS | SEQUENCE | experts(2, 1), {"world": 4, "rank": 3, "apex": True}),
+    "te_llama": engine(LLAMA),
+    "te_llama_sp2": engine(LLAMA | SEQUENCE, world=2, rank=1),
+    **{f"te_llama_cp2_{how}": engine(LLAMA | CONTEXT | {"cp-comm-type": how}, world=2, rank=1)
+       for how in ("p2p", "a2a", "all_gather")},
+    "te_llama_sp2_cp2_zero": engine(LLAMA | SEQUENCE | CONTEXT | ZERO, world=8, rank=7),
+    "te_llama_uniform": engine(LLAMA | UNIFORM),
+    "te_latent": engine(LLAMA | LATENT),
+    "te_latent_sp2": engine(LLAMA | LATENT | SEQUENCE, world=2, rank=1),
+    "te_latent_pp2_last": engine(LLAMA | LATENT | PIPELINE | ZERO, world=4, rank=3),
+    "te_moe_ep2": engine(MIXTRAL | GROUPED | experts(2), world=2, rank=1),
+    "te_moe_sp2_ep2": engine(MIXTRAL | GROUPED | SEQUENCE | experts(2), world=4, rank=3),
+    "te_latent_moe": engine(LLAMA | LATENT | MOE | GROUPED),
 }
 
 

@@ -42,6 +42,10 @@ def before_import(settings):
     fused_weight_gradient_dense.cpp (cuBLAS adds into the gradient)."""
     import torch
 
+    if settings.get("transformer_engine"):
+        import transformer_engine_stand_ins
+
+        transformer_engine_stand_ins.install()
     if settings["apex"]:
         norm_of_apex()
     module(

@@ -3,7 +3,9 @@
 python tests/ground_truth/record_megatron.py --releases FOLDER --all
 python tests/ground_truth/record_megatron.py --releases FOLDER NAME...
 
-FOLDER has a folder of each release that is asked for: Megatron-LM's sources at the tag core_v0.16.0 in FOLDER/0.16.0.
+FOLDER has a folder of each release that is asked for: Megatron-LM's sources at the tag core_v0.16.0 in FOLDER/0.16.0, and
+where a recording's settings name a Transformer Engine, its Python package, which `pip install --no-deps --target
+FOLDER/transformer_engine-2.11.0 transformer_engine==2.11.0` puts there.
 """
 
 import argparse
@@ -138,6 +140,7 @@ def run(name):
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     import megatron_kernels
+    import megatron_routing
 
     settings = settings_of(ALL[name])
     sys.argv = ["pretrain_gpt.py", *flags_of(ALL[name])]
@@ -156,6 +159,8 @@ def run(name):
     from megatron.training import get_args
 
     args = get_args()
+    if args.num_experts:
+        megatron_routing.tell(args)
     args.iteration = args.num_floating_point_operations_so_far = 0
     args.do_train, args.do_valid, args.do_test = True, False, False
     steps = []
@@ -198,7 +203,10 @@ def main():
                 settings = settings_of(ALL[name])
                 environment = record_fake.under_null_cuda(folder, settings)
                 release = arguments.releases.resolve() / settings["megatron"]
-                environment["PYTHONPATH"] = f"{release}:{environment.get('PYTHONPATH', '')}"
+                paths = [release, environment.get("PYTHONPATH", "")]
+                if settings.get("transformer_engine"):
+                    paths.insert(1, release.parent / f"transformer_engine-{settings['transformer_engine']}")
+                environment["PYTHONPATH"] = ":".join(map(str, paths))
                 environment |= {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
                 command = [sys.executable, __file__, name, "--out", str(arguments.out)]
                 command += ["--snapshots", str(arguments.snapshots)] if arguments.snapshots else []

@@ -99,7 +99,18 @@ TEST(Caches, WorkspacesAreWhereTheirGemmsAre) {
   EXPECT_EQ(live_labels(last, "global_memory_buffer"),
             std::vector<std::string>{fmt::format("global_memory_buffer.mpu {}", 2 * 128 * 768)});
   for (const Program* program : {&first, &last})
-    EXPECT_EQ(live_labels(*program, "rotary."), std::vector<std::string>{fmt::format("rotary.table {}", 4 * 128 * 32)});
+    EXPECT_EQ(
+        live_labels(*program, "rotary."),
+        (std::vector<std::string>{"rotary.inverse_frequencies 64", fmt::format("rotary.table {}", 4 * 128 * 32)}));
+}
+
+// 3,584 bytes stay on public runs: blocks of 512 of a flag, a scale, when the run began, lengths of sequences, rotary
+// frequencies, and the last step's loss, reduced and for the log.
+TEST(Caches, SevenSmallBlocksStay) {
+  const Program program = Lowered(job_cut({1, false})).stage(0);
+  EXPECT_EQ(live_labels(program, "runtime.scalar").size() + live_labels(program, "rotary.inverse_frequencies").size() +
+                live_labels(program, "loss.logged").size(),
+            7U);
 }
 
 TEST(Caches, WithoutSequenceParallelismTheHeadGathersNothing) {
@@ -127,7 +138,8 @@ TEST(Caches, LaterStagesKeepTheirLastInputAndItsGradient) {
         return t.category == Category::Temporaries || t.category == Category::CommPp ||
                t.category == Category::SavedActivations || t.category == Category::LogitsLoss;
       };
-      EXPECT_EQ(sum(tensors, passing), stage == 0 ? 0 : 2 * x) << "stage " << stage;
+      const std::int64_t losses = stage == 3 ? 2 * 4 : 0;  // of the last step, and since the log was written
+      EXPECT_EQ(sum(tensors, passing), (stage == 0 ? 0 : 2 * x) + losses) << "stage " << stage;
     }
   }
 }
@@ -143,7 +155,8 @@ TEST(Caches, EveryChunkKeepsItsLastInputAndItsGradient) {
   for (std::int32_t stage = 0; stage < 2; ++stage) {
     const std::vector<LiveTensor> tensors = live_at_end(lowered.stage(stage));
     EXPECT_EQ(sum(tensors, "received.input"), (stage == 0 ? 2 : 3) * x);
-    EXPECT_EQ(sum(tensors, Category::Temporaries), (stage == 0 ? 2 : 3) * x);  // their gradients
+    const std::int64_t losses = stage == 1 ? 2 * 4 : 0;
+    EXPECT_EQ(sum(tensors, Category::Temporaries), (stage == 0 ? 2 : 3) * x + losses);  // their gradients
   }
 }
 

@@ -62,8 +62,9 @@ TEST(MoeActivations, AreTheHandFiguresItemByItem) {
                 {"router.softmax", 4 * T * E + 4 * T * E},  // of the choice, and of the auxiliary loss
                 {"router.not", T * E},                      // outside the chosen groups
                 {"router.topk_ids", 8 * T * K},
-                {"router.to", T * E + 4 * E},  // within capacity; tokens of each expert, for the loss
-                {"router.mul_number", 4},      // the loss
+                {"router.to", T * E},      // within capacity
+                {"router.sum", 8 * E},     // tokens of each expert, which the auxiliary loss multiplies by
+                {"router.mul_number", 4},  // the loss
                 {"dispatcher.row_id_map", 4 * T * (2 * E + 1)},
                 {"dispatcher.sorted", 2 * N * h},
                 {"dispatcher.sorted_probs", 2 * N},

@@ -82,7 +82,7 @@ TEST(Runtime, DummyGradientsAreCachedFromTransformerEngine2_3On) {
 TEST(Runtime, MegatronKeepsAFewScalars) {
   Bytes sum;
   for (const Bytes b : megatron_runtime({}, {}, hopper).scalars) sum += b;
-  EXPECT_EQ(sum, 3584_B);
+  EXPECT_EQ(sum, 2 * 4_B);
 }
 
 TEST(Runtime, MegatronsPaddingRules) {

@@ -206,9 +206,9 @@ Tensor GPTModel::head(const Name& name, Tensor hidden) {
     hidden = gathered;
   }
   const bool capped = w.model.logit_softcap > 0;
-  const BufferId workspace = w.process.blas_workspace(HostThread::Main);
   Tensor logits =
       w.make(name(capped ? "uncapped" : "logits"), {w.tokens(), weight.rows}, w.train.precision, Category::LogitsLoss);
+  const BufferId workspace = w.process.blas_workspace(HostThread::Main);
   forward_product(w, weight, nullptr, std::move(hidden), logits, workspace);
   if (capped) {
     Tensor tangent;

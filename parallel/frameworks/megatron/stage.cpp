@@ -2,9 +2,23 @@
 
 #include <utility>
 
+#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/result_checks.hpp"
 
 namespace tidemark::parallel::megatron {
+namespace {
+
+constexpr std::size_t loss_mask_place = 2;  // of batch_tensors()
+
+// Sum and tokens.
+Tensor loss_report(const Worker& w) { return w.temporary(w.process.label("loss.report"), {2}, DType::FP32); }
+
+}  // namespace
+
+void make_reports_of_others(Worker& w) {
+  for (std::int64_t other = 1; other < micro_batches_of(w.train, w.layout); ++other)
+    w.losses.reports.push_back(loss_report(w));
+}
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
     : w_(w),
@@ -41,7 +55,8 @@ Tensor ModelStage::own_part(const BatchTensor& item, Tensor whole) const {
 
 // Megatron-LM core 0.14, training/utils.py, get_batch_on_this_tp_rank: ranks of the first and the last stage make room
 // for all five tensors, whichever chunk runs. The first tensor-parallel rank keeps what its stage does not need until
-// the pass returns; the others drop it, and receive the rest from it. One tensor-parallel rank is that first one.
+// the pass returns, until core 0.18; the others drop it, and receive the rest from it. One tensor-parallel rank is that
+// first one.
 ModelStage::Loaded ModelStage::load_batch() const {
   Loaded loaded;
   if (w_.runtime.core.batches_by_chunk ? !first() && !last() : !w_.embedding() && !w_.head()) return loaded;
@@ -55,7 +70,7 @@ ModelStage::Loaded ModelStage::load_batch() const {
     w_.launch(Operation::Initialize, {}, {loaded.all.back()});
   }
   for (std::size_t i = 0; i < items.size(); ++i)
-    if (!items[i].needed && w_.tensor_parallel()) loaded.all[i] = {};
+    if (!items[i].needed && (w_.tensor_parallel() || drops_batches(w_.runtime))) loaded.all[i] = {};
   for (std::size_t i = 0; i < items.size(); ++i)
     if (items[i].needed)
       w_.session.unchecked_collective(w_.comms.tensor, CollectiveKind::Broadcast, loaded.all[i], loaded.all[i]);
@@ -88,7 +103,7 @@ void ModelStage::sum_losses() const {
   counted = copied = {};
   copied = numbers("loss.sum_copy", DType::FP32);
   StepLosses& its = w_.losses;
-  its.reports.push_back(numbers("loss.report", DType::FP32, 2));
+  its.report = loss_report(w_);
   const bool interleaved = w_.layout.chunks > 1;
   if (!interleaved) its.of_passes.clear();
   its.of_passes.push_back(std::move(loss));
@@ -99,12 +114,16 @@ Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const st
   w_.process.at(step, micro_batch);
   w_.running_chunk = chunk_;
   if (!first()) input_tensor_ = input;
-  const Loaded loaded = load_batch();
+  if (last() && micro_batch >= 0) w_.losses.report = {};
+  Loaded loaded = load_batch();
   w_.attention_mask = loaded.attention_mask;
   Tensor output = model_(input, loaded.batch);
   w_.attention_mask = {};
   if (!last()) return output;
-  if (micro_batch >= 0 && w_.runtime.core.keeps_sums) sum_losses();
+  // pretrain_gpt.py forward_step hands loss_func the mask alone.
+  const Tensor loss_mask = std::move(loaded.all.at(loss_mask_place));
+  loaded = {};
+  if (micro_batch >= 0) sum_losses();
   if (micro_batch >= 0) check_loss(w_, step);
   output.storage = {};
   return output;
@@ -115,15 +134,16 @@ void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Ten
   w_.process.at(step, micro_batch);
   w_.running_chunk = chunk_;
   Tensor scaled, one;
-  const bool of_loss = last() && w_.runtime.core.keeps_sums;
+  const bool of_loss = last();
   if (of_loss) {  // backward_step, custom_backward
     scaled = w_.temporary(w_.process.label("loss.scaled"), {1}, DType::FP32);
+    // In the list that a pipeline's schedule hands over it takes the loss's place.
+    if (w_.layout.pipeline > 1 && w_.layout.chunks == 1) w_.losses.of_passes.front() = std::exchange(scaled, {});
     one = w_.temporary(w_.process.label("loss.gradient"), {1}, DType::FP32);
   }
   torch::backward(w_.session, output, output_gradient);
   model_.finish_backward();
-  // From 0.18 on, whose schedules also wait before they deallocate, the one without a pipeline deletes it.
-  const bool drops = w_.layout.chunks > 1 || (w_.runtime.waits_before_deallocating && w_.layout.pipeline == 1);
+  const bool drops = w_.layout.chunks > 1 || (drops_losses(w_.runtime) && w_.layout.pipeline == 1);
   if (of_loss && drops) w_.losses.of_passes.pop_front();
 }
 

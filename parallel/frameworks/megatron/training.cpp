@@ -10,6 +10,7 @@
 #include "parallel/frameworks/megatron/optimizer/layer_wise_optimizer.hpp"
 #include "parallel/frameworks/megatron/optimizer/optimizer.hpp"
 #include "parallel/frameworks/megatron/optimizer/overlapped_buckets.hpp"
+#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
 #include "parallel/frameworks/megatron/user_buffers.hpp"
 #include "parallel/generation/engine.hpp"
@@ -112,17 +113,38 @@ class Training {
   }
 
  private:
-  // Where it is known whose they are, each optimizer has its own: core/optimizer/optimizer.py MixedPrecisionOptimizer
-  // has one more flag of overflows where training is not bf16.
+  // Each optimizer has its own: core/optimizer/optimizer.py MixedPrecisionOptimizer has one more flag of overflows
+  // where training is not bf16.
   void make_scalars() {
-    const bool known = w_.runtime.core.keeps_sums;
     std::vector<Bytes> sizes = w_.runtime.scalars;
-    if (known && w_.layout.sharding == Sharding::Zero1 && w_.train.precision != DType::BF16)
-      sizes.push_back(sizes.front());
-    for (std::size_t set = 0; set < (known ? optimizers_.size() : 1); ++set)
-      for (std::size_t i = 0; i < sizes.size(); ++i)
-        scalars_.push_back(w_.make(w_.process.label(fmt::format("runtime.scalar{}", i)), {sizes[i].count()},
-                                   DType::BOOL, Category::Workspaces));
+    if (w_.layout.sharding == Sharding::Zero1 && w_.train.precision != DType::BF16) sizes.push_back(sizes.front());
+    const auto make = [&](std::size_t place, Bytes size) {
+      scalars_.push_back(w_.make(w_.process.label(fmt::format("runtime.scalar{}", place)), {size.count()}, DType::BOOL,
+                                 Category::Workspaces));
+    };
+    for (std::size_t set = 0; set < optimizers_.size(); ++set)
+      for (std::size_t i = 0; i < sizes.size(); ++i) make(i, sizes[i]);
+    make(sizes.size(), size_of(DType::FP64));  // training.py pretrain: start_time_tensor
+    if (!w_.runtime.framework_linears) {
+      // TransformerEngine attention/dot_product_attention/utils.py get_full_cu_seqlens; context_parallel.py.
+      const std::size_t lists = w_.layout.context > 1 && w_.layout.context_kind == ContextKind::Ring ? 3 : 1;
+      for (std::size_t list = 0; list < lists; ++list)
+        make(sizes.size(), (w_.sizes.micro_batch + 1) * size_of(DType::INT32));
+      // get_seq_chunk_ids_for_reordering_before_attn and _after_attn.
+      if (w_.layout.context > 1 && w_.layout.context_kind == ContextKind::AllToAll)
+        for (int order = 0; order < 2; ++order) make(sizes.size(), 2 * w_.layout.context * size_of(DType::INT32));
+    }
+    if (!w_.model.experts) return;
+    make(sizes.size(), size_of(DType::FP32));  // initialize.py MoEAuxLossAutoScaler.set_loss_scale
+    for (std::size_t loss = 0; loss < tracked_losses(); ++loss)
+      make(sizes.size() + 1 + loss, (w_.model.layers + w_.model.mtp_layers) * size_of(DType::FP32));
+  }
+
+  // core/transformer/moe/moe_utils.py save_to_aux_losses_tracker: for the log, of each loss a number for each layer.
+  [[nodiscard]] std::size_t tracked_losses() const {
+    const ExpertBehavior& its = w_.runtime.experts;
+    if (!w_.model.experts || its.balances_by(LoadBalancing::Sinkhorn)) return 0;
+    return its.balancing.size() + (its.z_loss ? 1 : 0);
   }
 
   void construct_rollout(const Rollout& requested) {
@@ -185,15 +207,33 @@ class Training {
     }
     // The sum, and how many tokens it is over. No launch says what they are: losses of micro-batches are left where
     // the cross entropy writes them.
-    if (w_.head()) reduce("reported_loss", w_.comms.data, Reduction::Sum, 2);
-    if (w_.head() && w_.runtime.core.keeps_sums) {
-      StepLosses& its = w_.losses;
-      for (Tensor* const number : {&its.reduced, &its.logged})
-        *number = w_.temporary(w_.process.label("loss.logged"), {1}, DType::FP32);
-      its.reports.clear();
+    if (w_.head()) report_loss();
+    if (logs_tracked_losses(w_.runtime)) {
+      logged_losses_.resize(tracked_losses());
+      for (Tensor& its : logged_losses_) its = w_.temporary(w_.process.label("loss.logged"), {1}, DType::FP32);
     }
     reduce("barrier", w_.comms.world);
     w_.process.synchronize();
+  }
+
+  void report_loss() {
+    StepLosses& its = w_.losses;
+    const auto number = [&](std::string_view label, std::int64_t count = 1) {
+      return w_.temporary(w_.process.label(label), {count}, DType::FP32);
+    };
+    Tensor sum, tokens;
+    if (stacks_reports(w_.runtime)) {
+      const Tensor stacked = number("loss.stacked", 2 * (1 + static_cast<std::int64_t>(its.reports.size())));
+      sum = number("loss.reported", 2);
+    } else {
+      sum = number("loss.reported");
+      tokens = number("loss.reported_tokens");
+    }
+    w_.session.unchecked_collective(w_.comms.data, CollectiveKind::AllReduce, sum, sum, Reduction::Sum);
+    its.reduced = number("loss.logged");
+    sum = tokens = its.report = {};  // variables of train_step
+    its.reports.clear();
+    its.logged = number("loss.logged");
   }
 
   // Numbers of the host.
@@ -207,7 +247,7 @@ class Training {
   std::vector<ParamAndGradBuffer> buffers_;
   std::optional<OverlappedBuckets> overlapped_;
   std::vector<MegatronOptimizer> optimizers_;
-  std::vector<Tensor> scalars_;
+  std::vector<Tensor> scalars_, logged_losses_;
   std::optional<Pipeline> pipeline_;
   std::optional<generation::Engine> engine_;
   std::vector<std::vector<Tensor>> frozen_;  ///< weights of models that are not trained

@@ -49,6 +49,9 @@ inline constexpr StreamId attention_stream{4};
 inline constexpr StreamId token_stream{5};
 /// NCCL's, of the groups that parameters are the same over: buckets go there beside the passes.
 inline constexpr StreamId data_stream{12}, expert_data_stream{13};
+/// On which DistributedDataParallel is made where that is not what all else runs on (release_behavior.hpp): autograd
+/// passes gradients of parameters on there.
+inline constexpr StreamId wrapper_stream{14};
 
 /// A parameter as a rank holds it.
 struct Weight {
@@ -63,12 +66,13 @@ struct Weight {
   [[nodiscard]] Shape shape() const { return parameter->matrix() ? Shape{rows, columns} : Shape{rows}; }
 };
 
-/// Numbers of a step's losses that stay on the device (CoreBehavior::keeps_sums).
+/// Numbers of a step's losses that stay on the device.
 struct StepLosses {
   Tensor total_tokens;           ///< while the schedule runs
   std::deque<Tensor> of_passes;  ///< whose backward pass is still to come, or that a variable refers to
   Tensor tokens;                 ///< of the pass before
-  std::vector<Tensor> reports;   ///< sum and tokens of each micro-batch
+  Tensor report;                 ///< of the micro-batch that was last: sum and tokens
+  std::vector<Tensor> reports;   ///< of the step's other micro-batches
   Tensor reduced, logged;        ///< of the last step; since the log was written
 };
 

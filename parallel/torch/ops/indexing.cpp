@@ -109,9 +109,10 @@ Tensor masked_select(Session& s, const Tensor& x, const Tensor& mask, std::int64
   Tensor out = s.empty({count}, x.dtype, "masked_select");
   s.launch(Operation::MaskedSelect, {x, mask}, {out});
   if (node)
-    node->apply = [&s, saved = s.save(mask), sizes = x.sizes](const Gradients& g) {
+    // derivatives.yaml masked_select_backward: for its sizes.
+    node->apply = [&s, saved = s.save(mask), saved_x = s.save(x)](const Gradients& g) {
       const Tensor selected = s.unpack(saved);
-      const Tensor made = s.empty(sizes, g.front().dtype, "masked_select_gradient");
+      const Tensor made = s.empty(s.unpack(saved_x).sizes, g.front().dtype, "masked_select_gradient");
       s.launch(Operation::MaskedSelectBackward, {g.front(), selected}, {made});
       return Gradients{made};
     };

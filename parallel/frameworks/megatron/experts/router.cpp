@@ -260,7 +260,7 @@ Tensor Router::balancing_loss(const Tensor& scores, const Tensor& counts, std::i
                               std::int64_t sequences) const {
   Session& s = w_.session;
   const Tensor sums = torch::sum(s, scores, 0);
-  const Tensor products = torch::mul(s, sums, torch::to(s, counts, sums.dtype));
+  const Tensor products = torch::mul(s, sums, counts);
   const double tokens = static_cast<double>(total);
   const double factor = static_cast<double>(experts_.count) * usual_balance /
                         (static_cast<double>(experts_.chosen) * tokens * tokens * static_cast<double>(sequences));

@@ -7,6 +7,7 @@
 
 #include "parallel/frameworks/megatron/experts/moe.hpp"
 #include "parallel/frameworks/megatron/optimizer/layer_wise.hpp"
+#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/result_checks.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -27,6 +28,8 @@ ParamAndGradBuffer::ParamAndGradBuffer(Worker& w, const Stage& stage, ParameterG
 std::vector<ParameterId> parameters_of(const BuiltModel& built, const Stage& stage, const Layout& layout,
                                        const Runtime& runtime, ParameterGroup group) {
   const bool matrices_apart = buffer_groups(layout, runtime).size() > 2;
+  if (!matrices_apart && !experts_apart(layout))
+    return of_experts(group) ? std::vector<ParameterId>{} : stage_parameters(built, stage, layout);
   return of_group(built, stage_parameters(built, stage, layout), group, matrices_apart);
 }
 
@@ -45,6 +48,7 @@ Ref<Node> gradient_accumulator(Worker& w, Weight& weight) {
   node->leaf = true;
   node->immediate = true;
   node->scope = {};
+  if (wraps_aside(w.runtime)) node->stream = wrapper_stream;
   // The GEMMs of an LM head that is used several times give dummies, which are not added (grad_added_to_main_grad).
   const bool dummies = w.runtime.dummy_gradient != DummyGradient::None && weight.uses > 1 && !w.zeroes_dummies();
   node->apply = [&w, &weight, dummies](Gradients& gradients) {
@@ -72,8 +76,8 @@ void build_model(Worker& w, const Stage& stage) {
     weight.value.gradient = {gradient_accumulator(w, weight), 0};
     w.launch(Operation::Initialize, {}, {weight.value});
   }
-  // core/models/common/embeddings/rotary_pos_embedding.py inv_freq. Of other layers' runs it is among the scalars.
-  if (w.runtime.framework_linears && w.model.positions == Positions::Rotary && !w.model.latent) {
+  // core/models/common/embeddings/rotary_pos_embedding.py inv_freq.
+  if (w.model.positions == Positions::Rotary && !w.model.latent) {
     w.inverse_frequencies.push_back(w.make(w.process.label("rotary.inverse_frequencies"), {w.model.rotary_dim() / 2},
                                            DType::FP32, Category::Workspaces));
     w.process.keep(w.inverse_frequencies.back().buffer());
@@ -82,12 +86,17 @@ void build_model(Worker& w, const Stage& stage) {
 
 void ParamAndGradBuffer::build() {
   const auto make = [&](std::string_view what, DType dtype, Category category) {
-    Tensor buffer = w_.make(w_.process.label(fmt::format("{}{}", what, suffix_)), {layout_.elements}, dtype, category);
+    // What is copied there from memory of the stream that all else runs on is copied on that: it is given up at once.
+    const torch::OnStream aside(w_.session, wraps_aside(w_.runtime) ? wrapper_stream : w_.session.stream());
+    return w_.make(w_.process.label(fmt::format("{}{}", what, suffix_)), {layout_.elements}, dtype, category);
+  };
+  const auto make_filled = [&](std::string_view what, DType dtype, Category category) {
+    Tensor buffer = make(what, dtype, category);
     w_.launch({Operation::Fill, {0}}, {}, {buffer});
     return buffer;
   };
-  if (sharded()) values_ = make("parameter_buffer", w_.train.precision, Category::Parameters);
-  gradients_ = make("gradient_buffer", w_.train.gradient_dtype, Category::Gradients);
+  if (sharded()) values_ = make_filled("parameter_buffer", w_.train.precision, Category::Parameters);
+  gradients_ = make_filled("gradient_buffer", w_.train.gradient_dtype, Category::Gradients);
   for (const BufferLayout::Place& place : layout_.places) {
     Weight& weight = w_.weight(place.parameter);
     weight.main_gradients = sized(gradients(place.begin, place.end), weight.shape());
@@ -145,8 +154,10 @@ EventId ParamAndGradBuffer::gather_aside(std::size_t bucket) {
 }
 
 EventId ParamAndGradBuffer::aside(CommSlot among, CollectiveKind kind, const Tensor& its) {
-  return w_.session.unchecked_collective_aside(of_experts(group_) ? expert_data_stream : data_stream, among, kind, its,
-                                               its, reduces(kind) ? Reduction::Average : Reduction::Sum);
+  const StreamId stream = of_experts(group_) ? expert_data_stream : data_stream, running = w_.session.stream();
+  if (running != torch::Process::compute_stream) w_.process.wait(stream, w_.process.record(running));
+  return w_.session.unchecked_collective_aside(stream, among, kind, its, its,
+                                               reduces(kind) ? Reduction::Average : Reduction::Sum);
 }
 
 Tensor ParamAndGradBuffer::own_part(const BufferLayout::Bucket& bucket) const {

@@ -9,6 +9,12 @@
 
 namespace tidemark::parallel::megatron {
 
+/// Whether a layer's experts are over other ranks than the rest. Where they are not, they are in the same buffers, and
+/// one optimizer's (core/tensor_parallel/layers.py, `allreduce`).
+[[nodiscard]] inline bool experts_apart(const Layout& layout) {
+  return layout.expert > 1 || layout.expert_tensor_parallel() != layout.tensor;
+}
+
 /// Makes a chunk's parameters, each in memory of its own.
 void build_model(Worker& worker, const Stage& stage);
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/optimizer/layer_wise_optimizer.hpp"
+#include "parallel/frameworks/megatron/release_behavior.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -248,7 +249,7 @@ std::vector<MegatronOptimizer> make_optimizers(Worker& w, const std::vector<Para
   using enum ParameterGroup;
   std::vector<MegatronOptimizer> made;
   const auto add = [&](Updates updates) { made.emplace_back(w, buffers, std::move(updates)); };
-  const bool experts = w.model.experts.has_value();
+  const bool experts = w.model.experts.has_value() && experts_apart(w.layout);
   const CommSlot norm = w.comms.norm, of_experts = w.comms.expert_norm;
   if (!w.runtime.optimizer.muon) {
     add({{Dense}, w.train.optimizer, true, true, norm});
@@ -286,22 +287,20 @@ void reduce_gradient_norm(Worker& w, CommSlot among, const std::vector<Tensor>& 
 
 namespace {
 
-// core/optimizer/optimizer.py ChainedOptimizer.step of core 0.12, which no habit names yet: it is the release that
-// looks at results from the first step on and whose routers keep what they convert.
-bool counts_zeros(const Runtime& runtime) {
-  return runtime.validated == ValidatedSteps::All && runtime.experts.keeps_router_inputs;
-}
-
 // core/optimizer/clip_grads.py count_zeros_fp32: torch.count_nonzero makes which elements are none, and sums them up as
 // numbers of 8 bytes.
 void count_zeros(Worker& w, const std::vector<Tensor>& gradients) {
+  const auto make = [&](std::string_view use, DType dtype, std::int64_t elements) {
+    return w.temporary(w.process.label(use), {elements}, dtype);
+  };
+  Tensor total = make("zeros.total", DType::FP32, 1), of_one;
   for (const Tensor& gradient : gradients) {
-    const auto make = [&](std::string_view use, DType dtype, std::int64_t elements) {
-      return w.temporary(w.process.label(use), {elements}, dtype);
-    };
-    const Tensor other = make("zeros.others", DType::BOOL, gradient.elements());
+    Tensor other = make("zeros.others", DType::BOOL, gradient.elements());
     const Tensor sum = make("zeros.sum", DType::INT64, 1);
-    const Tensor numbers = make("zeros.others_as_numbers", DType::INT64, gradient.elements());
+    Tensor numbers = make("zeros.others_as_numbers", DType::INT64, gradient.elements());
+    numbers = other = {};
+    of_one = make("zeros.of_one", DType::INT64, 1);
+    total = make("zeros.total", DType::FP32, 1);
   }
 }
 
