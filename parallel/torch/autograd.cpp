@@ -278,14 +278,7 @@ class Engine {
   }
 
   void pass_on(const Edge& edge, Tensor gradient, const Node& giver) {
-    const StreamId taker = edge.node->stream;
-    if (gradient.defined()) {
-      p2p(gradient, giver.stream, taker);
-    } else if (edge.node->leaf && giver.stream != taker) {
-      // A GEMM that has added to the gradient itself hands over a dummy, which streams wait for all the same
-      // (megatron/core/tensor_parallel/layers.py grad_added_to_main_grad).
-      session_.process.wait(taker, session_.process.record(giver.stream));
-    }
+    if (gradient.defined()) p2p(gradient, giver.stream, edge.node->stream);
     const OnStream summing(session_, edge.node->stream);
     Gathered& gathered = gathered_of(edge.node);
     if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient), giver, *edge.node);

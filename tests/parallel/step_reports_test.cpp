@@ -97,30 +97,47 @@ TEST(Batches, KeepWhatTheLastStageNeedsFromCore18On) {
 }
 
 // training.py get_model. AccumulateGrad's stream is the one that it is made on.
-TEST(WrapperStream, HasBuffersAndAdditionsFromCore14On) {
+struct OnWrapperStream {
+  int buffers = 0, additions = 0, lent = 0, waits = 0;
+  bool operator==(const OnWrapperStream&) const = default;
+};
+
+OnWrapperStream on_wrapper_stream(const TestJob& job) {
   const StreamId aside{14};
-  for (const std::int32_t minor : {13, 14}) {
-    const Lowered lowered(of_release({0, minor}));
-    const Program program = lowered.stage(0);
-    int buffers = 0, additions = 0, lent = 0, waits = 0;
-    for (const Op& op : program.ops) {
-      if (const auto* alloc = std::get_if<Alloc>(&op))
-        buffers += alloc->stream == aside && program[alloc->label].ends_with("_buffer") ? 1 : 0;
-      if (const auto* launch = std::get_if<Launch>(&op)) additions += launch->stream == aside ? 1 : 0;
-      if (const auto* use = std::get_if<CrossStreamUse>(&op)) lent += use->stream == aside && use->recorded ? 1 : 0;
-      if (const auto* wait = std::get_if<Wait>(&op)) waits += wait->stream == aside ? 1 : 0;
-    }
-    if (minor < 14) {
-      EXPECT_EQ(buffers + additions + lent + waits, 0);
-      continue;
-    }
-    // Of four layers: two norms each, the last one, and the embedding; two steps of four micro-batches.
-    const int gradients = (4 * 2 + 1 + 1) * 2 * 4;
-    EXPECT_GE(buffers, 1);
-    EXPECT_EQ(additions, gradients);
-    EXPECT_EQ(lent, gradients);
-    EXPECT_GT(waits, gradients) << "for dummies of fused GEMMs, too";
+  const Program program = Lowered(job).stage(0);
+  OnWrapperStream found;
+  for (const Op& op : program.ops) {
+    if (const auto* alloc = std::get_if<Alloc>(&op))
+      found.buffers += alloc->stream == aside && program[alloc->label].ends_with("_buffer") ? 1 : 0;
+    if (const auto* launch = std::get_if<Launch>(&op)) found.additions += launch->stream == aside ? 1 : 0;
+    if (const auto* use = std::get_if<CrossStreamUse>(&op)) found.lent += use->stream == aside && use->recorded ? 1 : 0;
+    if (const auto* wait = std::get_if<Wait>(&op)) found.waits += wait->stream == aside ? 1 : 0;
   }
+  return found;
+}
+
+TEST(WrapperStream, HasBuffersAndAdditionsFromCore14On) {
+  EXPECT_EQ(on_wrapper_stream(of_release({0, 13})), OnWrapperStream{});
+  const OnWrapperStream found = on_wrapper_stream(of_release({0, 14}));
+  // Of four layers: two norms each, the last one, and the embedding; two steps of four micro-batches.
+  const int gradients = (4 * 2 + 1 + 1) * 2 * 4;
+  EXPECT_GE(found.buffers, 1);
+  EXPECT_EQ(found.additions, gradients);
+  EXPECT_EQ(found.lent, gradients);
+  EXPECT_EQ(found.waits, gradients);
+}
+
+// TransformerEngine module/base.py get_dummy_wgrad: before 2.3 each fused GEMM makes a dummy, which autograd hands
+// over.
+TEST(WrapperStream, BorrowsDummiesThatNobodyKeeps) {
+  TestJob job = of_release({0, 14});
+  const OnWrapperStream kept = on_wrapper_stream(job);
+  job.versions.transformer_engine = {2, 2};
+  const OnWrapperStream found = on_wrapper_stream(job);
+  const int gemms = (4 * 4 + 1) * 2 * 4;  // four of a layer, and the head's
+  EXPECT_EQ(found.lent, kept.lent + gemms);
+  EXPECT_EQ(found.waits, kept.waits + gemms);
+  EXPECT_EQ(found.additions, kept.additions);
 }
 
 }  // namespace

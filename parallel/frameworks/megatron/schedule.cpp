@@ -254,14 +254,10 @@ void Pipeline::overlapped_p2p(Direction& direction, const P2pExchange& its, std:
   direction.recv_buffers[(pass + 1) % slots] = {};
 }
 
-void Pipeline::run(std::int32_t step, std::int32_t micro_batches) {
-  if (w_.head()) make_reports_of_others(w_);
-  run(step, steps_of(micro_batches));
-}
+void Pipeline::run(std::int32_t step, std::int32_t micro_batches) { run(step, steps_of(micro_batches)); }
 
 void Pipeline::run(std::int32_t step, const Steps& steps) {
   step_ = step;
-  w_.losses.total_tokens = w_.temporary(w_.process.label("loss.total_tokens"), {1}, DType::INT32);
   // Lists of receive buffers; the rank that leads a direction has more, when groups are larger than the pipeline.
   const auto slots = static_cast<std::size_t>(w_.layout.group() - w_.layout.pipeline + 1);
   forward_ = {
@@ -325,7 +321,7 @@ void Pipeline::run(std::int32_t step, const Steps& steps) {
   stages_.back()->finish_head_gradient();
   if (module_offload_) module_offload_->end_step();
   v_ = {};
-  w_.losses.total_tokens = w_.losses.tokens = {};
+  w_.losses.tokens = {};
   w_.losses.of_passes.clear();
   forward_.recv_buffers.clear();
   backward_.recv_buffers.clear();

@@ -10,14 +10,13 @@ namespace {
 
 constexpr std::size_t loss_mask_place = 2;  // of batch_tensors()
 
-// Sum and tokens.
-Tensor loss_report(const Worker& w) { return w.temporary(w.process.label("loss.report"), {2}, DType::FP32); }
-
 }  // namespace
 
-void make_reports_of_others(Worker& w) {
-  for (std::int64_t other = 1; other < micro_batches_of(w.train, w.layout); ++other)
-    w.losses.reports.push_back(loss_report(w));
+void make_step_losses(Worker& w) {
+  if (w.head())
+    for (std::int64_t report = 0; report < micro_batches_of(w.train, w.layout); ++report)
+      w.losses.reports.push_back(w.temporary(w.process.label("loss.report"), {2}, DType::FP32));
+  w.losses.total_tokens = w.temporary(w.process.label("loss.total_tokens"), {1}, DType::INT32);
 }
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
@@ -103,7 +102,6 @@ void ModelStage::sum_losses() const {
   counted = copied = {};
   copied = numbers("loss.sum_copy", DType::FP32);
   StepLosses& its = w_.losses;
-  its.report = loss_report(w_);
   const bool interleaved = w_.layout.chunks > 1;
   if (!interleaved) its.of_passes.clear();
   its.of_passes.push_back(std::move(loss));
@@ -114,7 +112,6 @@ Tensor ModelStage::forward(std::int32_t step, std::int32_t micro_batch, const st
   w_.process.at(step, micro_batch);
   w_.running_chunk = chunk_;
   if (!first()) input_tensor_ = input;
-  if (last() && micro_batch >= 0) w_.losses.report = {};
   Loaded loaded = load_batch();
   w_.attention_mask = loaded.attention_mask;
   Tensor output = model_(input, loaded.batch);

@@ -10,11 +10,10 @@
 
 namespace tidemark::parallel::megatron {
 
-/// Makes what all micro-batches but one report of their losses, when a step begins. The schedules' forward_data_store
-/// grows by one report, a block, with each micro-batch. Here each micro-batch finds the list as the last one does, and
-/// gives its own report up when the next one begins: passes are alike however many come, and what the step's last
-/// passes and its end hold is as it is.
-void make_reports_of_others(Worker& worker);
+/// Makes what stays of losses until a step ends, when it begins. The schedules' forward_data_store grows by one report,
+/// a block, with each micro-batch. Here each micro-batch finds the list as the last one leaves it: passes are alike
+/// however many come, free nothing that they have not made, and leave nothing behind for what comes after them to free.
+void make_step_losses(Worker& worker);
 
 /// One stage of the model on a rank: its only one, or one of its chunks. What Megatron's schedules call forward_step
 /// and backward_step on.

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/te.hpp"
 #include "parallel/frameworks/megatron/user_buffers.hpp"
 
@@ -93,7 +94,14 @@ Tensor weight_gradient_product(Worker& w, const Name& name, const Weight& weight
 Tensor given_gradient(Worker& w, const Weight& weight, Tensor own) {
   if (w.runtime.dummy_gradient == DummyGradient::None) return own;
   Tensor dummy = w.dummy_gradient(weight);
-  return weight.uses > 1 ? dummy : Tensor{};
+  if (weight.uses > 1) return dummy;
+  // Autograd hands it over all the same. A cached one is never free; and that the wrapper's stream waits for it tells
+  // only when it is: that stream waits for what is later on this one as soon as it has something to do.
+  if (wraps_aside(w.runtime) && !w.caches_dummy(weight)) {
+    w.process.wait(wrapper_stream, w.process.record(w.session.stream()));
+    w.session.record_stream(dummy, wrapper_stream);
+  }
+  return {};
 }
 
 Tensor weight_gradient(Worker& w, const Name& name, const Weight& weight, Tensor input, Tensor gradient,

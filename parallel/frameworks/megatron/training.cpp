@@ -76,6 +76,7 @@ class Training {
         }
       recorder->begin_pass();
     }
+    make_step_losses(w_);
     ModelStage stage(w_, 0);
     (void)stage.forward(1, 0, nullptr);
   }
@@ -89,8 +90,10 @@ class Training {
     if (overlapped_) overlapped_->begin_step(number);
     for (MegatronOptimizer& optimizer : optimizers_) optimizer.zero_gradients();
     if (micro_batches > 0 && engine_) roll_out();
+    make_step_losses(w_);
     if (micro_batches > 0) run_passes(number, micro_batches);
     finalize_model_gradients(w_, buffers_);
+    w_.losses.total_tokens = {};  // an argument of core/distributed/finalize_model_grads.py
     if (state_ != nullptr) {
       StateMoment& moment = state_->emplace_back(StateMoment::What::Gradients, number, process.marks());
       for (const MegatronOptimizer& optimizer : optimizers_)
@@ -223,7 +226,7 @@ class Training {
     };
     Tensor sum, tokens;
     if (stacks_reports(w_.runtime)) {
-      const Tensor stacked = number("loss.stacked", 2 * (1 + static_cast<std::int64_t>(its.reports.size())));
+      const Tensor stacked = number("loss.stacked", 2 * static_cast<std::int64_t>(its.reports.size()));
       sum = number("loss.reported", 2);
     } else {
       sum = number("loss.reported");
@@ -231,7 +234,7 @@ class Training {
     }
     w_.session.unchecked_collective(w_.comms.data, CollectiveKind::AllReduce, sum, sum, Reduction::Sum);
     its.reduced = number("loss.logged");
-    sum = tokens = its.report = {};  // variables of train_step
+    sum = tokens = {};  // variables of train_step
     its.reports.clear();
     its.logged = number("loss.logged");
   }

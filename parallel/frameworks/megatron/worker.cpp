@@ -190,6 +190,11 @@ Tensor Worker::rotary_table() {
   return its.shared = both;
 }
 
+bool Worker::caches_dummy(const Weight& weight) const {
+  const bool of_core = runtime.framework_linears || weight.parameter->vocabulary;
+  return (of_core ? runtime.core.dummy_gradient : runtime.dummy_gradient) != DummyGradient::Temporary;
+}
+
 Tensor Worker::dummy_gradient(const Weight& weight) {
   const auto make_one = [&] {
     const LabelId label = process.label(fmt::format("dummy_gradient.{}x{}", weight.rows, weight.columns));
@@ -199,8 +204,7 @@ Tensor Worker::dummy_gradient(const Weight& weight) {
     if (weight.uses > 1 && !zeroes_dummies()) launch({Operation::Fill, {0}}, {}, {made});
     return made;
   };
-  const bool of_core = runtime.framework_linears || weight.parameter->vocabulary;
-  if ((of_core ? runtime.core.dummy_gradient : runtime.dummy_gradient) == DummyGradient::Temporary) return make_one();
+  if (!caches_dummy(weight)) return make_one();
   Tensor& cached = dummy_gradients_[{weight.rows, weight.columns}];
   if (!cached.defined()) {
     cached = make_one();

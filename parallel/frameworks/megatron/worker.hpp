@@ -71,8 +71,7 @@ struct StepLosses {
   Tensor total_tokens;           ///< while the schedule runs
   std::deque<Tensor> of_passes;  ///< whose backward pass is still to come, or that a variable refers to
   Tensor tokens;                 ///< of the pass before
-  Tensor report;                 ///< of the micro-batch that was last: sum and tokens
-  std::vector<Tensor> reports;   ///< of the step's other micro-batches
+  std::vector<Tensor> reports;   ///< of the step's micro-batches: sum and tokens
   Tensor reduced, logged;        ///< of the last step; since the log was written
 };
 
@@ -216,8 +215,10 @@ class Worker {
   /// Megatron's global memory buffer, which grows to the largest tensor that was asked for.
   enum class GlobalBuffer : std::uint8_t { Usual, FirstOfTwo, SecondOfTwo };  ///< two that take turns
   [[nodiscard]] Tensor global_buffer(const Shape& sizes, GlobalBuffer which = GlobalBuffer::Usual);
-  [[nodiscard]] Tensor head_gather(Shape sizes);              ///< what the LM head gathers its input into
-  [[nodiscard]] Tensor rotary_table();                        ///< of the chunk: angles by position, each twice
+  [[nodiscard]] Tensor head_gather(Shape sizes);  ///< what the LM head gathers its input into
+  [[nodiscard]] Tensor rotary_table();            ///< of the chunk: angles by position, each twice
+  [[nodiscard]] bool caches_dummy(const Weight& weight) const;
+
   [[nodiscard]] Tensor dummy_gradient(const Weight& weight);  ///< what autograd gets for a fused weight gradient
 
  private:

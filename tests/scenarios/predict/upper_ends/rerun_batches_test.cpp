@@ -60,8 +60,9 @@ TEST(RerunBatches, AreInUpperEndsOfRanksThatLoadThem) {
     const RankGroup &more = with.groups[g], &less = without.groups[g];
     const bool loads = more.coordinates.pipeline == 0 || more.coordinates.pipeline == 3;
     EXPECT_EQ(more.rerun_batches_bytes > 0_B, loads);
-    EXPECT_EQ(more.memory.peak_device_upper, less.memory.peak_device_upper + more.rerun_batches_bytes);
-    EXPECT_EQ(more.memory.allocated, less.memory.allocated);
+    EXPECT_EQ(more.memory.peak_device_upper - more.unexplained,
+              less.memory.peak_device_upper - less.unexplained + more.rerun_batches_bytes);
+    EXPECT_LE(more.memory.allocated.bytes, less.memory.allocated.bytes) << "of batches, stages drop what they need not";
     const std::vector<Bytes> sizes =
         rerun_batches(now.model, now.layout, now.train, runtime_of(now), more.coordinates.pipeline);
     EXPECT_GE(more.rerun_batches_bytes, std::accumulate(sizes.begin(), sizes.end(), Bytes{}));
