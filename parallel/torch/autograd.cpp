@@ -12,6 +12,7 @@
 #include "parallel/torch/ops/aten.hpp"
 #include "parallel/torch/session.hpp"
 #include "parallel/torch/trace.hpp"
+#include "sim/memory/allocator_options.hpp"
 
 namespace tidemark::parallel::torch {
 namespace {
@@ -271,14 +272,17 @@ class Engine {
   }
 
   // input_buffer.cpp: a stream waits for what another one makes for it, which stays until it has been used there.
-  void p2p(const Tensor& gradient, StreamId from, StreamId to) {
-    if (from == to) return;
-    session_.process.wait(to, session_.process.record(from));
-    session_.record_stream(gradient, to);
+  void p2p(const Tensor& gradient, StreamId from, const Node& to) {
+    if (from == to.stream) return;
+    session_.process.wait(to.stream, session_.process.record(from));
+    // Norms' and biases' gradients that wait for their accumulators take some MiB together, which no answer shows, and
+    // each would be one more block whose end has to be known.
+    const bool shows = !to.leaf || gradient.bytes() > sim::AllocatorOptions::small_limit;
+    session_.record_stream(gradient, to.stream, shows);
   }
 
   void pass_on(const Edge& edge, Tensor gradient, const Node& giver) {
-    if (gradient.defined()) p2p(gradient, giver.stream, edge.node->stream);
+    if (gradient.defined()) p2p(gradient, giver.stream, *edge.node);
     const OnStream summing(session_, edge.node->stream);
     Gathered& gathered = gathered_of(edge.node);
     if (gradient.defined()) accumulate(gathered.gradients[edge.input], std::move(gradient), giver, *edge.node);

@@ -95,9 +95,9 @@ void Process::copy(StreamId stream, Operand from, Operand to, Bytes size) {
   program.push(Memcpy{stream, from, to, size});
 }
 
-void Process::cross_stream_use(BufferId buffer, StreamId stream) {
+void Process::cross_stream_use(BufferId buffer, StreamId stream, bool recorded) {
   use(buffer, stream);
-  program.push(CrossStreamUse{buffer, stream});
+  program.push(CrossStreamUse{buffer, stream, recorded});
 }
 
 EventId Process::record(StreamId stream) {

@@ -90,7 +90,7 @@ class Process {
   /// What goes out beside the computing stream is marked by record_stream: ProcessGroupNCCL before PyTorch 2.8.
   void record_sent(bool records) { records_sent_ = records; }
   /// The buffer is used on another stream: when it is freed, it is not handed out again before that is done.
-  void cross_stream_use(BufferId buffer, StreamId stream);
+  void cross_stream_use(BufferId buffer, StreamId stream, bool recorded = true);
   [[nodiscard]] EventId record(StreamId stream);
   /// What the stream is given from now on waits for the event; an event that nobody recorded is over.
   void wait(StreamId stream, EventId event);

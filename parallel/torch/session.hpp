@@ -131,9 +131,10 @@ class Session {
   [[nodiscard]] EventId unchecked_collective_aside(StreamId stream, CommSlot comm, CollectiveKind kind,
                                                    const Tensor& in, const Tensor& out, Reduction reduction);
   /// Tensor.record_stream: its memory is not handed out again before that stream has done what it was given. Nothing
-  /// where the memory is that stream's own.
-  void record_stream(const Tensor& tensor, StreamId stream) {
-    if (process.allocation(tensor.buffer()).stream != stream) process.cross_stream_use(tensor.buffer(), stream);
+  /// where the memory is that stream's own. `recorded` as in CrossStreamUse.
+  void record_stream(const Tensor& tensor, StreamId stream, bool recorded = true) {
+    if (process.allocation(tensor.buffer()).stream != stream)
+      process.cross_stream_use(tensor.buffer(), stream, recorded);
   }
   /// From now on the storage counts as that.
   void reclassify(const Tensor& tensor, Category category);

@@ -121,7 +121,7 @@ class EventsReplayer {
         if (defers_) streams_.wait(e.stream, among(events_, e));
         break;
       case AllocatorEvent::Kind::Sync:
-        if (defers_) StreamClocks::finish(among(events_, e), allocator_.events());
+        if (defers_) streams_.finish(among(events_, e), allocator_.events());
         break;
       case AllocatorEvent::Kind::Launches:
         if (defers_) queue_.launch(e.stream, e.bytes, streams_, allocator_.events());
@@ -139,7 +139,7 @@ class EventsReplayer {
         if (defers_) streams_.wait(e.stream, state_events_[static_cast<std::size_t>(e.ref)]);
         break;
       case AllocatorEvent::Kind::SyncState:
-        if (defers_) StreamClocks::finish(state_events_[static_cast<std::size_t>(e.ref)], allocator_.events());
+        if (defers_) streams_.finish(state_events_[static_cast<std::size_t>(e.ref)], allocator_.events());
         break;
       case AllocatorEvent::Kind::Driver:
       case AllocatorEvent::Kind::Communicator:

@@ -1,10 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "scenarios/namespace.hpp"
@@ -13,9 +13,14 @@
 #include "scenarios/predict/required_memory.hpp"
 #include "scenarios/predict/role_program.hpp"
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
+#include "sim/base/units.hpp"
+#include "sim/memory/allocator_options.hpp"
 #include "sim/memory/replay.hpp"
+#include "sim/program/costs.hpp"
+#include "sim/program/launch_queue.hpp"
 #include "sim/program/left_out.hpp"
 #include "sim/program/program.hpp"
+#include "sim/program/structure/of_memory.hpp"
 #include "sim/program/structure/repeats.hpp"
 
 namespace tidemark::scenarios {
@@ -40,26 +45,30 @@ struct RoleEvents {
   }
 };
 
+/// All that a rank does to memory, written down once where it repeats.
+struct WholeMemory {
+  /// Where frees wait for what the host has waited for, no less does. Null: that is not asked for.
+  std::shared_ptr<const RepeatingProgram> program;
+  MemoryOutline of_memory;
+  /// By op as those of `of_memory` are counted: where it is in the program that ran on the clock. Empty: it is that
+  /// one.
+  std::vector<std::uint32_t> on_clock = {};
+  bool has_times = true;  ///< otherwise nobody knows where they are there
+};
+
 /// What ranks run: op by op, and the same in short, which is quicker to try on devices of limited memory.
 class MemoryProgram {
  public:
   /// `program` is the one that `whole` makes without what is left out. All of it outlives this.
   MemoryProgram(const Program& program, const RoleEvents& events, const std::vector<LeftOut>& left_out,
-                std::function<std::shared_ptr<const RepeatingProgram>()> whole)
+                std::function<WholeMemory()> whole)
       : program(program), events_(events), left_out_(left_out), make_whole_(std::move(whole)) {}
 
   /// Once a few bodies of each loop have not shown what all of them do, all of them are played.
-  [[nodiscard]] MemoryRecord replayed(const DriverCosts& costs, const ReplayOptions& options) const {
-    if (left_out_.empty()) return replay(program, costs, options);
-    const bool asks_the_clock = std::holds_alternative<ByClock>(options.cross_stream);
-    if (!whole_ || asks_the_clock) {
-      std::optional<MemoryRecord> record = replay(program, left_out_, costs, options);
-      if (record) return std::move(*record);
-      if (asks_the_clock) throw NotKnownFromFew{};
-      whole_ = make_whole_();
-    }
-    return replay(*whole_, costs, options);
-  }
+  [[nodiscard]] MemoryRecord replayed(const DriverCosts& costs, const ReplayOptions& options) const;
+  /// The highest upper end where lent blocks come back at the latest; nothing where memory runs out.
+  [[nodiscard]] std::optional<Bytes> at_the_latest(const DriverCosts& costs, Bytes capacity,
+                                                   const AllocatorOptions& allocator, const LaunchQueue& queue) const;
   [[nodiscard]] MemoryOf memory() const {
     return [this](const DriverCosts& costs, const ReplayOptions& options) { return replayed(costs, options); };
   }
@@ -72,8 +81,8 @@ class MemoryProgram {
  private:
   RoleEvents events_;
   const std::vector<LeftOut>& left_out_;
-  std::function<std::shared_ptr<const RepeatingProgram>()> make_whole_;
-  mutable std::shared_ptr<const RepeatingProgram> whole_;
+  std::function<WholeMemory()> make_whole_;
+  mutable std::optional<WholeMemory> whole_;
 };
 
 }  // namespace tidemark::scenarios

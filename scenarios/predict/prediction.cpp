@@ -28,6 +28,7 @@
 #include "sim/base/in_parallel.hpp"
 #include "sim/clock/engine.hpp"
 #include "sim/program/structure/leave_out.hpp"
+#include "sim/program/structure/of_memory.hpp"
 #include "sim/program/structure/shared_passes.hpp"
 #include "sim/program/verify.hpp"
 
@@ -51,14 +52,9 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
   RankGroup group;
   group.costs = costs;
   group.memory = done.replayed(costs, {.allocator = without_limit(allocator)});
-  const auto late_on = [&](const AllocatorOptions& its, const DriverCosts& priced, Bytes memory) {
-    return done.replayed(
-        priced,
-        {.capacity = memory, .allocator = its, .cross_stream = CrossStreamFrees::AtNextSync, .queue = device.queue});
-  };
   std::optional<Bytes> late;
   if (has_cross_stream_frees)
-    late = late_on(without_limit(allocator), costs, ReplayOptions{}.capacity).peak_device_upper;
+    late = done.at_the_latest(costs, ReplayOptions{}.capacity, without_limit(allocator), device.queue);
   const UnlimitedMemory unlimited = unlimited_memory(group.memory, late);
   const RunOn run = done.run_on(device);
   // What nobody explains may be there besides, or as much less.
@@ -80,9 +76,8 @@ RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const
   if (has_cross_stream_frees) {
     Bytes& upper = group.memory.peak_device_upper;
     const Bytes at_once = upper;
-    const auto within = [&](const DriverCosts& its) -> std::optional<Bytes> {
-      const MemoryRecord record = late_on(allocator, its, capacity);
-      return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
+    const auto within = [&](const DriverCosts& its) {
+      return done.at_the_latest(its, capacity, allocator, device.queue);
     };
     upper = upper_end(at_once, costs, device, {[&] { return *late; }, within});
     group.of_deferred_frees = upper - at_once;
@@ -107,12 +102,16 @@ void add_frees_by_clock(const ProgramTimes& times, const MemoryProgram& done, co
   const JudgedDevice& device = by.device;
   Bytes& upper = group.memory.peak_device_upper;
   const Bytes at_once = upper - group.of_deferred_frees - group.of_routing - group.unexplained;
-  group.of_frees_by_clock = upper_end(at_once, group.costs, device, memory, ByClock{&times}) - at_once;
+  const DeferredFrees by_clock = frees_by_clock(group.costs, device, memory, times);
+  const Bytes filled = by_clock.unlimited();
+  group.of_frees_by_clock =
+      upper_end(at_once, group.costs, device, {[&] { return filled; }, by_clock.within}) - at_once;
   group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
   upper = at_once + group.of_deferred_frees + group.of_routing + group.unexplained;
   const Bytes room = by.room - group.unexplained, required = group.required.upper - group.unexplained;
   if (by.required == Require::Room && upper <= by.room) return;
-  group.required.upper = required_by_clock(memory, times, group.costs, device, room, required) + group.unexplained;
+  group.required.upper =
+      required_by_clock(memory, times, group.costs, device, {room, required, filled}) + group.unexplained;
 }
 
 // What tokens bring beyond those that are stated is within the upper end too.
@@ -198,10 +197,11 @@ class PassesOfRoles {
     if (!state_) return;
     shared_ = SharedPasses::of(shown_.program(), *state_);
     if (worst_case_) shared_by_worst_case_ = SharedPasses::of(*worst_case_, *state_);
-    frees_at_once_ = !job.has_cross_stream_frees && !pins(shown_.program());
     const std::optional<RankEvents> alone = events_of({*state_, {}});
     shares_events_ = alone && events_.with_state(alone->state);
     shares_worst_case_events_ = alone && worst_case_events_.with_state(alone->state);
+    const bool is_apart = shares_events_ && (!worst_case_ || shares_worst_case_events_);
+    needs_memory_alone_ = !pins(shown_.program()) && (!job.has_cross_stream_frees || is_apart);
   }
 
   struct Programs {
@@ -210,9 +210,12 @@ class PassesOfRoles {
     std::vector<LeftOut> worst_case_left_out;
     RoleEvents events, worst_case_events;
 
-    std::function<std::shared_ptr<const RepeatingProgram>()> whole, worst_case_whole;
+    std::function<WholeMemory()> whole, worst_case_whole;
 
-    [[nodiscard]] MemoryProgram memory() const { return {own->program(), events, own->left_out(), whole}; }
+    [[nodiscard]] MemoryProgram memory() const {
+      const auto of_own = [this] { return whole_memory(own->own_outline(), own->on_clock()); };
+      return {own->program(), events, own->left_out(), whole ? whole : of_own};
+    }
     [[nodiscard]] std::optional<MemoryProgram> worst_case_memory() const {
       if (!worst_case) return std::nullopt;
       return MemoryProgram(*worst_case, worst_case_events, worst_case_left_out, worst_case_whole);
@@ -225,13 +228,13 @@ class PassesOfRoles {
     if (!own_state) return lowered(role);
     const auto state = std::make_shared<const Program>(std::move(*own_state));
     require_sound(job_.scenario.name, verify(*state));
-    const auto ops = frees_at_once_ && !pins(*state) ? SharedPasses::Ops::OfMemory : SharedPasses::Ops::All;
+    const auto ops = needs_memory_alone_ && !pins(*state) ? SharedPasses::Ops::OfMemory : SharedPasses::Ops::All;
     std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), worst_case_program;
     if (worst_case_) worst_case_program = shared_by_worst_case_->in(*state, ops);
     if (!own || (worst_case_ && !worst_case_program)) return lowered(role);
     Programs programs;
     programs.whole = [this, state, ops] { return whole_with(*state, ops); };
-    programs.worst_case_whole = []() -> std::shared_ptr<const RepeatingProgram> { throw NotKnownFromFew{}; };
+    programs.worst_case_whole = []() -> WholeMemory { throw NotKnownFromFew{}; };
     programs.own.emplace(std::move(*own), shown_);
     if (worst_case_program) {
       programs.worst_case_left_out = left_out_among(worst_case_left_out_, worst_case_program->places);
@@ -246,17 +249,25 @@ class PassesOfRoles {
   [[nodiscard]] const RoleProgram& shown() const { return shown_; }
   [[nodiscard]] MemoryProgram memory() const {
     return {shown_.program(), events_, shown_.left_out(),
-            [&] { return shown_.own_outline() ? shown_.own_outline() : clock_.outline; }};
+            [&] { return whole_memory(outline_of_shown(), shown_.on_clock()); }};
   }
   [[nodiscard]] std::optional<MemoryProgram> worst_case_memory() const {
     if (!worst_case_) return std::nullopt;
-    return MemoryProgram(*worst_case_, worst_case_events_, worst_case_left_out_, whole_of(first_).worst_case_whole);
+    return MemoryProgram(*worst_case_, worst_case_events_, worst_case_left_out_, worst_case_whole_of(first_));
   }
 
  private:
+  [[nodiscard]] const std::shared_ptr<const RepeatingProgram>& outline_of_shown() const {
+    return shown_.own_outline() ? shown_.own_outline() : clock_.outline;
+  }
+  static WholeMemory whole_memory(std::shared_ptr<const RepeatingProgram> program,
+                                  std::vector<std::uint32_t> on_clock) {
+    MemoryOutline outline = of_memory(*program);
+    return {std::move(program), std::move(outline), std::move(on_clock)};
+  }
   // Of memory alone: the passes around another state, with all that repeats. Ops are counted as in the short program.
-  [[nodiscard]] std::shared_ptr<const RepeatingProgram> whole_with(const Program& state, SharedPasses::Ops ops) const {
-    const RepeatingProgram& outline = shown_.own_outline() ? *shown_.own_outline() : *clock_.outline;
+  [[nodiscard]] WholeMemory whole_with(const Program& state, SharedPasses::Ops ops) const {
+    const RepeatingProgram& outline = *outline_of_shown();
     if (ops != SharedPasses::Ops::OfMemory) throw NotKnownFromFew{};
     std::call_once(whole_is_split_, [&] { shared_by_whole_ = SharedPasses::of(outline.rolled, *state_); });
     std::optional<SharedPasses::Spliced> its;
@@ -268,30 +279,31 @@ class PassesOfRoles {
     for (Op& op : its->program.ops) {
       if (auto* alloc = std::get_if<Alloc>(&op)) alloc->buffer = numbers[alloc->buffer.index()] = BufferId{made++};
       if (auto* free = std::get_if<Free>(&op)) free->buffer = numbers[free->buffer.index()];
+      if (auto* use = std::get_if<CrossStreamUse>(&op)) use->buffer = numbers[use->buffer.index()];
     }
     its->program.buffers = made;
-    RepeatingProgram whole{std::move(its->program), outline.repeats};
-    for (Repeat& repeat : whole.repeats)
-      for (std::size_t* const op : {&repeat.before, &repeat.first, &repeat.last})
-        *op = static_cast<std::size_t>(std::ranges::lower_bound(its->places, *op) - its->places.begin());
-    return std::make_shared<const RepeatingProgram>(std::move(whole));
+    std::vector<Repeat> repeats = repeats_among(outline.repeats, its->places);
+    std::vector<std::uint32_t> places = written_out(its->places, repeats, outline.repeats);
+    if (const std::vector<std::uint32_t> of_shown = shown_.on_clock(); !of_shown.empty())
+      for (std::uint32_t& place : places) place = place < of_shown.size() ? of_shown[place] : of_shown.back() + 1;
+    return {nullptr, {{std::move(its->program), std::move(repeats)}, {}}, std::move(places)};
   }
   [[nodiscard]] std::vector<LeftOut> left_out_like_on_clock(RepeatingProgram& program) const {
     std::optional<std::vector<LeftOut>> its = leave_out_like(program, clock_.left_out);
     if (!its) throw NotKnownFromFew{};
     return std::move(*its);
   }
-  // Of the role, each time that it is asked for.
-  Programs whole_of(const Role& role) const {
-    Programs programs;
-    programs.whole = [&] { return std::make_shared<const RepeatingProgram>(lower_repeating(job_.lowering(), role)); };
-    programs.worst_case_whole = [&] {
-      return std::make_shared<const RepeatingProgram>(with_more_tokens(job_, *worst_case(job_.scenario), role));
+  // Lowered again once it is asked for.
+  [[nodiscard]] std::function<WholeMemory()> worst_case_whole_of(const Role& role) const {
+    return [this, &role] {
+      const auto its =
+          std::make_shared<const RepeatingProgram>(with_more_tokens(job_, *worst_case(job_.scenario), role));
+      return WholeMemory{its, of_memory(*its), {}, false};
     };
-    return programs;
   }
   Programs lowered(const Role& role) const {
-    Programs programs = whole_of(role);
+    Programs programs;
+    programs.worst_case_whole = worst_case_whole_of(role);
     programs.own.emplace(job_, role, clock_.program, clock_.left_out);
     programs.events = RoleEvents(programs.own->own_events());
     if (const std::optional<Train> train = worst_case(job_.scenario)) {
@@ -315,7 +327,7 @@ class PassesOfRoles {
   const Role& first_;
   const OnClock& clock_;
   RoleProgram shown_;
-  bool frees_at_once_ = false;
+  bool needs_memory_alone_ = false;  // frees come at once, or events say what comes at the latest
   std::vector<LeftOut> worst_case_left_out_;
   std::optional<Program> worst_case_, state_;
   std::optional<SharedPasses> shared_, shared_by_worst_case_;

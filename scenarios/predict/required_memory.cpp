@@ -85,13 +85,14 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverCos
 }
 
 Bytes required_by_clock(const MemoryOf& memory, const ProgramTimes& times, const DriverCosts& costs,
-                        const JudgedDevice& device, Bytes room, Bytes required) {
-  const DriverCosts upper = at_upper_ends(costs);
-  const auto on = [&](Bytes capacity) { return on_device(memory, device, capacity, upper, ByClock{&times}); };
-  const GetsThrough does = [&](Bytes capacity) { return !on(capacity).failure; };
-  if (does(required)) return required;
-  const Bytes filled = on(ReplayOptions{}.capacity).device.bytes;
+                        const JudgedDevice& device, const KnownRequired& known) {
+  const auto& [room, required, filled] = known;
   if (filled <= required) return required;
+  const DriverCosts upper = at_upper_ends(costs);
+  const GetsThrough does = [&](Bytes capacity) {
+    return !on_device(memory, device, capacity, upper, ByClock{&times}).failure;
+  };
+  if (does(required)) return required;
   // What lacks room lacks as much whatever it was said to require before.
   if (required > room || filled <= room) return least_capacity(required, filled, does);
   return does(room) ? least_capacity(required, room, does) : least_capacity(room, filled, does);

@@ -65,8 +65,14 @@ enum class Require : std::uint8_t {
 [[nodiscard]] RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverCosts& costs, Bytes room,
                                              Require what, const RunOn& run);
 
-/// At upper ends, where borrowed blocks come back when a clock says so. `required` is what the rank must have
-/// otherwise.
+/// What is known of a rank before the clock is asked.
+struct KnownRequired {
+  Bytes room;      ///< for the rank
+  Bytes required;  ///< what it must have if lent blocks come back otherwise
+  Bytes filled;    ///< what it fills, at upper ends, when the clock says when they come back
+};
+/// At upper ends, where lent blocks come back when a clock says so.
 [[nodiscard]] Bytes required_by_clock(const MemoryOf& memory, const ProgramTimes& times, const DriverCosts& costs,
-                                      const JudgedDevice& device, Bytes room, Bytes required);
+                                      const JudgedDevice& device, const KnownRequired& known);
+
 }  // namespace tidemark::scenarios

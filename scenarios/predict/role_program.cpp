@@ -73,14 +73,26 @@ ProgramTimes RoleProgram::times(const ClassTimeline& timeline) const {
 }
 
 Instant RoleProgram::host_time(const ClassTimeline& timeline, std::size_t op) const {
-  const OpOfShort written = op_of_short(left_out(), op);
-  std::size_t simulated = op_of_whole(left_out_, own_ ? places_[written.op] : written.op);
-  if (written.loop != nullptr) {
-    const auto loop = static_cast<std::size_t>(written.loop - left_out().data());
-    simulated += written.bodies_later * left_out_[loop].body;
-  }
-  const PlaceInCycles its = place_in(timeline.cycles, simulated);
+  const PlaceInCycles its = place_in(timeline.cycles, simulated(op));
   return timeline.host[std::min(its.op, timeline.host.size() - 1)] + its.later;
+}
+
+std::vector<std::uint32_t> RoleProgram::on_clock() const {
+  std::vector<std::uint32_t> places;
+  if (!own_) return places;
+  std::size_t ops = own_->ops.size();
+  for (const LeftOut& its : left_out()) ops += its.ops();
+  places.reserve(ops);
+  for (std::size_t op = 0; op < ops; ++op) places.push_back(static_cast<std::uint32_t>(simulated(op)));
+  return places;
+}
+
+std::size_t RoleProgram::simulated(std::size_t op) const {
+  const OpOfShort written = op_of_short(left_out(), op);
+  const std::size_t first = op_of_whole(left_out_, own_ ? places_[written.op] : written.op);
+  if (written.loop == nullptr) return first;
+  const auto loop = static_cast<std::size_t>(written.loop - left_out().data());
+  return first + written.bodies_later * left_out_[loop].body;
 }
 
 }  // namespace tidemark::scenarios

@@ -46,6 +46,8 @@ class RoleProgram {
   /// The timeline is the class's.
   [[nodiscard]] ProgramTimes times(const ClassTimeline& timeline) const;
   [[nodiscard]] Instant host_time(const ClassTimeline& timeline, std::size_t op) const;
+  /// By op of the whole program: where it is in the whole one that ran on the clock. Empty: it is that one.
+  [[nodiscard]] std::vector<std::uint32_t> on_clock() const;
   /// The same of the class of that rank.
   [[nodiscard]] ClassTimeline timeline(const Trace& trace, Rank rank) const {
     return timeline_of(job_, trace, job_.class_of(rank), *simulated_);
@@ -53,6 +55,8 @@ class RoleProgram {
   [[nodiscard]] ProgramTimes times(const Trace& trace, Rank rank) const { return times(timeline(trace, rank)); }
 
  private:
+  [[nodiscard]] std::size_t simulated(std::size_t op) const;
+
   const Job& job_;
   std::shared_ptr<const Program> simulated_;
   std::optional<Program> own_;  // where it is another one

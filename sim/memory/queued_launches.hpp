@@ -25,26 +25,23 @@ class QueuedLaunches {
     Channel& its = channels_[queue_.channel_of(stream)];
     if (stream.index() >= known_.size()) known_.resize(stream.index() + 1);
     // Launches that come after the same as the last one of their stream tell nothing new.
-    const std::pair now{clocks.learned(stream), events.recorded(stream)};
-    if (std::exchange(known_[stream.index()], now) != now)
-      its.queued.push_back({its.launched, clocks.record(stream, events)});
+    const StreamClocks::Clock now = clocks.record(stream, events);
+    if (std::exchange(known_[stream.index()], now) != now) its.queued.push_back({its.launched, now});
     its.launched += count;
     for (; !its.queued.empty() && its.queued.front().launch < its.launched - queue_.depth; its.queued.pop_front())
-      StreamClocks::finish(its.queued.front().after, events);
+      clocks.finish(its.queued.front().after, events);
   }
   /// Launches that may still tell something.
   void write(const StreamClocks& clocks, const StreamProgress& events, StateWords& state) const {
     for (const Channel& its : channels_) {
       for (const Queued& queued : its.queued) {
         state.add(its.launched - queued.launch);
-        StreamClocks::write(queued.after, events, state);
+        clocks.write(queued.after, events, state);
       }
       state.add(-1);
     }
-    for (std::size_t s = 0; s < known_.size(); ++s) {
-      const StreamId stream{static_cast<std::int32_t>(s)};
-      state.add(known_[s] == std::pair{clocks.learned(stream), events.recorded(stream)});
-    }
+    for (std::size_t s = 0; s < known_.size(); ++s)
+      state.add(clocks.says(known_[s], StreamId{static_cast<std::int32_t>(s)}, events));
   }
 
  private:
@@ -59,7 +56,7 @@ class QueuedLaunches {
 
   LaunchQueue queue_;
   std::vector<Channel> channels_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> known_;  // by stream: of its last launch
+  std::vector<StreamClocks::Clock> known_;  // by stream: of its last launch
 };
 
 }  // namespace tidemark::sim

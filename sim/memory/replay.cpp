@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/base/ensure.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/memory/caching_allocator.hpp"
 #include "sim/memory/caching_host_allocator.hpp"
@@ -12,6 +13,7 @@
 #include "sim/memory/queued_launches.hpp"
 #include "sim/memory/stream_clocks.hpp"
 #include "sim/memory/waited_work.hpp"
+#include "sim/program/structure/of_memory.hpp"
 #include "sim/program/structure/repeats.hpp"
 
 namespace tidemark::sim {
@@ -303,7 +305,7 @@ class Replayer {
     for (const RecordedEvent& its : recorded_) {
       if (its.at >= loop.copies && next - its.at > looks_back) continue;
       StateWords open;
-      StreamClocks::write(its.clock, events, open);
+      streams_.write(its.clock, events, open);
       if (its.at < loop.copies && open == nothing_open()) continue;
       state.add(its.at >= loop.copies ? next - its.at : next);
       state.add(open);
@@ -313,7 +315,7 @@ class Replayer {
     if (asks_the_queue_) queue_.launch(stream, 1, streams_, allocator_.events());
   }
   void sync(EventId event) {
-    if (event.index() < recorded_.size()) StreamClocks::finish(recorded_[event.index()].clock, allocator_.events());
+    if (event.index() < recorded_.size()) streams_.finish(recorded_[event.index()].clock, allocator_.events());
   }
 
   void create(std::variant<DriverResource, CommSlot> what, const Estimate& cost, Category its_category) {
@@ -426,6 +428,20 @@ MemoryRecord replay(const RepeatingProgram& program, const DriverCosts& costs, c
   std::size_t at = 0;
   tell_unrolled(program, [&](std::span<const Op> ops) {
     return std::ranges::all_of(ops, [&](const Op& op) { return replayer.step(at++, op); });
+  });
+  return std::move(replayer).finish();
+}
+
+MemoryRecord replay(const MemoryOutline& outline, const DriverCosts& costs, const ReplayOptions& options) {
+  ensure(options.cross_stream != CrossStreamReturn{CrossStreamFrees::AtNextSync}, "what hosts wait for is not there");
+  Replayer replayer(outline.program.rolled, costs, options);
+  std::size_t at = 0;
+  tell_unrolled(outline.program, [&](std::span<const Op> ops) {
+    return std::ranges::all_of(ops, [&](const Op& op) {
+      const std::size_t place = outline.places.empty() ? at : outline.places[at];
+      ++at;
+      return replayer.step(place, op);
+    });
   });
   return std::move(replayer).finish();
 }

@@ -27,6 +27,7 @@
 namespace tidemark::sim {
 
 struct RepeatingProgram;
+struct MemoryOutline;
 
 /// A place in a program: an op, and the last mark before it.
 struct Moment {
@@ -128,6 +129,9 @@ struct ReplayOptions {
 /// The same, without unrolling the program.
 [[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverCosts& costs,
                                   const ReplayOptions& options);
+
+/// The same of its ops of memory alone, counted as in the program that they are of. Frees do not come at the latest.
+[[nodiscard]] MemoryRecord replay(const MemoryOutline& outline, const DriverCosts& costs, const ReplayOptions& options);
 
 /// The same of a program that leaves bodies of loops out: the record is that of the whole one, whose ops and
 /// micro-batches its moments count. Nothing where memory does not come to repeat itself in the bodies that are there.

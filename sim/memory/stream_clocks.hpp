@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "sim/base/units.hpp"
@@ -12,65 +13,95 @@
 namespace tidemark::sim {
 
 /// Vector clocks of streams: how much of each stream's work is done before another's. Work is counted by the events
-/// that an allocator recorded behind it when borrowed blocks were freed.
+/// that an allocator recorded behind lent blocks when these were freed.
 class StreamClocks {
  public:
-  using Clock = std::vector<std::int64_t>;  ///< allocator's events by stream; those beyond its end: none
+  /// What is done once an event is, among all that were recorded: most say what the one before them on their stream
+  /// says. None: nothing.
+  struct Clock {
+    std::int32_t number = -1;
+    bool operator==(const Clock&) const = default;
+  };
 
-  /// What is done once an event is that is recorded on the stream now: the stream's own work, and what it waited for.
+  /// Of an event that is recorded on the stream now: the stream's own work, and what it waited for.
   [[nodiscard]] Clock record(StreamId stream, const StreamProgress& events) {
-    Clock clock = before(stream);
-    const auto its = static_cast<std::size_t>(stream.value);
-    if (clock.size() <= its) clock.resize(its + 1, 0);
-    clock[its] = events.recorded(stream);
-    return clock;
+    Stream& its = of(stream);
+    const std::int64_t own = events.recorded(stream);
+    if (its.latest.number >= 0 && its.recorded == own && !its.learned) return its.latest;
+    Counts counts = its.before;
+    if (counts.size() <= stream.index()) counts.resize(stream.index() + 1, 0);
+    counts[stream.index()] = own;
+    its.latest = {static_cast<std::int32_t>(clocks_.size())};
+    its.recorded = own;
+    its.learned = false;
+    clocks_.push_back({std::move(counts)});
+    return its.latest;
+  }
+  /// Whether an event recorded on the stream now says what that one does.
+  [[nodiscard]] bool says(Clock clock, StreamId stream, const StreamProgress& events) const {
+    if (clock.number < 0 || stream.index() >= streams_.size()) return false;
+    const Stream& its = streams_[stream.index()];
+    return its.latest == clock && its.recorded == events.recorded(stream) && !its.learned;
   }
 
   /// From now on the stream's work comes after what that clock says.
-  void wait(StreamId stream, const Clock& event) {
-    Clock& clock = before(stream);
-    if (clock.size() < event.size()) clock.resize(event.size(), 0);
-    bool later = false;
-    for (std::size_t s = 0; s < event.size(); ++s) {
-      later |= event[s] > clock[s];
-      clock[s] = std::max(clock[s], event[s]);
+  void wait(StreamId stream, Clock event) {
+    if (event.number < 0) return;
+    Stream& its = of(stream);
+    if (its.waited == event) return;
+    its.waited = event;
+    const Counts& counts = clocks_[static_cast<std::size_t>(event.number)].counts;
+    if (its.before.size() < counts.size()) its.before.resize(counts.size(), 0);
+    for (std::size_t s = 0; s < counts.size(); ++s) {
+      if (counts[s] <= its.before[s]) continue;
+      its.before[s] = counts[s];
+      its.learned = true;
     }
-    if (later) ++learned_[stream.index()];
-  }
-  /// How often the stream's work came to be after more than before.
-  [[nodiscard]] std::int64_t learned(StreamId stream) const {
-    return stream.index() < learned_.size() ? learned_[stream.index()] : 0;
-  }
-
-  /// What of a clock is not done.
-  static void write(const Clock& clock, const StreamProgress& events, StateWords& state) {
-    for (std::size_t s = 0; s < clock.size(); ++s)
-      if (const auto open = events.from_last(StreamId{static_cast<std::int32_t>(s)}, clock[s]); open > 0)
-        state.add(s, open);
-    state.add(-1);
-  }
-  void write(const StreamProgress& events, StateWords& state) const {
-    for (const Clock& clock : before_) write(clock, events, state);
   }
 
   /// The host waited for an event of that clock.
-  static void finish(const Clock& event, StreamProgress& events) {
-    for (std::size_t s = 0; s < event.size(); ++s)
-      if (event[s] > 0) events.finish(StreamId{static_cast<std::int32_t>(s)}, event[s]);
+  void finish(Clock event, StreamProgress& events) {
+    if (event.number < 0) return;
+    Recorded& its = clocks_[static_cast<std::size_t>(event.number)];
+    if (std::exchange(its.finished, true)) return;
+    for (std::size_t s = 0; s < its.counts.size(); ++s)
+      if (its.counts[s] > 0) events.finish(StreamId{static_cast<std::int32_t>(s)}, its.counts[s]);
+  }
+
+  /// What of a clock is not done.
+  void write(Clock clock, const StreamProgress& events, StateWords& state) const {
+    write(clock.number < 0 ? Counts{} : clocks_[static_cast<std::size_t>(clock.number)].counts, events, state);
+  }
+  void write(const StreamProgress& events, StateWords& state) const {
+    for (const Stream& its : streams_) write(its.before, events, state);
   }
 
  private:
-  Clock& before(StreamId stream) {
-    const auto its = static_cast<std::size_t>(stream.value);
-    if (before_.size() <= its) {
-      before_.resize(its + 1);
-      learned_.resize(its + 1, 0);
-    }
-    return before_[its];
+  using Counts = std::vector<std::int64_t>;  // allocator's events by stream; those beyond its end: none
+  struct Recorded {
+    Counts counts;
+    bool finished = false;  // the host has waited for it
+  };
+  struct Stream {
+    Counts before;  // of the others, what its next work comes after
+    Clock latest, waited;
+    std::int64_t recorded = 0;  // events of its own, when the latest was
+    bool learned = false;       // of others, since then
+  };
+
+  static void write(const Counts& counts, const StreamProgress& events, StateWords& state) {
+    for (std::size_t s = 0; s < counts.size(); ++s)
+      if (const auto open = events.from_last(StreamId{static_cast<std::int32_t>(s)}, counts[s]); open > 0)
+        state.add(s, open);
+    state.add(-1);
+  }
+  Stream& of(StreamId stream) {
+    if (streams_.size() <= stream.index()) streams_.resize(stream.index() + 1);
+    return streams_[stream.index()];
   }
 
-  std::vector<Clock> before_;  // by stream: of the others, what its next work comes after
-  std::vector<std::int64_t> learned_;
+  std::vector<Stream> streams_;
+  std::vector<Recorded> clocks_;
 };
 
 }  // namespace tidemark::sim

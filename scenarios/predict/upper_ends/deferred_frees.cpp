@@ -53,19 +53,18 @@ Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& dev
   return std::max(at_once, unlimited);
 }
 
-Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device, const MemoryOf& memory,
-                const CrossStreamReturn& later) {
+DeferredFrees frees_by_clock(const DriverCosts& costs, const JudgedDevice& device, const MemoryOf& memory,
+                             const ProgramTimes& times) {
   const auto unlimited = [&] {
-    return memory(costs, {.allocator = without_limit(device.allocator), .cross_stream = later, .queue = device.queue})
+    return memory(costs, {.allocator = without_limit(device.allocator), .cross_stream = ByClock{&times}})
         .peak_device_upper;
   };
   const auto within = [&](const DriverCosts& upper) -> std::optional<Bytes> {
-    const MemoryRecord record = memory(
-        upper,
-        {.capacity = device.capacity, .allocator = device.allocator, .cross_stream = later, .queue = device.queue});
+    const MemoryRecord record =
+        memory(upper, {.capacity = device.capacity, .allocator = device.allocator, .cross_stream = ByClock{&times}});
     return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
   };
-  return upper_end(at_once, costs, device, {unlimited, within});
+  return {unlimited, within};
 }
 
 }  // namespace tidemark::scenarios

@@ -11,6 +11,7 @@
 #include "sim/program/costs.hpp"
 #include "sim/program/launch_queue.hpp"
 #include "sim/program/program.hpp"
+#include "sim/program/program_times.hpp"
 #include "sim/program/structure/repeats.hpp"
 
 // Blocks that another stream borrows come back between their free and the next time the host waits for that stream, or
@@ -56,8 +57,9 @@ struct DeferredFrees {
 /// it helps.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device,
                               const DeferredFrees& deferred);
-/// The same with frees at the latest or when a clock says so.
-[[nodiscard]] Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device,
-                              const MemoryOf& memory, const CrossStreamReturn& later);
+
+/// Of frees that come when those times say so. All of it outlives them.
+[[nodiscard]] DeferredFrees frees_by_clock(const DriverCosts& costs, const JudgedDevice& device, const MemoryOf& memory,
+                                           const ProgramTimes& times);
 
 }  // namespace tidemark::scenarios

@@ -6,35 +6,10 @@
 #include <utility>
 
 #include "sim/base/overloaded.hpp"
+#include "sim/program/structure/of_memory.hpp"
 #include "sim/program/structure/timing.hpp"
 
 namespace tidemark::sim {
-namespace {
-
-// What a replay looks at where frees come at once.
-bool is_of_memory(const Op& op) {
-  return std::visit(Overloaded{
-                        [](const Alloc&) { return true; },
-                        [](const Free&) { return true; },
-                        [](const CreateDriver&) { return true; },
-                        [](const CreateCommunicator&) { return true; },
-                        [](const Mark&) { return true; },
-                        [](const CrossStreamUse&) { return false; },
-                        [](const Launch&) { return false; },
-                        [](const Collective&) { return false; },
-                        [](const Exchange&) { return false; },
-                        [](const Memcpy&) { return false; },
-                        [](const Record&) { return false; },
-                        [](const Wait&) { return false; },
-                        [](const Sync&) { return false; },
-                        [](const Bind&) { return false; },
-                        [](const Unbind&) { return false; },
-                    },
-                    op);
-}
-
-}  // namespace
-
 // Whether ops of `state` are those of `whole`, one after the other, which numbers its buffers and events otherwise.
 class SharedPasses::Compare {
  public:

@@ -29,8 +29,7 @@ class SharedPasses {
     Program program;
     std::vector<std::uint32_t> places;  ///< of its ops in `whole`, as `timed_like` has them
   };
-  /// Which ops there are in it: all, or those alone that a replay looks at in which frees come at once (what is made
-  /// and given up, what drivers take, marks). Of these no table is there but that of labels.
+  /// Which ops there are in it: all, or those of memory alone (of_memory.hpp), with no table but that of labels.
   enum class Ops : std::uint8_t { All, OfMemory };
   /// What a rank does between passes, `own_state`, with the passes in it. Nothing where it does not do it as `state`
   /// does as far as others see, or has not made what passes use.
