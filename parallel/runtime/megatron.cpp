@@ -154,7 +154,6 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   // Of public runs of one rotary table the last stage keeps 3,584 bytes, which is seven blocks: these two, two of
   // losses, and what build_model and make_scalars make.
   runtime.scalars = {4_B, 4_B};
-  runtime.core.keeps_sums = true;
   return runtime;
 }
 

@@ -62,7 +62,6 @@ struct CoreBehavior {
   bool offsets_gate = false;      ///< an unfused gate's other half is what an offset, 0 too, was added to: a tensor
   bool holds_heads = false;       ///< attention refers to what its projection gave until it returns
   bool batches_by_chunk = false;  ///< a batch goes to the first and the last chunk, not to all of those stages
-  bool keeps_sums = false;        ///< sum and tokens of each micro-batch's loss stay on the device until a step ends
 };
 
 /// How parameters are sharded by torch.distributed.fsdp.fully_shard.
