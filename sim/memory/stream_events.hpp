@@ -2,7 +2,7 @@
 
 #include <concepts>
 #include <cstdint>
-#include <vector>
+#include <map>
 
 #include "sim/base/units.hpp"
 
@@ -24,25 +24,31 @@ class StreamProgress {
     std::int64_t number = 0;  // of those recorded on the stream
   };
 
-  Event record(StreamId stream) { return {stream, ++of(stream).recorded}; }
-  [[nodiscard]] bool done(const Event& event) const { return event.number <= at(event.stream).done; }
+  Event record(StreamId stream) { return {stream, ++streams_[stream].recorded}; }
+  [[nodiscard]] bool done(const Event& event) const {
+    const auto found = streams_.find(event.stream);
+    return found != streams_.end() && event.number <= found->second.done;
+  }
   void wait(const Event& event) {
-    std::int64_t& done = of(event.stream).done;
+    std::int64_t& done = streams_[event.stream].done;
     if (done < event.number) done = event.number;
   }
   /// All events recorded on the stream so far.
   void finish(StreamId stream) {
-    Stream& its = of(stream);
-    its.done = its.recorded;
+    if (const auto found = streams_.find(stream); found != streams_.end()) found->second.done = found->second.recorded;
   }
   /// The first `events` that were recorded on the stream.
   void finish(StreamId stream, std::int64_t events) { wait({stream, events}); }
   /// How many were recorded on the stream.
-  [[nodiscard]] std::int64_t recorded(StreamId stream) const { return at(stream).recorded; }
+  [[nodiscard]] std::int64_t recorded(StreamId stream) const {
+    const auto found = streams_.find(stream);
+    return found == streams_.end() ? 0 : found->second.recorded;
+  }
   /// The how-manieth from the last one of its stream; 0: it is done.
   [[nodiscard]] std::int64_t from_last(StreamId stream, std::int64_t number) const {
-    const Stream its = at(stream);
-    return number <= its.done ? 0 : 1 + its.recorded - number;
+    const auto found = streams_.find(stream);
+    if (found == streams_.end() || number <= found->second.done) return 0;
+    return 1 + found->second.recorded - number;
   }
 
  private:
@@ -50,15 +56,7 @@ class StreamProgress {
     std::int64_t recorded = 0;
     std::int64_t done = 0;
   };
-  Stream& of(StreamId stream) {
-    if (streams_.size() <= stream.index()) streams_.resize(stream.index() + 1);
-    return streams_[stream.index()];
-  }
-  [[nodiscard]] Stream at(StreamId stream) const {
-    return stream.index() < streams_.size() ? streams_[stream.index()] : Stream{};
-  }
-
-  std::vector<Stream> streams_;
+  std::map<StreamId, Stream> streams_;
 };
 static_assert(StreamEvents<StreamProgress>);
 

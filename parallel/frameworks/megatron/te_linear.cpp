@@ -95,8 +95,8 @@ Tensor given_gradient(Worker& w, const Weight& weight, Tensor own) {
   if (w.runtime.dummy_gradient == DummyGradient::None) return own;
   Tensor dummy = w.dummy_gradient(weight);
   if (weight.uses > 1) return dummy;
-  // Autograd hands it over all the same. A cached one is never free; and that the wrapper's stream waits for it tells
-  // only when it is: that stream waits for what is later on this one as soon as it has something to do.
+  // Autograd hands it over all the same. A cached one is never free, and that the wrapper's stream waits for it matters
+  // only to a hook that has something to do (overlapped_buckets.cpp).
   if (wraps_aside(w.runtime) && !w.caches_dummy(weight)) {
     w.process.wait(wrapper_stream, w.process.record(w.session.stream()));
     w.session.record_stream(dummy, wrapper_stream);

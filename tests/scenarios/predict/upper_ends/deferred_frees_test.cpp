@@ -150,11 +150,7 @@ TEST(DeferredFrees, GradientsGoToTheStreamOfDistributedDataParallel) {
   EXPECT_EQ(lent_to_other_streams(Job(scenario)), std::set<std::string>{});
   scenario.runtime.versions.megatron = {0, 14};
   const std::set<std::string> lent = lent_to_other_streams(Job(scenario));
-  std::set<std::string> gradients{"embedding.weight_gradient", "final_norm.weight_gradient"};
-  for (int layer = 0; layer < 8; ++layer)
-    for (const std::string_view norm : {"attention", "mlp"})
-      gradients.insert(fmt::format("layers.{}.{}.norm.weight_gradient", layer, norm));
-  EXPECT_EQ(lent, gradients);
+  EXPECT_EQ(lent, std::set<std::string>{"embedding.weight_gradient"}) << "norms' are too small to be waited for";
   const Prediction prediction = predict(scenario);
   EXPECT_TRUE(says_so(prediction, "gradients that autograd hands to DistributedDataParallel's stream"));
   scenario.runtime.gradient_accumulation_fusion = false;
