@@ -76,9 +76,13 @@ class Line {
   }
 
   std::optional<LaunchLine> read() {
+    constexpr auto prints = std::to_array<std::string_view>({"echo", "printf", "cat", "export", "tee"});
+    if (!words_.empty() && std::ranges::find(prints, std::string_view(words_.front().text)) != prints.end())
+      return std::nullopt;  // which may be what is started next
     for (std::size_t i = 0; i < words_.size(); ++i) {
       const std::string name = base(words_[i].text);
-      if (name.ends_with(".py") || (i > 0 && words_[i - 1].text == "-m" && !launches(words_[i].text))) {
+      if (name.ends_with(".py") ||
+          (i > 0 && (words_[i - 1].text == "-m" || words_[i - 1].text == "--module") && !launches(words_[i].text))) {
         if (i == 0 && !launched_) launched_ = true;
         line_.program = name.ends_with(".py") ? name : words_[i].text;
         line_.path = words_[i].text;
