@@ -58,6 +58,7 @@ class Conversion {
       take_whole_node();
       settle_hugging_face(draft_, said_by_model());
     }
+    if (from_ == Dialect::Megatron || from_ == Dialect::TorchTitan) take_whole_node();
     say("gpus", requested_.gpus);
     say("train.sequence_length", requested_.sequence_length);
     say("train.micro_batch", requested_.micro_batch);
@@ -83,12 +84,13 @@ class Conversion {
     for (const std::filesystem::path& folder : {requested_.files.front().parent_path(), requested_.data_root})
       if (!name.empty() && is_there(folder / name)) {
         const std::int64_t devices = read_cluster(folder / name).node.devices;
-        draft_.set("gpus", devices);
+        draft_.set("gpus", product({devices, draft_.starts_nodes}));
         return draft_.remark(
             RemarkKind::Assumed, "gpus",
             fmt::format(
-                "{} starts a process on each device of a node: {} of this cluster's; --gpus says another number",
-                draft_.starts_all, devices));
+                "{} starts a process on each device of a node: {} of this cluster's{}; --gpus says another number",
+                draft_.starts_all, devices,
+                draft_.starts_nodes > 1 ? fmt::format(", on {} nodes", draft_.starts_nodes) : ""));
       }
   }
 

@@ -71,6 +71,7 @@ class Draft {
   bool trl = false;  ///< and it is one of TRL's scripts
   /// Who starts a process on each device of a node where nobody says on how many ("axolotl train").
   std::string starts_all;
+  std::int64_t starts_nodes = 1;  ///< and on how many nodes
   /// ms-swift's: as many micro-batches as give a step that many sequences; 0: not so.
   std::int64_t at_least_sequences = 0;
   bool alone = false;            ///< TrainingArguments in a file, and nothing that starts them

@@ -17,6 +17,109 @@
 namespace tidemark::scenarios {
 namespace {
 
+// What is logged, saved, read and drawn, how ranks are started, and fused kernels, which GPT-NeoX's bound is without.
+constexpr auto neox_keys_of_no_matter = std::to_array<std::string_view>({"bias_gelu_fusion",
+                                                                         "bias_dropout_fusion",
+                                                                         "rope_fusion",
+                                                                         "layernorm_fusion",
+                                                                         "output_layer_parallelism",
+                                                                         "init_method",
+                                                                         "output_layer_init_method",
+                                                                         "init_method_std",
+                                                                         "min_lr",
+                                                                         "lr",
+                                                                         "warmup",
+                                                                         "lr_decay_iters",
+                                                                         "lr_decay_style",
+                                                                         "data_impl",
+                                                                         "num_workers",
+                                                                         "synchronize_each_layer",
+                                                                         "contiguous_checkpointing",
+                                                                         "profile_backward",
+                                                                         "gradient_clipping",
+                                                                         "weight_decay",
+                                                                         "distributed_backend",
+                                                                         "checkpoint_factor",
+                                                                         "extra_save_iters",
+                                                                         "save",
+                                                                         "load",
+                                                                         "eval_interval",
+                                                                         "eval_iters",
+                                                                         "log_interval",
+                                                                         "steps_per_print",
+                                                                         "keep_last_n_checkpoints",
+                                                                         "wall_clock_breakdown",
+                                                                         "train_data_paths",
+                                                                         "valid_data_paths",
+                                                                         "test_data_paths",
+                                                                         "data_path",
+                                                                         "merge_file",
+                                                                         "launcher",
+                                                                         "deepspeed_slurm",
+                                                                         "hostfile",
+                                                                         "checkpoint",
+                                                                         "tensorboard_dir",
+                                                                         "log_dir",
+                                                                         "use_wandb",
+                                                                         "wandb_host",
+                                                                         "wandb_project",
+                                                                         "wandb_group",
+                                                                         "wandb_team",
+                                                                         "rotary_emb_base",
+                                                                         "layernorm_epsilon",
+                                                                         "rms_norm_epsilon",
+                                                                         "seed",
+                                                                         "no_load_optim",
+                                                                         "no_load_rng",
+                                                                         "no_save_optim",
+                                                                         "finetune",
+                                                                         "deepspeed_mpi",
+                                                                         "deepspeed_extra_args",
+                                                                         "master_port",
+                                                                         "num_nodes",
+                                                                         "num_gpus",
+                                                                         "global_num_gpus",
+                                                                         "make_vocab_size_divisible_by",
+                                                                         "train_data_weights",
+                                                                         "valid_data_weights",
+                                                                         "test_data_weights",
+                                                                         "weight_by_num_documents",
+                                                                         "s3_path",
+                                                                         "checkpoint_scale",
+                                                                         "do_train",
+                                                                         "do_valid",
+                                                                         "do_test",
+                                                                         "attention_softmax_in_fp32",
+                                                                         "pipe_partition_method",
+                                                                         "gpt_j_tied",
+                                                                         "text_gen_type",
+                                                                         "save_base_shapes",
+                                                                         "pack_impl",
+                                                                         "iteration",
+                                                                         "comment",
+                                                                         "loss_scale",
+                                                                         "git_hash",
+                                                                         "bf16",
+                                                                         "data_types",
+                                                                         "communication_data_type",
+                                                                         "clip_grad",
+                                                                         "dump_state",
+                                                                         "split",
+                                                                         "log_grad_norm",
+                                                                         "checkpoint_validation_with_forward_pass",
+                                                                         "override_lr_scheduler",
+                                                                         "use_comet",
+                                                                         "comet_project",
+                                                                         "comet_experiment_name",
+                                                                         "comet_tags",
+                                                                         "comet_others",
+                                                                         "profile",
+                                                                         "profile_step_start",
+                                                                         "profile_step_stop",
+                                                                         "use_bias_in_norms",
+                                                                         "vocab_file",
+                                                                         "tokenizer_type"});
+
 /// Names with '_'; either spelling is GPT-NeoX's.
 class NeoxReader {
  public:
@@ -42,7 +145,7 @@ class NeoxReader {
         "GPT-NeoX",
         "the figures are of Megatron-LM with this model, layout and batch; GPT-NeoX's layers have "
         "a second norm, positions that are turned by PyTorch's operations, and logits once more in fp32",
-        "gpt-neox", place("num_layers"));
+        separate_softmax_ ? "gpt-neox:1" : "gpt-neox", place("num_layers"));
     return std::move(flags_);
   }
 
@@ -101,7 +204,6 @@ class NeoxReader {
   void read_layout() {
     copy("model_parallel_size", "tensor-model-parallel-size");
     if (number("pipe_parallel_size", 0) > 1) copy("pipe_parallel_size", "pipeline-model-parallel-size");
-    if (number("context_parallel_size", 1) > 1) copy("context_parallel_size", "context-parallel-size");
     if (on("sequence_parallel")) add("sequence-parallel", true, "sequence_parallel");
   }
 
@@ -117,9 +219,9 @@ class NeoxReader {
          std::map<std::string, std::string>{{"num_layers", "num-layers"},
                                             {"hidden_size", "hidden-size"},
                                             {"num_attention_heads", "num-attention-heads"},
-                                            {"intermediate_size", "ffn-hidden-size"},
                                             {"max_position_embeddings", "max-position-embeddings"}})
       copy(name, flag);
+    add("ffn-hidden-size", width_of_mlp(gated), "num_layers");
     if (const std::int64_t groups = number("num_kv_heads", 0); groups > 0) {
       add("group-query-attention", true, "num_kv_heads");
       copy("num_kv_heads", "num-query-groups");
@@ -129,6 +231,7 @@ class NeoxReader {
     if (norm == "rmsnorm") add("normalization", std::string("RMSNorm"), "norm");
     if (norm != "rmsnorm" && norm != "layernorm") not_judged("norm", "is not modelled: layernorm and rmsnorm are");
     if (positions == "rotary") add("position-embedding-type", std::string("rope"), "pos_emb");
+    if (find("rotary_pct") != nullptr && positions == "rotary") copy("rotary_pct", "rotary-percent");
     if (positions != "rotary" && positions != "learned")
       not_judged("pos_emb", "is not modelled: rotary and learned are");
     if (on("no_weight_tying")) add("untie-embeddings-and-output-weights", true, "no_weight_tying");
@@ -147,7 +250,7 @@ class NeoxReader {
     change("num_hidden_layers", number("num_layers", 0));
     change("hidden_size", hidden);
     change("num_attention_heads", number("num_attention_heads", 0));
-    change("intermediate_size", number("intermediate_size", product({4, hidden})));
+    change("intermediate_size", width_of_mlp(false));
     change("max_position_embeddings", number("max_position_embeddings", number("seq_length", 0)));
     change("use_parallel_residual", on("gpt_j_residual"));
     change("tie_word_embeddings", !on("no_weight_tying"));
@@ -156,6 +259,15 @@ class NeoxReader {
     else
       change("rotary_pct", 1.0);
     if (const std::int64_t tokens = vocabulary(); tokens > 0) change("vocab_size", tokens);
+  }
+
+  // ParallelMLP: of a gated MLP, what is said is scaled so that it has as many parameters, and all are rounded up.
+  std::int64_t width_of_mlp(bool gated) {
+    const std::int64_t said = number("intermediate_size", product({4, number("hidden_size", 0)}));
+    const std::int64_t unit = std::clamp<std::int64_t>(number("mlp_multiple_of", 1), 1, 1 << 20);
+    const std::int64_t width = gated ? product({2, said}) / 3 / 2 : said;
+    return gated ? product({(width + unit - 1) / unit, unit})
+                 : product({(width + 2 * unit - 1) / (2 * unit), 2 * unit});
   }
 
   // megatron/tokenizer/tokenizer.py: the vocabulary, before it is padded.
@@ -187,10 +299,7 @@ class NeoxReader {
     if (!attention.empty() && attention.find("global") == std::string::npos && !flash)
       not_judged("attention_config", "is not modelled: global and flash are");
     const bool fused = on("scaled_upper_triang_masked_softmax_fusion") || on("scaled_masked_softmax_fusion");
-    if (!flash && !fused)
-      draft_.remark(RemarkKind::NotJudged, "scaled_upper_triang_masked_softmax_fusion = false",
-                    "scores that are scaled, masked and made of their softmax one after the other are not modelled",
-                    place("attention_config"));
+    separate_softmax_ = !flash && !fused;
   }
 
   void read_recomputation() {
@@ -211,11 +320,9 @@ class NeoxReader {
     copy("train_micro_batch_size_per_gpu", "micro-batch-size");
     copy("train_iters", "train-iters");
     const std::int64_t micro = number("train_micro_batch_size_per_gpu", 1);
-    const std::int64_t times = number("gradient_accumulation_steps", 1);
+    const std::int64_t times = number("gradient_accumulation_steps", number("gas", 1));
     const std::int64_t ranks = std::max<std::int64_t>(
-        product({number("model_parallel_size", 1), std::max<std::int64_t>(number("pipe_parallel_size", 0), 1),
-                 number("context_parallel_size", 1)}),
-        1);
+        product({number("model_parallel_size", 1), std::max<std::int64_t>(number("pipe_parallel_size", 0), 1)}), 1);
     const std::int64_t all = number("train_batch_size", 0);
     const auto gpus = draft_.integer("gpus");
     if (all > 0)
@@ -250,108 +357,12 @@ class NeoxReader {
                     "is not modelled beneath GPT-NeoX: the figures are of Adam", place("optimizer"));
   }
 
-  // What is logged, saved, read and drawn, how ranks are started, and fused kernels, which GPT-NeoX's bound is without.
   void judge_the_rest() {
-    constexpr auto of_no_matter = std::to_array<std::string_view>({"bias_gelu_fusion",
-                                                                   "bias_dropout_fusion",
-                                                                   "rope_fusion",
-                                                                   "layernorm_fusion",
-                                                                   "output_layer_parallelism",
-                                                                   "init_method",
-                                                                   "output_layer_init_method",
-                                                                   "init_method_std",
-                                                                   "min_lr",
-                                                                   "lr",
-                                                                   "warmup",
-                                                                   "lr_decay_iters",
-                                                                   "lr_decay_style",
-                                                                   "data_impl",
-                                                                   "num_workers",
-                                                                   "synchronize_each_layer",
-                                                                   "contiguous_checkpointing",
-                                                                   "profile_backward",
-                                                                   "gradient_clipping",
-                                                                   "weight_decay",
-                                                                   "distributed_backend",
-                                                                   "checkpoint_factor",
-                                                                   "extra_save_iters",
-                                                                   "save",
-                                                                   "load",
-                                                                   "eval_interval",
-                                                                   "eval_iters",
-                                                                   "log_interval",
-                                                                   "steps_per_print",
-                                                                   "keep_last_n_checkpoints",
-                                                                   "wall_clock_breakdown",
-                                                                   "train_data_paths",
-                                                                   "valid_data_paths",
-                                                                   "test_data_paths",
-                                                                   "data_path",
-                                                                   "merge_file",
-                                                                   "launcher",
-                                                                   "deepspeed_slurm",
-                                                                   "hostfile",
-                                                                   "checkpoint",
-                                                                   "tensorboard_dir",
-                                                                   "log_dir",
-                                                                   "use_wandb",
-                                                                   "wandb_host",
-                                                                   "wandb_project",
-                                                                   "wandb_group",
-                                                                   "wandb_team",
-                                                                   "rotary_emb_base",
-                                                                   "layernorm_epsilon",
-                                                                   "rms_norm_epsilon",
-                                                                   "seed",
-                                                                   "no_load_optim",
-                                                                   "no_load_rng",
-                                                                   "no_save_optim",
-                                                                   "finetune",
-                                                                   "deepspeed_mpi",
-                                                                   "deepspeed_extra_args",
-                                                                   "master_port",
-                                                                   "num_nodes",
-                                                                   "num_gpus",
-                                                                   "global_num_gpus",
-                                                                   "make_vocab_size_divisible_by",
-                                                                   "train_data_weights",
-                                                                   "valid_data_weights",
-                                                                   "test_data_weights",
-                                                                   "weight_by_num_documents",
-                                                                   "s3_path",
-                                                                   "detect_nvlink_pairs",
-                                                                   "checkpoint_scale",
-                                                                   "do_train",
-                                                                   "do_valid",
-                                                                   "do_test",
-                                                                   "save_iters",
-                                                                   "shuffle_impl",
-                                                                   "attention_softmax_in_fp32",
-                                                                   "pipe_partition_method",
-                                                                   "gpt_j_tied",
-                                                                   "text_gen_type",
-                                                                   "save_base_shapes",
-                                                                   "allow_chopping",
-                                                                   "pack_impl",
-                                                                   "iteration",
-                                                                   "comment",
-                                                                   "loss_scale",
-                                                                   "initial_loss_scale",
-                                                                   "zero_allow_untrusted",
-                                                                   "git_hash",
-                                                                   "bf16",
-                                                                   "data_types",
-                                                                   "communication_data_type",
-                                                                   "clip_grad",
-                                                                   "dump_state",
-                                                                   "curriculum_learning",
-                                                                   "use_bias_in_norms",
-                                                                   "vocab_file",
-                                                                   "tokenizer_type"});
     for (const auto& [name, key] : keys_) {
       if (taken_.contains(name)) continue;
       const auto* const flag = std::get_if<bool>(&key.value.value);
-      if (std::ranges::find(of_no_matter, std::string_view(name)) != of_no_matter.end() || (flag != nullptr && !*flag))
+      if (std::ranges::find(neox_keys_of_no_matter, std::string_view(name)) != neox_keys_of_no_matter.end() ||
+          (flag != nullptr && !*flag))
         draft_.remark(RemarkKind::NoMatter, name, "changes neither memory nor time, or is within GPT-NeoX's bound",
                       key.place);
       else
@@ -364,6 +375,7 @@ class NeoxReader {
   std::map<std::string, TomlKey> keys_;
   std::set<std::string, std::less<>> taken_;
   std::vector<TomlKey> flags_;
+  bool separate_softmax_ = false;  // scores are masked and made of their softmax one after the other
 };
 
 }  // namespace

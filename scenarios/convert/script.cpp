@@ -65,7 +65,7 @@ class ScriptReader {
     const LaunchLine line = training_of(script, file.string(), draft_);
     if (line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
     if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place);
-    if (draft_.find("gpus") == nullptr) draft_.starts_all = line.starts_all;
+    if (draft_.find("gpus") == nullptr) draft_.starts_all = line.starts_all, draft_.starts_nodes = line.starts_nodes;
     lone_ = line.launcher.empty() && line.program.ends_with(".py");
     for (const std::string& name : script.taken_for_unset)
       draft_.remark(RemarkKind::Assumed, "$" + name, "is not set: nothing that is run here assigns it");

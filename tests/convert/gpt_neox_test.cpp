@@ -67,13 +67,23 @@ TEST(GptNeox, ModelLayoutAndBatchAreTheFilesOwn) {
   EXPECT_TRUE(std::ranges::any_of(converted.remarks, [](const Remark& its) { return its.bound == "gpt-neox"; }));
 }
 
+TEST(GptNeox, AGatedMlpIsScaledAsGptNeoxScalesIt) {
+  std::string llama = with(config, "\"layernorm\"", "\"rmsnorm\"");
+  llama = with(llama, "\"gpt_j_residual\": true",
+               "\"gpt_j_residual\": false, \"activation\": \"swiglu\", \"intermediate_size\": 32768, "
+               "\"mlp_multiple_of\": 256, \"use_bias_in_mlp\": false, \"use_bias_in_attn_linear\": false");
+  const Scenario scenario =
+      scenario_of(convert(requested_of(with(llama, "\"rotary_pct\": 0.25", "\"rotary_pct\": 1"))), shipped_data());
+  EXPECT_EQ(scenario.model.ffn, 11008);
+  EXPECT_EQ(scenario.model.hidden, 4096);
+}
+
 TEST(GptNeox, WhatIsNotModelledIsListed) {
   EXPECT_TRUE(not_judged(with(config, "\"stage\": 1", "\"stage\": 3"), "--zero-stage"));
   EXPECT_TRUE(
       not_judged(with(config, "\"cpu_offload\": false", "\"cpu_offload\": true"), "zero_optimization.cpu_offload"));
   EXPECT_TRUE(not_judged(with(config, "\"Adam\"", "\"Lion\""), "optimizer.type"));
   EXPECT_TRUE(not_judged(with(config, "[\"flash\"]", "[\"sparse_fixed\"]"), "attention_config"));
-  EXPECT_TRUE(not_judged(with(config, "[\"flash\"]", "[\"global\"]"), "scaled_upper_triang"));
   EXPECT_TRUE(not_judged(with(config, "\"hidden-dropout\": 0,", "\"moe_num_experts\": 8,"), "moe_num_experts"));
   EXPECT_FALSE(not_judged(config, ""));
 }
@@ -93,6 +103,9 @@ TEST(GptNeox, ItsLayersTakeMoreByTheirTokens) {
   requested.micro_batch = 16;
   const Scenario two = scenario_of(convert(requested), shipped_data());
   EXPECT_GT(most_more("gpt-neox", one), Bytes{});
+  EXPECT_GT(most_more("gpt-neox:1", one), most_more("gpt-neox", one));
+  const Converted apart = convert(requested_of(with(config, "[\"flash\"]", "[\"global\"]")));
+  EXPECT_TRUE(std::ranges::any_of(apart.remarks, [](const Remark& its) { return its.bound == "gpt-neox:1"; }));
   EXPECT_EQ(most_more("gpt-neox", two), most_more("gpt-neox", one) * 2);
 }
 

@@ -114,6 +114,18 @@ TEST(OpenAnswers, WhatIsPrintedBeforeItIsStartedIsNoSecondTraining) {
   EXPECT_EQ(became("job.sh", script + "eval $cmd --swiglu 2>&1 | tee log\n").substr(0, 8), "answered");
 }
 
+TEST(OpenAnswers, AllDevicesOfANodeAreThoseOfTheCluster) {
+  const auto gpus = [](const std::string& script) {
+    return scenario_of(convert(requested_of("job.sh", script + small)), shipped_data()).gpus;
+  };
+  EXPECT_EQ(gpus("torchrun --nproc-per-node gpu pretrain_gpt.py"), 8);
+  EXPECT_EQ(gpus("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N --nnodes=2 pretrain_gpt.py"), 16);
+  EXPECT_EQ(gpus("torchrun --nproc_per_node ${N:-$(python -c 'import torch; print(torch.cuda.device_count())')} "
+                 "pretrain_gpt.py"),
+            8);
+  EXPECT_EQ(gpus("export CUDA_VISIBLE_DEVICES=0,1\ntorchrun --nproc-per-node gpu pretrain_gpt.py"), 2);
+}
+
 TEST(OpenAnswers, ABatchThatGrowsByStepsIsOfItsLastSize) {
   const Converted converted = convert(requested_of(
       "job.sh",
