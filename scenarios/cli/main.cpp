@@ -114,8 +114,10 @@ int main(int argc, char** argv) {
     const tidemark::sim::ThreadLimit threads(tidemark::cli::working_threads());
     return tidemark::cli::run(argc, argv);
   } catch (const tidemark::scenarios::InputError& error) {
-    tidemark::cli::complain(error.what());
-    return tidemark::cli::bad_input;
+    const bool open = error.leaves_open();
+    constexpr const char* why = "cannot say: the launch file asks for what is not modelled\n";
+    tidemark::cli::complain((open ? why : "") + std::string(error.what()));
+    return open ? tidemark::cli::cannot_say : tidemark::cli::bad_input;
   } catch (const std::bad_alloc&) {
     tidemark::cli::complain("tidemark: out of memory");
     return tidemark::cli::machine_failed;

@@ -425,10 +425,49 @@ std::vector<TomlKey> flags_of_tests(const TomlTable& arguments, Draft& draft) {
   return flags;
 }
 
+// NeMo trains more than GPT with files of the same kind: what only those have tells them.
+void refuse_other_models(const TomlTable& document, Draft& draft) {
+  for (const TomlKey& key : document.keys)
+    if (const auto* list = std::get_if<std::vector<TomlValue>>(&key.value.value);
+        key.name == "defaults" && list != nullptr)
+      for (const TomlValue& one : *list)
+        if (const auto* from = std::get_if<TomlTable>(&one.value);
+            from != nullptr && !from->keys.empty() && from->keys.front().name.find("@model") != std::string::npos)
+          return draft.remark(RemarkKind::NotExpressed, from->keys.front().name,
+                              "is a part of the model in another file: such models, with an encoder and a decoder, are "
+                              "not modelled",
+                              key.place);
+  const auto found = std::ranges::find(document.keys, "model", &TomlKey::name);
+  const auto* const model = found == document.keys.end() ? nullptr : std::get_if<TomlTable>(&found->value.value);
+  if (model == nullptr) return;
+  struct Sign {
+    std::string_view key, what;
+  };
+  constexpr auto signs = std::to_array<Sign>({{"bert_binary_head", "BERT"},
+                                              {"bert_type", "BERT"},
+                                              {"encoder", "a model with encoder and decoder"},
+                                              {"decoder", "a model with encoder and decoder"},
+                                              {"decoder_seq_length", "a model with encoder and decoder"},
+                                              {"vision", "a model of images"},
+                                              {"vision_pretraining_type", "a model of images"},
+                                              {"image_size", "a model of images"},
+                                              {"patch_dim", "a model of images"},
+                                              {"mm_cfg", "a model of images and text"},
+                                              {"unet_config", "a diffusion model"},
+                                              {"first_stage_config", "a diffusion model"},
+                                              {"retro", "RETRO"},
+                                              {"mcore_bert", "BERT"}});
+  for (const TomlKey& key : model->keys)
+    if (const auto* const its = std::ranges::find(signs, std::string_view(key.name), &Sign::key); its != signs.end())
+      return draft.remark(RemarkKind::NotExpressed, fmt::format("model.{}", key.name),
+                          fmt::format("is of {}, which is not modelled: GPT and its like are", its->what), key.place);
+}
+
 }  // namespace
 
 std::vector<TomlKey> bridge_flags(TomlTable document, Draft& draft) {
   interpolate(document);
+  refuse_other_models(document, draft);
   for (const TomlKey& key : document.keys) {
     const auto* table = std::get_if<TomlTable>(&key.value.value);
     if (key.name != "ENV_VARS") continue;

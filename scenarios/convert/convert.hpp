@@ -40,7 +40,8 @@ struct Converted {
   std::filesystem::path file;  ///< the first of them: gives the scenario its name, and is where its problems are
   TomlTable document;          ///< of a scenario
   std::vector<Remark> remarks;
-  KeptArguments kept;  ///< of Megatron's scripts
+  KeptArguments kept;   ///< of Megatron's scripts
+  bool strict = false;  ///< what is not modelled is refused
   /// Whether something that changes memory or time was left out, or may not have.
   [[nodiscard]] bool lossy() const;
 };
@@ -57,8 +58,8 @@ void set_overrides(TomlTable& document, const std::vector<std::string>& override
 /// the remarks, and so is why the scenario would not be taken. Names to ignore that are not among them are InputErrors.
 [[nodiscard]] Converted convert(const ConvertRequest& requested);
 
-/// The scenario that the files ask for. InputError where what says which job it is was left out. What is not
-/// judged is for whoever asks to tell, and its scenario is the job without that.
+/// The scenario that the files ask for. InputError where what says which job it is was left out, or is not modelled
+/// (`leaves_open`). What is not judged is for whoever asks to tell, and its scenario is the job without that.
 [[nodiscard]] Scenario scenario_of(const Converted& converted, const std::filesystem::path& data_root);
 
 /// What starts a training.

@@ -19,6 +19,7 @@ enum class FileKind : std::uint8_t {
   Shell,
   FlagScale,
   Nanotron,
+  GptNeox,
   LlamaFactory,
   Axolotl,
   Packages  ///< a requirements.txt, or what pip freeze prints

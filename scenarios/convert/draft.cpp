@@ -103,6 +103,15 @@ void Draft::remark_unknown(std::string what, std::string_view name, std::string 
   if (remarks.size() > before) remarks.back().is_slip = true;
 }
 
+bool says_not_modelled(std::string_view message) {
+  return message.find("not modelled") != std::string_view::npos ||
+         message.find("are modelled under") != std::string_view::npos;
+}
+
+bool Remark::is_not_modelled() const {
+  return kind == RemarkKind::NotExpressed && !is_slip && (says_not_modelled(what) || says_not_modelled(why));
+}
+
 std::string bare_name(std::string_view what) {
   what = what.substr(0, what.find(" = "));
   what.remove_prefix(std::min(what.find_first_not_of('-'), what.size()));

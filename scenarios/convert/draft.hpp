@@ -38,8 +38,13 @@ struct Remark {
   [[nodiscard]] bool may_be_ignored() const {
     return kind == RemarkKind::NotJudged || kind == RemarkKind::Bounded || is_slip;
   }
+  /// NotExpressed: nothing is wrong with it, and it is not modelled, so that there are no figures without it.
+  [[nodiscard]] bool is_not_modelled() const;
   bool operator==(const Remark& other) const { return kind == other.kind && what == other.what && why == other.why; }
 };
+
+/// Whether a message says that something is not modelled, and not that it is wrong: all of ours say so in these words.
+[[nodiscard]] bool says_not_modelled(std::string_view message);
 
 /// The bare name of what an input writes, as --ignore takes it: "use-mpi" of "--use_mpi = true".
 [[nodiscard]] std::string bare_name(std::string_view what);
@@ -66,6 +71,7 @@ class Draft {
   bool trl = false;  ///< and it is one of TRL's scripts
   /// Who starts a process on each device of a node where nobody says on how many ("axolotl train").
   std::string starts_all;
+  std::int64_t starts_nodes = 1;  ///< and on how many nodes
   /// ms-swift's: as many micro-batches as give a step that many sequences; 0: not so.
   std::int64_t at_least_sequences = 0;
   bool alone = false;            ///< TrainingArguments in a file, and nothing that starts them

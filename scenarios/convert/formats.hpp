@@ -41,6 +41,8 @@ void read_megatron(Given& flags, const ShippedModels& models, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> swift_flags(std::vector<TomlKey> flags, const ShippedModels& models, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> flagscale_flags(const TomlTable& document, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft);
+/// GPT-NeoX's configuration as Megatron-DeepSpeed's flags.
+[[nodiscard]] std::vector<TomlKey> gpt_neox_flags(const TomlTable& document, Draft& draft);
 
 /// The configuration of Megatron-Bridge or NeMo as such flags, and on how many devices, where it says that.
 [[nodiscard]] std::vector<TomlKey> bridge_flags(TomlTable document, Draft& draft);

@@ -516,7 +516,10 @@ void read_training_arguments(Given& given, const ShippedModels& models, Draft& d
     } else if (const auto* name = std::get_if<std::string>(&value->value)) {
       read_deepspeed_file(given, "deepspeed", *name);
     } else {
-      given.tell(RemarkKind::NotExpressed, "deepspeed", "takes a file's name or a table");
+      given.tell(RemarkKind::NotExpressed, "deepspeed",
+                 std::holds_alternative<bool>(value->value)
+                     ? "names no file: the program makes DeepSpeed's configuration itself, which is not modelled"
+                     : "takes a file's name or a table");
     }
   }
   read_trl(given);

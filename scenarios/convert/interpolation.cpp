@@ -73,6 +73,10 @@ class Interpolation {
       path.emplace_back(name.substr(0, dot));
       name.remove_prefix(dot + 1);
     }
+    // NeMo's launcher hangs such a file in as `training`.
+    const bool hangs = !path.empty() && path.front() == "training" &&
+                       std::ranges::find(document_.keys, path.front(), &TomlKey::name) == document_.keys.end();
+    if (hangs) path.erase(path.begin());
     const std::string key(name);
     const TomlTable* table = &document_;
     for (const std::string& part : path) {

@@ -90,12 +90,32 @@ class MegatronReader {
     }
     read_tokenizer();
     read_experts();
+    // megatron/training/arguments.py core_transformer_config_from_args
+    if (!on("group-query-attention") && flags_.has("num-query-groups"))
+      flags_.tell(RemarkKind::NoMatter, "num-query-groups", "counts with group-query-attention only");
     if (flags_.has("rampup-batch-size"))
       flags_.has("global-batch-size")
           ? flags_.tell(RemarkKind::Assumed, "rampup-batch-size",
                         "the batch grows to global-batch-size: the answer is of its last size")
           : flags_.tell(RemarkKind::NotExpressed, "rampup-batch-size",
                         "grows to a global-batch-size that is not given");
+    read_batch_schedule();
+  }
+
+  // megatron/training/global_vars.py: "0:16 2.4B:320", sizes of the batch from so many samples or tokens on.
+  void read_batch_schedule() {
+    const TomlValue* const its = flags_.look_at("step-batch-size-schedule");
+    if (its == nullptr) return;
+    std::string last = scenarios::text(*its);
+    if (const auto* list = std::get_if<std::vector<TomlValue>>(&its->value); list != nullptr && !list->empty())
+      last = scenarios::text(list->back());
+    std::erase(last, '"');
+    const Content size = typed(last.substr(last.rfind(':') + 1));
+    const auto* const number = std::get_if<std::int64_t>(&size);
+    if (number == nullptr || *number < 1) return;  // told as not modelled
+    draft_.set("train.global_batch", *number, its->place);
+    flags_.tell(RemarkKind::Assumed, "step-batch-size-schedule",
+                fmt::format("the batch grows to {}: the answer is of its last size", *number));
   }
 
   void rest() {

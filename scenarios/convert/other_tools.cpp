@@ -39,6 +39,8 @@ std::string tool_of(const TomlTable& its) {
   if (has_key(its, "base_model") && has_some(its, {"sequence_len", "micro_batch_size", "adapter", "datasets",
                                                    "load_in_8bit", "load_in_4bit", "num_epochs"}))
     return "axolotl";
+  if (has_some(its, {"dist_config", "kernel_config"}) || (has_key(its, "model_class") && has_key(its, "train_dataset")))
+    return "LLaMA-Factory's second version";
   if (has_key(its, "finetuning_type") || (has_key(its, "stage") && has_some(its, {"template", "cutoff_len"})))
     return "LLaMA-Factory";
   if (has_some(its, {"pipe-parallel-size", "pipe_parallel_size"}) ||
@@ -58,6 +60,9 @@ std::string tool_of(const TomlTable& its) {
   if (table_in(its, "system") != nullptr && model != nullptr) return "FlagScale";
   if (has_some(its, {"train_type", "tuner_type", "rlhf_type"})) return "ms-swift";
   if (has_key(its, "actor_rollout_ref")) return "verl";
+  if (const TomlTable* modules = table_in(its, "modules");
+      modules != nullptr && has_some(*modules, {"pre_trainer", "post_trainer"}))
+    return "Primus";
   if (has_key(its, "dataset_mixer_list")) return "open-instruct";
   return {};
 }
@@ -96,6 +101,8 @@ std::string tool_of_program(std::string_view path) {
                                                            {"deepy.py", "GPT-NeoX"},
                                                            {"run_recipe.py", "Megatron-Bridge's recipes"},
                                                            {"setup_experiment.py", "Megatron-Bridge's recipes"},
+                                                           {"mindspeed_llm", "MindSpeed-LLM"},
+                                                           {"composer", "Composer"},
                                                            {"nemo_automodel", "NeMo AutoModel"}});
   const auto* const found =
       std::ranges::find_if(mentions, [&](const Mention& its) { return path.find(its.text) != std::string_view::npos; });

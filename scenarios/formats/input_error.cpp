@@ -1,5 +1,6 @@
 #include "scenarios/formats/input_error.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -37,7 +38,7 @@ std::string text(const Problem& problem) {
     block += std::to_string(number);
   }
   if (!block.empty()) block += ": ";
-  block += "error: ";
+  block += problem.not_modelled ? "not modelled: " : "error: ";
   block += printable_lines(problem.message);
   if (problem.hint.empty()) return block;
   block += "\n  hint: ";
@@ -49,6 +50,10 @@ InputError::InputError(std::vector<Problem> problems)
     : std::runtime_error(text(problems)), problems_(std::move(problems)) {}
 
 InputError::InputError(Problem problem) : InputError(std::vector<Problem>{std::move(problem)}) {}
+
+bool InputError::leaves_open() const {
+  return !problems_.empty() && std::ranges::all_of(problems_, &Problem::not_modelled);
+}
 
 InputError with_file(const InputError& error, const std::string& scenario) {
   std::vector<Problem> problems = error.problems();

@@ -16,11 +16,13 @@ struct Problem {
   int column = 0;
   std::string message;
   std::string hint;
+  bool not_modelled = false;  ///< nothing is wrong with it: a launch file asks for more than is modelled
 
   bool operator==(const Problem&) const = default;
 };
 
-/// The problem as compilers print theirs: "file:line:column: error: message" and, below it, "  hint: hint".
+/// The problem as compilers print theirs: "file:line:column: error: message" and, below it, "  hint: hint". "not
+/// modelled" stands for "error" where nothing is wrong.
 std::string text(const Problem& problem);
 
 /// The input is wrong. Carries every problem that was found; `what()` shows them all, one block each.
@@ -30,6 +32,8 @@ class InputError : public std::runtime_error {
   explicit InputError(Problem problem);
 
   [[nodiscard]] const std::vector<Problem>& problems() const { return problems_; }
+  /// Nothing is wrong with the input, and nobody can say what becomes of it: it asks for what is not modelled.
+  [[nodiscard]] bool leaves_open() const;
 
  private:
   std::vector<Problem> problems_;

@@ -224,6 +224,27 @@ constexpr std::array formulas{
               return 2 * half * z.tokens() * z.s.model.hidden * (z.saved_layers() + 1) +
                      whole * z.tokens() * z.vocabulary();
             }},
+    // GPT-NeoX ea7aefd8, megatron/model/transformer.py: a second norm's output, outputs of attention and MLP with their
+    // biases and dropouts' masks (ParallelTransformerLayer.forward), queries and keys that are turned and put together,
+    // and copied beside values for FlashAttention (ParallelSelfAttention), and the sum behind the MLP's first bias
+    // where
+    // it is not fused; megatron/model/gpt2_model.py cross_entropy: logits once more in fp32, and their exponentials.
+    // With a number: masks, and softmax in half precision or in fp32, of scores (megatron/model/fused_softmax.py).
+    Formula{"gpt-neox",
+            [](const Sizes& z) {
+              const Model& m = z.s.model;
+              const std::int64_t turned = 4 * (z.heads() + 2 * z.kv_heads()) * m.head_dim;
+              const std::int64_t of_a_layer = half * (6 * m.hidden + turned + z.ffn()) + 2 * whole;
+              const std::int64_t scores =
+                  z.number > 0 ? z.tokens() * z.s.train.sequence_length * z.heads() * (2 * whole + 2 * half + 1) : 0;
+              return (z.tokens() * of_a_layer + scores) * (z.saved_layers() + 1) +
+                     (z.head ? 2 * whole * z.tokens() * z.vocabulary() : 0);
+            },
+            // What Transformer Engine's norms and heads keep, and these do not.
+            [](const Sizes& z) {
+              return half * z.tokens() * (2 * z.s.model.hidden + z.ffn()) * (z.saved_layers() + 1) +
+                     (z.head ? whole * z.tokens() * z.vocabulary() : 0);
+            }},
     // core/pipeline_parallel/utils.py, core/tensor_parallel/layers.py: inputs of the head and gradients of logits of so
     // many micro-batches.
     Formula{"deferred-head",

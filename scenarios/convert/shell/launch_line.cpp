@@ -76,9 +76,13 @@ class Line {
   }
 
   std::optional<LaunchLine> read() {
+    constexpr auto prints = std::to_array<std::string_view>({"echo", "printf", "cat", "export", "tee"});
+    if (!words_.empty() && std::ranges::find(prints, std::string_view(words_.front().text)) != prints.end())
+      return std::nullopt;  // which may be what is started next
     for (std::size_t i = 0; i < words_.size(); ++i) {
       const std::string name = base(words_[i].text);
-      if (name.ends_with(".py") || (i > 0 && words_[i - 1].text == "-m" && !launches(words_[i].text))) {
+      if (name.ends_with(".py") ||
+          (i > 0 && (words_[i - 1].text == "-m" || words_[i - 1].text == "--module") && !launches(words_[i].text))) {
         if (i == 0 && !launched_) launched_ = true;
         line_.program = name.ends_with(".py") ? name : words_[i].text;
         line_.path = words_[i].text;
@@ -173,6 +177,12 @@ class Line {
   // --gpus may say what the script does not.
   void count_devices() {
     try {
+      if (takes_all_of_a_node()) {
+        line_.starts_all = line_.launcher.empty() ? "torchrun" : line_.launcher;
+        line_.starts_nodes = said({"nnodes"}).value_or(1);
+        if (const auto devices = visible()) line_.gpus = *devices * line_.starts_nodes;
+        return;
+      }
       line_.gpus = devices();
       const bool known = line_.unread.empty() && unknown_.empty();
       const auto none = [&](std::initializer_list<std::string_view> names) {
@@ -189,6 +199,20 @@ class Line {
     } catch (const InputError& error) {
       line_.gpus_problem = error.problems().front();
     }
+  }
+
+  // torchrun --nproc-per-node gpu, and what asks PyTorch or nvidia-smi how many devices there are.
+  [[nodiscard]] bool takes_all_of_a_node() const {
+    if (!line_.launcher.starts_with("torch")) return false;
+    const auto names = [](const TomlKey& key) { return key.name == "nproc-per-node"; };
+    const auto hidden = std::ranges::find_if(unknown_, names);
+    if (hidden != unknown_.end()) {
+      const std::string& text = std::get<std::string>(hidden->value.value);
+      return text.find("device_count()") != std::string::npos || text.find("nvidia-smi") != std::string::npos;
+    }
+    const auto its = std::ranges::find_if(line_.launcher_flags, names);
+    const auto* const word = its == line_.launcher_flags.end() ? nullptr : std::get_if<std::string>(&its->value.value);
+    return word != nullptr && (*word == "gpu" || *word == "auto");
   }
 
   std::size_t launcher_flag(std::size_t i) {

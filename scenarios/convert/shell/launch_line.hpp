@@ -24,6 +24,7 @@ struct LaunchLine {
   std::vector<ShellWord> arguments;     ///< of the program
   std::optional<std::int64_t> gpus;     ///< as far as the launcher says
   std::string starts_all;               ///< who starts a process on each device of a node, where nobody says more
+  std::int64_t starts_nodes = 1;        ///< on how many of them
   std::optional<Problem> gpus_problem;  ///< why it says that and it is not known
   std::shared_ptr<const ShellEnvironment> environment;
   Place place;

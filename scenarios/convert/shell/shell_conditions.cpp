@@ -123,6 +123,10 @@ ShellAnswer answer_of(const std::vector<ShellWord>& condition) {
   return answer;
 }
 
+bool is_like(const std::string& word, const std::string& pattern) {
+  return fnmatch(pattern.c_str(), word.c_str(), 0) == 0;
+}
+
 ShellAnswer exit_status_of(const std::vector<ShellWord>& words) {
   constexpr std::array<std::string_view, 14> requested{"[",    "[[",      "test",  "true", "false", ":",    "!",
                                                        "grep", "command", "which", "type", "hash",  "diff", "pgrep"};

@@ -15,6 +15,8 @@ using ShellAnswer = std::optional<bool>;
 [[nodiscard]] ShellAnswer answer_of(const std::vector<ShellWord>& condition);
 
 /// What a command says by its end: that it did as it was told, unless it is one that is asked something.
+/// Whether a word is like a pattern, as case and [[ … ]] compare them.
+[[nodiscard]] bool is_like(const std::string& word, const std::string& pattern);
 [[nodiscard]] ShellAnswer exit_status_of(const std::vector<ShellWord>& words);
 
 }  // namespace tidemark::scenarios

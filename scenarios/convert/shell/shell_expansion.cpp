@@ -87,6 +87,16 @@ bool has_braces(const ShellSource& source, const ShellSpan& span) {
   return false;
 }
 
+// IFS where nothing changes it.
+const ShellValue& usual_separators() {
+  static const ShellValue value{.words = {{" \t\n", {}}}, .array = false};
+  return value;
+}
+
+bool holds_one(const ShellValue& value, const std::string& text) {
+  return !value.array && value.doubt.empty() && value.words.size() == 1 && value.words.front().text == text;
+}
+
 }  // namespace
 
 void ShellFields::add(std::string_view text, Place place) {
@@ -150,6 +160,7 @@ void ShellExpansion::add_unknown(ShellFields& fields, const std::string& what, P
 // ---- variables
 
 const ShellValue* ShellExpansion::value_of(const std::string& name) const {
+  if (name == "IFS" && !variables.contains(name) && all_doubt.empty()) return &usual_separators();
   const auto found = variables.find(name);
   return found == variables.end() ? nullptr : &found->second;
 }
@@ -166,6 +177,8 @@ void ShellExpansion::assign(const std::string& name, ShellValue value, bool adds
       "RANDOM", "SECONDS",  "LINENO",   "SRANDOM",    "EPOCHSECONDS", "EPOCHREALTIME", "BASHPID",
       "GROUPS", "DIRSTACK", "FUNCNAME", "PIPESTATUS", "UID",          "EUID",          "_"};
   if (fixed.contains(name)) return;
+  if (name == "IFS" && !adds && holds_one(value, usual_separators().words.front().text) && !variables.contains(name))
+    return;
   if (name == "IFS") lose_track("IFS is changed, which says where words end");
   if (!opaque.empty()) return doubt(name, opaque);
   if (!unsure.empty()) return doubt(name, unsure);
@@ -414,7 +427,9 @@ void ShellExpansion::parameter(ShellFields& fields, const std::string& inside, Q
       doubt(name, fmt::format("arithmetic in line {} may assign it", place.line));
   }
   const bool is_empty_here = in_test || shared_->left_out.contains(its.name);
-  if (is_empty_here && value == nullptr && rest.empty() && is_name(its.name)) {
+  const bool of_script = in_test && !its.name.empty() && arguments_doubt.empty() &&
+                         its.name.find_first_not_of("0123456789") == std::string::npos && its.name != "0";
+  if (is_empty_here && value == nullptr && rest.empty() && (is_name(its.name) || of_script)) {
     shared_->unset.insert(its.name);
     if (quoted) fields.add("", place);
     return;
@@ -539,6 +554,8 @@ ShellFields ShellExpansion::word(const ShellSource& source, const ShellSpan& spa
   }
   if (context == ShellContext::Arguments)
     for (const std::size_t i : fields.patterns) {
+      // No file is called so: it stays as it stands.
+      if (fields.words[i].text.find_first_of("'\"()") != std::string::npos) continue;
       ShellFields unknown;
       add_unknown(unknown, fmt::format("{} (a pattern of file names)", resolved_scenario(fields.words[i]).text), place);
       fields.words[i].text = unknown.words.front().text;

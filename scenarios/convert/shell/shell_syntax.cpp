@@ -330,12 +330,14 @@ class ShellParser {
       take("(");
       for (text_.skip(); text_.peek() != ')'; text_.skip()) {
         if (text_.over()) text_.fail(made->place(), "a case does not end");
-        if (!take("|")) list_word(made->words);
+        if (take("|")) continue;
+        list_word(made->words);
+        made->signs += 'p';
       }
       text_.next();
       made->parts.push_back(list({"esac"}));
       skip_lines();
-      if (!take(";;&") && !take(";;")) take(";&");
+      made->signs += take(";;&") ? '+' : !take(";;") && take(";&") ? '&' : ';';
     }
     return compound(made);
   }

@@ -41,7 +41,8 @@ struct ShellNode {
     Subshell,    ///< ( ): `parts`
     If,          ///< `parts`: condition, body, condition, body, …, and the one of else
     Loop,        ///< `name` is for, while, until or select; `variable`; `words`; `parts`
-    Case,        ///< `words`: the word and all patterns; `parts`: bodies
+    Case,        ///< `words`: the word and all patterns; `parts`: bodies; `signs`: 'p' for a pattern, then what ends
+                 ///< its body: ';', '&' for ;& and '+' for ;;&
     Function,    ///< `name`; `parts`: its body
     Arithmetic,  ///< (( )): `words`: what stands within
     Test,        ///< [[ ]]: `words`; `signs`: its character where one is an operator, else a space

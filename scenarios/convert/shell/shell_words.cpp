@@ -16,6 +16,7 @@
 #include "scenarios/convert/shell/shell_conditions.hpp"
 #include "scenarios/convert/shell/shell_effects.hpp"
 #include "scenarios/convert/shell/shell_expansion.hpp"
+#include "scenarios/convert/shell/shell_read.hpp"
 #include "scenarios/convert/shell/shell_syntax.hpp"
 #include "scenarios/convert/shell/slurm_variables.hpp"
 #include "scenarios/formats/text_file.hpp"
@@ -58,8 +59,8 @@ class InTest {
 
 class ShellReader {
  public:
-  ShellReader(std::shared_ptr<ShellShared> shared, const std::map<std::string, std::string>& given)
-      : shared_(std::move(shared)), shell_{ShellExpansion(shared_), {}, {}} {
+  ShellReader(std::shared_ptr<ShellShared> shared, const std::map<std::string, std::string>& given, FailingExits exits)
+      : shared_(std::move(shared)), shell_{ShellExpansion(shared_), {}, {}}, exits_(exits) {
     for (const auto& [name, value] : given) {
       shell_.expansion.variables[name] = {{{value, {}}}};
       shell_.expansion.fixed.insert(name);
@@ -102,7 +103,7 @@ class ShellReader {
       case ShellNode::Kind::Loop:
         return skip(its, fmt::format("a loop ({})", its.name));
       case ShellNode::Kind::Case:
-        return skip(its, "a case");
+        return chosen(its);
       case ShellNode::Kind::Coprocess:
         return skip(its, "a coprocess");
       case ShellNode::Kind::Function:
@@ -224,6 +225,54 @@ class ShellReader {
       return Status::Unknown;
     }
     return i < its.parts.size() ? run(*its.parts[i]) : Status::Success;
+  }
+
+  // Of a case, the bodies of the first pattern that the word is like. Where it or a pattern before that is not known,
+  // the case is not followed.
+  Status chosen(const ShellNode& its) {
+    const std::optional<std::string> word = known_text(its, its.words.front(), false);
+    bool runs = false, ended_by_next = false;
+    std::vector<const ShellNode*> taken;
+    std::size_t pattern = 1, body = 0;
+    if (!word) return skip(its, "a case");
+    for (const char sign : its.signs) {
+      if (sign == 'p') {
+        if (runs || ended_by_next || !taken.empty()) {
+          ++pattern;
+          continue;
+        }
+        const std::optional<std::string> its_text = known_text(its, its.words[pattern++], true);
+        if (!its_text) return skip(its, "a case");
+        runs = is_like(*word, *its_text);
+        continue;
+      }
+      if (runs) {
+        if (sign == '+') return skip(its, "a case");
+        taken.push_back(its.parts[body].get());
+        ended_by_next = sign == ';';
+        runs = sign == '&';
+      }
+      ++body;
+    }
+    for (const ShellNodePtr& part : its.parts)
+      if (std::ranges::find(taken, part.get()) == taken.end()) leave_out(*part);
+    Status last = Status::Success;
+    for (const ShellNode* part : taken) last = run(*part);
+    return last;
+  }
+
+  // Nothing where only running it would tell, or where quotes hide what is special in a pattern.
+  std::optional<std::string> known_text(const ShellNode& its, const ShellSpan& span, bool pattern) {
+    const InTest requested(shell_.expansion);
+    const std::string_view raw = its.text(span);
+    ShellFields fields = expand(its, span, ShellContext::Value);
+    std::string text;
+    for (std::size_t i = 0; i < fields.words.size(); ++i) text += (i > 0 ? " " : "") + fields.words[i].text;
+    const bool special = (text + std::string(raw)).find_first_of("*?[") != std::string::npos;
+    const bool quoted = raw.find_first_of("'\"\\") != std::string_view::npos;
+    if (!ShellExpansion::is_known(text) || (pattern && special && (quoted || raw.find('$') != std::string_view::npos)))
+      return std::nullopt;
+    return text;
   }
 
   // Variables that a branch would assign which is not taken: without it they are empty.
@@ -504,6 +553,7 @@ class ShellReader {
         shell_.expansion.doubt(name, fmt::format("line {} gives it to {}", its.place().line, front));
     if (const auto body = shell_.functions.find(front); body != shell_.functions.end())
       return function(its, std::move(words), given);
+    if (front == "read" && reads(words, given)) return Status::Presumed;
     if (const std::optional<Status> done = builtin(its, words)) return *done;
     return program(std::move(words), given);
   }
@@ -586,6 +636,9 @@ class ShellReader {
     if (front == "source" || front == ".") return source(its, words);
     if (is_declaration(front)) return declare(its, words);  // behind `command`
     if (front == "exit" || front == "return") {
+      const bool fails = front == "exit" && words.size() == 2 && is_one_of(words[1].text, {"1", "2", "-1"});
+      if (fails && script_.stopped.line == 0) script_.stopped = words.front().place;
+      if (fails && exits_ == FailingExits::PassedOver) return Status::Success;
       if (expansion.unsure.empty()) {
         shell_.ended = true;
         returned_ = front == "return" && functions_ > 0;
@@ -659,6 +712,27 @@ class ShellReader {
       return status_of(exit_status_of(words));
     }
     return std::nullopt;
+  }
+
+  // read, of a here-document or a here-string that is known.
+  bool reads(const WordList& words, const Given& given) {
+    if (!given.document || !ShellExpansion::is_known(*given.document) || !shell_.expansion.unsure.empty()) return false;
+    std::optional<std::string> separators;
+    if (const auto own = given.own.find("IFS"); own != given.own.end()) {
+      if (!own->second.doubt.empty() || own->second.words.size() != 1) return false;
+      separators = own->second.words.front().text;
+    }
+    std::vector<std::string> texts;
+    for (const ShellWord& word : words) texts.push_back(word.text);
+    const std::optional<std::vector<ShellRead>> made = read_by(texts, *given.document, separators);
+    if (!made) return false;
+    const Place place = words.front().place;
+    for (const ShellRead& one : *made) {
+      ShellValue value{.words = {}, .array = one.array};
+      for (const std::string& text : one.values) value.words.push_back({text, place});
+      shell_.expansion.assign(one.name, std::move(value));
+    }
+    return true;
   }
 
   [[noreturn]] static void changes_reading(const ShellNode& its) {
@@ -888,6 +962,7 @@ class ShellReader {
 
   std::shared_ptr<ShellShared> shared_;
   Shell shell_;
+  FailingExits exits_ = FailingExits::Followed;
   int conditions_ = 0;                                       // within which a failure ends nothing
   int functions_ = 0;                                        // that are being run
   bool returned_ = false;                                    // from the innermost of them
@@ -901,9 +976,9 @@ class ShellReader {
 
 }  // namespace
 
-ShellScript read_shell(std::string_view text, const std::string& file,
-                       const std::map<std::string, std::string>& given) {
-  return ShellReader(std::make_shared<ShellShared>(ShellShared{.file = file}), given).read(text);
+ShellScript read_shell(std::string_view text, const std::string& file, const std::map<std::string, std::string>& given,
+                       FailingExits exits) {
+  return ShellReader(std::make_shared<ShellShared>(ShellShared{.file = file}), given, exits).read(text);
 }
 
 }  // namespace tidemark::scenarios

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -43,13 +44,17 @@ struct ShellScript {
   std::vector<ShellCommand> commands;           ///< simple ones, in their order; of branches those that are taken
   std::map<std::string, std::string> exported;  ///< environment at the end, as far as it is known
   std::vector<ShellSkip> skips;
+  Place stopped;  ///< where it ends itself with a failure: `exit 1`
 };
+
+enum class FailingExits : std::uint8_t { Followed, PassedOver };
 
 /// Quotes, continuations, comments, variables, arrays, defaults ("${N:-8}"), arithmetic, groups, shells within shells,
 /// `if`, && and || on plain tests, `export`, and what Slurm sets by #SBATCH lines. What is not followed may have
 /// assigned variables: those that it names, or all of them, are unknown behind it. `given` are variables from outside,
 /// the script's own assignments aside. Throws InputError where the syntax is wrong, or where it comes to too much.
 [[nodiscard]] ShellScript read_shell(std::string_view text, const std::string& file,
-                                     const std::map<std::string, std::string>& given = {});
+                                     const std::map<std::string, std::string>& given = {},
+                                     FailingExits exits = FailingExits::Followed);
 
 }  // namespace tidemark::scenarios

@@ -1,0 +1,358 @@
+#include "scenarios/convert/script.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/detect.hpp"
+#include "scenarios/convert/other_tools.hpp"
+#include "scenarios/convert/script_variables.hpp"
+#include "scenarios/convert/shell/launch_line.hpp"
+#include "scenarios/convert/which_training.hpp"
+#include "scenarios/convert/yaml_table.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
+
+namespace tidemark::scenarios {
+namespace {
+
+/// "--training.seq_len" to [training] seq_len.
+TomlTable nested(const std::vector<TomlKey>& flags, TomlTable document, const std::string& file) {
+  Draft draft;
+  draft.file = file;
+  draft.document = std::move(document);
+  for (const TomlKey& flag : flags) {
+    std::string path = flag.name;
+    std::ranges::replace(path, '-', '_');
+    std::size_t no = path.find(".no_");
+    Content content = flag.value.value;
+    if (no != std::string::npos && content.index() == 0) path.erase(no + 1, 3), content = false;
+    draft.set(path, std::move(content), flag.value.place);
+  }
+  return std::move(draft.document);
+}
+
+[[noreturn]] void refuse_line(const std::string& file, Place place, std::string message, std::string hint) {
+  const bool open = says_not_modelled(message);
+  throw InputError(Problem{file, place.line, place.column, std::move(message), std::move(hint), open});
+}
+
+class ScriptReader {
+ public:
+  ScriptReader(const ConvertRequest& requested, const ShippedModels& models, Draft& draft)
+      : requested_(requested), models_(models), draft_(draft) {}
+
+  void read(const std::filesystem::path& file, const std::string& text) {
+    ShellScript script = read_shell(text, file.string(), requested_.variables);
+    if (script.stopped.line > 0 && launch_lines(script, file.string()).empty()) {
+      const Place stopped = script.stopped;
+      script = read_shell(text, file.string(), requested_.variables, FailingExits::PassedOver);
+      draft_.remark(RemarkKind::Assumed, "exit",
+                    "the script as it stands ends here, before it starts anything: what it "
+                    "checks is taken as seen to",
+                    stopped);
+    }
+    for (const ShellSkip& skip : script.skips)
+      draft_.remark(RemarkKind::Assumed, skip.what, "is passed over: nothing is run", skip.place);
+    const LaunchLine line = training_of(script, file.string(), draft_);
+    if (line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
+    if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place);
+    if (draft_.find("gpus") == nullptr) draft_.starts_all = line.starts_all, draft_.starts_nodes = line.starts_nodes;
+    lone_ = line.launcher.empty() && line.program.ends_with(".py");
+    for (const std::string& name : script.taken_for_unset)
+      draft_.remark(RemarkKind::Assumed, "$" + name, "is not set: nothing that is run here assigns it");
+    for (const ShellWord& word : line.unread)
+      if (word.unknown.empty())
+        stray(word);
+      else if (draft_.find("gpus") != nullptr)
+        draft_.remark(RemarkKind::NoMatter, word.unknown, "the launcher's: on how many GPUs is said", word.place);
+      else
+        not_read(word, "; --gpus says on how many GPUs");
+    for (const auto& [name, value] : *line.environment) read_variable(name, value, draft_);
+    read_arguments(line);
+    if (from_ == Dialect::Megatron) settle_attention(models_, draft_);
+  }
+
+  [[nodiscard]] Dialect dialect() const { return from_; }
+
+ private:
+  // slime's arguments (slime/utils/arguments.py), which it takes beside Megatron-LM's.
+  static const TomlKey* rollout_in(const std::vector<TomlKey>& flags) {
+    constexpr auto names = std::to_array<std::string_view>(
+        {"rollout-batch-size", "rollout-num-gpus", "actor-num-gpus-per-node", "advantage-estimator"});
+    const auto found = std::ranges::find_if(flags, [&](const TomlKey& flag) {
+      return std::ranges::find(names, std::string_view(flag.name)) != names.end();
+    });
+    return found == flags.end() ? nullptr : &*found;
+  }
+
+  // What the script gives on and does not say itself.
+  void not_read(const ShellWord& word, std::string_view besides = "") {
+    const std::string name = variable_of(word.unknown);
+    const bool assigned = word.unknown.ends_with(')');  // somewhere, and why that is not known
+    // What is assigned somewhere may be of the layout; of what is assigned nowhere the script alone knows nothing.
+    draft_.remark(
+        name.empty() || assigned ? RemarkKind::NotExpressed : RemarkKind::NotJudged, word.unknown,
+        name.empty() ? fmt::format("only running it would tell which arguments these are{}", besides)
+                     : fmt::format("is {}, so that its arguments are not read: --set {}=\"…\" says them, --set {}= "
+                                   "that there are none{}",
+                                   assigned ? "not known without running it" : "assigned nowhere", name, name, besides),
+        word.place);
+  }
+
+  // What stands among flags and is none.
+  void stray(const ShellWord& word) {
+    draft_.remark(RemarkKind::NotExpressed, word.text,
+                  begins_with_other_dash(word.text) ? "begins with another dash than -, as text editors make it of --"
+                  : word.text.starts_with('-')      ? "is no flag that is known here: those begin with --"
+                                                    : "belongs to no flag, so that what it says is not read",
+                  word.place);
+  }
+
+  void read_arguments(const LaunchLine& line) {
+    std::vector<ShellWord> unread;
+    std::vector<TomlKey> flags = flags_of(line.arguments, unread);
+    const std::optional<ShellWord> configuration = configuration_in(line, flags, unread);
+    const bool of_factory = line.program.ends_with(" train") && !line.program.starts_with("axolotl");
+    for (const ShellWord& word : unread)
+      if (word.unknown.empty() && configuration && word.text == configuration->text)
+        continue;
+      else if (word.unknown.empty() && of_factory && word.text.find('=') != std::string::npos)
+        flags.push_back({word.text.substr(0, word.text.find('=')),
+                         word.place,
+                         {typed(word.text.substr(word.text.find('=') + 1)), word.place}});
+      else if (word.unknown.empty())
+        stray(word);
+      else
+        not_read(word);
+    std::erase_if(unread, [](const ShellWord& word) { return word.unknown.empty(); });
+    if (const TomlKey* const its = rollout_in(flags); its != nullptr) {
+      from_ = Dialect::Megatron;
+      return draft_.remark(RemarkKind::NotExpressed, fmt::format("--{}", its->name),
+                           "trains on what it generates beside: a task that is not modelled from launch files",
+                           its->place);
+    }
+    if (is_titan(line, flags)) return read_titan_arguments(std::move(flags));
+    if (is_megatron(line, flags)) {
+      from_ = Dialect::Megatron;
+      refuse_other_programs(line, draft_);
+      flags = is_swift(line) ? swift_flags(std::move(flags), models_, draft_)
+                             : megatron_flags_of_forks(std::move(flags), draft_);
+      Given given(std::move(flags), "--", draft_);
+      return read_megatron(given, models_, draft_);
+    }
+    flags = underscored(std::move(flags));
+    if (is_aws_fsdp(flags)) {
+      from_ = Dialect::TrainingArguments;
+      Given given(std::move(flags), "--", draft_);
+      return read_aws_fsdp(given, draft_);
+    }
+    if (is_command_of_tool(line) || (configuration && !has_training_arguments(flags)))
+      return read_command_of_tool(line, configuration, std::move(flags));
+    if (configuration) add_configuration(*configuration, flags);
+    const bool of_bridge = tool_of_program(line.path).starts_with("Megatron-Bridge");
+    if (of_bridge || !has_training_arguments(flags)) refuse_unknown(line, unread);
+    from_ = Dialect::TrainingArguments;
+    refuse_other_tasks(line, draft_);
+    draft_.trl |= line.path.find("trl/") != std::string::npos || line.path.starts_with("trl.") ||
+                  line.program == "sft.py" || line.program == "run_sft.py";
+    read_launcher(line);
+    if (lone_ && draft_.find("gpus") == nullptr) {
+      draft_.set("gpus", std::int64_t{1}, line.place);
+      draft_.remark(
+          RemarkKind::Assumed, "gpus",
+          "python starts one process, on one device: with more of them visible the Trainer would wrap the model "
+          "in DataParallel, which is not modelled",
+          line.place);
+    }
+    Given given(std::move(flags), "--", draft_);
+    drop_unknown(given);
+    read_training_arguments(given, models_, draft_);
+  }
+
+  // What a file says and the command line does not.
+  std::optional<FileContent> add_configuration(const ShellWord& its, std::vector<TomlKey>& flags) {
+    std::erase_if(flags, [](const TomlKey& flag) { return flag.name == "config"; });
+    const std::filesystem::path path = named_beside(draft_.folder, its.text);
+    if (!is_there(path)) {
+      draft_.remark(RemarkKind::NotExpressed, its.text, "is not there: give it as a file, too", its.place);
+      return std::nullopt;
+    }
+    FileContent content = classified(path);
+    std::vector<TomlKey> keys = content.document.keys;
+    std::erase_if(
+        keys, [&](const TomlKey& key) { return std::ranges::find(flags, key.name, &TomlKey::name) != flags.end(); });
+    keys.insert(keys.end(), flags.begin(), flags.end());
+    flags = std::move(keys);
+    return content;
+  }
+
+  // "llamafactory-cli train job.yaml", "accelerate launch sft.py --config job.yaml", "swift sft …".
+  void read_command_of_tool(const LaunchLine& line, const std::optional<ShellWord>& configuration,
+                            std::vector<TomlKey> flags) {
+    from_ = Dialect::TrainingArguments;
+    refuse_other_tasks(line, draft_);
+    read_launcher(line);
+    FileKind kind = line.program.starts_with("axolotl ") ? FileKind::Axolotl
+                    : line.program.ends_with(" train")   ? FileKind::LlamaFactory
+                                                         : FileKind::TrainingArguments;
+    if (configuration)
+      if (const std::optional<FileContent> content = add_configuration(*configuration, flags)) {
+        kind = content->kind;
+        constexpr std::array read{FileKind::Axolotl, FileKind::LlamaFactory, FileKind::TrainingArguments};
+        if (std::ranges::find(read, kind) == read.end())
+          refuse_line(draft_.file, configuration->place,
+                      fmt::format("{} holds no arguments of a training", in_quotes(configuration->text)),
+                      "TrainingArguments, LLaMA-Factory's or axolotl's are read");
+      }
+    refuse_other_tasks_of_tools(TomlTable{flags}, draft_);
+    const std::string starter = draft_.starts_all;
+    const bool swift = line.program.starts_with("swift ");
+    if (kind == FileKind::Axolotl)
+      flags = axolotl_arguments(std::move(flags), draft_);
+    else if (kind == FileKind::LlamaFactory)
+      flags = llama_factory_arguments(std::move(flags), draft_);
+    else if (swift)
+      flags = swift_tuning_arguments(std::move(flags), line.program.ends_with(" pt"), draft_);
+    else
+      draft_.trl |= line.program.starts_with("trl ") || line.program.find("sft") != std::string::npos;
+    draft_.starts_all = starter;
+    Given given(std::move(flags), swift ? "--" : "", draft_);
+    drop_unknown(given);
+    read_training_arguments(given, models_, draft_);
+  }
+
+  [[noreturn]] void refuse_unknown(const LaunchLine& line, const std::vector<ShellWord>& unread) const {
+    if (const std::string tool = tool_of_program(line.path); !tool.empty())
+      refuse_line(draft_.file, line.place,
+                  fmt::format("{} is of {}, which is not modelled", in_quotes(line.path), tool),
+                  std::string(instead_of_other_tools));
+    std::string words;
+    for (const ShellWord& word : unread) words += (words.empty() ? "" : ", ") + word.unknown;
+    const Place place = unread.empty() ? line.place : unread.front().place;
+    throw InputError(Problem{
+        .file = draft_.file,
+        .line = place.line,
+        .column = place.column,
+        .message = unread.empty()
+                       ? fmt::format("{} has no argument of a framework that is known here", in_quotes(line.program))
+                       : fmt::format("{} takes its arguments from {}, which the script does not say",
+                                     in_quotes(line.program), words),
+        .hint = unread.empty() ? "Megatron-LM's, torchtitan's and TrainingArguments' are: tidemark convert --help"
+                               : "say them with --set NAME=\"…\"",
+        .not_modelled = unread.empty() && !line.launcher.empty()});
+  }
+
+  // HfArgumentParser gives what only running the script tells no number: it is told, unless it has no effect.
+  void drop_unknown(const Given& given) const {
+    for (const TomlKey& key : given.keys())
+      if (const auto* text = std::get_if<std::string>(&key.value.value);
+          text != nullptr && text->starts_with(unknown_value))
+        if (key.name.ends_with("batch_size") || key.name.ends_with("steps") || key.name == "deepspeed" ||
+            key.name.ends_with("length"))
+          throw InputError(
+              Problem{.file = draft_.file,
+                      .line = key.place.line,
+                      .column = key.place.column,
+                      .message = fmt::format("--{}: {} is not known without running it", key.name, text->substr(1)),
+                      .hint = hint_of_unknown(text->substr(unknown_value.size()))});
+  }
+
+  // accelerate launch --config_file, and what stands beside it.
+  void read_launcher(const LaunchLine& line) {
+    const std::filesystem::path folder = draft_.folder;
+    const std::string file = draft_.file;
+    if (line.launcher == "accelerate") {
+      std::vector<TomlKey> keys;
+      TomlTable config;
+      for (const TomlKey& flag : line.launcher_flags) {
+        const auto* text = std::get_if<std::string>(&flag.value.value);
+        if (flag.name == "config-file" && text != nullptr) {
+          const std::filesystem::path path = named_beside(folder, *text);
+          if (is_there(path)) {
+            config = parse_yaml_table(read_text(path), path.string());
+          } else {
+            draft_.remark(RemarkKind::NotExpressed, "--config_file " + *text, "is not there: give it as a file, too",
+                          flag.place);
+          }
+        } else {
+          keys.push_back(flag);
+          std::ranges::replace(keys.back().name, '-', '_');
+        }
+      }
+      const bool deepspeed = std::ranges::any_of(
+          keys, [](const TomlKey& k) { return k.name == "use_deepspeed" || k.name == "zero_stage"; });
+      const bool fsdp = std::ranges::any_of(keys, [](const TomlKey& k) { return k.name == "use_fsdp"; });
+      Draft together;
+      together.file = file;
+      together.document = std::move(config);
+      if (deepspeed) together.set("distributed_type", std::string("DEEPSPEED"));
+      if (fsdp) together.set("distributed_type", std::string("FSDP"));
+      for (const TomlKey& key : keys) {
+        if (key.name == "use_deepspeed" || key.name == "use_fsdp" || key.name == "multi_gpu") continue;
+        const bool of_fsdp = key.name.starts_with("fsdp_");
+        const bool of_zero = key.name == "zero_stage" || key.name.starts_with("offload_") ||
+                             key.name.starts_with("deepspeed_") || key.name.starts_with("zero3_") ||
+                             key.name == "gradient_clipping";
+        together.set((of_fsdp   ? "fsdp_config."
+                      : of_zero ? "deepspeed_config."
+                                : "") +
+                         key.name,
+                     key.value.value, key.value.place);
+      }
+      if (!together.document.keys.empty()) {
+        Given given(together.document.keys, "", draft_);
+        read_accelerate(given, draft_);
+      }
+    }
+    draft_.file = file;
+  }
+
+  void read_titan_arguments(std::vector<TomlKey> flags) {
+    from_ = Dialect::TorchTitan;
+    TomlTable document;
+    std::erase_if(flags, [&](const TomlKey& flag) {
+      if (flag.name != "job.config_file" && flag.name != "job.config-file") return false;
+      const auto* name = std::get_if<std::string>(&flag.value.value);
+      if (name == nullptr)
+        refuse_line(draft_.file, flag.place,
+                    fmt::format("--{} takes a file's name, not {}", flag.name, scenarios::text(flag.value)),
+                    "the configuration that the training starts from");
+      std::filesystem::path path = draft_.folder / *name;
+      if (!is_there(path)) path = draft_.folder / std::filesystem::path(*name).filename();
+      if (is_there(path)) {
+        document = parse_toml(read_text(path), path.string());
+      } else {
+        draft_.remark(RemarkKind::NotExpressed, "--job.config_file " + *name, "is not there: give it as a file, too",
+                      flag.place);
+      }
+      return true;
+    });
+    read_titan(nested(flags, std::move(document), draft_.file), models_, draft_);
+  }
+
+  const ConvertRequest& requested_;
+  const ShippedModels& models_;
+  Draft& draft_;
+  Dialect from_ = Dialect::Scenario;
+  bool lone_ = false;  // a script is started by python itself
+};
+
+}  // namespace
+
+Dialect read_script(const std::filesystem::path& file, const std::string& text, const ConvertRequest& requested,
+                    const ShippedModels& models, Draft& draft) {
+  ScriptReader reader(requested, models, draft);
+  reader.read(file, text);
+  return reader.dialect();
+}
+
+}  // namespace tidemark::scenarios
