@@ -410,7 +410,7 @@ class Conversion {
       return draft_.remark(RemarkKind::NoMatter, reported, "leaves the choice of kernels as it is", place);
     const std::string word = std::string(scenarios::word(attention_names, *kernel));
     const auto model = std::ranges::find(models_.files, draft_.text("model").value_or(""), &ShippedModel::file);
-    if (*kernel == AttentionKernel::Flash && model != models_.files.end() && model->model.latent)
+    if (*kernel == AttentionKernel::Flash && model != models_.files.end() && model->model.latent())
       return draft_.remark_bounded(
           reported,
           "the figures are of what the device would choose; FlashAttention takes values padded "

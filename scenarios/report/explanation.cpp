@@ -230,7 +230,7 @@ torch::Recording recording_of(const Scenario& wanted) {
 
 std::string model_text(const Scenario& scenario) {
   std::string out = torch::text(recording_of(scenario), scenario.model.name);
-  if (!scenario.model.experts) return out;
+  if (!scenario.model.experts()) return out;
   const std::int64_t active = active_parameter_count(build_model(scenario.model, {}));
   return out.insert(out.find('\n'), fmt::format(", {} of them active for a token", active));
 }
@@ -239,7 +239,7 @@ std::string schedule_text(const Job& job) {
   const Layout& layout = job.scenario.layout;
   const Train& train = job.scenario.train;
   const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(train, layout));
-  const auto layers = static_cast<std::int32_t>(job.built.model.layers);
+  const auto layers = static_cast<std::int32_t>(job.built.model.layers.size());
   std::string out;
   for (std::int32_t s = 0; s < layout.pipeline; ++s) {
     std::string held;

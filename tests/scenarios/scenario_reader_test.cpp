@@ -42,7 +42,7 @@ TEST(ScenarioReader, ReadsEveryShippedScenario) {
 TEST(ScenarioReader, GoldenScenariosStateWhatTheRunsWere) {
   const Scenario s = read_scenario(source / "tests/golden/simumax_b200/llama3_405b_l4_tp4_pp1_dp2_mbc8_cef.toml",
                                    source / "scenarios");
-  EXPECT_EQ(s.model.layers, 4);
+  EXPECT_EQ(s.model.layers.size(), 4);
   EXPECT_EQ(s.model.kv_heads, 16);
   EXPECT_EQ(s.model.vocabulary_extra, 1);
   EXPECT_EQ(s.layout, (Layout{.tensor = 4, .sequence_parallel = true, .data = 2, .sharding = Sharding::Zero1}));
@@ -85,7 +85,7 @@ environment = {CUBLAS_WORKSPACE_CONFIG = ":4096:8", CUDA_DEVICE_MAX_CONNECTIONS 
 )",
                                     "folder/job.toml", folders);
   EXPECT_EQ(s.name, "job");
-  EXPECT_EQ(s.model.layers, 14);
+  EXPECT_EQ(s.model.layers.size(), 14);
   EXPECT_TRUE(s.model.tied_embeddings);
   EXPECT_EQ(s.model.vocabulary_extra, 1);
   EXPECT_EQ(s.model.vocabulary_multiple, 64);
