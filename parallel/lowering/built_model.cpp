@@ -24,10 +24,14 @@ std::int64_t parameter_count(const BuiltModel& built) {
 }
 
 std::int64_t active_parameter_count(const BuiltModel& built) {
-  const std::int64_t chosen = built.model.experts() ? built.model.experts()->chosen : 0;  // any will do: all are alike
+  const Model& model = built.model;
   std::int64_t count = 0;
-  for (const Parameter& p : built.parameters)
-    if (p.expert < chosen && !p.spare) count += p.elements();
+  for (const Parameter& p : built.parameters) {
+    if (p.spare) continue;
+    // Any experts will do: a layer's are alike.
+    const bool active = !p.of_expert() || p.expert < model.layer(p.layer).experts()->chosen;
+    if (active) count += p.elements();
+  }
   return count;
 }
 

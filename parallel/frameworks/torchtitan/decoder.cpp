@@ -6,6 +6,7 @@
 
 #include "parallel/torch/checkpoint.hpp"
 #include "parallel/torch/operation.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::parallel::torchtitan {
 namespace {
@@ -101,19 +102,24 @@ void Decoder::make_norms(const std::string& at, Layer& layer) {
 void Decoder::make_layer(std::int32_t index) {
   const std::string at = fmt::format("layers.{}", index);
   Layer layer;
-  if (model_.latent()) {
-    make_multi_latent_attention(at, layer);
-    make_norms(at, layer);
-  } else {
-    make_attention(at, layer);
-  }
+  const parallel::Layer& kinds = model_.layer(index);
+  std::visit(Overloaded{
+                 [&](const parallel::Attention&) { make_attention(at, layer); },
+                 [&](const parallel::MultiLatentAttention&) {
+                   make_multi_latent_attention(at, layer);
+                   make_norms(at, layer);
+                 },
+             },
+             kinds.mixer);
   const std::size_t experts_begin = parameters_.size();
   std::size_t experts_end = experts_begin;
-  if (model_.has_experts(index)) {
-    experts_end = make_experts(at + ".moe", index, layer);
-  } else {
-    layer.mlp = make_feed_forward(at + ".feed_forward", model_.ffn / tensor_.ranks);
-  }
+  std::visit(Overloaded{
+                 [&](const parallel::DenseMlp&) {
+                   layer.mlp = make_feed_forward(at + ".feed_forward", model_.ffn / tensor_.ranks);
+                 },
+                 [&](const parallel::Experts&) { experts_end = make_experts(at + ".moe", index, layer); },
+             },
+             kinds.mlp);
   if (!model_.latent()) make_norms(at, layer);
   end_part(at, false);
   if (layer.moe) {
