@@ -16,6 +16,7 @@
 #include "parallel/torch/record.hpp"
 #include "scenarios/formats/format.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/report/model_layers.hpp"
 #include "sim/program/text/program_text.hpp"
 
 namespace tidemark::scenarios {
@@ -230,6 +231,7 @@ torch::Recording recording_of(const Scenario& wanted) {
 
 std::string model_text(const Scenario& scenario) {
   std::string out = torch::text(recording_of(scenario), scenario.model.name);
+  out.insert(out.find('\n') + 1, layers_text(scenario.model));
   if (!scenario.model.experts()) return out;
   const std::int64_t active = active_parameter_count(build_model(scenario.model, {}));
   return out.insert(out.find('\n'), fmt::format(", {} of them active for a token", active));

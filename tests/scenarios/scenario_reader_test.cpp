@@ -173,7 +173,7 @@ headroom = 2
       "job.toml:3:8: error: gpus = 0 is out of range\n"
       "  hint: 1 to 1048576 would do\n"
       "job.toml:4:1: error: unknown key \"color\"\n"
-      "  hint: known here: adapter, calibration, cluster, gpus, layout, model, model_override, moe, offload, "
+      "  hint: known here: adapter, calibration, cluster, gpus, layers, layout, model, model_override, moe, offload, "
       "quantization, rollout, run, "
       "runtime or train\n"
       "job.toml:6:10: error: tensor takes a whole number, not \"two\"\n"
