@@ -15,7 +15,7 @@ namespace {
 Model llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
   Model model;
   model.name = model.architecture = "llama";
-  model.layers = layers;
+  model.layers.resize(layers);
   model.hidden = hidden;
   model.heads = heads;
   model.kv_heads = 8;

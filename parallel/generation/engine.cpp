@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::parallel::generation {
 namespace {
@@ -13,7 +14,7 @@ constexpr std::int64_t vocabulary_padding = 64;  // vLLM: vocab_parallel_embeddi
 std::int64_t parts(std::int64_t whole, std::int64_t ranks) { return (whole + ranks - 1) / ranks; }
 
 bool joint_projection(const Model& model, const Parameter& parameter) {
-  return !model.latent && parameter.cut == WeightCut::Rows &&
+  return !model.latent() && parameter.cut == WeightCut::Rows &&
          parameter.rows == (model.heads + 2 * model.kv_heads) * model.head_dim &&
          (parameter.name.ends_with(".qkv.weight") || parameter.name.ends_with(".qkv.bias"));
 }
@@ -28,9 +29,15 @@ std::int64_t rows_of(const Model& model, const Parameter& parameter, std::int64_
 }  // namespace
 
 Bytes cache_of_token(const Model& model, const Rollout& rollout) {
-  const std::int64_t of_layer = model.latent ? model.latent->kv_rank + model.latent->qk_rope_head_dim
-                                             : 2 * parts(model.kv_heads, rollout.tensor) * model.head_dim;
-  return model.layers * of_layer * size_of(rollout.kv_dtype);
+  std::int64_t elements = 0;
+  for (std::int64_t i = 0; i < model.layers.size(); ++i)
+    elements +=
+        std::visit(Overloaded{
+                       [&](const Attention&) { return 2 * parts(model.kv_heads, rollout.tensor) * model.head_dim; },
+                       [](const MultiLatentAttention& its) { return its.kv_rank + its.qk_rope_head_dim; },
+                   },
+                   model.layers[i].mixer);
+  return elements * size_of(rollout.kv_dtype);
 }
 
 std::int64_t blocks_of(const Rollout& rollout, std::int64_t tokens) { return parts(tokens, rollout.block_size); }

@@ -23,7 +23,7 @@ std::vector<Bytes> rerun_batches(const Model& model, const Layout& layout, const
                                  std::int32_t pipeline) {
   if (!runtime.saves_batches) return {};
   const bool head = pipeline == layout.pipeline - 1;
-  const BatchUse use{pipeline == 0 || (head && model.mtp_layers > 0), head};
+  const BatchUse use{pipeline == 0 || (head && !model.further.empty()), head};
   std::vector<Bytes> sizes;
   for (std::int64_t m = 0; m < micro_batches_of(train, layout); ++m)
     for (const BatchTensor& tensor : batch_tensors(train, runtime, use))

@@ -26,18 +26,18 @@ std::int32_t secondary_ranks(const Runtime& runtime) {
 
 Communicators communicators_of(const LoweringInput& input) {
   const Model& model = input.built.model;
-  const bool counts_together =
-      model.experts && (model.experts->correction_bias || input.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
+  const bool counts_together = model.experts() && (model.experts()->correction_bias ||
+                                                   input.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
   const bool several =
       input.layout.expert * input.layout.expert_tensor_parallel() > 1;  // ranks share a layer's experts
   return communicators(input.layout,
                        {.embedding_at_both_ends = model.embeds_at_both_ends(),
-                        .experts = model.experts.has_value(),
+                        .experts = model.experts() != nullptr,
                         .secondary_ranks = secondary_ranks(input.runtime),
                         .counts_together = counts_together,
                         .token_buffers = input.train.routing.dispatcher == TokenDispatcher::Flex && several,
                         .user_buffers = input.runtime.tensor_overlap.has_value(),
-                        .further_tokens = model.mtp_layers > 0},
+                        .further_tokens = !model.further.empty()},
                        input.runtime.collectives_alone ? Alone::Calls : Alone::Skips, ring_route(input));
 }
 

@@ -34,8 +34,8 @@ Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, con
 
 std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& stage, const Layout& layout) {
   const Model& model = built.model;
-  const auto layers = static_cast<std::int32_t>(model.layers);
-  const std::int64_t experts = model.experts ? model.experts->count / layout.expert : 0;  // that a rank holds
+  const auto layers = static_cast<std::int32_t>(model.layers.size());
+  const std::int64_t experts = model.experts() ? model.experts()->count / layout.expert : 0;  // that a rank holds
   std::vector<ParameterId> found;
   // They come layer by layer; of many experts there are many.
   const auto layer_of = [&](const Parameter& p) { return std::min(p.layer, layers); };
@@ -50,7 +50,7 @@ std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& 
   if (stage.head) add(layers, layers + 1);
   // As a head's weight it is the last one; modules that predict further tokens look tokens up first of all.
   if (stage.head && !stage.embedding && model.embeds_at_both_ends())
-    found.insert(model.mtp_layers > 0 ? found.begin() : found.end(), ParameterId{0});
+    found.insert(!model.further.empty() ? found.begin() : found.end(), ParameterId{0});
   return found;
 }
 
@@ -85,9 +85,9 @@ std::string name_in_model(const Parameter& parameter, std::int64_t first_expert)
 }
 
 std::int64_t first_expert(const Model& model, const Layout& layout, const Coordinates& rank) {
-  if (!model.experts) return 0;
+  if (!model.experts()) return 0;
   const std::int64_t place = expert_mesh(layout).coordinate(rank_at(layout, rank), axis::ep);
-  return place * (model.experts->count / layout.expert);
+  return place * (model.experts()->count / layout.expert);
 }
 
 ReplicaPlace replicas_of(const Layout& layout, const Coordinates& rank, ParameterGroup group) {

@@ -10,7 +10,7 @@ namespace tidemark::parallel {
 BuiltModel build_model(const Model& model, const ModelOptions& options) {
   ensure(options.attention != AttentionKernel::Auto, "the attention kernel is settled before modules are built");
   BuiltModel built{model, options, megatron::registered_parameters(model, options)};
-  const auto last = static_cast<std::int32_t>(model.layers);
+  const auto last = static_cast<std::int32_t>(model.layers.size());
   ensure(std::ranges::is_sorted(built.parameters, {}, [&](const Parameter& p) { return std::min(p.layer, last); }),
          "parameters are registered layer by layer");
   return built;
@@ -24,10 +24,14 @@ std::int64_t parameter_count(const BuiltModel& built) {
 }
 
 std::int64_t active_parameter_count(const BuiltModel& built) {
-  const std::int64_t chosen = built.model.experts ? built.model.experts->chosen : 0;  // any will do: all are alike
+  const Model& model = built.model;
   std::int64_t count = 0;
-  for (const Parameter& p : built.parameters)
-    if (p.expert < chosen && !p.spare) count += p.elements();
+  for (const Parameter& p : built.parameters) {
+    if (p.spare) continue;
+    // Any experts will do: a layer's are alike.
+    const bool active = !p.of_expert() || p.expert < model.layer(p.layer).experts()->chosen;
+    if (active) count += p.elements();
+  }
   return count;
 }
 

@@ -37,14 +37,13 @@ double operations_of(const Program& program, const Kernel& kernel) {
   return backward ? 2 * forward : forward;
 }
 
-// Of a model with so many layers of either kind.
-ForwardOperations lowered_operations(Model model, std::int64_t dense, std::int64_t of_experts, std::int64_t sequence) {
+// Of a model with these layers in place of its own.
+ForwardOperations lowered_operations(Model model, const LayerList& layers, std::int64_t sequence) {
   // Of every way to compute it alike: here attention is one kernel, and no row of the vocabulary is padding.
   const Train train{.sequence_length = sequence, .global_batch = 1, .attention = AttentionKernel::Fused};
   model.vocabulary_extra = 0;
   model.vocabulary_multiple = 1;
-  model.layers = dense + of_experts;
-  if (model.experts) model.experts->dense_layers = std::vector<bool>(static_cast<std::size_t>(dense), true);
+  model.layers = layers;
   const BuiltModel built = build_model(model, {.attention = train.attention});
   RuntimeSettings settings;
   settings.bias_activation_fusion = false;  // which not all activations have
@@ -82,22 +81,18 @@ double operations_of_step(const RepeatingProgram& outline, std::int32_t step) {
 
 // Layers of a kind do as much each: what one more of them adds, the others do.
 ForwardOperations forward_operations(const Model& model, std::int64_t sequence) {
-  std::int64_t dense = 0;
-  for (std::int64_t layer = 0; layer < model.layers; ++layer)
-    dense += model.has_experts(static_cast<std::size_t>(layer)) ? 0 : 1;
-  const std::int64_t of_experts = model.layers - dense, few_dense = std::min<std::int64_t>(dense, 1),
-                     few_of_experts = std::min<std::int64_t>(of_experts, 1);
-  const ForwardOperations few = lowered_operations(model, few_dense, few_of_experts, sequence);
+  const LayerList one_of_each = model.layers.one_of_each_kind();
+  const ForwardOperations few = lowered_operations(model, one_of_each, sequence);
   ForwardOperations all = few;
-  const auto add_others = [&](std::int64_t others, std::int64_t one_more_dense) {
-    if (others == 0) return;
-    const ForwardOperations more =
-        lowered_operations(model, few_dense + one_more_dense, few_of_experts + 1 - one_more_dense, sequence);
+  for (LayerKind kind = 0; kind < one_of_each.size(); ++kind) {
+    const auto others = std::ranges::count(model.layers.order(), kind) - 1;
+    if (others == 0) continue;
+    LayerList one_more;
+    for (LayerKind its = 0; its < one_of_each.size(); ++its) one_more.append(its == kind ? 2 : 1, one_of_each[its]);
+    const ForwardOperations more = lowered_operations(model, one_more, sequence);
     all.linears += static_cast<double>(others) * (more.linears - few.linears);
     all.attention += static_cast<double>(others) * (more.attention - few.attention);
-  };
-  add_others(dense - few_dense, 1);
-  add_others(of_experts - few_of_experts, 0);
+  }
   return all;
 }
 

@@ -121,8 +121,8 @@ AttentionKernel resolved_attention(AttentionKernel requested, const Model& model
                                    Determinism determinism) {
   if (requested != AttentionKernel::Auto) return requested;
   if (model.attention_softcap > 0) return AttentionKernel::Unfused;
-  if (model.latent) {  // FlashAttention 2 wants values as wide as keys (TransformerEngine
-                       // dot_product_attention/utils.py)
+  if (model.latent()) {  // FlashAttention 2 wants values as wide as keys (TransformerEngine
+                         // dot_product_attention/utils.py)
     const bool possible = target.compute_capability < 100 || determinism == Determinism::NotRequired;
     return target.compute_capability >= 90 && possible ? AttentionKernel::Fused : AttentionKernel::Unfused;
   }

@@ -75,14 +75,6 @@ std::vector<std::int64_t> drawn(const DirichletLoads& loads, std::int64_t expert
   return whole(shares);
 }
 
-// Of layers with experts.
-std::size_t place_of(const Experts& experts, std::int32_t layer) {
-  const auto last = std::min(experts.dense_layers.size(), static_cast<std::size_t>(layer));
-  const auto dense =
-      std::count(experts.dense_layers.begin(), experts.dense_layers.begin() + static_cast<std::ptrdiff_t>(last), true);
-  return static_cast<std::size_t>(layer - dense);
-}
-
 }  // namespace
 
 bool alike_in_all_layers(const ExpertLoads& loads) {
@@ -96,19 +88,20 @@ bool alike_in_all_layers(const ExpertLoads& loads) {
                     loads);
 }
 
-std::vector<std::int64_t> weights_of_experts(const Experts& experts, const ExpertLoads& loads, std::int32_t layer) {
+std::vector<std::int64_t> weights_of_experts(const Experts& experts, const ExpertLoads& loads, LayerWithExperts layer) {
   const std::vector<std::int64_t> equal(static_cast<std::size_t>(experts.count), 1);
-  return std::visit(Overloaded{
-                        [&](const EqualLoads&) { return equal; },
-                        [&](const LoadOfOneRank&) { return equal; },
-                        [&](const ListedLoads& its) {
-                          ensure(!its.of_layers.empty(), "listed loads are of some layer: readers check");
-                          return its.of_layers[std::min(place_of(experts, layer), its.of_layers.size() - 1)];
-                        },
-                        [&](const ZipfLoads& its) { return drawn(its, experts.count, layer); },
-                        [&](const DirichletLoads& its) { return drawn(its, experts.count, layer); },
-                    },
-                    loads);
+  return std::visit(
+      Overloaded{
+          [&](const EqualLoads&) { return equal; },
+          [&](const LoadOfOneRank&) { return equal; },
+          [&](const ListedLoads& its) {
+            ensure(!its.of_layers.empty(), "listed loads are of some layer: readers check");
+            return its.of_layers[std::min(static_cast<std::size_t>(layer.place), its.of_layers.size() - 1)];
+          },
+          [&](const ZipfLoads& its) { return drawn(its, experts.count, layer.number); },
+          [&](const DirichletLoads& its) { return drawn(its, experts.count, layer.number); },
+      },
+      loads);
 }
 
 }  // namespace tidemark::parallel

@@ -51,8 +51,18 @@ using ExpertLoads = std::variant<EqualLoads, LoadOfOneRank, ListedLoads, ZipfLoa
 /// Whether that is the same in all layers.
 [[nodiscard]] bool alike_in_all_layers(const ExpertLoads& loads);
 
+/// A layer by its number in the model, and by its place among those that have experts.
+struct LayerWithExperts {
+  std::int32_t number = 0;
+  std::int64_t place = 0;
+
+  LayerWithExperts(std::int32_t its_number, std::int64_t its_place) : number(its_number), place(its_place) {}
+  /// Where all layers have experts.
+  LayerWithExperts(std::int32_t its_number) : LayerWithExperts(its_number, its_number) {}
+};
+
 /// Whole numbers in whose proportion experts of a layer are chosen; all one where nothing else is said of each.
 [[nodiscard]] std::vector<std::int64_t> weights_of_experts(const Experts& experts, const ExpertLoads& loads,
-                                                           std::int32_t layer);
+                                                           LayerWithExperts layer);
 
 }  // namespace tidemark::parallel

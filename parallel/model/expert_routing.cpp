@@ -68,7 +68,11 @@ Counts with_one_rank(const LoadOfOneRank& one, std::int64_t all, std::int64_t to
 
 }  // namespace
 
-LayerRouting::LayerRouting(const Experts& experts, const ExpertRouting& routing, std::int32_t layer,
+LayerRouting::LayerRouting(const Model& model, const ExpertRouting& routing, std::int32_t layer, std::int64_t tokens,
+                           std::int32_t ranks)
+    : LayerRouting(*model.layer(layer).experts(), routing, {layer, model.with_experts_before(layer)}, tokens, ranks) {}
+
+LayerRouting::LayerRouting(const Experts& experts, const ExpertRouting& routing, LayerWithExperts layer,
                            std::int64_t tokens, std::int32_t ranks)
     : tokens_(tokens), chosen_(experts.chosen), held_(experts.count / ranks), most_(tokens) {
   const std::int64_t all = tokens * experts.chosen;
@@ -79,7 +83,7 @@ LayerRouting::LayerRouting(const Experts& experts, const ExpertRouting& routing,
   if (routing.overload_probability && left_to_tokens(routing) && ranks > 1)
     rarity_ = -std::log(*routing.overload_probability);
   if (!routing.tokens.empty())
-    of_places_ = routing.tokens[routing.tokens.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
+    of_places_ = routing.tokens[routing.tokens.size() == 1 ? 0 : static_cast<std::size_t>(layer.number)];
   if (routing.capacity_factor == 0) return;
   most_ = capacity_of(experts, routing, tokens);
   for (std::int64_t& count : rows_) count = routing.pads_to_capacity ? most_ : std::min(count, most_);
@@ -326,13 +330,13 @@ Counts tokens_of(const Counts& all, std::int64_t chosen, std::int64_t places, st
 std::optional<std::vector<TokensOfPlaces>> tokens_of_places(const Model& model, const ExpertRouting& routing,
                                                             std::int64_t tokens, std::int32_t ranks,
                                                             std::int32_t within) {
-  const Experts& experts = *model.experts;
+  const Experts& experts = *model.experts();
   const std::int64_t held = experts.count / ranks, eights = std::int64_t{ranks} * within / 8;
   std::vector<TokensOfPlaces> all;
-  for (std::int64_t i = 0; i < model.layers + model.mtp_layers; ++i) {
+  for (std::int64_t i = 0; i < model.all_layers(); ++i) {
     all.emplace_back();
-    if (!model.has_experts(static_cast<std::size_t>(i))) continue;
-    const LayerRouting of_layer(experts, routing, static_cast<std::int32_t>(i), tokens, ranks);
+    if (!model.has_experts(i)) continue;
+    const LayerRouting of_layer(model, routing, static_cast<std::int32_t>(i), tokens, ranks);
     const auto chosen = top_k_experts(experts, of_layer.choices(), tokens, chosen_together(routing.dispatcher));
     if (!chosen) return std::nullopt;
     all.back().ranks = tokens_of(*chosen, experts.chosen, ranks, held);

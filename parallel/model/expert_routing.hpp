@@ -38,8 +38,10 @@ struct ExpertRouting {
 /// Where a layer's tokens go from each rank of an expert group.
 class LayerRouting {
  public:
-  /// `layer` of the model, with so many tokens of each rank that sends and so many ranks that share out the experts.
-  LayerRouting(const Experts& experts, const ExpertRouting& routing, std::int32_t layer, std::int64_t tokens,
+  /// Of a layer that has experts, with so many tokens of each rank that sends and so many ranks that share them out.
+  LayerRouting(const Model& model, const ExpertRouting& routing, std::int32_t layer, std::int64_t tokens,
+               std::int32_t ranks);
+  LayerRouting(const Experts& experts, const ExpertRouting& routing, LayerWithExperts layer, std::int64_t tokens,
                std::int32_t ranks);
 
   /// How many of a rank's tokens choose each expert: each chooses `experts.chosen` different ones.

@@ -470,14 +470,14 @@ class Writer {
 
   std::vector<std::vector<std::string>> write() {
     for (const ModelFlag& its : model_flags()) {
-      if ((its.of_experts && !s_.model.experts) || (its.of_latent && !s_.model.latent)) continue;
-      if (its.flag == "kv-channels" && (s_.model.latent || s_.model.head_dim * s_.model.heads == s_.model.hidden))
+      if ((its.of_experts && !s_.model.experts()) || (its.of_latent && !s_.model.latent())) continue;
+      if (its.flag == "kv-channels" && (s_.model.latent() || s_.model.head_dim * s_.model.heads == s_.model.hidden))
         continue;
       if (its.flag == "group-query-attention" && s_.model.kv_heads == s_.model.heads) continue;
       if (its.flag == "num-query-groups" && s_.model.kv_heads == s_.model.heads) continue;
       add(its.flag, its.usual);
     }
-    if (s_.model.latent) arguments_.push_back({"--rope-type", "yarn"});
+    if (s_.model.latent()) arguments_.push_back({"--rope-type", "yarn"});
     // arguments.py: required, and no less than the sequence.
     const std::int64_t positions = s_.model.positions == Positions::Learned
                                        ? s_.model.max_positions
@@ -496,7 +496,7 @@ class Writer {
     if (s_.train.optimizer == Optimizer::Sgd) arguments_.push_back({"--sgd-momentum", "0"});
     if (s_.run.steps > 0) arguments_.push_back({"--train-iters", std::to_string(s_.run.steps)});
     if (s_.runtime.optimizer.offloaded) add("optimizer-offload-fraction", "1");
-    if (s_.model.experts) {
+    if (s_.model.experts()) {
       add("moe-token-dispatcher-type", "\"allgather\"");
       if (s_.train.routing.capacity_factor > 0) add("moe-expert-capacity-factor", "");
       add("moe-pad-expert-input-to-capacity", "false");
@@ -553,7 +553,7 @@ class Writer {
       if (!usual.contains(flag) && value.is_boolean() && !value.get<bool>()) continue;
       const std::optional<MegatronFlag> its = megatron_flag(flag);
       if (!its || its->kind != MegatronFlag::Kind::Own) continue;  // what repeats a key is said above
-      if (flag == "moe-grouped-gemm" || (flag.starts_with("moe-") && !s_.model.experts)) continue;
+      if (flag == "moe-grouped-gemm" || (flag.starts_with("moe-") && !s_.model.experts())) continue;
       std::vector<std::string> words{"--" + flag};
       const auto add_word = [&](const Json& v) { words.push_back(v.is_string() ? v.get<std::string>() : v.dump()); };
       if (value.is_array())

@@ -49,8 +49,8 @@ constexpr std::array keys{
 // Of the model, what no flag of Megatron's says.
 bool is_plain(const Model& m) {
   return m.norms == NormPlacement::Before && !m.parallel_residual && !m.scaled_embedding && m.attention_softcap == 0 &&
-         m.logit_softcap == 0 && m.sliding_window == 0 && !m.attention_sinks && !m.zero_centered_norms &&
-         m.qk_norm != QkNorm::AllHeads && !(m.experts && (m.experts->clamped_gate || m.experts->shared_gate));
+         m.logit_softcap == 0 && m.window() == 0 && !m.attention_sinks && !m.zero_centered_norms &&
+         m.qk_norm != QkNorm::AllHeads && !(m.experts() && (m.experts()->clamped_gate || m.experts()->shared_gate));
 }
 
 /// What the flags say, given or by default, as TOML writes it; nothing where it is left to others.
@@ -205,7 +205,7 @@ std::vector<ConfigOverride> changes(const ShippedModel& base, Wanted& wanted, Gi
   if (gpt2 && !made.empty() && !differs("ffn-hidden-size"))
     made.push_back(changed("n_inner", typed(*wanted.text("ffn-hidden-size"))));
   if (gpt2 && differs("num-experts")) made.push_back(changed("num_experts", typed(*wanted.text("num-experts"))));
-  if (m.experts && !gpt2 && differs("num-experts")) {
+  if (m.experts() && !gpt2 && differs("num-experts")) {
     const bool local = m.architecture == "mixtral";
     const bool routed = m.architecture.starts_with("deepseek") || m.architecture == "glm4_moe";
     made.push_back(changed(local    ? "num_local_experts"
@@ -219,7 +219,8 @@ std::vector<ConfigOverride> changes(const ShippedModel& base, Wanted& wanted, Gi
     const std::size_t zeros = layers->find("[0]*");
     const std::string count = zeros == std::string::npos ? "0" : layers->substr(zeros + 4);
     const Content dense = typed(count.substr(0, count.find_first_not_of("0123456789")));
-    const auto first = std::ranges::find(m.experts->dense_layers, false) - m.experts->dense_layers.begin();
+    std::int64_t first = 0;
+    while (first < m.layers.size() && !m.has_experts(first)) ++first;
     if (const auto* n = std::get_if<std::int64_t>(&dense); n != nullptr && *n != first)
       made.push_back(changed("first_k_dense_replace", dense));
   }

@@ -163,7 +163,7 @@ void put_alike(Keys& keys, const Scenario& s) {
     keys.erase("train.recompute_method"), keys.erase("train.recompute_layers");
   if (s.layout.pipeline > 1) {
     std::vector<std::int32_t> layers;
-    for (const Stage& stage : split_into_stages(static_cast<std::int32_t>(s.model.layers), s.layout))
+    for (const Stage& stage : split_into_stages(static_cast<std::int32_t>(s.model.layers.size()), s.layout))
       layers.push_back(stage.layers());
     for (const char* key : {"count_embedding", "count_loss", "first_stage_layers", "last_stage_layers"})
       keys.erase(fmt::format("layout.{}", key));

@@ -200,7 +200,7 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
   std::erase_if(flags, [](const TomlKey& key) { return key.name == "apply-rope-fusion"; });
   const std::optional<ShippedModel> its = of_name(models, draft.text("model").value_or(""));
   if (const TomlKey* backend = find(flags, "attention-backend");
-      its && its->model.latent && scenarios::text(backend->value) == "\"flash\"") {
+      its && its->model.latent() && scenarios::text(backend->value) == "\"flash\"") {
     if (backend->place.line > 0)
       draft.remark_bounded("--attention_backend = \"flash\"",
                            "the figures are of what the device would choose; FlashAttention takes values padded to the "
@@ -208,10 +208,10 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
                            "padded-values", backend->place);
     std::erase_if(flags, [](const TomlKey& key) { return key.name == "attention-backend"; });
   }
-  if (its && its->model.experts) {
+  if (its && its->model.experts()) {
     usual("moe-token-dispatcher-type", std::string("alltoall"));
     usual("moe-grouped-gemm", true);
-    usual("num-experts", its->model.experts->count);
+    usual("num-experts", its->model.experts()->count);
   }
   return flags;
 }

@@ -112,7 +112,7 @@ void settle_attention(const ShippedModels& models, Draft& draft) {
     return draft.remark(RemarkKind::NoMatter, reported, "leaves the choice of kernels as it is", place);
   const std::string word = std::string(scenarios::word(attention_names, *kernel));
   const auto model = std::ranges::find(models.files, draft.text("model").value_or(""), &ShippedModel::file);
-  if (*kernel == AttentionKernel::Flash && model != models.files.end() && model->model.latent)
+  if (*kernel == AttentionKernel::Flash && model != models.files.end() && model->model.latent())
     return draft.remark_bounded(reported,
                                 "the figures are of what the device would choose; FlashAttention takes values padded "
                                 "to the width of keys",

@@ -35,7 +35,7 @@ std::optional<std::int64_t> layers_of(const Draft& draft, const Converted& conve
   try {
     const ScenarioFiles files = files_of(converted.document, converted.file, {converted.file.parent_path(), data_root});
     const auto found = files.models.find(name);
-    return found == files.models.end() ? std::nullopt : std::optional<std::int64_t>(found->second.layers);
+    return found == files.models.end() ? std::nullopt : std::optional<std::int64_t>(found->second.layers.size());
   } catch (const InputError&) {  // told where the scenario is read
     return std::nullopt;
   }

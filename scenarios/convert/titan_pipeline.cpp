@@ -145,10 +145,11 @@ std::vector<TomlKey> titan_pipeline_keys(const Scenario& s) {
   integer("pipeline_parallel_last_stage_less_layers", titan.last_stage_less, 1);
   if (s.layout.schedule == ScheduleKind::DualPipeV)
     made.push_back(key("pipeline_parallel_expert_parallel_overlap", false));
-  const std::vector<Stage> stages = split_into_stages(static_cast<std::int32_t>(s.model.layers), s.layout);
+  const std::vector<Stage> stages = split_into_stages(static_cast<std::int32_t>(s.model.layers.size()), s.layout);
   std::vector<std::int32_t> layers;
   for (const Stage& stage : stages) layers.push_back(stage.layers());
-  if (layers == titan_stage_layers(s.model.layers, std::ssize(stages), titan) && s.layout.chunks <= 2) return made;
+  if (layers == titan_stage_layers(s.model.layers.size(), std::ssize(stages), titan) && s.layout.chunks <= 2)
+    return made;
   std::vector<TomlValue> parts;
   for (const Stage& stage : stages) {
     std::vector<TomlValue> names;

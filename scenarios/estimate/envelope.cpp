@@ -51,7 +51,7 @@ std::optional<Scenario> checkpointed(const Scenario& s, bool every_layer) {
 
 /// … with the attention that stores its scores, or with one that does not.
 std::optional<Scenario> with_scores(const Scenario& s, bool stored) {
-  if (s.model.latent || s.model.attention_softcap > 0 || s.model.attention_sinks || s.layout.context > 1 ||
+  if (s.model.latent() || s.model.attention_softcap > 0 || s.model.attention_sinks || s.layout.context > 1 ||
       s.train.attention == AttentionKernel::Local || s.train.recompute.kind != Recompute::None)
     return {};
   Scenario other = s;
@@ -150,7 +150,7 @@ class Rows {
     if (!s_.train.rollout) return;
     const Rollout& r = *s_.train.rollout;
     add("kv_cache", "2 x layers x hidden x sequence x batch x bytes", rules::kv_cache_rule,
-        rules::kv_cache(static_cast<double>(s_.model.layers), static_cast<double>(s_.model.hidden),
+        rules::kv_cache(static_cast<double>(s_.model.layers.size()), static_cast<double>(s_.model.hidden),
                         static_cast<double>(r.prompt_length + r.response_length), static_cast<double>(r.sequences()),
                         as_double(size_of(r.kv_dtype))),
         b_.kv_cache, why_.kv_cache());
@@ -180,7 +180,7 @@ class Rows {
   const double each_ = as_double(size_of(s_.train.precision));
   const rules::Activations activations_{
       static_cast<double>(s_.train.micro_batch), static_cast<double>(s_.train.sequence_length),
-      static_cast<double>(s_.model.hidden), static_cast<double>(s_.model.layers), each_};
+      static_cast<double>(s_.model.hidden), static_cast<double>(s_.model.layers.size()), each_};
   double state_ = 0;  ///< parameters, gradients and optimizer state by the rules
 };
 

@@ -93,7 +93,7 @@ std::string Reasons::trained_share() const {
 
 std::string Reasons::of_experts() const {
   const Layout& layout = s_.layout;
-  if (!s_.model.experts || experts_sharing(layout) == sharing(layout)) return {};
+  if (!s_.model.experts() || experts_sharing(layout) == sharing(layout)) return {};
   if (layout.expert == 1)
     return fmt::format("what is experts' over the {} that hold the same ones", experts_sharing(layout));
   const std::string divided =
@@ -120,7 +120,7 @@ std::string Reasons::parameters() const {
   if (s_.layout.pipeline > 1)
     parts.emplace_back("embedding and head are on the first and the last stage, not divided over all");
   if (s_.layout.tensor > 1) parts.emplace_back("norms are whole on every rank, and the vocabulary is padded");
-  if (s_.model.experts)
+  if (s_.model.experts())
     parts.push_back(fmt::format("experts are divided over {} ranks, all else over TP x PP", s_.layout.expert));
   if (s_.train.rollout && s_.train.rollout->weights == EngineWeights::Own)
     parts.emplace_back("the engine of the rollout has weights of its own");
@@ -184,7 +184,7 @@ std::string Reasons::division() const {
   if (s_.layout.sharding == Sharding::None || sharing(s_.layout) == 1) return "as above, one by one";
   constexpr std::string_view zero =
       "ZeRO divides by data-parallel ranks as well, where the guide says that data parallelism does not help";
-  if (!s_.model.experts || s_.layout.expert == 1) return std::string(zero);
+  if (!s_.model.experts() || s_.layout.expert == 1) return std::string(zero);
   return fmt::format("experts are divided over {} ranks, which the rule does not know; {}", s_.layout.expert, zero);
 }
 
@@ -244,14 +244,14 @@ std::string Reasons::kv_cache() const {
   const Model& m = s_.model;
   const Rollout& r = *s_.train.rollout;
   std::vector<std::string> parts;
-  if (m.latent)
+  if (m.latent())
     parts.push_back(fmt::format("latent attention caches {} numbers a token and layer, not twice {}",
-                                m.latent->kv_rank + m.latent->qk_rope_head_dim, m.hidden));
+                                m.latent()->kv_rank + m.latent()->qk_rope_head_dim, m.hidden));
   else if (m.kv_heads * m.head_dim != m.hidden)
     parts.push_back(
         fmt::format("grouped-query attention caches {} of {} heads: the rule's hidden size is {:g} times too wide",
                     m.kv_heads, m.heads, static_cast<double>(m.hidden) / static_cast<double>(m.kv_heads * m.head_dim)));
-  if (r.tensor > 1 && !m.latent) parts.push_back(fmt::format("{} ranks of the engine share the heads", r.tensor));
+  if (r.tensor > 1 && !m.latent()) parts.push_back(fmt::format("{} ranks of the engine share the heads", r.tensor));
   if (r.memory_fraction > 0) parts.emplace_back("the engine reserves its part of the device, whatever is asked of it");
   parts.push_back(fmt::format("blocks of {} tokens are whole", r.block_size));
   return joined(parts, {});

@@ -16,10 +16,10 @@ using nlohmann::json;
 
 class ExpertsReader {
  public:
-  ExpertsReader(ConfigValues& config, const ExpertsFormat& format, const Model& model)
-      : config_(config), format_(format), model_(model) {}
+  ExpertsReader(ConfigValues& config, const ExpertsFormat& format, const Model& model, std::int64_t layers)
+      : config_(config), format_(format), model_(model), layers_(layers) {}
 
-  std::optional<Experts> read() {
+  std::optional<ExpertLayers> read() {
     Experts experts;
     experts.count = config_.count({format_.count_key, most_experts}, format_.count);
     experts.chosen = config_.count(top_k_experts_rule, some(format_.chosen));
@@ -32,11 +32,10 @@ class ExpertsReader {
     experts.biases = experts.clamped_gate = format_.as_gpt_oss;
     read_shared(experts);
     read_router(experts);
-    read_dense_layers(experts);
+    std::vector<bool> dense = dense_layers();
     check(experts);
-    const auto dense = std::count(experts.dense_layers.begin(), experts.dense_layers.end(), true);
-    if (model_.layers > 0 && dense == model_.layers) return std::nullopt;
-    return experts;
+    if (layers_ > 0 && std::ranges::count(dense, true) == layers_) return std::nullopt;
+    return ExpertLayers{experts, std::move(dense)};
   }
 
  private:
@@ -109,8 +108,8 @@ class ExpertsReader {
     config_.problem(key, fmt::format("{} is not modelled yet", in_quotes(*requested)), one_of(modelled) + " would do");
   }
 
-  void read_dense_layers(Experts& experts) {
-    const auto layers = static_cast<std::size_t>(model_.layers);
+  std::vector<bool> dense_layers() {
+    const auto layers = static_cast<std::size_t>(layers_);
     std::vector<bool> dense(layers, false);
     switch (format_.dense) {
       case ExpertsFormat::Dense::None:
@@ -128,7 +127,7 @@ class ExpertsReader {
         break;
       }
     }
-    if (std::find(dense.begin(), dense.end(), true) != dense.end()) experts.dense_layers = std::move(dense);
+    return dense;
   }
 
   // Of so many layers one has experts.
@@ -143,7 +142,7 @@ class ExpertsReader {
       return layer.is_number_unsigned() && layer.get<std::uint64_t>() < dense.size();
     };
     if (!listed->is_array() || !std::all_of(listed->begin(), listed->end(), is_layer)) {
-      config_.problem(dense_listed, "takes a list of layers", fmt::format("0 to {} each", model_.layers - 1));
+      config_.problem(dense_listed, "takes a list of layers", fmt::format("0 to {} each", layers_ - 1));
       return;
     }
     for (const json& layer : *listed) dense[layer.get<std::size_t>()] = true;
@@ -153,20 +152,22 @@ class ExpertsReader {
     if (experts.count > 0 && experts.chosen > experts.count)
       config_.problem(top_k_experts, fmt::format("{} experts cannot be chosen from {}", experts.chosen, experts.count),
                       fmt::format("1 to {} would do", experts.count));
-    if (experts.count * model_.layers > most_experts_of_all_layers)
+    if (experts.count * layers_ > most_experts_of_all_layers)
       config_.problem(format_.count_key, fmt::format("{} in each of {} layers are more than {} together", experts.count,
-                                                     model_.layers, most_experts_of_all_layers));
+                                                     layers_, most_experts_of_all_layers));
   }
 
   ConfigValues& config_;
   const ExpertsFormat& format_;
   const Model& model_;
+  std::int64_t layers_;
 };
 
 }  // namespace
 
-std::optional<Experts> read_experts(ConfigValues& config, const ExpertsFormat& format, const Model& model) {
-  return ExpertsReader(config, format, model).read();
+std::optional<ExpertLayers> read_experts(ConfigValues& config, const ExpertsFormat& format, const Model& model,
+                                         std::int64_t layers) {
+  return ExpertsReader(config, format, model, layers).read();
 }
 
 // The defaults of DeepseekV2Config and DeepseekV3Config.

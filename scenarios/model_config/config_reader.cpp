@@ -43,11 +43,11 @@ class ConfigReader {
       config_.also_called(keys_.positions, usual_keys.positions);
     }
     model.hidden = config_.count({keys_.hidden, most_hidden});
-    model.layers = config_.count({keys_.layers, most_layers});
+    layers_ = config_.count({keys_.layers, most_layers});
     model.heads = config_.count({keys_.heads, most_heads});
     const bool requested = family->name == gpt2 && config_.find(kv_rank_rule.key) != nullptr;
-    if (family->latent || requested) model.latent = read_multi_latent_attention(config_);
-    if (requested) model.latent->normalized = config_.flag(query_key_norms);
+    if (family->latent || requested) latent_ = read_multi_latent_attention(config_);
+    if (requested) latent_->normalized = config_.flag(query_key_norms);
     model.kv_heads = read_kv_heads(*family, model);
     model.head_dim = read_head_dim(*family, model);
     const std::int64_t usual_ffn = 4 * model.hidden;
@@ -64,8 +64,10 @@ class ConfigReader {
     check_heads(model);
     read_activation(*family, model);
     if (family->experts != nullptr && (!family->experts->requested_for || config_.given(family->experts->count_key)))
-      model.experts = read_experts(config_, *family->experts, model);
-    if (family->mtp_layers) model.mtp_layers = config_.count(mtp_layers_rule, 0);
+      experts_ = read_experts(config_, *family->experts, model, layers_);
+    for (std::int64_t i = 0; i < layers_; ++i) model.layers.append(1, layer(static_cast<std::size_t>(i)));
+    if (family->mtp_layers)
+      model.further.append(config_.count(mtp_layers_rule, 0), layer(static_cast<std::size_t>(layers_)));
     refuse_unmodelled();
     config_.refuse_unread_overrides(family->name);
     return model;
@@ -95,16 +97,16 @@ class ConfigReader {
         config_.problem(kv_heads_rule.key, fmt::format("{} is what {} says", reported, multi_query));
       return reported;
     }
-    if (model.latent && model.heads > 0 && config_.count(kv_heads_rule, model.heads) != model.heads)
+    if (latent_ && model.heads > 0 && config_.count(kv_heads_rule, model.heads) != model.heads)
       config_.problem(kv_heads_rule.key, "with latent attention every head has keys and values of its own",
                       fmt::format("{} would do, or leave it out", model.heads));
-    if (model.latent) return model.heads;
+    if (latent_) return model.heads;
     const bool as_heads = config_.given(kv_heads_rule.key) || family.kv_heads == 0;
     return config_.count(kv_heads_rule, as_heads ? model.heads : family.kv_heads);
   }
 
   std::int64_t read_head_dim(const Family& family, const Model& model) {
-    if (model.latent) return model.latent->query_head();
+    if (latent_) return latent_->query_head();
     if (config_.find(head_dim_rule.key) != nullptr) return config_.count(head_dim_rule);
     if (family.head_dim > 0) return family.head_dim;
     if (model.hidden == 0 || model.heads == 0) return 0;
@@ -124,7 +126,7 @@ class ConfigReader {
     if (gpt) model.positions = Positions::Learned;
     if (family.name == gpt2) read_position_kind(model);
     const bool requested = family.name == glm4_moe && config_.flag(use_qk_norm);
-    const bool requested_of_gpt = family.name == gpt2 && !model.latent && config_.flag(query_key_norms);
+    const bool requested_of_gpt = family.name == gpt2 && !latent_ && config_.flag(query_key_norms);
     if (family.name == qwen3 || family.name == qwen3_moe || family.name == gemma3 || requested || requested_of_gpt)
       model.qk_norm = QkNorm::PerHead;
     model.attention_sinks = family.name == gpt_oss;
@@ -145,11 +147,11 @@ class ConfigReader {
                      "capping of attention scores", family.name == gemma2 ? gemma2_attention_softcap : 0);
     model.logit_softcap = read_softcap(logit_softcap, gemma ? Requested::Understood : Requested::Refused,
                                        "capping of logits", family.name == gemma2 ? gemma2_logit_softcap : 0);
-    if (model.positions == Positions::Rotary && !model.latent)
+    if (model.positions == Positions::Rotary && !latent_)
       model.rotary_fraction = read_rotary_fraction(family.name == gpt_neox   ? neox_rotary_fraction
                                                    : family.name == glm4_moe ? glm4_rotary_fraction
                                                                              : 1);
-    read_sliding_window(family, model);
+    read_sliding_window(family);
     model.window_rotary = family.name == gemma3;
   }
 
@@ -187,7 +189,7 @@ class ConfigReader {
     return usual;
   }
 
-  void read_sliding_window(const Family& family, Model& model) {
+  void read_sliding_window(const Family& family) {
     if (family.window == Window::FlagRefused) {
       if (config_.flag(use_sliding_window))
         config_.problem(use_sliding_window, "a window of keys is not modelled in this family");
@@ -198,16 +200,16 @@ class ConfigReader {
     if (family.window == Window::Never || (family.window == Window::Flag && !config_.flag(use_sliding_window))) return;
     if (config_.given(sliding_window) && config_.find(sliding_window) == nullptr) return;  // null is none
     if (config_.given(sliding_window) || family.usual_window > 0)
-      model.sliding_window = config_.count({sliding_window, most_positions}, family.usual_window);
-    if (model.sliding_window > 0) read_full_attention_layers(family, model);
+      window_ = config_.count({sliding_window, most_positions}, family.usual_window);
+    if (window_ > 0) read_full_attention_layers(family);
   }
 
   /// Which layers have no window: as layer_types says, else as a family's configuration does (transformers 5.23:
   /// Qwen2Config, Qwen3Config, Gemma2Config, Gemma3TextConfig; where it has only windows, nothing is said).
-  void read_full_attention_layers(const Family& family, Model& model) {
+  void read_full_attention_layers(const Family& family) {
     const json* types = config_.find("layer_types");
     if (types != nullptr && types->is_array()) {
-      for (const json& type : *types) model.full_attention_layers.push_back(type != "sliding_attention");
+      for (const json& type : *types) full_attention_.push_back(type != "sliding_attention");
       return;
     }
     constexpr std::int64_t usual_first = 28;
@@ -218,8 +220,20 @@ class ConfigReader {
                                      ? config_.count({window_pattern, most_layers}, family.window_pattern)
                                      : family.window_pattern;
     if (first == 0 && pattern == 0) return;
-    for (std::int64_t i = 0; i < model.layers; ++i)
-      model.full_attention_layers.push_back(i < first || (pattern > 0 && (i + 1) % pattern == 0));
+    for (std::int64_t i = 0; i < layers_; ++i)
+      full_attention_.push_back(i < first || (pattern > 0 && (i + 1) % pattern == 0));
+  }
+
+  // Where lists of layers end, and beyond them, layers have what most have.
+  [[nodiscard]] Layer layer(std::size_t number) const {
+    const auto is_in = [&](const std::vector<bool>& layers) { return number < layers.size() && layers[number]; };
+    Layer its;
+    if (latent_)
+      its.mixer = *latent_;
+    else
+      its.mixer = Attention{.window = is_in(full_attention_) ? 0 : window_};
+    if (experts_ && !is_in(experts_->dense_layers)) its.mlp = experts_->experts;
+    return its;
   }
 
   void read_biases(const Family& family, Model& model) {
@@ -230,9 +244,8 @@ class ConfigReader {
         return;
       case Biases::AttentionFlag:
         if (config_.flag(attention_bias))
-          config_.problem(attention_bias, model.latent
-                                              ? "true is not modelled with latent attention"
-                                              : "true is not modelled where a norm follows the output projection");
+          config_.problem(attention_bias, latent_ ? "true is not modelled with latent attention"
+                                                  : "true is not modelled where a norm follows the output projection");
         refuse_bias(family, mlp_bias);
         return;
       case Biases::Projections:
@@ -272,7 +285,7 @@ class ConfigReader {
                       fmt::format("{} does not divide {} attention heads", model.kv_heads, model.heads));
     }
     // Of latent attention nothing is padded.
-    if (model.head_dim > head_dim_rule.high || (model.latent && model.head_dim % 8 != 0))
+    if (model.head_dim > head_dim_rule.high || (latent_ && model.head_dim % 8 != 0))
       config_.problem(
           config_.find(head_dim_rule.key) != nullptr ? head_dim_rule.key : keys_.heads,
           fmt::format("{} per head: FlashAttention and cuDNN take multiples of 8 up to 256", model.head_dim));
@@ -323,6 +336,10 @@ class ConfigReader {
 
   ConfigValues& config_;
   Keys keys_ = usual_keys;
+  std::int64_t layers_ = 0, window_ = 0;
+  std::vector<bool> full_attention_;  ///< by layer: sees all keys, though others have a window
+  std::optional<MultiLatentAttention> latent_;
+  std::optional<ExpertLayers> experts_;
 };
 
 /// A checkpoint's own file is always called config.json; then the folder says which model it is.

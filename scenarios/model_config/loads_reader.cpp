@@ -69,11 +69,10 @@ ListedLoads parse_loads(std::string_view text, const std::filesystem::path& file
     begin = end + 1, ++at;
     if (line.find_first_not_of(space) == std::string_view::npos) continue;
     loads.of_layers.push_back(numbers_of(line, at, problems));
-    if (!loads.of_layers.back().empty()) check_line(loads.of_layers.back(), at, *model.experts, problems);
+    if (!loads.of_layers.back().empty()) check_line(loads.of_layers.back(), at, *model.experts(), problems);
   }
   std::size_t layers = 0;
-  for (std::int64_t layer = 0; layer < model.layers + model.mtp_layers; ++layer)
-    layers += model.has_experts(static_cast<std::size_t>(layer)) ? 1U : 0U;
+  for (std::int64_t layer = 0; layer < model.all_layers(); ++layer) layers += model.has_experts(layer) ? 1U : 0U;
   if (const std::size_t lines = loads.of_layers.size(); lines != 1 && lines != layers)
     problems.add({at, 1}, fmt::format("loads of {} layers, and {} have experts", lines, layers),
                  "a line for each of them would do, or one for all");

@@ -59,7 +59,7 @@ ExpertLoads read_file(TomlReader& table, const std::string& name, const Model* m
                                : fmt::format("did you mean {}?", in_quotes(near)));
     return {};
   }
-  if (model == nullptr || !model->experts) return {};
+  if (model == nullptr || !model->experts()) return {};
   try {
     ListedLoads loads = parse_loads(known ? before->second.text : read_text(*path), *path, *model);
     loads.file = name;
@@ -85,7 +85,7 @@ ExpertLoads read_loads(TomlReader& table, const Model* model, const LoadsFiles& 
 // Each token chooses an expert once: a rank gets as many choices as there are tokens for each of its experts, and all
 // that there are at most. Whether experts are chosen by groups, or drop tokens, changes neither.
 void check_one_rank(const Scenario& scenario, ScenarioTables& tables) {
-  const Experts& experts = *scenario.model.experts;
+  const Experts& experts = *scenario.model.experts();
   const auto* const one_rank = std::get_if<LoadOfOneRank>(&scenario.train.routing.loads);
   const std::int64_t ranks = scenario.layout.expert;
   if (one_rank == nullptr || ranks == 1 || experts.count % ranks != 0 || !tables.moe.sound("imbalance")) return;
@@ -106,10 +106,10 @@ void check_one_rank(const Scenario& scenario, ScenarioTables& tables) {
 // PyTorch allocates nothing for tensors without rows, which programs do not say yet.
 void check_rows(const Scenario& scenario, std::int64_t tokens, ScenarioTables& tables) {
   const Model& model = scenario.model;
-  for (std::int64_t i = 0; i < model.layers + model.mtp_layers; ++i) {
-    if (!model.has_experts(static_cast<std::size_t>(i))) continue;
+  for (std::int64_t i = 0; i < model.all_layers(); ++i) {
+    if (!model.has_experts(i)) continue;
     const auto layer = static_cast<std::int32_t>(i);
-    const LayerRouting routing(*model.experts, scenario.train.routing, layer, tokens, scenario.layout.expert);
+    const LayerRouting routing(model, scenario.train.routing, layer, tokens, scenario.layout.expert);
     for (std::int32_t rank = 0; rank < scenario.layout.expert; ++rank) {
       const std::vector<std::int64_t> rows = routing.received(rank, 1);
       if (std::ranges::any_of(rows, [](std::int64_t count) { return count > 0; })) continue;
@@ -274,10 +274,10 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
   if (scenario.train.recompute.selects(RecomputedModule::ExpertActivation) && !behavior.grouped_linears)
     tables.train.problem("recompute_modules", "moe_act: experts' activations run again with grouped linears only",
                          "leave moe-grouped-gemm out");
-  if (model.experts->biases && !behavior.grouped_linears)
+  if (model.experts()->biases && !behavior.grouped_linears)
     tables.top.problem("model", "experts with biases are modelled with grouped linears only",
                        "leave moe-grouped-gemm out");
-  if (model.experts->clamped_gate && !scenario.runtime.bias_swiglu_fusion)
+  if (model.experts()->clamped_gate && !scenario.runtime.bias_swiglu_fusion)
     tables.top.problem("model", "gates within limits are modelled in one kernel only",
                        "leave no-bias-swiglu-fusion out");
   if (behavior.router_type == DType::FP64 && scenario.cluster.device.peak.fp64 == OperationRate{})
@@ -297,7 +297,7 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
                            fmt::format("{}: Megatron-LM core {} takes one loss only", balancing_switch,
                                        text(scenario.runtime.versions.megatron)),
                            "megatron = \"0.14\" in [runtime.versions], or one of them");
-  if (model.experts->chosen == 1 && model.experts->score == RouterScore::Softmax &&
+  if (model.experts()->chosen == 1 && model.experts()->score == RouterScore::Softmax &&
       !behavior.balances_by(LoadBalancing::Sinkhorn))
     tables.top.problem("model", "softmax over the one expert that is chosen is 1 whatever the router says",
                        "moe-router-load-balancing-type = \"sinkhorn\" in [runtime.switches]");
@@ -322,7 +322,7 @@ void check_flex(const Scenario& scenario, ScenarioTables& tables) {
     refuse("Megatron does not pad experts to their capacity with it", "leave pad_to_capacity out, or \"alltoall\"");
   else if (routing.capacity_factor > 0)
     refuse("dropped tokens are not modelled with it yet", "leave capacity_factor out, or \"alltoall\"");
-  if (scenario.model.experts->groups > 0 && !std::holds_alternative<EqualLoads>(routing.loads))
+  if (scenario.model.experts()->groups > 0 && !std::holds_alternative<EqualLoads>(routing.loads))
     refuse("which experts tokens choose together is found for equal loads only where they choose by groups",
            "imbalance = \"uniform\", or \"alltoall\"");
   if (scenario.runtime.experts.balances_by(LoadBalancing::Sinkhorn))
@@ -361,7 +361,7 @@ namespace {
 // torchtitan's: distributed/parallel_dims.py, and llama4/infra/parallelize.py apply_fsdp.
 void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
   const Layout& layout = scenario.layout;
-  const std::int64_t count = scenario.model.experts->count;
+  const std::int64_t count = scenario.model.experts()->count;
   const std::int32_t parts = layout.expert_tensor_parallel(), shards = layout.shards() * layout.tensor / parts;
   if (layout.expert == 1 || !tables.layout.sound("expert")) return;
   std::vector<std::string> degrees;  // that do
@@ -395,7 +395,7 @@ void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
 void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (!tables.model_sound) return;
   const Layout& layout = scenario.layout;
-  const std::optional<Experts>& experts = scenario.model.experts;
+  const Experts* experts = scenario.model.experts();
   if (!experts) {
     if (tables.moe.present()) tables.top.problem("moe", "the model has no experts", "leave the table out");
     if (layout.expert > 1) tables.layout.problem("expert", "the model has no experts", "leave it out");

@@ -16,7 +16,7 @@ Scenario same_job(const Scenario& scenario) {
 
   Layout& layout = job.layout;
   layout.stage_layers.clear();
-  for (const Stage& stage : split_into_stages(static_cast<std::int32_t>(job.model.layers), scenario.layout))
+  for (const Stage& stage : split_into_stages(static_cast<std::int32_t>(job.model.layers.size()), scenario.layout))
     layout.stage_layers.push_back(stage.layers());
   layout.count_embedding = layout.count_loss = false;
   layout.first_layers = layout.last_layers = 0;
@@ -25,7 +25,7 @@ Scenario same_job(const Scenario& scenario) {
   const std::int32_t most = *std::max_element(layout.stage_layers.begin(), layout.stage_layers.end());
   // The modules that predict further tokens run again by the uniform method only (core, MultiTokenPredictionLayer).
   if (recompute.kind == Recompute::Full && recompute.method == RecomputeMethod::Block && recompute.layers >= most &&
-      job.model.mtp_layers == 0) {
+      job.model.further.empty()) {
     recompute.method = RecomputeMethod::Uniform;
     recompute.layers = 1;
   }

@@ -93,7 +93,7 @@ void add_eager_attention(const Scenario& s, const EagerBehavior& behavior, std::
   list.push_back(
       "attention: FlashAttention's kernel, called by scaled_dot_product_attention or directly; its backward pass sums "
       "query gradients in fp32");
-  if (dispatched && s.model.sliding_window > 0 && s.train.sequence_length >= s.model.sliding_window)
+  if (dispatched && s.model.window() > 0 && s.train.sequence_length >= s.model.window())
     list.push_back("layers with a sliding window within the sequence: a mask, and the memory-efficient kernel");
 }
 
@@ -312,20 +312,20 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
         "attention sinks: within cuDNN's kernels, which Megatron-Core takes from 0.15 on; their time is that of "
         "kernels "
         "beside them");
-  if (m.experts && m.experts->biases)
+  if (m.experts() && m.experts()->biases)
     list.push_back(
         "experts with biases: as in Megatron-Core 0.15, which then adds branches without its fused kernel "
         "(no-bias-dropout-fusion)");
-  if (!m.experts && s.layout.expert_tensor > 0)
+  if (!m.experts() && s.layout.expert_tensor > 0)
     list.push_back(fmt::format("expert_tensor = {} makes groups of ranks and cuts nothing: the model has no experts",
                                s.layout.expert_tensor));
-  if (m.latent)
+  if (m.latent())
     list.push_back(
         "latent attention: YaRN's tables of positions in every layer, of 4,096 original positions, as "
         "Megatron-Core has them where no flag says otherwise");
-  if (m.sliding_window > 0 && s.train.sequence_length > m.sliding_window)
+  if (m.window() > 0 && s.train.sequence_length > m.window())
     list.push_back(fmt::format("attention is timed over the whole sequence, also where layers see a window of {} only",
-                               m.sliding_window));
+                               m.window()));
 }
 
 // core/distributed/ and core/pipeline_parallel/schedules.py.
@@ -386,7 +386,7 @@ std::vector<std::string> megatron_behavior(const Scenario& s) {
     list.push_back(
         "overlap-p2p-communication-warmup-flush: hand-overs go beside passes while the pipeline fills and empties, "
         "too");
-  if (s.model.experts && s.runtime.experts.balances_by(LoadBalancing::GlobalLoss))
+  if (s.model.experts() && s.runtime.experts.balances_by(LoadBalancing::GlobalLoss))
     list.push_back("global_aux_loss: routers add up what all ranks of a stage chose, in every pass");
   if (const std::string_view assumed = traits_of(s.layout.schedule).assumed; !assumed.empty())
     list.emplace_back(assumed);
@@ -446,7 +446,7 @@ std::string in_words(const ExpertLoads& loads, std::int32_t ranks) {
 
 void add_routing(const Scenario& s, double most, std::vector<std::string>& list) {
   const ExpertRouting& routing = s.train.routing;
-  if (!s.model.experts) return;
+  if (!s.model.experts()) return;
   if (!left_to_tokens(routing)) {
     list.push_back("routing: experts take as many tokens as their capacity, whichever choose them");
     return;

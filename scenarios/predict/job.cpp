@@ -40,7 +40,8 @@ constexpr std::int64_t bytes_of_an_op = 160;
 
 std::int64_t ops_of_a_micro_batch(const Scenario& s) {
   const std::int64_t of_a_layer = runtime_of(s).eager ? ops_of_an_eager_layers_passes : ops_of_a_layers_passes;
-  const std::int64_t layers = s.model.layers + s.layout.pipeline;  // embedding and head are one more a stage at most
+  const std::int64_t layers =
+      s.model.layers.size() + s.layout.pipeline;  // embedding and head are one more a stage at most
   return of_a_layer * layers * s.train.steps;
 }
 
@@ -197,7 +198,7 @@ ResultChecks checks_of(const Scenario& scenario) {
 Runtime runtime_of(const Scenario& scenario) {
   const RuntimeChoice& r = scenario.runtime;
   // core/transformer/moe/experts.py asserts: not with biases of experts.
-  const bool with_biases = scenario.model.experts && scenario.model.experts->biases;
+  const bool with_biases = scenario.model.experts() && scenario.model.experts()->biases;
   return runtime_named(r.name, r.versions,
                        {.cublas_workspace_config = r.cublas_workspace_config,
                         .attention_mask = r.attention_mask,
@@ -270,7 +271,7 @@ std::int64_t programs_by_tokens(const std::vector<Role>& roles) {
 // What is left of programs where a factor says what the fullest rank gets, and all others get the same: a share of
 // them.
 double left_by_a_factor(const Scenario& scenario, const LoweringInput& input, const std::vector<Role>& roles) {
-  if (!scenario.model.experts || scenario.train.routing.dispatcher == TokenDispatcher::Flex) return 1;
+  if (!scenario.model.experts() || scenario.train.routing.dispatcher == TokenDispatcher::Flex) return 1;
   Train train = scenario.train;
   train.routing.loads = LoadOfOneRank{1.2};
   return static_cast<double>(programs_by_tokens(parallel::roles({input.built, input.layout, train, input.runtime}))) /

@@ -152,7 +152,7 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
   // "As their linears" is of what linears are made in. In fp32 adapters are fp32, however linears are gathered or
   // coded.
   if (adapter.dtype == base && base != DType::FP32) adapter.dtype = std::nullopt;
-  if (!tables.model_sound || requested.model.experts || requested.model.latent) return;
+  if (!tables.model_sound || requested.model.experts() || requested.model.latent()) return;
   if (!table.has("target_modules")) {
     adapter.targets = parallel::transformers::usual_targets(requested.model);
     if (adapter.targets.empty()) {

@@ -158,7 +158,8 @@ void settle_quantization(Scenario& requested, ScenarioTables& tables) {
     table.problem("prepare", "prepare = \"norms\": without autocast the head would be handed fp32, which it is not",
                   "autocast = true in [runtime.switches], as TRL has it, or \"all\"");
   if (!table.has("compute_dtype")) its.computed = requested.train.precision;
-  if (!tables.model_sound || requested.model.experts || requested.model.latent || !table.sound("skip_modules")) return;
+  if (!tables.model_sound || requested.model.experts() || requested.model.latent() || !table.sound("skip_modules"))
+    return;
   const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(requested.model);
   if (table.has("skip_modules"))
     for (const std::string& name : its.skipped) {

@@ -85,18 +85,18 @@ bool has_module(const Scenario& scenario, RecomputedModule module) {
     case RecomputedModule::CoreAttention:
       return true;
     case RecomputedModule::Mlp:
-      for (std::int64_t layer = 0; layer < m.layers; ++layer)
-        if (!m.has_experts(static_cast<std::size_t>(layer))) return true;
+      for (std::int64_t layer = 0; layer < m.layers.size(); ++layer)
+        if (!m.has_experts(layer)) return true;
       return false;
     case RecomputedModule::LayerNorm:  // others are in one function with the linear behind them
-      return m.latent || m.experts || scenario.train.attention == AttentionKernel::Local;
+      return m.latent() || m.experts() || scenario.train.attention == AttentionKernel::Local;
     case RecomputedModule::LatentUp:
-      return m.latent.has_value();
+      return m.latent() != nullptr;
     case RecomputedModule::Experts:
     case RecomputedModule::ExpertActivation:
-      return m.experts.has_value();
+      return m.experts() != nullptr;
     case RecomputedModule::SharedExperts:
-      return m.experts && m.experts->shared_ffn > 0;
+      return m.experts() && m.experts()->shared_ffn > 0;
   }
   return false;
 }
@@ -106,7 +106,7 @@ bool has_module(const Scenario& scenario, RecomputedModule module) {
 void check_recomputed_modules(const Scenario& scenario, ScenarioTables& tables) {
   if (!tables.model_sound) return;
   const Recomputation& requested = scenario.train.recompute;
-  if (scenario.model.mtp_layers > 0 && requested.kind == Recompute::Full &&
+  if (!scenario.model.further.empty() && requested.kind == Recompute::Full &&
       requested.method == RecomputeMethod::Uniform && requested.layers > 1 && tables.train.sound("recompute_layers"))
     tables.train.problem("recompute_layers",
                          "modules that predict further tokens (num_nextn_predict_layers) run again one by one only",
@@ -121,7 +121,7 @@ void check_recomputed_modules(const Scenario& scenario, ScenarioTables& tables) 
   missing(RecomputedModule::LatentUp, "latent attention");
   missing(RecomputedModule::Experts, "experts");
   missing(RecomputedModule::ExpertActivation, "experts");
-  missing(RecomputedModule::SharedExperts, scenario.model.experts ? "shared experts" : "experts");
+  missing(RecomputedModule::SharedExperts, scenario.model.experts() ? "shared experts" : "experts");
 }
 
 }  // namespace tidemark::scenarios

@@ -102,7 +102,7 @@ class Checks {
   }
 
   [[nodiscard]] std::int64_t counted_layers() const {
-    return model_.layers + (layout_.count_embedding ? 1 : 0) + (layout_.count_loss ? 1 : 0);
+    return model_.layers.size() + (layout_.count_embedding ? 1 : 0) + (layout_.count_loss ? 1 : 0);
   }
 
   void check_tensor() {
@@ -136,15 +136,15 @@ class Checks {
     if (!tables_.model_sound || !tables_.layout.sound("pipeline")) return;
     if (!layout_.stage_layers.empty() || layout_.first_layers > 0 || layout_.last_layers > 0 ||
         (layout_.chunks > 1 && counted_layers() % layout_.pipeline == 0)) {
-      scenarios::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers), layout_);
+      scenarios::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers.size()), layout_);
       return;
     }
     const std::int64_t counted = counted_layers();
     if (counted % layout_.pipeline == 0) {
-      scenarios::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers), layout_);
+      scenarios::check_stages(tables_.layout, static_cast<std::int32_t>(model_.layers.size()), layout_);
       return;
     }
-    std::string what = fmt::format("{} layers", model_.layers);
+    std::string what = fmt::format("{} layers", model_.layers.size());
     if (layout_.count_embedding) what += " + 1 for the embedding";
     if (layout_.count_loss) what += " + 1 for the loss";
     const bool gpus_known = tables_.top.sound("gpus") && tables_.layout.sound("tensor");
@@ -153,9 +153,9 @@ class Checks {
     };
     std::string hint = would(divisors_that(counted, fits));
     // Stages of unlike length, the last one shorter.
-    const std::int64_t others = (model_.layers + layout_.pipeline - 1) / layout_.pipeline;
-    const std::int64_t last = model_.layers - others * (layout_.pipeline - 1);
-    if (counted == model_.layers && last > 0)
+    const std::int64_t others = (model_.layers.size() + layout_.pipeline - 1) / layout_.pipeline;
+    const std::int64_t last = model_.layers.size() - others * (layout_.pipeline - 1);
+    if (counted == model_.layers.size() && last > 0)
       hint += fmt::format("; or last_stage_layers = {}, with {} in each of the others", last, others);
     tables_.layout.problem("pipeline", fmt::format("pipeline = {} does not divide {}", layout_.pipeline, what),
                            std::move(hint));
@@ -227,7 +227,7 @@ class Checks {
   [[nodiscard]] bool cuts_experts(std::int64_t shard_group) const {
     const std::int32_t cut = layout_.expert_tensor_parallel() * layout_.expert,
                        ranks = layout_.replicas() * layout_.tensor;
-    return !model_.experts || ranks % cut != 0 || layout_.experts_data() % (layout_.data / shard_group) == 0;
+    return !model_.experts() || ranks % cut != 0 || layout_.experts_data() % (layout_.data / shard_group) == 0;
   }
 
   void check_sequence() {
@@ -322,7 +322,7 @@ class Checks {
           fmt::format("context = {}: no attention that stores scores works on parts of a sequence", layout_.context),
           model_.attention_softcap > 0 ? "leave it out: the model caps its scores"
           : !requested                 ? "leave it out: the device has no other attention of such heads"
-          : model_.latent              ? "leave attention out, or set \"fused\""
+          : model_.latent()            ? "leave attention out, or set \"fused\""
                                        : "leave attention out, or set \"fused\" or \"flash\"");
     }
     if (!tables_.layout.sound("tensor") || !tables_.layout.sound("context_kind") ||
@@ -362,7 +362,7 @@ class Checks {
   }
 
   void check_mtp_layers() {
-    if (!tables_.model_sound || model_.mtp_layers == 0) return;
+    if (!tables_.model_sound || model_.further.empty()) return;
     // training/arguments.py: from 0.14 on tokens are rolled over ranks (multi_token_prediction.py roll_tensor).
     const Version& core = scenario_.runtime.versions.megatron;
     if (layout_.context > 1 && core < Version{0, 14})
@@ -394,7 +394,7 @@ class Checks {
   // models and FlashAttention's own functions were not looked at.
   void check_head_width() {
     constexpr std::int64_t aligned = 8;
-    if (!tables_.model_sound || model_.latent || model_.head_dim % aligned == 0) return;
+    if (!tables_.model_sound || model_.latent() || model_.head_dim % aligned == 0) return;
     const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
     const bool pads = runtime.eager() && runtime.id != RuntimeId::TorchTitan;
     const bool takes = stores_scores(train_.attention) || (pads && train_.attention == AttentionKernel::Fused);
@@ -418,7 +418,7 @@ class Checks {
   }
 
   void check_multi_latent_attention() {
-    if (!tables_.model_sound || !model_.latent) return;
+    if (!tables_.model_sound || !model_.latent()) return;
     const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
     if (runtime.eager() && runtime.id != RuntimeId::TorchTitan)
       tables_.runtime.problem(
@@ -442,9 +442,9 @@ class Checks {
   }
 
   void check_latent_contexts() {
-    if (!tables_.model_sound || !model_.latent || layout_.context == 1 || !tables_.layout.sound("context")) return;
+    if (!tables_.model_sound || !model_.latent() || layout_.context == 1 || !tables_.layout.sound("context")) return;
     // Values of another width than keys came to context_parallel.py with 2.5, for rings (attn_forward_func_with_cp).
-    const bool as_wide = model_.latent->query_head() == model_.latent->value_head;
+    const bool as_wide = model_.latent()->query_head() == model_.latent()->value_head;
     const bool rings =
         layout_.context_kind == ContextKind::Ring || layout_.context_kind == ContextKind::AllToAllAndRing;
     if (!as_wide && scenario_.runtime.versions.transformer_engine < Version{2, 5})
@@ -538,18 +538,18 @@ class Checks {
     const auto real = [](std::int64_t n) { return static_cast<double>(n); };
     const double hidden = real(model_.hidden);
     const double attention = real(model_.heads + 2 * model_.kv_heads) * real(model_.head_dim);
-    const Experts of = model_.experts.value_or(Experts{});
+    const Experts of = model_.experts() ? *model_.experts() : Experts{};
     const double experts = real(of.count) * real(of.ffn) + real(of.shared_ffn);
     const double met = real(of.chosen) * real(of.ffn) + real(of.shared_ffn);  // of those by a token
     const double vocabulary = real(model_.vocabulary + model_.vocabulary_extra) +
                               real(std::max<std::int64_t>(model_.vocabulary_multiple, 128)) * layout_.tensor;
     const double parameters =
         (2 * vocabulary + (model_.positions == Positions::Learned ? real(model_.max_positions) : 0)) * hidden +
-        real(model_.layers) * hidden * (2 * attention + 3 * (real(model_.ffn) + experts) + 8);
+        real(model_.layers.size()) * hidden * (2 * attention + 3 * (real(model_.ffn) + experts) + 8);
     const bool stored = stores_scores(train_.attention) || model_.attention_softcap > 0;
     const double scores = stored ? real(model_.heads) * real(train_.sequence_length) : 0;
     const double per_token =
-        real(model_.layers) * (16 * hidden + 8 * attention + 12 * (real(model_.ffn) + met) + 16 * scores) +
+        real(model_.layers.size()) * (16 * hidden + 8 * attention + 12 * (real(model_.ffn) + met) + 16 * scores) +
         16 * vocabulary;
     constexpr double most_bytes = 1.0e18;  // below 2^60
     if (24 * parameters + 2 * real(train_.tokens()) * per_token > most_bytes) {
@@ -557,7 +557,7 @@ class Checks {
                             "the job is too large to simulate: one rank could need more than an exabyte");
     }
     constexpr double most_passes = 1 << 20;
-    const double passes = real(model_.layers) / layout_.pipeline * real(train_.global_batch) /
+    const double passes = real(model_.layers.size()) / layout_.pipeline * real(train_.global_batch) /
                           real(train_.micro_batch * layout_.data) * train_.steps;
     if (passes > most_passes) {
       tables_.train.problem(

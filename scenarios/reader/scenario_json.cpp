@@ -21,7 +21,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json as_json(const Experts& experts) {
+std::vector<bool> layers_where(const Model& model, bool (*is)(const Layer&)) {
+  std::vector<bool> found;
+  for (std::int64_t i = 0; i < model.layers.size(); ++i) found.push_back(is(model.layers[i]));
+  if (std::ranges::find(found, true) == found.end()) found.clear();
+  return found;
+}
+
+Json as_json(const Experts& experts, const Model& model) {
   return {{"num_experts", experts.count},
           {"num_experts_per_tok", experts.chosen},
           {"moe_intermediate_size", experts.ffn},
@@ -34,7 +41,7 @@ Json as_json(const Experts& experts) {
           {"topk_group", experts.topk_group},
           {"correction_bias", experts.correction_bias},
           {"routed_scaling_factor", experts.scale},
-          {"dense_layers", experts.dense_layers}};
+          {"dense_layers", layers_where(model, [](const Layer& layer) { return layer.experts() == nullptr; })}};
 }
 
 Json as_json(const MultiLatentAttention& latent) {
@@ -48,37 +55,39 @@ Json as_json(const MultiLatentAttention& latent) {
 
 /// Under the names of a config.json.
 Json as_json(const Model& model) {
-  Json json = {{"name", model.name},
-               {"model_type", model.architecture},
-               {"hidden_size", model.hidden},
-               {"num_hidden_layers", model.layers},
-               {"num_attention_heads", model.heads},
-               {"num_key_value_heads", model.kv_heads},
-               {"head_dim", model.head_dim},
-               {"intermediate_size", model.ffn},
-               {"vocab_size", model.vocabulary},
-               {"max_position_embeddings", model.max_positions},
-               {"tie_word_embeddings", model.tied_embeddings},
-               {"qkv_bias", model.qkv_bias},
-               {"output_bias", model.output_bias},
-               {"mlp_bias", model.mlp_bias},
-               {"qk_norm", word(qk_norm_names, model.qk_norm)},
-               {"normalization", word(normalization_names, model.normalization)},
-               {"norms", word(norm_placement_names, model.norms)},
-               {"use_parallel_residual", model.parallel_residual},
-               {"activation", word(activation_names, model.activation)},
-               {"position_embedding_type", word(positions_names, model.positions)},
-               {"rotary_pct", model.rotary_fraction},
-               {"sliding_window", model.sliding_window},
-               {"whole_layers", model.full_attention_layers},
-               {"attn_logit_softcapping", model.attention_softcap},
-               {"final_logit_softcapping", model.logit_softcap},
-               {"vocabulary_extra", model.vocabulary_extra},
-               {"vocabulary_multiple", model.vocabulary_multiple}};
-  if (model.latent) json["latent_attention"] = as_json(*model.latent);
-  if (model.experts) json["experts"] = as_json(*model.experts);
+  Json json = {
+      {"name", model.name},
+      {"model_type", model.architecture},
+      {"hidden_size", model.hidden},
+      {"num_hidden_layers", model.layers.size()},
+      {"num_attention_heads", model.heads},
+      {"num_key_value_heads", model.kv_heads},
+      {"head_dim", model.head_dim},
+      {"intermediate_size", model.ffn},
+      {"vocab_size", model.vocabulary},
+      {"max_position_embeddings", model.max_positions},
+      {"tie_word_embeddings", model.tied_embeddings},
+      {"qkv_bias", model.qkv_bias},
+      {"output_bias", model.output_bias},
+      {"mlp_bias", model.mlp_bias},
+      {"qk_norm", word(qk_norm_names, model.qk_norm)},
+      {"normalization", word(normalization_names, model.normalization)},
+      {"norms", word(norm_placement_names, model.norms)},
+      {"use_parallel_residual", model.parallel_residual},
+      {"activation", word(activation_names, model.activation)},
+      {"position_embedding_type", word(positions_names, model.positions)},
+      {"rotary_pct", model.rotary_fraction},
+      {"sliding_window", model.window()},
+      {"whole_layers", model.window() > 0 ? layers_where(model, [](const Layer& layer) { return layer.window() == 0; })
+                                          : std::vector<bool>{}},
+      {"attn_logit_softcapping", model.attention_softcap},
+      {"final_logit_softcapping", model.logit_softcap},
+      {"vocabulary_extra", model.vocabulary_extra},
+      {"vocabulary_multiple", model.vocabulary_multiple}};
+  if (model.latent()) json["latent_attention"] = as_json(*model.latent());
+  if (model.experts()) json["experts"] = as_json(*model.experts(), model);
   if (model.attention_sinks) json["attention_sinks"] = true;
-  if (model.mtp_layers > 0) json["num_nextn_predict_layers"] = model.mtp_layers;
+  if (!model.further.empty()) json["num_nextn_predict_layers"] = model.further.size();
   return json;
 }
 
@@ -602,7 +611,7 @@ std::string scenario_json(const Scenario& scenario, int indent) {
   if (scenario.train.rollout) json["rollout"] = as_json(*scenario.train.rollout);
   if (scenario.train.adapter) json["adapter"] = as_json(*scenario.train.adapter, base_dtype(scenario));
   if (scenario.train.quantization) json["quantization"] = as_json(*scenario.train.quantization);
-  if (scenario.model.experts) json["moe"] = as_json(scenario.train.routing);
+  if (scenario.model.experts()) json["moe"] = as_json(scenario.train.routing);
   if (scenario.run.tokens > 0) json["run"] = {{"tokens", scenario.run.tokens}};
   if (scenario.run.steps > 0) json["run"] = {{"steps", scenario.run.steps}};
   // A file's name need not be UTF-8; what is not is replaced.

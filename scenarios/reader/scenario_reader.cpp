@@ -31,6 +31,7 @@
 #include "scenarios/model_config/moe_reader.hpp"
 #include "scenarios/reader/adapter_reader.hpp"
 #include "scenarios/reader/document_parts.hpp"
+#include "scenarios/reader/layers_reader.hpp"
 #include "scenarios/reader/packed_sequences.hpp"
 #include "scenarios/reader/quantization_reader.hpp"
 #include "scenarios/reader/recompute_reader.hpp"
@@ -125,8 +126,10 @@ void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Pro
   tables.model_sound = model.has_value() && tables.model_override.sound("vocabulary_extra") &&
                        tables.model_override.sound("vocabulary_multiple");
   if (model) scenario.model = *std::move(model);
+  read_layers(tables.top, scenario.model);
   scenario.model.vocabulary_extra = extra.value_or(0);
   scenario.model.vocabulary_multiple = multiple.value_or(0);
+  tables.model_sound = tables.model_sound && tables.top.sound(layers_key);
 }
 
 void read_order(TomlReader& table, Layout& layout) {

@@ -16,6 +16,7 @@
 #include "parallel/torch/record.hpp"
 #include "scenarios/formats/format.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/report/model_layers.hpp"
 #include "sim/program/text/program_text.hpp"
 
 namespace tidemark::scenarios {
@@ -230,7 +231,8 @@ torch::Recording recording_of(const Scenario& wanted) {
 
 std::string model_text(const Scenario& scenario) {
   std::string out = torch::text(recording_of(scenario), scenario.model.name);
-  if (!scenario.model.experts) return out;
+  out.insert(out.find('\n') + 1, layers_text(scenario.model));
+  if (!scenario.model.experts()) return out;
   const std::int64_t active = active_parameter_count(build_model(scenario.model, {}));
   return out.insert(out.find('\n'), fmt::format(", {} of them active for a token", active));
 }
@@ -239,7 +241,7 @@ std::string schedule_text(const Job& job) {
   const Layout& layout = job.scenario.layout;
   const Train& train = job.scenario.train;
   const auto micro_batches = static_cast<std::int32_t>(micro_batches_of(train, layout));
-  const auto layers = static_cast<std::int32_t>(job.built.model.layers);
+  const auto layers = static_cast<std::int32_t>(job.built.model.layers.size());
   std::string out;
   for (std::int32_t s = 0; s < layout.pipeline; ++s) {
     std::string held;

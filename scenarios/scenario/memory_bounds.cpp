@@ -23,7 +23,7 @@ struct Sizes {
   Sizes(const Scenario& scenario, std::int64_t said, std::int32_t of_stage)
       : s(scenario), number(said), stage(of_stage) {
     for (const parallel::Stage& its :
-         parallel::chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, stage))
+         parallel::chunks_of_rank(static_cast<std::int32_t>(s.model.layers.size()), s.layout, stage))
       its_layers += its.layers(), embedding |= its.embedding, head |= its.head;
   }
 
@@ -57,10 +57,10 @@ struct Sizes {
   [[nodiscard]] std::int64_t ffn() const {
     const Model& m = s.model;
     const std::int64_t branches = parallel::gated(m.activation) ? 2 : 1;
-    const std::int64_t of_experts = m.experts
-                                        ? m.experts->chosen * over(m.experts->ffn, s.layout.expert_tensor_parallel()) +
-                                              over(m.experts->shared_ffn, s.layout.tensor)
-                                        : 0;
+    const std::int64_t of_experts =
+        m.experts() ? m.experts()->chosen * over(m.experts()->ffn, s.layout.expert_tensor_parallel()) +
+                          over(m.experts()->shared_ffn, s.layout.tensor)
+                    : 0;
     return branches * std::max(over(m.ffn, s.layout.tensor), of_experts);
   }
   /// Passes of a layer that are saved at a time.
@@ -70,17 +70,18 @@ struct Sizes {
   /// Parameters of a rank, without what sequence parallelism or padding changes.
   [[nodiscard]] std::int64_t parameters() const {
     const Model& m = s.model;
-    const std::int64_t query = m.latent ? m.latent->query_head() : m.head_dim, value = m.value_dim();
+    const std::int64_t query = m.latent() ? m.latent()->query_head() : m.head_dim, value = m.value_dim();
     const std::int64_t attention =
         m.hidden * (m.heads * (query + value) + m.kv_heads * (query + value)) +
-        (m.latent ? (m.latent->kv_rank + m.latent->query_rank) * (m.hidden + m.heads * (query + value)) : 0);
+        (m.latent() ? (m.latent()->kv_rank + m.latent()->query_rank) * (m.hidden + m.heads * (query + value)) : 0);
     const std::int64_t branches = parallel::gated(m.activation) ? 3 : 2;
     std::int64_t layer = over(attention, s.layout.tensor) + 8 * m.hidden;
-    if (m.experts)
-      layer += over(branches * m.hidden * m.experts->ffn * m.experts->count,
+    if (m.experts())
+      layer += over(branches * m.hidden * m.experts()->ffn * m.experts()->count,
                     std::int64_t{s.layout.expert} * s.layout.expert_tensor_parallel()) +
-               over(branches * m.hidden * m.experts->shared_ffn, s.layout.tensor) + m.hidden * m.experts->count;
-    if (!m.experts || !m.experts->dense_layers.empty()) layer += over(branches * m.hidden * m.ffn, s.layout.tensor);
+               over(branches * m.hidden * m.experts()->shared_ffn, s.layout.tensor) + m.hidden * m.experts()->count;
+    const auto is_dense = [](const parallel::Layer& its) { return its.experts() == nullptr; };
+    if (std::ranges::any_of(m.layers.kinds(), is_dense)) layer += over(branches * m.hidden * m.ffn, s.layout.tensor);
     const std::int64_t positions =
         embedding && m.positions == parallel::Positions::Learned ? m.max_positions * m.hidden : 0;
     const std::int64_t ends = embedding && head && m.tied_embeddings ? 1 : (embedding ? 1 : 0) + (head ? 1 : 0);
@@ -101,7 +102,7 @@ std::int64_t evaluated(const Sizes& z) {
   const std::int64_t tokens = z.number * z.s.train.sequence_length;
   const std::int64_t scores =
       parallel::stores_scores(z.s.train.attention) ? 2 * whole * tokens * z.s.train.sequence_length * z.heads() : 0;
-  return 4 * whole * tokens * z.vocabulary() + 2 * whole * tokens * m.layers * z.kv_heads() * m.head_dim +
+  return 4 * whole * tokens * z.vocabulary() + 2 * whole * tokens * m.layers.size() * z.kv_heads() * m.head_dim +
          whole * tokens * (6 * m.hidden + 3 * z.ffn() + 3 * z.heads() * m.head_dim) + scores;
 }
 std::int64_t logits_trained(const Sizes& z) {
@@ -115,21 +116,22 @@ constexpr std::array formulas{
     // what they are put together to (core/models/common/embeddings/rope_utils.py _apply_rotary_pos_emb_thd).
     Formula{"packed-sequences",
             [](const Sizes& z) {
-              const std::int64_t turned = z.s.model.latent ? z.s.model.latent->query_head() : z.s.model.head_dim;
+              const std::int64_t turned = z.s.model.latent() ? z.s.model.latent()->query_head() : z.s.model.head_dim;
               return z.tokens() * (64 + half * turned * (4 * z.saved_layers() + 2 * (z.heads() + 2 * z.kv_heads())));
             }},
     // Shared experts on a stream of their own (core/transformer/moe/shared_experts.py): what they save is in that
     // stream's pool, and what they have at work lives until tokens are back.
     Formula{"moe-shared-expert-overlap",
             [](const Sizes& z) {
-              const std::int64_t ffn = z.s.model.experts ? over(z.s.model.experts->shared_ffn, z.s.layout.tensor) : 0;
+              const std::int64_t ffn =
+                  z.s.model.experts() ? over(z.s.model.experts()->shared_ffn, z.s.layout.tensor) : 0;
               return z.tokens() * half * (3 * z.s.model.hidden + 4 * ffn) * (z.saved_layers() + 1);
             }},
     // FlashAttention takes values as wide as keys: they are padded, and so is what it gives.
     Formula{"padded-values",
             [](const Sizes& z) {
               const std::int64_t wider =
-                  z.s.model.latent ? z.s.model.latent->query_head() - z.s.model.latent->value_head : 0;
+                  z.s.model.latent() ? z.s.model.latent()->query_head() - z.s.model.latent()->value_head : 0;
               return 2 * half * z.tokens() * z.heads() * wider * (z.saved_layers() + 1);
             }},
     // llm-jp/Megatron-LM 23582f77, core/tensor_parallel/cross_entropy.py: a logarithm, its square and a factor for each
@@ -256,11 +258,11 @@ constexpr std::array formulas{
     // chosen ones alone; what it comes to, its gradient, and what it is put back into.
     Formula{"router-scores",
             [](const Sizes& z) {
-              const std::int64_t experts = z.s.model.experts ? z.s.model.experts->count : 0;
+              const std::int64_t experts = z.s.model.experts() ? z.s.model.experts()->count : 0;
               return 3 * whole * z.tokens() * experts * (z.saved_layers() + 1);
             },
             [](const Sizes& z) {
-              return 3 * whole * z.tokens() * (z.s.model.experts ? z.s.model.experts->count : 0) *
+              return 3 * whole * z.tokens() * (z.s.model.experts() ? z.s.model.experts()->count : 0) *
                      (z.saved_layers() + 1);
             }},
     // torch.autograd.graph.save_on_cpu: of what was saved on the host, the largest is on the device as it is needed.

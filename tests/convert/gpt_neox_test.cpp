@@ -53,7 +53,7 @@ bool not_judged(const std::string& text, std::string_view what) {
 TEST(GptNeox, ModelLayoutAndBatchAreTheFilesOwn) {
   const Converted converted = convert(requested_of(config));
   const Scenario scenario = scenario_of(converted, shipped_data());
-  EXPECT_EQ(scenario.model.layers, 32);
+  EXPECT_EQ(scenario.model.layers.size(), 32);
   EXPECT_TRUE(scenario.model.parallel_residual);
   EXPECT_FALSE(scenario.model.tied_embeddings);
   EXPECT_EQ(scenario.model.vocabulary, 50277);

@@ -36,15 +36,15 @@ std::int64_t closed_form(const Model& m) {
   if (m.architecture == "gpt2" || m.architecture == "gpt_neox") {
     const std::int64_t positions = m.architecture == "gpt2" ? m.max_positions * h : 0;
     const std::int64_t layer = (4 * h * h + 4 * h) + (2 * h * f + f + h) + 4 * h;
-    return embeddings + positions + m.layers * layer + 2 * h;
+    return embeddings + positions + m.layers.size() * layer + 2 * h;
   }
   std::int64_t attention = 2 * h * q + 2 * h * k, norms = 2 * h;
   if (m.architecture == "qwen2") attention += q + 2 * k;  // biases
   if (m.architecture.starts_with("qwen3") || m.architecture == "gemma3_text") attention += 2 * m.head_dim;
   if (m.architecture == "olmo2") attention += q + k;  // norms of Q and K
   if (m.architecture.starts_with("gemma")) norms = 4 * h;
-  const std::int64_t mlp = m.experts ? m.experts->count * (3 * h * m.experts->ffn + h) : 3 * h * f;
-  return embeddings + m.layers * (attention + mlp + norms) + h;
+  const std::int64_t mlp = m.experts() ? m.experts()->count * (3 * h * m.experts()->ffn + h) : 3 * h * f;
+  return embeddings + m.layers.size() * (attention + mlp + norms) + h;
 }
 
 TEST(ModelNames, AreThreeHundredAndNoTwoDifferByCaseOnly) {
@@ -148,7 +148,7 @@ TEST(ModelNames, EachIsPredicted) {
     ASSERT_TRUE(config) << its.name;
     const Model model = parse_model(config->text, config->path);
     if (!requested.insert(its.shape).second) continue;  // its shape was
-    const bool experts = model.experts.has_value();
+    const bool experts = model.experts() != nullptr;
     const std::string text = "model = \"" + its.name + "\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n" +
                              "[train]\nsequence_length = 128\nmicro_batch = 1\n[runtime]\nname = \"" +
                              (experts ? "megatron" : "pytorch") + "\"\n";

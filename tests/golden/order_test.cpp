@@ -30,8 +30,8 @@ TEST(OrderOfLayouts, IsTheMeasuredOne) {
     for (const golden::Row& row : family.rows) {
       const Scenario s = scenarios::read_scenario(row.scenario, root / "scenarios");
       const double tokens = static_cast<double>(s.train.sequence_length * s.train.global_batch) / s.gpus;
-      const std::string model = fmt::format("{} {} layers of {}, {} tokens", s.cluster.device.name, s.model.layers,
-                                            s.model.hidden, s.train.sequence_length);
+      const std::string model = fmt::format("{} {} layers of {}, {} tokens", s.cluster.device.name,
+                                            s.model.layers.size(), s.model.hidden, s.train.sequence_length);
       const std::string layout = row.name.substr(0, row.name.rfind("_mbc"));
       const double micro_batches = std::stod(row.name.substr(row.name.rfind("_mbc") + 4));
       Layout& its = models[model][layout];

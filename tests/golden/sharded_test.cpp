@@ -40,7 +40,7 @@ TEST(Titan, TensorsOfExpertsTakeAsMuchToTheByteInLaterSteps) {
   const auto later = [](std::vector<Bytes> steps) { return std::vector(steps.begin() + 1, steps.end()); };
   int with_experts = 0;
   for (const Recording& recording : titan_recordings()) {
-    if (!recording.scenario.model.experts) continue;
+    if (!recording.scenario.model.experts()) continue;
     ++with_experts;
     std::vector<Bytes> predicted = later(requested_by_step(recording.scenario, recording.rank));
     if (recording.name == keeps_one)

@@ -88,7 +88,7 @@ TEST(LoweredJob, WithTiedEmbeddingsRunsAsPredicted) {
 
 TEST(LoweredJob, WithWholePagesRunsAsPredicted) {
   TestJob job = job_of({.tensor = 2, .sequence_parallel = true});
-  job.model.layers = 1;
+  job.model.layers.resize(1);
   const Lowered lowered(job);
   expect_as_predicted(run_on_threads(lower(lowered.input), {}));
 }

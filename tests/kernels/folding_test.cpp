@@ -85,7 +85,7 @@ std::vector<Case> generated(std::uint32_t seed, std::size_t count) {
     if (layout.pipeline > 1 && pick({0, 1, 2}) == 0) {
       layout.schedule = ScheduleKind::Interleaved;
       layout.chunks = 2;
-      made.job.model.layers = layout.pipeline * layout.chunks;
+      made.job.model.layers.resize(layout.pipeline * layout.chunks);
       made.job.train.global_batch = std::int64_t{layout.data} * layout.pipeline * pick({1, 2});
     }
     made.job.train.recompute.kind = pick({0, 1}) == 1 ? Recompute::Full : Recompute::None;
@@ -119,8 +119,8 @@ std::vector<Case> generated_with_experts(std::uint32_t seed, std::size_t count) 
     layout.sharding = pick({0, 1}) == 1 ? Sharding::Zero1 : Sharding::None;
     layout.order = {MeshAxis::Tensor, MeshAxis::Context, MeshAxis::Expert, MeshAxis::Data, MeshAxis::Pipeline};
     Experts experts{.count = 8, .chosen = pick({1, 2, 3}), .ffn = 256, .shared_ffn = pick({0, 128})};
-    experts.dense_layers = {true};
-    made.job.model.experts = experts;
+    set_mlp(made.job.model, experts);
+    made.job.model.layers.replace(0, {});
     ExpertRouting& routing = made.job.train.routing;
     switch (pick({0, 1, 2})) {
       case 0:

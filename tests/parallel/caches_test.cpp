@@ -146,7 +146,7 @@ TEST(Caches, LaterStagesKeepTheirLastInputAndItsGradient) {
 
 TEST(Caches, EveryChunkKeepsItsLastInputAndItsGradient) {
   TestJob job;
-  job.model.layers = 12;
+  job.model.layers.resize(12);
   job.layout.pipeline = 2;
   job.layout.chunks = 3;
   job.layout.schedule = ScheduleKind::Interleaved;
@@ -178,7 +178,7 @@ TEST(Caches, AReceivedInputIsAnActivationAndAReceivedGradientCommunication) {
 TEST(Batch, EndsOfThePipelineLoadAllOfItAndKeepWhatTheyNeed) {
   TestJob job;
   job.layout.pipeline = 3;
-  job.model.layers = 3;
+  job.model.layers.resize(3);
   job.train.micro_batch = 2;
   job.train.global_batch = 4;
   const std::int64_t T = 256;

@@ -80,11 +80,11 @@ class ExpectedFlow {
     return static_cast<std::int32_t>(micro_batches_of(lowered_.job.train, lowered_.job.layout));
   }
   [[nodiscard]] std::vector<Stage> chunks(std::int32_t pipeline) const {
-    return chunks_of_rank(static_cast<std::int32_t>(graph_.model.layers), lowered_.job.layout, pipeline);
+    return chunks_of_rank(static_cast<std::int32_t>(graph_.model.layers.size()), lowered_.job.layout, pipeline);
   }
   [[nodiscard]] bool holds(const std::vector<Stage>& stages, const Operator& op) const {
     return std::any_of(stages.begin(), stages.end(), [&](const Stage& stage) {
-      return stage.holds(op.layer, static_cast<std::int32_t>(graph_.model.layers));
+      return stage.holds(op.layer, static_cast<std::int32_t>(graph_.model.layers.size()));
     });
   }
 

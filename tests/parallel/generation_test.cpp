@@ -4,6 +4,7 @@
 
 #include "parallel/generation/engine.hpp"
 #include "tests/namespace.hpp"
+#include "tests/parallel/layers.hpp"
 
 namespace tidemark::tests::generation_test {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 Model grouped() {
   Model m;
   m.hidden = 512;
-  m.layers = 4;
+  m.layers.resize(4);
   m.heads = 8;
   m.kv_heads = 2;
   m.head_dim = 64;
@@ -42,7 +43,8 @@ TEST(Generation, ACacheIsAsWideAsTheHeadsOfKeysOnARank) {
 
 TEST(Generation, ALatentIsCachedWholeOnEveryRank) {
   Model m = grouped();
-  m.latent = MultiLatentAttention{.kv_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, .value_head = 128};
+  set_mixer(m,
+            MultiLatentAttention{.kv_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, .value_head = 128});
   for (const std::int32_t ranks : {1, 8})
     EXPECT_EQ(generation::cache_of_token(m, by(ranks)), Bytes{4 * (512 + 64) * 2});
 }

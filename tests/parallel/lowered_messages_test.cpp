@@ -62,7 +62,7 @@ TEST(LoweredMessages, AreThoseOfTheSchedules) {
           job.layout.chunk_group = pipeline + micro_batches % 2;
           if (micro_batches < job.layout.group() || micro_batches % job.layout.group() != 0) continue;
         }
-        job.model.layers = job.layout.stages();
+        job.model.layers.resize(job.layout.stages());
         job.train.steps = 1;
         job.settings.overlaps_flush = ahead;
         job.train.global_batch = micro_batches;

@@ -34,7 +34,7 @@ TestJob generated_job(std::uint64_t seed) {
   m.head_dim = one_of(16, 20);
   m.hidden = one_of(96, 128, 200);
   m.ffn = one_of(96, 256);
-  m.layers = 4;
+  m.layers.resize(4);
   m.vocabulary = one_of(100, 1000, 3001);
   m.vocabulary_extra = one_of(0, 1);
   m.tied_embeddings = one_of(false, true);
@@ -49,7 +49,7 @@ TestJob generated_job(std::uint64_t seed) {
   l.data = one_of(1, 2, 3);
   l.sharding = one_of(Sharding::None, Sharding::Zero1);
   if (one_of(0, 1, 2) == 0) {
-    m.layers = 6;
+    m.layers.resize(6);
     l.pipeline = one_of(2, 4);
     l.count_embedding = l.count_loss = true;
   }
@@ -63,7 +63,7 @@ TestJob generated_job(std::uint64_t seed) {
       l.schedule = ScheduleKind::Interleaved;
       l.chunks = 2;
       l.count_embedding = l.count_loss = false;
-      m.layers = l.pipeline * l.chunks * one_of(1, 2);
+      m.layers.resize(l.pipeline * l.chunks * one_of(1, 2));
       l.chunk_group = one_of(0, l.pipeline + 1);
       t.global_batch = t.micro_batch * l.data * l.group() * one_of(1, 2, 3);
       break;
@@ -75,7 +75,7 @@ TestJob generated_job(std::uint64_t seed) {
       l.stage_layers.assign(static_cast<std::size_t>(l.pipeline), 1);
       l.stage_layers.back() += one_of(0, 2);
       if (l.pipeline > 2) l.stage_layers[0] = 0;
-      m.layers = std::accumulate(l.stage_layers.begin(), l.stage_layers.end(), 0);
+      m.layers.resize(std::accumulate(l.stage_layers.begin(), l.stage_layers.end(), 0));
       break;
   }
   t.precision = one_of(DType::BF16, DType::BF16, DType::FP16, DType::FP32);

@@ -69,7 +69,7 @@ class GraphBuilder {
       tables.push_back(matrix("positions.weight", m.max_positions, m.hidden, WeightCut::None));
     }
     ValueId hidden = add("embedding", Does::LooksUp, ids, tables);
-    for (layer_ = 0; layer_ < m.layers; ++layer_) hidden = layer(hidden);
+    for (layer_ = 0; layer_ < m.layers.size(); ++layer_) hidden = layer(hidden);
     hidden = norm("final_norm", hidden);
     const ParameterId head = m.tied_embeddings ? table : matrix("head.weight", m.vocabulary, m.hidden, WeightCut::Rows);
     for (const ParameterId words : {table, head}) graph_.parameters[words.index()].vocabulary = true;

@@ -17,14 +17,14 @@ namespace {
 // DeepSeek-V2's router, and as many rows as capacity has: every item of the figures is there.
 TestJob job_of_experts() {
   TestJob job = job_cut({1, false}, 2);
-  job.model.experts = Experts{.count = 16,
-                              .chosen = 3,
-                              .ffn = 96,
-                              .shared_ffn = 160,
-                              .score = RouterScore::SoftmaxBefore,
-                              .groups = 4,
-                              .topk_group = 3,
-                              .scale = 2};
+  set_mlp(job.model, Experts{.count = 16,
+                             .chosen = 3,
+                             .ffn = 96,
+                             .shared_ffn = 160,
+                             .score = RouterScore::SoftmaxBefore,
+                             .groups = 4,
+                             .topk_group = 3,
+                             .scale = 2});
   job.layout.data = job.layout.expert = 2;
   job.train.global_batch = 8;
   job.train.routing.capacity_factor = 1;
@@ -48,7 +48,7 @@ Items items(const Program& program, std::size_t op, Category category) {
 
 TEST(MoeActivations, AreTheHandFiguresItemByItem) {
   const TestJob job = job_of_experts();
-  const Experts& e = *job.model.experts;
+  const Experts& e = *job.model.experts();
   const std::int64_t T = job.train.tokens(), h = job.model.hidden, E = e.count, K = e.chosen, f = e.ffn,
                      f_sh = e.shared_ffn, N = T * K;  // a capacity of T K / E
   const Lowered lowered(job);
@@ -79,7 +79,7 @@ TEST(MoeActivations, AreTheHandFiguresItemByItem) {
 
 TEST(MoeActivations, InTheLastExchangeRowsAreThereFourTimes) {
   const TestJob job = job_of_experts();
-  const Experts& e = *job.model.experts;
+  const Experts& e = *job.model.experts();
   const std::int64_t T = job.train.tokens(), h = job.model.hidden, N = T * e.chosen;
   const Lowered lowered(job);
   const Program program = lowered.stage(0);
@@ -111,7 +111,7 @@ TEST(MoeActivations, OfARouterInFp64AreEightBytesWhereThoseInFp32AreFour) {
   };
   const Items narrow = saved(DType::FP32), wide = saved(DType::FP64);
   const TestJob job = job_of_experts();
-  const std::int64_t N = job.train.tokens() * job.model.experts->chosen;
+  const std::int64_t N = job.train.tokens() * job.model.experts()->chosen;
   Items differ;
   for (const auto& [name, bytes] : wide)
     if (!narrow.contains(name) || narrow.at(name) != bytes) differ[name] = bytes - narrow.at(name);
@@ -123,7 +123,7 @@ TEST(MoeActivations, OfTheFlexDispatcherAreATokenForEachRankAndWhatLeadsBack) {
   TestJob job = job_of_experts();
   job.train.routing = {.dispatcher = TokenDispatcher::Flex};
   job.settings.experts.router_type = DType::FP32;
-  const Experts& e = *job.model.experts;
+  const Experts& e = *job.model.experts();
   const std::int64_t T = job.train.tokens(), h = job.model.hidden, E = e.count, K = e.chosen, f = e.ffn, W = 2;
   job.train.routing.tokens = tokens_of_places(job.model, job.train.routing, T, 2, 1).value();
   const LayerRouting routing(e, job.train.routing, 1, T, 2);

@@ -13,7 +13,7 @@ namespace {
 TestJob job_with(std::int64_t modules, Cut cut = {2, true}) {
   TestJob job = job_cut(cut, 2);
   job.layout.pipeline = 2;
-  job.model.mtp_layers = modules;
+  job.model.further = LayerList(modules);
   return job;
 }
 

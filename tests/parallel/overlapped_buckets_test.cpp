@@ -20,7 +20,7 @@ TestJob overlapping_job(std::int32_t pipeline, std::int32_t chunks = 1) {
   job.layout.chunks = chunks;
   if (chunks > 1) job.layout.schedule = ScheduleKind::Interleaved;
   job.layout.sharding = Sharding::Zero1;
-  job.model.layers = 4;
+  job.model.layers.resize(4);
   job.train.steps = 2;
   job.train.global_batch = 8;
   job.settings.overlap = {.gradients = true, .parameters = true, .bucket_elements = 3'000'000};

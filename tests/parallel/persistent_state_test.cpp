@@ -22,7 +22,7 @@ std::int64_t parameters_of(const TestJob& job) {  // of a rank, one pipeline sta
   const std::int64_t padded = round_up(m.vocabulary + m.vocabulary_extra, 128 * t);
   const std::int64_t layer = h * (m.heads + 2 * m.kv_heads) * m.head_dim / t + m.heads * m.head_dim * h / t +
                              3 * m.ffn * h / t + 2 * h + (m.qkv_bias ? (m.heads + 2 * m.kv_heads) * m.head_dim / t : 0);
-  return m.layers * layer + h + padded / t * h * (m.tied_embeddings ? 1 : 2);
+  return m.layers.size() * layer + h + padded / t * h * (m.tied_embeddings ? 1 : 2);
 }
 
 // Bytes per element of what a rank has after a step.

@@ -9,7 +9,7 @@ TestJob job_with(Recomputation requested, AttentionKernel attention = AttentionK
   TestJob job;
   job.layout.tensor = 2;
   job.layout.sequence_parallel = true;
-  job.model.layers = 6;
+  job.model.layers.resize(6);
   job.train.micro_batch = 2;
   job.train.attention = attention;
   job.train.recompute = requested;
@@ -42,10 +42,10 @@ TestJob job_of_experts(RecomputedModules modules) {
   TestJob job = job_with({.kind = modules.bits() != 0 ? Recompute::Selective : Recompute::None, .modules = modules});
   Model& m = job.model;
   m.kv_heads = m.heads;
-  m.latent = MultiLatentAttention{
-      .query_rank = 96, .kv_rank = 80, .qk_nope_head_dim = 24, .qk_rope_head_dim = 16, .value_head = 32};
-  m.head_dim = m.latent->query_head();
-  m.experts = Experts{.count = 8, .chosen = 2, .ffn = 224, .shared_ffn = 160};
+  set_mixer(m, MultiLatentAttention{
+                   .query_rank = 96, .kv_rank = 80, .qk_nope_head_dim = 24, .qk_rope_head_dim = 16, .value_head = 32});
+  m.head_dim = m.latent()->query_head();
+  set_mlp(m, Experts{.count = 8, .chosen = 2, .ffn = 224, .shared_ffn = 160});
   job.layout.data = 2;
   job.layout.expert = 4;
   job.layout.expert_tensor = 1;
@@ -145,7 +145,7 @@ TEST(Recomputation, OfNormsDropsTheirOutputs) {
 // as communication.
 TEST(Recomputation, OfWhatComesOfLatentsDropsHeadsAndNormedLatents) {
   const TestJob job = job_of_experts({});
-  const MultiLatentAttention& l = *job.model.latent;
+  const MultiLatentAttention& l = *job.model.latent();
   const std::int64_t T = job.train.tokens(), t = job.layout.tensor, a = job.model.heads;
   const std::int64_t heads = 2 * T * a * (2 * l.query_head() + l.value_head) / t;
   const std::int64_t latents = 2 * T * (l.query_rank + l.kv_rank) / t, copy = 2 * T * l.kv_rank / t;
@@ -158,24 +158,24 @@ TEST(Recomputation, OfWhatComesOfLatentsDropsHeadsAndNormedLatents) {
 TEST(Recomputation, OfExpertsActivationDropsItsOutput) {
   const TestJob job = job_of_experts({});
   const std::int64_t rows = 2 * job.train.tokens() / job.layout.tensor;
-  EXPECT_EQ(dropped_by(RecomputedModule::ExpertActivation), 2 * rows * job.model.experts->ffn);
+  EXPECT_EQ(dropped_by(RecomputedModule::ExpertActivation), 2 * rows * job.model.experts()->ffn);
   // It is there twice while it is read again: where it was, and as the second run made it.
   const Program program = Lowered(job_of_experts({RecomputedModule::ExpertActivation})).stage(0);
   const auto activated = [](const std::string& label, Category) { return label == "layers.0.mlp.experts.activation"; };
-  EXPECT_EQ(highest(program, activated), 2 * 2 * rows * job.model.experts->ffn);
+  EXPECT_EQ(highest(program, activated), 2 * 2 * rows * job.model.experts()->ffn);
 }
 
 TEST(Recomputation, OfSharedExpertsDropsTheirInsides) {
   const TestJob job = job_of_experts({});
   EXPECT_EQ(dropped_by(RecomputedModule::SharedExperts),
-            6 * job.train.tokens() * job.model.experts->shared_ffn / job.layout.tensor);
+            6 * job.train.tokens() * job.model.experts()->shared_ffn / job.layout.tensor);
 }
 
 // Attention saves what it does, and the experts what comes to them: normalized, of what was normalized.
 TEST(Recomputation, OfExpertsLeavesWhatComesToThem) {
   const TestJob job = job_of_experts({RecomputedModule::Experts});
   const Model& m = job.model;
-  const MultiLatentAttention& l = *m.latent;
+  const MultiLatentAttention& l = *m.latent();
   const std::int64_t T = job.train.tokens(), t = job.layout.tensor;
   const std::int64_t attention = T * (2 * (2 * m.hidden + 2 * l.query_rank + 2 * l.kv_rank) + 3 * 4) / t +
                                  T * (2 * 2 * m.heads * (l.query_head() + l.value_head) + 4 * m.heads) / t + rng_state;
@@ -254,7 +254,7 @@ TEST(Recomputation, LeavesALayerWhatKorthikantiEtAlCount) {
         const auto kept = [&](const Recomputation& requested) {
           job.train.recompute = requested;
           const auto by_layers = [&](std::int64_t layers) {
-            job.model.layers = layers;
+            job.model.layers.resize(layers);
             const Program program = Lowered(job).stage(0);
             return sum(live(program, first_mark(program, Phase::Forward, "final_norm")), [](const LiveTensor& tensor) {
               return tensor.category == Category::SavedActivations && !tensor.label.ends_with(".mean") &&

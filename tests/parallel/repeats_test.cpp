@@ -33,7 +33,7 @@ std::optional<TestJob> random_job(std::uint32_t seed) {
     return *(values.begin() + random() % values.size());
   };
   TestJob job;
-  job.model.layers = 12;
+  job.model.layers.resize(12);
   job.layout.tensor = static_cast<std::int32_t>(pick({1, 2}));
   job.layout.sequence_parallel = job.layout.tensor > 1 && pick({0, 1}) == 1;
   job.layout.pipeline = static_cast<std::int32_t>(pick({1, 2, 3, 4, 6}));

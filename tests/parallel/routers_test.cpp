@@ -14,7 +14,7 @@ namespace {
 
 TestJob job_of_routers() {
   TestJob job = job_cut({2, true});
-  job.model.experts = Experts{.count = 8, .chosen = 2, .ffn = 96};
+  set_mlp(job.model, Experts{.count = 8, .chosen = 2, .ffn = 96});
   job.layout.expert_tensor = 1;
   job.layout.data = 2, job.layout.expert = 4;
   job.train.global_batch = 8;
@@ -75,9 +75,11 @@ TEST(Routers, CountOncePerPassWhereLayersRunAgain) {
 
 TEST(Routers, MoveTheirBiasesAfterAStep) {
   TestJob job = job_of_routers();
-  job.model.experts->score = RouterScore::Sigmoid;
-  job.model.experts->correction_bias = true;
-  job.model.experts->dense_layers = {true};
+  Experts experts = *job.model.experts();
+  experts.score = RouterScore::Sigmoid;
+  experts.correction_bias = true;
+  set_mlp(job.model, experts);
+  job.model.layers.replace(0, {});
   const Lowered lowered(job);
   const Communicators comms = communicators_of(lowered.input);
   EXPECT_EQ(calls(lowered, comms.same_stage), Sizes{3 * 8 * 4});  // of three layers at once

@@ -162,7 +162,7 @@ TEST(Activations, InFlightMicroBatchesAreThoseOfOneForwardOneBackward) {
 TEST(Activations, InFlightChunksAreThoseOfTheInterleavedSchedule) {
   for (const std::int32_t group : {4, 5}) {
     TestJob job;
-    job.model.layers = 12;
+    job.model.layers.resize(12);
     job.layout.pipeline = 4;
     job.layout.chunks = 3;
     job.layout.chunk_group = group;
@@ -195,7 +195,7 @@ TEST(Activations, InFlightChunksAreThoseOfTheInterleavedSchedule) {
 // the heads, and with sequence parallelism the latents of some of the tokens.
 std::int64_t latent_layer_formula(const TestJob& job) {
   const Model& m = job.model;
-  const MultiLatentAttention& l = *m.latent;
+  const MultiLatentAttention& l = *m.latent();
   const std::int64_t T = job.train.tokens(), t = job.layout.tensor, h = m.hidden, a = m.heads, f = m.ffn;
   const std::int64_t of_tokens = 2 * (4 * h + 2 * l.query_rank + 2 * l.kv_rank) + 4 * 4;
   const std::int64_t of_heads = 2 * (2 * a * l.query_head() + 2 * a * l.value_head) + 4 * a + 6 * f;
@@ -207,9 +207,10 @@ TEST(MultiLatentAttention, SavesLatentsAndWhatHeadsAreMadeOfThem) {
     TestJob job = job_cut({tensor, tensor > 1}, 2);
     Model& m = job.model;
     m.kv_heads = m.heads;
-    m.latent = MultiLatentAttention{
-        .query_rank = 96, .kv_rank = 80, .qk_nope_head_dim = 24, .qk_rope_head_dim = 16, .value_head = 32};
-    m.head_dim = m.latent->query_head();
+    set_mixer(m,
+              MultiLatentAttention{
+                  .query_rank = 96, .kv_rank = 80, .qk_nope_head_dim = 24, .qk_rope_head_dim = 16, .value_head = 32});
+    m.head_dim = m.latent()->query_head();
     for (const int layer : {0, 2}) {
       EXPECT_EQ(after_forward(job, layer).saved, latent_layer_formula(job) + rng_state);
       // Beside that each layer has its tables: angles in fp32, cosines and sines of turned dimensions, and frequencies;

@@ -17,7 +17,7 @@ namespace {
 TestJob sharded_job(std::string framework, std::int32_t ranks) {
   TestJob job;
   job.framework = std::move(framework);
-  job.model.layers = 1;
+  job.model.layers.resize(1);
   job.layout.data = ranks;
   job.layout.sharding = Sharding::Zero3;
   job.train.global_batch = ranks;

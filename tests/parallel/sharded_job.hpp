@@ -16,7 +16,7 @@ inline TestJob random_sharded_job(std::uint32_t seed) {
   };
   const auto one_in = [&](std::int64_t n) { return random() % static_cast<std::uint32_t>(n) == 0; };
   TestJob job;
-  job.model.layers = pick({2, 3, 4});
+  job.model.layers.resize(pick({2, 3, 4}));
   Layout& layout = job.layout;
   layout.data = static_cast<std::int32_t>(pick({2, 3, 4, 8}));
   layout.sharding = one_in(2) ? Sharding::Zero2 : Sharding::Zero3;

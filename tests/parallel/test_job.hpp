@@ -12,6 +12,7 @@
 #include "sim/memory/flat.hpp"
 #include "sim/memory/replay.hpp"
 #include "tests/namespace.hpp"
+#include "tests/parallel/layers.hpp"
 #include "tests/parallel/model_graph.hpp"
 
 namespace tidemark::tests {
@@ -22,13 +23,13 @@ struct TestJob {
   Model model{.name = "tiny",
               .architecture = "llama",
               .hidden = 768,
-              .layers = 4,
               .heads = 16,
               .kv_heads = 8,
               .head_dim = 32,
               .ffn = 1024,
               .vocabulary = 1000,
-              .max_positions = 4096};
+              .max_positions = 4096,
+              .layers = LayerList(4)};
   Layout layout;
   Train train{.sequence_length = 128,
               .micro_batch = 1,

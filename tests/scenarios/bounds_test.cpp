@@ -147,7 +147,7 @@ global_batch = 7
   const BuiltModel built = build_model(scenario.model, model_options_of(scenario));
   const LoweringInput input{built, scenario.layout, scenario.train, runtime};
   const Communicators comms = communicators_of(input);
-  const WindowShape shape{2, 0, {{{LayerKind::Dense}, 4}}, pass_groups(comms), comms.pipeline};
+  const WindowShape shape{2, 0, {{{0}, 4}}, pass_groups(comms), comms.pipeline};
   const Program program = lower_role(input, {});
 
   [[nodiscard]] auto windows(const Program& its) const { return windows_of(its, shape, scenario.cluster); }

@@ -40,7 +40,7 @@ TEST(ConfigReader, ReadsTheShippedModels) {
     m.name = name;
     m.architecture = type;
     m.hidden = hidden;
-    m.layers = layers;
+    m.layers = LayerList(layers, {.mixer = Attention{.window = m.architecture == "mistral" ? 4096 : 0}});
     m.heads = heads;
     m.kv_heads = kv_heads;
     m.head_dim = 128;
@@ -48,7 +48,6 @@ TEST(ConfigReader, ReadsTheShippedModels) {
     m.vocabulary = vocabulary;
     m.max_positions = positions;
     m.qkv_bias = m.architecture == "qwen2";
-    m.sliding_window = m.architecture == "mistral" ? 4096 : 0;
     return m;
   };
   for (const Model& expected : {
@@ -162,7 +161,7 @@ TEST(ConfigReader, GemmaHasNormsOnBothSidesAndAGeluGate) {
   EXPECT_EQ(second.head_dim, 256);
   EXPECT_EQ(second.attention_softcap, 50);
   EXPECT_EQ(second.logit_softcap, 30);
-  EXPECT_EQ(second.sliding_window, 4096);
+  EXPECT_EQ(second.window(), 4096);
 
   const Model third = shipped("gemma-3-1b");
   EXPECT_EQ(third.norms, NormPlacement::Around);
@@ -171,7 +170,7 @@ TEST(ConfigReader, GemmaHasNormsOnBothSidesAndAGeluGate) {
   EXPECT_EQ(third.kv_heads, 1);
   EXPECT_EQ(third.attention_softcap, 0);
   EXPECT_EQ(third.logit_softcap, 0);
-  EXPECT_EQ(third.sliding_window, 512);
+  EXPECT_EQ(third.window(), 512);
 }
 
 TEST(ConfigReader, GemmasDefaultsAreThoseOfTransformersAndNullIsNoCap) {
@@ -248,39 +247,39 @@ TEST(ConfigReader, BigCodeHasOneKeyAndValueForAllQueries) {
 }
 
 TEST(ConfigReader, SlidingWindowsAreThoseOfFamiliesThatHaveThem) {
-  EXPECT_EQ(parse_model(tiny(R"(, "sliding_window": 99)"), "tiny.json").sliding_window, 0);
+  EXPECT_EQ(parse_model(tiny(R"(, "sliding_window": 99)"), "tiny.json").window(), 0);
   const std::string kv = R"(, "num_key_value_heads": 4)";
-  EXPECT_EQ(parse_model(tiny(kv + R"(, "sliding_window": 99)", "qwen2"), "tiny.json").sliding_window, 0);
-  EXPECT_EQ(
-      parse_model(tiny(kv + R"(, "sliding_window": 99, "use_sliding_window": true)", "qwen2"), "t.json").sliding_window,
-      99);
-  EXPECT_EQ(parse_model(tiny(kv + R"(, "sliding_window": null)", "mistral"), "tiny.json").sliding_window, 0);
+  EXPECT_EQ(parse_model(tiny(kv + R"(, "sliding_window": 99)", "qwen2"), "tiny.json").window(), 0);
+  const std::string used = kv + R"(, "sliding_window": 99, "use_sliding_window": true)";
+  EXPECT_EQ(parse_model(tiny(used, "qwen2"), "tiny.json").window(), 0) << "its layers from the 28th on";
+  EXPECT_EQ(parse_model(tiny(used + R"(, "max_window_layers": 1)", "qwen2"), "tiny.json").window(), 99);
+  EXPECT_EQ(parse_model(tiny(kv + R"(, "sliding_window": null)", "mistral"), "tiny.json").window(), 0);
 }
 
 // ---- mixtures of experts, latent attention -------------------------------------------------------------------------
 
 TEST(ConfigReader, ExpertsAreWhatEachFamilySaysOfThem) {
   const Model mixtral = shipped("mixtral-8x7b");
-  EXPECT_EQ(mixtral.experts, (Experts{.count = 8, .chosen = 2, .ffn = 14336}));
-  EXPECT_EQ(shipped("qwen2-57b-a14b").experts, (Experts{.count = 64,
-                                                        .chosen = 8,
-                                                        .ffn = 2560,
-                                                        .shared_ffn = 20480,
-                                                        .shared_gate = true,
-                                                        .score = RouterScore::SoftmaxBefore}));
-  EXPECT_EQ(shipped("qwen3-30b-a3b").experts, (Experts{.count = 128, .chosen = 8, .ffn = 768}));
+  EXPECT_EQ(*mixtral.experts(), (Experts{.count = 8, .chosen = 2, .ffn = 14336}));
+  EXPECT_EQ(*shipped("qwen2-57b-a14b").experts(), (Experts{.count = 64,
+                                                           .chosen = 8,
+                                                           .ffn = 2560,
+                                                           .shared_ffn = 20480,
+                                                           .shared_gate = true,
+                                                           .score = RouterScore::SoftmaxBefore}));
+  EXPECT_EQ(*shipped("qwen3-30b-a3b").experts(), (Experts{.count = 128, .chosen = 8, .ffn = 768}));
   const Model oss = shipped("gpt-oss-120b");
-  EXPECT_EQ(oss.experts, (Experts{.count = 128, .chosen = 4, .ffn = 2880, .biases = true, .clamped_gate = true}));
+  EXPECT_EQ(*oss.experts(), (Experts{.count = 128, .chosen = 4, .ffn = 2880, .biases = true, .clamped_gate = true}));
   EXPECT_TRUE(oss.attention_sinks && oss.qkv_bias && oss.output_bias && !oss.mlp_bias);
-  EXPECT_EQ(oss.sliding_window, 128);
-  EXPECT_TRUE(oss.has_window(0) && !oss.has_window(1));
+  EXPECT_EQ(oss.window(), 128);
+  EXPECT_TRUE(oss.layers[0].window() == 128 && oss.layers[1].window() == 0);
   const Model glm = shipped("glm-4.5");
-  EXPECT_EQ(glm.experts->score, RouterScore::Sigmoid);
-  EXPECT_EQ(glm.experts->scale, 2.5);
-  EXPECT_EQ(glm.experts->groups, 0);  // one group is none
+  EXPECT_EQ(glm.experts()->score, RouterScore::Sigmoid);
+  EXPECT_EQ(glm.experts()->scale, 2.5);
+  EXPECT_EQ(glm.experts()->groups, 0);  // one group is none
   EXPECT_EQ(glm.qk_norm, QkNorm::PerHead);
   EXPECT_EQ(glm.rotary_dim(), 64);
-  EXPECT_EQ(glm.mtp_layers, 1);
+  EXPECT_EQ(glm.further.size(), 1);
   EXPECT_TRUE(glm.qkv_bias && !glm.output_bias && !glm.has_experts(2) && glm.has_experts(3) && glm.has_experts(92));
   EXPECT_EQ(shipped("glm-4.5-air").qk_norm, QkNorm::None);
 }
@@ -288,35 +287,34 @@ TEST(ConfigReader, ExpertsAreWhatEachFamilySaysOfThem) {
 TEST(ConfigReader, DeepSeeksHeadsAreMadeOfLatents) {
   const Model third = shipped("deepseek-v3");
   EXPECT_EQ(
-      third.latent,
+      *third.latent(),
       (MultiLatentAttention{
           .query_rank = 1536, .kv_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, .value_head = 128}));
   EXPECT_EQ(third.head_dim, 192);
   EXPECT_EQ(third.value_dim(), 128);
   EXPECT_EQ(third.rotary_dim(), 64);
   EXPECT_EQ(third.kv_heads, 128);
-  EXPECT_EQ(third.experts, (Experts{.count = 256,
-                                    .chosen = 8,
-                                    .ffn = 2048,
-                                    .shared_ffn = 2048,
-                                    .score = RouterScore::Sigmoid,
-                                    .groups = 8,
-                                    .topk_group = 4,
-                                    .correction_bias = true,
-                                    .scale = 2.5,
-                                    .dense_layers = third.experts->dense_layers}));
+  EXPECT_EQ(*third.experts(), (Experts{.count = 256,
+                                       .chosen = 8,
+                                       .ffn = 2048,
+                                       .shared_ffn = 2048,
+                                       .score = RouterScore::Sigmoid,
+                                       .groups = 8,
+                                       .topk_group = 4,
+                                       .correction_bias = true,
+                                       .scale = 2.5}));
   EXPECT_TRUE(!third.has_experts(2) && third.has_experts(3));
   const Model lite = shipped("deepseek-v2-lite");
-  EXPECT_EQ(lite.latent->query_rank, 0);
-  EXPECT_EQ(lite.experts->shared_ffn, 2 * 1408);
-  EXPECT_EQ(lite.experts->groups, 0);
-  EXPECT_EQ(shipped("deepseek-v2").experts->topk_group, 3);
+  EXPECT_EQ(lite.latent()->query_rank, 0);
+  EXPECT_EQ(lite.experts()->shared_ffn, 2 * 1408);
+  EXPECT_EQ(lite.experts()->groups, 0);
+  EXPECT_EQ(shipped("deepseek-v2").experts()->topk_group, 3);
 
   // Without a layer of experts there are none, and what is left out has the defaults of transformers.
   const Model dense = parse_model(tiny(R"(, "first_k_dense_replace": 2)", "deepseek_v3"), "tiny.json");
-  EXPECT_EQ(dense.experts, std::nullopt);
-  EXPECT_EQ(dense.latent, third.latent);
-  EXPECT_EQ(parse_model(tiny(R"(, "q_lora_rank": null)", "deepseek_v3"), "tiny.json").latent->query_rank, 0);
+  EXPECT_EQ(dense.experts(), nullptr);
+  EXPECT_EQ(*dense.latent(), *third.latent());
+  EXPECT_EQ(parse_model(tiny(R"(, "q_lora_rank": null)", "deepseek_v3"), "tiny.json").latent()->query_rank, 0);
 }
 
 TEST(ConfigReader, ExpertsThatCannotBeAreRefusedByTheirKey) {
@@ -403,7 +401,7 @@ TEST(ConfigReader, HeadsHaveToFit) {
 
 TEST(ConfigReader, OverridesReplaceKeysBeforeTheyAreUnderstood) {
   const Model model = parse_model(tiny(), "tiny.json", {set("num_hidden_layers", 12), set("head_dim", 32)});
-  EXPECT_EQ(model.layers, 12);
+  EXPECT_EQ(model.layers.size(), 12);
   EXPECT_EQ(model.head_dim, 32);
 }
 
@@ -421,7 +419,7 @@ TEST(ConfigReader, ReadsTheUsualNamesOfGpt2) {
   const std::string gpt2 =
       R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 1000})";
   const Model own = parse_model(gpt2, "tiny.json", {set("n_layer", 12)});
-  EXPECT_EQ(own.layers, 12);
+  EXPECT_EQ(own.layers.size(), 12);
   EXPECT_EQ(parse_model(gpt2, "tiny.json", {set("num_hidden_layers", 12)}), own);
   EXPECT_EQ(problems(gpt2, {set("num_hidden_layers", 0)}),
             "job.toml:5:9: error: n_layer: 0 is out of range\n  hint: 1 to 4096 would do");

@@ -272,6 +272,9 @@ TEST(Explanation, ModelsOfExpertsSayHowMuchATokenGoesThrough) {
       first.ends_with(" operations, 675 parameters with 46702792704 elements, 12879925248 of them active for a "
                       "token"))
       << first;
+  EXPECT_NE(text.find("\n  layers 0-31: attention of 32 heads of 128, 8 of keys and values; 2 of 8 experts of 14336: "
+                      "1451270144 parameters each\n"),
+            std::string::npos);
   EXPECT_NE(text.find("\nparameter layers.31.mlp.experts.7.fc2.weight 4096x14336 bf16\n"), std::string::npos);
 }
 
@@ -310,6 +313,7 @@ ShownModel shown(const std::string& text) {
   std::string line, word;
   std::getline(lines, line);  // how many there are
   while (std::getline(lines, line)) {
+    if (line.starts_with("  ")) continue;  // the list of layers
     std::istringstream words(line);
     words >> word;
     if (word == "parameter" || word == "buffer") {

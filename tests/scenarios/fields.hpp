@@ -41,14 +41,21 @@ inline auto fields(MultiLatentAttention& v) {
   return std::tie(a, b, c, d, e, f);
 }
 inline auto fields(Experts& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
+}
+inline auto fields(DenseMlp&) { return std::tie(); }
+inline auto fields(Attention& v) {
+  auto& [a] = v;
+  return std::tie(a);
+}
+inline auto fields(Layer& v) {
+  auto& [a, b] = v;
+  return std::tie(a, b);
 }
 inline auto fields(Model& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af, ag, ah, ai,
-         aj] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af, ag,
-                  ah, ai, aj);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af);
 }
 inline auto fields(PeakRates& v) {
   auto& [a, b, c, d, e] = v;
@@ -333,15 +340,19 @@ void each_flip_within(std::vector<T>& value, Visit visit) {
   for (T& element : value) each_flip(element, visit);
 }
 template <class Visit>
-void each_flip_within(std::vector<bool>& value, Visit visit) {
-  value.push_back(true);
+void each_flip_within(LayerList& value, Visit visit) {
+  const LayerList kept = value;
+  value.resize(kept.size() + 1);
   visit();
-  value.pop_back();
-  for (std::size_t i = 0; i < value.size(); ++i) {
-    value[i] = !value[i];
-    visit();
-    value[i] = !value[i];
+  for (std::int64_t i = 0; i < kept.size(); ++i) {
+    Layer layer = kept[i];
+    each_flip(layer, [&] {
+      value = kept;
+      value.replace(i, layer);
+      visit();
+    });
   }
+  value = kept;
 }
 template <class T, std::size_t N, class Visit>
 void each_flip_within(std::array<T, N>& value, Visit visit) {

@@ -25,7 +25,7 @@ Scenario of_titan(const std::string& switches) {
       "sequence_length = 4096\nmicro_batch = 1\n[runtime]\nname = \"torchtitan\"\n[runtime.switches]\n" +
           switches,
       "job.toml", folders);
-  scenario.model.layers = layers;
+  scenario.model.layers.resize(layers);
   return scenario;
 }
 

@@ -110,8 +110,7 @@ TEST(Keys, EveryFieldTellsApart) {
   const Scenario scenario = full_scenario();
   expect_every_field_tells_apart(scenario, 200);
   expect_every_field_tells_apart(ModelKey{scenario.model, model_options_of(scenario)}, 34);
-  expect_every_field_tells_apart(
-      SampleKey{scenario, ChunkKind::First, {{{LayerKind::Dense}, 3}, {{LayerKind::Experts}, 1}}}, 206);
+  expect_every_field_tells_apart(SampleKey{scenario, ChunkKind::First, {{{0}, 3}, {{1}, 1}}}, 206);
   expect_every_field_tells_apart(FabricKey{scenario.cluster, 8, {}}, 63);
   const auto fabric = std::make_shared<const Fabric>(build_fabric(scenario.cluster, 8));
   const GroupPlaces places{fabric, {{0, 1}}, 2};

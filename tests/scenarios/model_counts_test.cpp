@@ -107,10 +107,9 @@ const PublishedExperts of_experts[] = {
 };
 
 std::int64_t corrections(const Model& model) {
-  std::int64_t layers = model.mtp_layers;
-  for (std::int64_t layer = 0; layer < model.layers; ++layer)
-    layers += model.has_experts(static_cast<std::size_t>(layer));
-  return model.experts->correction_bias ? layers * model.experts->count : 0;
+  std::int64_t layers = model.further.size();
+  for (std::int64_t layer = 0; layer < model.layers.size(); ++layer) layers += model.has_experts(layer);
+  return model.experts()->correction_bias ? layers * model.experts()->count : 0;
 }
 
 TEST(ModelCounts, OfExpertsAreThePublishedOnesExactlyAndSoIsWhatATokenGoesThrough) {
@@ -118,10 +117,10 @@ TEST(ModelCounts, OfExpertsAreThePublishedOnesExactlyAndSoIsWhatATokenGoesThroug
     SCOPED_TRACE(expected.file);
     Model model = read_model(models / (std::string(expected.file) + ".json"));
     const bool main_only = model.name == "deepseek-v3";
-    if (main_only) model.mtp_layers = 0;
-    const std::int64_t copies = model.mtp_layers * 2 * model.vocabulary * model.hidden;
+    if (main_only) model.further = {};
+    const std::int64_t copies = model.further.size() * 2 * model.vocabulary * model.hidden;
     EXPECT_EQ(parameter_count(build_model(model, {})) + corrections(model) + copies, expected.published);
-    model.mtp_layers = 0;
+    model.further = {};
     EXPECT_EQ(active_parameter_count(build_model(model, {})), expected.active);
   }
 }
@@ -129,11 +128,11 @@ TEST(ModelCounts, OfExpertsAreThePublishedOnesExactlyAndSoIsWhatATokenGoesThroug
 // A layer like the last one, what joins two vectors of a token, and three norms: 11.6 B for DeepSeek-V3.
 TEST(ModelCounts, WhatPredictsOneTokenFurtherIsALayerAProjectionAndThreeNorms) {
   Model model = read_model(models / "deepseek-v3.json");
-  ASSERT_EQ(model.mtp_layers, 1);
+  ASSERT_EQ(model.further.size(), 1);
   const std::int64_t with = parameter_count(build_model(model, {}));
-  model.mtp_layers = 0;
+  model.further = {};
   const std::int64_t without = parameter_count(build_model(model, {}));
-  model.layers = 62;
+  model.layers.resize(62);
   const std::int64_t layer = parameter_count(build_model(model, {})) - without;
   EXPECT_EQ(with - without, layer + 2 * 7168 * 7168 + 3 * 7168);
   EXPECT_EQ(with - without, 11'610'067'968);

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 std::vector<std::string> models_of_experts() {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(source / "scenarios/models"))
-    if (read_model(entry.path()).experts) names.push_back(entry.path().stem().string());
+    if (read_model(entry.path()).experts() != nullptr) names.push_back(entry.path().stem().string());
   std::ranges::sort(names);
   return names;
 }

@@ -88,13 +88,13 @@ TEST(PyTorch, EveryModelHasTheParametersOfItsGraph) {
   for (const auto& entry : std::filesystem::directory_iterator(source / "scenarios/models")) {
     Requested requested{.model = entry.path().stem().string(), .override_keys = "", .train = pure, .sequence = 64};
     const Model model = read_model(entry.path());
-    if (model.experts || model.latent) continue;  // Megatron's
+    if (model.experts() || model.latent()) continue;  // Megatron's
     const Scenario scenario = parsed(requested);
     if (scenario.model.activation == Activation::SwiGlu && scenario.model.architecture == "gpt2")
       continue;  // Megatron's
     const Runtime runtime = runtime_of(scenario);
     Scenario small = scenario;
-    small.model.layers = 2;
+    small.model.layers.resize(2);
     const BuiltModel built = build_model(small.model, model_options_of(small));
     const LoweringInput input{built, small.layout, small.train, runtime};
     const Program program = lower_role(input, roles(input).front());
@@ -444,7 +444,7 @@ TEST(PyTorch, EveryModelAndModeRuns) {
       const Requested requested{
           .model = model, .override_keys = "", .train = train, .gpus = 2, .global_batch = 8, .sequence = 128};
       Scenario scenario = parsed(requested);
-      scenario.model.layers = 2;
+      scenario.model.layers.resize(2);
       const Prediction prediction = predict(scenario);
       EXPECT_EQ(prediction.groups.size(), 1U);
       EXPECT_GT(prediction.step.step.count(), 0);

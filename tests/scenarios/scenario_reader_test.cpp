@@ -42,7 +42,7 @@ TEST(ScenarioReader, ReadsEveryShippedScenario) {
 TEST(ScenarioReader, GoldenScenariosStateWhatTheRunsWere) {
   const Scenario s = read_scenario(source / "tests/golden/simumax_b200/llama3_405b_l4_tp4_pp1_dp2_mbc8_cef.toml",
                                    source / "scenarios");
-  EXPECT_EQ(s.model.layers, 4);
+  EXPECT_EQ(s.model.layers.size(), 4);
   EXPECT_EQ(s.model.kv_heads, 16);
   EXPECT_EQ(s.model.vocabulary_extra, 1);
   EXPECT_EQ(s.layout, (Layout{.tensor = 4, .sequence_parallel = true, .data = 2, .sharding = Sharding::Zero1}));
@@ -85,7 +85,7 @@ environment = {CUBLAS_WORKSPACE_CONFIG = ":4096:8", CUDA_DEVICE_MAX_CONNECTIONS 
 )",
                                     "folder/job.toml", folders);
   EXPECT_EQ(s.name, "job");
-  EXPECT_EQ(s.model.layers, 14);
+  EXPECT_EQ(s.model.layers.size(), 14);
   EXPECT_TRUE(s.model.tied_embeddings);
   EXPECT_EQ(s.model.vocabulary_extra, 1);
   EXPECT_EQ(s.model.vocabulary_multiple, 64);
@@ -173,7 +173,7 @@ headroom = 2
       "job.toml:3:8: error: gpus = 0 is out of range\n"
       "  hint: 1 to 1048576 would do\n"
       "job.toml:4:1: error: unknown key \"color\"\n"
-      "  hint: known here: adapter, calibration, cluster, gpus, layout, model, model_override, moe, offload, "
+      "  hint: known here: adapter, calibration, cluster, gpus, layers, layout, model, model_override, moe, offload, "
       "quantization, rollout, run, "
       "runtime or train\n"
       "job.toml:6:10: error: tensor takes a whole number, not \"two\"\n"

@@ -80,7 +80,7 @@ Scenario flat(const std::string& layout, const std::string& switches = "", const
 
 TEST(FullySharded, LossesInFp16AreScaled) {
   Scenario scenario = fully_sharded("");
-  scenario.model.layers = 2;
+  scenario.model.layers.resize(2);
   scenario.train.precision = DType::FP16;
   const Prediction prediction = predict(scenario);
   EXPECT_TRUE(prediction.fits);

@@ -8,10 +8,10 @@ namespace {
 
 double k_of(const Prediction& p) {
   const Scenario& s = p.scenario;
-  return rules::k_of(
-      {static_cast<double>(s.train.micro_batch), static_cast<double>(s.train.sequence_length),
-       static_cast<double>(s.model.hidden), static_cast<double>(s.model.layers), number(size_of(s.train.precision))},
-      number(activations(p)));
+  return rules::k_of({static_cast<double>(s.train.micro_batch), static_cast<double>(s.train.sequence_length),
+                      static_cast<double>(s.model.hidden), static_cast<double>(s.model.layers.size()),
+                      number(size_of(s.train.precision))},
+                     number(activations(p)));
 }
 
 Section memory_equation() {
@@ -311,7 +311,7 @@ Section eight_cards() {
         [](Lab& lab) {
           const Prediction& p = lab(eight);
           return fmt::format("{:.2f} B, {} layers of {}", static_cast<double>(p.parameters) / 1e9,
-                             p.scenario.model.layers, p.scenario.model.hidden);
+                             p.scenario.model.layers.size(), p.scenario.model.hidden);
         },
         "agrees: 7.62 billion, of which 1.09 are embedding and head"},
        component("model parameters 14.0 GB (bf16)", parameters, eight,

@@ -8,6 +8,7 @@
 #include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
 #include "sim/base/ensure.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -85,22 +86,32 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
 
 TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32_t layer) : w_(w) {
   const std::string at = fmt::format("layers.{}", layer);
-  const Weight *of_attention = nullptr, *of_mlp = nullptr;
-  if (w.model.latent) {
-    multi_latent_attention_.emplace(w, parameters, layer);
-    multi_latent_attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
-    of_attention = multi_latent_attention_->output_bias();
-  } else {
-    attention_.emplace(w, parameters, layer);
-    attention_->recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
-    of_attention = attention_->output_bias();
-  }
-  if (w.model.has_experts(static_cast<std::size_t>(layer))) {
-    experts_ = std::make_unique<MoELayer>(w, parameters, at + ".mlp", layer);
-  } else {
-    mlp_.emplace(w, parameters, at + ".mlp", w.model.ffn, Mlp::Norms::Own);
-    of_mlp = mlp_->output_bias();
-  }
+  const Layer& kinds = w.model.layer(layer);
+  const bool recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
+  const Weight* const of_attention =
+      std::visit(Overloaded{
+                     [&](const Attention&) {
+                       attention_.emplace(w, parameters, layer).recompute_core = recompute_core;
+                       return attention_->output_bias();
+                     },
+                     [&](const MultiLatentAttention&) {
+                       multi_latent_attention_.emplace(w, parameters, layer).recompute_core = recompute_core;
+                       return multi_latent_attention_->output_bias();
+                     },
+                 },
+                 kinds.mixer);
+  const Weight* const of_mlp = std::visit(Overloaded{
+                                              [&](const DenseMlp&) {
+                                                mlp_.emplace(w, parameters, at + ".mlp", w.model.ffn, Mlp::Norms::Own);
+                                                return mlp_->output_bias();
+                                              },
+                                              [&](const Experts&) -> const Weight* {
+                                                experts_ =
+                                                    std::make_unique<MoELayer>(w, parameters, at + ".mlp", layer);
+                                                return nullptr;
+                                              },
+                                          },
+                                          kinds.mlp);
   const bool bias = of_attention != nullptr || of_mlp != nullptr;
   ensure(!bias || w.model.norms == NormPlacement::Before, "a bias is added before its branch is normalized");
   attention_add_ = {w.name(at + ".attention.add"), of_attention};

@@ -23,7 +23,7 @@ NextTokenLayer::NextTokenLayer(Worker& w, Parameters& parameters, std::int32_t f
       hidden_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.hidden_norm", further))),
       projection_(make_linear(w, parameters, fmt::format("next_tokens.{}.projection", further), w.model.hidden,
                               2 * w.model.hidden, WeightCut::Rows, GemmBias::None)),
-      layer_(w, parameters, static_cast<std::int32_t>(w.model.layers) + further),
+      layer_(w, parameters, static_cast<std::int32_t>(w.model.layers.size()) + further),
       final_norm_(make_norm(w, parameters, fmt::format("next_tokens.{}.final_norm", further))) {}
 
 namespace {

@@ -23,7 +23,7 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
     return parameters.add(
         {.name = name, .rows = m.vocabulary, .columns = m.hidden, .cut = WeightCut::Rows, .vocabulary = true});
   };
-  if (stage.embedding || (stage.head && m.mtp_layers > 0)) {
+  if (stage.embedding || (stage.head && !m.further.empty())) {
     parameters.enter(-1);
     words_ = table("embedding.weight");
     // Looked up before the sequence is cut: every rank computes all of their gradient.
@@ -38,15 +38,15 @@ GPTModel::GPTModel(Worker& w, const Stage& stage, Parameters& parameters)
     offload_ =
         std::make_unique<LayerOffload>(w.session, layers_.size(), static_cast<std::size_t>(w.runtime.offloaded_layers));
   if (!stage.head) return;
-  parameters.enter(static_cast<std::int32_t>(m.layers));
+  parameters.enter(static_cast<std::int32_t>(m.layers.size()));
   final_norm_ = make_norm(w, parameters, "final_norm");
-  for (std::int32_t further = 0; further < m.mtp_layers; ++further)
+  for (std::int32_t further = 0; further < m.further.size(); ++further)
     mtp_layers_.push_back(std::make_unique<NextTokenLayer>(w, parameters, further));
   output_weight_ = table(m.tied_embeddings ? "embedding.weight" : "head.weight");
   // skip_weight_param_allocation asks for the first stage; shared_embedding_or_output_weight then gives the
   // embedding's.
   // One rank that holds the whole model registers what other stages have.
-  const bool spare = m.tied_embeddings && m.mtp_layers > 0 && (!stage.embedding || w.built.parameters.empty());
+  const bool spare = m.tied_embeddings && !m.further.empty() && (!stage.embedding || w.built.parameters.empty());
   if (spare)
     (void)parameters.add({.name = "head.weight",
                           .rows = m.vocabulary,
@@ -68,7 +68,7 @@ bool takes_one_more(std::size_t deferred, const Worker& w) {
 
 Tensor GPTModel::operator()(const std::shared_ptr<AutogradInput>& input, const Batch& batch) {
   Tensor hidden = stage_.embedding ? embedding(embedding_, batch.tokens, batch.position_ids) : input->value;
-  if (w_.model.positions == Positions::Rotary && !w_.model.latent) (void)w_.rotary_table();
+  if (w_.model.positions == Positions::Rotary && !w_.model.latent()) (void)w_.rotary_table();
   hidden = decoder(std::move(hidden));
   if (!stage_.head) return hidden;
   hidden = norm(w_, *final_norm_, std::move(hidden));

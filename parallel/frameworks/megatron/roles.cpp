@@ -20,7 +20,7 @@ struct Buffer {
 
 // The buffers of a pipeline rank, chunk after chunk.
 std::vector<Buffer> buffers_of(const LoweringInput& input, const Sizes& sizes, std::int32_t pipeline) {
-  const auto layers = static_cast<std::int32_t>(input.built.model.layers);
+  const auto layers = static_cast<std::int32_t>(input.built.model.layers.size());
   std::vector<Buffer> buffers;
   for (const Stage& chunk : chunks_of_rank(layers, input.layout, pipeline))
     for (const ParameterGroup group : buffer_groups(input.layout, input.runtime)) {
@@ -60,18 +60,18 @@ std::vector<std::int32_t> places_alike(const LoweringInput& input, std::int32_t 
   const Layout& layout = input.layout;
   const Model& model = input.built.model;
   std::vector<std::int32_t> first(static_cast<std::size_t>(layout.expert), 0);
-  if (!model.experts || layout.expert == 1) return first;
+  if (!model.experts() || layout.expert == 1) return first;
   const Sizes sizes = sizes_of(model, layout, input.train, input.runtime);
   const std::int64_t tokens = sizes.sequence_parallel ? sizes.tokens / sizes.tensor : sizes.tokens;
   std::map<std::vector<std::int64_t>, std::int32_t> known;
   std::vector<std::vector<std::int64_t>> rows(first.size());
   const bool one_shows_all = alike_in_all_layers(input.train.routing.loads);
   bool seen = false;
-  for (const Stage& chunk : chunks_of_rank(static_cast<std::int32_t>(model.layers), layout, pipeline))
-    for (std::int32_t layer = chunk.first; layer < chunk.last + (chunk.head ? model.mtp_layers : 0); ++layer) {
-      if (!model.has_experts(static_cast<std::size_t>(layer)) || (seen && one_shows_all)) continue;
+  for (const Stage& chunk : chunks_of_rank(static_cast<std::int32_t>(model.layers.size()), layout, pipeline))
+    for (std::int32_t layer = chunk.first; layer < chunk.last + (chunk.head ? model.further.size() : 0); ++layer) {
+      if (!model.has_experts(layer) || (seen && one_shows_all)) continue;
       seen = true;
-      const LayerRouting routing(*model.experts, input.train.routing, layer, tokens, layout.expert);
+      const LayerRouting routing(model, input.train.routing, layer, tokens, layout.expert);
       const TokensOfPlaces& once = routing.tokens();
       for (std::int32_t place = 0; place < layout.expert; ++place) {
         std::vector<std::int64_t>& its = rows[static_cast<std::size_t>(place)];
@@ -101,13 +101,13 @@ std::vector<Role> roles(const LoweringInput& input) {
   for (std::int32_t p = 0; p < layout.pipeline; ++p) {
     const std::vector<Buffer> buffers = buffers_of(input, sizes, p);
     const std::vector<std::int32_t> alike = places_alike(input, p);
-    const bool rolls = input.built.model.mtp_layers > 0 && p == last;  // over the ends of a rank's tokens
+    const bool rolls = !input.built.model.further.empty() && p == last;  // over the ends of a rank's tokens
     // Pieces by place among the shards of either group.
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<ShardPiece>> pieces;
     const auto pieces_of = [&](const Coordinates& rank) -> const std::vector<ShardPiece>& {
       const auto place = [&](ParameterGroup group) { return shards_of(layout, rank, group).place; };
       const auto [entry, added] = pieces.try_emplace(
-          {place(ParameterGroup::Dense), input.built.model.experts ? place(ParameterGroup::Experts) : 0});
+          {place(ParameterGroup::Dense), input.built.model.experts() ? place(ParameterGroup::Experts) : 0});
       if (!added || layout.sharding == Sharding::None) return entry->second;
       if (!shards_buffers(layout, input.runtime)) {
         for (const ParameterId id : updated_by(input.built, layout, sizes, rank))

@@ -61,7 +61,7 @@ ModelStage::Loaded ModelStage::load_batch() const {
   if (w_.runtime.core.batches_by_chunk ? !first() && !last() : !w_.embedding() && !w_.head()) return loaded;
   const bool by_chunk = w_.runtime.core.batches_by_chunk, at_first = by_chunk ? first() : w_.embedding(),
              at_last = by_chunk ? last() : w_.head();
-  const bool embeds = at_first || (at_last && w_.model.mtp_layers > 0);
+  const bool embeds = at_first || (at_last && !w_.model.further.empty());
   const std::vector<BatchTensor> items = batch_tensors(w_.train, w_.runtime, {embeds, at_last});
   w_.process.mark(Phase::Forward, "load_batch");
   for (const BatchTensor& item : items) {
@@ -79,7 +79,7 @@ ModelStage::Loaded ModelStage::load_batch() const {
     if (!items[i].needed) continue;
     if (items[i].name == "batch.tokens") loaded.batch.tokens = tensor;
     if (items[i].name == "batch.labels") loaded.batch.labels = tensor;
-    if (items[i].name == "batch.loss_mask" && w_.model.mtp_layers > 0) loaded.batch.loss_mask = tensor;
+    if (items[i].name == "batch.loss_mask" && !w_.model.further.empty()) loaded.batch.loss_mask = tensor;
     if (items[i].name == "batch.attention_mask") loaded.attention_mask = tensor;
     if (items[i].name == "batch.position_ids") loaded.batch.position_ids = tensor;
   }

@@ -137,16 +137,16 @@ class Training {
       if (w_.layout.context > 1 && w_.layout.context_kind == ContextKind::AllToAll)
         for (int order = 0; order < 2; ++order) make(sizes.size(), 2 * w_.layout.context * size_of(DType::INT32));
     }
-    if (!w_.model.experts) return;
+    if (w_.model.experts() == nullptr) return;
     make(sizes.size(), size_of(DType::FP32));  // initialize.py MoEAuxLossAutoScaler.set_loss_scale
     for (std::size_t loss = 0; loss < tracked_losses(); ++loss)
-      make(sizes.size() + 1 + loss, (w_.model.layers + w_.model.mtp_layers) * size_of(DType::FP32));
+      make(sizes.size() + 1 + loss, w_.model.all_layers() * size_of(DType::FP32));
   }
 
   // core/transformer/moe/moe_utils.py save_to_aux_losses_tracker: for the log, of each loss a number for each layer.
   [[nodiscard]] std::size_t tracked_losses() const {
     const ExpertBehavior& its = w_.runtime.experts;
-    if (!w_.model.experts || its.balances_by(LoadBalancing::Sinkhorn)) return 0;
+    if (w_.model.experts() == nullptr || its.balances_by(LoadBalancing::Sinkhorn)) return 0;
     return its.balancing.size() + (its.z_loss ? 1 : 0);
   }
 

@@ -26,7 +26,8 @@ Worker::Worker(Session& its_session, const LoweringInput& input, const Communica
       runtime(input.runtime),
       comms(communicators),
       place(its_place),
-      chunks(chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers), input.layout, its_place.pipeline)),
+      chunks(
+          chunks_of_rank(static_cast<std::int32_t>(input.built.model.layers.size()), input.layout, its_place.pipeline)),
       sizes(sizes_of(input.built.model, input.layout, input.train, input.runtime)) {
   if (layout.context > 1) process.order_frees(attention_stream);
 }

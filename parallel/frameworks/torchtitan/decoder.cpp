@@ -6,6 +6,7 @@
 
 #include "parallel/torch/checkpoint.hpp"
 #include "parallel/torch/operation.hpp"
+#include "sim/base/overloaded.hpp"
 
 namespace tidemark::parallel::torchtitan {
 namespace {
@@ -67,7 +68,7 @@ void Decoder::make_attention(const std::string& at, Layer& layer) {
 }
 
 void Decoder::make_multi_latent_attention(const std::string& at, Layer& layer) {
-  const parallel::MultiLatentAttention& its = *model_.latent;
+  const parallel::MultiLatentAttention& its = *model_.latent();
   MultiLatentAttention made;
   made.fused_norms = behavior_.fused_norms;
   made.tensor = tensor_;
@@ -101,20 +102,25 @@ void Decoder::make_norms(const std::string& at, Layer& layer) {
 void Decoder::make_layer(std::int32_t index) {
   const std::string at = fmt::format("layers.{}", index);
   Layer layer;
-  if (model_.latent) {
-    make_multi_latent_attention(at, layer);
-    make_norms(at, layer);
-  } else {
-    make_attention(at, layer);
-  }
+  const parallel::Layer& kinds = model_.layer(index);
+  std::visit(Overloaded{
+                 [&](const parallel::Attention&) { make_attention(at, layer); },
+                 [&](const parallel::MultiLatentAttention&) {
+                   make_multi_latent_attention(at, layer);
+                   make_norms(at, layer);
+                 },
+             },
+             kinds.mixer);
   const std::size_t experts_begin = parameters_.size();
   std::size_t experts_end = experts_begin;
-  if (model_.has_experts(static_cast<std::size_t>(index))) {
-    experts_end = make_experts(at + ".moe", index, layer);
-  } else {
-    layer.mlp = make_feed_forward(at + ".feed_forward", model_.ffn / tensor_.ranks);
-  }
-  if (!model_.latent) make_norms(at, layer);
+  std::visit(Overloaded{
+                 [&](const parallel::DenseMlp&) {
+                   layer.mlp = make_feed_forward(at + ".feed_forward", model_.ffn / tensor_.ranks);
+                 },
+                 [&](const parallel::Experts&) { experts_end = make_experts(at + ".moe", index, layer); },
+             },
+             kinds.mlp);
+  if (!model_.latent()) make_norms(at, layer);
   end_part(at, false);
   if (layer.moe) {
     Part& part = parts_.back();
@@ -133,15 +139,16 @@ FeedForward Decoder::make_feed_forward(const std::string& at, std::int64_t width
 }
 
 std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Layer& layer) {
-  const std::int64_t count = model_.experts->count / experts_.ranks, ffn = model_.experts->ffn / experts_.parts.ranks;
+  const std::int64_t count = model_.experts()->count / experts_.ranks,
+                     ffn = model_.experts()->ffn / experts_.parts.ranks;
   MixtureOfExperts::Weights made;
   made.gate = parameter(at + ".experts.w1", {count, ffn, model_.hidden});
   made.down = parameter(at + ".experts.w2", {count, model_.hidden, ffn});
   made.up = parameter(at + ".experts.w3", {count, ffn, model_.hidden});
   const std::size_t end = parameters_.size();
   alike_.push_back(end);
-  made.router = make_linear(at + ".router.gate", model_.experts->count, model_.hidden);
-  if (const std::int64_t shared = model_.experts->shared_ffn; shared > 0)
+  made.router = make_linear(at + ".router.gate", model_.experts()->count, model_.hidden);
+  if (const std::int64_t shared = model_.experts()->shared_ffn; shared > 0)
     made.shared = make_feed_forward(at + ".shared_experts", shared / tensor_.ranks);
   layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index, experts_, tensor_);
   layer.moe->set(std::move(made));
@@ -372,7 +379,7 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
   const auto run = [&] {
     if (!checkpoints(index)) return plain();
     if (train_.recompute.kind == Recompute::Selective && behavior_.requested.checkpointed_layers == 0) {
-      const bool listed = model_.latent || train_.attention == AttentionKernel::Flash || behavior_.keeps_cudnn;
+      const bool listed = model_.latent() || train_.attention == AttentionKernel::Flash || behavior_.keeps_cudnn;
       options.policy = [listed] { return every_second_product(listed); };
     }
     return checkpointed();

@@ -37,13 +37,13 @@ std::int64_t aligned(std::int64_t rows) { return (rows + alignment - 1) / alignm
 MixtureOfExperts::MixtureOfExperts(Session& session, const Model& model, const Train& train, std::int32_t layer,
                                    const ExpertGroup& group, const TensorGroup& tensor)
     : s_(session),
-      experts_(*model.experts),
+      experts_(*model.experts()),
       layer_(layer),
       group_(group),
       tensor_(tensor),
       chosen_rows_(train.tokens() * experts_.chosen),
       own_rows_(chosen_rows_ * group.parts.ranks / tensor.ranks) {
-  const LayerRouting routing(experts_, train.routing, layer, own_rows_ / experts_.chosen, group.ranks);
+  const LayerRouting routing(model, train.routing, layer, own_rows_ / experts_.chosen, group.ranks);
   const std::int64_t held = experts_.count / group.ranks;
   const std::vector<std::int64_t> own = routing.received(group.rank, group.ranks);
   for (std::int64_t r = 0; r < group.ranks; ++r) {

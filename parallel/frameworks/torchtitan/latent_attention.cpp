@@ -35,7 +35,7 @@ Tensor MultiLatentAttention::queries(Session& s, const Tensor& x) const {
 // Attention.forward, whose variables live until it returns.
 Tensor MultiLatentAttention::operator()(Session& s, const Model& model, const Tensor& part, const Tensor& table) const {
   const Session::Scope scope(s, "latent_attention");
-  const parallel::MultiLatentAttention& latent = *model.latent;
+  const parallel::MultiLatentAttention& latent = *model.latent();
   const Tensor x = gathered(s, tensor, part);
   const std::int64_t batch = x.sizes[0], sequence = x.sizes[1], plain = latent.qk_nope_head_dim,
                      turns = latent.qk_rope_head_dim;

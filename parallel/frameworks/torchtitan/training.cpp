@@ -49,7 +49,7 @@ class Trainer {
 
   /// Its first forward pass, of the whole model.
   void record() {
-    construct({{0, static_cast<std::int32_t>(input_.built.model.layers), true, true}});
+    construct({{0, static_cast<std::int32_t>(input_.built.model.layers.size()), true, true}});
     s_.process.at(1, 0);
     load_batch(1);
     s_.recorder->begin_pass();
@@ -57,7 +57,7 @@ class Trainer {
   }
 
   void run(const StepSizes& micro_batches) {
-    construct(chunks_of_rank(static_cast<std::int32_t>(input_.built.model.layers), input_.layout, pipeline_));
+    construct(chunks_of_rank(static_cast<std::int32_t>(input_.built.model.layers.size()), input_.layout, pipeline_));
     if (titan_.requested.pipelined) make_schedule();
     const std::int64_t passes = std::accumulate(micro_batches.begin(), micro_batches.end(), std::int64_t{0});
     std::int32_t step = 0;
@@ -205,8 +205,8 @@ class Trainer {
 
   // Trainer.post_dataloading_process, context_parallel.py prepare_context_parallel_input.
   Batch part() {
-    if (input_.built.model.latent) mask_ = block_mask(s_, batches_.back().sizes.front(), sequence());
-    if (rank_.context.ranks == 1 || input_.built.model.latent) return {batches_.back(), labels_, {}};
+    if (input_.built.model.latent()) mask_ = block_mask(s_, batches_.back().sizes.front(), sequence());
+    if (rank_.context.ranks == 1 || input_.built.model.latent()) return {batches_.back(), labels_, {}};
     const Session::Scope scope(s_, "part_of_batch");
     const Tensor counted = s_.empty({sequence()}, DType::INT32, "positions");
     s_.launch({Operation::Arange, {0}}, {}, {counted});
@@ -258,7 +258,7 @@ class Trainer {
     s_.process.at(step, -1);
     load_batch(all_micro_batches());
     whole_ = part();
-    if (input_.built.model.latent) {  // microbatch.py _split_block_mask
+    if (input_.built.model.latent()) {  // microbatch.py _split_block_mask
       const auto parts = block_mask_parts(s_, all_micro_batches(), input_.train.micro_batch, sequence());
       std::ranges::copy(parts, std::back_inserter(mask_));
     }
@@ -362,7 +362,7 @@ std::set<std::int64_t> rows_of_parameters(const LoweringInput& input) {
   const Model& model = input.built.model;
   const std::int64_t vocabulary = sizes_of(model, input.layout, input.train, input.runtime).vocabulary;
   const std::vector<Shape> shapes = parameter_shapes(input, [&](Session& session, const MakeParameter& make) {
-    const Stage all{0, static_cast<std::int32_t>(model.layers), true, true};
+    const Stage all{0, static_cast<std::int32_t>(model.layers.size()), true, true};
     const Decoder made(session, model, all, vocabulary, input.train, *input.runtime.eager,
                        TensorGroup{{}, input.layout.tensor, 0}, {}, {}, input.train.precision, make);
   });
@@ -390,9 +390,10 @@ std::vector<std::int64_t> held_of_experts(const LoweringInput& input, const Coor
   const Model& model = input.built.model;
   const PlaceOfExperts its = experts_at(layout, place);
   const std::int64_t sent = input.train.tokens() * layout.expert_tensor_parallel() / layout.tensor;
-  std::vector<std::int64_t> held{rows_of_shard(model.experts->count / layout.expert, its.shards, its.shard).rows};
-  for (std::int32_t layer = 0; layer < model.layers; ++layer) {
-    const LayerRouting routing(*model.experts, input.train.routing, layer, sent, layout.expert);
+  std::vector<std::int64_t> held{rows_of_shard(model.experts()->count / layout.expert, its.shards, its.shard).rows};
+  for (std::int32_t layer = 0; layer < model.layers.size(); ++layer) {
+    if (!model.has_experts(layer)) continue;
+    const LayerRouting routing(model, input.train.routing, layer, sent, layout.expert);
     std::ranges::copy(routing.received(its.group, layout.expert), std::back_inserter(held));
     if (alike_in_all_layers(input.train.routing.loads)) break;
   }

@@ -222,10 +222,9 @@ Tensor CausalLM::fused(const Layer& layer, const States& states, const Context& 
     values = to(s_, values, narrow);
   }
   if (flash && train_.packed > 0)
-    return attend_packed(query, keys, values, context.position_ids, layer.windowed ? model_.sliding_window : 0);
+    return attend_packed(query, keys, values, context.position_ids, layer.windowed ? model_.window() : 0);
   const Tensor output =
-      flash ? flash_attention(s_, query, keys, values, train_.attention_dropout,
-                              layer.windowed ? model_.sliding_window : 0)
+      flash ? flash_attention(s_, query, keys, values, train_.attention_dropout, layer.windowed ? model_.window() : 0)
             : scaled_dot_product_attention(s_, states.query, keys, values, mask, train_.attention_dropout);
   return contiguous(s_, transpose(s_, output, 1, 2));
 }

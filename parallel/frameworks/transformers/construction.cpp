@@ -147,7 +147,7 @@ bool CausalLM::has_layers(bool windowed) const {
 void CausalLM::make_layer(std::int32_t index) {
   Layer layer;
   layer.name = fmt::format("layers.{}", index);
-  layer.windowed = model_.has_window(static_cast<std::size_t>(index));
+  layer.windowed = model_.layer(index).window() > 0;
   layer.parameters.begin = parameters_.size();
   if (gpt_style(model_)) {
     layer.attention_norm = make_norm(layer.name + ".ln_1", model_.hidden);
@@ -185,7 +185,7 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
     embedding_scale_ = s_.empty({}, train.master_dtype, "embed_scale", Category::Parameters);
     s_.launch({Operation::Fill, {std::sqrt(static_cast<double>(model.hidden))}}, {}, {embedding_scale_});
   }
-  for (std::int32_t i = 0; i < model.layers; ++i) make_layer(i);
+  for (std::int32_t i = 0; i < model.layers.size(); ++i) make_layer(i);
   last_norm_ = make_norm("norm", model.hidden);
   if (family_of(model) == Family::BigCode) make_causal_table();
   if (model.positions == Positions::Rotary) make_frequencies();

@@ -18,7 +18,7 @@ void CausalLM::make_litgpt(std::int64_t vocabulary) {
   head_.weight->role = ParameterRole::Head;
   tokens_->role = ParameterRole::Embedding;
   const std::int64_t q_width = model_.heads * model_.head_dim, kv_width = model_.kv_heads * model_.head_dim;
-  for (std::int32_t i = 0; i < model_.layers; ++i) {
+  for (std::int32_t i = 0; i < model_.layers.size(); ++i) {
     Layer layer;
     layer.name = fmt::format("layers.{}", i);
     layer.parameters.begin = parameters_.size();

@@ -118,7 +118,7 @@ Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden, const Tensor& posi
         const Tensor every = all();
         const auto within = [&] {
           // keys > queries - window, of whole numbers
-          const Tensor ends = plus(q, static_cast<double>(1 - model_.sliding_window));
+          const Tensor ends = plus(q, static_cast<double>(1 - model_.window()));
           return pairs("mask_window", Operation::LessEqual, as_rows(ends), k);
         };
         const Tensor window = within();
@@ -174,10 +174,10 @@ void CausalLM::make_masks(Context& context, const Tensor& positions, const Tenso
     const Tensor packed = prepare();
     if (scores || packed.defined()) context.whole.mask = mask_of(false, hidden, positions, packed);
   }
-  if (!has_layers(true) && !(gemma && model_.sliding_window > 0)) return;
+  if (!has_layers(true) && !(gemma && model_.window() > 0)) return;
   const Tensor packed = prepare();
   // _ignore_causal_mask_sdpa: where nothing lies beyond the window, the kernel's own causal mask will do.
-  if (scores || packed.defined() || hidden.sizes[1] >= model_.sliding_window)
+  if (scores || packed.defined() || hidden.sizes[1] >= model_.window())
     context.window.mask = mask_of(true, hidden, positions, packed);
 }
 

@@ -43,14 +43,14 @@ struct Listed {
 Listed models() {
   Listed all;
   const auto add = [&](const std::string& name, const Model& m) {
-    const std::string experts = m.experts ? fmt::format(", {} experts", m.experts->count) : "";
-    all.text +=
-        fmt::format("{:<28} {:<12} {:>3} layers, hidden {}{}\n", name, m.architecture, m.layers, m.hidden, experts);
+    const std::string experts = m.experts() ? fmt::format(", {} experts", m.experts()->count) : "";
+    all.text += fmt::format("{:<28} {:<12} {:>3} layers, hidden {}{}\n", name, m.architecture, m.layers.size(),
+                            m.hidden, experts);
     all.json.push_back({{"name", name},
                         {"model_type", m.architecture},
-                        {"num_hidden_layers", m.layers},
+                        {"num_hidden_layers", m.layers.size()},
                         {"hidden_size", m.hidden},
-                        {"experts", m.experts ? Json(m.experts->count) : Json(nullptr)}});
+                        {"experts", m.experts() ? Json(m.experts()->count) : Json(nullptr)}});
   };
   for (const std::string& name : shipped_names(models_shipped))
     add(name, read_model(shipped_file(name, models_shipped)));

@@ -43,7 +43,7 @@ void check_deferral(TomlReader& switches, const Scenario& requested, const Scena
     return wrong(deferral_switch, "Megatron-LM would reduce the head's gradients before they are complete",
                  "leave overlap-grad-reduce out");
   // core/tensor_parallel/layers.py: inputs come in the order of forward passes, gradients in that of backward ones.
-  if (tables.model_sound && requested.model.mtp_layers > 0)
+  if (tables.model_sound && !requested.model.further.empty())
     return wrong(deferral_switch, "Megatron-LM would take one prediction's input for another's",
                  "leave it out, or set num_nextn_predict_layers = 0 in [model_override]");
   // core/utils.py drain_embedding_wgrad_compute: drain_idx is set by the second product.

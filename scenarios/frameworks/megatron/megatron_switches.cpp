@@ -44,7 +44,7 @@ Texts boolean(bool b) { return {b ? "true" : "false"}; }
 Texts either() { return {"true", "false"}; }
 
 MultiLatentAttention latent_of(const Scenario& s) {
-  return s.model.latent.value_or(MultiLatentAttention{.normalized = false});
+  return s.model.latent() ? *s.model.latent() : MultiLatentAttention{.normalized = false};
 }
 
 std::string modules_text(const Recomputation& requested) {
@@ -52,14 +52,14 @@ std::string modules_text(const Recomputation& requested) {
   return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
-Experts experts_of(const Scenario& s) { return s.model.experts.value_or(Experts{}); }
+Experts experts_of(const Scenario& s) { return s.model.experts() ? *s.model.experts() : Experts{}; }
 Texts ratio(double value) { return {fmt::format("{}", value)}; }
 
 // Which layers have experts: every nth, or 1 and 0 layer by layer, as a list or as an expression that gives one
 // (arguments.py moe_freq_type).
 Texts layers_with_experts(const Scenario& s) {
   std::vector<int> layers;
-  for (std::size_t layer = 0; layer < static_cast<std::size_t>(s.model.layers); ++layer)
+  for (std::int64_t layer = 0; layer < s.model.layers.size(); ++layer)
     layers.push_back(s.model.has_experts(layer) ? 1 : 0);
   std::string runs;
   for (auto run = layers.begin(); run != layers.end();) {
@@ -79,9 +79,9 @@ Texts layers_with_experts(const Scenario& s) {
 
 // As many keys to the left; whether a token's own counts among them is told either way.
 Texts windows(const Scenario& s) {
-  if (s.model.sliding_window == 0) return {"\"(-1,-1)\""};
+  if (s.model.window() == 0) return {"\"(-1,-1)\""};
   Texts texts;
-  for (const std::int64_t left : {s.model.sliding_window, s.model.sliding_window - 1})
+  for (const std::int64_t left : {s.model.window(), s.model.window() - 1})
     for (const char* form : {"({},0)", "({}, 0)", "{},0"})
       texts.push_back(in_quotes(fmt::format(fmt::runtime(form), left)));
   return texts;
@@ -166,7 +166,7 @@ const std::array repeats{
     Repeat{"num-virtual-stages-per-pipeline-rank", Source::Layout, "chunks",
            [](const Scenario& s) { return number(s.layout.chunks); }},
     Repeat{"num-layers-per-virtual-pipeline-stage", Source::Layout, "chunks",
-           [](const Scenario& s) { return number(s.model.layers / s.layout.stages()); }},
+           [](const Scenario& s) { return number(s.model.layers.size() / s.layout.stages()); }},
     Repeat{"decoder-first-pipeline-num-layers", Source::Layout, "first_stage_layers",
            [](const Scenario& s) { return number(s.layout.first_layers); }},
     Repeat{"decoder-last-pipeline-num-layers", Source::Layout, "last_stage_layers",
@@ -188,13 +188,13 @@ const std::array repeats{
     Repeat{"expert-tensor-parallel-size", Source::Layout, "expert_tensor",
            [](const Scenario& s) { return number(s.layout.expert_tensor_parallel()); }},
     Repeat{"num-experts", Source::Model, "number of experts",
-           [](const Scenario& s) { return number(s.model.experts ? s.model.experts->count : 0); }},
+           [](const Scenario& s) { return number(s.model.experts() ? s.model.experts()->count : 0); }},
     Repeat{"moe-router-topk", Source::Model, "num_experts_per_tok",
-           [](const Scenario& s) { return number(s.model.experts ? s.model.experts->chosen : 0); }},
+           [](const Scenario& s) { return number(s.model.experts() ? s.model.experts()->chosen : 0); }},
     Repeat{"moe-ffn-hidden-size", Source::Model, "moe_intermediate_size",
-           [](const Scenario& s) { return number(s.model.experts ? s.model.experts->ffn : 0); }},
+           [](const Scenario& s) { return number(s.model.experts() ? s.model.experts()->ffn : 0); }},
     Repeat{"moe-shared-expert-intermediate-size", Source::Model, "width of the shared experts",
-           [](const Scenario& s) { return number(s.model.experts ? s.model.experts->shared_ffn : 0); }},
+           [](const Scenario& s) { return number(s.model.experts() ? s.model.experts()->shared_ffn : 0); }},
     Repeat{"moe-token-dispatcher-type", Source::Moe, "dispatcher",
            [](const Scenario& s) { return Texts{in_quotes(word(dispatcher_names, s.train.routing.dispatcher))}; }},
     Repeat{"moe-enable-deepep", Source::Moe, "dispatcher",
@@ -235,11 +235,11 @@ const std::array repeats{
     Repeat{"moe-router-enable-expert-bias", Source::Model, "topk_method",
            [](const Scenario& s) { return boolean(experts_of(s).correction_bias); }},
     Repeat{"rope-type", Source::Model, "kind of attention",  // transformer_config.py: whatever rope_scaling says
-           [](const Scenario& s) { return Texts{s.model.latent ? "\"yarn\"" : "\"rope\""}; }},
+           [](const Scenario& s) { return Texts{s.model.latent() ? "\"yarn\"" : "\"rope\""}; }},
     Repeat{"qk-layernorm", Source::Model, "norms of queries and keys",
            [](const Scenario& s) { return boolean(s.model.qk_norm != QkNorm::None || latent_of(s).normalized); }},
     Repeat{"multi-latent-attention", Source::Model, "kv_lora_rank",
-           [](const Scenario& s) { return boolean(s.model.latent.has_value()); }},
+           [](const Scenario& s) { return boolean(s.model.latent() != nullptr); }},
     Repeat{"q-lora-rank", Source::Model, "q_lora_rank",
            [](const Scenario& s) { return number(latent_of(s).query_rank); }},
     Repeat{"kv-lora-rank", Source::Model, "kv_lora_rank",
@@ -251,8 +251,9 @@ const std::array repeats{
     Repeat{"v-head-dim", Source::Model, "v_head_dim",
            [](const Scenario& s) { return number(latent_of(s).value_head); }},
     Repeat{"mtp-num-layers", Source::Model, "num_nextn_predict_layers",
-           [](const Scenario& s) { return number(s.model.mtp_layers); }},
-    Repeat{"num-layers", Source::Model, "num_hidden_layers", [](const Scenario& s) { return number(s.model.layers); }},
+           [](const Scenario& s) { return number(s.model.further.size()); }},
+    Repeat{"num-layers", Source::Model, "num_hidden_layers",
+           [](const Scenario& s) { return number(s.model.layers.size()); }},
     Repeat{"hidden-size", Source::Model, "hidden_size", [](const Scenario& s) { return number(s.model.hidden); }},
     Repeat{"ffn-hidden-size", Source::Model, "intermediate_size",
            [](const Scenario& s) { return number(s.model.ffn); }},

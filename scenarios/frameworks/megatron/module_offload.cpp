@@ -103,10 +103,10 @@ void check_module_offload(const Scenario& requested, ScenarioTables& tables) {
     wrong(modules_key, "experts that run again have nothing to offload", "leave moe out of recompute_modules");
   if (requested.layout.context > 1 && tables.layout.sound("context"))
     wrong(flag, "under context parallelism it is not modelled yet", "context = 1");
-  if (tables.model_sound && requested.model.mtp_layers > 0)
+  if (tables.model_sound && !requested.model.further.empty())
     wrong(flag, "with further tokens' layers it is not modelled yet",
           "num_nextn_predict_layers = 0 in [model_override]");
-  if (tables.model_sound && requested.model.parallel_residual && requested.model.experts &&
+  if (tables.model_sound && requested.model.parallel_residual && requested.model.experts() &&
       behavior.modules.has(MlpNorm))
     wrong(modules_key, "mlp_norm beside a parallel residual is not modelled yet", "leave mlp_norm out");
 }

@@ -53,7 +53,7 @@ void settle_muon(Scenario& requested, ScenarioTables& tables) {
   if (sharded && requested.layout.shard_group > 0 && tables.layout.sound("shard_group"))
     tables.layout.problem("shard_group", "shard_group: Muon's matrices are shared out over all who hold the same",
                           "leave it out");
-  if (sharded && behavior.muon->layer_wise_layout && tables.model_sound && requested.model.experts &&
+  if (sharded && behavior.muon->layer_wise_layout && tables.model_sound && requested.model.experts() &&
       requested.model.mlp_bias)
     tables.runtime.problem("switches", "experts' biases are no matrices, and have no optimizer beside Muon's layout",
                            "no-use-layer-wise-param-layout = true");

@@ -56,14 +56,14 @@ void check_offloaded_layers(const Scenario& requested, ScenarioTables& tables) {
     tables.runtime.problem(
         "switches", fmt::format("cpu-offloading-num-layers = {}: {}", requested.runtime.offloaded_layers, why), hint);
   };
-  if (tables.model_sound && requested.runtime.offloaded_layers >= requested.model.layers)
+  if (tables.model_sound && requested.runtime.offloaded_layers >= requested.model.layers.size())
     wrong("the last layer's activations stay on the device", "fewer than the model has would do");
   if (requested.layout.pipeline > 1) wrong("Megatron-LM offloads layers without a pipeline only", "pipeline = 1");
   if (requested.layout.schedule != ScheduleKind::OneFOneB)
     wrong("Megatron-LM offloads layers where each micro-batch's passes follow one another", "schedule = \"1f1b\"");
   if (requested.train.recompute.kind != Recompute::None)
     wrong("what runs again has nothing to offload", "recompute = \"none\"");
-  if (requested.model.mtp_layers > 0) wrong("with further tokens' layers it is not modelled yet", "leave it out");
+  if (!requested.model.further.empty()) wrong("with further tokens' layers it is not modelled yet", "leave it out");
   if (requested.runtime.versions.transformer_engine < Version{2, 10})
     wrong("TransformerEngine offloads in another way before 2.10, which is not modelled",
           "transformer_engine = \"2.11\" in [runtime.versions]");

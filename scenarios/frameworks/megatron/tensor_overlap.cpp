@@ -40,7 +40,7 @@ void check_tensor_overlap(TomlReader& switches, const Scenario& requested, const
     wrong("before TransformerEngine 2.4 it is not modelled", "transformer_engine = \"2.11\" in [runtime.versions]");
   if (tables.train.sound("attention") && requested.train.attention == AttentionKernel::Local)
     wrong("layers of Megatron-LM's own have none", "leave attention out");
-  if (tables.model_sound && (requested.model.latent || requested.model.mtp_layers > 0))
+  if (tables.model_sound && (requested.model.latent() || !requested.model.further.empty()))
     wrong(
         "Megatron-LM turns it off in models with latent attention or further tokens' layers, at the first such linear: "
         "not modelled",

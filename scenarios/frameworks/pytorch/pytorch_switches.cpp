@@ -263,7 +263,7 @@ void check_compiled(const Scenario& requested, ScenarioTables& tables) {
          "is not modelled yet with fake tensors and what is offloaded", "leave those out");
   if (!tables.model_sound) return;
   const Model& m = requested.model;
-  refuse(m.sliding_window > 0 && m.sliding_window <= train.sequence_length,
+  refuse(m.window() > 0 && m.window() <= train.sequence_length,
          "is not modelled yet where a sliding window takes a mask", "a shorter sequence would do");
   refuse(m.norms != NormPlacement::Before || m.attention_softcap > 0 || m.logit_softcap > 0 || m.scaled_embedding ||
              m.positions != Positions::Rotary,
@@ -292,7 +292,7 @@ void check_litgpt(const Scenario& requested, ScenarioTables& tables) {
   if (tables.model_sound)
     refuse(m.positions != Positions::Rotary || m.tied_embeddings || m.norms != NormPlacement::Before ||
                m.qk_norm != QkNorm::None || m.zero_centered_norms || m.scaled_embedding || m.logit_softcap > 0 ||
-               m.sliding_window > 0 || m.attention_softcap > 0,
+               m.window() > 0 || m.attention_softcap > 0,
            fmt::format("is not modelled yet with layers like those of {}", m.architecture), "leave it out");
   refuse(requested.runtime.eager.compiled == CompiledParts::Model &&
              requested.train.recompute.kind != Recompute::None &&

@@ -30,7 +30,7 @@ void settle_chunks(Scenario& requested, ScenarioTables& tables) {
     return;
   }
   if (!tables.model_sound) return;
-  const std::int64_t layers = requested.model.layers + titan.first_stage_less + titan.last_stage_less,
+  const std::int64_t layers = requested.model.layers.size() + titan.first_stage_less + titan.last_stage_less,
                      stages = (layers + titan.layers_per_stage - 1) / titan.layers_per_stage;
   if (stages % layout.pipeline != 0) {
     tables.runtime.problem("switches",
@@ -52,12 +52,12 @@ void settle_stage_layers(Scenario& requested, ScenarioTables& tables) {
   Layout& layout = requested.layout;
   const TitanSettings& titan = requested.runtime.eager.titan;
   if (!layout.stage_layers.empty() || !tables.model_sound) return;
-  layout.stage_layers = titan_stage_layers(requested.model.layers, layout.stages(), titan);
+  layout.stage_layers = titan_stage_layers(requested.model.layers.size(), layout.stages(), titan);
   if (!layout.stage_layers.empty()) return;
   tables.layout.problem(
       "pipeline",
       fmt::format("{} stages of {} layers, the ends counted as {} and {}, leave an end no place", layout.stages(),
-                  requested.model.layers, titan.first_stage_less, titan.last_stage_less),
+                  requested.model.layers.size(), titan.first_stage_less, titan.last_stage_less),
       "fewer stages, or stage_layers");
 }
 
@@ -162,7 +162,7 @@ void check_parts(const Scenario& requested, ScenarioTables& tables) {
   refuse(recompute == Recompute::Full || titan.checkpointed_layers > 0,
          "layers that run again for each of their weights are not modelled yet",
          "recompute = \"none\", or \"interleaved\"");
-  refuse(tables.model_sound && requested.model.experts.has_value(),
+  refuse(tables.model_sound && requested.model.experts() != nullptr,
          "weight gradients of experts that come later are not modelled yet", "\"interleaved\"");
   refuse(titan.reshard == ReshardPolicy::Always,
          "PyTorch finds no weights where parameters are gathered again, and makes no gradients of them",

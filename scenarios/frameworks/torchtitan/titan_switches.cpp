@@ -65,25 +65,27 @@ void check_rotation(TomlReader& switches) {
                      "\"allgather\": torchtitan 0.2.2 trains with nothing else");
 }
 
-bool deepseek(const Model& m) { return m.latent && m.architecture.starts_with("deepseek"); }
+bool deepseek(const Model& m) { return m.latent() && m.architecture.starts_with("deepseek"); }
 
 // What DeepSeekV3ModelArgs has no number for.
 void check_titan_deepseek(const Scenario& requested, ScenarioTables& tables) {
   const Model& model = requested.model;
-  if (model.mtp_layers > 0)
+  if (!model.further.empty())
     tables.top.problem("model", "torchtitan's DeepSeek-V3 has no modules that predict further tokens",
                        "num_nextn_predict_layers = 0 in [model_override]");
-  const std::vector<bool>& dense = model.experts->dense_layers;
-  if (!std::ranges::is_sorted(dense, std::greater{}))
+  const auto has_experts = [&](LayerKind kind) {
+    return model.layers.kinds()[static_cast<std::size_t>(kind)].experts() != nullptr;
+  };
+  if (!std::ranges::is_sorted(model.layers.order(), {}, has_experts))
     tables.top.problem("model", "layers without experts come first in torchtitan's DeepSeek-V3 (n_dense_layers)",
                        "moe_layer_freq = 1 in [model_override]");
 }
 
 bool is_titans(const Model& m) {
-  const bool plain = !m.qkv_bias && !m.output_bias && !m.mlp_bias && m.sliding_window == 0;
+  const bool plain = !m.qkv_bias && !m.output_bias && !m.mlp_bias && m.window() == 0;
   if (m.architecture == "qwen3" || m.architecture == "qwen3_moe") return plain && m.qk_norm == QkNorm::PerHead;
-  if (deepseek(m)) return plain && m.latent->normalized && m.experts && !m.tied_embeddings;
-  return plain && !m.experts && m.architecture == "llama" && !m.tied_embeddings && m.heads * m.head_dim == m.hidden;
+  if (deepseek(m)) return plain && m.latent()->normalized && m.experts() && !m.tied_embeddings;
+  return plain && !m.experts() && m.architecture == "llama" && !m.tied_embeddings && m.heads * m.head_dim == m.hidden;
 }
 
 // What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
@@ -138,7 +140,7 @@ void settle_parts_of_experts(Layout& layout, TomlReader& table) {
 
 // models/moe of 0.2.2, whose experts are products in groups.
 void check_titan_experts(const Scenario& requested, ScenarioTables& tables) {
-  const Experts& experts = *requested.model.experts;
+  const Experts& experts = *requested.model.experts();
   const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
                          std::string_view hint = "leave it out") {
     if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
@@ -146,8 +148,8 @@ void check_titan_experts(const Scenario& requested, ScenarioTables& tables) {
   constexpr std::string_view later = "of torchtitan's experts it is not modelled yet";
   refuse(tables.runtime, "versions", requested.runtime.versions.torchtitan < Version{0, 2, 2},
          "experts are modelled as torchtitan 0.2.2 has them", "torchtitan = \"0.2.2\"");
-  for (std::int64_t layer = 0; layer < requested.model.layers && !deepseek(requested.model); ++layer)
-    if (!requested.model.has_experts(static_cast<std::size_t>(layer))) {
+  for (std::int64_t layer = 0; layer < requested.model.layers.size() && !deepseek(requested.model); ++layer)
+    if (!requested.model.has_experts(layer)) {
       refuse(tables.top, "model", true, "all layers of torchtitan's Qwen3 have experts",
              "decoder_sparse_step = 1 and mlp_only_layers = [] in [model_override]");
       break;
@@ -304,7 +306,7 @@ void settle_titan(Scenario& requested, ScenarioTables& tables) {
                                        requested.model.name.empty() ? "this" : requested.model.name),
                            "Llama 3's (untied, without biases), Qwen3's and DeepSeek-V3's are; \"fsdp2\" runs "
                            "transformers' models");
-  else if (tables.model_sound && requested.model.experts)
+  else if (tables.model_sound && requested.model.experts())
     check_titan_experts(requested, tables);
   // _fsdp_state.py _validate_no_duplicate_params: torchtitan 0.2 makes the ends of a model units of their own.
   if (requested.model.architecture.starts_with("qwen3") && requested.model.tied_embeddings)

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "parallel/model/model.hpp"
 #include "scenarios/model_config/detail/config_values.hpp"
@@ -8,9 +10,15 @@
 
 namespace tidemark::scenarios {
 
-/// Nothing where every layer is dense. The model's own sizes are read already.
-[[nodiscard]] std::optional<Experts> read_experts(ConfigValues& config, const config_format::ExpertsFormat& format,
-                                                  const Model& model);
+/// The experts of a model, and which of its layers have a plain MLP in their place.
+struct ExpertLayers {
+  Experts experts;
+  std::vector<bool> dense_layers;
+};
+
+/// Of so many layers; nothing where every one is dense. The model's own sizes are read already.
+[[nodiscard]] std::optional<ExpertLayers> read_experts(ConfigValues& config, const config_format::ExpertsFormat& format,
+                                                       const Model& model, std::int64_t layers);
 
 [[nodiscard]] MultiLatentAttention read_multi_latent_attention(ConfigValues& config);
 

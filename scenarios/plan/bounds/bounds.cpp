@@ -163,10 +163,10 @@ std::span<const LayerKind> kinds_of(const Stage& stage, std::span<const LayerKin
 
 std::vector<std::vector<Bounder::Chunk>> Bounder::chunks_of(const Scenario& s) {
   std::vector<std::vector<Chunk>> all;
-  const std::vector<LayerKind> kinds = layer_kinds(s.model);
+  const std::span<const LayerKind> kinds = s.model.layers.order();
   for (std::int32_t p = 0; p < s.layout.pipeline; ++p) {
     std::vector<Chunk>& its = all.emplace_back();
-    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, p)) {
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers.size()), s.layout, p)) {
       Chunk chunk;
       chunk.kind = stage.embedding && stage.head ? ChunkKind::Only
                    : stage.embedding             ? ChunkKind::First
@@ -210,7 +210,7 @@ Bytes Bounder::make_held(const Scenario& s) {
   Bytes most;
   for (std::int32_t p = 0; p < s.layout.pipeline; ++p) {
     std::int64_t dense = 0, of_experts = 0;
-    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers), s.layout, p))
+    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(s.model.layers.size()), s.layout, p))
       for (const ParameterId id : stage_parameters(*built, stage, s.layout))
         ((*built)[id].of_expert() ? of_experts : dense) += sizes.elements((*built)[id]);
     most = std::max(
@@ -235,11 +235,11 @@ struct ShortestJob {
     layout.chunks = std::min(requested.layout.chunks, 2);
     layout.first_layers = layout.last_layers = 0;
     layout.count_embedding = layout.count_loss = false;
-    const std::vector<LayerKind> kinds = layer_kinds(requested.model);
+    const std::span<const LayerKind> kinds = requested.model.layers.order();
     layers.resize(static_cast<std::size_t>(layout.stages()));
     for (std::int32_t p = 0; p < layout.pipeline; ++p) {
       const std::vector<Stage> chunks =
-          chunks_of_rank(static_cast<std::int32_t>(requested.model.layers), requested.layout, p);
+          chunks_of_rank(static_cast<std::int32_t>(requested.model.layers.size()), requested.layout, p);
       for (std::size_t c = 0; c < chunks.size(); ++c) {
         const parallel::Place place{
             p, static_cast<std::int32_t>(std::min<std::size_t>(c, 1))};  // the second is all others
@@ -248,15 +248,15 @@ struct ShortestJob {
           if (std::ranges::find(its, kind) == its.end()) its.push_back(kind);
       }
     }
-    std::vector<bool> dense;
+    const LayerList& all = requested.model.layers;
+    LayerList its_layers;
     layout.stage_layers.clear();
     for (std::vector<LayerKind>& its : layers) {
-      if (its.empty()) its.push_back(LayerKind::Dense);
+      if (its.empty()) its.push_back(all.kind(0));
       layout.stage_layers.push_back(static_cast<std::int32_t>(its.size()));
-      for (const LayerKind kind : its) dense.push_back(kind == LayerKind::Dense);
+      for (const LayerKind kind : its) its_layers.append(1, all.kinds()[static_cast<std::size_t>(kind)]);
     }
-    scenario.model.layers = static_cast<std::int64_t>(dense.size());
-    if (scenario.model.experts) scenario.model.experts->dense_layers = dense;
+    scenario.model.layers = std::move(its_layers);
     scenario.train.global_batch = std::int64_t{requested.layout.data} * shortest_step(requested.layout);
   }
 
@@ -413,11 +413,12 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& requested) {
 
   using Held = std::vector<std::pair<std::vector<LayerKind>, int>>;
   std::map<Held, std::size_t> known_states;  // -> stage
-  const std::vector<LayerKind> kinds = layer_kinds(requested.model);
+  const std::span<const LayerKind> kinds = requested.model.layers.order();
   for (std::int32_t p = 0; p < requested.layout.pipeline; ++p) {
     // Ranks that hold the same layers do the same with them.
     Held held;
-    for (const Stage& stage : chunks_of_rank(static_cast<std::int32_t>(requested.model.layers), requested.layout, p)) {
+    for (const Stage& stage :
+         chunks_of_rank(static_cast<std::int32_t>(requested.model.layers.size()), requested.layout, p)) {
       const std::span<const LayerKind> its = kinds_of(stage, kinds);
       held.emplace_back(std::vector(its.begin(), its.end()), (stage.embedding ? 1 : 0) + (stage.head ? 2 : 0));
     }

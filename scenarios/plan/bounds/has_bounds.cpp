@@ -134,22 +134,37 @@ bool known(const Train& train) {
          ignored_arguments(adapter, quantization, packed);  // Megatron's jobs have none
 }
 
-// Layers are alike, whatever is in them, but for those with experts and those without (LayerKind). Modules that predict
-// tokens after the next one stand between the last layer and the loss, and bounds take them for a part of the latter.
+// A layer is sampled for all of its kind.
+bool known(const Layer& layer) {
+  const auto& [mixer, mlp] = layer;
+  return std::visit(Overloaded{
+                        [](const Attention&) { return true; },
+                        [](const MultiLatentAttention&) { return true; },
+                    },
+                    mixer) &&
+         std::visit(Overloaded{
+                        [](const DenseMlp&) { return true; },
+                        [](const Experts&) { return true; },
+                    },
+                    mlp);
+}
+
+// Modules that predict tokens after the next one stand between the last layer and the loss, and bounds take them for a
+// part of the latter.
 bool known(const Model& model) {
-  const auto& [name, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions,
-               tied_embeddings, qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms,
-               parallel_residual, scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary,
-               sliding_window, full_attention_layers, attention_softcap, logit_softcap, attention_sinks, latent,
-               experts, mtp_layers, vocabulary_extra, vocabulary_multiple] = model;
-  // Which layers see a window of keys is a matter of plain PyTorch alone.
-  return ignored_arguments(name, architecture, full_attention_layers) &&
-         // Not thought about: layers that are unlike each other in another way.
-         !attention_sinks && lowered(latent, experts, mtp_layers) &&
-         lowered(hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
+  const auto& [name, architecture, hidden, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings,
+               qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
+               scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, attention_softcap,
+               logit_softcap, attention_sinks, layers, further, vocabulary_extra, vocabulary_multiple] = model;
+  const auto all_known = [](const LayerList& list) {
+    return std::ranges::all_of(list.kinds(), [](const Layer& layer) { return known(layer); });
+  };
+  return ignored_arguments(name, architecture) && all_known(layers) && all_known(further) &&
+         !attention_sinks &&  // not thought about
+         lowered(hidden, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
                  output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
-                 scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, sliding_window,
-                 attention_softcap, logit_softcap, vocabulary_extra, vocabulary_multiple);
+                 scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, attention_softcap,
+                 logit_softcap, vocabulary_extra, vocabulary_multiple);
 }
 
 bool known(const Cluster& cluster) {

@@ -67,14 +67,14 @@ SmallJob small_job(const Scenario& scenario, ChunkKind kind, const std::vector<L
     layout.stage_layers.assign(static_cast<std::size_t>(layout.pipeline), 1);
     layout.stage_layers[static_cast<std::size_t>(job.stage)] = layers;
   }
-  job.scenario.model.layers = layers + layout.pipeline - 1;
-  if (std::optional<Experts>& experts = job.scenario.model.experts) {
-    experts->dense_layers.assign(static_cast<std::size_t>(job.scenario.model.layers), true);
-    auto layer = experts->dense_layers.begin() + job.stage;
-    for (const LayerRun& run : runs)
-      for (std::int32_t t = 0; t < run.times; ++t)
-        for (const LayerKind its : run.unit) *layer++ = its == LayerKind::Dense;
-  }
+  // Other stages have a layer each, of whichever kind.
+  const LayerList& all = scenario.model.layers;
+  LayerList its(job.stage, all[0]);
+  for (const LayerRun& run : runs)
+    for (std::int32_t t = 0; t < run.times; ++t)
+      for (const LayerKind one : run.unit) its.append(1, all.kinds()[static_cast<std::size_t>(one)]);
+  its.append(layout.pipeline - 1 - job.stage, all[0]);
+  job.scenario.model.layers = std::move(its);
   job.scenario.gpus = layout.world_size();
   job.scenario.runtime.overlap = {};  // a matter of ranks that hold the same parameters
   job.scenario.train.steps = 2;
@@ -321,13 +321,6 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     ops.push_back(timed);
   }
   return ops;
-}
-
-std::vector<LayerKind> layer_kinds(const Model& model) {
-  std::vector<LayerKind> kinds;
-  for (std::size_t layer = 0; layer < static_cast<std::size_t>(model.layers); ++layer)
-    kinds.push_back(model.has_experts(layer) ? LayerKind::Experts : LayerKind::Dense);
-  return kinds;
 }
 
 std::vector<LayerRun> layer_runs(std::span<const LayerKind> layers, const Recomputation& recompute) {

@@ -35,13 +35,9 @@ namespace tidemark::scenarios {
 /// What a chunk of layers holds besides them.
 enum class ChunkKind : std::uint8_t { Only, First, Middle, Last };
 
-/// What tells layers of a model apart: its MLP, or a mixture of experts in place of it.
-enum class LayerKind : std::uint8_t { Dense, Experts };
-[[nodiscard]] std::vector<LayerKind> layer_kinds(const Model& model);
-
 /// Layers that do the same again and again: `times` units, each of these layers.
 struct LayerRun {
-  std::vector<LayerKind> unit{LayerKind::Dense};
+  std::vector<LayerKind> unit{0};
   std::int32_t times = 0;
   bool in_block = false;  ///< among the first layers of a stage, which block-wise recomputation runs again
 

@@ -47,7 +47,7 @@ void add_recompute(const TomlTable& document, const Scenario& s, std::vector<Axi
   const KeyPath kind{"train", "recompute"}, method{"train", "recompute_method"}, layers{"train", "recompute_layers"},
       selected{"train", "recompute_modules"};
   Change change(document, "recompute", {kind, method, layers, selected}, recompute_text(now));
-  const std::int64_t of_rank = (s.model.layers + s.layout.stages() - 1) / s.layout.stages();
+  const std::int64_t of_rank = (s.model.layers.size() + s.layout.stages() - 1) / s.layout.stages();
   const bool uniform = now.kind == Recompute::Full && now.method == RecomputeMethod::Uniform;
   const bool every = now.kind == Recompute::Full && (uniform ? now.layers == 1 : now.layers >= of_rank);
   if (!uniform && !every) {
@@ -85,9 +85,9 @@ void add_recompute(const TomlTable& document, const Scenario& s, std::vector<Axi
 // How layers are shared out, at the pipelines that are tried too.
 void add_stages(const TomlTable& document, const Scenario& s, std::vector<Axis>& axes) {
   std::vector<std::int64_t> pipelines;
-  for (std::int64_t p = s.layout.pipeline; p <= std::min<std::int64_t>(s.gpus, s.model.layers); p *= 2)
+  for (std::int64_t p = s.layout.pipeline; p <= std::min<std::int64_t>(s.gpus, s.model.layers.size()); p *= 2)
     pipelines.push_back(p);
-  Axis ways = stages_axis(s.model.layers, pipelines);
+  Axis ways = stages_axis(s.model.layers.size(), pipelines);
   std::vector<KeyPath> keys = ways.keys();
   keys.push_back({"layout", "stage_layers"});
   const bool equal =
@@ -127,7 +127,7 @@ void add_offload(const TomlTable& document, const Scenario& s, std::vector<Axis>
   const RuntimeId id = runtime_kind(s.runtime.name).id;
   if (id == RuntimeId::Fsdp && s.train.adapter) return;  // not modelled together
   const std::string now = offload_text(s);
-  Axis all{"offload", offload_values(id, s.model.layers)};
+  Axis all{"offload", offload_values(id, s.model.layers.size())};
   std::vector<KeyPath> keys = all.keys();
   for (const char* key : {"optimizer", "optimizer_fraction", "parameters", "activations"})
     if (KeyPath path{"offload", key}; std::ranges::find(keys, path) == keys.end()) keys.push_back(std::move(path));
@@ -229,13 +229,13 @@ void add_degrees(const TomlTable& document, const Scenario& s, std::vector<Axis>
     tensor.to(std::to_string(more), {value(more)});
   tensor.add_to(axes);
   Change pipeline = one_key(document, {"layout", "pipeline"}, std::to_string(s.layout.pipeline));
-  for (std::int64_t more = std::int64_t{2} * s.layout.pipeline; more <= std::min<std::int64_t>(s.gpus, s.model.layers);
-       more *= 2)
+  for (std::int64_t more = std::int64_t{2} * s.layout.pipeline;
+       more <= std::min<std::int64_t>(s.gpus, s.model.layers.size()); more *= 2)
     pipeline.to(std::to_string(more), {value(more)});
   pipeline.add_to(axes);
-  if (s.model.experts) {
+  if (s.model.experts()) {
     Change expert = one_key(document, {"layout", "expert"}, std::to_string(s.layout.expert));
-    for (std::int64_t more = std::int64_t{2} * s.layout.expert; more <= s.model.experts->count; more *= 2)
+    for (std::int64_t more = std::int64_t{2} * s.layout.expert; more <= s.model.experts()->count; more *= 2)
       expert.to(std::to_string(more), {value(more)});
     expert.add_to(axes);
   }

@@ -44,7 +44,7 @@ std::vector<TomlValue> values_of(const std::vector<std::pair<KeyPath, TomlValue>
 
 bool takes_adapters(const Scenario& s) {
   const EagerSettings& eager = s.runtime.eager;
-  if (s.model.experts || s.model.latent || s.train.rollout || eager.compiled != CompiledParts::None) return false;
+  if (s.model.experts() || s.model.latent() || s.train.rollout || eager.compiled != CompiledParts::None) return false;
   switch (runtime_kind(s.runtime.name).id) {
     case RuntimeId::PyTorch:
     case RuntimeId::Fsdp2:

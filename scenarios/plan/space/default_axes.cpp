@@ -86,7 +86,7 @@ TomlValue to_host() { return value("cpu"); }
 std::int64_t layers_of(const Space& space) {
   const TomlValue* const requested = value_at(space.base, {"model_override", "num_hidden_layers"});
   const auto* const number = requested == nullptr ? nullptr : std::get_if<std::int64_t>(&requested->value);
-  return number != nullptr ? *number : space.files.models.begin()->second.layers;
+  return number != nullptr ? *number : space.files.models.begin()->second.layers.size();
 }
 
 // That the base names, and those that a search of all of them takes.
@@ -288,7 +288,7 @@ namespace {
 
 std::vector<std::int64_t> pipeline_degrees(const Scenario& base, std::int64_t most) {
   std::vector<std::int64_t> degrees;
-  for (std::int64_t p = 1; p <= std::min<std::int64_t>({base.gpus, base.model.layers, most}); ++p)
+  for (std::int64_t p = 1; p <= std::min<std::int64_t>({base.gpus, base.model.layers.size(), most}); ++p)
     if (base.gpus % p == 0) degrees.push_back(p);
   return degrees;
 }
@@ -329,7 +329,8 @@ std::vector<Axis> axes_of_eager(const Scenario& base, RuntimeId runtime) {
       degrees.insert(degrees.end(), contexts.begin(), contexts.end());
       axes.push_back(axis("layout", "context", degrees));
     }
-    if (base.model.experts) axes.push_back(axis("layout", "expert", divisors(base.model.experts->count, base.gpus)));
+    if (base.model.experts())
+      axes.push_back(axis("layout", "expert", divisors(base.model.experts()->count, base.gpus)));
   }
   axes.push_back(axis("train", "micro_batch", up_to(base.train.global_batch, {1, 2, 4, 8})));
   axes.push_back(titan ? titan_recompute_axis() : axis("train", "recompute", std::vector<const char*>{"none", "full"}));
@@ -352,16 +353,16 @@ std::vector<Axis> default_axes(const Scenario& base, Runtimes searched) {
       axis("layout", "tensor", up_to(base.cluster.node.devices, {1, 2, 4, 8})),
       axis("layout", "sequence_parallel", std::vector<bool>{false, true}),
       axis("layout", "pipeline", pipelines),
-      chunks_axis(up_to(base.model.layers, {1, 2, 4, 5, 8})),
-      stages_axis(base.model.layers, pipelines),
+      chunks_axis(up_to(base.model.layers.size(), {1, 2, 4, 5, 8})),
+      stages_axis(base.model.layers.size(), pipelines),
       axis("train", "micro_batch", up_to(base.train.global_batch, {1, 2, 4, 8})),
       recompute_axis(),
       axis("layout", "sharding", stages),
       axis("train", "gradient_dtype", std::vector<const char*>{"fp32", "bf16"}),
       order_axis(),
   };
-  if (base.model.experts) {
-    axes.push_back(axis("layout", "expert", divisors(base.model.experts->count, base.gpus)));
+  if (base.model.experts()) {
+    axes.push_back(axis("layout", "expert", divisors(base.model.experts()->count, base.gpus)));
     axes.push_back(axis("layout", "expert_tensor", up_to(base.cluster.node.devices, {1, 2, 4, 8})));
   }
   if (!context_degrees(base.train.sequence_length).empty()) axes.push_back(context_axis(base.train.sequence_length));

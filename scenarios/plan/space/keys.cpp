@@ -51,9 +51,8 @@ Scenario passes_key(const Scenario& scenario, const std::vector<LayerRun>& runs)
   Scenario key = scenario;
   key.name.clear();
   key.gpus = 0;
-  key.model.layers = 0;
+  key.model.layers = scenario.model.layers.one_of_each_kind();  // runs say which layers there are
   key.layout = layout_of_passes(scenario.layout);
-  if (key.model.experts) key.model.experts->dense_layers.clear();  // runs say which are
   key.train.global_batch = 0;
   key.train.steps = 2;
   if (key.train.recompute.kind == Recompute::Full && key.train.recompute.method == RecomputeMethod::Block)
@@ -72,8 +71,8 @@ std::uint64_t hash_of(const Scenario& s) {
       {s.layout.tensor, s.layout.context, s.layout.pipeline, s.layout.data, s.layout.chunks, s.layout.sequence_parallel,
        s.train.micro_batch, s.train.sequence_length, static_cast<std::int64_t>(s.layout.sharding),
        static_cast<std::int64_t>(r.kind), static_cast<std::int64_t>(r.method), r.layers, r.modules.bits(),
-       static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers, s.layout.expert, s.layout.expert_tensor,
-       static_cast<std::int64_t>(s.layout.context_kind), s.layout.context_inner});
+       static_cast<std::int64_t>(s.train.gradient_dtype), s.model.layers.size(), s.layout.expert,
+       s.layout.expert_tensor, static_cast<std::int64_t>(s.layout.context_kind), s.layout.context_inner});
   for (const MeshAxis axis : s.layout.order) hash = mixed(hash, static_cast<std::int64_t>(axis));
   for (const std::int32_t layers : s.layout.stage_layers) hash = mixed(hash, layers);
   return hash;

@@ -319,7 +319,7 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   base.train.global_batch = train.integer("global_batch", any, Presence::Required).value_or(1);
   base.train.sequence_length = train.integer("sequence_length", any).value_or(1);
   TomlReader overrides = top.table("model_override");
-  if (const auto layers = overrides.integer("num_hidden_layers", any)) base.model.layers = *layers;
+  if (const auto layers = overrides.integer("num_hidden_layers", any)) base.model.layers.resize(*layers);
   // A name that is none is told with the other values.
   const TomlValue* const runtime = value_at(space.base, {"runtime", "name"});
   if (const auto* name = runtime == nullptr ? nullptr : std::get_if<std::string>(&runtime->value))

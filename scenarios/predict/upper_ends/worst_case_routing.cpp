@@ -6,10 +6,9 @@ std::optional<Train> worst_case(const Scenario& scenario) {
   const Model& model = scenario.model;
   const Layout& layout = scenario.layout;
   // One rank with all experts gets all choices, whichever they are.
-  if (!model.experts || layout.expert == 1 || !left_to_tokens(scenario.train.routing)) return std::nullopt;
+  if (!model.experts() || layout.expert == 1 || !left_to_tokens(scenario.train.routing)) return std::nullopt;
   std::int64_t layers = 0;
-  for (std::int64_t layer = 0; layer < model.layers + model.mtp_layers; ++layer)
-    layers += model.has_experts(static_cast<std::size_t>(layer)) ? 1 : 0;
+  for (std::int64_t layer = 0; layer < model.all_layers(); ++layer) layers += model.has_experts(layer) ? 1 : 0;
   // Ranks with parts of the same experts get the same tokens. Any of these may be too many: their chances add up at
   // most (Boole's inequality).
   const std::int64_t ranks = std::int64_t{layout.expert} * layout.experts_data(),

@@ -111,7 +111,7 @@ std::string question(const Prediction& p) {
                   ? fmt::format(", context {}", s.layout.context)
                   : fmt::format(", context {} ({})", s.layout.context, word(context_kind_names, s.layout.context_kind));
   layout += fmt::format(", pipeline {}, data {}", s.layout.pipeline, s.layout.data);
-  if (s.model.experts) {
+  if (s.model.experts()) {
     layout += fmt::format(", expert {}", s.layout.expert);
     if (s.layout.expert_tensor_parallel() != s.layout.tensor)
       layout += fmt::format(" x tensor {}", s.layout.expert_tensor_parallel());

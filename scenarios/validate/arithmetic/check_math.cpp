@@ -58,7 +58,7 @@ Scenario on_one_rank(const Job& job) {
   scenario.runtime.offloaded_layers = 0;
   scenario.runtime.module_offload = {};
   scenario.gpus = 1;
-  if (scenario.model.experts) scenario.train.routing.loads = loads_of(job.scenario);
+  if (scenario.model.experts()) scenario.train.routing.loads = loads_of(job.scenario);
   scenario.layout = {};
   scenario.train.recompute = {};
   scenario.train.cross_entropy = CrossEntropy::Unfused;
@@ -137,7 +137,7 @@ std::string beyond_arithmetic(const Scenario& scenario) {
     return "a loss of all data-parallel ranks' tokens: one rank has them one after the other\ndata = 1, or "
            "moe-router-load-balancing-type = \"aux_loss\"";
   // RankTraining::counted needs as many tokens.
-  const std::int64_t least = 4 * scenario.model.mtp_layers * scenario.layout.context;
+  const std::int64_t least = 4 * scenario.model.further.size() * scenario.layout.context;
   if (scenario.layout.context > 1 && scenario.train.sequence_length < least)
     return fmt::format(
         "losses of further tokens, which ranks divide by how many of their own count: of so few, others "
@@ -145,7 +145,7 @@ std::string beyond_arithmetic(const Scenario& scenario) {
         least);
   // core/distributed/distributed_data_parallel.py: a gradient that autograd sums counts only where the head's GEMM has
   // not added its own, or where both stand on one rank (zero_out_wgrad).
-  if (scenario.model.mtp_layers > 0 && scenario.model.tied_embeddings && scenario.layout.pipeline > 1 &&
+  if (!scenario.model.further.empty() && scenario.model.tied_embeddings && scenario.layout.pipeline > 1 &&
       scenario.runtime.gradient_accumulation_fusion)
     return "lookups of further tokens on a last stage with a tied head: Megatron drops their gradient\n"
            "no-gradient-accumulation-fusion = true in [runtime.switches]";

@@ -86,7 +86,7 @@ RankParameters::RankParameters(const Job& job, const Coordinates& place) {
   const Sizes sizes = sizes_of(job.scenario.model, job.scenario.layout, job.scenario.train, job.runtime);
   const Model& model = job.scenario.model;
   const Layout& layout = job.scenario.layout;
-  const std::int64_t experts = model.experts ? model.experts->count / layout.expert : 0;
+  const std::int64_t experts = model.experts() ? model.experts()->count / layout.expert : 0;
   const PlaceOfExperts of_experts{first_expert(model, layout, place),
                                   expert_mesh(layout).coordinate(rank_at(layout, place), axis::etp)};
   for (const Parameter& parameter : job.built.parameters)
@@ -118,13 +118,14 @@ std::int64_t routed_tokens(const Scenario& scenario) {
 
 std::vector<std::vector<std::int64_t>> choices_of(const Scenario& scenario) {
   const Model& model = scenario.model;
-  if (!model.experts) return {};
-  std::vector<std::vector<std::int64_t>> choices(static_cast<std::size_t>(model.layers + model.mtp_layers));
-  for (std::size_t layer = 0; layer < choices.size(); ++layer)
+  if (!model.experts()) return {};
+  std::vector<std::vector<std::int64_t>> choices;
+  for (std::int32_t layer = 0; layer < model.all_layers(); ++layer) {
+    choices.emplace_back();
     if (model.has_experts(layer))
-      choices[layer] = LayerRouting(*model.experts, scenario.train.routing, static_cast<std::int32_t>(layer),
-                                    routed_tokens(scenario), scenario.layout.expert)
-                           .choices();
+      choices.back() =
+          LayerRouting(model, scenario.train.routing, layer, routed_tokens(scenario), scenario.layout.expert).choices();
+  }
   return choices;
 }
 
@@ -133,8 +134,9 @@ std::optional<std::vector<std::vector<std::int64_t>>> top_k_experts_of(const Sce
   for (const std::vector<std::int64_t>& choices : choices_of(scenario)) {
     all.emplace_back();
     if (choices.empty()) continue;
-    std::optional<std::vector<std::int64_t>> its = top_k_experts(
-        *scenario.model.experts, choices, routed_tokens(scenario), chosen_together(scenario.train.routing.dispatcher));
+    std::optional<std::vector<std::int64_t>> its =
+        top_k_experts(*scenario.model.experts(), choices, routed_tokens(scenario),
+                      chosen_together(scenario.train.routing.dispatcher));
     if (!its) return std::nullopt;
     all.back() = std::move(*its);
   }

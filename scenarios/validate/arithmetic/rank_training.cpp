@@ -77,7 +77,7 @@ std::int64_t RankTraining::expert_of(std::int32_t layer, std::int64_t token, std
     const std::int64_t row = token / sequences, second = row / chunk < ranks ? 0 : chunk;
     token = (second + row % chunk) * sequences + token % sequences;
   }
-  const std::int64_t each = job_.scenario.model.experts->chosen;
+  const std::int64_t each = job_.scenario.model.experts()->chosen;
   return chosen_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(token % tokens_ * each + choice)];
 }
 
@@ -160,7 +160,7 @@ double RankTraining::of_batch(const Mark& at, std::string_view tensor, std::int6
 // A loss of further tokens is divided by how many count of a rank's own: as many of each rank's, however far they are
 // rolled. The first of all tokens fall off in favour of zeros; other ranks go without as many in the middle.
 double RankTraining::counted(std::int64_t token) const {
-  const std::int64_t further = job_.scenario.model.mtp_layers;
+  const std::int64_t further = job_.scenario.model.further.size();
   if (context_ == 1 || further == 0) return 1;
   const std::int64_t chunk = job_.scenario.train.sequence_length / (2 * context_), first = token / chunk;
   const std::int64_t place = token % chunk - (first == 0 ? 0 : further);

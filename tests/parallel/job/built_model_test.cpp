@@ -20,16 +20,16 @@ namespace {
 const Model tiny{.name = "tiny",
                  .architecture = "llama",
                  .hidden = 64,
-                 .layers = 1,
                  .heads = 4,
                  .kv_heads = 2,
                  .head_dim = 16,
                  .ffn = 96,
                  .vocabulary = 1000,
-                 .max_positions = 128};
+                 .max_positions = 128,
+                 .layers = LayerList(1)};
 
 Model with_layers(Model model, std::int64_t layers) {
-  model.layers = layers;
+  model.layers.resize(layers);
   return model;
 }
 
@@ -81,9 +81,8 @@ std::vector<std::string> names_of(const BuiltModel& built) {
 
 TEST(BuiltModel, ExpertsRegisterOneLinearAfterTheOtherAndSayWhoseTheyAre) {
   Model m = tiny;
-  m.layers = 2;
-  m.experts =
-      Experts{.count = 2, .chosen = 1, .ffn = 32, .shared_ffn = 48, .shared_gate = true, .dense_layers = {true}};
+  m.layers.resize(2);
+  m.layers.replace(1, {.mlp = Experts{.count = 2, .chosen = 1, .ffn = 32, .shared_ffn = 48, .shared_gate = true}});
   const BuiltModel built = build_model(m, {});
   EXPECT_EQ(names_of(built), (std::vector<std::string>{"embedding.weight",
                                                        "layers.0.attention.proj.weight",
@@ -121,9 +120,10 @@ TEST(BuiltModel, ExpertsRegisterOneLinearAfterTheOtherAndSayWhoseTheyAre) {
 TEST(BuiltModel, LatentsAreProjectedDownWholeAndUpInParts) {
   Model m = tiny;
   m.kv_heads = m.heads;
-  m.latent = MultiLatentAttention{
+  MultiLatentAttention latent{
       .query_rank = 24, .kv_rank = 16, .qk_nope_head_dim = 16, .qk_rope_head_dim = 8, .value_head = 8};
-  m.head_dim = m.latent->query_head();
+  set_mixer(m, latent);
+  m.head_dim = latent.query_head();
   const BuiltModel built = build_model(m, {});
   struct Expected {
     const char* name;
@@ -141,13 +141,14 @@ TEST(BuiltModel, LatentsAreProjectedDownWholeAndUpInParts) {
     EXPECT_EQ(std::tie(p.rows, p.columns, p.cut), std::tie(e.rows, e.columns, e.cut)) << p.name;
     EXPECT_EQ(p.in_parts == GradientInParts::UnderSequenceParallelism, e.cut == WeightCut::None) << p.name;
   }
-  m.latent->query_rank = 0;
+  latent.query_rank = 0;
+  set_mixer(m, latent);
   EXPECT_EQ(parameter_named(build_model(m, {}), "layers.0.attention.q.weight")->rows, 4 * 24);
 }
 
 TEST(BuiltModel, FurtherTokensArePredictedBeforeTheHead) {
   Model m = tiny;
-  m.mtp_layers = 1;
+  m.further = LayerList(1);
   m.attention_sinks = true;
   std::vector<std::string> names = names_of(build_model(m, {}));
   EXPECT_EQ(names[1], "layers.0.attention.core.sinks");
@@ -209,7 +210,7 @@ std::map<std::string, Parameter> expected_parameters(const Model& model) {
 Model drawn_model(std::mt19937_64& random) {
   const auto one_of = [&](auto... values) { return std::array{values...}[random() % sizeof...(values)]; };
   Model m = tiny;
-  m.layers = one_of(1, 2, 3);
+  m.layers.resize(one_of(1, 2, 3));
   m.kv_heads = one_of(1, 2, 4);
   m.tied_embeddings = one_of(false, true);
   m.qkv_bias = one_of(false, true);
@@ -266,7 +267,7 @@ using Saved = std::map<std::string, std::string>;
 
 TEST(DryRun, SeesWhatALayersOperationsSave) {
   TestJob job;
-  job.model.layers = 1;
+  job.model.layers.resize(1);
   const std::string a = "layers.0.attention.", m = "layers.0.mlp.";
   EXPECT_EQ(saved(job),
             (Saved{{a + "norm.out", "embedding.out " + a + "norm.rstd " + a + "norm.out"},

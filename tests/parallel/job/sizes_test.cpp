@@ -74,7 +74,7 @@ TEST(Sizes, WeightsAreCutWhereTheySay) {
 
 TEST(StageParameters, ComeInTheOrderOfRegistration) {
   TestJob job;
-  job.model.layers = 2;
+  job.model.layers.resize(2);
   job.model.qkv_bias = true;
   job.layout.pipeline = 2;
   const Lowered lowered(job);
@@ -96,7 +96,7 @@ TEST(StageParameters, ComeInTheOrderOfRegistration) {
 
 TEST(StageParameters, ANormOfALinearsOutputFollowsItsWeight) {
   TestJob job;
-  job.model.layers = 1;
+  job.model.layers.resize(1);
   job.model.norms = NormPlacement::Around;
   const Lowered lowered(job);
   std::vector<std::string> found;
@@ -126,7 +126,7 @@ TEST(StageParameters, ATiedHeadIsACopyOnTheLastStageAndOneWeightOnASingleOne) {
 
 // hidden 772 is no multiple of 64: norms and the whole buffer need padding.
 BufferLayout layout_of(const Lowered& lowered, Sharding sharding, std::int32_t shards) {
-  const Stage stage = split_into_stages(static_cast<std::int32_t>(lowered.job.model.layers), {}).front();
+  const Stage stage = split_into_stages(static_cast<std::int32_t>(lowered.job.model.layers.size()), {}).front();
   return buffer_layout(lowered.built, stage_parameters(lowered.built, stage, lowered.job.layout), sizes(lowered.job),
                        lowered.runtime, stage, {.data = shards, .sharding = sharding}, shards);
 }

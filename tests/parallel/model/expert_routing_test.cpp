@@ -56,10 +56,14 @@ TEST(ExpertRouting, NoExpertIsChosenByMoreThanAllTokens) {
 }
 
 TEST(ExpertRouting, LayersHaveLoadsOfTheirOwn) {
-  const Experts experts{.count = 2, .chosen = 1, .dense_layers = {true, false, true}};
+  const Layer with_experts{.mlp = Experts{.count = 2, .chosen = 1}};
+  Model model;
+  model.layers = LayerList(4);
+  model.layers.replace(1, with_experts);
+  model.layers.replace(3, with_experts);
   const ExpertRouting routing{.loads = ListedLoads{{{3, 1}, {1, 3}}}};
-  EXPECT_EQ(LayerRouting(experts, routing, 1, 8, 1).choices(), (Counts{6, 2}));
-  EXPECT_EQ(LayerRouting(experts, routing, 3, 8, 1).choices(), (Counts{2, 6}));
+  EXPECT_EQ(LayerRouting(model, routing, 1, 8, 1).choices(), (Counts{6, 2}));
+  EXPECT_EQ(LayerRouting(model, routing, 3, 8, 1).choices(), (Counts{2, 6}));
 }
 
 TEST(ExpertRouting, TokensChooseDifferentExpertsUntilTheCountsAreReached) {
@@ -239,8 +243,7 @@ TEST(DrawnLoads, DirichletSharesDeviateAsTheyShould) {
 
 Model of_one_layer(const Experts& experts) {
   Model model;
-  model.layers = 1;
-  model.experts = experts;
+  model.layers = LayerList(1, {.mlp = experts});
   return model;
 }
 

@@ -15,7 +15,7 @@ using torch::with;
 // The spec of core/models/gpt/gpt_layer_specs.py: a norm by itself before attention, down projections whole on every
 // rank, and the norms of latents within the projections up.
 MlaSelfAttention::MlaSelfAttention(Worker& w, Parameters& parameters, std::int32_t layer)
-    : w_(w), latent_(*w.model.latent), layer_(layer) {
+    : w_(w), latent_(std::get<MultiLatentAttention>(w.model.layer(layer).mixer)), layer_(layer) {
   const Model& m = w.model;
   const std::string at = fmt::format("layers.{}.attention", layer);
   const auto down = [&](const char* name, std::int64_t rank) {
@@ -66,10 +66,10 @@ bool MlaSelfAttention::remembered(Requested requested, bool others) const {
   constexpr std::int64_t remembered = 32;
   std::int64_t layers = 0, before = 0;
   for (const Stage& chunk : w_.chunks) {
-    const std::int32_t its = chunk.layers() + (chunk.head ? static_cast<std::int32_t>(w_.model.mtp_layers) : 0);
+    const std::int32_t its = chunk.layers() + (chunk.head ? static_cast<std::int32_t>(w_.model.further.size()) : 0);
     before += std::clamp(layer_ - chunk.first, std::int32_t{0}, its);
     layers += chunk.layers();
-    if (chunk.head) layers += w_.model.mtp_layers;
+    if (chunk.head) layers += w_.model.further.size();
   }
   const std::int64_t entries = others ? 2 * layers : layers;
   const std::int64_t place = requested == Requested::Later && others ? layers + before : before;

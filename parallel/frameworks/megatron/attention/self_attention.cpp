@@ -50,7 +50,7 @@ SelfAttention::SelfAttention(Worker& w, Parameters& parameters, std::int32_t lay
   positions_ = w.name(at + (w.model.positions == Positions::Rotary ? ".rotary" : ".split"));
   core_ = {w.name(at + ".core"), name_, sinks_};
   if (w.model.positions != Positions::Rotary) return;
-  const bool window = w.model.has_window(static_cast<std::size_t>(layer));
+  const bool window = w.model.layer(layer).window() > 0;
   query_rotary_ = {.name = positions_,
                    .window = window,
                    .cos = name_("query_cos"),

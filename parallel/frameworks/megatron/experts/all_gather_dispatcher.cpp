@@ -37,7 +37,7 @@ AllGatherDispatcher::AllGatherDispatcher(Worker& w, const std::string& path, std
       name_(w.name(path + ".dispatcher")),
       group_{w.comms.expert_model, std::int64_t{w.layout.expert} * w.layout.expert_tensor_parallel()},
       first_(w.first_expert()) {
-  const LayerRouting routing(*w.model.experts, w.train.routing, layer, w.residual(1)[0], w.layout.expert);
+  const LayerRouting routing(w.model, w.train.routing, layer, w.residual(1)[0], w.layout.expert);
   rows_ = routing.received(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep), group_.size);
 }
 

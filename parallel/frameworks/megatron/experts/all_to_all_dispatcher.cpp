@@ -53,7 +53,7 @@ AllToAllDispatcher::AllToAllDispatcher(Worker& w, const std::string& path, std::
       ranks_(w.layout.expert),
       rank_(expert_mesh(w.layout).coordinate(rank_at(w.layout, w.place), axis::ep)),
       tokens_(w.residual(1)[0]) {
-  const LayerRouting routing(*w.model.experts, w.train.routing, layer, tokens_, ranks_);
+  const LayerRouting routing(w.model, w.train.routing, layer, tokens_, ranks_);
   rows_ = routing.rows();
   rows_of_own_ = routing.received(rank_, std::int64_t{ranks_} * w.layout.expert_tensor_parallel());
   // Those who share an expert hand each other as many rows, whatever upper ends come to.
@@ -100,7 +100,7 @@ Tensor all_to_all(Worker& w, LabelId label, CommSlot comm, MatrixId matrix, cons
 // `back`: from experts to the ranks whose tokens they are.
 Rows AllToAllDispatcher::exchanged(const Rows& rows, bool back) {
   if (ranks_ == 1) return rows;
-  const std::int64_t held = w_.model.experts->count / ranks_;
+  const std::int64_t held = w_.model.experts()->count / ranks_;
   Traffic traffic;
   const std::int64_t own = total(rows_of_own_) / within_.size;
   for (std::int64_t r = 0; r < ranks_; ++r) {

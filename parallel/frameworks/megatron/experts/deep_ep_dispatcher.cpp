@@ -30,8 +30,8 @@ Shape strides_of(const Shape& sizes) {
 // The process's first layer with experts.
 bool is_first(const Worker& w, std::int32_t layer) {
   for (const Stage& chunk : w.chunks)
-    for (std::int32_t its = chunk.first; its < chunk.last + (chunk.head ? w.model.mtp_layers : 0); ++its)
-      if (w.model.has_experts(static_cast<std::size_t>(its))) return its == layer;
+    for (std::int32_t its = chunk.first; its < chunk.last + (chunk.head ? w.model.further.size() : 0); ++its)
+      if (w.model.has_experts(its)) return its == layer;
   return false;
 }
 
@@ -105,7 +105,7 @@ DeepEpDispatcher::DeepEpDispatcher(Worker& w, const std::string& path, std::int3
       layer_(layer),
       tokens_(w.residual(1)[0]),
       makes_buffer_(is_first(w, layer)) {
-  const Experts& experts = *w.model.experts;
+  const Experts& experts = *w.model.layer(layer).experts();
   const std::int64_t within = w.layout.expert_tensor_parallel(), places = w.layout.expert;
   ranks_ = places * within;
   held_ = experts.count / places;
@@ -116,7 +116,7 @@ DeepEpDispatcher::DeepEpDispatcher(Worker& w, const std::string& path, std::int3
   const std::int32_t place = mesh.coordinate(rank, axis::ep);
   const std::int64_t number = place * within + mesh.coordinate(rank, axis::etp);
   first_ = number * held_;
-  const LayerRouting routing(experts, w.train.routing, layer, tokens_, w.layout.expert);
+  const LayerRouting routing(w.model, w.train.routing, layer, tokens_, w.layout.expert);
   rows_ = routing.received(place, ranks_);
   tokens_received_ = routing.received_tokens(place, ranks_);
   if (!routing.tokens().eights.empty())

@@ -38,7 +38,7 @@ MoELayer::MoELayer(Worker& w, Parameters& parameters, const std::string& path, s
     grouped_.emplace(w, parameters, path);
   else
     sequential_.emplace(w, parameters, path);
-  const Experts& experts = *w.model.experts;
+  const Experts& experts = *w.model.experts();
   if (experts.shared_ffn == 0) return;
   // A module's own parameters come before those of modules within it.
   if (experts.shared_gate)

@@ -17,7 +17,7 @@ using torch::Picks;
 using torch::with;
 
 Router::Router(Worker& w, Parameters& parameters, const std::string& path)
-    : w_(w), experts_(*w.model.experts), path_(path + ".router"), name_(w.name(path_)) {
+    : w_(w), experts_(*w.model.experts()), path_(path + ".router"), name_(w.name(path_)) {
   weight_ = parameters.add({.name = path_ + ".weight",
                             .rows = experts_.count,
                             .columns = w.model.hidden,
@@ -316,7 +316,7 @@ namespace {
 
 // Buffers of the module, which live as long as that; those that model and losses ask for.
 RouterBuffers make_buffers(Worker& w, const std::string& path) {
-  const std::int64_t experts = w.model.experts->count;
+  const std::int64_t experts = w.model.experts()->count;
   const Name name = w.name(path);
   const auto buffer = [&](const char* use, std::int64_t count) {
     Tensor made = w.make(name(use), {count}, DType::FP32, Category::Workspaces);
@@ -325,7 +325,7 @@ RouterBuffers make_buffers(Worker& w, const std::string& path) {
     return made;
   };
   RouterBuffers made;
-  if (w.model.experts->correction_bias) {
+  if (w.model.experts()->correction_bias) {
     made.tokens_per_expert = buffer("local_tokens_per_expert", experts);
     made.expert_bias = buffer("expert_bias", experts);
   }
@@ -339,12 +339,12 @@ RouterBuffers make_buffers(Worker& w, const std::string& path) {
 }  // namespace
 
 void build_routers(Worker& w, const Stage& stage) {
-  const bool any =
-      w.model.experts && (w.model.experts->correction_bias || w.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
+  const bool any = w.model.experts() &&
+                   (w.model.experts()->correction_bias || w.runtime.experts.balances_by(LoadBalancing::GlobalLoss));
   if (!any) return;
-  const std::int64_t last = stage.last + (stage.head ? w.model.mtp_layers : 0);
+  const std::int64_t last = stage.last + (stage.head ? w.model.further.size() : 0);
   for (std::int64_t layer = stage.first; layer < last; ++layer) {
-    if (!w.model.has_experts(static_cast<std::size_t>(layer))) continue;
+    if (!w.model.has_experts(layer)) continue;
     const std::string path = fmt::format("layers.{}.mlp.router", layer);
     w.routers.emplace_back(path, make_buffers(w, path));
   }

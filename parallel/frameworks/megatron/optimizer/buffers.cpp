@@ -70,14 +70,14 @@ void build_model(Worker& w, const Stage& stage) {
     const bool tied = w.model.tied_embeddings && weight.parameter->vocabulary;
     const bool of_head = weight.parameter->vocabulary && stage.head && (tied || id != ParameterId{0});
     weight.uses += tied && stage.embedding && stage.head ? 2 : 1;
-    if (of_head) weight.uses += static_cast<int>(w.model.mtp_layers);
+    if (of_head) weight.uses += static_cast<int>(w.model.further.size());
     weight.value =
         w.make(w.process.label(weight.parameter->name), weight.shape(), w.train.precision, Category::Parameters);
     weight.value.gradient = {gradient_accumulator(w, weight), 0};
     w.launch(Operation::Initialize, {}, {weight.value});
   }
   // core/models/common/embeddings/rotary_pos_embedding.py inv_freq.
-  if (w.model.positions == Positions::Rotary && !w.model.latent) {
+  if (w.model.positions == Positions::Rotary && !w.model.latent()) {
     w.inverse_frequencies.push_back(w.make(w.process.label("rotary.inverse_frequencies"), {w.model.rotary_dim() / 2},
                                            DType::FP32, Category::Workspaces));
     w.process.keep(w.inverse_frequencies.back().buffer());

@@ -10,7 +10,7 @@ namespace {
 std::vector<ParameterId> parameters_of_rank(const BuiltModel& built, const Layout& layout, std::int32_t pipeline,
                                             ParameterGroup group) {
   std::vector<ParameterId> all;
-  for (const Stage& chunk : chunks_of_rank(static_cast<std::int32_t>(built.model.layers), layout, pipeline))
+  for (const Stage& chunk : chunks_of_rank(static_cast<std::int32_t>(built.model.layers.size()), layout, pipeline))
     for (const ParameterId id : of_group(built, stage_parameters(built, chunk, layout), group, false))
       all.push_back(id);
   return all;

@@ -133,7 +133,7 @@ Tensor Muon::orthogonal(const Matrix& matrix, const Tensor& momentum) {
   const std::array<std::int64_t, 3> widths{model.heads / model.kv_heads * model.head_dim, model.head_dim,
                                            model.head_dim};
   const std::int64_t width = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
-  const bool joint = parameter.name.ends_with(".attention.qkv.weight") && !model.latent;
+  const bool joint = parameter.name.ends_with(".attention.qkv.weight") && !model.latent();
   if (!behavior().splits_qkv || !joint || momentum.size(0) % width != 0) return orthogonal_part(matrix, momentum);
   const std::int64_t groups = momentum.size(0) / width, columns = momentum.size(1);
   const auto part = [&](const Tensor& of, std::size_t which) {

@@ -249,7 +249,7 @@ std::vector<MegatronOptimizer> make_optimizers(Worker& w, const std::vector<Para
   using enum ParameterGroup;
   std::vector<MegatronOptimizer> made;
   const auto add = [&](Updates updates) { made.emplace_back(w, buffers, std::move(updates)); };
-  const bool experts = w.model.experts.has_value() && experts_apart(w.layout);
+  const bool experts = w.model.experts() != nullptr && experts_apart(w.layout);
   const CommSlot norm = w.comms.norm, of_experts = w.comms.expert_norm;
   if (!w.runtime.optimizer.muon) {
     add({{Dense}, w.train.optimizer, true, true, norm});

@@ -123,8 +123,7 @@ TEST(WorstCaseJobs, AFactorIsNamedWhereItsProgramsFit) {
     large.gpus = 512;
     large.layout.data = large.layout.expert = 8;
     large.layout.pipeline = 64;
-    large.model.layers = 64;
-    large.model.experts->dense_layers.assign(64, false);
+    large.model.layers = LayerList(64, {.mlp = *large.model.experts()});
     large.train.global_batch = 8 * micro_batches;
     try {
       static_cast<void>(Job(large));

@@ -26,7 +26,7 @@ struct Crooked {
     return made;
   }();
   Lowered lowered{job};
-  Stage stage = split_into_stages(static_cast<std::int32_t>(job.model.layers), {}).front();
+  Stage stage = split_into_stages(static_cast<std::int32_t>(job.model.layers.size()), {}).front();
 
   [[nodiscard]] std::vector<ParameterId> matrices() const {
     return of_group(lowered.built, stage_parameters(lowered.built, stage, job.layout), ParameterGroup::DenseMatrices,

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "parallel/namespace.hpp"
+
+// A layer of a model as a value: a mixer of tokens and an MLP, each of a closed set of kinds.
+
+namespace tidemark::parallel {
+
+/// Multi-head attention, whose heads may share keys and values.
+struct Attention {
+  std::int64_t window = 0;  ///< keys that a token sees, its own included; 0: all before it
+  bool operator==(const Attention&) const = default;
+};
+
+/// Multi-head latent attention (DeepSeek-V2): queries, keys and values are projected up from narrow latents that are
+/// normalized; a head's queries and keys have dimensions that positions turn beside those that they do not, and keys
+/// share the former.
+struct MultiLatentAttention {
+  std::int64_t query_rank = 0;        ///< q_lora_rank; 0: queries have no latent
+  std::int64_t kv_rank = 0;           ///< kv_lora_rank
+  std::int64_t qk_nope_head_dim = 0;  ///< qk_nope_head_dim: what positions leave alone
+  std::int64_t qk_rope_head_dim = 0;  ///< qk_rope_head_dim
+  std::int64_t value_head = 0;        ///< v_head_dim
+  bool normalized = true;             ///< latents are, before they are projected up (Megatron's qk-layernorm)
+
+  [[nodiscard]] std::int64_t query_head() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  bool operator==(const MultiLatentAttention&) const = default;
+};
+
+/// How a router makes probabilities of its logits: softmax over the chosen experts, or over all before it chooses, or
+/// each expert's sigmoid, whose sum over the chosen ones is made one.
+enum class RouterScore : std::uint8_t { Softmax, SoftmaxBefore, Sigmoid };
+
+/// The MLPs of a mixture of experts, of which each token goes through a few.
+struct Experts {
+  std::int64_t count = 0;       ///< of a layer
+  std::int64_t chosen = 0;      ///< num_experts_per_tok
+  std::int64_t ffn = 0;         ///< moe_intermediate_size: of one branch
+  std::int64_t shared_ffn = 0;  ///< of all experts together that every token goes through; 0: there is none
+  bool shared_gate = false;     ///< what these give is multiplied by a sigmoid of the token (Qwen2)
+  bool biases = false;          ///< of the experts' linears and of the router (gpt-oss)
+  bool clamped_gate = false;    ///< SwiGLU of values within limits: (up + 1) * gate * sigmoid(1.702 * gate) (gpt-oss)
+  RouterScore score = RouterScore::Softmax;
+  std::int64_t groups = 0;       ///< n_group: experts are chosen from the best of so many groups; 0: from all
+  std::int64_t topk_group = 0;   ///< topk_group
+  bool correction_bias = false;  ///< added to scores for the choice only, moved by loads (DeepSeek-V3)
+  double scale = 1;              ///< routed_scaling_factor, of probabilities
+
+  bool operator==(const Experts&) const = default;
+};
+
+/// One MLP, which every token goes through.
+struct DenseMlp {
+  bool operator==(const DenseMlp&) const = default;
+};
+
+using Mixer = std::variant<Attention, MultiLatentAttention>;
+using FeedForward = std::variant<DenseMlp, Experts>;
+
+struct Layer {
+  Mixer mixer = {};
+  FeedForward mlp = {};
+
+  /// Nothing where it has none.
+  [[nodiscard]] const Experts* experts() const { return std::get_if<Experts>(&mlp); }
+  /// Keys that a token sees, its own included; 0: all before it.
+  [[nodiscard]] std::int64_t window() const {
+    const auto* its = std::get_if<Attention>(&mixer);
+    return its != nullptr ? its->window : 0;
+  }
+  bool operator==(const Layer&) const = default;
+};
+
+/// Layers that are equal are of one kind. Kinds have numbers in the order in which the list first has them.
+using LayerKind = std::int32_t;
+
+/// A model's layers in order. It stores each kind once, so that whether layers are equal costs nothing to ask.
+class LayerList {
+ public:
+  LayerList() = default;
+  explicit LayerList(std::int64_t count, const Layer& layer = {}) { append(count, layer); }
+
+  [[nodiscard]] std::int64_t size() const { return std::ssize(order_); }
+  [[nodiscard]] bool empty() const { return order_.empty(); }
+  [[nodiscard]] const Layer& operator[](std::int64_t layer) const {
+    return kinds_[static_cast<std::size_t>(kind(layer))];
+  }
+  [[nodiscard]] LayerKind kind(std::int64_t layer) const { return order_[static_cast<std::size_t>(layer)]; }
+  /// By layer.
+  [[nodiscard]] std::span<const LayerKind> order() const { return order_; }
+  /// By kind.
+  [[nodiscard]] std::span<const Layer> kinds() const { return kinds_; }
+
+  [[nodiscard]] LayerList one_of_each_kind() const {
+    LayerList list;
+    for (const Layer& its : kinds_) list.append(1, its);
+    return list;
+  }
+
+  void append(std::int64_t count, const Layer& layer) {
+    if (count <= 0) return;
+    const auto known = std::ranges::find(kinds_, layer);
+    const auto kind = static_cast<LayerKind>(known - kinds_.begin());
+    if (known == kinds_.end()) kinds_.push_back(layer);
+    order_.insert(order_.end(), static_cast<std::size_t>(count), kind);
+  }
+  /// Drops the last ones, or repeats the last one.
+  void resize(std::int64_t count) {
+    if (count > size()) return append(count - size(), empty() ? Layer{} : (*this)[size() - 1]);
+    LayerList shorter;
+    for (std::int64_t i = 0; i < count; ++i) shorter.append(1, (*this)[i]);
+    *this = std::move(shorter);
+  }
+  /// Of each layer what `change(Layer&)` makes of it.
+  template <class Change>
+  void change_each(Change change) {
+    LayerList changed;
+    for (std::int64_t i = 0; i < size(); ++i) {
+      Layer layer = (*this)[i];
+      change(layer);
+      changed.append(1, layer);
+    }
+    *this = std::move(changed);
+  }
+  void replace(std::int64_t at, const Layer& layer) {
+    std::int64_t i = 0;
+    change_each([&](Layer& its) {
+      if (i++ == at) its = layer;
+    });
+  }
+
+  bool operator==(const LayerList&) const = default;
+
+ private:
+  std::vector<Layer> kinds_;
+  std::vector<LayerKind> order_;
+};
+
+}  // namespace tidemark::parallel
