@@ -425,6 +425,11 @@ std::vector<TomlKey> flags_of_tests(const TomlTable& arguments, Draft& draft) {
   return flags;
 }
 
+// Hydra's `file@place`. Other places of a model are of settings, as tp_overlap@model.ub_tp_comm_overlap_cfg is.
+bool is_half_of_model(std::string_view name) {
+  return name.find("@model.encoder") != std::string_view::npos || name.find("@model.decoder") != std::string_view::npos;
+}
+
 // NeMo trains more than GPT with files of the same kind: what only those have tells them.
 void refuse_other_models(const TomlTable& document, Draft& draft) {
   for (const TomlKey& key : document.keys)
@@ -432,7 +437,7 @@ void refuse_other_models(const TomlTable& document, Draft& draft) {
         key.name == "defaults" && list != nullptr)
       for (const TomlValue& one : *list)
         if (const auto* from = std::get_if<TomlTable>(&one.value);
-            from != nullptr && !from->keys.empty() && from->keys.front().name.find("@model") != std::string::npos)
+            from != nullptr && !from->keys.empty() && is_half_of_model(from->keys.front().name))
           return draft.remark(RemarkKind::NotExpressed, from->keys.front().name,
                               "is a part of the model in another file: such models, with an encoder and a decoder, are "
                               "not modelled",

@@ -67,6 +67,12 @@ TEST(OpenAnswers, TasksAndModelsThatAreNotModelledAreNamedBeforeWhatIsMissing) {
         begins(became("job.yaml", "trainer: {devices: 8}\nmodel: {num_layers: 12, hidden_size: 768, " + key + "}\n"),
                "open: model."))
         << key;
+  const auto with_part = [](const std::string& place) {
+    return became("job.yaml", "defaults:\n- optional parts@model." + place +
+                                  ": some\ntrainer: {devices: 8}\nmodel: {num_layers: 12, hidden_size: 768}\n");
+  };
+  EXPECT_TRUE(begins(with_part("encoder"), "open: optional parts@model.encoder"));
+  EXPECT_EQ(with_part("ub_tp_comm_overlap_cfg").find("@model"), std::string::npos);
   // A name that is nearly a known one is asked about first.
   EXPECT_TRUE(begins(became("job.sh",
                             "torchrun --nproc-per-node 8 pretrain_bert.py --num-layers 2 --hidden-size 64 "
