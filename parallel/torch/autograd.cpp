@@ -275,8 +275,8 @@ class Engine {
   void p2p(const Tensor& gradient, StreamId from, const Node& to) {
     if (from == to.stream) return;
     session_.process.wait(to.stream, session_.process.record(from));
-    // Gradients of norms, biases and routers that wait for their accumulators take some MiB together of segments that
-    // others share, which no answer shows, and each would be one more block whose end has to be known.
+    // A modelling choice, for speed: below kMinLargeAlloc a request shares a segment of 20 MiB at most, so that
+    // gradients of norms, biases and routers that wait for their accumulators change upper ends by little.
     const bool shows = !to.leaf || gradient.bytes() >= sim::AllocatorOptions::min_large_alloc;
     session_.record_stream(gradient, to.stream, shows);
   }

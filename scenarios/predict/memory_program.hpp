@@ -45,15 +45,16 @@ struct RoleEvents {
   }
 };
 
-/// All that a rank does to memory, written down once where it repeats.
+/// All that a rank does to memory, with the bodies of its loops once.
 struct WholeMemory {
-  /// Where frees wait for what the host has waited for, no less does. Null: that is not asked for.
+  /// All ops: a replay whose frees come at the latest (AtNextSync) needs launches and waits. Null where none is asked
+  /// for.
   std::shared_ptr<const RepeatingProgram> program;
   MemoryOutline of_memory;
-  /// By op as those of `of_memory` are counted: where it is in the program that ran on the clock. Empty: it is that
-  /// one.
+  /// By op number of `of_memory`'s replay: the op of the program that ran on the clock. Empty: the numbers are the
+  /// same.
   std::vector<std::uint32_t> on_clock = {};
-  bool has_times = true;  ///< otherwise nobody knows where they are there
+  bool has_times = true;  ///< false: no clock ran a program with these ops
 };
 
 /// What ranks run: op by op, and the same in short, which is quicker to try on devices of limited memory.

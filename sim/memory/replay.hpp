@@ -130,7 +130,8 @@ struct ReplayOptions {
 [[nodiscard]] MemoryRecord replay(const RepeatingProgram& program, const DriverCosts& costs,
                                   const ReplayOptions& options);
 
-/// The same of its ops of memory alone, counted as in the program that they are of. Frees do not come at the latest.
+/// The same of its ops of memory alone, whose moments are op numbers of the whole program. Its
+/// `options` must not ask for AtNextSync: launches and waits are not among these ops.
 [[nodiscard]] MemoryRecord replay(const MemoryOutline& outline, const DriverCosts& costs, const ReplayOptions& options);
 
 /// The same of a program that leaves bodies of loops out: the record is that of the whole one, whose ops and

@@ -14,15 +14,6 @@
 namespace tidemark::tests::open_answers_test {
 namespace {
 
-ConvertRequest requested_of(const std::string& file, const std::string& text) {
-  ConvertRequest requested;
-  requested.files = {file};
-  requested.texts = {{file, text}};
-  requested.cluster = "clusters/h100-sxm-80g.toml";
-  requested.data_root = shipped_data();
-  return requested;
-}
-
 // "open: …" where nothing is wrong and nobody can say, "wrong: …" of an error, else "answered".
 std::string became(const ConvertRequest& requested) {
   try {

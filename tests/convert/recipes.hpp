@@ -53,4 +53,14 @@ inline std::vector<Recipe> recipes() {
   return all;
 }
 
+/// A conversion of one file of that text, on a cluster of H100s.
+inline ConvertRequest requested_of(const std::string& file, const std::string& text) {
+  ConvertRequest requested;
+  requested.files = {file};
+  requested.texts = {{file, text}};
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
+  return requested;
+}
+
 }  // namespace tidemark::tests

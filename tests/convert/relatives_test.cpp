@@ -12,14 +12,6 @@
 namespace tidemark::tests::relatives_test {
 namespace {
 
-ConvertRequest requested_of(const std::string& file, const std::string& text) {
-  ConvertRequest requested;
-  requested.files = {file};
-  requested.texts = {{file, text}};
-  requested.cluster = "clusters/h100-sxm-80g.toml";
-  requested.data_root = shipped_data();
-  return requested;
-}
 Scenario scenario_of_text(const std::string& file, const std::string& text, std::int64_t gpus = 0) {
   ConvertRequest requested = requested_of(file, text);
   if (gpus > 0) requested.gpus = gpus;
