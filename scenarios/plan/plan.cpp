@@ -163,7 +163,10 @@ class Search {
       Evaluated whole = evaluated_from(results[i]);
       if (whole.verdict != Evaluated::Verdict::Failed) {
         Found said = asking[i];
-        said.figures.device_upper = std::max(said.figures.device_upper, whole.found.figures.device_upper);
+        const Figures& by_clock = whole.found.figures;
+        said.figures.device_upper = std::max(said.figures.device_upper, by_clock.device_upper);
+        said.figures.allocated = by_clock.allocated, said.figures.device = by_clock.device;
+        said.figures.completed = by_clock.completed;
         compare(said, whole.found.figures);
         whole.found = said;
       }

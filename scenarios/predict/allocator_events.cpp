@@ -23,8 +23,10 @@ class Cutter {
     for (const Op& op : program.rolled.ops) {
       if (const auto* o = std::get_if<Free>(&op)) made_[o->buffer.index()].freed = true;
       const auto* const cross_stream_use = std::get_if<CrossStreamUse>(&op);
-      cut_.passes.has_cross_stream_uses |= cross_stream_use != nullptr && cross_stream_use->recorded;
+      if (cross_stream_use != nullptr && cross_stream_use->recorded)
+        cut_.passes.used_by.insert(cross_stream_use->stream.value);
     }
+    cut_.passes.has_cross_stream_uses = !cut_.passes.used_by.empty();
   }
 
   std::optional<RankEvents> cut() && {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "scenarios/namespace.hpp"
@@ -70,6 +71,7 @@ struct PassEvents {
 struct StageEvents {
   std::vector<PassEvents> steps;
   bool has_cross_stream_uses = false;  ///< other streams borrow blocks of passes
+  std::set<std::int32_t> used_by;      ///< which, by StreamId
   bool operator==(const StageEvents&) const = default;
 };
 

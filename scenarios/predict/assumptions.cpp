@@ -1,6 +1,7 @@
 #include "scenarios/predict/assumptions.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -503,28 +504,39 @@ void add_rollout(const Scenario& s, std::vector<std::string>& list) {
                                name(s.train.precision)));
 }
 
-// What other streams than its own use (record_stream), and when the reported value takes it for free.
-std::string_view lent_blocks(const Job& job) {
-  if (job.runtime.eager) return "what streams use for others (record_stream) is free again as soon as it is given up";
-  if (megatron::wraps_aside(job.runtime))
-    return "gradients that autograd hands to DistributedDataParallel's stream (record_stream), and what is sent beside "
-           "the passes, are free again as soon as they are given up";
-  return "what is sent beside the passes is free again as soon as it is sent";
+// When blocks that other streams use (record_stream) are free again, as the reported value has it.
+std::vector<std::string> lent_blocks(const Job& job, double more_gib, ReportedFrees frees) {
+  std::vector<std::string> list;
+  const std::string_view what =
+      job.runtime.eager ? "what streams use for others (record_stream)" : "what is sent beside the passes";
+  if (job.asks_the_clock && frees == ReportedFrees::ByClock)
+    list.push_back(fmt::format(
+        "{} is free again once those streams have done what they were given before, by the simulated clock: {:.2f} GiB "
+        "more on a device than if it were free at once",
+        what, more_gib));
+  else if (job.asks_the_clock)
+    list.push_back(fmt::format("{} is free again as soon as it is given up", what));
+  if (prompt_stream(job.runtime).valid())
+    list.emplace_back(
+        "gradients that autograd hands to DistributedDataParallel's stream (record_stream) are free again as soon as "
+        "they are given up, as in steps that were measured on B200");
+  return list;
 }
 
 // Where the fullest device could be fuller for a reason that is no driver's.
-void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, std::vector<std::string>& list) {
+void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, ReportedFrees frees,
+                    std::vector<std::string>& list) {
   const auto most = [&](Bytes RankGroup::*what) {
     Bytes found;
     for (const RankGroup& group : groups) found = std::max(found, group.*what);
     return static_cast<double>(found.count()) / (1 << 30);
   };
-  if (job.has_cross_stream_frees)
-    list.push_back(fmt::format(
-        "{}; the upper ends hold up to {:.2f} GiB for what is so only later: when the host thread next waits for the "
-        "device, or for room in its launch queue, or by the simulated clock ({:.2f} GiB)",
-        lent_blocks(job), most(&RankGroup::of_deferred_frees), most(&RankGroup::of_frees_by_clock)));
   if (job.has_cross_stream_frees) {
+    std::ranges::copy(lent_blocks(job, most(&RankGroup::of_frees_by_clock), frees), std::back_inserter(list));
+    list.push_back(fmt::format(
+        "blocks that other streams use: the upper ends hold up to {:.2f} GiB more, as if those streams were done only "
+        "when the host thread next waits for the device, or for room in its launch queue",
+        most(&RankGroup::of_deferred_frees)));
     const LaunchQueue queue = launch_queue_of(job.scenario);
     list.push_back(fmt::format(
         "host thread: ahead of its device by {} launches at most, {} (measured by others: 512 to 1,024; "
@@ -603,7 +615,7 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
   add_host_assumptions(job, list);
   add_rollout(s, list);
-  add_upper_ends(job, groups, list);
+  add_upper_ends(job, groups, options.frees, list);
   for (std::string& line : range_assumptions(s)) list.push_back(std::move(line));
   list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
   return list;

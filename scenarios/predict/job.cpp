@@ -355,6 +355,7 @@ Job::Job(const Scenario& requested, Steps whole, const Progress& lowered) : Pric
   sizes_of_program = std::move(classes.sizes);
   require_sound(scenario.name, findings);
   has_cross_stream_frees = has_cross_stream_uses(outline);
+  asks_the_clock = has_cross_stream_frees && scenarios::asks_the_clock(outline, prompt_stream(runtime));
   calls = calls_of(outline);
   costs = cost(calls, scenario.cluster, nccl_settings(scenario.runtime));
   cost_token_buffers(*this, costs);

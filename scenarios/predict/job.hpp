@@ -40,6 +40,7 @@ struct PricedJob {
   Folding folding;                      ///< of the programs at `prices`
   TimeCosts times;                      ///< of `folding`, where transfers share links
   bool has_cross_stream_frees = false;  ///< some frees wait for other streams
+  bool asks_the_clock = false;          ///< the reported value asks the clock for some of them
 
   [[nodiscard]] LoweringInput lowering() const { return {built, scenario.layout, scenario.train, runtime}; }
   [[nodiscard]] const Role& role_of(Rank rank) const;

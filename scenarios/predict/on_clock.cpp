@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kept_cycles = 2;
 
 std::vector<LeftOut> leave_out(RepeatingProgram& program, const Job& job, const ClassTrace* any) {
-  if (!job.has_cross_stream_frees || any == nullptr) return sim::leave_out(program);
+  if (!job.asks_the_clock || any == nullptr) return sim::leave_out(program);
   std::vector<LeaptCycle> clock = any->cycles;
   for (LeaptCycle& its : clock) its.cycle.more -= kept_cycles;
   return sim::leave_out(program, clock);
@@ -35,55 +35,45 @@ StepTimes plus(StepTimes a, const StepTimes& b, std::int64_t times) {
   return a;
 }
 
-// Where the last step went. Each time that a cycle comes again takes what one time more takes of a step that leaves it
-// out.
+// Where the last step went. Each time that a cycle comes again takes what it takes once it has begun to come again.
 class StepAccounts {
  public:
   StepAccounts(const Job& job, const Trace& trace, const OnClock& clock) : job_(job), trace_(trace), clock_(clock) {
     const std::int32_t last = job.scenario.train.steps;
-    outline_ = clock.outline;
     if (clock.classes.empty()) return;
     const ClassTrace& any = trace.classes[static_cast<std::size_t>(clock.classes.begin()->first)];
-    for (const LeaptCycle& its : any.cycles) {
+    for (std::size_t i = 0; i < any.cycles.size(); ++i) {
+      const LeaptCycle& its = any.cycles[i];
       const Duration left_out = (its.cycle.more - kept_cycles) * its.cycle.shift;
-      if (outline_->repeats[its.loop].step < last)
+      if (clock.outline->repeats[its.loop].step < last)
         before_ += left_out;
       else
-        of_step_ = its.cycle;
+        of_step_ = OfStep{i, its.cycle.more - kept_cycles};
     }
-    if (!of_step_) return;
-    of_step_->more -= kept_cycles;
-    one_more_ = std::make_shared<const Program>(unrolled(without_cycles(*outline_, with_one_more(any), kept_cycles)));
   }
 
-  [[nodiscard]] StepTimes of(std::int32_t rank_class, const ClassTimeline& timeline) const {
+  [[nodiscard]] StepTimes of(const ClassTimeline& timeline) const {
     const std::size_t slots = job_.communicators().size();
     const Instant from = last_step_begin(trace_) - before_;
     const Duration step = last_step(trace_);
     if (!of_step_) return step_times(*clock_.few, timeline, from, step, slots);
-    const Duration few = step - of_step_->more * of_step_->shift;
-    const StepTimes least = step_times(*clock_.few, timeline, from, few, slots);
-    const auto index = static_cast<std::size_t>(rank_class);
-    const ClassTimeline longer =
-        short_timeline_of(*one_more_, job_.times.classes[index], with_one_more(trace_.classes[index]), kept_cycles);
-    const StepTimes more = step_times(*one_more_, longer, from, few + of_step_->shift, slots);
-    return plus(least, plus(more, least, -1), of_step_->more);
+    const Cycle& cycle = timeline.cycles[of_step_->number];
+    const Instant again = timeline.host[cycle.first + cycle.ops];
+    return plus(step_times(*clock_.few, timeline, from, step - of_step_->left_out * cycle.shift, slots),
+                step_times(*clock_.few, timeline, again, cycle.shift, slots), of_step_->left_out);
   }
 
  private:
-  // The last cycle leaves one time less out.
-  static ClassTrace with_one_more(ClassTrace reported) {
-    reported.cycles.back().cycle.more -= 1;
-    return reported;
-  }
+  struct OfStep {
+    std::size_t number;     // of its cycle
+    std::int64_t left_out;  // times
+  };
 
   const Job& job_;
   const Trace& trace_;
   const OnClock& clock_;
-  std::shared_ptr<const RepeatingProgram> outline_;
   Duration before_;  // left out of steps before the last
-  std::optional<Cycle> of_step_;
-  std::shared_ptr<const Program> one_more_;
+  std::optional<OfStep> of_step_;
 };
 
 }  // namespace
@@ -112,8 +102,7 @@ OnClock on_clock(const Job& job, const Trace& trace, std::size_t program, const 
 void account_for(const Job& job, const Trace& trace, std::size_t program, const OnClock& clock, StepAccount& account) {
   account.operations[program] = operations_of_step(*clock.outline, job.scenario.train.steps);
   const StepAccounts accounts(job, trace, clock);
-  for (const auto& [c, timeline] : clock.classes)
-    account.classes[static_cast<std::size_t>(c)] = accounts.of(c, timeline);
+  for (const auto& [c, timeline] : clock.classes) account.classes[static_cast<std::size_t>(c)] = accounts.of(timeline);
 }
 
 }  // namespace tidemark::scenarios

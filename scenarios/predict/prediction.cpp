@@ -13,329 +13,26 @@
 #include "kernels/cost/cost_time.hpp"
 #include "parallel/frameworks/transformers/adapters.hpp"
 #include "parallel/lowering/flops.hpp"
-#include "scenarios/formats/internal_error.hpp"
 #include "scenarios/predict/assumptions.hpp"
-#include "scenarios/predict/events_replay.hpp"
-#include "scenarios/predict/measured_ranges.hpp"
 #include "scenarios/predict/memory_program.hpp"
 #include "scenarios/predict/nccl_host_memory.hpp"
 #include "scenarios/predict/on_clock.hpp"
+#include "scenarios/predict/rank_memory.hpp"
 #include "scenarios/predict/role_program.hpp"
+#include "scenarios/predict/same_passes.hpp"
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "scenarios/predict/upper_ends/rerun_batches.hpp"
-#include "scenarios/predict/upper_ends/worst_case_routing.hpp"
 #include "scenarios/scenario/cpu_offload.hpp"
 #include "sim/base/in_parallel.hpp"
 #include "sim/clock/engine.hpp"
-#include "sim/program/structure/leave_out.hpp"
-#include "sim/program/structure/of_memory.hpp"
-#include "sim/program/structure/shared_passes.hpp"
-#include "sim/program/verify.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
-// What the memory of ranks is held against.
-struct RankRoom {
-  JudgedDevice device;
-  Bytes room;  // but for headroom, and for batches that outlive their passes
-  Require required = Require::Least;
-};
-
-// The memory of ranks that run one program at the same prices.
-RankGroup replayed(const MemoryProgram& done, bool has_cross_stream_frees, const DriverCosts& costs,
-                   const RankRoom& by) {
-  const Program& program = done.program;
-  const JudgedDevice& device = by.device;
-  const Bytes capacity = device.capacity;
-  const AllocatorOptions& allocator = device.allocator;
-  RankGroup group;
-  group.costs = costs;
-  group.memory = done.replayed(costs, {.allocator = without_limit(allocator)});
-  std::optional<Bytes> late;
-  if (has_cross_stream_frees)
-    late = done.at_the_latest(costs, ReplayOptions{}.capacity, without_limit(allocator), device.queue);
-  const UnlimitedMemory unlimited = unlimited_memory(group.memory, late);
-  const RunOn run = done.run_on(device);
-  // What nobody explains may be there besides, or as much less.
-  group.unexplained = unexplained(device.unexplained, group.memory.allocated.bytes);
-  group.unlimited_upper = unlimited.filled() + group.unexplained;
-  const Bytes room = by.room - group.unexplained;
-  group.required = required_memory(unlimited, costs, room, by.required, run);
-  if (group.required.upper > room)
-    group.fits_at_best = run(by.room + group.unexplained, at_lower_ends(costs), CrossStreamFrees::AtOnce).gets_through;
-  group.required.upper += group.unexplained;
-  if (group.memory.device.bytes > capacity || allocator.memory_limit()) {
-    // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    MemoryRecord limited = done.replayed(costs, {.capacity = capacity, .allocator = allocator});
-    group.failure = limited.failure;
-    if (group.failure) group.failed_op = program[group.failure->at.mark.label];
-    group.fits_at_best &= !group.failure || !allocator.memory_limit();
-    if (!group.failure) group.memory = std::move(limited);
-  }
-  if (has_cross_stream_frees) {
-    Bytes& upper = group.memory.peak_device_upper;
-    const Bytes at_once = upper;
-    const auto within = [&](const DriverCosts& its) {
-      return done.at_the_latest(its, capacity, allocator, device.queue);
-    };
-    upper = upper_end(at_once, costs, device, {[&] { return *late; }, within});
-    group.of_deferred_frees = upper - at_once;
-  }
-  group.memory.peak_device_upper += group.unexplained;
-  // Pinned blocks are neither cut nor merged: the later they come back, the more there are.
-  group.host_upper = group.memory.host.bytes;
-  if (group.memory.pinned.peak > Bytes{}) {
-    const ReplayOptions deferred{
-        .allocator = without_limit(allocator), .cross_stream = CrossStreamFrees::AtNextSync, .queue = device.queue};
-    group.host_upper = std::max(group.host_upper, done.replayed(costs, deferred).host.bytes);
-  }
-  group.device_peak_op = program[group.memory.device.at.mark.label];
-  group.allocated_peak_op = program[group.memory.allocated.at.mark.label];
-  if (group.memory.host.bytes > Bytes{}) group.host_peak_op = program[group.memory.host.at.mark.label];
-  return group;
-}
-
-// What deferred frees hold by the clock is within the upper end too.
-void add_frees_by_clock(const ProgramTimes& times, const MemoryProgram& done, const RankRoom& by, RankGroup& group) {
-  const MemoryOf memory = done.memory();
-  const JudgedDevice& device = by.device;
-  Bytes& upper = group.memory.peak_device_upper;
-  const Bytes at_once = upper - group.of_deferred_frees - group.of_routing - group.unexplained;
-  const DeferredFrees by_clock = frees_by_clock(group.costs, device, memory, times);
-  const Bytes filled = by_clock.unlimited();
-  group.of_frees_by_clock =
-      upper_end(at_once, group.costs, device, {[&] { return filled; }, by_clock.within}) - at_once;
-  group.of_deferred_frees = std::max(group.of_deferred_frees, group.of_frees_by_clock);
-  upper = at_once + group.of_deferred_frees + group.of_routing + group.unexplained;
-  const Bytes room = by.room - group.unexplained, required = group.required.upper - group.unexplained;
-  if (by.required == Require::Room && upper <= by.room) return;
-  group.required.upper =
-      required_by_clock(memory, times, group.costs, device, {room, required, filled}) + group.unexplained;
-}
-
-// What tokens bring beyond those that are stated is within the upper end too.
-void add_routing(const RankGroup& worst_case, RankGroup& group) {
-  Bytes& upper = group.memory.peak_device_upper;
-  group.of_routing = std::max(Bytes{}, worst_case.memory.peak_device_upper - upper);
-  upper += group.of_routing;
-  group.worst_case = {.allocated = std::max(group.memory.allocated.bytes, worst_case.memory.allocated.bytes),
-                      .reserved = std::max(group.memory.peak_reserved, worst_case.memory.peak_reserved),
-                      .device = std::max(group.memory.device.bytes, worst_case.memory.device.bytes)};
-  group.required.upper = std::max(group.required.upper, worst_case.required.upper);
-  group.unlimited_upper = std::max(group.unlimited_upper, worst_case.unlimited_upper);
-}
-
 // A timeline says when things happen, and what frees hold by the clock.
 bool has_a_timeline(const Job& job, const PredictOptions& options) {
-  return options.reported != PredictionDetail::Figures || job.has_cross_stream_frees;
+  return options.reported != PredictionDetail::Figures || job.asks_the_clock;
 }
-
-// Roles that have the same memory. One of them is replayed: that of a simulated program, where there is one.
-struct SameMemory {
-  const Role* replayed = nullptr;
-  std::vector<Rank> ranks;  ///< of all of them, in order
-};
-
-std::vector<SameMemory> roles_of_same_memory(const Job& job) {
-  std::vector<SameMemory> found;
-  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t>, std::size_t> known;
-  for (const Role& role : job.roles) {
-    const std::size_t timed_as = job.program_of(role);
-    std::size_t place = found.size();
-    if (role.sizes) place = known.try_emplace({timed_as, role.passes, *role.sizes}, place).first->second;
-    if (place == found.size()) found.emplace_back();
-    SameMemory& its = found[place];
-    if (its.replayed == nullptr || &job.roles[job.role_of_program[timed_as]] == &role) its.replayed = &role;
-    its.ranks.insert(its.ranks.end(), role.ranks.begin(), role.ranks.end());
-  }
-  for (SameMemory& its : found) std::ranges::sort(its.ranks);
-  return found;
-}
-
-// Roles that run the same passes at the same places: those of one are lowered, and the others' state put around them.
-struct SamePasses {
-  std::vector<std::size_t> roles;  ///< index into those of the same memory; the first is a simulated one, if any is
-};
-
-std::vector<SamePasses> roles_of_same_passes(const Job& job, const std::vector<SameMemory>& all) {
-  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t, std::int32_t>, SamePasses> found;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Role& role = *all[i].replayed;
-    const std::size_t timed_as = job.program_of(role);
-    std::vector<std::size_t>& roles = found[{timed_as, role.passes, role.first.tensor, role.first.context}].roles;
-    const bool is_simulated = &job.roles[job.role_of_program[timed_as]] == &role;
-    roles.insert(is_simulated ? roles.begin() : roles.end(), i);
-  }
-  std::vector<SamePasses> listed;
-  for (auto& [key, roles] : found) listed.push_back(std::move(roles));
-  return listed;
-}
-
-// The role's program with as many tokens as `more` has: that of other ranks with other sizes, where there are such.
-RepeatingProgram with_more_tokens(const Job& job, const Train& more, const Role& role) {
-  const LoweringInput input{job.built, job.scenario.layout, more, job.runtime};
-  std::optional<RepeatingProgram> its;
-  if (const auto& sizes = job.sizes_of_program[job.program_of(role)]) its = sizes->as(lower_shortest(input, role));
-  return its ? std::move(*its) : lower_repeating(input, role);
-}
-
-// What is lowered once for roles that run the same passes.
-class PassesOfRoles {
- public:
-  /// `simulated` is the program that stands for them on the clock, and `events` what that does.
-  PassesOfRoles(const Job& job, const Role& first, std::size_t roles, const OnClock& clock)
-      : job_(job), first_(first), clock_(clock), shown_(job, first, clock.program, clock.left_out) {
-    events_ = &shown_.program() == clock.program.get() ? clock.events : RoleEvents(shown_.own_events());
-    if (const std::optional<Train> train = worst_case(job.scenario)) {
-      RepeatingProgram more = with_more_tokens(job, *train, first);
-      worst_case_events_ = RoleEvents(events_of(more));
-      worst_case_left_out_ = left_out_like_on_clock(more);
-      worst_case_ = unrolled(std::move(more));
-    }
-    if (roles > 1) state_ = lower_state(job.lowering(), first);
-    if (!state_) return;
-    shared_ = SharedPasses::of(shown_.program(), *state_);
-    if (worst_case_) shared_by_worst_case_ = SharedPasses::of(*worst_case_, *state_);
-    const std::optional<RankEvents> alone = events_of({*state_, {}});
-    shares_events_ = alone && events_.with_state(alone->state);
-    shares_worst_case_events_ = alone && worst_case_events_.with_state(alone->state);
-    const bool is_apart = shares_events_ && (!worst_case_ || shares_worst_case_events_);
-    needs_memory_alone_ = !pins(shown_.program()) && (!job.has_cross_stream_frees || is_apart);
-  }
-
-  struct Programs {
-    std::optional<RoleProgram> own;
-    std::optional<Program> worst_case;
-    std::vector<LeftOut> worst_case_left_out;
-    RoleEvents events, worst_case_events;
-
-    std::function<WholeMemory()> whole, worst_case_whole;
-
-    [[nodiscard]] MemoryProgram memory() const {
-      const auto of_own = [this] { return whole_memory(own->own_outline(), own->on_clock()); };
-      return {own->program(), events, own->left_out(), whole ? whole : of_own};
-    }
-    [[nodiscard]] std::optional<MemoryProgram> worst_case_memory() const {
-      if (!worst_case) return std::nullopt;
-      return MemoryProgram(*worst_case, worst_case_events, worst_case_left_out, worst_case_whole);
-    }
-  };
-  /// Of another role, as far as its memory is concerned.
-  [[nodiscard]] Programs of(const Role& role) const {
-    if (!shared_ || (worst_case_ && !shared_by_worst_case_)) return lowered(role);
-    std::optional<Program> own_state = lower_state(job_.lowering(), role);
-    if (!own_state) return lowered(role);
-    const auto state = std::make_shared<const Program>(std::move(*own_state));
-    require_sound(job_.scenario.name, verify(*state));
-    const auto ops = needs_memory_alone_ && !pins(*state) ? SharedPasses::Ops::OfMemory : SharedPasses::Ops::All;
-    std::optional<SharedPasses::Spliced> own = shared_->in(*state, ops), worst_case_program;
-    if (worst_case_) worst_case_program = shared_by_worst_case_->in(*state, ops);
-    if (!own || (worst_case_ && !worst_case_program)) return lowered(role);
-    Programs programs;
-    programs.whole = [this, state, ops] { return whole_with(*state, ops); };
-    programs.worst_case_whole = []() -> WholeMemory { throw NotKnownFromFew{}; };
-    programs.own.emplace(std::move(*own), shown_);
-    if (worst_case_program) {
-      programs.worst_case_left_out = left_out_among(worst_case_left_out_, worst_case_program->places);
-      programs.worst_case = std::move(worst_case_program->program);
-    }
-    const RoleEvents its(events_of({*state, {}}));
-    if (shares_events_) programs.events = {its.state, events_.passes};
-    if (shares_worst_case_events_) programs.worst_case_events = {its.state, worst_case_events_.passes};
-    return programs;
-  }
-
-  [[nodiscard]] const RoleProgram& shown() const { return shown_; }
-  [[nodiscard]] MemoryProgram memory() const {
-    return {shown_.program(), events_, shown_.left_out(),
-            [&] { return whole_memory(outline_of_shown(), shown_.on_clock()); }};
-  }
-  [[nodiscard]] std::optional<MemoryProgram> worst_case_memory() const {
-    if (!worst_case_) return std::nullopt;
-    return MemoryProgram(*worst_case_, worst_case_events_, worst_case_left_out_, worst_case_whole_of(first_));
-  }
-
- private:
-  [[nodiscard]] const std::shared_ptr<const RepeatingProgram>& outline_of_shown() const {
-    return shown_.own_outline() ? shown_.own_outline() : clock_.outline;
-  }
-  static WholeMemory whole_memory(std::shared_ptr<const RepeatingProgram> program,
-                                  std::vector<std::uint32_t> on_clock) {
-    MemoryOutline outline = of_memory(*program);
-    return {std::move(program), std::move(outline), std::move(on_clock)};
-  }
-  // Of memory alone: the passes around another state, with all that repeats. Ops are counted as in the short program.
-  [[nodiscard]] WholeMemory whole_with(const Program& state, SharedPasses::Ops ops) const {
-    const RepeatingProgram& outline = *outline_of_shown();
-    if (ops != SharedPasses::Ops::OfMemory) throw NotKnownFromFew{};
-    std::call_once(whole_is_split_, [&] { shared_by_whole_ = SharedPasses::of(outline.rolled, *state_); });
-    std::optional<SharedPasses::Spliced> its;
-    if (shared_by_whole_) its = shared_by_whole_->in(state, ops);
-    if (!its) throw NotKnownFromFew{};
-    // What repeats is found by numbers that follow the order in which buffers are made.
-    std::vector<BufferId> numbers(static_cast<std::size_t>(its->program.buffers));
-    std::int32_t made = 0;
-    for (Op& op : its->program.ops) {
-      if (auto* alloc = std::get_if<Alloc>(&op)) alloc->buffer = numbers[alloc->buffer.index()] = BufferId{made++};
-      if (auto* free = std::get_if<Free>(&op)) free->buffer = numbers[free->buffer.index()];
-      if (auto* use = std::get_if<CrossStreamUse>(&op)) use->buffer = numbers[use->buffer.index()];
-    }
-    its->program.buffers = made;
-    std::vector<Repeat> repeats = repeats_among(outline.repeats, its->places);
-    std::vector<std::uint32_t> places = written_out(its->places, repeats, outline.repeats);
-    if (const std::vector<std::uint32_t> of_shown = shown_.on_clock(); !of_shown.empty())
-      for (std::uint32_t& place : places) place = place < of_shown.size() ? of_shown[place] : of_shown.back() + 1;
-    return {nullptr, {{std::move(its->program), std::move(repeats)}, {}}, std::move(places)};
-  }
-  [[nodiscard]] std::vector<LeftOut> left_out_like_on_clock(RepeatingProgram& program) const {
-    std::optional<std::vector<LeftOut>> its = leave_out_like(program, clock_.left_out);
-    if (!its) throw NotKnownFromFew{};
-    return std::move(*its);
-  }
-  // Lowered again once it is asked for.
-  [[nodiscard]] std::function<WholeMemory()> worst_case_whole_of(const Role& role) const {
-    return [this, &role] {
-      const auto its =
-          std::make_shared<const RepeatingProgram>(with_more_tokens(job_, *worst_case(job_.scenario), role));
-      return WholeMemory{its, of_memory(*its), {}, false};
-    };
-  }
-  Programs lowered(const Role& role) const {
-    Programs programs;
-    programs.worst_case_whole = worst_case_whole_of(role);
-    programs.own.emplace(job_, role, clock_.program, clock_.left_out);
-    programs.events = RoleEvents(programs.own->own_events());
-    if (const std::optional<Train> train = worst_case(job_.scenario)) {
-      RepeatingProgram more = lower_repeating({job_.built, job_.scenario.layout, *train, job_.runtime}, role);
-      programs.worst_case_events = RoleEvents(events_of(more));
-      programs.worst_case_left_out = left_out_like_on_clock(more);
-      programs.worst_case = unrolled(std::move(more));
-    }
-    return programs;
-  }
-
-  // Pinned memory comes back when streams have copied it.
-  static bool pins(const Program& program) {
-    return std::ranges::any_of(program.ops, [](const Op& op) {
-      const auto* alloc = std::get_if<Alloc>(&op);
-      return alloc != nullptr && alloc->space == MemorySpace::Pinned;
-    });
-  }
-
-  const Job& job_;
-  const Role& first_;
-  const OnClock& clock_;
-  RoleProgram shown_;
-  bool needs_memory_alone_ = false;  // frees come at once, or events say what comes at the latest
-  std::vector<LeftOut> worst_case_left_out_;
-  std::optional<Program> worst_case_, state_;
-  std::optional<SharedPasses> shared_, shared_by_worst_case_;
-  mutable std::once_flag whole_is_split_;
-  mutable std::optional<SharedPasses> shared_by_whole_;
-  RoleEvents events_, worst_case_events_;
-  bool shares_events_ = false, shares_worst_case_events_ = false;
-};
 
 void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
                   const MemoryProgram& memory, const std::optional<MemoryProgram>& worst_case_memory,
@@ -344,11 +41,13 @@ void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, 
   const Program& program = its.program();
   const bool has_times = !clock.classes.empty();
   const bool has_cross_stream_frees = job.has_cross_stream_frees && has_cross_stream_uses(program),
-             asks_the_clock = has_times && has_cross_stream_frees;
+             asks_the_clock =
+                 has_times && job.asks_the_clock && scenarios::asks_the_clock(program, prompt_stream(job.runtime));
   const Bytes batches = rerun_batches_bytes(job.scenario, job.runtime, role.first.pipeline);
   const RankRoom by{judged_device(job.scenario),
                     job.scenario.cluster.device.capacity - job.scenario.runtime.headroom - batches,
-                    options.reported == PredictionDetail::Whole ? Require::Least : Require::Room};
+                    options.reported == PredictionDetail::Whole ? Require::Least : Require::Room, options.frees,
+                    prompt_stream(job.runtime)};
 
   std::map<std::int32_t, RankGroup> by_cost;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
@@ -358,14 +57,13 @@ void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, 
     const auto [known, added] = by_cost.try_emplace(entry);
     if (added) {
       const DriverCosts& costs = job.costs.entries[static_cast<std::size_t>(entry)];
-      known->second = replayed(memory, has_cross_stream_frees, costs, by);
-      if (worst_case_memory)
-        add_routing(replayed(*worst_case_memory, has_cross_stream_frees, costs, by), known->second);
+      known->second = at_once(memory, has_cross_stream_frees, costs, by);
+      if (worst_case_memory) add_routing(at_once(*worst_case_memory, has_cross_stream_frees, costs, by), known->second);
     }
     RankGroup group = known->second;
     group.coordinates = coordinates(job.scenario.layout, ranks.front());
     group.ranks = std::move(ranks);
-    if (asks_the_clock) add_frees_by_clock(its.times(clock.classes.at(rank_class)), memory, by, group);
+    if (asks_the_clock) return_by_clock(its.times(clock.classes.at(rank_class)), memory, by, group);
     group.rerun_batches_bytes = batches;
     group.memory.peak_device_upper += group.rerun_batches_bytes;
     group.required.upper += group.rerun_batches_bytes;
@@ -578,7 +276,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
   const auto predict_program = [&](std::size_t program, Bodies bodies) {
     OnClock clock = on_clock(job, trace, program, has_times ? classes[program] : std::vector<std::int32_t>{}, bodies);
     if (has_times && options.reported != PredictionDetail::Figures) account_for(job, trace, program, clock, account);
-    if (!job.has_cross_stream_frees)
+    if (!job.asks_the_clock)
       for (auto& [c, timeline] : clock.classes) timeline.spans = {};
     in_parallel(0, by_program[program].size(), [&](std::size_t p) {
       const std::vector<std::size_t>& its = by_program[program][p].roles;

@@ -34,9 +34,16 @@ enum class PredictionDetail : std::uint8_t {
   Figures,  ///< the same, but neither when peaks are reached, nor where a step's time goes
 };
 
+/// When blocks that other streams use (record_stream) come back, as reported memory has it.
+enum class ReportedFrees : std::uint8_t {
+  ByClock,  ///< when those streams have done what they were given before
+  AtOnce,   ///< as on a device that does nothing, such as a dry run's
+};
+
 struct PredictOptions {
   LinkModel links = LinkModel::MaxMin;
   PredictionDetail reported = PredictionDetail::Whole;
+  ReportedFrees frees = ReportedFrees::ByClock;
 };
 
 /// Where a rank's memory peaks if as many tokens come as its scenario's quantile tells of (worst_case_routing.hpp).
@@ -49,7 +56,8 @@ struct RankGroup {
   std::vector<Rank> ranks;
   Coordinates coordinates;  ///< of the lowest
   DriverCosts costs;
-  /// Within the device; where it ran out, without a limit. Frees come at once, but for `peak_device_upper`.
+  /// Within the device; where it ran out, without a limit. Blocks that other streams use come back as
+  /// PredictOptions::frees says, but for `peak_device_upper`; in a job that deadlocks at once.
   MemoryRecord memory;
   Bytes of_deferred_frees, rerun_batches_bytes;  ///< of `peak_device_upper`
   Bytes of_routing;                              ///< the same: for tokens that come beyond what is stated
@@ -61,7 +69,7 @@ struct RankGroup {
   bool fits_at_best = true;  ///< with the headroom asked for, at the lower ends of estimates
   Bytes unlimited_upper;     ///< as `memory.peak_device_upper`, on a device without a limit
   Bytes host_upper;          ///< as `memory.host`, if pinned blocks wait until the host next waits for their copies
-  Bytes of_frees_by_clock;   ///< of which deferred frees hold so much by the simulated clock
+  Bytes of_frees_by_clock;   ///< how much more a device holds at most by the clock than if frees came at once
   std::optional<OutOfDeviceMemory> failure;
   std::string failed_op;       ///< label of the failure's moment
   std::string device_peak_op;  ///< labels of the peaks' moments

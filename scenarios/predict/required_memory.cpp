@@ -84,14 +84,12 @@ RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverCos
   return required;
 }
 
-Bytes required_by_clock(const MemoryOf& memory, const ProgramTimes& times, const DriverCosts& costs,
+Bytes required_by_clock(const MemoryOf& memory, const ByClock& frees, const DriverCosts& costs,
                         const JudgedDevice& device, const KnownRequired& known) {
   const auto& [room, required, filled] = known;
   if (filled <= required) return required;
   const DriverCosts upper = at_upper_ends(costs);
-  const GetsThrough does = [&](Bytes capacity) {
-    return !on_device(memory, device, capacity, upper, ByClock{&times}).failure;
-  };
+  const GetsThrough does = [&](Bytes capacity) { return !on_device(memory, device, capacity, upper, frees).failure; };
   if (does(required)) return required;
   // What lacks room lacks as much whatever it was said to require before.
   if (required > room || filled <= room) return least_capacity(required, filled, does);

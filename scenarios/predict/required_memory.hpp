@@ -10,7 +10,6 @@
 #include "sim/memory/replay.hpp"
 #include "sim/program/costs.hpp"
 #include "sim/program/program.hpp"
-#include "sim/program/program_times.hpp"
 
 // PyTorch's allocator keeps what was freed, so a device fills up without having to: before the allocator gives up, it
 // waits for frees that are pending, gives every segment back that is not in use, and asks once more
@@ -72,7 +71,7 @@ struct KnownRequired {
   Bytes filled;    ///< what it fills, at upper ends, when the clock says when they come back
 };
 /// At upper ends, where lent blocks come back when a clock says so.
-[[nodiscard]] Bytes required_by_clock(const MemoryOf& memory, const ProgramTimes& times, const DriverCosts& costs,
+[[nodiscard]] Bytes required_by_clock(const MemoryOf& memory, const ByClock& frees, const DriverCosts& costs,
                                       const JudgedDevice& device, const KnownRequired& known);
 
 }  // namespace tidemark::scenarios

@@ -16,11 +16,23 @@
 #include "parallel/torch/record.hpp"
 #include "scenarios/formats/format.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "scenarios/predict/reported_replay.hpp"
+#include "scenarios/predict/role_program.hpp"
 #include "scenarios/report/model_layers.hpp"
 #include "sim/program/text/program_text.hpp"
 
 namespace tidemark::scenarios {
 namespace {
+
+// As `predict` reports it, on a device without a limit. Only blocks that other streams use ask for a clock.
+MemoryRecord unlimited_memory_of(const Job& job, Rank rank, const Program& program, const DriverCosts& costs) {
+  if (!job.asks_the_clock) return replay(program, costs, {.allocator = allocator_options_of(job.scenario)});
+  const Trace trace = simulate_time(job);
+  const RoleProgram its(job, job.role_of(rank));
+  const ProgramTimes times = its.times(trace, rank);
+  return replay(its.program(), costs, without_device(reported_replay(job, trace, times)));
+}
 
 // A rank's program, and what is live in it at the moment asked for.
 struct LiveSet {
@@ -35,7 +47,7 @@ struct LiveSet {
   LiveSet(const Job& job, Rank rank, const RequestedMoment& wanted)
       : program(lower_role(job.lowering(), job.role_of(rank))) {
     const DriverCosts& costs = job.costs.of(rank);
-    const MemoryRecord memory = replay(program, costs, {.allocator = allocator_options_of(job.scenario)});
+    const MemoryRecord memory = unlimited_memory_of(job, rank, program, costs);
     switch (wanted.kind) {
       case RequestedMoment::Kind::DevicePeak:
         at = memory.device.at;

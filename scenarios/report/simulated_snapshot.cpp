@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/predict/reported_replay.hpp"
 #include "scenarios/predict/role_program.hpp"
 #include "sim/base/ensure.hpp"
 
@@ -64,11 +65,12 @@ class Stacks {
 class Recorder {
  public:
   Recorder(const Job& job, const Trace& trace, Rank rank)
-      : its_(job, job.role_of(rank)),
+      : job_(job),
+        trace_(trace),
+        its_(job, job.role_of(rank)),
         program_(its_.program()),
         times_(its_.times(trace, rank)),
         costs_(job.costs.of(rank)),
-        capacity_(job.scenario.cluster.device.capacity),
         options_(allocator_options_of(job.scenario)),
         stacks_(program_, snapshot_) {
     AllocatorSettings& settings = snapshot_.settings.emplace();
@@ -84,8 +86,8 @@ class Recorder {
   }
 
   MemorySnapshot record() && {
-    ReplayOptions limit{.capacity = capacity_, .allocator = options_};
-    if (replay(program_, costs_, limit).failure) limit = {.allocator = without_limit(options_)};
+    ReplayOptions limit = reported_replay(job_, trace_, times_);
+    if (replay(program_, costs_, limit).failure) limit = without_device(std::move(limit));
     const ObservedMemory observed = replay(program_, costs_, limit, [&](const MemoryEvent& event) { note(event); });
     if (!program_.ops.empty()) walk_to(program_.ops.size() - 1);
     leave_optimizer();
@@ -235,11 +237,12 @@ class Recorder {
     return std::prev(after)->second;
   }
 
+  const Job& job_;
+  const Trace& trace_;
   const RoleProgram its_;
   const Program& program_;
   const ProgramTimes times_;
   const DriverCosts& costs_;
-  const Bytes capacity_;
   const AllocatorOptions options_;
   MemorySnapshot snapshot_;
   Stacks stacks_;

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "scenarios/predict/reported_replay.hpp"
 #include "scenarios/predict/role_program.hpp"
 #include "scenarios/report/detail/chrome_trace.hpp"
 #include "scenarios/report/detail/timeline_writers.hpp"
@@ -71,13 +72,11 @@ class Timeline {
 
   void memory(Rank rank) {
     const DriverCosts& costs = job_.costs.of(rank);
-    const Bytes capacity = job_.scenario.cluster.device.capacity;
-    // As the prediction: within the device, and where that ends early, without a limit.
     const Program& program = program_->program();
     const ProgramTimes times = program_->times(trace_, rank);
-    ReplayOptions limit{.capacity = capacity, .allocator = allocator_options_of(job_.scenario)};
+    ReplayOptions limit = reported_replay(job_, trace_, times);
     const std::optional<OutOfDeviceMemory> failure = replay(program, costs, limit).failure;
-    if (failure) limit = {.allocator = without_limit(limit.allocator)};
+    if (failure) limit = without_device(std::move(limit));
     writer_.rank(rank, program, failure);
 
     MemoryState now;

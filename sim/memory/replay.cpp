@@ -41,6 +41,7 @@ class Replayer {
         buffers_(static_cast<std::size_t>(program.buffers)) {
     if (const auto* by_clock = std::get_if<ByClock>(&options.cross_stream)) {
       times_ = by_clock->times;
+      prompt_ = by_clock->prompt;
       clock_.emplace(*times_);
     }
     record_.peak_allocated_by_step.push_back({});
@@ -286,6 +287,7 @@ class Replayer {
   void cross_stream_use(const CrossStreamUse& o) {
     const Held& held = buffers_[o.buffer.index()];
     if (!defers_ || !o.recorded || held.space != MemorySpace::Device) return;
+    if (clock_ && o.stream == prompt_) return;
     allocator_.record_stream(held.block, o.stream);
     if (clock_) clock_->watch(o.stream);
   }
@@ -390,6 +392,7 @@ class Replayer {
   bool asks_the_queue_;  // what must be done since the host thread goes on
   QueuedLaunches queue_;
   const ProgramTimes* times_ = nullptr;
+  StreamId prompt_;
   std::optional<EventTimes> clock_;  // otherwise until the host has waited
   std::vector<Deferred> deferred_;   // frees, in order
   std::vector<BufferId> came_back_;

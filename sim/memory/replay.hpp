@@ -111,6 +111,7 @@ enum class CrossStreamFrees : std::uint8_t {
 /// Pinned blocks come back at once.
 struct ByClock {
   const ProgramTimes* times = nullptr;  ///< of the program that is replayed, op by op
+  StreamId prompt = {};                 ///< what it alone uses comes back at once all the same
   bool operator==(const ByClock&) const = default;
 };
 

@@ -103,7 +103,7 @@ std::vector<Bytes> requested_by_step(const Scenario& scenario, Rank rank) {
 namespace {
 
 MemoryRecord predicted_memory(const Scenario& scenario, Rank rank) {
-  const Prediction prediction = predict(scenario);
+  const Prediction prediction = predict(scenario, {}, {.frees = ReportedFrees::AtOnce});
   return std::ranges::find_if(
              prediction.groups,
              [&](const RankGroup& group) { return std::ranges::find(group.ranks, rank) != group.ranks.end(); })

@@ -15,7 +15,7 @@ using torch::Process;
 
 namespace {
 
-constexpr StreamId beside{14};      // Userbuffers' own
+constexpr StreamId beside{15};      // Userbuffers' own
 constexpr std::int64_t pieces = 4;  // of a pipeline: num_splits
 
 // Every rank's rows.

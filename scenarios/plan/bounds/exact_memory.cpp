@@ -199,6 +199,7 @@ struct ExactMemory::Runs {
     std::vector<Change> changes;  ///< with frees at once
     BothEnds record;
     bool has_cross_stream_uses = false;  ///< other streams borrow blocks of its passes
+    bool asks_the_clock = false;         ///< as Job::asks_the_clock
   };
 
   /// The first role that has the same memory.
@@ -227,6 +228,8 @@ struct ExactMemory::Runs {
     };
     whole.record.at_once = replay_events(*state, *stage, options, may_stop);
     whole.has_cross_stream_uses = stage->has_cross_stream_uses;
+    whole.asks_the_clock = std::ranges::any_of(
+        stage->used_by, [&](std::int32_t stream) { return StreamId{stream} != prompt_stream(runtime); });
     its = std::move(whole);
     return its;
   }
@@ -364,7 +367,7 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
     // What frees at once show is no more than what later ones do, and so was worth looking at first.
     if (run->has_cross_stream_uses && !run->record.deferred)
       run->record.deferred = runs->run_again(first, CrossStreamFrees::AtNextSync);
-    answer.asks_the_clock |= run->has_cross_stream_uses;
+    answer.asks_the_clock |= run->asks_the_clock;
     const RunWithin run_within = [&](Bytes capacity, const DriverCosts& within, CrossStreamFrees cross_stream) {
       return runs->run_within(first, device, capacity, within, cross_stream);
     };

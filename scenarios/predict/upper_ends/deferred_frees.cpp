@@ -4,6 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "parallel/frameworks/megatron/release_behavior.hpp"
+#include "parallel/frameworks/megatron/worker.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/measured_ranges.hpp"
 
@@ -28,22 +30,30 @@ DriverCosts at_lower_ends(DriverCosts costs) {
   return changed(std::move(costs), [](Estimate& e) { e.bytes = e.low; });
 }
 
-bool has_cross_stream_uses(const Program& program) {
-  return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+bool asks_the_clock(const Program& program, StreamId prompt) {
+  return std::any_of(program.ops.begin(), program.ops.end(), [&](const Op& op) {
     const auto* const cross_stream_use = std::get_if<CrossStreamUse>(&op);
-    return cross_stream_use != nullptr && cross_stream_use->recorded;
+    return cross_stream_use != nullptr && cross_stream_use->recorded && cross_stream_use->stream != prompt;
   });
 }
+
+bool asks_the_clock(const RepeatingWorkload& workload, StreamId prompt) {
+  return std::any_of(workload.programs.begin(), workload.programs.end(),
+                     [&](const Outline& program) { return asks_the_clock(program.shown(), prompt); });
+}
+
+StreamId prompt_stream(const parallel::Runtime& runtime) {
+  return parallel::megatron::wraps_aside(runtime) ? parallel::megatron::wrapper_stream : StreamId{};
+}
+
+bool has_cross_stream_uses(const Program& program) { return asks_the_clock(program, {}); }
 
 JudgedDevice judged_device(const Scenario& scenario) {
   return {scenario.cluster.device.capacity, allocator_options_of(scenario), launch_queue_of(scenario),
           range_of(MeasuredFigure::Allocated, scenario.runtime.name).share};
 }
 
-bool has_cross_stream_uses(const RepeatingWorkload& workload) {
-  return std::any_of(workload.programs.begin(), workload.programs.end(),
-                     [](const Outline& program) { return has_cross_stream_uses(program.shown()); });
-}
+bool has_cross_stream_uses(const RepeatingWorkload& workload) { return asks_the_clock(workload, {}); }
 
 Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device, const DeferredFrees& deferred) {
   const Bytes unlimited = deferred.unlimited();
@@ -51,20 +61,6 @@ Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& dev
   if (at_once <= device.capacity && fills_the_device)
     if (const std::optional<Bytes> within = deferred.within(at_upper_ends(costs))) return std::max(at_once, *within);
   return std::max(at_once, unlimited);
-}
-
-DeferredFrees frees_by_clock(const DriverCosts& costs, const JudgedDevice& device, const MemoryOf& memory,
-                             const ProgramTimes& times) {
-  const auto unlimited = [&] {
-    return memory(costs, {.allocator = without_limit(device.allocator), .cross_stream = ByClock{&times}})
-        .peak_device_upper;
-  };
-  const auto within = [&](const DriverCosts& upper) -> std::optional<Bytes> {
-    const MemoryRecord record =
-        memory(upper, {.capacity = device.capacity, .allocator = device.allocator, .cross_stream = ByClock{&times}});
-    return record.failure ? std::nullopt : std::optional(record.peak_device_upper);
-  };
-  return {unlimited, within};
 }
 
 }  // namespace tidemark::scenarios

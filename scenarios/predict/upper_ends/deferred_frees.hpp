@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include "parallel/runtime/runtime.hpp"
 #include "scenarios/namespace.hpp"
 #include "scenarios/scenario/scenario.hpp"
 #include "sim/base/units.hpp"
@@ -15,16 +16,23 @@
 #include "sim/program/structure/repeats.hpp"
 
 // Blocks that another stream borrows come back between their free and the next time the host waits for that stream, or
-// for room in its launch queue behind that stream's work (sim/memory/replay.hpp). `predict` and `plan` tell what is
-// allocated and reserved at the near end, and count in what a device holds at most, here alone, the far end and what
-// the simulated clock says. The latter need not lie between: which blocks are free decides how requests are cut.
+// for room in its launch queue behind that stream's work (sim/memory/replay.hpp). `predict` reports what is allocated
+// and reserved when they come back by the simulated clock, and counts both ends in what a device holds at most. The
+// clock's figure need not lie between the ends: which blocks are free decides how requests are cut.
 
 namespace tidemark::scenarios {
 
 /// Whether streams borrow blocks of others.
 [[nodiscard]] bool has_cross_stream_uses(const Program& program);
-/// The same of any program: then what a device holds at most asks the clock.
+/// The same of any program.
 [[nodiscard]] bool has_cross_stream_uses(const RepeatingWorkload& workload);
+
+/// The stream whose uses of blocks the reported value takes for over as soon as blocks are given up: that on which
+/// Megatron-LM's DistributedDataParallel is made; none elsewhere. Decision 0007 has the measurements.
+[[nodiscard]] StreamId prompt_stream(const parallel::Runtime& runtime);
+/// Whether other streams than that use blocks of others: then the reported value asks the clock.
+[[nodiscard]] bool asks_the_clock(const Program& program, StreamId prompt);
+[[nodiscard]] bool asks_the_clock(const RepeatingWorkload& workload, StreamId prompt);
 
 /// What drivers and libraries take, at the ends of its estimates.
 [[nodiscard]] DriverCosts at_upper_ends(DriverCosts costs);
@@ -57,9 +65,5 @@ struct DeferredFrees {
 /// it helps.
 [[nodiscard]] Bytes upper_end(Bytes at_once, const DriverCosts& costs, const JudgedDevice& device,
                               const DeferredFrees& deferred);
-
-/// Of frees that come when those times say so. All of it outlives them.
-[[nodiscard]] DeferredFrees frees_by_clock(const DriverCosts& costs, const JudgedDevice& device, const MemoryOf& memory,
-                                           const ProgramTimes& times);
 
 }  // namespace tidemark::scenarios

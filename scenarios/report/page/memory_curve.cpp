@@ -8,21 +8,13 @@
 #include <variant>
 
 #include "scenarios/formats/format.hpp"
+#include "scenarios/predict/reported_replay.hpp"
 #include "scenarios/predict/role_program.hpp"
 #include "sim/base/overloaded.hpp"
 #include "sim/program/program_builder.hpp"
 
 namespace tidemark::scenarios {
 namespace {
-
-// The memory of ranks as `predict` tells of it: within the device, and where that ends early, without a limit.
-template <class Observer>
-void observe(const Job& job, const Program& program, const RankGroup& group, const Observer& observer) {
-  ReplayOptions limit{.capacity = job.scenario.cluster.device.capacity,
-                      .allocator = allocator_options_of(job.scenario)};
-  if (group.failure) limit = {.allocator = without_limit(limit.allocator)};
-  (void)replay(program, job.costs.of(group.ranks.front()), limit, MemoryObserver(observer));
-}
 
 // When the device comes to each op: its compute stream has done what it was given before. The host thread, which asks
 // for memory, is there earlier, and never later.
@@ -32,10 +24,20 @@ class DeviceTimes {
   [[nodiscard]] Instant operator[](std::size_t op) const {
     return std::max(times_.host[op], times_.done(ProgramBuilder::compute, op));
   }
+  [[nodiscard]] const ProgramTimes& of_host() const { return times_; }
 
  private:
   ProgramTimes times_;
 };
+
+// The memory of ranks as `predict` reports it.
+template <class Observer>
+void observe(const Job& job, const Trace& trace, const RoleProgram& role, const DeviceTimes& times,
+             const RankGroup& group, const Observer& observer) {
+  ReplayOptions limit = reported_replay(job, trace, times.of_host());
+  if (group.failure) limit = without_device(std::move(limit));
+  (void)replay(role.program(), job.costs.of(group.ranks.front()), limit, MemoryObserver(observer));
+}
 
 template <class Key>
 class Numbers {
@@ -127,7 +129,7 @@ MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& gr
   MemoryCurve::Point at_begin, now;
   Pending before;
   std::vector<Event> events;
-  observe(job, program, group, [&](const MemoryEvent& event) {
+  observe(job, trace, role, times, group, [&](const MemoryEvent& event) {
     if (event.at.mark.step > step) return;
     MemoryCurve::Change change;
     std::visit(Overloaded{
@@ -206,7 +208,7 @@ std::vector<Bytes> highest_by_time(const Job& job, const Trace& trace, const Ran
     const Wide at = static_cast<Wide>((time - begin).count()) * static_cast<Wide>(parts) / span.count();
     return static_cast<std::size_t>(std::clamp<Wide>(at, 0, static_cast<Wide>(parts) - 1));
   };
-  observe(job, role.program(), group, [&](const MemoryEvent& event) {
+  observe(job, trace, role, times, group, [&](const MemoryEvent& event) {
     const Instant time = times[event.at.op];
     if (time >= begin && time <= end) {
       // Until this moment there was what there was.
