@@ -8,6 +8,7 @@
 #include "kernels/cost/memory_time.hpp"
 #include "kernels/cost/product_time.hpp"
 #include "kernels/cost/rates.hpp"
+#include "kernels/cost/scan_time.hpp"
 
 namespace tidemark::kernels {
 namespace {
@@ -34,6 +35,9 @@ Duration kernel_time(const Program& program, const Kernel& kernel, const Device&
     case Operation::AttentionBackward:
       return attention_time(view(1), view(2), view(3), causal, AttentionPass::Backward, device,
                             instructions_of(program, kernel.inputs[6]));
+    case Operation::SsdScan:
+    case Operation::SsdScanBackward:
+      return scan_time(program, kernel, device);
     default:  // the others are bound by memory
       return memory_time(program, kernel, device);
   }

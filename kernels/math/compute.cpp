@@ -159,6 +159,18 @@ void run(Operation operation, const Call& c) {
       return Norms<Call>::rms_norm(c);
     case Operation::RmsNormBackward:
       return Norms<Call>::rms_norm_backward(c);
+    case Operation::GroupedRmsNorm:
+      return Norms<Call>::grouped_rms_norm(c);
+    case Operation::GroupedRmsNormBackward:
+      return Norms<Call>::grouped_rms_norm_backward(c);
+    case Operation::CausalConv1d:
+      return Scans<Call>::causal_conv1d(c);
+    case Operation::CausalConv1dBackward:
+      return Scans<Call>::causal_conv1d_backward(c);
+    case Operation::SsdScan:
+      return Scans<Call>::ssd_scan(c);
+    case Operation::SsdScanBackward:
+      return Scans<Call>::ssd_scan_backward(c);
     case Operation::Embedding:
       return Lookups<Call>::embedding(c);
     case Operation::EmbeddingBackward:

@@ -64,6 +64,17 @@ struct Norms {  // norms.cpp
   static void layer_norm_backward(const Call& c);
   static void rms_norm(const Call& c);
   static void rms_norm_backward(const Call& c);
+  static void grouped_rms_norm(const Call& c);
+  static void grouped_rms_norm_backward(const Call& c);
+};
+
+template <class Call>
+struct Scans {  // scans.cpp
+  using Real = typename Call::Real;
+  static void causal_conv1d(const Call& c);
+  static void causal_conv1d_backward(const Call& c);
+  static void ssd_scan(const Call& c);
+  static void ssd_scan_backward(const Call& c);
 };
 
 template <class Call>

@@ -132,6 +132,52 @@ void Norms<Call>::rms_norm_backward(const Call& c) {
   c.write(1, dweight);
 }
 
+// mamba_ssm, ops/triton/layernorm_gated.py without a gate: a row's groups, each by itself.
+template <class Call>
+void Norms<Call>::grouped_rms_norm(const Call& c) {
+  const Values<Real> x = c.read(0), weight = c.read(1);
+  const std::int64_t width = weight.count, rows = x.count / width, groups = elements_of(c.sizes_out(1)) / rows,
+                     of_group = width / groups;
+  const double epsilon = c.attributes[0];
+  const Values<Real> y = c.room(x.count), rstds = c.room(rows * groups);
+  c.each(rows * groups, [=] TIDEMARK_EVERYWHERE(std::int64_t g) {
+    const Real *const of = &x[g * of_group], *const by = &weight[g % groups * of_group];
+    double squares = 0;
+    for (std::int64_t i = 0; i < of_group; ++i) squares += static_cast<double>(of[i]) * static_cast<double>(of[i]);
+    const Real rstd = rstds[g] = static_cast<Real>(1 / std::sqrt(squares / static_cast<double>(of_group) + epsilon));
+    for (std::int64_t i = 0; i < of_group; ++i) y[g * of_group + i] = of[i] * rstd * by[i];
+  });
+  c.write(0, y);
+  c.write(1, rstds);
+}
+
+template <class Call>
+void Norms<Call>::grouped_rms_norm_backward(const Call& c) {
+  const Values<Real> dy = c.read(0), x = c.read(1), rstds = c.read(2), weight = c.read(3);
+  const std::int64_t width = weight.count, rows = x.count / width, groups = rstds.count / rows,
+                     of_group = width / groups;
+  const Values<Real> dx = c.room(x.count);
+  const Values<double> dweight = c.sums(width);
+  c.each(width, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
+    dweight[i] = 0;
+    for (std::int64_t r = 0; r < rows; ++r)
+      dweight[i] += static_cast<double>(dy[r * width + i]) * static_cast<double>(x[r * width + i]) *
+                    static_cast<double>(rstds[r * groups + i / of_group]);
+  });
+  c.each(rows * groups, [=] TIDEMARK_EVERYWHERE(std::int64_t g) {
+    const Real *const given = &dy[g * of_group], *const of = &x[g * of_group],
+                      *const by = &weight[g % groups * of_group], rstd = rstds[g];
+    double products = 0;
+    for (std::int64_t i = 0; i < of_group; ++i)
+      products += static_cast<double>(given[i]) * static_cast<double>(of[i]) * static_cast<double>(by[i]);
+    const Real mean = static_cast<Real>(products / static_cast<double>(of_group));
+    for (std::int64_t i = 0; i < of_group; ++i)
+      dx[g * of_group + i] = rstd * (given[i] * by[i] - of[i] * rstd * rstd * mean);
+  });
+  c.write(0, dx);
+  c.write(1, dweight);
+}
+
 template struct Norms<FloatCall>;
 template struct Norms<DoubleCall>;
 

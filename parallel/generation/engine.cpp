@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "sim/base/ensure.hpp"
-#include "sim/base/overloaded.hpp"
 
 namespace tidemark::parallel::generation {
 namespace {
@@ -29,14 +28,10 @@ std::int64_t rows_of(const Model& model, const Parameter& parameter, std::int64_
 }  // namespace
 
 Bytes cache_of_token(const Model& model, const Rollout& rollout) {
+  const std::int64_t heads = parts(model.kv_heads, rollout.tensor);
   std::int64_t elements = 0;
   for (std::int64_t i = 0; i < model.layers.size(); ++i)
-    elements +=
-        std::visit(Overloaded{
-                       [&](const Attention&) { return 2 * parts(model.kv_heads, rollout.tensor) * model.head_dim; },
-                       [](const MultiLatentAttention& its) { return its.kv_rank + its.qk_rope_head_dim; },
-                   },
-                   model.layers[i].mixer);
+    elements += std::visit([&](const auto& its) { return its.cached(heads, model.head_dim); }, model.layers[i].mixer);
   return elements * size_of(rollout.kv_dtype);
 }
 

@@ -35,6 +35,8 @@ struct Parameter {
   bool vocabulary = false;   ///< its rows are the vocabulary, which runtimes pad
   std::int32_t layer = 0;    ///< transformer layer from 0; -1 before the first, their number after the last
   std::int32_t expert = -1;  ///< of its layer, from 0; -1: of none
+  std::vector<std::int64_t> joined =
+      {};              ///< rows of each of several weights in one, which are cut one by one; empty: of one
   bool spare = false;  ///< a head that nobody reads: there where a stage has it without the embedding it is tied to
 
   [[nodiscard]] bool matrix() const { return columns > 0; }

@@ -9,12 +9,22 @@
 namespace tidemark::parallel {
 namespace {
 
+// A scan by chunks, as its kernels do it: C B^T and what it weighs within a chunk, half of each masked; what a chunk
+// adds to states, and what these add to tokens.
+double operations_of_scan(const View& x, const View& b, const Attributes& attributes) {
+  const double tokens = static_cast<double>(x.sizes[0] * x.sizes[1]), inner = static_cast<double>(x.sizes[2]);
+  const double shared = static_cast<double>(b.sizes[2]), state = shared / attributes[0];
+  return tokens * (attributes[1] * (shared + inner) + 4 * inner * state);
+}
+
 void add(const Program& program, const Kernel& kernel, ForwardOperations& operations) {
   const auto size = [&](std::size_t input, std::size_t dimension) {
     return program[kernel.inputs[input]].sizes[dimension];
   };
   if (kernel.operation == Operation::Matmul)
     operations.linears += 2 * static_cast<double>(size(0, 0)) * static_cast<double>(size(1, 0) * size(1, 1));
+  if (kernel.operation == Operation::SsdScan)
+    operations.attention += operations_of_scan(program[kernel.inputs[0]], program[kernel.inputs[3]], kernel.attributes);
   if (kernel.operation != Operation::Attention) return;
   // Products of queries and keys, and of what they weigh with values, half of each masked.
   const double tokens = static_cast<double>(size(0, 1));
@@ -27,6 +37,9 @@ double operations_of(const Program& program, const Kernel& kernel) {
   if (kernel.processor == Processor::Host) return 0;
   if (kernel.operation == Operation::Matmul)
     return 2 * static_cast<double>(elements_of(view(0).sizes)) * static_cast<double>(view(1).sizes.back());
+  if (kernel.operation == Operation::SsdScan) return operations_of_scan(view(0), view(3), kernel.attributes);
+  if (kernel.operation == Operation::SsdScanBackward)
+    return 2 * operations_of_scan(view(1), view(4), kernel.attributes);
   const bool backward = kernel.operation == Operation::AttentionBackward;
   if (kernel.operation != Operation::Attention && !backward) return 0;
   const std::size_t first = backward ? 1 : 0;

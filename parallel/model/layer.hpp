@@ -3,17 +3,35 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "parallel/namespace.hpp"
 
-// A layer of a model as a value: a mixer of tokens and an MLP, each of a closed set of kinds.
+// A layer of a model as a value: a mixer of tokens and an MLP, each of a closed set of kinds. Each kind says here what
+// others ask of all kinds: code that visits them does not compile before it has.
+//
+//   bounded         `plan` has bounds that are shown to hold; it runs layers without in full
+//   megatron_alone  no other framework here has it
+//   letter          in a hybrid's pattern (Megatron-LM, Nemotron-H)
+//   word()          in a scenario's `layers`
+//   text(model)     in answers
+//   cached(…)       of mixers: elements of a token in an engine's cache, on a rank with so many heads of keys
 
 namespace tidemark::parallel {
 
+struct Model;
+
 /// Multi-head attention, whose heads may share keys and values.
 struct Attention {
+  static constexpr bool bounded = true, megatron_alone = false;
+  static constexpr char letter = '*';
+  [[nodiscard]] std::string_view word() const { return window > 0 ? "window" : "attention"; }
+  [[nodiscard]] std::string text(const Model& model) const;
+  [[nodiscard]] static std::int64_t cached(std::int64_t heads, std::int64_t width) { return 2 * heads * width; }
+
   std::int64_t window = 0;  ///< keys that a token sees, its own included; 0: all before it
   bool operator==(const Attention&) const = default;
 };
@@ -22,6 +40,12 @@ struct Attention {
 /// normalized; a head's queries and keys have dimensions that positions turn beside those that they do not, and keys
 /// share the former.
 struct MultiLatentAttention {
+  static constexpr bool bounded = true, megatron_alone = false;
+  static constexpr char letter = '*';
+  [[nodiscard]] static std::string_view word() { return "latent"; }
+  [[nodiscard]] std::string text(const Model& model) const;
+  [[nodiscard]] std::int64_t cached(std::int64_t, std::int64_t) const { return kv_rank + qk_rope_head_dim; }
+
   std::int64_t query_rank = 0;        ///< q_lora_rank; 0: queries have no latent
   std::int64_t kv_rank = 0;           ///< kv_lora_rank
   std::int64_t qk_nope_head_dim = 0;  ///< qk_nope_head_dim: what positions leave alone
@@ -33,12 +57,49 @@ struct MultiLatentAttention {
   bool operator==(const MultiLatentAttention&) const = default;
 };
 
+/// Mamba-2's mixer (Dao and Gu, arXiv 2405.21060): a short convolution over time, and a state of each head that each
+/// token decays and adds to. Megatron-LM's has the width of convolution that stands here, and takes no other.
+struct Mamba2 {
+  static constexpr bool bounded = false, megatron_alone = true;
+  static constexpr char letter = 'M';
+  [[nodiscard]] static std::string_view word() { return "mamba"; }
+  [[nodiscard]] std::string text(const Model& model) const;
+  [[nodiscard]] static std::int64_t cached(std::int64_t, std::int64_t) { return 0; }  // its state is of a sequence
+
+  static constexpr std::int64_t conv_kernel = 4;
+  std::int64_t heads = 0;     ///< mamba_num_heads
+  std::int64_t head_dim = 0;  ///< mamba_head_dim
+  std::int64_t groups = 0;    ///< n_groups: heads of a group share how they write to states and read them
+  std::int64_t state = 0;     ///< ssm_state_size: of each dimension of a head
+
+  [[nodiscard]] std::int64_t inner() const { return heads * head_dim; }
+  [[nodiscard]] std::int64_t shared() const { return groups * state; }
+  /// Channels that the convolution goes over: x, B and C.
+  [[nodiscard]] std::int64_t channels() const { return inner() + 2 * shared(); }
+  bool operator==(const Mamba2&) const = default;
+};
+
+/// Of a layer that is an MLP alone: tokens do not meet there.
+struct NoMixer {
+  // Which layers do alike is restated of whole ones.
+  static constexpr bool bounded = false, megatron_alone = true;
+  [[nodiscard]] static std::string_view word() { return "unmixed"; }
+  [[nodiscard]] static std::string text(const Model&) { return "no mixer"; }
+  [[nodiscard]] static std::int64_t cached(std::int64_t, std::int64_t) { return 0; }
+  bool operator==(const NoMixer&) const = default;
+};
+
 /// How a router makes probabilities of its logits: softmax over the chosen experts, or over all before it chooses, or
 /// each expert's sigmoid, whose sum over the chosen ones is made one.
 enum class RouterScore : std::uint8_t { Softmax, SoftmaxBefore, Sigmoid };
 
 /// The MLPs of a mixture of experts, of which each token goes through a few.
 struct Experts {
+  static constexpr bool bounded = true, megatron_alone = false;
+  static constexpr char letter = 'E';
+  [[nodiscard]] static std::string_view word() { return "experts"; }
+  [[nodiscard]] std::string text(const Model& model) const;
+
   std::int64_t count = 0;       ///< of a layer
   std::int64_t chosen = 0;      ///< num_experts_per_tok
   std::int64_t ffn = 0;         ///< moe_intermediate_size: of one branch
@@ -57,11 +118,32 @@ struct Experts {
 
 /// One MLP, which every token goes through.
 struct DenseMlp {
+  static constexpr bool bounded = true, megatron_alone = false;
+  static constexpr char letter = '-';
+  [[nodiscard]] static std::string_view word() { return "dense"; }
+  [[nodiscard]] static std::string text(const Model& model);
   bool operator==(const DenseMlp&) const = default;
 };
 
-using Mixer = std::variant<Attention, MultiLatentAttention>;
-using FeedForward = std::variant<DenseMlp, Experts>;
+/// Of a layer that is a mixer alone.
+struct NoMlp {
+  static constexpr bool bounded = false, megatron_alone = true;
+  [[nodiscard]] static std::string_view word() { return "alone"; }
+  [[nodiscard]] static std::string text(const Model&) { return "no MLP"; }
+  bool operator==(const NoMlp&) const = default;
+};
+
+using Mixer = std::variant<Attention, MultiLatentAttention, Mamba2, NoMixer>;
+using FeedForward = std::variant<DenseMlp, Experts, NoMlp>;
+
+/// Kinds that visits of other frameworks leave out.
+template <class Kind>
+concept MegatronAlone = Kind::megatron_alone;
+
+[[nodiscard]] std::string_view word_of(const Mixer& mixer);
+[[nodiscard]] std::string_view word_of(const FeedForward& mlp);
+[[nodiscard]] std::string text_of(const Mixer& mixer, const Model& model);
+[[nodiscard]] std::string text_of(const FeedForward& mlp, const Model& model);
 
 struct Layer {
   Mixer mixer = {};
@@ -73,6 +155,17 @@ struct Layer {
   [[nodiscard]] std::int64_t window() const {
     const auto* its = std::get_if<Attention>(&mixer);
     return its != nullptr ? its->window : 0;
+  }
+  /// One of a hybrid's: of Megatron's stack of layers that have one branch each.
+  [[nodiscard]] bool one_branch() const {
+    return std::holds_alternative<NoMixer>(mixer) || std::holds_alternative<NoMlp>(mlp);
+  }
+  [[nodiscard]] bool bounded() const {
+    return std::visit([](const auto& its, const auto& also) { return its.bounded && also.bounded; }, mixer, mlp);
+  }
+  [[nodiscard]] bool megatron_alone() const {
+    return std::visit([](const auto& its, const auto& also) { return its.megatron_alone || also.megatron_alone; },
+                      mixer, mlp);
   }
   bool operator==(const Layer&) const = default;
 };

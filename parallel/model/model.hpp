@@ -28,8 +28,9 @@ enum class Activation : std::uint8_t { SwiGlu, GeGlu, Gelu, SquaredRelu };
 /// formula, one operation after the other ("gelu_new").
 enum class GeluForm : std::uint8_t { Exact, Tanh, Composite };
 
-/// How a token's place reaches attention: by turning queries and keys, or as a learned vector added to its embedding.
-enum class Positions : std::uint8_t { Rotary, Learned };
+/// How a token's place reaches attention: by turning queries and keys, as a learned vector added to its embedding, or
+/// not at all, where mixers before it know the order of tokens (Nemotron-H).
+enum class Positions : std::uint8_t { Rotary, Learned, None };
 
 /// What a decoder-only transformer is, before anyone shards it: the facts of a Hugging Face config.json.
 /// Counts are elements of the whole model; `head_dim` is per head.
@@ -94,6 +95,15 @@ struct Model {
     for (const Layer& its : layers.kinds())
       if (const auto* found = std::get_if<MultiLatentAttention>(&its.mixer)) return found;
     return nullptr;
+  }
+  [[nodiscard]] const Mamba2* mamba() const {
+    for (const Layer& its : layers.kinds())
+      if (const auto* found = std::get_if<Mamba2>(&its.mixer)) return found;
+    return nullptr;
+  }
+  /// A stack of layers of one branch each (Megatron's MambaStack).
+  [[nodiscard]] bool hybrid() const {
+    return std::ranges::any_of(layers.kinds(), [](const Layer& its) { return its.one_branch(); });
   }
   /// Keys that layers with a sliding window see; 0: no layer has one.
   [[nodiscard]] std::int64_t window() const {

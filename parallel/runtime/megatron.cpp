@@ -141,6 +141,8 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
                                     : runtime.dummy_gradient;
   runtime.core.offsets_gate = versions.megatron >= Version{0, 15};
   runtime.core.holds_heads = versions.megatron >= Version{0, 15};
+  runtime.core.holds_projected = versions.megatron >= Version{0, 16};  // ssm/mamba_mixer.py _ssm_training
+  runtime.core.multiprocessors = target.multiprocessors;
   // pretrain_gpt.py get_batch: is_pipeline_first_stage and _last_stage looked at the chunk unless told before 0.13.
   runtime.core.batches_by_chunk = versions.megatron < Version{0, 13} || versions.megatron >= Version{0, 15};
   if (settings.local_layers) {

@@ -59,9 +59,11 @@ struct ExpertBehavior {
 /// Habits of Megatron-core's own modules: local layers, and the LM head whatever layers are.
 struct CoreBehavior {
   DummyGradient dummy_gradient = DummyGradient::Cached;  ///< where its linears add gradients themselves
-  bool offsets_gate = false;      ///< an unfused gate's other half is what an offset, 0 too, was added to: a tensor
-  bool holds_heads = false;       ///< attention refers to what its projection gave until it returns
-  bool batches_by_chunk = false;  ///< a batch goes to the first and the last chunk, not to all of those stages
+  bool offsets_gate = false;     ///< an unfused gate's other half is what an offset, 0 too, was added to: a tensor
+  bool holds_heads = false;      ///< attention refers to what its projection gave until it returns
+  bool holds_projected = false;  ///< Mamba's mixer refers to what its projection gave until it returns
+  std::int64_t multiprocessors = 132;  ///< of the device, among which Triton's kernels share out what they add up
+  bool batches_by_chunk = false;       ///< a batch goes to the first and the last chunk, not to all of those stages
 };
 
 /// How parameters are sharded by torch.distributed.fsdp.fully_shard.

@@ -74,6 +74,7 @@ class Draft {
   std::int64_t starts_nodes = 1;  ///< and on how many nodes
   /// ms-swift's: as many micro-batches as give a step that many sequences; 0: not so.
   std::int64_t at_least_sequences = 0;
+  bool hybrid = false;           ///< Megatron-LM's program for layers of Mamba, attention and MLPs
   bool alone = false;            ///< TrainingArguments in a file, and nothing that starts them
   bool own_defaults = false;     ///< of a tool, which says all that differs from the Trainer's: none are TRL's
   bool type_said = false;        ///< in which a model is loaded

@@ -471,6 +471,7 @@ class Writer {
   std::vector<std::vector<std::string>> write() {
     for (const ModelFlag& its : model_flags()) {
       if ((its.of_experts && !s_.model.experts()) || (its.of_latent && !s_.model.latent())) continue;
+      if (its.of_hybrid && !s_.model.hybrid()) continue;
       if (its.flag == "kv-channels" && (s_.model.latent() || s_.model.head_dim * s_.model.heads == s_.model.hidden))
         continue;
       if (its.flag == "group-query-attention" && s_.model.kv_heads == s_.model.heads) continue;
@@ -478,6 +479,10 @@ class Writer {
       add(its.flag, its.usual);
     }
     if (s_.model.latent()) arguments_.push_back({"--rope-type", "yarn"});
+    if (s_.model.hybrid()) {
+      arguments_.push_back({"--is-hybrid-model"});
+      arguments_.push_back({"--spec", "megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"});
+    }
     // arguments.py: required, and no less than the sequence.
     const std::int64_t positions = s_.model.positions == Positions::Learned
                                        ? s_.model.max_positions

@@ -14,6 +14,7 @@
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/frameworks/megatron/megatron_switches.hpp"
 #include "scenarios/model_config/config_reader.hpp"
+#include "scenarios/model_config/hybrid_layers.hpp"
 
 // Megatron-LM core_v0.14.0, megatron/training/arguments.py, core_transformer_config_from_args.
 
@@ -43,6 +44,11 @@ constexpr std::array keys{
     ModelKey{"qk-head-dim", "qk_nope_head_dim", "qk_nope_head_dim"},
     ModelKey{"qk-pos-emb-head-dim", "qk_rope_head_dim", "qk_rope_head_dim"},
     ModelKey{"v-head-dim", "v_head_dim", "v_head_dim"},
+    ModelKey{"hybrid-override-pattern", "hybrid_override_pattern", ""},
+    ModelKey{"mamba-num-heads", "mamba_num_heads", ""},
+    ModelKey{"mamba-head-dim", "mamba_head_dim", ""},
+    ModelKey{"mamba-num-groups", "n_groups", ""},
+    ModelKey{"mamba-state-dim", "ssm_state_size", ""},
     ModelKey{"moe-shared-expert-intermediate-size", "", "shared_expert_intermediate_size"},
 };
 
@@ -56,7 +62,9 @@ bool is_plain(const Model& m) {
 /// What the flags say, given or by default, as TOML writes it; nothing where it is left to others.
 class Wanted {
  public:
-  Wanted(Given& flags, const ShippedModels& models) : flags_(flags) {
+  Wanted(Given& flags, const ShippedModels& models, bool hybrid_program) : flags_(flags) {
+    hybrid_ =
+        hybrid_program || on("is-hybrid-model") || says("hybrid-override-pattern") || says("hybrid-attention-ratio");
     if (const std::optional<std::string> name = tokenizer()) {
       of_tokenizer_ = shipped_model(models, *name);
       // Llama 3.1 has Llama 3's tokenizer.
@@ -74,6 +82,7 @@ class Wanted {
     return text == nullptr ? std::nullopt : std::optional(*text);
   }
 
+  [[nodiscard]] bool hybrid() const { return hybrid_; }
   [[nodiscard]] bool says(std::string_view flag) const { return flags_.has(flag); }
   [[nodiscard]] bool on(std::string_view flag) { return flags_.has(flag) && flags_.flag(flag).value_or(false); }
   std::int64_t number(std::string_view flag, std::int64_t usual) { return flags_.integer(flag).value_or(usual); }
@@ -81,7 +90,13 @@ class Wanted {
   std::optional<std::string> text(std::string_view flag) {
     const bool experts = number("num-experts", 0) > 0, latent = on("multi-latent-attention");
     const auto its = std::ranges::find(model_flags(), flag, &ModelFlag::flag);
-    if (its != model_flags().end() && ((its->of_experts && !experts) || (its->of_latent && !latent)))
+    if (its != model_flags().end() &&
+        ((its->of_experts && !experts) || (its->of_latent && !latent) || (its->of_hybrid && !hybrid_)))
+      return std::nullopt;
+    if (flag == "hybrid-override-pattern") return in_quotes(pattern());
+    if (flag == "mamba-num-heads" && !says(flag))  // MambaMixer's expand
+      return std::to_string(2 * number("hidden-size", 0) / std::max<std::int64_t>(number("mamba-head-dim", 64), 1));
+    if (flag == "rotary-percent" && hybrid_ && text("position-embedding-type") != in_quotes("rope"))
       return std::nullopt;
     if (flag == "num-query-groups") {
       if (latent) return std::nullopt;
@@ -110,6 +125,13 @@ class Wanted {
   }
 
  private:
+  // As it is given, or as core/ssm/mamba_hybrid_layer_allocation.py makes it of shares.
+  std::string pattern() {
+    if (says("hybrid-override-pattern")) return flags_.text("hybrid-override-pattern").value_or("");
+    const double attention = flags_.number("hybrid-attention-ratio").value_or(0);
+    const double mlp = flags_.number("hybrid-mlp-ratio").value_or(0);
+    return spread_pattern(number("num-layers", 0), attention, mlp).value_or("");
+  }
   // "[0]+[1]*26" is "([0]*1+[1]*26)": as the scenario's reader writes such lists.
   static std::string layers_text(const std::string& given) {
     std::string text, runs;
@@ -138,6 +160,7 @@ class Wanted {
   }
   Given& flags_;
   std::optional<ShippedModel> of_tokenizer_;
+  bool hybrid_ = false;
 };
 
 struct Candidate {
@@ -163,7 +186,7 @@ double rotary_base(const ShippedModel& its) {
 // What memory and time depend on: not its name, nor how far rotary positions reach.
 Model bare_model(Model model) {
   model.name = model.architecture = {};
-  if (model.positions == Positions::Rotary) model.max_positions = 0;
+  if (model.positions != Positions::Learned) model.max_positions = 0;
   return model;
 }
 
@@ -199,7 +222,8 @@ std::vector<ConfigOverride> changes(const ShippedModel& base, Wanted& wanted, Gi
   };
   for (const ModelKey& its : keys) {
     const std::string_view key = gpt2 ? its.gpt2 : its.key;
-    if (!key.empty() && differs(its.flag)) made.push_back(changed(std::string(key), typed(*wanted.text(its.flag))));
+    if (!key.empty() && differs(its.flag))
+      made.push_back(changed(std::string(key), number_or_text(*wanted.text(its.flag))));
   }
   // Sizes that are left out follow others in the base too, so they are said again where those changed.
   if (gpt2 && !made.empty() && !differs("ffn-hidden-size"))
@@ -237,6 +261,17 @@ std::vector<ConfigOverride> changes(const ShippedModel& base, Wanted& wanted, Gi
     made.push_back(changed("attention_bias", true));
     made.push_back(changed("mlp_bias", true));
   }
+  if (m.hybrid()) {
+    const auto word = [](const std::string& quoted) { return quoted.substr(1, quoted.size() - 2); };
+    if (differs("squared-relu"))
+      made.push_back(changed("mlp_hidden_act", std::string(wanted.on("squared-relu") ? "relu2" : "gelu")));
+    if (differs("position-embedding-type")) {
+      const std::string kind = word(*wanted.text("position-embedding-type"));
+      made.push_back(changed("position_embedding_type", kind == "learned_absolute" ? std::string("absolute") : kind));
+    }
+    if (differs("rotary-percent"))
+      made.push_back(changed("partial_rotary_factor", number_or_text(*wanted.text("rotary-percent"))));
+  }
   if (gpt2) {
     if (differs("disable-bias-linear")) made.push_back(changed("add_bias_linear", false));
     if (differs("swiglu")) made.push_back(changed("activation_function", std::string("swiglu")));
@@ -253,7 +288,8 @@ std::vector<ConfigOverride> changes(const ShippedModel& base, Wanted& wanted, Gi
 }
 
 bool is_it(const Model& model, Wanted& wanted, std::string_view but_for) {
-  return is_plain(model) && std::ranges::all_of(model_flags(), [&](const ModelFlag& its) {
+  return is_plain(model) && model.hybrid() == wanted.hybrid() &&
+         std::ranges::all_of(model_flags(), [&](const ModelFlag& its) {
            const std::optional<std::string> text = wanted.text(its.flag);
            return !text || its.flag == but_for || agrees(its.flag, *text, model);
          });
@@ -269,7 +305,7 @@ std::vector<Candidate> nearest_models(const ShippedModels& models, Wanted& wante
   std::vector<Candidate> best;
   for (const ShippedModel* its : bases) {
     const ShippedModel& base = *its;
-    if (!is_plain(base.model)) continue;
+    if (!is_plain(base.model) || base.model.hybrid() != wanted.hybrid()) continue;
     std::vector<ConfigOverride> overrides = changes(base, wanted, flags);
     if (!best.empty() && best.front().overrides.size() < overrides.size()) continue;
     try {
@@ -358,6 +394,11 @@ const std::vector<ModelFlag>& model_flags() {
       {"moe-router-group-topk", "0", true},
       {"moe-router-topk-scaling-factor", "1", true},
       {"moe-router-enable-expert-bias", "false", true},
+      {"hybrid-override-pattern", "", false, false, true},
+      {"mamba-num-heads", "", false, false, true},
+      {"mamba-head-dim", "64", false, false, true},
+      {"mamba-num-groups", "8", false, false, true},
+      {"mamba-state-dim", "128", false, false, true},
   };
   return flags;
 }
@@ -367,8 +408,26 @@ bool describes_model(std::string_view flag) {
   return its && its->kind == MegatronFlag::Kind::Repeats && its->table == "model";
 }
 
+namespace {
+
+// Its layers are those of the stack that Megatron-LM has; that runs none of them again (core/ssm/mamba_block.py).
+void take_stack(Given& flags, Draft& draft) {
+  const TomlValue* const spec = flags.look_at("spec");
+  if (spec != nullptr && scenarios::text(*spec).find("mamba_stack_spec") != std::string::npos)
+    flags.tell(RemarkKind::NoMatter, "spec", "the layers of a hybrid"), (void)flags.take("spec");
+  for (const std::string_view flag : {"is-hybrid-model", "hybrid-attention-ratio", "hybrid-mlp-ratio"})
+    (void)flags.take(flag);
+  if (draft.text("train.recompute") != "full") return;
+  for (const std::string_view key : {"train.recompute", "train.recompute_method", "train.recompute_layers"})
+    draft.erase(key);
+  flags.tell(RemarkKind::NoMatter, "recompute-granularity", "Megatron-LM's stack of a hybrid runs no layer again");
+}
+
+}  // namespace
+
 void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
-  Wanted wanted(flags, models);
+  Wanted wanted(flags, models, draft.hybrid);
+  if (wanted.hybrid()) take_stack(flags, draft);
   if (!flags.has("num-layers") || !flags.has("hidden-size") || !flags.has("num-attention-heads")) {
     draft.remark(RemarkKind::NotExpressed, "the model",
                  "num-layers, hidden-size and num-attention-heads are not all given: name it with --model");
@@ -423,6 +482,8 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   }
   if (best.base->model.positions == Positions::Rotary)
     flags.tell(RemarkKind::NoMatter, "max-position-embeddings", "rotary positions have no table");
+  if (best.model.positions == Positions::None)
+    flags.tell(RemarkKind::NoMatter, "max-position-embeddings", "there are no positions");
   draft.set("model", best.base->file, place);
   for (const ConfigOverride& its : best.overrides)
     std::visit([&](const auto& value) { draft.set("model_override." + its.key, value, place); }, its.value);

@@ -17,7 +17,7 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft);
 struct ModelFlag {
   std::string_view flag;
   std::string_view usual;  ///< empty: is always said
-  bool of_experts = false, of_latent = false;
+  bool of_experts = false, of_latent = false, of_hybrid = false;
 };
 [[nodiscard]] const std::vector<ModelFlag>& model_flags();
 

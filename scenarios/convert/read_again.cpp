@@ -107,7 +107,7 @@ Keys keys_of(const Scenario& scenario, bool in_launch_line) {
     return (usual_queue && key == "runtime.environment.CUDA_DEVICE_MAX_CONNECTIONS") || key == "name" ||
            key.starts_with("cluster.") || key == "model.name" || key == "model.model_type" || key == "layout.data" ||
            (in_launch_line && (key.starts_with("runtime.environment.") || key == "runtime.allocator")) ||
-           (key == "model.max_position_embeddings" && scenario.model.positions == Positions::Rotary);
+           (key == "model.max_position_embeddings" && scenario.model.positions != Positions::Learned);
   });
   return keys;
 }

@@ -157,9 +157,10 @@ LaunchLine training_of(const ShellScript& script, const std::string& file, Draft
 void refuse_other_programs(const LaunchLine& line, Draft& draft) {
   const std::string& its = line.program;
   const auto named = [&](std::string_view part) { return its.find(part) != std::string::npos; };
-  constexpr auto others = std::to_array<std::string_view>({"bert", "t5", "ict", "vision", "vlm", "vit", "dino", "retro",
-                                                           "mamba", "hybrid", "mimo", "multimodal", "vl_", "_vl",
-                                                           "audio", "biencoder", "distill", "dpo", "grpo"});
+  constexpr auto others =
+      std::to_array<std::string_view>({"bert", "t5", "ict", "vision", "vlm", "vit", "dino", "retro", "hybrid", "mimo",
+                                       "multimodal", "vl_", "_vl", "audio", "biencoder", "distill", "dpo", "grpo"});
+  draft.hybrid = its == "pretrain_mamba.py";
   if (its.starts_with("pretrain_") && std::ranges::any_of(others, named))
     draft.remark(RemarkKind::NotExpressed, its,
                  "trains another kind of model than pretrain_gpt.py, which is not modelled", line.place);
@@ -168,7 +169,7 @@ void refuse_other_programs(const LaunchLine& line, Draft& draft) {
                          "of Pai-Megatron-Patch: Megatron core's GPT, but for the norm before the head, which is made "
                          "of PyTorch's operations",
                          "last-norm-by-operations", line.place);
-  else if (its.starts_with("pretrain_") && its != "pretrain_gpt.py")
+  else if (its.starts_with("pretrain_") && its != "pretrain_gpt.py" && !draft.hybrid)
     draft.remark(RemarkKind::NotJudged, its, "is a program of its own, and is taken for pretrain_gpt.py", line.place);
   else if (named("inference") || named("text_generation") || named("generate"))
     draft.remark(RemarkKind::NotExpressed, its, "generates text, and trains nothing", line.place);

@@ -43,10 +43,10 @@ Machines machines_of(const Scenario& s) {
   return {s.gpus, 1};
 }
 
-std::string program_of(Dialect dialect) {
+std::string program_of(Dialect dialect, const Model& model) {
   switch (dialect) {
     case Dialect::Megatron:
-      return "pretrain_gpt.py";
+      return model.hybrid() ? "pretrain_mamba.py" : "pretrain_gpt.py";
     case Dialect::TorchTitan:
       return "-m torchtitan.train --job.config_file train.toml";
     case Dialect::DeepSpeed:
@@ -134,7 +134,7 @@ std::vector<std::vector<std::string>> arguments_beside(const Scenario& s, const 
   };
   for (const std::vector<std::string>& argument : kept.flags) {
     // The original's reach of positions; it is at least the sequence's.
-    if (argument.front() == "--max-position-embeddings" && s.model.positions == Positions::Rotary)
+    if (argument.front() == "--max-position-embeddings" && s.model.positions != Positions::Learned)
       std::erase_if(all, [&](const auto& its) { return its.front() == argument.front(); });
     add(argument);
   }
@@ -155,7 +155,7 @@ std::string megatron_script(const Scenario& s, Launcher launcher, const std::str
   std::map<std::string, std::string> variables = kept.environment;
   if ((s.layout.tensor > 1 || s.layout.context > 1) && s.cluster.device.compute_capability < blackwell)
     variables.try_emplace(connections, "1");
-  text += exports_of(s, std::move(variables)) + "\n" + start.line + " " + program_of(Dialect::Megatron);
+  text += exports_of(s, std::move(variables)) + "\n" + start.line + " " + program_of(Dialect::Megatron, s.model);
   for (const std::vector<std::string>& argument : arguments_beside(s, config, kept)) {
     text += " \\\n ";
     for (const std::string& word : argument) text += ' ' + shell_quoted(word);
@@ -195,7 +195,7 @@ Written written(const Scenario& scenario, Dialect dialect, Launcher launcher, co
     for (std::size_t at = exports.find("export "); at != std::string::npos; at = exports.find("export "))
       exports.erase(at, 7);
     const Start start = start_of(scenario, dialect, launcher);
-    std::string line = start.line + ' ' + program_of(dialect) + start.end;
+    std::string line = start.line + ' ' + program_of(dialect, scenario.model) + start.end;
     if (launcher == Launcher::Sbatch)
       line = fmt::format("sbatch {} --wrap {}", fmt::join(batch_options(scenario), " "), shell_quoted(line));
     made.launch = exports + line;

@@ -14,6 +14,7 @@
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/model_config/detail/config_experts.hpp"
 #include "scenarios/model_config/detail/config_format.hpp"
+#include "scenarios/model_config/hybrid_layers.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -65,7 +66,10 @@ class ConfigReader {
     read_activation(*family, model);
     if (family->experts != nullptr && (!family->experts->requested_for || config_.given(family->experts->count_key)))
       experts_ = read_experts(config_, *family->experts, model, layers_);
-    for (std::int64_t i = 0; i < layers_; ++i) model.layers.append(1, layer(static_cast<std::size_t>(i)));
+    if (family->hybrid)
+      model.layers = read_hybrid_layers();
+    else
+      for (std::int64_t i = 0; i < layers_; ++i) model.layers.append(1, layer(static_cast<std::size_t>(i)));
     if (family->mtp_layers)
       model.further.append(config_.count(mtp_layers_rule, 0), layer(static_cast<std::size_t>(layers_)));
     refuse_unmodelled();
@@ -85,6 +89,10 @@ class ConfigReader {
                       "its text_config in a file of its own would do, where its model_type is known");
       return;
     }
+    const auto other = std::ranges::find(other_families, type, &OtherFamily::name);
+    if (other != other_families.end())
+      return config_.problem("model_type", fmt::format("{} is not modelled: {}", in_quotes(type), other->why),
+                             one_of(names) + " would do");
     config_.problem("model_type",
                     value == nullptr ? "is missing" : fmt::format("{} is not modelled yet", in_quotes(type)),
                     one_of(names) + " would do");
@@ -107,6 +115,7 @@ class ConfigReader {
 
   std::int64_t read_head_dim(const Family& family, const Model& model) {
     if (latent_) return latent_->query_head();
+    if (family.hybrid) config_.also_called(head_dim_rule.key, "attention_head_dim");
     if (config_.find(head_dim_rule.key) != nullptr) return config_.count(head_dim_rule);
     if (family.head_dim > 0) return family.head_dim;
     if (model.hidden == 0 || model.heads == 0) return 0;
@@ -124,7 +133,8 @@ class ConfigReader {
     const bool gpt = family.name == gpt2 || family.name == gpt_bigcode;
     if (gpt || family.name == gpt_neox) model.normalization = Normalization::Layer;
     if (gpt) model.positions = Positions::Learned;
-    if (family.name == gpt2) read_position_kind(model);
+    if (family.hybrid) model.positions = Positions::None;
+    if (family.name == gpt2 || family.hybrid) read_position_kind(model);
     const bool requested = family.name == glm4_moe && config_.flag(use_qk_norm);
     const bool requested_of_gpt = family.name == gpt2 && !latent_ && config_.flag(query_key_norms);
     if (family.name == qwen3 || family.name == qwen3_moe || family.name == gemma3 || requested || requested_of_gpt)
@@ -156,12 +166,62 @@ class ConfigReader {
   }
 
   void read_position_kind(Model& model) {
-    const std::string kind = config_.text(position_kind).value_or("absolute");
+    const bool none = model.positions == Positions::None;
+    const std::string kind = config_.text(position_kind).value_or(none ? "none" : "absolute");
     if (kind == "rope")
       model.positions = Positions::Rotary;
-    else if (kind != "absolute")
+    else if (kind == "absolute")
+      model.positions = Positions::Learned;
+    else if (kind != "none" || !none)
       config_.problem(position_kind, fmt::format("{} is not modelled yet", in_quotes(kind)),
-                      R"("absolute" (learned vectors) or "rope" would do)");
+                      none ? R"("none", "absolute" (learned vectors) or "rope" would do)"
+                           : R"("absolute" (learned vectors) or "rope" would do)");
+  }
+
+  Mamba2 read_mamba() {
+    const Mamba2 its{.heads = config_.count(mamba_heads_rule, 128),
+                     .head_dim = config_.count(mamba_head_dim_rule, 64),
+                     .groups = config_.count(mamba_groups_rule, 8),
+                     .state = config_.count(mamba_state_rule, 128)};
+    if (its.groups > 0 && its.heads % its.groups != 0)
+      config_.problem(mamba_groups_rule.key,
+                      fmt::format("{} groups do not divide {} heads of Mamba", its.groups, its.heads));
+    if (config_.count({"conv_kernel", 64}, Mamba2::conv_kernel) != Mamba2::conv_kernel)
+      config_.problem("conv_kernel", "Megatron-LM's mixer convolves over 4 tokens, and over no other number",
+                      "4 would do");
+    if (!config_.flag("use_conv_bias", true))
+      config_.problem("use_conv_bias", "false is not modelled: Megatron-LM's mixer has biases there", "leave it out");
+    for (const std::string_view key : {"use_bias", "mamba_proj_bias", "residual_in_fp32"})
+      if (config_.flag(key))
+        config_.problem(key, "true is not modelled: Megatron-LM's mixer has no such", "leave it out");
+    if (config_.text("mamba_hidden_act").value_or("silu") != "silu")
+      config_.problem("mamba_hidden_act", "Megatron-LM's mixer has \"silu\"", "leave it out");
+    return its;
+  }
+
+  LayerList read_hybrid_layers() {
+    const Mamba2 mamba = read_mamba();
+    const std::string pattern = config_.text(pattern_key).value_or("");
+    LayerList layers;
+    if (std::ssize(pattern) != layers_)
+      config_.problem(pattern_key, fmt::format("{} letters are not one for each of {} layers", pattern.size(), layers_),
+                      "M (Mamba), * (attention) and - (MLP), layer by layer");
+    for (const char letter : pattern) {
+      const std::optional<Layer> its = layer_of_letter(letter, mamba);
+      if (its) {
+        layers.append(1, *its);
+        continue;
+      }
+      config_.problem(pattern_key,
+                      letter == 'E' ? "E, a layer of experts, is not modelled yet in a hybrid"
+                                    : fmt::format("{} is the letter of no layer", in_quotes(std::string(1, letter))),
+                      "M (Mamba), * (attention) and - (MLP) would do");
+      break;
+    }
+    if (!layers.empty() && layers.kinds().size() == 1 && !std::holds_alternative<Mamba2>(layers[0].mixer))
+      config_.problem(pattern_key, "a hybrid has layers of Mamba",
+                      "M (Mamba), * (attention) and - (MLP), layer by layer");
+    return layers;
   }
 
   enum class Requested : std::uint8_t { Understood, Refused };
@@ -292,7 +352,7 @@ class ConfigReader {
   }
 
   void read_activation(const Family& family, Model& model) {
-    const bool gate = family.name != gpt2 && family.name != gpt_bigcode && family.name != gpt_neox;
+    const bool gate = family.name != gpt2 && family.name != gpt_bigcode && family.name != gpt_neox && !family.hybrid;
     const std::string name = config_.text(keys_.activation).value_or(std::string(family.activation));
     if (family.name == gpt2 && name == gated_gpt2) {
       model.activation = Activation::SwiGlu;

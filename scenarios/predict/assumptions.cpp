@@ -324,6 +324,11 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
     list.push_back(
         "latent attention: YaRN's tables of positions in every layer, of 4,096 original positions, as "
         "Megatron-Core has them where no flag says otherwise");
+  if (m.mamba() != nullptr)
+    list.push_back(
+        "layers of Mamba: kernels of mamba_ssm 2.2.6 and causal_conv1d 1.5.3, read and not measured; a scan is timed "
+        "as "
+        "its kernels' products at attention's rates, or as their bytes");
   if (m.window() > 0 && s.train.sequence_length > m.window())
     list.push_back(fmt::format("attention is timed over the whole sequence, also where layers see a window of {} only",
                                m.window()));

@@ -13,35 +13,19 @@
 #include <fmt/format.h>
 
 #include "scenarios/formats/suggestion.hpp"
-#include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
-using parallel::Attention;
 using parallel::DenseMlp;
 using parallel::FeedForward;
 using parallel::Layer;
 using parallel::LayerList;
 using parallel::Mixer;
-using parallel::MultiLatentAttention;
+using parallel::NoMixer;
+using parallel::NoMlp;
 
 constexpr std::string_view layers_example = R"(["3 dense", "58 experts"])";
-
-std::string_view word_of(const Mixer& mixer) {
-  return std::visit(sim::Overloaded{
-                        [](const Attention& its) { return std::string_view(its.window > 0 ? "window" : "attention"); },
-                        [](const MultiLatentAttention&) { return std::string_view("latent"); },
-                    },
-                    mixer);
-}
-std::string_view word_of(const FeedForward& mlp) {
-  return std::visit(sim::Overloaded{
-                        [](const DenseMlp&) { return std::string_view("dense"); },
-                        [](const Experts&) { return std::string_view("experts"); },
-                    },
-                    mlp);
-}
 
 // What a model's layers may be made of: what its configuration has in any layer, and the MLP that stands in place of
 // experts where a layer has none. (Families whose layers all have windows have one mask for all of them.)
@@ -49,6 +33,7 @@ struct Parts {
   std::vector<Mixer> mixers;
   std::vector<FeedForward> mlps;
   bool one_mixer = false, one_mlp = false;  ///< that its layers have, where nothing is said
+  bool hybrid = false;                      ///< a layer has one of both
 
   explicit Parts(const Model& model) {
     const auto add = [](auto& parts, const auto& part) {
@@ -57,6 +42,12 @@ struct Parts {
     for (const Layer& layer : model.layers.kinds()) {
       add(mixers, layer.mixer);
       add(mlps, layer.mlp);
+    }
+    hybrid = model.hybrid();
+    if (hybrid) {
+      std::erase(mixers, Mixer{NoMixer{}});
+      std::erase(mlps, FeedForward{NoMlp{}});
+      return;
     }
     one_mixer = mixers.size() == 1;
     one_mlp = mlps.size() == 1;
@@ -133,6 +124,16 @@ class LayersReader {
     }
     if (parts_.one_mixer && !mixer) mixer = parts_.mixers.front();
     if (parts_.one_mlp && !mlp) mlp = parts_.mlps.front();
+    if (parts_.hybrid) {  // layers of one branch each
+      if (mixer && !mlp) mlp = FeedForward{NoMlp{}};
+      if (mlp && !mixer) mixer = Mixer{NoMixer{}};
+    }
+    if (parts_.hybrid && mixer && mlp && !Layer{*mixer, *mlp}.one_branch()) {
+      wrong(fmt::format("layers: {} says both what mixes tokens and an MLP, and a hybrid's layer has one of them",
+                        in_quotes(line)),
+            "two layers, one after the other, would do");
+      return std::nullopt;
+    }
     if (!resolved(parts_.mixers, line, mixer) || !resolved(parts_.mlps, line, mlp)) return std::nullopt;
     entry.layer = {*mixer, *mlp};
     return entry;

@@ -8,6 +8,7 @@
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/formats/quantity.hpp"
 #include "scenarios/formats/version_text.hpp"
+#include "scenarios/model_config/hybrid_layers.hpp"
 #include "scenarios/reader/adapter_reader.hpp"
 #include "scenarios/scenario/axis_order.hpp"
 #include "scenarios/scenario/cpu_offload.hpp"
@@ -85,6 +86,12 @@ Json as_json(const Model& model) {
       {"vocabulary_extra", model.vocabulary_extra},
       {"vocabulary_multiple", model.vocabulary_multiple}};
   if (model.latent()) json["latent_attention"] = as_json(*model.latent());
+  if (const Mamba2* const mamba = model.mamba())
+    json["mamba"] = {{"mamba_num_heads", mamba->heads},
+                     {"mamba_head_dim", mamba->head_dim},
+                     {"n_groups", mamba->groups},
+                     {"ssm_state_size", mamba->state}};
+  if (model.hybrid()) json["hybrid_override_pattern"] = hybrid_pattern(model);
   if (model.experts()) json["experts"] = as_json(*model.experts(), model);
   if (model.attention_sinks) json["attention_sinks"] = true;
   if (!model.further.empty()) json["num_nextn_predict_layers"] = model.further.size();

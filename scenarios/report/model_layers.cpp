@@ -2,52 +2,18 @@
 
 #include <algorithm>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "parallel/job/built_model.hpp"
-#include "sim/base/overloaded.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
-using parallel::Attention;
-using parallel::DenseMlp;
 using parallel::Layer;
 using parallel::LayerKind;
 using parallel::LayerList;
-using parallel::MultiLatentAttention;
-
-std::string mixer_text(const Model& m, const Layer& layer) {
-  return std::visit(sim::Overloaded{
-                        [&](const Attention& its) {
-                          std::string text = fmt::format("attention of {} heads of {}", m.heads, m.head_dim);
-                          if (m.kv_heads < m.heads) text += fmt::format(", {} of keys and values", m.kv_heads);
-                          if (its.window > 0) text += fmt::format(", which see {} keys", its.window);
-                          return text;
-                        },
-                        [&](const MultiLatentAttention& its) {
-                          const std::string queries = its.query_rank > 0 ? fmt::format("{} and ", its.query_rank) : "";
-                          return fmt::format("latent attention of {} heads of {}, latents of {}{}", m.heads,
-                                             its.query_head(), queries, its.kv_rank);
-                        },
-                    },
-                    layer.mixer);
-}
-
-std::string mlp_text(const Model& m, const Layer& layer) {
-  return std::visit(sim::Overloaded{
-                        [&](const DenseMlp&) { return fmt::format("MLP of {}", m.ffn); },
-                        [&](const Experts& its) {
-                          const std::string shared =
-                              its.shared_ffn > 0 ? fmt::format(", shared ones of {}", its.shared_ffn) : "";
-                          return fmt::format("{} of {} experts of {}{}", its.chosen, its.count, its.ffn, shared);
-                        },
-                    },
-                    layer.mlp);
-}
 
 // "0-2, 5": the layers of a kind.
 std::string places_of(LayerKind kind, const LayerList& layers) {
@@ -81,8 +47,9 @@ std::string layers_text(const Model& model) {
     const auto first = static_cast<std::size_t>(std::ranges::find(order, kind) - order.begin());
     const std::string places = places_of(kind, model.layers);
     const bool several = std::ranges::count(order, kind) > 1;
-    text += fmt::format("  layer{} {}: {}; {}: {} parameters{}\n", several ? "s" : "", places, mixer_text(model, layer),
-                        mlp_text(model, layer), by_layer[first], several ? " each" : "");
+    text +=
+        fmt::format("  layer{} {}: {}; {}: {} parameters{}\n", several ? "s" : "", places, text_of(layer.mixer, model),
+                    text_of(layer.mlp, model), by_layer[first], several ? " each" : "");
   }
   std::int64_t further = after;
   Model shorter = model;
@@ -92,7 +59,7 @@ std::string layers_text(const Model& model) {
     shorter.further.append(1, model.further[i]);
     const std::int64_t with = parallel::parameter_count(parallel::build_model(shorter, {}));
     text += fmt::format("  next token {}: {}; {}: {} parameters with what joins two vectors of a token\n", i + 1,
-                        mixer_text(model, model.further[i]), mlp_text(model, model.further[i]), with - known);
+                        text_of(model.further[i].mixer, model), text_of(model.further[i].mlp, model), with - known);
     further -= with - known;
     known = with;
   }

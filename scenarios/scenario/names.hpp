@@ -99,8 +99,8 @@ inline constexpr auto router_score_names =
                                        {"sigmoid", RouterScore::Sigmoid}});
 inline constexpr auto normalization_names =
     std::to_array<Named<Normalization>>({{"rmsnorm", Normalization::Rms}, {"layernorm", Normalization::Layer}});
-inline constexpr auto positions_names =
-    std::to_array<Named<Positions>>({{"rope", Positions::Rotary}, {"absolute", Positions::Learned}});
+inline constexpr auto positions_names = std::to_array<Named<Positions>>(
+    {{"rope", Positions::Rotary}, {"absolute", Positions::Learned}, {"none", Positions::None}});
 inline constexpr auto schedule_names = [] {
   std::array<Named<ScheduleKind>, schedule_kinds> names{};
   for (std::size_t i = 0; i < schedule_kinds; ++i) {

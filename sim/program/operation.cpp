@@ -98,6 +98,13 @@ constexpr auto lines = [] {
       {Operation::RmsNorm, "rms_norm", "x weight [squares] -> y rstd", "epsilon weight_offset", Free},
       {Operation::RmsNormBackward, "rms_norm_backward", "dy x rstd weight [products] -> [dx] [dweight]",
        "weight_offset", Free},
+      {Operation::GroupedRmsNorm, "grouped_rms_norm", "x weight -> y rstd", "epsilon", Free},
+      {Operation::GroupedRmsNormBackward, "grouped_rms_norm_backward", "dy x rstd weight -> dx dweight", "", Free},
+      {Operation::CausalConv1d, "causal_conv1d", "x weight bias -> y", "", Free},
+      {Operation::CausalConv1dBackward, "causal_conv1d_backward", "dy x weight bias -> dx dweight dbias", "", Free},
+      {Operation::SsdScan, "ssd_scan", "x dt a b c d z dt_bias -> y y_before_gate", "groups chunk", Free},
+      {Operation::SsdScanBackward, "ssd_scan_backward",
+       "dy x dt a b c d z dt_bias y_before_gate -> dx ddt da db dc dd dz ddt_bias", "groups chunk", Free},
 
       {Operation::Embedding, "embedding", "ids table -> y", "", Free},
       {Operation::EmbeddingBackward, "embedding_backward", "dy ids -> dtable", "", Free},

@@ -85,6 +85,12 @@ enum class Operation : std::uint8_t {
   LayerNormBackward,
   RmsNorm,
   RmsNormBackward,
+  GroupedRmsNorm,
+  GroupedRmsNormBackward,
+  CausalConv1d,
+  CausalConv1dBackward,
+  SsdScan,
+  SsdScanBackward,
   // Rows by number.
   Embedding,
   EmbeddingBackward,

@@ -38,6 +38,10 @@ namespace math_rows_test {
 std::vector<MathCase> row_cases();
 std::vector<GradientCase> row_gradients();
 }  // namespace math_rows_test
+namespace math_scans_test {
+std::vector<MathCase> scan_cases();
+std::vector<GradientCase> scan_gradients();
+}  // namespace math_scans_test
 namespace math_losses_test {
 std::vector<MathCase> loss_cases();
 std::vector<GradientCase> loss_gradients();
@@ -64,7 +68,7 @@ inline const std::vector<MathCase>& all_math_cases() {
     for (auto* family :
          {math_elementwise_test::elementwise_cases, math_rows_test::row_cases, math_losses_test::loss_cases,
           math_products_test::product_cases, math_optimizers_test::optimizer_cases, math_routing_test::routing_cases,
-          math_backward_test::backward_cases})
+          math_scans_test::scan_cases, math_backward_test::backward_cases})
       for (MathCase& one : family()) joined.push_back(std::move(one));
     return joined;
   }();

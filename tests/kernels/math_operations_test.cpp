@@ -20,9 +20,9 @@ using math::Storage;
 const std::vector<GradientCase>& gradients() {
   static const std::vector<GradientCase> all = [] {
     std::vector<GradientCase> joined;
-    for (auto* family :
-         {math_elementwise_test::elementwise_gradients, math_rows_test::row_gradients, math_losses_test::loss_gradients,
-          math_products_test::attention_gradients, math_routing_test::routing_gradients})
+    for (auto* family : {math_elementwise_test::elementwise_gradients, math_rows_test::row_gradients,
+                         math_losses_test::loss_gradients, math_products_test::attention_gradients,
+                         math_routing_test::routing_gradients, math_scans_test::scan_gradients})
       for (GradientCase& one : family()) joined.push_back(std::move(one));
     return joined;
   }();

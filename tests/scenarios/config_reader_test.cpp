@@ -348,9 +348,13 @@ TEST(ConfigReader, ExpertsThatCannotBeAreRefusedByTheirKey) {
 TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
   const std::string known =
       "llama, qwen2, mistral, phi3, qwen3, gemma2, gemma3_text, olmo2, gpt_neox, gpt2, gpt_bigcode, mixtral, "
-      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe or gpt_oss would do";
+      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss or nemotron_h would do";
   EXPECT_EQ(problems(R"({"model_type": "mamba"})"),
             "config.json: error: model_type: \"mamba\" is not modelled yet\n  hint: " + known);
+  EXPECT_EQ(problems(R"({"model_type": "falcon_h1"})"),
+            "config.json: error: model_type: \"falcon_h1\" is not modelled: its layers have attention and Mamba-2 side "
+            "by side, and Megatron-LM has no such layer\n  hint: " +
+                known);
   EXPECT_EQ(problems("{}"), "config.json: error: model_type: is missing\n  hint: " + known);
   EXPECT_EQ(problems(R"({"model_type": 3})"),
             "config.json: error: model_type: takes a text, not 3\n  hint: a text between quotes");

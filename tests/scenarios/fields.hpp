@@ -44,6 +44,12 @@ inline auto fields(Experts& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
 }
+inline auto fields(Mamba2& v) {
+  auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+inline auto fields(NoMixer&) { return std::tie(); }
+inline auto fields(NoMlp&) { return std::tie(); }
 inline auto fields(DenseMlp&) { return std::tie(); }
 inline auto fields(Attention& v) {
   auto& [a] = v;

@@ -1,5 +1,7 @@
 #include "parallel/frameworks/megatron/layers.hpp"
 
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -7,6 +9,7 @@
 #include "parallel/frameworks/megatron/experts/moe.hpp"
 #include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
+#include "parallel/frameworks/megatron/ssm/mamba_mixer.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/base/overloaded.hpp"
 
@@ -84,41 +87,78 @@ Tensor bias_dropout_add(Worker& w, const BiasDropoutAdd& add, Tensor residual, T
 
 // ---- layers --------------------------------------------------------------------------------------------------------
 
-TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32_t layer) : w_(w) {
-  const std::string at = fmt::format("layers.{}", layer);
-  const Layer& kinds = w.model.layer(layer);
-  const bool recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
-  const Weight* const of_attention =
-      std::visit(Overloaded{
-                     [&](const Attention&) {
-                       attention_.emplace(w, parameters, layer).recompute_core = recompute_core;
-                       return attention_->output_bias();
-                     },
-                     [&](const MultiLatentAttention&) {
-                       multi_latent_attention_.emplace(w, parameters, layer).recompute_core = recompute_core;
-                       return multi_latent_attention_->output_bias();
-                     },
-                 },
-                 kinds.mixer);
-  const Weight* const of_mlp = std::visit(Overloaded{
-                                              [&](const DenseMlp&) {
-                                                mlp_.emplace(w, parameters, at + ".mlp", w.model.ffn, Mlp::Norms::Own);
-                                                return mlp_->output_bias();
-                                              },
-                                              [&](const Experts&) -> const Weight* {
-                                                experts_ =
-                                                    std::make_unique<MoELayer>(w, parameters, at + ".mlp", layer);
-                                                return nullptr;
-                                              },
-                                          },
-                                          kinds.mlp);
-  const bool bias = of_attention != nullptr || of_mlp != nullptr;
-  ensure(!bias || w.model.norms == NormPlacement::Before, "a bias is added before its branch is normalized");
-  attention_add_ = {w.name(at + ".attention.add"), of_attention};
-  mlp_add_ = {w.name(at + ".mlp.add"), of_mlp};
+namespace {
+
+// The modules live as long as what runs them.
+template <class Module, class... Arguments>
+std::shared_ptr<Module> module_of(Arguments&&... arguments) {
+  return std::make_shared<Module>(std::forward<Arguments>(arguments)...);
 }
 
-TransformerLayer::~TransformerLayer() = default;
+std::optional<Branch> mixer_of(Worker& w, Parameters& parameters, std::int32_t layer) {
+  const std::string at = fmt::format("layers.{}", layer);
+  const bool recompute_core = w.train.recompute.selects(RecomputedModule::CoreAttention);
+  using Its = std::optional<Branch>;
+  return std::visit(Overloaded{
+                        [&](const Attention&) -> Its {
+                          const auto its = module_of<SelfAttention>(w, parameters, layer);
+                          its->recompute_core = recompute_core;
+                          return Branch{{w.name(at + ".attention.add"), its->output_bias()},
+                                        std::nullopt,
+                                        [its](Tensor x, auto*) { return (*its)(std::move(x)); }};
+                        },
+                        [&](const MultiLatentAttention&) -> Its {
+                          const auto its = module_of<MlaSelfAttention>(w, parameters, layer);
+                          its->recompute_core = recompute_core;
+                          return Branch{{w.name(at + ".attention.add"), its->output_bias()},
+                                        OffloadedModule::AttentionNorm,
+                                        [its](Tensor x, OffloadedRegion* norm) { return (*its)(std::move(x), norm); }};
+                        },
+                        [&](const Mamba2&) -> Its {
+                          const auto its = module_of<MambaMixer>(w, parameters, layer);
+                          return Branch{{w.name(at + ".mixer.add"), nullptr}, std::nullopt, [its](Tensor x, auto*) {
+                                          return (*its)(std::move(x));
+                                        }};
+                        },
+                        [](const NoMixer&) -> Its { return std::nullopt; },
+                    },
+                    w.model.layer(layer).mixer);
+}
+
+std::optional<Branch> mlp_of(Worker& w, Parameters& parameters, std::int32_t layer) {
+  const std::string at = fmt::format("layers.{}.mlp", layer);
+  using Its = std::optional<Branch>;
+  return std::visit(Overloaded{
+                        [&](const DenseMlp&) -> Its {
+                          const auto its = module_of<Mlp>(w, parameters, at, w.model.ffn, Mlp::Norms::Own);
+                          const auto run = [its, &w](Tensor x, auto*) {
+                            if (!w.train.recompute.selects(RecomputedModule::Mlp)) return (*its)(std::move(x));
+                            Tensors inputs;
+                            inputs.push_back(std::move(x));
+                            return checkpoint(
+                                w, [&mlp = *its](Tensors of) { return mlp(std::move(of.front())); }, std::move(inputs));
+                          };
+                          return Branch{{w.name(at + ".add"), its->output_bias()}, std::nullopt, run};
+                        },
+                        [&](const Experts&) -> Its {
+                          const auto its = module_of<MoELayer>(w, parameters, at, layer);
+                          return Branch{{w.name(at + ".add"), nullptr},
+                                        OffloadedModule::MlpNorm,
+                                        [its](Tensor x, OffloadedRegion* norm) { return (*its)(std::move(x), norm); }};
+                        },
+                        [](const NoMlp&) -> Its { return std::nullopt; },
+                    },
+                    w.model.layer(layer).mlp);
+}
+
+}  // namespace
+
+TransformerLayer::TransformerLayer(Worker& w, Parameters& parameters, std::int32_t layer)
+    : w_(w), mixer_(mixer_of(w, parameters, layer)), mlp_(mlp_of(w, parameters, layer)) {
+  const auto biased = [](const std::optional<Branch>& its) { return its && its->add.bias != nullptr; };
+  const bool bias = biased(mixer_) || biased(mlp_);
+  ensure(!bias || w.model.norms == NormPlacement::Before, "a bias is added before its branch is normalized");
+}
 
 namespace {
 
@@ -133,32 +173,25 @@ Tensor added(Worker& w, const BiasDropoutAdd& add, Tensor residual, Tensor branc
 
 }  // namespace
 
-Tensor TransformerLayer::mlp(Tensor hidden, OffloadedRegion* norm) {
-  if (experts_) return (*experts_)(std::move(hidden), norm);
-  if (!w_.train.recompute.selects(RecomputedModule::Mlp)) return (*mlp_)(std::move(hidden));
-  Tensors inputs;
-  inputs.push_back(std::move(hidden));
-  return checkpoint(
-      w_, [this](Tensors of) { return (*mlp_)(std::move(of.front())); }, std::move(inputs));
-}
-
 Tensor TransformerLayer::operator()(Tensor hidden) {
   std::optional<OffloadedRegion> norm;  // where it is one by itself
   Tensor input = hidden;
-  if (multi_latent_attention_) norm.emplace(w_, OffloadedModule::AttentionNorm, input);
-  Tensor attended =
-      multi_latent_attention_ ? (*multi_latent_attention_)(std::move(input), &*norm) : (*attention_)(std::move(input));
-  if (w_.model.parallel_residual) {
-    attended = bias_dropout_add(w_, attention_add_, hidden, std::move(attended));
-    Tensor branch = mlp(std::move(hidden), nullptr);
-    return bias_dropout_add(w_, mlp_add_, std::move(attended), std::move(branch));
+  if (mixer_) {
+    if (mixer_->norm) norm.emplace(w_, *mixer_->norm, input);
+    Tensor mixed = mixer_->run(std::move(input), norm ? &*norm : nullptr);
+    if (w_.model.parallel_residual) {
+      mixed = bias_dropout_add(w_, mixer_->add, hidden, std::move(mixed));
+      Tensor branch = mlp_->run(std::move(hidden), nullptr);
+      return bias_dropout_add(w_, mlp_->add, std::move(mixed), std::move(branch));
+    }
+    hidden = added(w_, mixer_->add, std::move(hidden), std::move(mixed), norm);
+    norm.reset();
+    if (!mlp_) return hidden;
+    input = hidden;
   }
-  hidden = added(w_, attention_add_, std::move(hidden), std::move(attended), norm);
-  norm.reset();
-  input = hidden;
-  if (experts_) norm.emplace(w_, OffloadedModule::MlpNorm, input);
-  Tensor branch = mlp(std::move(input), norm ? &*norm : nullptr);
-  return added(w_, mlp_add_, std::move(hidden), std::move(branch), norm);
+  if (mlp_->norm) norm.emplace(w_, *mlp_->norm, input);
+  Tensor branch = mlp_->run(std::move(input), norm ? &*norm : nullptr);
+  return added(w_, mlp_->add, std::move(hidden), std::move(branch), norm);
 }
 
 }  // namespace tidemark::parallel::megatron

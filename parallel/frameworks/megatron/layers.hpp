@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -15,7 +16,6 @@
 
 namespace tidemark::parallel::megatron {
 
-class MoELayer;
 class OffloadedRegion;
 class NextTokenLayer;
 
@@ -87,23 +87,24 @@ class Mlp {
   const Weight *bias_ = nullptr, *output_bias_ = nullptr;  ///< of fc1, which the activation adds; of fc2
 };
 
-/// core/transformer/transformer_layer.py TransformerLayer.
+/// One of a layer's branches beside the residual stream: a mixer or an MLP.
+struct Branch {
+  BiasDropoutAdd add;  ///< that ends it
+  /// Begins with a norm by itself, whose region the layer ends.
+  std::optional<OffloadedModule> norm;
+  std::function<Tensor(Tensor hidden, OffloadedRegion* norm)> run;
+};
+
+/// core/transformer/transformer_layer.py TransformerLayer; in a hybrid (core/ssm/mamba_block.py MambaStack) a layer has
+/// one branch.
 class TransformerLayer {
  public:
   TransformerLayer(Worker& worker, Parameters& parameters, std::int32_t layer);
-  ~TransformerLayer();
   [[nodiscard]] Tensor operator()(Tensor hidden);
 
  private:
-  /// `norm`: while it is one by itself.
-  [[nodiscard]] Tensor mlp(Tensor hidden, OffloadedRegion* norm);
-
   Worker& w_;
-  std::optional<SelfAttention> attention_;
-  std::optional<MlaSelfAttention> multi_latent_attention_;  ///< in its place
-  std::optional<Mlp> mlp_;
-  std::unique_ptr<MoELayer> experts_;  ///< in its place
-  BiasDropoutAdd attention_add_, mlp_add_;
+  std::optional<Branch> mixer_, mlp_;
 };
 
 /// core/models/gpt/gpt_model.py GPTModel: what a stage of the model holds.

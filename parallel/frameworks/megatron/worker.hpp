@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -100,6 +101,7 @@ class Worker {
   const std::vector<Stage> chunks;  ///< of the model that the rank holds
   std::int32_t running_chunk = 0;   ///< of these, the one whose pass it is
   const Sizes sizes;
+  std::set<std::string_view> tuned_kernels;  ///< Triton's that have run once in this process
 
   /// Of those that a layer has, the first that this rank holds.
   [[nodiscard]] std::int64_t first_expert() const { return parallel::first_expert(model, layout, place); }

@@ -109,6 +109,7 @@ void Decoder::make_layer(std::int32_t index) {
                    make_multi_latent_attention(at, layer);
                    make_norms(at, layer);
                  },
+                 [](const MegatronAlone auto&) { ensure(false, "torchtitan's layers are of its kinds"); },
              },
              kinds.mixer);
   const std::size_t experts_begin = parameters_.size();
@@ -118,6 +119,7 @@ void Decoder::make_layer(std::int32_t index) {
                    layer.mlp = make_feed_forward(at + ".feed_forward", model_.ffn / tensor_.ranks);
                  },
                  [&](const parallel::Experts&) { experts_end = make_experts(at + ".moe", index, layer); },
+                 [](const MegatronAlone auto&) { ensure(false, "torchtitan's layers are of its kinds"); },
              },
              kinds.mlp);
   if (!model_.latent()) make_norms(at, layer);

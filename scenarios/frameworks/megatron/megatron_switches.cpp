@@ -19,6 +19,7 @@
 #include "scenarios/frameworks/megatron/result_checks.hpp"
 #include "scenarios/frameworks/megatron/tensor_overlap.hpp"
 #include "scenarios/frameworks/megatron/unmodelled_switches.hpp"
+#include "scenarios/model_config/hybrid_layers.hpp"
 #include "scenarios/model_config/moe_reader.hpp"
 #include "scenarios/scenario/names.hpp"
 #include "scenarios/scenario/schedule_reader.hpp"
@@ -45,6 +46,12 @@ Texts either() { return {"true", "false"}; }
 
 MultiLatentAttention latent_of(const Scenario& s) {
   return s.model.latent() ? *s.model.latent() : MultiLatentAttention{.normalized = false};
+}
+
+// Megatron-LM's own where there is none, which it does not look at.
+Mamba2 mamba_of(const Scenario& s) {
+  const Mamba2* const its = s.model.mamba();
+  return its != nullptr ? *its : Mamba2{.heads = 0, .head_dim = 64, .groups = 8, .state = 128};
 }
 
 std::string modules_text(const Recomputation& requested) {
@@ -292,10 +299,21 @@ const std::array repeats{
            }},
     Repeat{"position-embedding-type", Source::Model, "positions",
            [](const Scenario& s) {
+             if (s.model.positions == Positions::None) return Texts{"\"none\""};
              return Texts{s.model.positions == Positions::Rotary ? "\"rope\"" : "\"learned_absolute\""};
            }},
     Repeat{"rotary-percent", Source::Model, "rotary_pct",
            [](const Scenario& s) { return Texts{fmt::format("{}", s.model.rotary_fraction)}; }},
+    Repeat{"is-hybrid-model", Source::Model, "layers", [](const Scenario& s) { return boolean(s.model.hybrid()); }},
+    Repeat{"hybrid-override-pattern", Source::Model, "hybrid_override_pattern",
+           [](const Scenario& s) { return Texts{in_quotes(hybrid_pattern(s.model))}; }},
+    Repeat{"mamba-num-heads", Source::Model, "mamba_num_heads",
+           [](const Scenario& s) { return number(mamba_of(s).heads); }},
+    Repeat{"mamba-head-dim", Source::Model, "mamba_head_dim",
+           [](const Scenario& s) { return number(mamba_of(s).head_dim); }},
+    Repeat{"mamba-num-groups", Source::Model, "n_groups", [](const Scenario& s) { return number(mamba_of(s).groups); }},
+    Repeat{"mamba-state-dim", Source::Model, "ssm_state_size",
+           [](const Scenario& s) { return number(mamba_of(s).state); }},
     Repeat{"hidden-dropout", Source::Train, "hidden_dropout",
            [](const Scenario& s) { return Texts{fmt::format("{}", s.train.hidden_dropout)}; }},
     Repeat{"attention-dropout", Source::Train, "attention_dropout",

@@ -22,6 +22,8 @@ inline constexpr Keys usual_keys{"hidden_size",       "num_hidden_layers",      
                                  "intermediate_size", "max_position_embeddings", "hidden_act"};
 inline constexpr Keys gemma_keys{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                                  "intermediate_size", "max_position_embeddings", "hidden_activation"};
+inline constexpr Keys nemotron_keys{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
+                                    "intermediate_size", "max_position_embeddings", "mlp_hidden_act"};
 inline constexpr Keys gpt2_keys{"n_embd", "n_layer", "n_head", "n_inner", "n_positions", "activation_function"};
 
 /// Which linears have biases, and which keys say so.
@@ -48,7 +50,7 @@ enum class Window : std::uint8_t {
 /// What transformers takes where a family's config.json leaves a key out: LlamaConfig, Qwen2Config, MistralConfig,
 /// Phi3Config (whose joint projections are those that Megatron makes of the others), Gemma2Config, Gemma3TextConfig,
 /// Olmo2Config, GPTNeoXConfig, GPT2Config, GPTBigCodeConfig, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig,
-/// DeepseekV2Config, DeepseekV3Config (which Kimi K2 is too), Glm4MoeConfig, GptOssConfig.
+/// DeepseekV2Config, DeepseekV3Config (which Kimi K2 is too), Glm4MoeConfig, GptOssConfig, NemotronHConfig.
 struct Family {
   std::string_view name;
   std::int64_t kv_heads;  ///< 0: as many as attention heads
@@ -65,10 +67,12 @@ struct Family {
   const ExpertsFormat* experts = nullptr;
   bool latent = false;      ///< multi-head latent attention
   bool mtp_layers = false;  ///< num_nextn_predict_layers means something
+  bool hybrid = false;      ///< hybrid_override_pattern says what each layer is
 };
 inline constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma2 = "gemma2", gemma3 = "gemma3_text",
                                   olmo2 = "olmo2", gpt_neox = "gpt_neox", gpt2 = "gpt2", gpt_bigcode = "gpt_bigcode",
-                                  qwen3_moe = "qwen3_moe", glm4_moe = "glm4_moe", gpt_oss = "gpt_oss";
+                                  qwen3_moe = "qwen3_moe", glm4_moe = "glm4_moe", gpt_oss = "gpt_oss",
+                                  nemotron_h = "nemotron_h";
 inline constexpr std::string_view tanh_gelu = "gelu_pytorch_tanh";
 /// DeepSeek-V3, and what its architecture is called elsewhere.
 constexpr Family deepseek3(std::string_view name) {
@@ -160,7 +164,21 @@ inline constexpr std::array families{
            .window = Window::Key,
            .usual_window = 128,
            .window_pattern = 2,
-           .experts = &gpt_oss_experts}};
+           .experts = &gpt_oss_experts},
+    Family{.name = nemotron_h,
+           .kv_heads = 8,
+           .max_positions = 4096,
+           .activation = "relu2",
+           .keys = nemotron_keys,
+           .head_dim = 128,
+           .hybrid = true}};
+/// Families that are asked for, and why they are none of these.
+struct OtherFamily {
+  std::string_view name, why;
+};
+inline constexpr std::array other_families{
+    OtherFamily{"falcon_h1", "its layers have attention and Mamba-2 side by side, and Megatron-LM has no such layer"},
+    OtherFamily{"falcon_mamba", "its mixer is Mamba's first, and Megatron-LM has the second"}};
 inline constexpr double gemma2_attention_softcap = 50, gemma2_logit_softcap = 30;
 inline constexpr double neox_rotary_fraction = 0.25, glm4_rotary_fraction = 0.5;
 
@@ -287,7 +305,18 @@ inline constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or
                                                                        "swiglu_limit",
                                                                        "swiglu_alpha",
                                                                        "initial_context_length",
-                                                                       "experts_per_token"});
+                                                                       "experts_per_token",
+                                                                       "chunk_size",
+                                                                       "expand",
+                                                                       "mamba_ssm_cache_dtype",
+                                                                       "num_logits_to_keep",
+                                                                       "rescale_prenorm_residual",
+                                                                       "time_step_floor",
+                                                                       "time_step_limit",
+                                                                       "time_step_max",
+                                                                       "time_step_min",
+                                                                       "time_step_rank",
+                                                                       "use_mamba_kernels"});
 
 // Bounds far above any model, so that no product of a few of them leaves 64 bits.
 inline constexpr std::int64_t most_hidden = 1 << 18, most_layers = 1 << 12, most_heads = 1 << 12, most_ffn = 1 << 20;
@@ -297,5 +326,8 @@ inline constexpr CountRule kv_heads_rule{"num_key_value_heads", 1 << 12};
 inline constexpr CountRule head_dim_rule{"head_dim", 256};  // the most that FlashAttention and cuDNN take
 inline constexpr CountRule vocabulary_rule{"vocab_size", 1 << 22};
 inline constexpr double most_softcap = 1e6;
+inline constexpr CountRule mamba_heads_rule{"mamba_num_heads", 1 << 12}, mamba_head_dim_rule{"mamba_head_dim", 1 << 10},
+    mamba_groups_rule{"n_groups", 1 << 12}, mamba_state_rule{"ssm_state_size", 1 << 12};
+inline constexpr std::string_view pattern_key = "hybrid_override_pattern";
 
 }  // namespace tidemark::scenarios::config_format

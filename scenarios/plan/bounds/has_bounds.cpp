@@ -134,21 +134,6 @@ bool known(const Train& train) {
          ignored_arguments(adapter, quantization, packed);  // Megatron's jobs have none
 }
 
-// A layer is sampled for all of its kind.
-bool known(const Layer& layer) {
-  const auto& [mixer, mlp] = layer;
-  return std::visit(Overloaded{
-                        [](const Attention&) { return true; },
-                        [](const MultiLatentAttention&) { return true; },
-                    },
-                    mixer) &&
-         std::visit(Overloaded{
-                        [](const DenseMlp&) { return true; },
-                        [](const Experts&) { return true; },
-                    },
-                    mlp);
-}
-
 // Modules that predict tokens after the next one stand between the last layer and the loss, and bounds take them for a
 // part of the latter.
 bool known(const Model& model) {
@@ -156,8 +141,9 @@ bool known(const Model& model) {
                qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
                scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, attention_softcap,
                logit_softcap, attention_sinks, layers, further, vocabulary_extra, vocabulary_multiple] = model;
+  // A layer is sampled for all of its kind.
   const auto all_known = [](const LayerList& list) {
-    return std::ranges::all_of(list.kinds(), [](const Layer& layer) { return known(layer); });
+    return std::ranges::all_of(list.kinds(), [](const Layer& layer) { return layer.bounded(); });
   };
   return ignored_arguments(name, architecture) && all_known(layers) && all_known(further) &&
          !attention_sinks &&  // not thought about

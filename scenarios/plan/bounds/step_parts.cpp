@@ -29,6 +29,8 @@ std::string cause_of(const Kernel& kernel) {
     case Operation::Matmul:
     case Operation::Attention:
     case Operation::AttentionBackward:
+    case Operation::SsdScan:
+    case Operation::SsdScanBackward:
       return std::string(name(kernel.operation));
     default:
       return "kernels bound by memory";

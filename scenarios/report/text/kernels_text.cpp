@@ -91,6 +91,9 @@ std::string from(const Kernel& kernel, TimeSource source, const Device& device) 
       return fmt::format("attention x {}, blocks", sustained);
     case Operation::AttentionBackward:
       return fmt::format("attention_backward x {}, blocks", sustained);
+    case Operation::SsdScan:
+    case Operation::SsdScanBackward:
+      return "attention's rates or memory, kernel by kernel";
     default:
       return "memory, kernel_latency";
   }

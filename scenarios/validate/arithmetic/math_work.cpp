@@ -34,6 +34,13 @@ MathWork work_beside_operands(const Program& program, const Kernel& kernel) {
       return attention_work(input(0), input(1), input(2), 1, 1, kernel.attributes[2]);
     case Operation::AttentionBackward:  // scores again, then the gradients of these, and of all that they come from
       return attention_work(input(1), input(2), input(3), 3, 2, kernel.attributes[2]);
+    case Operation::SsdScan:
+    case Operation::SsdScanBackward: {
+      const bool backward = kernel.operation == Operation::SsdScanBackward;
+      const View &x = input(backward ? 1 : 0), &b = input(backward ? 4 : 3);
+      const double state = static_cast<double>(b.sizes[2]) / kernel.attributes[0];
+      return {.elements = (backward ? 8 : 3) * static_cast<double>(elements_of(x.sizes)) * state};
+    }
     case Operation::Dropout:
     case Operation::BiasDropoutAdd:
       return {.elements =

@@ -23,7 +23,9 @@ ParameterPart::ParameterPart(const Parameter& parameter, const Model& model, con
       rows_(sizes.rows(parameter)),
       columns_(sizes.columns(parameter)) {
   const bool of_gate = name_.ends_with(".fc1.weight") || name_.ends_with(".fc1.bias");
-  halves_ = of_gate && gated(model.activation) ? 2 : 1;
+  const std::int64_t halves = of_gate && gated(model.activation) ? 2 : 1;
+  for (std::int64_t i = 0; i < halves && parameter.joined.empty(); ++i) joined_.push_back(rows_ / halves);
+  for (const std::int64_t rows : parameter.joined) joined_.push_back(rows / ranks_);
 }
 
 std::int64_t ParameterPart::place(std::int64_t element) const {
@@ -32,8 +34,10 @@ std::int64_t ParameterPart::place(std::int64_t element) const {
     case WeightCut::None:
       return element;
     case WeightCut::Rows: {
-      const std::int64_t part = rows_ / halves_, half = row / part;
-      return ((half * ranks_ + rank_) * part + row % part) * columns_ + column;
+      std::int64_t before = 0;  // rows of this rank in the weights before
+      std::size_t its = 0;
+      while (row >= before + joined_[its]) before += joined_[its++];
+      return (before * ranks_ + rank_ * joined_[its] + row - before) * columns_ + column;
     }
     case WeightCut::Columns:
       return (row * ranks_ + rank_) * columns_ + column;

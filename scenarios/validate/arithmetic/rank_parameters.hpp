@@ -47,7 +47,8 @@ class ParameterPart {
   WeightCut cut_ = WeightCut::None;
   std::int64_t rank_ = 0, ranks_ = 1;
   std::int64_t rows_, columns_;  // of the part
-  std::int64_t halves_ = 1;      // a gate's weight has two, of either of which each rank has rows
+  /// Rows of the part in each of the weights in it, of all of which each rank has some: two of a gate's.
+  std::vector<std::int64_t> joined_;
   std::int64_t drawn_from_ = 0;
 };
 

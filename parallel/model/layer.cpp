@@ -1,0 +1,48 @@
+#include "parallel/model/layer.hpp"
+
+#include <fmt/format.h>
+
+#include "parallel/model/model.hpp"
+
+namespace tidemark::parallel {
+
+std::string Attention::text(const Model& model) const {
+  std::string text = fmt::format("attention of {} heads of {}", model.heads, model.head_dim);
+  if (model.kv_heads < model.heads) text += fmt::format(", {} of keys and values", model.kv_heads);
+  if (window > 0) text += fmt::format(", which see {} keys", window);
+  return text;
+}
+
+std::string MultiLatentAttention::text(const Model& model) const {
+  const std::string queries = query_rank > 0 ? fmt::format("{} and ", query_rank) : "";
+  return fmt::format("latent attention of {} heads of {}, latents of {}{}", model.heads, query_head(), queries,
+                     kv_rank);
+}
+
+std::string Mamba2::text(const Model&) const {
+  return fmt::format("Mamba-2 of {} heads of {} in {} groups, states of {}", heads, head_dim, groups, state);
+}
+
+std::string DenseMlp::text(const Model& model) { return fmt::format("MLP of {}", model.ffn); }
+
+std::string Experts::text(const Model&) const {
+  const std::string shared = shared_ffn > 0 ? fmt::format(", shared ones of {}", shared_ffn) : "";
+  return fmt::format("{} of {} experts of {}{}", chosen, count, ffn, shared);
+}
+
+namespace {
+
+constexpr auto word = [](const auto& its) { return its.word(); };
+
+}  // namespace
+
+std::string_view word_of(const Mixer& mixer) { return std::visit(word, mixer); }
+std::string_view word_of(const FeedForward& mlp) { return std::visit(word, mlp); }
+std::string text_of(const Mixer& mixer, const Model& model) {
+  return std::visit([&](const auto& its) { return its.text(model); }, mixer);
+}
+std::string text_of(const FeedForward& mlp, const Model& model) {
+  return std::visit([&](const auto& its) { return its.text(model); }, mlp);
+}
+
+}  // namespace tidemark::parallel
