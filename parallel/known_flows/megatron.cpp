@@ -62,6 +62,9 @@ constexpr std::string_view
         "variables of a backward function, what it has saved and what it is handed, live until it returns "
         "or until its fused norm's is over (transformer_engine/pytorch/module/layernorm_linear.py, linear.py; "
         "core/tensor_parallel/layers.py)",
+    scan_frame =
+        "variables of a function live until it returns; the kernels between them are one operation here "
+        "(mamba_ssm/ops/triton/ssd_combined.py)",
     sent =
         "variables of the schedule refer to what was sent until the next takes its place "
         "(core/pipeline_parallel/schedules.py)",
@@ -373,6 +376,12 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.mlp.*glu", "backward *.mlp.fc2", "backward *.mlp.fc2", backward_frame},
     {Kept, "layers.*.mlp.*elu", "backward *.mlp.fc2", "backward *.mlp.fc2", backward_frame},
     {Kept, "layers.*.attention.context*", "backward *.attention.proj", "backward *.attention.proj", backward_frame},
+    {Kept, "layers.*.mixer.scan.*", "forward *.mixer.scan", "forward *.mixer.scan", scan_frame},
+    {Kept, "layers.*.mixer.*", "backward *.mixer.scan", "backward *.mixer.scan", scan_frame},
+    {Kept, "layers.*.mixer.out_norm.out", "backward *.mixer.out_proj", "backward *.mixer.out_proj", backward_frame},
+    {Kept, "layers.*.mixer.*", "backward *.mixer.in_proj", "backward *.mixer.norm", backward_frame},
+    {Kept, "layers.*.mixer.norm.out", "backward *.mixer.in_proj", "backward *.mixer.in_proj", backward_frame},
+    {Kept, "layers.*.mixer.in_proj.out", "forward *.mixer.batch_first", "forward *.mixer.out_proj", forward_frame},
     {Kept, "layers.*.attention.proj.input_gradient", "backward *.attention.core", "backward *.attention.core",
      backward_frame},
     {Kept, "layers.*.attention.q*", "backward *.attention.core", "backward *.attention.core", backward_frame},

@@ -428,6 +428,13 @@ void take_stack(Given& flags, Draft& draft) {
 void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   Wanted wanted(flags, models, draft.hybrid);
   if (wanted.hybrid()) take_stack(flags, draft);
+  constexpr std::string_view letters = "hybrid-override-pattern";
+  const std::string pattern = flags.has(letters) ? flags.text(letters).value_or("") : "";
+  if (const std::size_t other = pattern.find_first_not_of("M*-"); other != std::string::npos) {
+    const std::string why =
+        fmt::format("layers of {} are not modelled yet in a hybrid", in_quotes(pattern.substr(other, 1)));
+    return draft.remark(RemarkKind::NotExpressed, fmt::format("--{}", letters), why, flags.place(letters));
+  }
   if (!flags.has("num-layers") || !flags.has("hidden-size") || !flags.has("num-attention-heads")) {
     draft.remark(RemarkKind::NotExpressed, "the model",
                  "num-layers, hidden-size and num-attention-heads are not all given: name it with --model");

@@ -185,7 +185,8 @@ class ConfigReader {
                      .state = config_.count(mamba_state_rule, 128)};
     if (its.groups > 0 && its.heads % its.groups != 0)
       config_.problem(mamba_groups_rule.key,
-                      fmt::format("{} groups do not divide {} heads of Mamba", its.groups, its.heads));
+                      fmt::format("{} groups do not divide {} heads of Mamba", its.groups, its.heads),
+                      fmt::format("a divisor of {} would do", its.heads));
     if (config_.count({"conv_kernel", 64}, Mamba2::conv_kernel) != Mamba2::conv_kernel)
       config_.problem("conv_kernel", "Megatron-LM's mixer convolves over 4 tokens, and over no other number",
                       "4 would do");

@@ -70,7 +70,8 @@ TEST(HybridLayers, ThatAreNotModelledAreRefused) {
   EXPECT_EQ(problem_of(R"(, "hybrid_override_pattern": "Mx*M")"),
             at + "hybrid_override_pattern: \"x\" is the letter of no layer\n"
                  "  hint: M (Mamba), * (attention) and - (MLP) would do");
-  EXPECT_EQ(problem_of(four + R"(, "n_groups": 3)"), at + "n_groups: 3 groups do not divide 8 heads of Mamba");
+  EXPECT_EQ(problem_of(four + R"(, "n_groups": 3)"),
+            at + "n_groups: 3 groups do not divide 8 heads of Mamba\n  hint: a divisor of 8 would do");
   EXPECT_NE(problem_of(four + R"(, "conv_kernel": 3)").find("conv_kernel"), std::string::npos);
   EXPECT_NE(problem_of(four + R"(, "use_conv_bias": false)").find("use_conv_bias"), std::string::npos);
   EXPECT_NE(problem_of(four + R"(, "mamba_proj_bias": true)").find("mamba_proj_bias"), std::string::npos);
