@@ -59,6 +59,9 @@ TEST_P(Slopes, OfLossesAreGradients) {
 
 const std::string grouped = "num_key_value_heads = 2\nhead_dim = 8", window = grouped + "\nsliding_window = 5";
 const std::string alike = "num_key_value_heads = 4";
+const std::string hybrid =
+    "hybrid_override_pattern = \"M-*M\"\nhead_dim = 8\nnum_key_value_heads = 2\nmamba_num_heads = 4\n"
+    "mamba_head_dim = 8\nn_groups = 2\nssm_state_size = 4";
 const std::string gpt2 = "n_embd = 32\nn_layer = 4\nn_head = 4\nn_positions = 16";
 
 MathCase megatron(std::string name, std::string train = "", std::string model = "llama-3.1-8b",
@@ -99,6 +102,8 @@ INSTANTIATE_TEST_SUITE_P(OfMegatron, Slopes,
                                          megatron("qwen3", "", "qwen3-8b"), megatron("olmo2", "", "olmo-2-7b", alike),
                                          megatron("neox", "", "pythia-6.9b", ""), megatron("gpt2", "", "gpt2", gpt2),
                                          megatron("gemma2", "", "gemma-2-9b"), megatron("gemma3", "", "gemma-3-1b"),
+                                         megatron("hybrid", "", "nemotron-h-8b", hybrid),
+                                         dropping(megatron("hybrid", "", "nemotron-h-8b", hybrid)),
                                          dropping(megatron("llama")), dropping(megatron("scores", scores)),
                                          otherwise("gate_apart", "switches.no-bias-swiglu-fusion = true"),
                                          otherwise("turns_apart", "switches.no-rope-fusion = true")),
