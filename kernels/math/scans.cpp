@@ -170,7 +170,10 @@ struct HeadBackward {
         gradients(its.room(states.count)),
         drates(its.sums(s.heads)),
         dskip(its.sums(s.heads)),
-        dbias(its.sums(s.heads)) {
+        dbias(its.sums(s.heads)) {}
+
+  // Not where it is made: nvcc takes no body in a constructor.
+  void clear() const {
     for (const Values<Real> all : {db, dc})
       call.each(all.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) { all[i] = 0; });
     for (const Values<double> all : {drates, dskip, dbias})
@@ -265,6 +268,7 @@ template <class Call>
 void Scans<Call>::ssd_scan_backward(const Call& c) {
   const Scan s(c, 1);
   const HeadBackward<Call> its(c, s);
+  its.clear();
   const Values<Real> dy = c.read(0), z = its.in.z, before_gate = c.read(9), given = its.given, dz = c.room(dy.count);
   c.each(dy.count, [=] TIDEMARK_EVERYWHERE(std::int64_t i) {
     given[i] = dy[i] * silu(z[i]);
