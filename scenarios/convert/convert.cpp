@@ -204,6 +204,17 @@ class Conversion {
                         "", draft_);
         return read_training_arguments(arguments, models_, draft_);
       }
+      case FileKind::LlamaFactoryV1: {
+        from_ = Dialect::TrainingArguments;
+        Given arguments(llama_factory_v1_arguments(content.document.keys, draft_), "", draft_);
+        return read_training_arguments(arguments, models_, draft_);
+      }
+      case FileKind::Torchtune:
+        from_ = Dialect::TrainingArguments;
+        return read_torchtune(content.document, models_, draft_);
+      case FileKind::LitGpt:
+        from_ = Dialect::TrainingArguments;
+        return read_litgpt(content.document, models_, draft_);
       case FileKind::Packages:
         stated_.emplace_back(file.string(), versions_of_packages(content.text));
         return;

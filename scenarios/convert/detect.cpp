@@ -37,6 +37,9 @@ FileKind kind_of(const TomlTable& its, bool toml) {
   if (!toml && tool_of(its) == "GPT-NeoX" && has(its, {"num-layers", "num_layers"}) &&
       has(its, {"train_micro_batch_size_per_gpu", "train_batch_size"}))
     return FileKind::GptNeox;
+  if (!toml && tool_of(its) == "torchtune") return FileKind::Torchtune;
+  if (!toml && tool_of(its) == "LitGPT") return FileKind::LitGpt;
+  if (!toml && tool_of(its) == "LLaMA-Factory's second version") return FileKind::LlamaFactoryV1;
   if (!toml && tool_of(its) == "axolotl") return FileKind::Axolotl;
   if (!toml && tool_of(its) == "LLaMA-Factory") return FileKind::LlamaFactory;
   if (has(its, {"distributed_type", "compute_environment"})) return FileKind::Accelerate;
@@ -93,8 +96,9 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
       throw InputError(Problem{file.string(), 1, 1, fmt::format("has more than {} keys", most_keys),
                                "the files that belong here have some dozens"});
     const FileKind kind = kind_of(document, false);
-    constexpr std::array read_by_name{FileKind::Nanotron, FileKind::GptNeox, FileKind::FlagScale, FileKind::Axolotl,
-                                      FileKind::LlamaFactory};
+    constexpr std::array read_by_name{FileKind::Nanotron, FileKind::GptNeox,       FileKind::FlagScale,
+                                      FileKind::Axolotl,  FileKind::LlamaFactory,  FileKind::Torchtune,
+                                      FileKind::LitGpt,   FileKind::LlamaFactoryV1};
     if (std::ranges::find(read_by_name, kind) != read_by_name.end()) return {kind, {}, std::move(document)};
     if (const std::string tool = tool_of(document); !tool.empty())
       throw InputError(Problem{file.string(), 1, 1,

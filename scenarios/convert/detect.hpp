@@ -22,6 +22,9 @@ enum class FileKind : std::uint8_t {
   GptNeox,
   LlamaFactory,
   Axolotl,
+  Torchtune,
+  LitGpt,
+  LlamaFactoryV1,
   Packages  ///< a requirements.txt, or what pip freeze prints
 };
 

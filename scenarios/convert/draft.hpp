@@ -74,10 +74,12 @@ class Draft {
   std::int64_t starts_nodes = 1;  ///< and on how many nodes
   /// ms-swift's: as many micro-batches as give a step that many sequences; 0: not so.
   std::int64_t at_least_sequences = 0;
-  bool hybrid = false;           ///< Megatron-LM's program for layers of Mamba, attention and MLPs
-  bool alone = false;            ///< TrainingArguments in a file, and nothing that starts them
-  bool own_defaults = false;     ///< of a tool, which says all that differs from the Trainer's: none are TRL's
-  bool type_said = false;        ///< in which a model is loaded
+  bool hybrid = false;        ///< Megatron-LM's program for layers of Mamba, attention and MLPs
+  bool alone = false;         ///< TrainingArguments in a file, and nothing that starts them
+  bool own_defaults = false;  ///< of a tool, which says all that differs from the Trainer's: none are TRL's
+  bool type_said = false;     ///< in which a model is loaded
+  /// A key that would say how long rows are; where nobody does, they are as long as the data's. Empty: of no such tool.
+  std::string rows_of_data;
   bool mixed_precision = false;  ///< accelerate's: autocast, or FSDP's MixedPrecision
 
   /// `path` as in "layout.tensor".

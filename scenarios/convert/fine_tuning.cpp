@@ -324,6 +324,9 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
     its.bound(*optim, "the figures are of bitsandbytes' AdamW in 8 bits, which keeps embeddings' state in 32",
               "torchao-adam");
     its.set("optim", std::string("adamw_8bit"), optim->place);
+  } else if (optim != nullptr && Rewritten::word(*optim) == "adamw_torch_4bit") {
+    its.bound(*optim, "the figures are of bitsandbytes' AdamW in 8 bits; torchao's has 4", "torchao-adam:4");
+    its.set("optim", std::string("adamw_8bit"), optim->place);
   }
   // Checkpoints: with reentrance unless the file says otherwise (normalize_config), and never so under fully_shard.
   const std::optional<TomlKey> checkpoints = its.take("gradient_checkpointing");
@@ -379,7 +382,7 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
     its.fail(*adapter, fmt::format("adapter = {}: is not modelled", in_quotes(kind)), "lora and qlora are");
   }
   (void)its.take("lora_target_linear");
-  its.no_matter({"lora_model_dir", "lora_fan_in_fan_out", "peft_init_lora_weights", "merge_lora"},
+  its.no_matter({"lora_model_dir", "lora_fan_in_fan_out", "peft_init_lora_weights", "merge_lora", "reinit_weights"},
                 "of how weights begin");
   for (const std::string_view name : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"})
     if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) == "true")

@@ -30,6 +30,12 @@ struct ShippedModels {
 [[nodiscard]] std::optional<ShippedModel> shipped_model(const ShippedModels& models, const std::string& checkpoint);
 /// " (did you mean …?)" of a checkpoint that is none; empty where no name is near.
 [[nodiscard]] std::string perhaps_meant(const ShippedModels& models, const std::string& checkpoint);
+/// What there is to say of a checkpoint that is none: its family is not modelled, or its config.json is wanted.
+[[nodiscard]] std::string why_not_shipped(const ShippedModels& models, const std::string& checkpoint);
+
+/// The model of a checkpoint's name in the draft, unless that names one; what nobody gives a shape is told.
+std::optional<ShippedModel> name_checkpoint(const ShippedModels& models, const std::string& checkpoint,
+                                            const std::string& what, Place place, Draft& draft);
 
 /// Arguments of Megatron-LM's pretrain_gpt.py. What says which model goes to `model` and [model_override] where the
 /// draft names none yet, and else has to agree with it.
@@ -63,6 +69,17 @@ void read_training_arguments(Given& arguments, const ShippedModels& models, Draf
 [[nodiscard]] std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre_training, Draft& draft);
+/// OpenRLHF's train_sft as those.
+[[nodiscard]] std::vector<TomlKey> openrlhf_arguments(std::vector<TomlKey> flags, Draft& draft);
+/// Overrides of verl's fsdp_sft_trainer as those.
+[[nodiscard]] std::vector<TomlKey> verl_arguments(std::vector<TomlKey> overrides, Draft& draft);
+/// LLaMA-Factory's second trainer as those, and DeepSpeed-Chat's first step, whose flags have "_".
+[[nodiscard]] std::vector<TomlKey> llama_factory_v1_arguments(std::vector<TomlKey> keys, Draft& draft);
+[[nodiscard]] bool is_deepspeed_chat(const std::vector<TomlKey>& flags);
+[[nodiscard]] std::vector<TomlKey> deepspeed_chat_arguments(std::vector<TomlKey> flags, Draft& draft);
+/// torchtune's recipes and LitGPT's fine-tuning.
+void read_torchtune(const TomlTable& document, const ShippedModels& models, Draft& draft);
+void read_litgpt(const TomlTable& document, const ShippedModels& models, Draft& draft);
 /// InputError where such a file asks for a task that is not modelled.
 void refuse_other_tasks_of_tools(const TomlTable& document, Draft& draft);
 /// awsome-distributed-training's train.py for FSDP2: whether these are its arguments, and what they come to.

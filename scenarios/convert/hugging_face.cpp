@@ -469,15 +469,15 @@ std::int64_t devices_per_node(const Draft& draft, std::int64_t nodes) {
 
 void read_training_arguments(Given& given, const ShippedModels& models, Draft& draft) {
   draft.trainer = true;
+  if (std::ranges::none_of(length_names, [&](std::string_view name) { return given.has(name); }))
+    draft.rows_of_data = "max_length";
   for (const char* name : {"model_name_or_path", "model_id", "base_model", "model_name"})
     if (const auto checkpoint = given.text(name); checkpoint && draft.find("model") == nullptr) {
       const std::optional<ShippedModel> shipped = shipped_model(models, *checkpoint);
       if (shipped)
         draft.set("model", shipped->file, given.place(name));
       else
-        given.tell(RemarkKind::NotExpressed, name,
-                   fmt::format("this model is not shipped{}: give its config.json with --model",
-                               perhaps_meant(models, *checkpoint)));
+        given.tell(RemarkKind::NotExpressed, name, why_not_shipped(models, *checkpoint));
     }
   read_batch(given);
   read_precision(given);
@@ -765,6 +765,18 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
           "or a ds_config.json beside the file would");
   }
   const std::string runtime = *draft.text("runtime.name");
+  if (draft.find("train.sequence_length") == nullptr && draft.trl) {
+    draft.set("train.sequence_length", std::int64_t{1024});  // trl/trainer/sft_config.py
+    draft.remark(RemarkKind::Assumed, "max_length", "1024, which is TRL's default; --sequence says another");
+  }
+  if (draft.find("train.sequence_length") == nullptr && !draft.rows_of_data.empty()) {
+    constexpr std::int64_t shown = 2048;
+    draft.set("train.sequence_length", shown);
+    draft.remark(RemarkKind::NotJudged, draft.rows_of_data,
+                 fmt::format("is not said, so that rows are as long as the data's: the figures are of {} tokens; "
+                             "--sequence says how many there are at most",
+                             shown));
+  }
   if (draft.find("train.micro_batch") == nullptr) {
     draft.set("train.micro_batch", std::int64_t{8});  // TrainingArguments
     draft.remark(RemarkKind::Assumed, "per_device_train_batch_size", "8, which is the default of TrainingArguments");

@@ -51,6 +51,7 @@ class Forks {
     read_groups();
     read_deepspeed();
     read_pai();
+    read_adam_of_host();
     read_older();
     for (TomlKey& flag : added_) flags_.push_back(std::move(flag));
     return std::move(flags_);
@@ -188,6 +189,18 @@ class Forks {
         flag.value.value = std::string("rope");
       }
     }
+  }
+
+  // PAI-Megatron-LM's --optimizer cpu-adam: states are on the host, and gradients and parameters go to and fro.
+  void read_adam_of_host() {
+    const TomlKey* const key = find("optimizer");
+    const auto* const name = key == nullptr ? nullptr : std::get_if<std::string>(&key->value.value);
+    if (name == nullptr || *name != "cpu-adam") return;
+    draft_.remark_bounded("--optimizer = \"cpu-adam\"",
+                          "the figures are of adam on devices; its states are on the host, and a share of gradients "
+                          "and parameters in fp32 is on its way there and back",
+                          "adam-on-hosts", key->place);
+    erase("optimizer");
   }
 
   // Pai-Megatron-Patch, megatron_patch/tokenizer: the vocabulary is the tokenizer's and so many more, not padded.

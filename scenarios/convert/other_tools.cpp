@@ -52,6 +52,8 @@ std::string tool_of(const TomlTable& its) {
     return "nanotron";
   if (has_some(its, {"train_loader", "device_train_microbatch_size", "global_train_batch_size"})) return "llm-foundry";
   if (has_key(its, "initial_checkpoint_dir") ||
+      (table_in(its, "train") != nullptr && has_key(its, "out_dir") &&
+       has_some(its, {"model_name", "tokenizer_dir"})) ||
       (has_key(its, "checkpoint_dir") && has_some(its, {"train", "data", "out_dir", "precision"})))
     return "LitGPT";
   if (says_below(its, "_component_", "")) return "torchtune";

@@ -117,11 +117,10 @@ class ScriptReader {
                   word.place);
   }
 
-  void read_arguments(const LaunchLine& line) {
-    std::vector<ShellWord> unread;
-    std::vector<TomlKey> flags = flags_of(line.arguments, unread);
-    const std::optional<ShellWord> configuration = configuration_in(line, flags, unread);
-    const bool of_factory = line.program.ends_with(" train") && !line.program.starts_with("axolotl");
+  // What stands among flags: overrides of tools that have those, the file that holds arguments, and what is none.
+  void take_words(const LaunchLine& line, const std::optional<ShellWord>& configuration,
+                  const std::vector<ShellWord>& unread, std::vector<TomlKey>& flags) {
+    const bool of_factory = (line.program.ends_with(" train") && !line.program.starts_with("axolotl")) || is_verl(line);
     for (const ShellWord& word : unread)
       if (word.unknown.empty() && configuration && word.text == configuration->text)
         continue;
@@ -131,14 +130,33 @@ class ScriptReader {
                          {typed(word.text.substr(word.text.find('=') + 1)), word.place}});
       else if (word.unknown.empty())
         stray(word);
+      else if (is_verl(line) && word.unknown.starts_with("$@"))
+        draft_.remark(RemarkKind::Assumed, "$@", "no more of Hydra's overrides stand behind the script's name",
+                      word.place);
+      else if (const std::size_t sign = word.unknown.find('='); is_verl(line) && sign != std::string::npos)
+        flags.push_back(
+            {word.unknown.substr(0, sign), word.place, {std::string(unknown_value) + word.unknown, word.place}});
       else
         not_read(word);
+  }
+
+  void read_arguments(const LaunchLine& line) {
+    std::vector<ShellWord> unread;
+    std::vector<TomlKey> flags = flags_of(line.arguments, unread);
+    const std::optional<ShellWord> configuration = configuration_in(line, flags, unread);
+    take_words(line, configuration, unread, flags);
     std::erase_if(unread, [](const ShellWord& word) { return word.unknown.empty(); });
     if (const TomlKey* const its = rollout_in(flags); its != nullptr) {
       from_ = Dialect::Megatron;
       return draft_.remark(RemarkKind::NotExpressed, fmt::format("--{}", its->name),
                            "trains on what it generates beside: a task that is not modelled from launch files",
                            its->place);
+    }
+    if (is_openrlhf(line)) return read_tuning(line, openrlhf_arguments(std::move(flags), draft_), "--");
+    if (is_verl(line)) {
+      for (TomlKey& key : flags)
+        if (key.name.starts_with('+')) key.name.erase(0, key.name.find_first_not_of('+'));
+      return read_tuning(line, verl_arguments(std::move(flags), draft_), "");
     }
     if (is_titan(line, flags)) return read_titan_arguments(std::move(flags));
     if (is_megatron(line, flags)) {
@@ -155,6 +173,7 @@ class ScriptReader {
       Given given(std::move(flags), "--", draft_);
       return read_aws_fsdp(given, draft_);
     }
+    if (is_deepspeed_chat(flags)) flags = deepspeed_chat_arguments(std::move(flags), draft_);
     if (is_command_of_tool(line) || (configuration && !has_training_arguments(flags)))
       return read_command_of_tool(line, configuration, std::move(flags));
     if (configuration) add_configuration(*configuration, flags);
@@ -174,6 +193,15 @@ class ScriptReader {
           line.place);
     }
     Given given(std::move(flags), "--", draft_);
+    drop_unknown(given);
+    read_training_arguments(given, models_, draft_);
+  }
+
+  // Of tools that make TrainingArguments of their own.
+  void read_tuning(const LaunchLine& line, std::vector<TomlKey> arguments, const std::string& dashes) {
+    from_ = Dialect::TrainingArguments;
+    read_launcher(line);
+    Given given(std::move(arguments), dashes, draft_);
     drop_unknown(given);
     read_training_arguments(given, models_, draft_);
   }

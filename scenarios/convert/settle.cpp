@@ -79,7 +79,15 @@ void settle_devices(Converted& converted, const ConvertRequest& requested, const
     draft.document = converted.document;
     const auto number = [&](std::string_view path) { return draft.integer(path).value_or(1); };
     const std::int64_t each = product({number("layout.tensor"), number("layout.context"), number("layout.pipeline")});
-    if (!requested.gpus) round_up(draft, "gpus", "gpus", each, times, "tensor x context x pipeline");
+    if (draft.find("gpus") == nullptr && each > 1) {
+      draft.set("gpus", product({each, times}));
+      draft.remark(RemarkKind::NotJudged, "gpus",
+                   fmt::format("nothing says on how many devices: the figures are of {}, the least that the layout "
+                               "fills; --gpus N says it",
+                               product({each, times})));
+    } else if (!requested.gpus) {
+      round_up(draft, "gpus", "gpus", each, times, "tensor x context x pipeline");
+    }
     const bool of_devices = !draft.remarks.empty();
     if (const std::optional<std::int64_t> gpus = draft.integer("gpus");
         gpus && !requested.global_batch && each > 0 && *gpus % each == 0)

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include <fmt/format.h>
+
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
@@ -49,12 +51,49 @@ std::optional<ShippedModel> shipped_model(const ShippedModels& models, const std
   if (name.starts_with("metallama")) name.erase(0, 4);
   for (const ShippedModel& its : models.files)
     if (plain(its.model.name) == name) return its;
+  // Of a folder that is called as a shape is ("~/weights/llama-13b").
+  if (checkpoint.find('/') == std::string::npos) return std::nullopt;
+  if (std::optional<NamedConfig> its = named_config(checkpoint.substr(checkpoint.rfind('/') + 1), models.data_root);
+      its && checkpoint.find_first_of("/~.") != checkpoint.find('/'))
+    return ShippedModel{its->name, its->path, its->text, parse_model(its->text, its->path)};
   return std::nullopt;
+}
+
+std::string why_not_shipped(const ShippedModels& models, const std::string& checkpoint) {
+  // Parts of names that say what else a model reads, and families whose layers no reader knows.
+  constexpr auto towers =
+      std::to_array<std::string_view>({"-vl-", "-vl", "vision", "llava", "-omni", "audio", "whisper", "pixtral",
+                                       "internvl", "paligemma", "multimodal"});
+  constexpr auto families = std::to_array<std::string_view>(
+      {"starcoder2", "gemma-2b", "gemma-7b",  "/opt-",      "bloom",    "falcon-7b",  "falcon-40b", "falcon-180b",
+       "phi-1",      "phi-2",    "gpt-j",     "mpt-",       "baichuan", "chatglm",    "mamba",      "jamba",
+       "olmo-1",     "olmoe",    "falcon-h1", "nemotron-h", "qwen3.5",  "qwen3-next", "command-r",  "dbrx"});
+  std::string name = checkpoint;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto has = [&](std::string_view part) {
+    return part == "-vl" ? name.ends_with(part) : name.find(part) != std::string::npos;
+  };
+  if (std::ranges::any_of(towers, has)) return "a model that reads more than text is not modelled";
+  if (std::ranges::any_of(families, has)) return "a model of this family is not modelled";
+  return fmt::format("this model is not shipped{}: give its config.json with --model",
+                     perhaps_meant(models, checkpoint));
 }
 
 std::string perhaps_meant(const ShippedModels& models, const std::string& checkpoint) {
   const std::vector<std::string> near = near_model_names(checkpoint, models.data_root);
   return near.empty() ? "" : " (did you mean " + one_of(near) + "?)";
+}
+
+std::optional<ShippedModel> name_checkpoint(const ShippedModels& models, const std::string& checkpoint,
+                                            const std::string& what, Place place, Draft& draft) {
+  std::optional<ShippedModel> its = shipped_model(models, checkpoint);
+  if (draft.find("model") != nullptr) return its;
+  if (its)
+    draft.set("model", its->file, place);
+  else
+    draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", what, in_quotes(checkpoint)),
+                 why_not_shipped(models, checkpoint), place);
+  return its;
 }
 
 }  // namespace tidemark::scenarios

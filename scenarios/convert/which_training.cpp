@@ -44,11 +44,24 @@ bool has_any(const std::vector<TomlKey>& flags, std::initializer_list<std::strin
       flags, [&](const TomlKey& flag) { return std::ranges::find(any, std::string_view(flag.name)) != any.end(); });
 }
 
-// examples/llama3_1/pretrain_llama.py and megatron_patch/model/llama3_1 of Pai-Megatron-Patch: core's embedding,
-// layers of Transformer Engine, head and loss.
-bool is_pai_llama(const LaunchLine& line, const Draft& draft) {
-  return line.program == "pretrain_llama.py" &&
-         (line.path.find("llama3_1/") != std::string::npos || draft.folder.filename() == "llama3_1");
+// Programs of Pai-Megatron-Patch (a098ca5a, examples/ and megatron_patch/model/) that build Megatron core's GPT, and
+// what of it they have of their own; an empty bound: attention and MLP are core's, copied.
+struct PaiProgram {
+  std::string_view folder, program, bound, why;
+};
+constexpr auto pai_programs = std::to_array<PaiProgram>(
+    {{"llama3_1", "pretrain_llama.py", "last-norm-by-operations",
+      "Megatron core's GPT, but for the norm before the head, which is made of PyTorch's operations"},
+     {"llama3", "pretrain_llama_mcore070.py", "", "Megatron core's GPT, whose attention and MLP it copies"},
+     {"deepseek_v2", "pretrain_deepseek.py", "copied-latent-attention",
+      "latent attention and experts of Megatron core 0.10, with norms of their own before all linears"}});
+
+const PaiProgram* pai_program(const LaunchLine& line, const Draft& draft) {
+  const auto* const its = std::ranges::find_if(pai_programs, [&](const PaiProgram& known) {
+    return line.program == known.program && (line.path.find(std::string(known.folder) + "/") != std::string::npos ||
+                                             draft.folder.filename() == known.folder);
+  });
+  return its == pai_programs.end() ? nullptr : its;
 }
 
 }  // namespace
@@ -69,6 +82,9 @@ bool is_megatron(const LaunchLine& line, const std::vector<TomlKey>& flags) {
   return (line.program.starts_with("pretrain_") && !flags.empty()) || is_swift(line) ||
          has_any(flags, {"tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size"});
 }
+
+bool is_verl(const LaunchLine& line) { return line.path.find("verl.trainer.fsdp_sft_trainer") != std::string::npos; }
+bool is_openrlhf(const LaunchLine& line) { return line.path.find("openrlhf.cli.train_sft") != std::string::npos; }
 
 // Flags that scripts around transformers' Trainer have, one of them at least.
 bool has_training_arguments(const std::vector<TomlKey>& flags) {
@@ -104,8 +120,9 @@ bool is_command_of_tool(const LaunchLine& line) {
 bool trains(const LaunchLine& line) {
   std::vector<ShellWord> unread;
   const std::vector<TomlKey> flags = flags_of(line.arguments, unread);
-  return is_titan(line, flags) || is_megatron(line, flags) || has_training_arguments(underscored(flags)) ||
-         is_command_of_tool(line) || (!line.launcher.empty() && configuration_in(line, flags, unread));
+  return is_openrlhf(line) || is_verl(line) || is_titan(line, flags) || is_megatron(line, flags) ||
+         has_training_arguments(underscored(flags)) || is_command_of_tool(line) ||
+         (!line.launcher.empty() && configuration_in(line, flags, unread));
 }
 
 // The one training that the script starts.
@@ -164,11 +181,10 @@ void refuse_other_programs(const LaunchLine& line, Draft& draft) {
   if (its.starts_with("pretrain_") && std::ranges::any_of(others, named))
     draft.remark(RemarkKind::NotExpressed, its,
                  "trains another kind of model than pretrain_gpt.py, which is not modelled", line.place);
-  else if (is_pai_llama(line, draft))
-    draft.remark_bounded(its,
-                         "of Pai-Megatron-Patch: Megatron core's GPT, but for the norm before the head, which is made "
-                         "of PyTorch's operations",
-                         "last-norm-by-operations", line.place);
+  else if (const PaiProgram* const pai = pai_program(line, draft); pai != nullptr && pai->bound.empty())
+    draft.remark(RemarkKind::Assumed, its, fmt::format("of Pai-Megatron-Patch: {}", pai->why), line.place);
+  else if (pai != nullptr)
+    draft.remark_bounded(its, fmt::format("of Pai-Megatron-Patch: {}", pai->why), std::string(pai->bound), line.place);
   else if (its.starts_with("pretrain_") && its != "pretrain_gpt.py" && !draft.hybrid)
     draft.remark(RemarkKind::NotJudged, its, "is a program of its own, and is taken for pretrain_gpt.py", line.place);
   else if (named("inference") || named("text_generation") || named("generate"))

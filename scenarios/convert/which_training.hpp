@@ -20,6 +20,10 @@ namespace tidemark::scenarios {
 [[nodiscard]] bool is_titan(const LaunchLine& line, const std::vector<TomlKey>& flags);
 [[nodiscard]] bool is_swift(const LaunchLine& line);
 [[nodiscard]] bool is_megatron(const LaunchLine& line, const std::vector<TomlKey>& flags);
+/// OpenRLHF's supervised fine-tuning.
+[[nodiscard]] bool is_openrlhf(const LaunchLine& line);
+/// verl's, whose arguments are Hydra's overrides.
+[[nodiscard]] bool is_verl(const LaunchLine& line);
 /// Flags that scripts around transformers' Trainer have, one of them at least.
 [[nodiscard]] bool has_training_arguments(const std::vector<TomlKey>& flags);
 /// "axolotl train", "swift sft", "trl sft".

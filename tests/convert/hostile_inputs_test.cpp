@@ -41,8 +41,6 @@ TEST(OtherTools, FilesAreToldByTheirToolsName) {
       {"GPT-NeoX", "{\"pipe-parallel-size\": 2, \"model-parallel-size\": 2, \"zero_optimization\": {\"stage\": 1}}\n"},
       {"llm-foundry",
        "model: {name: mpt_causal_lm}\nmax_seq_len: 2048\ntrain_loader: {name: text}\nprecision: amp_bf16\n"},
-      {"LitGPT", "checkpoint_dir: c/m\nprecision: bf16-true\ntrain: {micro_batch_size: 1}\n"},
-      {"torchtune", "output_dir: o\nmodel: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\n"},
       {"NeMo AutoModel", "model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained}\n"},
       {"FlagScale", "experiment: {exp_name: a}\naction: run\ndefaults: {train: 7b}\n"},
       {"ms-swift", "model: Qwen/Qwen3-8B\ntrain_type: lora\noutput_dir: o\n"}};

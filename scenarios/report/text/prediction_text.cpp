@@ -323,9 +323,12 @@ std::string question_text(const Prediction& p) { return question(p); }
 std::string bounds_text(const std::vector<MemoryBound>& bounds) {
   std::string out;
   for (const MemoryBound& its : bounds)
-    out += fmt::format("  {}{}: not simulated, up to {} more in the upper ends: {}\n",
+    out += fmt::format("  {}{}: not simulated, {} in the upper ends: {}\n",
                        its.line > 0 ? fmt::format("{}:{}: ", printable(its.file), its.line) : "", its.what,
-                       its.more < Bytes{1 << 20} ? std::string("1 MiB") : gib(its.more), its.why);
+                       its.more == Bytes{}         ? std::string("and no more")
+                       : its.more < Bytes{1 << 20} ? std::string("up to 1 MiB more")
+                                                   : fmt::format("up to {} more", gib(its.more)),
+                       its.why);
   return out;
 }
 

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "scenarios/scenario/detail/bound_formulas.hpp"
+
+// Of tools around transformers. Every formula names what takes the bytes, and where that is written.
+
+namespace tidemark::scenarios {
+namespace {
+
+std::int64_t evaluated(const BoundSizes& z) {
+  const Model& m = z.s.model;
+  const std::int64_t tokens = z.number * z.s.train.sequence_length;
+  const std::int64_t scores =
+      parallel::stores_scores(z.s.train.attention) ? 2 * whole * tokens * z.s.train.sequence_length * z.heads() : 0;
+  return 4 * whole * tokens * z.vocabulary() + 2 * whole * tokens * m.layers.size() * z.kv_heads() * m.head_dim +
+         whole * tokens * (6 * m.hidden + 3 * z.ffn() + 3 * z.heads() * m.head_dim) + scores;
+}
+std::int64_t logits_trained(const BoundSizes& z) {
+  return 2 * half * z.tokens() * over(z.s.model.vocabulary, z.s.layout.tensor);
+}
+
+constexpr std::array tool_formulas{
+    // torch.autograd.graph.save_on_cpu: of what was saved on the host, the largest is on the device as it is needed.
+    BoundFormula{"saved-on-hosts",
+                 [](const BoundSizes& z) { return whole * z.tokens() * std::max(2 * z.s.model.ffn, z.vocabulary()); },
+                 [](const BoundSizes& z) { return z.s.cluster.device.capacity.count(); }},
+    // transformers' flattening of packed sequences (data/data_collator.py DataCollatorWithFlattening,
+    // modeling_flash_attention_utils.py): positions, and cosines and sines of each row. FlashAttention keeps where
+    // sequences begin, and pads a layer's query gradients by 128 rows for each. Without it each layer has a mask of all
+    // tokens by all, and keys and values repeated for all heads; or all scores.
+    BoundFormula{"packed-rows",
+                 [](const BoundSizes& z) {
+                   const Model& m = z.s.model;
+                   const std::int64_t tokens = z.tokens(), layers = z.saved_layers() + 1;
+                   std::int64_t all = tokens * (64 + 6 * whole * m.head_dim + 16 * layers);
+                   const parallel::AttentionKernel kernel = z.s.train.attention;
+                   if (kernel == parallel::AttentionKernel::Flash) return all + whole * tokens * z.heads() * m.head_dim;
+                   all += half * tokens * layers * (tokens + 2 * z.heads() * m.head_dim);
+                   return parallel::stores_scores(kernel) ? all + 2 * whole * tokens * tokens * z.heads() * layers
+                                                          : all;
+                 }},
+    // Losses that never have all logits (TRL's chunked_nll, trl/trainer/utils.py; cut cross-entropy): gradients of
+    // hidden
+    // states and of the head in fp32. Less: logits, their gradients, and both in fp32.
+    BoundFormula{"chunked-loss",
+                 [](const BoundSizes& z) { return whole * z.s.model.hidden * (z.vocabulary() + z.tokens()); },
+                 [](const BoundSizes& z) { return 4 * whole * z.tokens() * z.vocabulary(); }},
+    // Liger-Kernel's functions (parallel/frameworks/transformers/liger.cpp), where they are not simulated: its loss has
+    // the gradient of the head at once. Less: logits; of each layer norms' inputs in fp32, and what gate and up come
+    // to.
+    BoundFormula{"liger-kernel",
+                 [](const BoundSizes& z) { return whole * z.s.model.hidden * (z.vocabulary() + z.tokens()); },
+                 [](const BoundSizes& z) {
+                   return 4 * whole * z.tokens() * z.vocabulary() +
+                          z.tokens() * (6 * whole * z.s.model.hidden + 2 * whole * z.ffn()) * (z.saved_layers() + 1);
+                 }},
+    // transformers' Trainer.prediction_step on so many sequences: logits, those in fp32, their softmax, and what
+    // accelerate makes fp32 of them; keys and values of all layers, which are cached; one layer at work, whose scores
+    // may
+    // be whole. In training there were logits and their softmax, of as many sequences as it takes.
+    BoundFormula{"evaluation",
+                 [](const BoundSizes& z) { return std::max<std::int64_t>(evaluated(z) - logits_trained(z), 0); }},
+    BoundFormula{"evaluation-beside-liger", [](const BoundSizes& z) { return evaluated(z); }},
+    // torchao/optim: codes of both moments with a scale for each 256, and one parameter at a time in fp32, with its
+    // moments and gradient. Less: embeddings' state, which bitsandbytes keeps in fp32.
+    // In 4 bits (the number) both moments take a byte together, not two.
+    BoundFormula{"torchao-adam", [](const BoundSizes& z) { return 4 * whole * z.vocabulary() * z.s.model.hidden; },
+                 [](const BoundSizes& z) {
+                   constexpr std::int64_t four_bits = 4;
+                   return 4 * whole * z.vocabulary() * z.s.model.hidden + (z.number == four_bits ? z.parameters() : 0);
+                 }},
+    // torchtune bd2a0fc7, torchtune/modules: queries and keys are turned in fp32, in parts that are put together
+    // (position_embeddings.py: a copy, four products of halves, two sums, and what they are stacked to), and keys and
+    // values repeated for all heads, which attention saves (attention.py). Embedding and head may be units of their own
+    // (training/_distributed.py shard_model), whose gathered parts come and go. Less: what the root unit keeps of them,
+    // and repeated keys and values that transformers has as well.
+    BoundFormula{"torchtune",
+                 [](const BoundSizes& z) {
+                   const Model& m = z.s.model;
+                   const std::int64_t turned = 6 * whole * (z.heads() + z.kv_heads()) * m.head_dim;
+                   const std::int64_t repeated = 2 * half * z.heads() * m.head_dim;
+                   return z.tokens() * (turned + repeated * (z.saved_layers() + 1)) +
+                          2 * half * z.vocabulary() * m.hidden;
+                 },
+                 [](const BoundSizes& z) {
+                   const Model& m = z.s.model;
+                   return 2 * half * z.tokens() * z.heads() * m.head_dim * (z.saved_layers() + 1) +
+                          2 * half * z.vocabulary() * m.hidden;
+                 }},
+    // An optimizer's step for each parameter as its gradient is there, which then goes (torchtune/training/memory.py
+    // register_optim_in_bwd_hooks).
+    BoundFormula{"optimizer-in-backward", [](const BoundSizes&) { return std::int64_t{0}; },
+                 [](const BoundSizes& z) { return whole * z.parameters(); }},
+    // LitGPT 26857050, litgpt/model.py: a norm saves what its weight multiplies in fp32; queries, keys and values are
+    // one tensor, which the values' view keeps, turned in three copies, and keys and values repeated for all heads.
+    // litgpt/lora.py LoRAQKVLinear: the update is spread over a tensor as wide, and added to another. Of a quantized
+    // base the head has codes too and is made whole as it is used, and embeddings have a norm in fp32
+    // (finetune/lora.py main). Less: the quantized head; inputs that PEFT drops out once for each linear.
+    BoundFormula{"litgpt",
+                 [](const BoundSizes& z) {
+                   const Model& m = z.s.model;
+                   const std::int64_t all = (z.heads() + 2 * z.kv_heads()) * m.head_dim;
+                   const std::int64_t saved = 2 * whole * m.hidden + half * (all + 2 * z.heads() * m.head_dim);
+                   return z.tokens() * (saved * (z.saved_layers() + 1) + 6 * half * all + 4 * whole * m.hidden) +
+                          half * z.vocabulary() * m.hidden;
+                 },
+                 [](const BoundSizes& z) {
+                   const Model& m = z.s.model;
+                   const std::int64_t dropped = z.s.train.adapter ? 3 * (6 * m.hidden + z.ffn()) : 0;
+                   return z.tokens() * (dropped + 2 * half * z.heads() * m.head_dim) * (z.saved_layers() + 1) +
+                          2 * half * z.vocabulary() * m.hidden;
+                 }},
+    // LLaMA-Factory's second trainer (src/llamafactory/v1/core/base_trainer.py compute_log_probs) and DeepSpeed-Chat's
+    // loss in fp32 copy logits of all tokens but the last, which have a gradient of their own.
+    BoundFormula{"copied-logits", [](const BoundSizes& z) { return 2 * whole * z.tokens() * z.vocabulary(); }},
+    // OpenRLHF, openrlhf/models/actor.py: logits in fp32 are held with the model's output; utils.py
+    // log_probs_from_logits: what is gathered of them, and the logarithm of sums of exponentials, have a gradient each.
+    // Less: transformers' softmax of all tokens.
+    BoundFormula{"openrlhf", [](const BoundSizes& z) { return 3 * whole * z.tokens() * z.vocabulary(); },
+                 [](const BoundSizes& z) { return 2 * whole * z.tokens() * z.vocabulary(); }},
+};
+
+}  // namespace
+
+std::span<const BoundFormula> formulas_of_tools() { return tool_formulas; }
+
+}  // namespace tidemark::scenarios
