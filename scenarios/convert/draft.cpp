@@ -163,6 +163,13 @@ const TomlValue* Given::take(std::string_view name) {
 }
 
 void Given::wrong(const TomlKey& key, std::string_view wanted) const {
+  const auto* const said = std::get_if<std::string>(&key.value.value);
+  if (said != nullptr && said->starts_with(unknown_value)) {
+    const std::string_view unknown = std::string_view(*said).substr(unknown_value.size());
+    throw InputError(Problem{draft_->file, key.value.place.line, key.value.place.column,
+                             fmt::format("{}{}: {} is not known without running it", prefix_, key.name, unknown),
+                             hint_of_unknown(unknown)});
+  }
   throw InputError(
       Problem{.file = draft_->file,
               .line = key.value.place.line,

@@ -133,9 +133,10 @@ class ScriptReader {
       else if (is_verl(line) && word.unknown.starts_with("$@"))
         draft_.remark(RemarkKind::Assumed, "$@", "no more of Hydra's overrides stand behind the script's name",
                       word.place);
-      else if (const std::size_t sign = word.unknown.find('='); is_verl(line) && sign != std::string::npos)
+      else if (const std::string& named = word.text.find('=') == std::string::npos ? word.unknown : word.text;
+               is_verl(line) && named.find('=') != std::string::npos)
         flags.push_back(
-            {word.unknown.substr(0, sign), word.place, {std::string(unknown_value) + word.unknown, word.place}});
+            {named.substr(0, named.find('=')), word.place, {std::string(unknown_value) + word.unknown, word.place}});
       else
         not_read(word);
   }

@@ -93,6 +93,30 @@ TEST(OpenAnswers, LayersThatStagesDoNotShareOutEvenlyAreNotJudged) {
   EXPECT_EQ(said->kind, RemarkKind::NotJudged);
 }
 
+TEST(OpenAnswers, ALayoutThatSaysNoDevicesIsShownOnTheLeastThatItFills) {
+  const std::string script =
+      "$LAUNCH pretrain_gpt.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 "
+      "--global-batch-size 8" +
+      small;
+  ConvertRequest requested = requested_of("job.args", script.substr(script.find("--tensor")));
+  const Converted converted = convert(requested);
+  const Remark* const said = remark_of(converted, "gpus");
+  ASSERT_NE(said, nullptr);
+  EXPECT_EQ(said->kind, RemarkKind::NotJudged);
+  EXPECT_EQ(scenario_of(converted, shipped_data()).gpus, 8);
+  requested.gpus = 16;
+  EXPECT_EQ(remark_of(convert(requested), "gpus"), nullptr);
+}
+
+TEST(OpenAnswers, ModelsThatReadImagesOrAreOfNoKnownFamilyAreNotModelled) {
+  const auto of = [](const std::string& model) {
+    return became("job.yaml", "model_name_or_path: " + model + "\nper_device_train_batch_size: 1\noutput_dir: o\n");
+  };
+  EXPECT_TRUE(begins(of("Qwen/Qwen3-VL-4B-Instruct"), "open: model_name_or_path"));
+  EXPECT_TRUE(begins(of("google/gemma-7b"), "open: model_name_or_path"));
+  EXPECT_TRUE(begins(of("nobody/no-such-model"), "wrong: model_name_or_path"));
+}
+
 TEST(OpenAnswers, AScriptThatChecksWhatIsFilledInIsReadOn) {
   const std::string check = "IMAGE=\"\"\nif [ -z \"$IMAGE\" ]; then echo no image; exit 1; fi\n";
   const Converted converted =

@@ -159,6 +159,20 @@ void ShellExpansion::add_unknown(ShellFields& fields, const std::string& what, P
 
 // ---- variables
 
+std::string ShellExpansion::argument_held_by(const ShellValue& value) const {
+  if (value.array || value.words.size() != 1 || !arguments_doubt.empty()) return {};
+  const std::string& text = value.words.front().text;
+  const std::size_t end = text.find(mark_ends);
+  if (!text.starts_with(mark_begins) || end + 1 != text.size()) return {};
+  std::size_t number = 0;
+  if (std::from_chars(text.data() + 1, text.data() + end, number).ptr != text.data() + end) return {};
+  std::string what = shared_->unknowns.at(number);
+  if (what.starts_with("${") && what.ends_with('}')) what = "$" + what.substr(2, what.size() - 3);
+  const bool is_argument =
+      what.size() > 1 && what != "$0" && what[0] == '$' && what.find_first_not_of("0123456789", 1) == std::string::npos;
+  return is_argument ? what.substr(1) : std::string();
+}
+
 const ShellValue* ShellExpansion::value_of(const std::string& name) const {
   if (name == "IFS" && !variables.contains(name) && all_doubt.empty()) return &usual_separators();
   const auto found = variables.find(name);
@@ -434,6 +448,12 @@ void ShellExpansion::parameter(ShellFields& fields, const std::string& inside, Q
     if (quoted) fields.add("", place);
     return;
   }
+  if (in_test && value != nullptr && rest.empty())
+    if (const std::string argument = argument_held_by(*value); !argument.empty()) {
+      shared_->unset.insert(argument);
+      if (quoted) fields.add("", place);
+      return;
+    }
   const bool demands = rest.starts_with(":?") || rest.starts_with('?');
   if ((!rest.empty() && !demands) || value == nullptr || (demands && (rest[0] == ':' ? empty : missing)))
     return add_unknown(fields, demands ? "$" + its.name : spelled, place);

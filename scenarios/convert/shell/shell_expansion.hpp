@@ -108,6 +108,8 @@ class ShellExpansion {
   void sum(ShellCursor& text, ShellFields& fields, Place place);
   ShellValue expanded(const std::string& text, Place place);
   void add_value(ShellFields& fields, const ShellValue& value, bool quoted, bool each, Place place);
+  /// "2" of a variable that holds nothing but $2, which nobody gives the script; else empty.
+  [[nodiscard]] std::string argument_held_by(const ShellValue& value) const;
   void add_unknown(ShellFields& fields, const std::string& what, Place place);
   [[nodiscard]] const ShellValue* value_of(const std::string& name) const;
   [[nodiscard]] std::string doubt_of(const std::string& name) const;
