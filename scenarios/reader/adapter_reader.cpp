@@ -122,6 +122,8 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
   };
   refuse(switches.modules == ModuleLibrary::LitGpt, "LitGPT's own LoRA is not modelled yet",
          "modules = \"transformers\" would do");
+  refuse(switches.input_gradients == false && requested.train.recompute.kind != Recompute::None,
+         "enable_input_require_grads = false where layers are checkpointed is not modelled yet", "leave it out");
   refuse(switches.compiled != CompiledParts::None, "torch_compile of adapted models is not modelled yet",
          "leave torch_compile out");
   refuse(flat && switches.flat.offload, "under FullyShardedDataParallel with CPUOffload is not modelled yet",
