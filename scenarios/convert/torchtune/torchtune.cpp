@@ -135,7 +135,8 @@ class TorchtuneReader {
 
   // Which recipe a configuration is of, its name says, and how many processes are started.
   void read_devices() {
-    const bool named_single = std::filesystem::path(draft_.file).stem().string().ends_with("single_device");
+    const std::string stem = std::filesystem::path(draft_.file).stem().string();
+    const bool named_single = stem.ends_with("single_device") || stem.ends_with("low_memory") || is_of_one_device();
     if (const auto gpus = draft_.integer("gpus"); gpus)
       alone_ = *gpus == 1;
     else if (alone_ = named_single; alone_)
@@ -160,6 +161,12 @@ class TorchtuneReader {
                   "on how many devices is not said, or they are not so many times as many: --gpus N says it");
     given_.no_matter(std::array<std::string_view, 1>{"custom_sharded_layers"},
                      "units of their own are within torchtune's bound");
+  }
+
+  // bitsandbytes' optimizers take no DTensors.
+  bool is_of_one_device() {
+    Given optimizer = given_.table("optimizer");
+    return optimizer.text("_component_").value_or("").starts_with("bitsandbytes.");
   }
 
   void read_model() {
@@ -304,6 +311,9 @@ class TorchtuneReader {
       given_.refuse(name, "recomputation of parts is", {"\"none\""});
     if (given_.flag("fsdp_cpu_offload").value_or(false) && !alone_)
       draft_.set("offload.parameters", std::string("cpu"), given_.place("fsdp_cpu_offload"));
+    // No recipe reads this table any more: fsdp_cpu_offload says it.
+    if (Given older = given_.table("fsdp"); older.flag("cpu_offload").value_or(false))
+      older.tell(RemarkKind::NotJudged, "cpu_offload", "is read by no recipe of torchtune's that is known here");
     // training/_compile.py: each layer by itself, and the loss.
     const TomlValue* const compiled = given_.take("compile");
     const auto* const parts = compiled == nullptr ? nullptr : std::get_if<TomlTable>(&compiled->value);
