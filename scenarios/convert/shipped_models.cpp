@@ -65,9 +65,9 @@ std::string why_not_shipped(const ShippedModels& models, const std::string& chec
       std::to_array<std::string_view>({"-vl-", "-vl", "vision", "llava", "-omni", "audio", "whisper", "pixtral",
                                        "internvl", "paligemma", "multimodal"});
   constexpr auto families = std::to_array<std::string_view>(
-      {"starcoder2", "gemma-2b", "gemma-7b",  "/opt-",      "bloom",    "falcon-7b",  "falcon-40b", "falcon-180b",
-       "phi-1",      "phi-2",    "gpt-j",     "mpt-",       "baichuan", "chatglm",    "mamba",      "jamba",
-       "olmo-1",     "olmoe",    "falcon-h1", "nemotron-h", "qwen3.5",  "qwen3-next", "command-r",  "dbrx"});
+      {"starcoder2", "/opt-",      "bloom",    "falcon-7b",  "falcon-40b", "falcon-180b", "phi-1",  "phi-2",
+       "gpt-j",      "mpt-",       "baichuan", "chatglm",    "mamba",      "jamba",       "olmo-1", "olmoe",
+       "falcon-h1",  "nemotron-h", "qwen3.5",  "qwen3-next", "command-r",  "dbrx"});
   std::string name = checkpoint;
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   const auto has = [&](std::string_view part) {

@@ -144,10 +144,8 @@ class ConfigReader {
       model.qk_norm = QkNorm::AllHeads;
       model.norms = NormPlacement::After;
     }
-    if (gemma) {
-      model.norms = NormPlacement::Around;
-      model.zero_centered_norms = model.scaled_embedding = true;
-    }
+    if (gemma) model.norms = NormPlacement::Around;
+    model.zero_centered_norms = model.scaled_embedding = gemma || family.name == gemma1;
     if (family.name == gpt_neox)
       model.parallel_residual = config_.flag(parallel_residual, true);
     else if (config_.flag(parallel_residual))

@@ -42,7 +42,7 @@ std::int64_t closed_form(const Model& m) {
   if (m.architecture == "qwen2") attention += q + 2 * k;  // biases
   if (m.architecture.starts_with("qwen3") || m.architecture == "gemma3_text") attention += 2 * m.head_dim;
   if (m.architecture == "olmo2") attention += q + k;  // norms of Q and K
-  if (m.architecture.starts_with("gemma")) norms = 4 * h;
+  if (m.architecture.starts_with("gemma") && m.architecture != "gemma") norms = 4 * h;
   const std::int64_t mlp = m.experts() ? m.experts()->count * (3 * h * m.experts()->ffn + h) : 3 * h * f;
   return embeddings + m.layers.size() * (attention + mlp + norms) + h;
 }
@@ -98,6 +98,9 @@ TEST(ModelNames, HaveThePublishedParameters) {
       {"HuggingFaceTB/SmolLM2-1.7B", 1'711'376'384},
       {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", 1'100'048'384},
       {"meta-llama/Llama-3.1-8B-Instruct", 8'030'261'248},
+      // 1,981,884,416 and 7,751,248,896 without embeddings in Gemma's report (arXiv 2403.08295, table 2).
+      {"google/gemma-2b", 2'506'172'416},
+      {"google/gemma-7b", 8'537'680'896},
       {"Qwen/Qwen2.5-72B-Instruct", 72'706'203'648},
   };
   for (const auto& [name, total] : published) {

@@ -113,7 +113,7 @@ TEST(OpenAnswers, ModelsThatReadImagesOrAreOfNoKnownFamilyAreNotModelled) {
     return became("job.yaml", "model_name_or_path: " + model + "\nper_device_train_batch_size: 1\noutput_dir: o\n");
   };
   EXPECT_TRUE(begins(of("Qwen/Qwen3-VL-4B-Instruct"), "open: model_name_or_path"));
-  EXPECT_TRUE(begins(of("google/gemma-7b"), "open: model_name_or_path"));
+  EXPECT_TRUE(begins(of("tiiuae/falcon-7b"), "open: model_name_or_path"));
   EXPECT_TRUE(begins(of("nobody/no-such-model"), "wrong: model_name_or_path"));
 }
 

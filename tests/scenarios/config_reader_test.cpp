@@ -173,6 +173,21 @@ TEST(ConfigReader, GemmaHasNormsOnBothSidesAndAGeluGate) {
   EXPECT_EQ(third.window(), 512);
 }
 
+// Layers of the first one are as Llama's are made, with norms, embedding and gate of Gemma's.
+TEST(ConfigReader, TheFirstGemmaHasNormsBeforeAndNoCaps) {
+  const Model first = parse_model(R"({"model_type": "gemma", "hidden_size": 2048, "num_hidden_layers": 18,
+    "num_attention_heads": 8, "num_key_value_heads": 1, "intermediate_size": 16384, "hidden_act": "gelu"})",
+                                  "gemma-2b.json");
+  EXPECT_EQ(first.norms, NormPlacement::Before);
+  EXPECT_EQ(first.activation, Activation::GeGlu);
+  EXPECT_TRUE(first.tied_embeddings && first.zero_centered_norms && first.scaled_embedding);
+  EXPECT_EQ(first.head_dim, 256);
+  EXPECT_EQ(first.vocabulary, 256000);
+  EXPECT_EQ(first.attention_softcap, 0);
+  EXPECT_EQ(first.logit_softcap, 0);
+  EXPECT_EQ(first.window(), 0);
+}
+
 TEST(ConfigReader, GemmasDefaultsAreThoseOfTransformersAndNullIsNoCap) {
   // The text part of gemma-3-12b-it, as it is published: what is left out has the defaults.
   const Model text = parse_model(R"({"model_type": "gemma3_text", "hidden_size": 3840, "intermediate_size": 15360,
@@ -347,7 +362,7 @@ TEST(ConfigReader, ExpertsThatCannotBeAreRefusedByTheirKey) {
 
 TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
   const std::string known =
-      "llama, qwen2, mistral, phi3, qwen3, gemma2, gemma3_text, olmo2, gpt_neox, gpt2, gpt_bigcode, mixtral, "
+      "llama, qwen2, mistral, phi3, qwen3, gemma, gemma2, gemma3_text, olmo2, gpt_neox, gpt2, gpt_bigcode, mixtral, "
       "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss or nemotron_h would do";
   EXPECT_EQ(problems(R"({"model_type": "mamba"})"),
             "config.json: error: model_type: \"mamba\" is not modelled yet\n  hint: " + known);

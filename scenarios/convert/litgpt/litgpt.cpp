@@ -108,7 +108,7 @@ class LitgptReader {
   void read_adapter() {
     if (!adapted_) return;
     constexpr auto named_alike =
-        std::to_array<std::string_view>({"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"});
+        std::to_array<std::string_view>({"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"});
     if (its_ && std::ranges::find(named_alike, std::string_view(its_->model.architecture)) == named_alike.end())
       fail("lora_r", fmt::format("lora_r: LoRA on models of type {} is not modelled here", its_->model.architecture));
     draft_.set("adapter.method", std::string("lora"), given_.place("lora_r"));

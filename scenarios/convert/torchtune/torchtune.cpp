@@ -52,6 +52,8 @@ constexpr auto tuned_models = std::to_array<TunedModel>({
     {"qwen3_8b", "Qwen/Qwen3-8B"},
     {"qwen3_14b", "Qwen/Qwen3-14B"},
     {"qwen3_32b", "Qwen/Qwen3-32B"},
+    {"gemma_2b", "google/gemma-2b"},
+    {"gemma_7b", "google/gemma-7b"},
     {"phi3_mini", "microsoft/Phi-3-mini-4k-instruct"},
     {"phi4_14b", "microsoft/phi-4"},
 });

@@ -48,9 +48,10 @@ enum class Window : std::uint8_t {
 };
 
 /// What transformers takes where a family's config.json leaves a key out: LlamaConfig, Qwen2Config, MistralConfig,
-/// Phi3Config (whose joint projections are those that Megatron makes of the others), Gemma2Config, Gemma3TextConfig,
-/// Olmo2Config, GPTNeoXConfig, GPT2Config, GPTBigCodeConfig, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig,
-/// DeepseekV2Config, DeepseekV3Config (which Kimi K2 is too), Glm4MoeConfig, GptOssConfig, NemotronHConfig.
+/// Phi3Config (whose joint projections are those that Megatron makes of the others), GemmaConfig, Gemma2Config,
+/// Gemma3TextConfig, Olmo2Config, GPTNeoXConfig, GPT2Config, GPTBigCodeConfig, MixtralConfig, Qwen2MoeConfig,
+/// Qwen3MoeConfig, DeepseekV2Config, DeepseekV3Config (which Kimi K2 is too), Glm4MoeConfig, GptOssConfig,
+/// NemotronHConfig.
 struct Family {
   std::string_view name;
   std::int64_t kv_heads;  ///< 0: as many as attention heads
@@ -69,10 +70,10 @@ struct Family {
   bool mtp_layers = false;  ///< num_nextn_predict_layers means something
   bool hybrid = false;      ///< hybrid_override_pattern says what each layer is
 };
-inline constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma2 = "gemma2", gemma3 = "gemma3_text",
-                                  olmo2 = "olmo2", gpt_neox = "gpt_neox", gpt2 = "gpt2", gpt_bigcode = "gpt_bigcode",
-                                  qwen3_moe = "qwen3_moe", glm4_moe = "glm4_moe", gpt_oss = "gpt_oss",
-                                  nemotron_h = "nemotron_h";
+inline constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma1 = "gemma", gemma2 = "gemma2",
+                                  gemma3 = "gemma3_text", olmo2 = "olmo2", gpt_neox = "gpt_neox", gpt2 = "gpt2",
+                                  gpt_bigcode = "gpt_bigcode", qwen3_moe = "qwen3_moe", glm4_moe = "glm4_moe",
+                                  gpt_oss = "gpt_oss", nemotron_h = "nemotron_h";
 inline constexpr std::string_view tanh_gelu = "gelu_pytorch_tanh";
 /// DeepSeek-V3, and what its architecture is called elsewhere.
 constexpr Family deepseek3(std::string_view name) {
@@ -109,6 +110,15 @@ inline constexpr std::array families{
     Family{.name = "mistral", .kv_heads = 8, .max_positions = 131072, .window = Window::Key, .usual_window = 4096},
     Family{.name = "phi3", .kv_heads = 0, .max_positions = 4096, .window = Window::Key},
     Family{.name = qwen3, .kv_heads = 32, .max_positions = 32768, .window = Window::Flag},
+    Family{.name = gemma1,
+           .kv_heads = 16,
+           .max_positions = 8192,
+           .biases = Biases::AttentionFlag,
+           .activation = tanh_gelu,
+           .keys = gemma_keys,
+           .tied = true,
+           .head_dim = 256,
+           .vocabulary = 256000},
     gemma({.name = gemma2, .max_positions = 8192, .vocabulary = 0, .window_pattern = 2}),
     gemma({.name = gemma3, .max_positions = 131072, .vocabulary = 262208, .window_pattern = 6}),
     Family{.name = olmo2, .kv_heads = 0, .max_positions = 2048, .biases = Biases::AttentionFlag},
