@@ -62,12 +62,31 @@ Place place_of_number(std::string_view text, std::string_view what) {
   return at == std::string_view::npos ? Place{} : place_of(text, at + 1);
 }
 
+// Python's json module writes Infinity, for which JSON has no word (Nemotron-H: time_step_limit). Here such a value
+// says nothing; places stay what they are.
+std::string without_infinity(std::string text) {
+  constexpr std::string_view infinity = "Infinity";
+  bool in_text = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (in_text && text[i] == '\\')
+      ++i;
+    else if (text[i] == '"')
+      in_text = !in_text;
+    else if (!in_text && text.compare(i, infinity.size(), infinity) == 0) {
+      const std::size_t first = i > 0 && text[i - 1] == '-' ? i - 1 : i, size = i + infinity.size() - first;
+      text.replace(first, size, std::string("null").append(size - 4, ' '));
+    }
+  }
+  return text;
+}
+
 constexpr const char* hint_of_json =
     "JSON: {\"key\": value}, text in double quotes, no comma behind the last value, no comments";
 
 }  // namespace
 
-json parse_config(std::string_view text, Problems& problems) {
+json parse_config(std::string_view given, Problems& problems) {
+  const std::string text = without_infinity(std::string(given));
   json document;
   try {
     document = json::parse(text.begin(), text.end(), Watch(problems));

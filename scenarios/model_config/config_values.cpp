@@ -101,8 +101,13 @@ void ConfigValues::also_called(std::string_view key, std::string_view other) {
   const auto overrides = [](std::string_view name) {
     return [name](const ConfigOverride& o) { return o.key == name; };
   };
-  const bool replaces =
-      std::ranges::any_of(overridden_, overrides(other)) && std::ranges::none_of(overridden_, overrides(key));
+  const bool sets_key = std::ranges::any_of(overridden_, overrides(key)),
+             sets_other = std::ranges::any_of(overridden_, overrides(other));
+  if (sets_key && !sets_other) {
+    document_.erase(std::string(other));
+    return;
+  }
+  const bool replaces = sets_other && !sets_key;
   if (!replaces && document_.contains(key) && document_[key] != document_[other])
     problem(other, fmt::format("{} is not what {} says", shown(document_[other]), key),
             "both mean the same: leave one of them out");

@@ -100,6 +100,14 @@ TEST(ConfigReader, MetadataIsIgnoredAndFeaturesThatAreOffAreAccepted) {
             "no problem");
 }
 
+// json.dumps of Python writes float("inf") so; Nemotron-H's config.json has it.
+TEST(ConfigReader, InfinityOfPythonSaysNothing) {
+  EXPECT_EQ(problems(tiny(R"(, "time_step_limit": [0.0, Infinity], "lowest": -Infinity, "name": "to Infinity")")),
+            "no problem");
+  EXPECT_EQ(problems(tiny(R"(, "lowest": -Infinity, "note": Unknown)")),
+            problems(tiny(R"(, "lowest": -12345678, "note": Unknown)")));
+}
+
 TEST(ConfigReader, WhatWouldChangeMemoryIsRefused) {
   EXPECT_EQ(problems(tiny(R"(, "num_local_experts": 8, "quantization_config": {"bits": 4}, "q_lora_rank": 1536,
                              "use_qk_norm": true, "attn_logit_softcapping": 50.0, "use_parallel_residual": true,

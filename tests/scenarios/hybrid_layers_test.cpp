@@ -50,6 +50,15 @@ TEST(HybridLayers, HaveOneBranchEach) {
   EXPECT_EQ(model.activation, Activation::SquaredRelu);
 }
 
+// NemotronHConfig calls it attention_head_dim, or head_dim.
+TEST(HybridLayers, HeadsAreAsWideAsAScenarioSaysWhateverTheFileCallsIt) {
+  std::string text = config(R"(, "hybrid_override_pattern": "M-*M")");
+  text.replace(text.find("\"head_dim\""), 10, "\"attention_head_dim\"");
+  EXPECT_EQ(parse_model(text, "tiny.json").head_dim, 16);
+  EXPECT_EQ(parse_model(text, "tiny.json", {{"head_dim", 32, {"job.toml", 5, 9, {}, {}}}}).head_dim, 32);
+  EXPECT_EQ(parse_model(text, "tiny.json", {{"attention_head_dim", 32, {"job.toml", 5, 9, {}, {}}}}).head_dim, 32);
+}
+
 TEST(HybridLayers, ParametersAreTheClosedForm) {
   const Model model = read_model(source / "scenarios/models/nemotron-h-8b.json");
   const std::int64_t h = 4096, i = 128 * 64, gn = 8 * 128, a = 128, vocabulary = 131072;
