@@ -37,7 +37,10 @@ class ThreadRunner final : public TaskRunner {
       try {
         results[i] = function_(tasks[i]);
         const std::lock_guard lock(reporting);
-        if (done && !failed) done(i, results[i]);
+        if (!done || failed) return;
+        failed = true;  // before anybody else may go on, if it throws
+        done(i, results[i]);
+        failed = false;
       } catch (...) {
         const std::lock_guard lock(reporting);
         failed = true;
