@@ -140,6 +140,18 @@ bool Given::left_to_others(std::string_view name) const {
   return text != nullptr && *text == "auto";
 }
 
+TomlKey Given::made(std::string_view name, Content content, std::string_view of) const {
+  const Place its = place(of);
+  return {std::string(name), its, {std::move(content), its}};
+}
+
+std::string Given::half_type(std::string_view name, std::string_view otherwise) {
+  const std::optional<std::string> type = text(name);
+  if (type == "bf16" || type == "fp16") return *type;
+  if (type) tell(RemarkKind::NotExpressed, name, "this trainer takes bf16 or fp16");
+  return std::string(otherwise);
+}
+
 Place Given::place(std::string_view name) const {
   const TomlKey* key = find(name);
   return key == nullptr ? Place{} : key->value.place;

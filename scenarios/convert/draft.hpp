@@ -106,6 +106,12 @@ class Given {
   /// `prefix`: of the names as they are told, "training." or "--".
   Given(std::vector<TomlKey> keys, std::string prefix, Draft& draft);
 
+  /// What the key `of` says, as an argument of another tool, at the place of that key.
+  [[nodiscard]] TomlKey made(std::string_view name, Content content, std::string_view of) const;
+
+  /// "bf16" or "fp16"; `otherwise` where nobody says one. Any other is refused.
+  std::string half_type(std::string_view name, std::string_view otherwise);
+
   /// Nothing where it is not there; "auto" and null are not.
   const TomlValue* take(std::string_view name);
   /// The same, and leaves it to others.

@@ -165,6 +165,19 @@ TEST(FineTuners, LitGptsAdaptersOnSeveralDevicesAreUnderFullyShard) {
   EXPECT_EQ(s.train.recompute.kind, Recompute::Full);
 }
 
+// Their types are words of a configuration that is made of them: no other word gets in.
+TEST(FineTuners, OnlyTakeHalfTypes) {
+  for (const std::string type : {"fp32", "x\": {\"enabled\": true}, \"bf16"})
+    for (const std::string& program :
+         {"deepspeed --module openrlhf.cli.train_sft --pretrain Qwen/Qwen2.5-0.5B --param_dtype '" + type + "'\n",
+          "deepspeed main.py --data_path a b --data_split 2,4,4 --model_name_or_path Qwen/Qwen2.5-0.5B "
+          "--max_seq_len 512 --zero_stage 3 --deepspeed --output_dir out --dtype '" +
+              type + "'\n"})
+      EXPECT_TRUE(std::ranges::any_of(convert(requested_of("sft.sh", program)).remarks, [](const Remark& its) {
+        return its.kind == RemarkKind::NotExpressed && its.why.find("takes bf16 or fp16") != std::string::npos;
+      })) << program;
+}
+
 TEST(FineTuners, LitGptsPreTrainingIsNotModelled) {
   try {
     (void)convert(requested_of("tinyllama.yaml",

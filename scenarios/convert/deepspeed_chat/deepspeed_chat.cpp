@@ -46,7 +46,7 @@ std::vector<TomlKey> deepspeed_chat_arguments(std::vector<TomlKey> flags, Draft&
     given.tell(RemarkKind::NotExpressed, "num_padding_at_beginning", "trains a reward model, which is not modelled");
   const std::int64_t micro = given.integer("per_device_train_batch_size").value_or(16);
   const std::int64_t evaluated = given.integer("per_device_eval_batch_size").value_or(16);
-  const std::string half = given.text("dtype").value_or("fp16");
+  const std::string half = given.half_type("dtype", "fp16");
   make("model_name_or_path", given.text("model_name_or_path").value_or(""), "model_name_or_path");
   make("per_device_train_batch_size", micro, "per_device_train_batch_size");
   make("per_device_eval_batch_size", evaluated, "per_device_eval_batch_size");

@@ -83,8 +83,7 @@ class FactoryV1 {
 
  private:
   void make(std::string_view name, Content content, std::string_view of) {
-    const Place its = given_.place(of);
-    made_.push_back({std::string(name), its, {std::move(content), its}});
+    made_.push_back(given_.made(name, std::move(content), of));
   }
 
   [[noreturn]] void fail(std::string_view key, std::string_view what) const {

@@ -140,8 +140,7 @@ class OpenRlhf {
 
  private:
   void make(std::string_view name, Content content, std::string_view of) {
-    const Place its = given_.place(of);
-    made_.push_back({std::string(name), its, {std::move(content), its}});
+    made_.push_back(given_.made(name, std::move(content), of));
   }
 
   void refuse_meshes() {
@@ -162,7 +161,7 @@ class OpenRlhf {
     const std::string attention = given_.text("attn_implementation").value_or("flash_attention_2");
     const bool older = given_.flag("flash_attn").value_or(false);
     make("attn_implementation", older ? std::string("flash_attention_2") : attention, "attn_implementation");
-    half_ = given_.text("param_dtype").value_or("bf16");
+    half_ = given_.half_type("param_dtype", "bf16");
     (void)given_.flag("bf16");
     make("torch_dtype", half_, "param_dtype");
     make(half_, true, "param_dtype");

@@ -66,8 +66,7 @@ class VerlTuning {
 
  private:
   void make(std::string_view name, Content content, std::string_view of) {
-    const Place its = given_.place(of);
-    made_.push_back({std::string(name), its, {std::move(content), its}});
+    made_.push_back(given_.made(name, std::move(content), of));
   }
 
   // The loss is its own, so that Liger's has nothing to do.
