@@ -49,11 +49,11 @@ class Engine {
 
   void run_host(std::int32_t c) {
     ClassState& its = state_.of(c);
-    const std::vector<HostStretch>& stretches = its.timed->host;
-    while (its.starts.size() < stretches.size() && its.host_waits_for_event == nobody) {
+    const std::int64_t stretches = its.timed->stretches();
+    while (std::ssize(its.starts) < stretches && its.host_waits_for_event == nobody) {
       its.host_waits_for_room = its.fills_queue && !has_room(its);
       if (its.host_waits_for_room) return;
-      const HostStretch& stretch = stretches[its.starts.size()];
+      const HostStretch stretch = its.timed->stretch(std::ssize(its.starts));
       end_steps(its);
       its.starts.push_back(its.host);
       its.host = its.host + stretch.length;
@@ -73,7 +73,7 @@ class Engine {
   static bool has_room(ClassState& its) {
     const auto channels = its.free_since.size();
     const auto launched = [&](std::size_t stretch, std::size_t channel) {
-      return its.timed->launched[stretch * channels + channel];
+      return its.timed->launched_before(static_cast<std::int64_t>(stretch), channel, channels);
     };
     for (std::size_t channel = 0; channel < channels; ++channel) {
       const std::int64_t rid_of = QueuePoints::rid_of(its.queue, launched(its.starts.size(), channel));
@@ -109,10 +109,10 @@ class Engine {
       std::uint32_t until = std::numeric_limits<std::uint32_t>::max();  // where another stream comes first
       for (std::size_t s = 0; s < its.streams.size(); ++s) {
         if (!its.can_run(its.streams[s])) continue;
-        if (first < its.streams.size() && its.streams[first].next->op < its.streams[s].next->op) {
-          until = std::min(until, its.streams[s].next->op);
+        if (first < its.streams.size() && its.streams[first].next.op().op < its.streams[s].next.op().op) {
+          until = std::min(until, its.streams[s].next.op().op);
         } else {
-          if (first < its.streams.size()) until = its.streams[first].next->op;
+          if (first < its.streams.size()) until = its.streams[first].next.op().op;
           first = s;
         }
       }
@@ -120,7 +120,7 @@ class Engine {
       StreamState& stream = its.streams[first];
       const Waiter at{c, {static_cast<std::int32_t>(first)}};
       do advance(at, its, stream);
-      while (its.can_run(stream) && stream.next->op < until);
+      while (its.can_run(stream) && stream.next.op().op < until);
     }
   }
 
@@ -132,7 +132,7 @@ class Engine {
 
   // Does the next op, or stands in it.
   void advance(const Waiter& at, ClassState& its, StreamState& stream) {
-    const TimedOp& op = *stream.next;
+    const TimedOp& op = stream.next.op();
     const Instant handed_over = its.starts[op.stretch] + op.after;
     switch (op.kind) {
       case TimedOp::Kind::Kernels:
@@ -168,7 +168,8 @@ class Engine {
 
   // To what the stream is handed next.
   void go_on(const Waiter& at, ClassState& its, StreamState& stream) {
-    const std::uint32_t stretch = stream.next++->stretch;
+    const std::uint32_t stretch = stream.next.op().stretch;
+    stream.next.advance();
     if (!its.fills_queue || stream.stretch() == stretch) return;
     stream.done.push({stream.stretch(), stream.tail});
     if (its.host_waits_for_room) roomier_.push(at.rank_class);
@@ -206,7 +207,7 @@ class Engine {
 
   void arrive(const Waiter& at) {
     ClassState& its = state_.of(at.rank_class);
-    const TimedOp& op = *state_.stream(at).next;
+    const TimedOp& op = state_.stream(at).next.op();
     if (op.kind == TimedOp::Kind::Collective)
       join(at, its, its.collectives[op.what]);
     else if (op.kind == TimedOp::Kind::Exchange)

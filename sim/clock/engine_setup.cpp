@@ -114,14 +114,12 @@ class SetUp {
   void stand_at_start(ClassState& its) {
     const TimedProgram& program = *its.timed;
     its.fills_queue = !program.launched.empty();
-    for (const std::vector<TimedOp>& ops : program.streams) {
-      StreamState& stream = its.streams.emplace_back();
-      stream.next = ops.data();
-      stream.end = ops.data() + ops.size();
+    for (std::size_t s = 0; s < program.streams.size(); ++s) {
+      StreamState& stream = its.streams.emplace_back(OpCursor(program, s));
       if (its.fills_queue && stream.stretch() > 0) stream.done.push({stream.stretch(), {}});
     }
     its.free_since.resize(static_cast<std::size_t>(its.queue.channels), 0);
-    its.starts.reserve(program.host.size());
+    its.starts.reserve(static_cast<std::size_t>(program.stretches()));
     its.events.resize(program.events, unrecorded);
     its.meetings.resize(state_.communicators.size());
     its.trace.transfers.resize(program.streams.size());

@@ -91,26 +91,30 @@ class Order {
   Overlaps found_;
 };
 
-// Where bodies of loops begin and end in one stream, and what entries they are in another list of it.
+// Where bodies of loops begin and end in one stream's list, and what entries they are in another list of it.
 class Boundaries {
  public:
-  Boundaries(const std::vector<TimedLoop>& loops, std::size_t stream) {
-    for (std::size_t l = 0; l < loops.size(); ++l) {
-      const TimedLoop& loop = loops[l];
+  Boundaries(std::vector<TimedLoop>& loops, std::size_t stream) {
+    for (TimedLoop& loop : loops) {
       if (stream >= loop.streams.size() || loop.streams[stream].length == 0) continue;
-      const TimedLoop::Part& part = loop.streams[stream];
-      for (std::int64_t body = 0; body <= loop.bodies; ++body)
-        all_.push_back({static_cast<std::size_t>(part.end(body)), l, body});
+      TimedLoop::Part& part = loop.streams[stream];
+      all_.push_back({part.held, &loop, &part, false});
+      all_.push_back({part.held + part.length, &loop, &part, true});
     }
   }
 
   /// Whether one is in front of that entry, which is to be that one of the other list.
-  bool come_to(std::size_t entry, std::size_t other, std::vector<TimedLoop>& loops, std::size_t stream) {
+  bool come_to(std::size_t entry, std::size_t other) {
     bool found = false;
     for (; next_ < all_.size() && all_[next_].entry <= entry; ++next_) {
-      TimedLoop::Part& part = loops[all_[next_].loop].streams[stream];
-      if (all_[next_].body == 0) part.first = static_cast<std::uint32_t>(other);
-      if (all_[next_].body == 1) part.length = static_cast<std::uint32_t>(other) - part.first;
+      const Boundary& here = all_[next_];
+      if (here.ends) {
+        here.part->length = static_cast<std::uint32_t>(other) - here.part->held;
+        not_held_ += (here.loop->bodies - 1) * here.part->length;
+      } else {
+        here.part->held = static_cast<std::uint32_t>(other);
+        here.part->first = here.part->held + not_held_;
+      }
       found = true;
     }
     return found;
@@ -118,11 +122,14 @@ class Boundaries {
 
  private:
   struct Boundary {
-    std::size_t entry = 0, loop = 0;
-    std::int64_t body = 0;
+    std::size_t entry = 0;
+    TimedLoop* loop;
+    TimedLoop::Part* part;
+    bool ends = false;
   };
   std::vector<Boundary> all_;
   std::size_t next_ = 0;
+  std::int64_t not_held_ = 0;  // entries before, of the other list
 };
 
 // Kernels that follow one another: what the second adds to the first.
@@ -137,15 +144,22 @@ void join(TimedOp& first, const TimedOp& second) {
 Overlaps overlaps(const TimedProgram& program) { return Order(program).overlaps(); }
 
 TimedProgram with_known(const TimedProgram& program, const std::vector<std::optional<Duration>>& durations) {
-  TimedProgram known = program;
-  known.streams.clear();
+  TimedProgram known = {{},
+                        program.host,
+                        program.launched,
+                        program.step_ends,
+                        program.collectives,
+                        program.exchanges,
+                        program.copies,
+                        program.events,
+                        program.loops};
   for (std::size_t s = 0; s < program.streams.size(); ++s) {
     const std::vector<TimedOp>& ops = program.streams[s];
     std::vector<TimedOp>& joined = known.streams.emplace_back();
-    Boundaries boundaries(program.loops, s);
+    Boundaries boundaries(known.loops, s);
     for (std::size_t i = 0; i < ops.size(); ++i) {
       TimedOp op = ops[i];
-      const bool begins = boundaries.come_to(i, joined.size(), known.loops, s);
+      const bool begins = boundaries.come_to(i, joined.size());
       if (op.kind == TimedOp::Kind::Collective && durations[op.what]) {
         op.duration = *durations[op.what];
         op.after += op.duration;
@@ -159,7 +173,7 @@ TimedProgram with_known(const TimedProgram& program, const std::vector<std::opti
       else
         joined.push_back(op);
     }
-    (void)boundaries.come_to(ops.size(), joined.size(), known.loops, s);
+    (void)boundaries.come_to(ops.size(), joined.size());
   }
   return known;
 }

@@ -17,7 +17,7 @@ bool waits(const EngineState& state, const Channel& channel, const Waiter& at) {
 }
 
 Stall stall(const EngineState& state, const Waiter& at) {
-  const TimedOp& op = *state.of(at.rank_class).streams[at.stream.index()].next;
+  const TimedOp& op = state.of(at.rank_class).streams[at.stream.index()].next.op();
   Stall found{at.rank_class, op.op, {}, nobody};
   if (op.kind == TimedOp::Kind::Collective) {
     const CollectiveKey& collective = state.of(at.rank_class).timed->collectives[op.what];

@@ -1,6 +1,7 @@
 #include "sim/clock/timed_program.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -44,6 +45,51 @@ class Numbers {
   std::map<Call, Place> numbers_;
   Entry* last_ = nullptr;
 };
+
+// ---- lists that hold the first body of each loop
+
+const TimedLoop::Part& host_part(const TimedLoop& loop) { return loop.host; }
+struct StreamPart {
+  std::size_t stream;
+  TimedLoop::Part operator()(const TimedLoop& loop) const {
+    return stream < loop.streams.size() ? loop.streams[stream] : TimedLoop::Part{};
+  }
+};
+
+// How many entries of a list are not held.
+template <class PartOf>
+std::int64_t not_held(const std::vector<TimedLoop>& loops, const PartOf& part_of) {
+  std::int64_t entries = 0;
+  for (const TimedLoop& loop : loops)
+    if (loop.bodies > 0) entries += (loop.bodies - 1) * part_of(loop).length;
+  return entries;
+}
+
+// What is held for an entry, and from where on what follows is not what follows in the list that is held.
+struct Held {
+  std::int64_t entry = 0, end = std::numeric_limits<std::int64_t>::max();
+  const TimedLoop* loop = nullptr;  // none: it is of no body
+  std::int64_t body = 0;
+};
+template <class PartOf>
+Held held(const std::vector<TimedLoop>& loops, std::int64_t entry, const PartOf& part_of) {
+  std::int64_t not_held = 0;
+  for (const TimedLoop& loop : loops) {
+    const TimedLoop::Part part = part_of(loop);
+    if (loop.bodies == 0 || part.length == 0) continue;
+    if (entry < part.first) return {entry - not_held, part.held, nullptr, 0};
+    if (entry < part.end(loop.bodies)) {
+      const std::int64_t since = entry - part.first;
+      return {part.held + since % part.length, part.held + part.length, &loop, since / part.length};
+    }
+    not_held += (loop.bodies - 1) * part.length;
+  }
+  return {entry - not_held};
+}
+
+bool is_outer(const TimedLoop& loop, std::uint32_t event) {
+  return std::ranges::find(loop.outer_events, event) != loop.outer_events.end();
+}
 
 // Ops to fetch ahead of time: most of the time of a visit is waiting for memory.
 constexpr std::size_t ahead = 32;
@@ -183,7 +229,9 @@ class Timing {
     return its;
   }
 
-  [[nodiscard]] std::uint32_t stretch() const { return static_cast<std::uint32_t>(timed_.host.size()); }
+  [[nodiscard]] std::uint32_t stretch() const {
+    return static_cast<std::uint32_t>(std::ssize(timed_.host) + repeated_stretches_);
+  }
 
   void end_stretch(std::int32_t sync) {
     const std::uint32_t last = sync < 0 ? at_ : at_ + 1;
@@ -256,12 +304,19 @@ class Timing {
                                     program_.ops.begin() + static_cast<std::ptrdiff_t>(repeat.last),
                                     [](const Op& op) { return std::holds_alternative<Record>(op); });
     timed_.loops.push_back(loop_to(here, body_ops, made));
-    if (timed_.loops.back().bodies > 0) timed_.loops.back().bodies += repeat.more;
-
-    for (std::size_t s = 0; s < here.streams.size(); ++s)
-      go_on(timed_.streams[s], here.streams[s] - first_body_.streams[s], repeat.more);
-    go_on(timed_.host, stretches, repeat.more);
-    if (queue_.fills()) go_on(timed_.launched, stretches * queue_.launched().size(), repeat.more);
+    TimedLoop& loop = timed_.loops.back();
+    if (loop.bodies > 0) {
+      loop.bodies += repeat.more;
+      repeated_stretches_ += repeat.more * loop.host.length;
+      // What comes before the stretch that has begun.
+      for (std::size_t c = 0; c < loop.launches.size(); ++c)
+        timed_.launched[here.host * loop.launches.size() + c] += repeat.more * loop.launches[c];
+    } else {
+      for (std::size_t s = 0; s < here.streams.size(); ++s)
+        go_on(timed_.streams[s], here.streams[s] - first_body_.streams[s], repeat.more);
+      go_on(timed_.host, stretches, repeat.more);
+      if (queue_.fills()) go_on(timed_.launched, stretches * queue_.launched().size(), repeat.more);
+    }
     if (stretches == 0) now_ += repeat.more * (here.now - first_body_.now);
     const std::uint32_t ops = static_cast<std::uint32_t>(repeat.more) * body_ops;
     repeated_ops_ += ops;
@@ -276,10 +331,11 @@ class Timing {
   // The last body as the first of a loop; it is as the one before it, entry by entry, or the loop has no bodies.
   [[nodiscard]] TimedLoop loop_to(const Place& here, std::uint32_t ops, std::int64_t records) const {
     TimedLoop loop;
-    const auto length_of = [](std::size_t first, std::size_t last) {
-      return TimedLoop::Part{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last - first)};
+    const auto part = [&](std::size_t first, std::size_t last, const auto& part_of) {
+      return TimedLoop::Part{static_cast<std::int64_t>(first) + not_held(timed_.loops, part_of),
+                             static_cast<std::uint32_t>(last - first), static_cast<std::uint32_t>(first)};
     };
-    loop.host = length_of(first_body_.host, here.host);
+    loop.host = part(first_body_.host, here.host, &host_part);
     loop.events = records;
     std::vector<std::int64_t> recorded, waited;
     bool alike = loop.host.length > 0;
@@ -293,9 +349,10 @@ class Timing {
     };
     for (std::size_t s = 0; s < here.streams.size(); ++s) {
       const std::vector<TimedOp>& its = timed_.streams[s];
-      const TimedLoop::Part part = loop.streams.emplace_back(length_of(first_body_.streams[s], here.streams[s]));
-      for (std::size_t i = part.first; i < here.streams[s]; ++i) {
-        const TimedOp &last = its[i], &before = its[i - part.length];
+      const std::size_t first = first_body_.streams[s], length = here.streams[s] - first;
+      loop.streams.push_back(part(first, here.streams[s], StreamPart{s}));
+      for (std::size_t i = first; i < here.streams[s]; ++i) {
+        const TimedOp &last = its[i], &before = its[i - length];
         alike &= last.after == before.after && last.duration == before.duration && last.kind == before.kind &&
                  last.op - before.op == ops && last.stretch - before.stretch == loop.host.length;
         if (last.kind == TimedOp::Kind::Wait)
@@ -313,10 +370,11 @@ class Timing {
     }
     if (queue_.fills() && alike) {
       const std::size_t channels = queue_.launched().size(), row = loop.host.length * channels;
+      for (std::size_t c = 0; c < channels; ++c)
+        loop.launches.push_back(timed_.launched[here.host * channels + c] -
+                                timed_.launched[first_body_.host * channels + c]);
       for (std::size_t i = first_body_.host * channels; i < (here.host + 1) * channels; ++i)
-        alike &= timed_.launched[i] - timed_.launched[i - row] ==
-                 timed_.launched[here.host * channels + i % channels] -
-                     timed_.launched[first_body_.host * channels + i % channels];
+        alike &= timed_.launched[i] - timed_.launched[i - row] == loop.launches[i % channels];
     }
     const auto [lowest, highest] = std::ranges::minmax_element(recorded);
     alike &= std::ssize(recorded) == records;
@@ -406,10 +464,51 @@ class Timing {
   Place before_{{}, 0, {}, {}, queue_}, first_body_ = before_;  // where the last two bodies begin
   std::vector<std::size_t> fences_;                             // by stream
   std::uint32_t repeated_ops_ = 0;                              // so far
+  std::int64_t repeated_stretches_ = 0;                         // that are not held
   bool recorded_again_ = false;                                 // some event
 };
 
 }  // namespace
+
+std::int64_t TimedProgram::stretches() const { return std::ssize(host) + not_held(loops, &host_part); }
+
+HostStretch TimedProgram::stretch(std::int64_t which) const {
+  const Held its = held(loops, which, &host_part);
+  HostStretch found = host[static_cast<std::size_t>(its.entry)];
+  if (its.body == 0) return found;
+  const auto ops = static_cast<std::uint32_t>(its.body) * its.loop->ops;
+  found.first += ops;
+  found.last += ops;
+  if (found.sync >= 0 && !is_outer(*its.loop, static_cast<std::uint32_t>(found.sync)))
+    found.sync += static_cast<std::int32_t>(its.body * its.loop->events);
+  return found;
+}
+
+std::int64_t TimedProgram::launched_before(std::int64_t stretch, std::size_t channel, std::size_t channels) const {
+  const Held its = held(loops, stretch, &host_part);
+  return launched[static_cast<std::size_t>(its.entry) * channels + channel] +
+         (its.body == 0 ? 0 : its.body * its.loop->launches[channel]);
+}
+
+void OpCursor::go_to(std::int64_t place) {
+  const std::vector<TimedOp>& list = program_->streams[stream_];
+  const Held its = held(program_->loops, place, StreamPart{stream_});
+  place_ = place;
+  held_ = list.data() + its.entry;
+  last_ = list.data() + std::min<std::int64_t>(its.end, std::ssize(list));
+  loop_ = its.loop;
+  body_ = its.body;
+  over_ = its.entry == std::ssize(list);
+  if (!over_) load();
+}
+
+void OpCursor::come_later() {
+  op_.op += static_cast<std::uint32_t>(body_) * loop_->ops;
+  op_.stretch += static_cast<std::uint32_t>(body_) * loop_->host.length;
+  const bool of_body =
+      op_.kind == TimedOp::Kind::Record || (op_.kind == TimedOp::Kind::Wait && !is_outer(*loop_, op_.what));
+  if (of_body) op_.what += static_cast<std::uint32_t>(body_ * loop_->events);
+}
 
 TimedProgram timed(const Program& program, const HostCosts& host, const std::vector<Duration>& kernels, Kernels how,
                    const Beside& beside, const LaunchQueue& queue) {

@@ -63,9 +63,12 @@ struct TimedExchange {
 
 /// Bodies that are alike, one after another: of each list so many entries from `first` on are a body's, and each of
 /// them is the one that many entries before, but for ops, stretches and events that are as many later in every body.
+/// Lists hold the first body only.
 struct TimedLoop {
   struct Part {
-    std::uint32_t first = 0, length = 0;
+    std::int64_t first = 0;  ///< where the loop begins in the list, were all its bodies written out
+    std::uint32_t length = 0;
+    std::uint32_t held = 0;  ///< where it begins in the list that is held
     bool operator==(const Part&) const = default;
     [[nodiscard]] std::int64_t end(std::int64_t bodies) const { return first + bodies * length; }
   };
@@ -73,6 +76,7 @@ struct TimedLoop {
   std::uint32_t first_op = 0, ops = 0;       ///< of a body
   std::vector<Part> streams;                 ///< by StreamId
   Part host;                                 ///< stretches
+  std::vector<std::int64_t> launches;        ///< of a body, by channel of the launch queue
   std::int64_t first_event = 0, events = 0;  ///< a body records so many, numbered from there on
   std::int64_t reach = 0;                    ///< a body waits for events of bodies that many before it at most
   std::vector<std::uint32_t> outer_events;   ///< of none of them, that bodies wait for
@@ -81,12 +85,12 @@ struct TimedLoop {
 
 /// Events are numbered as the program does, but that one which is recorded again gets a number of its own each time.
 /// Entries of a stream are in order of `op`, and so are stretches: a place in the program is one in each of these
-/// lists.
+/// lists. Of loops the lists hold the first body; OpCursor, `stretch` and `launched_before` know all of them.
 struct TimedProgram {
   std::vector<std::vector<TimedOp>> streams;  ///< by StreamId
   std::vector<HostStretch> host;              ///< one at least
-  /// By stretch and channel of the launch queue: how many launches come before the stretch. Empty where the queue never
-  /// fills.
+  /// By held stretch and channel of the launch queue: how many launches come before the stretch. Empty where the queue
+  /// never fills.
   std::vector<std::int64_t> launched;
   std::vector<StepEnd> step_ends;          ///< all but the last, which is the program's
   std::vector<CollectiveKey> collectives;  ///< each once
@@ -94,7 +98,48 @@ struct TimedProgram {
   std::vector<CopyKey> copies;             ///< each once
   std::size_t events = 0;
   std::vector<TimedLoop> loops;  ///< one for each part that the program says once, in order
+
+  [[nodiscard]] std::int64_t stretches() const;
+  [[nodiscard]] HostStretch stretch(std::int64_t which) const;
+  /// How many launches on the channel, of so many channels, come before the stretch.
+  [[nodiscard]] std::int64_t launched_before(std::int64_t stretch, std::size_t channel, std::size_t channels) const;
   bool operator==(const TimedProgram&) const = default;
+};
+
+/// Goes through what a stream does, entry by entry, loops body by body. The program has to outlive it.
+class OpCursor {
+ public:
+  OpCursor(const TimedProgram& program, std::size_t stream) : program_(&program), stream_(stream) { go_to(0); }
+
+  /// What comes next, with the numbers of the body that it is of. Not to be called where `is_over`.
+  [[nodiscard]] const TimedOp& op() const { return op_; }
+  [[nodiscard]] bool is_over() const { return over_; }
+  /// How many entries come before it.
+  [[nodiscard]] std::int64_t place() const { return place_; }
+
+  void advance() {
+    ++place_;
+    if (++held_ == last_)
+      go_to(place_);
+    else
+      load();
+  }
+  void go_to(std::int64_t place);
+
+ private:
+  void load() {
+    op_ = *held_;
+    if (body_ != 0) come_later();
+  }
+  void come_later();
+
+  const TimedProgram* program_;
+  std::size_t stream_;
+  TimedOp op_;
+  const TimedOp *held_ = nullptr, *last_ = nullptr;  // until where entries follow one another
+  const TimedLoop* loop_ = nullptr;                  // none: outside
+  std::int64_t body_ = 0, place_ = 0;
+  bool over_ = false;
 };
 
 /// Whether kernels that follow one another on a stream become one entry. `n` kernels of durations d₁ … dₙ, handed over

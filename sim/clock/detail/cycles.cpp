@@ -13,9 +13,7 @@ namespace {
 // A cycle takes that many bodies at most.
 constexpr std::size_t most_samples = 16;
 
-std::int64_t place_of(const ClassState& its, std::size_t stream) {
-  return its.streams[stream].next - its.timed->streams[stream].data();
-}
+std::int64_t place_of(const ClassState& its, std::size_t stream) { return its.streams[stream].next.place(); }
 std::int64_t place_of_host(const ClassState& its) { return std::ssize(its.starts); }
 
 bool is_within(const TimedLoop::Part& part, std::int64_t bodies, std::int64_t place) {
@@ -24,7 +22,8 @@ bool is_within(const TimedLoop::Part& part, std::int64_t bodies, std::int64_t pl
 
 // How many launches on the channel have to be done before that stretch begins; none or less where the queue has room.
 std::int64_t rid_of(const ClassState& its, std::size_t stretch, std::size_t channel) {
-  return QueuePoints::rid_of(its.queue, its.timed->launched[stretch * its.free_since.size() + channel]);
+  return QueuePoints::rid_of(
+      its.queue, its.timed->launched_before(static_cast<std::int64_t>(stretch), channel, its.free_since.size()));
 }
 
 // A class's loop, and what of it the class is about.
@@ -70,17 +69,15 @@ struct InLoop {
 
 // So many launches on the channel the host thread may ask for without waiting, now and later.
 std::int64_t known_to_be_over(const ClassState& its, std::size_t channel) {
-  std::int64_t stretch = std::ssize(its.timed->host);
+  std::int64_t stretch = its.timed->stretches();
   for (std::size_t s = channel; s < its.streams.size(); s += its.free_since.size()) {
     std::int64_t last = 0;
     for (const StretchesDone& done : its.streams[s].done)
       if (done.at <= its.host) last = done.before;
     stretch = std::min(stretch, last);
   }
-  const std::size_t channels = its.free_since.size();
   return std::max<std::int64_t>(
-      its.timed->launched[std::min(static_cast<std::size_t>(stretch), its.timed->host.size() - 1) * channels + channel],
-      0);
+      its.timed->launched_before(std::min(stretch, its.timed->stretches() - 1), channel, its.free_since.size()), 0);
 }
 
 }  // namespace
@@ -306,7 +303,7 @@ void Cycles::watch() {
         const TimedLoop::Part& part = its.timed->loops[loop_].streams[s];
         if (part.length == 0) continue;
         watched_ = &its.streams[s];
-        next_look_ = its.timed->streams[s].data() + part.first + part.length;
+        next_look_ = part.end(1);
         return;
       }
   }
@@ -339,7 +336,7 @@ void Cycles::look(Instant now) {
       const TimedLoop::Part& part = loop.streams[s];
       const std::int64_t body = (place_of(its, s) - part.first) / part.length;
       if (body + 2 >= loop.bodies) return end_loop();
-      next_look_ = its.timed->streams[s].data() + part.end(body + 1);
+      next_look_ = part.end(body + 1);
     }
   Taking taking(parts_, now);
   for (std::int32_t c = 0; c < parts_.state.class_count(); ++c)
@@ -489,7 +486,8 @@ void Cycles::leap(std::int32_t c, const Sample& known, const Sample& here, std::
   waits_later(its.host_waits_for_event);
   for (std::size_t s = 0; s < its.streams.size(); ++s) {
     StreamState& stream = its.streams[s];
-    if (s < loop.streams.size()) stream.next += bodies * loop.streams[s].length;
+    if (s < loop.streams.size() && loop.streams[s].length > 0)
+      stream.next.go_to(stream.next.place() + bodies * loop.streams[s].length);
     stream.tail = stream.tail + by;
     stream.arrived = stream.arrived + by;
     waits_later(stream.waits_for_event);

@@ -29,7 +29,7 @@ class Cycles {
   explicit Cycles(const Parts& parts);
 
   /// Whether the stream that is watched has come to another body.
-  [[nodiscard]] bool is_due() const { return watched_ != nullptr && watched_->next >= next_look_; }
+  [[nodiscard]] bool is_due() const { return watched_ != nullptr && watched_->next.place() >= next_look_; }
 
   /// To be called between two instants, of which `now` is the next: compares the state with earlier ones, and leaps
   /// over as many cycles as the loop still has.
@@ -64,7 +64,7 @@ class Cycles {
   Parts parts_;
   std::size_t loop_ = 0;  // of those of each class
   const StreamState* watched_ = nullptr;
-  const TimedOp* next_look_ = nullptr;
+  std::int64_t next_look_ = 0;  // entry of the stream
   std::deque<Sample> samples_;  // the latest ones
 };
 

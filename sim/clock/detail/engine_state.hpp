@@ -59,8 +59,9 @@ struct StretchesDone {
 };
 
 struct StreamState {
-  const TimedOp* next = nullptr;  // what it does next, or waits in
-  const TimedOp* end = nullptr;
+  explicit StreamState(const OpCursor& first) : next(first) {}
+
+  OpCursor next;             // what it does next, or waits in
   Fifo<StretchesDone> done;  // in order, where the host thread may wait for them
   Instant tail;              // all work before `next` is done by then
   bool in_transfer = false;
@@ -69,7 +70,7 @@ struct StreamState {
 
   /// The stretch of what comes next; behind all where there is nothing.
   [[nodiscard]] std::uint32_t stretch() const {
-    return next == end ? std::numeric_limits<std::uint32_t>::max() : next->stretch;
+    return next.is_over() ? std::numeric_limits<std::uint32_t>::max() : next.op().stretch;
   }
 };
 
@@ -106,7 +107,7 @@ struct ClassState {
   ClassTrace trace;
 
   [[nodiscard]] bool can_run(const StreamState& its) const {
-    return its.next != its.end && its.next->stretch < starts.size() && its.waits_for_event == nobody &&
+    return !its.next.is_over() && its.next.op().stretch < starts.size() && its.waits_for_event == nobody &&
            !its.in_transfer;
   }
 };

@@ -13,6 +13,7 @@
 #include "sim/program/program_builder.hpp"
 #include "sim/program/text/program_text.hpp"
 #include "sim/program/verify.hpp"
+#include "tests/sim/clock/written_out.hpp"
 #include "tests/sim/program/random_program.hpp"
 #include "tests/sim/program/viewed.hpp"
 
@@ -67,10 +68,23 @@ TEST(HandMadeRepeats, CopiesAndUnevenCollectivesUnrollToWhatEveryPassByItselfGiv
   EXPECT_EQ(unrolled(program).rows, many.rows);
   EXPECT_EQ(replay(program, free_of_charge(), {}), replay(many, free_of_charge(), {}));
   const std::vector<Duration> kernels(many.kernels.size(), Duration{7});
-  TimedProgram found = timed(program, Duration{5}, kernels, Kernels::Each);
-  EXPECT_EQ(found.loops.size(), 1U);
-  found.loops.clear();
-  EXPECT_EQ(found, timed(many, Duration{5}, kernels, Kernels::Each));
+  // Short enough for a queue to fill, and for the host thread to look at it in each body.
+  const LaunchQueue short_queue{.depth = 16, .channels = 2};
+  for (const LaunchQueue& queue : {endless_queue, short_queue}) {
+    const TimedProgram found = timed(program, Duration{5}, kernels, Kernels::Each, {}, queue);
+    ASSERT_EQ(found.loops.size(), 1U);
+    EXPECT_EQ(written_out(found), timed(many, Duration{5}, kernels, Kernels::Each, {}, queue));
+    for (std::size_t s = 0; s < found.streams.size(); ++s) {
+      OpCursor there(found, s);
+      for (OpCursor next(found, s); !next.is_over(); next.advance()) {
+        there.go_to(next.place());
+        EXPECT_EQ(there.op(), next.op());
+      }
+    }
+  }
+  const TimedProgram looped = timed(program, Duration{5}, kernels, Kernels::Each, {}, short_queue);
+  EXPECT_GT(looped.loops[0].bodies, 30);
+  EXPECT_LT(looped.streams[0].size(), written_out(looped).streams[0].size() / 3) << "bodies are held once";
 }
 
 // One of them does something else.
