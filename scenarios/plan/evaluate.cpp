@@ -136,9 +136,12 @@ Evaluated Evaluator::allocate(const Survivor& survivor, const Bar& bar) {
   }
   return judged(survivor.candidate, [&] {
     // Once a rank leaves nothing to win, or does not fit, the others make no difference.
-    const ExactMemory::Answer answer =
-        memory_.of(scenario, [&](Bytes memory) { return bar.beats(memory, survivor.throughput_high); });
     Evaluated found;
+    const ExactMemory::Answer answer = memory_.of(scenario, [&](Bytes memory) {
+      const bool beaten = bar.beats(memory, survivor.throughput_high);
+      if (beaten) found.found.figures.device_upper = std::max(found.found.figures.device_upper, memory);
+      return beaten;
+    });
     if (answer.dominated) return found;
     const Figures& figures = answer.figures;
     if (!fits(scenario, figures)) {

@@ -44,7 +44,7 @@ struct Evaluated {
   Verdict verdict = Verdict::Beaten;
   bool timed = false;
   bool asks_the_clock = false;  ///< its fullest device may hold more than found, which only a whole run says
-  Found found;                  ///< where it fits
+  Found found;                  ///< where it fits; where it is beaten, `device_upper` is what it has at least
   Miss miss;                    ///< where it does not
   Failed failed;                ///< where neither can be said
 };

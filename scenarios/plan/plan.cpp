@@ -36,7 +36,9 @@ class Search {
     do {
       begin();
       for (std::int64_t first = 0; first < plan_.combinations; first += in_memory)
-        search(first, std::min(in_memory, plan_.combinations - first));
+        evaluate(screen(first, std::min(in_memory, plan_.combinations - first)));
+      ask_the_clock();
+      plan_.tiers.beaten = std::ssize(beaten_);
     } while (!winners_run_in_full());
     plan_.best = best_;
     plan_.best.resize(std::min(plan_.best.size(), options_.top));
@@ -55,6 +57,9 @@ class Search {
     best_.clear();
     front_.clear();
     misses_.clear();
+    timed_.clear();
+    beaten_.clear();
+    asking_.clear();
     ran_whole_.clear();
     otherwise_.clear();
     corrected_ = 0;
@@ -73,8 +78,7 @@ class Search {
     });
   }
 
-  void search(std::int64_t first, std::int64_t count) {
-    std::vector<Survivor> survivors = screen(first, count);
+  void evaluate(std::vector<Survivor> survivors) {
     // Whoever promises most first: what it keeps to sets the bar.
     std::sort(survivors.begin(), survivors.end(), [](const Survivor& a, const Survivor& b) {
       if (a.throughput_high != b.throughput_high) return a.throughput_high > b.throughput_high;
@@ -84,23 +88,26 @@ class Search {
     for (std::size_t next = 0; next < survivors.size();) {
       const Bar bar = bar_now();
       std::vector<std::string> tasks;
-      std::vector<double> promised;  // throughput, by task
+      std::vector<Survivor> asked;  // by task
       std::size_t end = next;
       for (; end < survivors.size() && tasks.size() < allocated_together; ++end) {
         const Survivor& s = survivors[end];
         if (bar.beats(s.device_low, s.throughput_high)) {
-          ++plan_.tiers.beaten;
+          beaten_.push_back(s);
           continue;
         }
         tasks.push_back(allocate_task(s, bar));
-        promised.push_back(s.throughput_high);
+        asked.push_back(s);
       }
       const std::vector<std::string> results = run("evaluating", tasks, static_cast<std::int64_t>(next), all);
       std::vector<Fitting> fitting;
       for (std::size_t i = 0; i < results.size(); ++i) {
         const Evaluated evaluated = evaluated_from(results[i]);
+        asked[i].device_low = std::max(asked[i].device_low, evaluated.found.figures.device_upper);
         if (evaluated.verdict == Evaluated::Verdict::Fits && !evaluated.timed)
-          fitting.push_back({evaluated.found, promised[i], evaluated.asks_the_clock});
+          fitting.push_back({evaluated.found, asked[i], evaluated.asks_the_clock});
+        else if (evaluated.verdict == Evaluated::Verdict::Beaten)
+          beaten_.push_back(asked[i]);
         else
           add(evaluated);
       }
@@ -112,10 +119,11 @@ class Search {
   // By the allocator, and what it promises.
   struct Fitting {
     Found found;
-    double throughput_high = 0;
+    Survivor survivor;
     bool asks_the_clock = false;
 
     [[nodiscard]] Bytes memory() const { return found.figures.device_upper; }
+    [[nodiscard]] double throughput_high() const { return survivor.throughput_high; }
   };
 
   // Those first that no other might beat, and of equal ones the first: what they turn out to be may spare the others
@@ -123,12 +131,15 @@ class Search {
   void time(std::vector<Fitting> fitting, std::int64_t before, std::int64_t all) {
     while (!fitting.empty()) {
       const Bar bar = bar_now();
-      plan_.tiers.beaten += static_cast<std::int64_t>(
-          std::erase_if(fitting, [&](const Fitting& f) { return bar.beats(f.memory(), f.throughput_high); }));
+      std::erase_if(fitting, [&](const Fitting& f) {
+        const bool beaten = bar.beats(f.memory(), f.throughput_high());
+        if (beaten) beaten_.push_back(f.survivor);
+        return beaten;
+      });
       const auto might_be_beaten = [&](const Fitting& f) {
         return std::any_of(fitting.begin(), fitting.end(), [&](const Fitting& other) {
-          return beats({other.memory(), other.throughput_high}, f.memory(), f.throughput_high) ||
-                 (other.memory() == f.memory() && other.throughput_high == f.throughput_high &&
+          return beats({other.memory(), other.throughput_high()}, f.memory(), f.throughput_high()) ||
+                 (other.memory() == f.memory() && other.throughput_high() == f.throughput_high() &&
                   other.found.candidate < f.found.candidate);
         });
       };
@@ -137,41 +148,65 @@ class Search {
       std::vector<std::string> tasks;
       for (const Fitting& f : now) tasks.push_back(time_task(f.found));
       const std::vector<std::string> results = run("evaluating", tasks, before, all);
-      std::vector<Found> asking;
       for (std::size_t i = 0; i < now.size(); ++i) {
         const Evaluated timed = evaluated_from(results[i]);
-        if (now[i].asks_the_clock && timed.verdict == Evaluated::Verdict::Fits)
-          asking.push_back(timed.found);
-        else
-          add(timed);
+        if (now[i].asks_the_clock && timed.verdict == Evaluated::Verdict::Fits) asking_.insert(timed.found.candidate);
+        add(timed);
       }
-      ask_the_clock(std::move(asking), before, all);
       fitting = std::move(later);
     }
   }
 
-  // What devices hold by the clock takes a whole run. What is beaten by no more than its tiers said is spared it.
-  void ask_the_clock(std::vector<Found> asking, std::int64_t before, std::int64_t all) {
-    const Bar bar = bar_now();
-    plan_.tiers.beaten += static_cast<std::int64_t>(
-        std::erase_if(asking, [&](const Found& f) { return bar.beats(f.figures.device_upper, f.figures.throughput); }));
-    if (asking.empty()) return;
-    std::vector<std::string> tasks;
-    for (const Found& f : asking) tasks.push_back(full_task(f.candidate));
-    const std::vector<std::string> results = run("evaluating", tasks, before, all);
-    for (std::size_t i = 0; i < asking.size(); ++i) {
-      Evaluated whole = evaluated_from(results[i]);
-      if (whole.verdict != Evaluated::Verdict::Failed) {
-        Found said = asking[i];
-        const Figures& by_clock = whole.found.figures;
-        said.figures.device_upper = std::max(said.figures.device_upper, by_clock.device_upper);
-        said.figures.allocated = by_clock.allocated, said.figures.device = by_clock.device;
-        said.figures.completed = by_clock.completed;
-        compare(said, whole.found.figures);
-        whole.found = said;
-      }
-      add(whole);
+  // What devices hold by the clock takes a whole run, and may be more than was said. Only what would be recommended is
+  // run; where it holds more, what it beat without that is looked at again.
+  void ask_the_clock() {
+    for (;;) {
+      std::vector<Found> asking = recommended(best_.size());
+      std::erase_if(asking, [&](const Found& f) { return !asking_.contains(f.candidate); });
+      if (asking.empty()) return;
+      std::vector<std::string> tasks;
+      for (const Found& f : asking) tasks.push_back(full_task(f.candidate));
+      const std::vector<std::string> results = run("asking the clock", tasks, 0, std::ssize(tasks));
+      bool otherwise = false;
+      for (std::size_t i = 0; i < asking.size(); ++i) otherwise |= is_otherwise_by_clock(asking[i], results[i]);
+      if (otherwise) look_again();
     }
+  }
+
+  bool is_otherwise_by_clock(const Found& said, const std::string& result) {
+    asking_.erase(said.candidate);
+    const auto its = std::ranges::find(timed_, said.candidate, &Found::candidate);
+    const Evaluated whole = evaluated_from(result);
+    Figures figures = said.figures;
+    if (whole.verdict != Evaluated::Verdict::Failed) {
+      const Figures& by_clock = whole.found.figures;
+      figures.device_upper = std::max(figures.device_upper, by_clock.device_upper);
+      figures.allocated = by_clock.allocated, figures.device = by_clock.device;
+      figures.completed = by_clock.completed;
+      Found known = said;
+      known.figures = figures;
+      compare(known, by_clock);
+    }
+    if (whole.verdict == Evaluated::Verdict::Fits) return std::exchange(its->figures, figures) != figures;
+    timed_.erase(its);
+    --plan_.tiers.timed;
+    add(whole);
+    return true;
+  }
+
+  // With what is known of those that were timed, once some of it is otherwise.
+  void look_again() {
+    best_.clear();
+    front_.clear();
+    for (const Found& found : timed_) keep(found);
+    const Bar bar = bar_now();
+    std::vector<Survivor> again;
+    std::erase_if(beaten_, [&](const Survivor& s) {
+      const bool beaten = bar.beats(s.device_low, s.throughput_high);
+      if (!beaten) again.push_back(s);
+      return !beaten;
+    });
+    evaluate(std::move(again));
   }
 
   // What tiers have said of a candidate, and its whole run.
@@ -241,13 +276,18 @@ class Search {
     if (options_.found) options_.found(best_);
   }
 
+  void keep(const Found& found) {
+    keep_best(found);
+    front_.push_back(found);
+    front_ = pareto_front(std::move(front_));
+  }
+
   void add(const Evaluated& evaluated) {
     switch (evaluated.verdict) {
       case Evaluated::Verdict::Fits:
         ++plan_.tiers.timed;
-        keep_best(evaluated.found);
-        front_.push_back(evaluated.found);
-        front_ = pareto_front(std::move(front_));
+        timed_.push_back(evaluated.found);
+        keep(evaluated.found);
         break;
       case Evaluated::Verdict::DoesNotFit:
         ++plan_.tiers.allocator_rejected;
@@ -255,25 +295,29 @@ class Search {
         keep_nearest(misses_, options_.top);
         break;
       case Evaluated::Verdict::Beaten:
-        ++plan_.tiers.beaten;
-        break;
+        break;  // kept where it is seen
       case Evaluated::Verdict::Failed:
         add_failed(evaluated.failed);
         break;
     }
   }
 
+  // The front, and so many of the best.
+  [[nodiscard]] std::vector<Found> recommended(std::size_t best) const {
+    std::vector<Found> all = front_;
+    for (std::size_t i = 0; i < std::min(best, best_.size()); ++i)
+      if (std::ranges::find(front_, best_[i].candidate, &Found::candidate) == front_.end()) all.push_back(best_[i]);
+    return all;
+  }
+
   // What is recommended runs whole, without what the tiers leave out. False where some of it cannot: what it beat may
   // be the answer then.
   bool winners_run_in_full() {
-    std::vector<Found> recommended = front_;
-    for (const Found& f : best_)
-      if (std::none_of(front_.begin(), front_.end(), [&](const Found& g) { return g.candidate == f.candidate; }))
-        if (f == best_.front()) recommended.push_back(f);
+    std::vector<Found> winners = recommended(1);
     plan_.in_full = static_cast<std::int64_t>(
-        std::erase_if(recommended, [&](const Found& f) { return ran_whole_.contains(f.candidate); }));
+        std::erase_if(winners, [&](const Found& f) { return ran_whole_.contains(f.candidate); }));
     std::vector<std::string> tasks;
-    for (const Found& f : recommended) tasks.push_back(full_task(f.candidate));
+    for (const Found& f : winners) tasks.push_back(full_task(f.candidate));
     const std::vector<std::string> results =
         run("running winners in full", tasks, 0, static_cast<std::int64_t>(tasks.size()));
     const std::size_t failed_before = failed_in_full_.size();
@@ -284,7 +328,7 @@ class Search {
         continue;
       }
       ++plan_.in_full;
-      compare(recommended[i], full.found.figures);
+      compare(winners[i], full.found.figures);
     }
     if (failed_in_full_.size() > failed_before) return false;
     if (otherwise_.size() == corrected_) return true;
@@ -339,6 +383,7 @@ class Search {
   // A tier was wrong: nothing but whole runs is believed any more.
   void widen() {
     plan_.all_in_full = true;
+    timed_.clear();
     best_.clear();
     front_.clear();
     misses_.clear();
@@ -359,6 +404,9 @@ class Search {
   const PlanProgress& progress_;
   Plan plan_;
   std::vector<Found> best_, front_;
+  std::vector<Found> timed_;       // all of them
+  std::vector<Survivor> beaten_;   // with the most that is known of their memory
+  std::set<std::int64_t> asking_;  // of those timed, candidates that may hold more by the clock
   std::vector<Miss> misses_;
   std::vector<Failed> failed_in_full_;
   std::set<std::int64_t> ran_whole_;           // candidates

@@ -187,10 +187,22 @@ class Cutter {
   std::int32_t repeats_since_ = -1;  // after a body: the first micro-batch that is another one after more of them
 };
 
+// Launches around them are counted together, as those of a program that does not create them.
 void erase_communicators(EventSequence& events, const std::set<std::int32_t>& which) {
-  std::erase_if(events, [&](const AllocatorEvent& e) {
-    return e.kind == AllocatorEvent::Kind::Communicator && which.contains(e.ref);
-  });
+  using Kind = AllocatorEvent::Kind;
+  const auto erased = [&](const AllocatorEvent& e) { return e.kind == Kind::Communicator && which.contains(e.ref); };
+  if (std::ranges::none_of(events, erased)) return;
+  EventSequence rest;
+  for (const AllocatorEvent& e : events) {
+    if (erased(e)) continue;
+    const bool goes_on = e.kind == Kind::Launches && !rest.empty() && rest.back().kind == Kind::Launches &&
+                         rest.back().stream == e.stream;
+    if (goes_on)
+      rest.back().bytes += e.bytes;
+    else
+      rest.push_back(e);
+  }
+  events = std::move(rest);
 }
 
 }  // namespace

@@ -109,20 +109,31 @@ bool SharedPasses::split() {
   while (end > 0 && std::holds_alternative<Bind>(state_->ops[end - 1])) --end;
   bool in_pass = false;
   std::size_t marks = 0;
+  std::set<CommSlot> opened;  // by passes so far
+  // What passes have opened, `state` opens where it first needs it. Its place is behind the op before it.
+  const auto pass_over_opened = [&] {
+    while (place_of_.size() < state_->ops.size()) {
+      const auto* create = std::get_if<CreateCommunicator>(&state_->ops[place_of_.size()]);
+      if (create == nullptr || !opened.contains(create->comm)) return;
+      opened_.insert(create->comm);
+      place_of_.push_back(place_of_.empty() ? 0 : place_of_.back());
+    }
+  };
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const auto* mark = std::get_if<Mark>(&ops[i]);
-    const bool over = place_of_.size() == state_->ops.size();
     if (mark != nullptr) {
       const bool begins = !in_pass && mark->micro_batch >= 0;
-      if (begins && over) return false;
+      if (begins && place_of_.size() == state_->ops.size()) return false;
       in_pass = mark->micro_batch >= 0;
       if (begins) passes_.push_back({i, i, marks});
     }
     if (in_pass) {
       passes_.back().last = i + 1;
+      if (const auto* create = std::get_if<CreateCommunicator>(&ops[i])) opened.insert(create->comm);
       continue;
     }
-    if (over || !alike(state_->ops[place_of_.size()], ops[i])) {
+    pass_over_opened();
+    if (place_of_.size() == state_->ops.size() || !alike(state_->ops[place_of_.size()], ops[i])) {
       if (place_of_.size() < end || !std::holds_alternative<Bind>(ops[i])) return false;
       kept_.push_back(i);
       continue;
@@ -131,6 +142,7 @@ bool SharedPasses::split() {
     marks += mark != nullptr ? 1 : 0;
     if (const auto* record = std::get_if<Record>(&ops[i])) events_.push_back(record->event);
   }
+  pass_over_opened();
   if (place_of_.size() != state_->ops.size()) return false;
   place_of_.push_back(static_cast<std::uint32_t>(ops.size()));
   return true;
@@ -218,6 +230,8 @@ class SharedPasses::Splice {
         ++marks;
       }
       if (which_ == Ops::OfMemory && !is_of_memory(own_.ops[i])) continue;
+      if (const auto* create = std::get_if<CreateCommunicator>(&own_.ops[i]))
+        if (shared_.opened_.contains(create->comm)) continue;
       std::visit([&](const auto& op) { out_.ops.emplace_back(copied(op)); }, own_.ops[i]);
       all.places.push_back(shared_.place(own_.ops[i], places[i]));
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -21,7 +22,8 @@ namespace tidemark::sim {
 /// The passes of a program, apart from what they are among.
 class SharedPasses {
  public:
-  /// `state` is `whole` without its passes; both outlive this. Nothing where it is not, op for op.
+  /// `state` is `whole` without its passes; both outlive this. Nothing where it is not, op for op, but that it opens
+  /// communicators itself which passes open before.
   [[nodiscard]] static std::optional<SharedPasses> of(const Program& whole, const Program& state);
 
   /// A program with these passes.
@@ -70,6 +72,7 @@ class SharedPasses {
   std::vector<std::uint32_t> itself_;           // by op of `whole`: where its host thread comes to it
   std::map<Made, BufferId> used_;               // by passes, as `whole` numbers them
   std::vector<EventId> events_;                 // that `state` records, in order, as `whole` numbers them
+  std::set<CommSlot> opened_;                   // by passes, and in `state` too
   std::map<std::string_view, LabelId> labels_;  // of `whole`
   std::map<std::string_view, NameId> names_;    // of `whole`
 };

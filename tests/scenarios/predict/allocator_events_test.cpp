@@ -10,6 +10,7 @@
 #include "scenarios/predict/events_replay.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/cpu_offload.hpp"
 #include "sim/program/text/program_text.hpp"
 #include "tests/scenarios/folders.hpp"
 #include "tests/scenarios/random_layout.hpp"
@@ -20,6 +21,11 @@ namespace {
 
 using namespace literals;
 
+// Nothing is known of it apart from a whole run.
+bool runs_in_full(const Scenario& scenario) {
+  return allocator_options_of(scenario).memory_limit().has_value() || cpu_offload(scenario.runtime).any();
+}
+
 TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
   SharedModels models;
   int checked = 0;
@@ -29,6 +35,7 @@ TEST(AllocatorEvents, SaysWhatPredictSaysOfEveryRandomLayout) {
     SCOPED_TRACE(seed);
     scenario->runtime.allocator = random_allocator(seed);
     Figures expected = figures_of(predict(*scenario));
+    EXPECT_EQ(ExactMemory(models).as_stated(*scenario).has_value(), !runs_in_full(*scenario));
     auto [found, dominated, asks_the_clock] = ExactMemory(models).of(*scenario);
     EXPECT_EQ(found.allocated, expected.allocated);
     EXPECT_EQ(found.device, expected.device);

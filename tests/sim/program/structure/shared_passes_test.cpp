@@ -65,6 +65,21 @@ TEST(SharedPasses, AreNotSharedWhereOthersSeeADifference) {
       passes_in(start + "mark communication 1 -1 reduce\ncollective s0 g0 all_reduce sum bool 512 b0 -> b0\n"));
 }
 
+TEST(SharedPasses, OpenCommunicatorsOnceThoughAStateWithoutThemOpensThem) {
+  const std::string begin = "mark construction 0 -1 start\nalloc b0 1024 parameters s0 weights\n";
+  const std::string opening =
+      "mark forward 1 0 layer\ncreate communicator g0\n"
+      "collective s0 g0 all_reduce sum bool 1024 b0 -> b0\n";
+  const std::string end = "collective s0 g0 all_reduce sum bool 1024 b0 -> b0\n";
+  const std::string mark = "mark communication 1 -1 reduce\n", open = "create communicator g0\n";
+  const std::string whole = begin + opening + mark + end, state = begin + mark + open + end;
+  EXPECT_EQ(passes_in(state, whole, state), whole);
+  // What no pass opens, it opens itself, before what comes after passes.
+  EXPECT_FALSE(passes_in(state, begin + pass + mark + end, state));
+  const std::string early = begin + open + mark + end;
+  EXPECT_EQ(passes_in(early, whole, early), whole);
+}
+
 TEST(SharedPasses, AreThoseOfThatStateOnly) {
   EXPECT_TRUE(passes_in(start + piece + reduce));
   // A program that does something else between passes.
