@@ -23,9 +23,7 @@ namespace {
 
 constexpr std::int64_t in_memory = 1 << 18;  // combinations whose survivors are held at once
 constexpr std::int64_t screened_together = 256;
-// Candidates between two looks at what was found. A clock costs more than an allocator, and candidates next to each
-// other are often alike.
-constexpr std::size_t allocated_together = 16, timed_together = 4;
+constexpr std::size_t evaluated_together = 8;  // candidates between two looks at what was found
 
 class Search {
  public:
@@ -84,76 +82,81 @@ class Search {
       if (a.throughput_high != b.throughput_high) return a.throughput_high > b.throughput_high;
       return a.device_low != b.device_low ? a.device_low < b.device_low : a.candidate < b.candidate;
     });
-    const auto all = static_cast<std::int64_t>(survivors.size());
     for (std::size_t next = 0; next < survivors.size();) {
       const Bar bar = bar_now();
-      std::vector<std::string> tasks;
-      std::vector<Survivor> asked;  // by task
-      std::size_t end = next;
-      for (; end < survivors.size() && tasks.size() < allocated_together; ++end) {
-        const Survivor& s = survivors[end];
-        if (bar.beats(s.device_low, s.throughput_high)) {
-          beaten_.push_back(s);
-          continue;
-        }
-        tasks.push_back(allocate_task(s, bar));
-        asked.push_back(s);
-      }
-      const std::vector<std::string> results = run("evaluating", tasks, static_cast<std::int64_t>(next), all);
-      std::vector<Fitting> fitting;
-      for (std::size_t i = 0; i < results.size(); ++i) {
-        const Evaluated evaluated = evaluated_from(results[i]);
-        asked[i].device_low = std::max(asked[i].device_low, evaluated.found.figures.device_upper);
-        if (evaluated.verdict == Evaluated::Verdict::Fits && !evaluated.timed)
-          fitting.push_back({evaluated.found, asked[i], evaluated.asks_the_clock});
-        else if (evaluated.verdict == Evaluated::Verdict::Beaten)
-          beaten_.push_back(asked[i]);
-        else
-          add(evaluated);
-      }
-      time(std::move(fitting), static_cast<std::int64_t>(next), all);
-      next = end;
+      std::vector<Survivor> chosen;
+      const std::size_t before = next;
+      for (; next < survivors.size() && chosen.size() < evaluated_together; ++next)
+        (bar.beats(survivors[next].device_low, survivors[next].throughput_high) ? beaten_ : chosen)
+            .push_back(survivors[next]);
+      const Done done{static_cast<std::int64_t>(before), std::ssize(survivors)};
+      allocate(time(std::move(chosen), done), done);
     }
   }
 
-  // By the allocator, and what it promises.
-  struct Fitting {
-    Found found;
-    Survivor survivor;
-    bool asks_the_clock = false;
-
-    [[nodiscard]] Bytes memory() const { return found.figures.device_upper; }
-    [[nodiscard]] double throughput_high() const { return survivor.throughput_high; }
+  struct Done {
+    std::int64_t before = 0, all = 0;
   };
 
-  // Those first that no other might beat, and of equal ones the first: what they turn out to be may spare the others
-  // the clock.
-  void time(std::vector<Fitting> fitting, std::int64_t before, std::int64_t all) {
-    while (!fitting.empty()) {
-      const Bar bar = bar_now();
-      std::erase_if(fitting, [&](const Fitting& f) {
-        const bool beaten = bar.beats(f.memory(), f.throughput_high());
-        if (beaten) beaten_.push_back(f.survivor);
-        return beaten;
-      });
-      const auto might_be_beaten = [&](const Fitting& f) {
-        return std::any_of(fitting.begin(), fitting.end(), [&](const Fitting& other) {
-          return beats({other.memory(), other.throughput_high()}, f.memory(), f.throughput_high()) ||
-                 (other.memory() == f.memory() && other.throughput_high() == f.throughput_high() &&
-                  other.found.candidate < f.found.candidate);
-        });
-      };
-      std::vector<Fitting> now, later;
-      for (const Fitting& f : fitting) (now.size() == timed_together || might_be_beaten(f) ? later : now).push_back(f);
-      std::vector<std::string> tasks;
-      for (const Fitting& f : now) tasks.push_back(time_task(f.found));
-      const std::vector<std::string> results = run("evaluating", tasks, before, all);
-      for (std::size_t i = 0; i < now.size(); ++i) {
-        const Evaluated timed = evaluated_from(results[i]);
-        if (now[i].asks_the_clock && timed.verdict == Evaluated::Verdict::Fits) asking_.insert(timed.found.candidate);
-        add(timed);
+  // Those that no other beats at the throughput that they have, and what the clock has said of each.
+  struct Timed {
+    Survivor survivor;
+    Figures figures;
+  };
+  std::vector<Timed> time(std::vector<Survivor> chosen, const Done& done) {
+    std::vector<Timed> timed;
+    std::vector<std::string> tasks;
+    std::vector<Survivor> asked;  // by task
+    for (const Survivor& s : chosen) {
+      if (s.step_high == for_ever && s.step_low == Duration{}) {  // nothing is known of it but by a whole run
+        timed.push_back({s, {}});
+        continue;
       }
-      fitting = std::move(later);
+      tasks.push_back(time_task({s.candidate, {}, s.step_low, s.step_high}));
+      asked.push_back(s);
+    }
+    const std::vector<std::string> results = run("evaluating", tasks, done.before, done.all);
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      const Evaluated evaluated = evaluated_from(results[i]);
+      if (evaluated.verdict != Evaluated::Verdict::Fits) {
+        add(evaluated);
+        continue;
+      }
+      asked[i].throughput_high = evaluated.found.figures.throughput;
+      timed.push_back({asked[i], evaluated.found.figures});
+    }
+    std::ranges::sort(timed, {},
+                      [](const Timed& t) { return std::pair(-t.survivor.throughput_high, t.survivor.candidate); });
+    return timed;
+  }
+
+  void allocate(const std::vector<Timed>& timed, const Done& done) {
+    const Bar bar = bar_now();
+    std::vector<std::string> tasks;
+    std::vector<Timed> asked;  // by task
+    for (const Timed& t : timed) {
+      if (bar.beats(t.survivor.device_low, t.survivor.throughput_high)) {
+        beaten_.push_back(t.survivor);
+        continue;
+      }
+      tasks.push_back(allocate_task(t.survivor, bar));
+      asked.push_back(t);
+    }
+    const std::vector<std::string> results = run("evaluating", tasks, done.before, done.all);
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      Evaluated evaluated = evaluated_from(results[i]);
+      if (evaluated.verdict == Evaluated::Verdict::Beaten) {
+        Survivor& s = asked[i].survivor;
+        s.device_low = std::max(s.device_low, evaluated.found.figures.device_upper);
+        beaten_.push_back(s);
+        continue;
+      }
+      if (evaluated.verdict == Evaluated::Verdict::Fits && !evaluated.timed) {
+        evaluated.found.figures.step = asked[i].figures.step;
+        evaluated.found.figures.throughput = asked[i].figures.throughput;
+        if (evaluated.asks_the_clock) asking_.insert(evaluated.found.candidate);
+      }
+      add(evaluated);
     }
   }
 

@@ -349,7 +349,8 @@ PricedJob::PricedJob(Scenario its)
 Job::Job(const Scenario& requested, Steps whole, const Progress& lowered) : PricedJob(resolved_scenario(requested)) {
   refuse_endless_padding(scenario, built);
   TimingClasses classes = classes_of(scenario, lowering(), roles, whole, lowered);
-  const std::vector<std::string> findings = findings_of(classes);
+  std::vector<std::string> findings;
+  if (whole == Steps::All) findings = findings_of(classes);
   outline = std::move(classes.workload);
   role_of_program = std::move(classes.role_of_program);
   sizes_of_program = std::move(classes.sizes);

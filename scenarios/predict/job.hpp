@@ -54,7 +54,8 @@ void set_host(const PricedJob& job, TimeCosts& times);
 /// With one program for each class of roles that take equally long, as passes and how often they repeat. Throws
 /// InternalError where programs are not sound.
 struct Job : PricedJob {
-  /// Steps before the last may be as short as there can be, where only the last one matters.
+  /// Steps before the last may be as short as there can be, where only the last one matters. Whether programs are sound
+  /// is then left to whoever runs the job whole.
   enum class Steps : std::uint8_t { All, Last };
 
   explicit Job(const Scenario& requested, Steps whole = Steps::All, const Progress& lowered = {});
