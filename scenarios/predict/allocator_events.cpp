@@ -20,12 +20,11 @@ class Cutter {
         recorded_(static_cast<std::size_t>(program.rolled.events)),
         repeat_(program.repeats.begin()),
         part_(&cut_.state.construction) {
-    for (const Op& op : program.rolled.ops) {
+    for (const Op& op : program.rolled.ops)
       if (const auto* o = std::get_if<Free>(&op)) made_[o->buffer.index()].freed = true;
-      const auto* const cross_stream_use = std::get_if<CrossStreamUse>(&op);
-      if (cross_stream_use != nullptr && cross_stream_use->recorded)
-        cut_.passes.used_by.insert(cross_stream_use->stream.value);
-    }
+    for (const Op& op : program.rolled.ops)
+      if (const auto* o = std::get_if<CrossStreamUse>(&op); o != nullptr && delays_a_free(*o))
+        cut_.passes.used_by.insert(o->stream.value);
     cut_.passes.has_cross_stream_uses = !cut_.passes.used_by.empty();
   }
 
@@ -54,7 +53,7 @@ class Cutter {
                    [&](const Alloc& o) { allocate(o); },
                    [&](const Free& o) { refer(o.buffer, {}, Kind::Free, Kind::FreeState); },
                    [&](const CrossStreamUse& o) {
-                     if (o.recorded) refer(o.buffer, o.stream, Kind::CrossStreamUse, std::nullopt);
+                     if (delays_a_free(o)) refer(o.buffer, o.stream, Kind::CrossStreamUse, std::nullopt);
                    },
                    [&](const Launch& o) {
                      if (o.stream.valid() && !program_.rolled[o.kernel].follows()) launch(o.stream);
@@ -72,6 +71,10 @@ class Cutter {
                    [&](const Mark& o) { enter(o); },
                },
                op);
+  }
+  // What nothing frees may be used by any stream.
+  [[nodiscard]] bool delays_a_free(const CrossStreamUse& o) const {
+    return o.recorded && made_[o.buffer.index()].freed;
   }
   void add(Kind kind, std::int32_t ref) { part_->push_back({0, ref, 0, {}, kind}); }
 
