@@ -126,12 +126,16 @@ void Engine::sleep() {
   weights_.clear();
 }
 
-std::vector<Tensor> frozen(Session& session, std::string_view name, const std::vector<Shape>& shapes, DType dtype) {
-  const Session::Scope scope(session, name);
+std::vector<Tensor> frozen(Session& session, const BuiltModel& built, const Train& train,
+                           const std::vector<TrainedWeight>& trained) {
   std::vector<Tensor> weights;
-  for (const Shape& shape : shapes) {
-    weights.push_back(session.empty(shape, dtype, "weights", Category::Parameters));
-    session.launch({Operation::Fill, {0}}, {}, {weights.back()});
+  for (const FrozenModel& model : train.frozen) {
+    const Session::Scope scope(session, model.name());
+    for (const auto& [shape, of_head] : trained) {
+      const Shape its = of_head && model.scalar_head() ? Shape{built.model.hidden} : shape;
+      weights.push_back(session.empty(its, train.precision, "weights", Category::Parameters));
+      session.launch({Operation::Fill, {0}}, {}, {weights.back()});
+    }
   }
   return weights;
 }

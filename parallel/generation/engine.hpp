@@ -9,8 +9,8 @@
 #include "parallel/job/train.hpp"
 #include "parallel/torch/session.hpp"
 
-// What generation takes of the devices that train: an engine with its weights and its paged cache of keys and values,
-// and frozen models beside the trained one. Its kernels are not modelled, and so neither is their time.
+// What generation takes of the devices that train: an engine with its weights and its paged cache of keys and values.
+// Its kernels are not modelled, and so neither is their time. And what frozen models beside the trained one take.
 
 namespace tidemark::parallel::generation {
 
@@ -52,8 +52,13 @@ class Engine {
   Tensor pool_;  ///< reserved for the cache
 };
 
-/// Weights of a frozen model, which stay: tensors of such shapes.
-[[nodiscard]] std::vector<Tensor> frozen(Session& session, std::string_view name, const std::vector<Shape>& shapes,
-                                         DType dtype);
+/// A weight that a rank holds of the trained model; its head's rows are the vocabulary.
+struct TrainedWeight {
+  Shape shape;
+  bool of_head = false;
+};
+/// Weights of the job's frozen models, which stay.
+[[nodiscard]] std::vector<Tensor> frozen(Session& session, const BuiltModel& built, const Train& train,
+                                         const std::vector<TrainedWeight>& trained);
 
 }  // namespace tidemark::parallel::generation

@@ -30,8 +30,6 @@ struct Rollout {
   Bytes reserved;              ///< that part of the device
   EngineSleep sleep = EngineSleep::Awake;
   EngineWeights weights = EngineWeights::Own;
-  bool reference_model = false;  ///< a frozen copy of what is trained, cut as that is
-  bool reward_model = false;     ///< another one, whose head gives one number
 
   [[nodiscard]] std::int64_t sequences() const { return batch * samples; }
   bool operator==(const Rollout&) const = default;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "parallel/job/frozen_model.hpp"
 #include "parallel/job/rollout.hpp"
 #include "parallel/model/expert_routing.hpp"
 #include "parallel/model/fine_tuning.hpp"
@@ -93,6 +94,7 @@ struct Train {
   double attention_dropout = 0;  ///< probability, of attention's weights
   std::int32_t steps = 2;        ///< optimizer steps to lower: the first differs from the second, later ones repeat it
   std::optional<Rollout> rollout{};            ///< before the passes of each step
+  FrozenModels frozen{};                       ///< that the job holds beside the trained one
   std::optional<Adapter> adapter{};            ///< none: the whole model is trained
   std::optional<Quantization> quantization{};  ///< of what is not trained
   std::int64_t packed = 0;  ///< sequences in sequence_length tokens, micro-batches being one row; 0: a row for each

@@ -124,8 +124,7 @@ std::string Reasons::parameters() const {
     parts.push_back(fmt::format("experts are divided over {} ranks, all else over TP x PP", s_.layout.expert));
   if (s_.train.rollout && s_.train.rollout->weights == EngineWeights::Own)
     parts.emplace_back("the engine of the rollout has weights of its own");
-  if (s_.train.rollout && (s_.train.rollout->reference_model || s_.train.rollout->reward_model))
-    parts.emplace_back("frozen models stand beside the trained one");
+  if (!s_.train.frozen.empty()) parts.emplace_back("frozen models stand beside the trained one");
   if (cpu_offload(s_.runtime).parameters) parts.emplace_back("on the host, but for what is computed with");
   return joined(parts, "every tensor is rounded up to blocks of 512 B");
 }

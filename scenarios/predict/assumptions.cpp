@@ -501,12 +501,11 @@ void add_rollout(const Scenario& s, std::vector<std::string>& list) {
             "that are trained"
           : "rollout: one pass without gradients stands for those for log-probabilities, of the policy and of "
             "a reference, which run the same kernels");
-  if (r.reference_model || r.reward_model)
-    list.push_back(fmt::format("rollout: {} in {}, cut as the trained one, and on the device all the time",
-                               r.reference_model && r.reward_model ? "a reference and a reward model"
-                               : r.reference_model                 ? "a reference model"
-                                                                   : "a reward model",
-                               name(s.train.precision)));
+  std::vector<std::string> beside;
+  for (const FrozenModel& model : s.train.frozen) beside.push_back(fmt::format("a {}", model.name()));
+  if (!beside.empty())
+    list.push_back(fmt::format("rollout: {} model in {}, cut as the trained one, and on the device all the time",
+                               fmt::join(beside, " and "), name(s.train.precision)));
 }
 
 // When blocks that other streams use (record_stream) are free again, as the reported value has it.

@@ -77,6 +77,13 @@ void check_room(TomlReader& table, const Scenario& s, const Rollout& rollout) {
 
 }  // namespace
 
+FrozenModels read_frozen_models(TomlReader& table) {
+  FrozenModels models;
+  for (const auto& [key, role] : frozen_model_keys)
+    if (table.boolean(key).value_or(false)) models.push_back({role});
+  return models;
+}
+
 std::optional<Rollout> read_rollout(TomlReader& table) {
   if (!table.present()) return {};
   Rollout rollout;
@@ -96,8 +103,6 @@ std::optional<Rollout> read_rollout(TomlReader& table) {
   }
   rollout.sleep = static_cast<EngineSleep>(table.integer("sleep", sleep_levels).value_or(0));
   rollout.weights = read_name(table, "weights", engine_weights_names).value_or(EngineWeights::Own);
-  rollout.reference_model = table.boolean("reference_model").value_or(false);
-  rollout.reward_model = table.boolean("reward_model").value_or(false);
   table.refuse("value_model", "a critic, which trains beside the policy, is", {"false"});
   table.refuse_unknown_keys();
   return rollout;

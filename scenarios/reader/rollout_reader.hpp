@@ -6,7 +6,9 @@
 
 namespace tidemark::scenarios {
 
-/// What a scenario's [rollout] asks for; nothing where there is no such table.
+/// The models that a scenario's [rollout] wants beside the trained one: before the rest of it is read.
+[[nodiscard]] FrozenModels read_frozen_models(TomlReader& table);
+/// What else it asks for; nothing where there is no such table.
 [[nodiscard]] std::optional<Rollout> read_rollout(TomlReader& table);
 
 /// Fills in what it leaves to layout and device, and reports what does not go with them.

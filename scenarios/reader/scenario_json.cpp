@@ -284,7 +284,7 @@ Json as_json(const Train& train) {
   return json;
 }
 
-Json as_json(const Rollout& rollout) {
+Json as_json(const Rollout& rollout, const FrozenModels& frozen) {
   Json json = {{"batch", rollout.batch},
                {"samples", rollout.samples},
                {"prompt_length", rollout.prompt_length},
@@ -293,9 +293,8 @@ Json as_json(const Rollout& rollout) {
                {"kv_dtype", word(kv_dtype_names, rollout.kv_dtype)},
                {"tensor", rollout.tensor},
                {"sleep", static_cast<int>(rollout.sleep)},
-               {"weights", word(engine_weights_names, rollout.weights)},
-               {"reference_model", rollout.reference_model},
-               {"reward_model", rollout.reward_model}};
+               {"weights", word(engine_weights_names, rollout.weights)}};
+  for (const auto& [key, role] : frozen_model_keys) json[std::string(key)] = holds(frozen, role);
   if (rollout.memory_fraction > 0) json["memory_fraction"] = rollout.memory_fraction;
   return json;
 }
@@ -615,7 +614,7 @@ std::string scenario_json(const Scenario& scenario, int indent) {
                        {"activations", where(hosts.activations)}};
     if (const auto& part = scenario.runtime.optimizer.offloaded) json["offload"]["optimizer_fraction"] = *part;
   }
-  if (scenario.train.rollout) json["rollout"] = as_json(*scenario.train.rollout);
+  if (scenario.train.rollout) json["rollout"] = as_json(*scenario.train.rollout, scenario.train.frozen);
   if (scenario.train.adapter) json["adapter"] = as_json(*scenario.train.adapter, base_dtype(scenario));
   if (scenario.train.quantization) json["quantization"] = as_json(*scenario.train.quantization);
   if (scenario.model.experts()) json["moe"] = as_json(scenario.train.routing);

@@ -378,6 +378,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
   read_layout(tables.layout, scenario.layout);
   read_train(tables.train, scenario.train);
   TomlReader rollout = tables.top.table("rollout");
+  scenario.train.frozen = read_frozen_models(rollout);
   scenario.train.rollout = read_rollout(rollout);
   scenario.train.adapter = read_adapter(tables.adapter);
   scenario.train.quantization = read_quantization(tables.quantization);

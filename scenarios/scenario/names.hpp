@@ -57,6 +57,9 @@ inline constexpr auto kv_dtype_names = std::to_array<Named<DType>>(
     {{"bf16", DType::BF16}, {"fp16", DType::FP16}, {"fp32", DType::FP32}, {"fp8", DType::E4M3}});
 inline constexpr auto engine_weights_names =
     std::to_array<Named<EngineWeights>>({{"own", EngineWeights::Own}, {"shared", EngineWeights::Shared}});
+/// Keys of [rollout] that put a model beside the trained one.
+inline constexpr auto frozen_model_keys =
+    std::to_array<Named<ModelRole>>({{"reference_model", ModelRole::Reference}, {"reward_model", ModelRole::Reward}});
 inline constexpr auto quantized_format_names = std::to_array<Named<QuantizedFormat>>(
     {{"nf4", QuantizedFormat::Nf4}, {"fp4", QuantizedFormat::Fp4}, {"int8", QuantizedFormat::Int8}});
 inline constexpr auto prepared_names =

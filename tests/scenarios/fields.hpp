@@ -173,8 +173,12 @@ inline auto fields(FlatParameterBehavior& v) {
   return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 inline auto fields(Rollout& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+}
+inline auto fields(FrozenModel& v) {
+  auto& [a] = v;
+  return std::tie(a);
 }
 inline auto fields(Adapter& v) {
   auto& [a, b, c, d, e, f, g] = v;
@@ -185,8 +189,8 @@ inline auto fields(Quantization& v) {
   return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Train& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
 }
 inline auto fields(NvmeBehavior& v) {
   auto& [a, b, c, d, e, f, g, h, i, j, k] = v;

@@ -63,7 +63,7 @@ class Training {
     process.mark(Phase::Construction, "build_optimizer");
     for (MegatronOptimizer& optimizer : optimizers_) optimizer.build();
     make_scalars();
-    if (w_.train.rollout) construct_rollout(*w_.train.rollout);
+    if (w_.train.rollout) construct_rollout();
   }
 
   /// The first forward pass, of a rank that holds the whole model.
@@ -150,19 +150,13 @@ class Training {
     return its.balancing.size() + (its.z_loss ? 1 : 0);
   }
 
-  void construct_rollout(const Rollout& requested) {
+  void construct_rollout() {
     w_.process.mark(Phase::Construction, "build_frozen_models");
-    std::vector<Shape> shapes, without_head;
-    for (const auto& [id, weight] : w_.weights()) {
-      if (weight.parameter == nullptr || weight.parameter->spare) continue;
-      shapes.push_back(weight.shape());
-      const bool of_head = weight.parameter->vocabulary && id != 0;
-      without_head.push_back(of_head ? Shape{w_.model.hidden} : weight.shape());
-    }
-    if (requested.reference_model)
-      frozen_.push_back(generation::frozen(w_.session, "reference", shapes, w_.train.precision));
-    if (requested.reward_model)
-      frozen_.push_back(generation::frozen(w_.session, "reward", without_head, w_.train.precision));
+    std::vector<generation::TrainedWeight> trained;
+    for (const auto& [id, weight] : w_.weights())
+      if (weight.parameter != nullptr && !weight.parameter->spare)
+        trained.push_back({weight.shape(), weight.parameter->vocabulary && id != 0});
+    frozen_ = generation::frozen(w_.session, w_.built, w_.train, trained);
     engine_.emplace(w_.session, w_.built, w_.train);
     engine_->construct();
   }
@@ -253,7 +247,7 @@ class Training {
   std::vector<Tensor> scalars_, logged_losses_;
   std::optional<Pipeline> pipeline_;
   std::optional<generation::Engine> engine_;
-  std::vector<std::vector<Tensor>> frozen_;  ///< weights of models that are not trained
+  std::vector<Tensor> frozen_;  ///< weights of models that are not trained
   std::int32_t step_ = 0;
 };
 

@@ -100,21 +100,15 @@ class Training {
       growth_ = s_.empty({}, DType::FP32, "growth_tracker", Category::Workspaces);  // as wide as its int32
       s_.launch({Operation::Fill, {0}}, {}, {growth_});
     }
-    if (input_.train.rollout) construct_rollout(*input_.train.rollout);
+    if (input_.train.rollout) construct_rollout();
   }
 
-  void construct_rollout(const Rollout& requested) {
+  void construct_rollout() {
     s_.mark(Phase::Construction, "build_frozen_models");
-    std::vector<Shape> shapes, without_head;
-    for (const std::shared_ptr<Leaf>& p : shards_ ? shards_->parameters() : model_->parameters()) {
-      shapes.push_back(p->value.sizes);
-      const bool of_head = s_.parameter_name(p->value).starts_with("lm_head");
-      without_head.push_back(of_head ? Shape{input_.built.model.hidden} : p->value.sizes);
-    }
-    if (requested.reference_model)
-      frozen_.push_back(generation::frozen(s_, "reference", shapes, input_.train.precision));
-    if (requested.reward_model)
-      frozen_.push_back(generation::frozen(s_, "reward", without_head, input_.train.precision));
+    std::vector<generation::TrainedWeight> trained;
+    for (const std::shared_ptr<Leaf>& p : shards_ ? shards_->parameters() : model_->parameters())
+      trained.push_back({p->value.sizes, s_.parameter_name(p->value).starts_with("lm_head")});
+    frozen_ = generation::frozen(s_, input_.built, input_.train, trained);
     engine_.emplace(s_, input_.built, input_.train);
     engine_->construct();
   }
@@ -251,7 +245,7 @@ class Training {
   Tensor loss_;  ///< the loop's variable, until the next one is there or the step is over
   Tensor scale_, growth_, found_infinity_;
   std::optional<generation::Engine> engine_;
-  std::vector<std::vector<Tensor>> frozen_;  ///< weights of models that are not trained
+  std::vector<Tensor> frozen_;  ///< weights of models that are not trained
 };
 
 }  // namespace

@@ -126,9 +126,10 @@ bool known(const ExpertRouting& routing) {
 
 bool known(const Train& train) {
   const auto& [sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
-               attention, cross_entropy, recompute, routing, hidden_dropout, attention_dropout, steps, rollout, adapter,
-               quantization, packed] = train;
-  return known(recompute) && known(routing) && !rollout &&  // what is there before the passes is in no sample
+               attention, cross_entropy, recompute, routing, hidden_dropout, attention_dropout, steps, rollout, frozen,
+               adapter, quantization, packed] = train;
+  return known(recompute) && known(routing) && !rollout &&
+         frozen.empty() &&  // what is there before the passes is in no sample
          lowered(sequence_length, micro_batch, global_batch, precision, gradient_dtype, master_dtype, optimizer,
                  attention, cross_entropy, hidden_dropout, attention_dropout, steps) &&
          ignored_arguments(adapter, quantization, packed);  // Megatron's jobs have none
