@@ -35,15 +35,16 @@ Sizes sizes_of(const Model& model, const Layout& layout, const Train& train, con
 std::vector<ParameterId> stage_parameters(const BuiltModel& built, const Stage& stage, const Layout& layout) {
   const Model& model = built.model;
   const auto layers = static_cast<std::int32_t>(model.layers.size());
-  const std::int64_t experts = model.experts() ? model.experts()->count / layout.expert : 0;  // that a rank holds
   std::vector<ParameterId> found;
   // They come layer by layer; of many experts there are many.
   const auto layer_of = [&](const Parameter& p) { return std::min(p.layer, layers); };
+  const auto held = [&](const Parameter& p) {
+    return !p.of_expert() || p.expert < model.layer(p.layer).experts()->count / layout.expert;
+  };
   const auto add = [&](std::int32_t first, std::int32_t last) {
     const auto& all = built.parameters;
     for (auto p = std::ranges::lower_bound(all, first, {}, layer_of); p != all.end() && layer_of(*p) < last; ++p)
-      if (p->expert < experts && !(p->spare && stage.embedding))
-        found.push_back({static_cast<std::int32_t>(p - all.begin())});
+      if (held(*p) && !(p->spare && stage.embedding)) found.push_back({static_cast<std::int32_t>(p - all.begin())});
   };
   if (stage.embedding) add(-1, 0);
   add(stage.first, stage.last);

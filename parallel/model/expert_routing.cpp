@@ -330,16 +330,16 @@ Counts tokens_of(const Counts& all, std::int64_t chosen, std::int64_t places, st
 std::optional<std::vector<TokensOfPlaces>> tokens_of_places(const Model& model, const ExpertRouting& routing,
                                                             std::int64_t tokens, std::int32_t ranks,
                                                             std::int32_t within) {
-  const Experts& experts = *model.experts();
-  const std::int64_t held = experts.count / ranks, eights = std::int64_t{ranks} * within / 8;
+  const std::int64_t eights = std::int64_t{ranks} * within / 8;
   std::vector<TokensOfPlaces> all;
   for (std::int64_t i = 0; i < model.all_layers(); ++i) {
     all.emplace_back();
     if (!model.has_experts(i)) continue;
+    const Experts& experts = *model.layer(i).experts();
     const LayerRouting of_layer(model, routing, static_cast<std::int32_t>(i), tokens, ranks);
     const auto chosen = top_k_experts(experts, of_layer.choices(), tokens, chosen_together(routing.dispatcher));
     if (!chosen) return std::nullopt;
-    all.back().ranks = tokens_of(*chosen, experts.chosen, ranks, held);
+    all.back().ranks = tokens_of(*chosen, experts.chosen, ranks, experts.count / ranks);
     if (eights > 1) all.back().eights = tokens_of(*chosen, experts.chosen, eights, experts.count / eights);
     if (alike_in_all_layers(routing.loads)) return std::vector{all.back()};
   }

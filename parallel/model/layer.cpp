@@ -23,7 +23,11 @@ std::string Mamba2::text(const Model&) const {
   return fmt::format("Mamba-2 of {} heads of {} in {} groups, states of {}", heads, head_dim, groups, state);
 }
 
-std::string DenseMlp::text(const Model& model) { return fmt::format("MLP of {}", model.ffn); }
+std::int64_t DenseMlp::width(const Model& model) const { return ffn > 0 ? ffn : model.ffn; }
+
+std::string DenseMlp::word() const { return ffn > 0 ? fmt::format("{}={}", usual_word, ffn) : std::string(usual_word); }
+
+std::string DenseMlp::text(const Model& model) const { return fmt::format("MLP of {}", width(model)); }
 
 std::string Experts::text(const Model&) const {
   const std::string shared = shared_ffn > 0 ? fmt::format(", shared ones of {}", shared_ffn) : "";
@@ -32,17 +36,26 @@ std::string Experts::text(const Model&) const {
 
 namespace {
 
-constexpr auto word = [](const auto& its) { return its.word(); };
+constexpr auto word = [](const auto& its) { return std::string(its.word()); };
 
 }  // namespace
 
-std::string_view word_of(const Mixer& mixer) { return std::visit(word, mixer); }
-std::string_view word_of(const FeedForward& mlp) { return std::visit(word, mlp); }
+std::string word_of(const Mixer& mixer) { return std::visit(word, mixer); }
+std::string word_of(const FeedForward& mlp) { return std::visit(word, mlp); }
 std::string text_of(const Mixer& mixer, const Model& model) {
   return std::visit([&](const auto& its) { return its.text(model); }, mixer);
 }
 std::string text_of(const FeedForward& mlp, const Model& model) {
   return std::visit([&](const auto& its) { return its.text(model); }, mlp);
+}
+
+std::vector<std::string> runs_of(const LayerList& list) {
+  std::vector<std::string> runs;
+  for (std::int64_t first = 0, end = 0; first < list.size(); first = end) {
+    while (end < list.size() && list.kind(end) == list.kind(first)) ++end;
+    runs.push_back(fmt::format("{} {} {}", end - first, word_of(list[first].mixer), word_of(list[first].mlp)));
+  }
+  return runs;
 }
 
 }  // namespace tidemark::parallel

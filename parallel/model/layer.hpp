@@ -120,8 +120,12 @@ struct Experts {
 struct DenseMlp {
   static constexpr bool bounded = true, megatron_alone = false;
   static constexpr char letter = '-';
-  [[nodiscard]] static std::string_view word() { return "dense"; }
-  [[nodiscard]] static std::string text(const Model& model);
+  static constexpr std::string_view usual_word = "dense";
+  [[nodiscard]] std::string word() const;  ///< "dense", or "dense=4096"
+  [[nodiscard]] std::string text(const Model& model) const;
+  [[nodiscard]] std::int64_t width(const Model& model) const;
+
+  std::int64_t ffn = 0;  ///< of one branch where it is gated, other than the model's own; 0: that
   bool operator==(const DenseMlp&) const = default;
 };
 
@@ -140,8 +144,8 @@ using FeedForward = std::variant<DenseMlp, Experts, NoMlp>;
 template <class Kind>
 concept MegatronAlone = Kind::megatron_alone;
 
-[[nodiscard]] std::string_view word_of(const Mixer& mixer);
-[[nodiscard]] std::string_view word_of(const FeedForward& mlp);
+[[nodiscard]] std::string word_of(const Mixer& mixer);
+[[nodiscard]] std::string word_of(const FeedForward& mlp);
 [[nodiscard]] std::string text_of(const Mixer& mixer, const Model& model);
 [[nodiscard]] std::string text_of(const FeedForward& mlp, const Model& model);
 
@@ -156,16 +160,22 @@ struct Layer {
     const auto* its = std::get_if<Attention>(&mixer);
     return its != nullptr ? its->window : 0;
   }
-  /// One of a hybrid's: of Megatron's stack of layers that have one branch each.
-  [[nodiscard]] bool one_branch() const {
+  /// Lacks a mixer, an MLP or both.
+  [[nodiscard]] bool lacks_branch() const {
     return std::holds_alternative<NoMixer>(mixer) || std::holds_alternative<NoMlp>(mlp);
   }
+  /// Has sizes that are not the model's.
+  [[nodiscard]] bool own_sizes() const {
+    const auto* dense = std::get_if<DenseMlp>(&mlp);
+    return dense != nullptr && dense->ffn > 0;
+  }
   [[nodiscard]] bool bounded() const {
-    return std::visit([](const auto& its, const auto& also) { return its.bounded && also.bounded; }, mixer, mlp);
+    const auto both = [](const auto& its, const auto& also) { return its.bounded && also.bounded; };
+    return !own_sizes() && std::visit(both, mixer, mlp);
   }
   [[nodiscard]] bool megatron_alone() const {
-    return std::visit([](const auto& its, const auto& also) { return its.megatron_alone || also.megatron_alone; },
-                      mixer, mlp);
+    const auto either = [](const auto& its, const auto& also) { return its.megatron_alone || also.megatron_alone; };
+    return own_sizes() || std::visit(either, mixer, mlp);
   }
   bool operator==(const Layer&) const = default;
 };
@@ -234,5 +244,8 @@ class LayerList {
   std::vector<Layer> kinds_;
   std::vector<LayerKind> order_;
 };
+
+/// Runs of equal layers, as a scenario's `layers` says them: "3 attention dense=4096".
+[[nodiscard]] std::vector<std::string> runs_of(const LayerList& list);
 
 }  // namespace tidemark::parallel

@@ -41,7 +41,7 @@ struct Model {
   std::int64_t heads = 0;    ///< num_attention_heads
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  std::int64_t ffn = 0;         ///< intermediate_size: of one branch where the MLP is gated
+  std::int64_t ffn = 0;         ///< intermediate_size: of one branch where the MLP is gated; a layer may say another
   std::int64_t vocabulary = 0;  ///< vocab_size, before any padding
   std::int64_t max_positions = 0;
   bool tied_embeddings = false;  ///< tie_word_embeddings
@@ -84,8 +84,8 @@ struct Model {
     return found;
   }
 
-  /// Of the first layer that has such a thing; where no layer does, nothing. Readers see to it that others of its kind
-  /// are alike.
+  /// Of all layers that have such a thing, which are alike: each framework here has one set of these sizes, and readers
+  /// make no other. Nothing where no layer has it. Code that builds a layer asks that layer.
   [[nodiscard]] const Experts* experts() const {
     for (const Layer& its : layers.kinds())
       if (its.experts() != nullptr) return its.experts();
@@ -103,7 +103,23 @@ struct Model {
   }
   /// A stack of layers of one branch each (Megatron's MambaStack).
   [[nodiscard]] bool hybrid() const {
-    return std::ranges::any_of(layers.kinds(), [](const Layer& its) { return its.one_branch(); });
+    const auto one = [](const Layer& its) {
+      return std::holds_alternative<NoMixer>(its.mixer) != std::holds_alternative<NoMlp>(its.mlp);
+    };
+    return !layers.empty() && std::ranges::all_of(layers.kinds(), one);
+  }
+  /// Layers that differ as a search for an architecture left them: some lack a branch, others have an MLP of a width of
+  /// their own (Megatron's heterogeneous block specs).
+  [[nodiscard]] bool heterogeneous() const {
+    const auto differs = [](const Layer& its) { return its.lacks_branch() || its.own_sizes(); };
+    return !hybrid() && std::ranges::any_of(layers.kinds(), differs);
+  }
+  /// Of one branch, of the layers' widest MLP: experts aside.
+  [[nodiscard]] std::int64_t widest_mlp() const {
+    std::int64_t widest = ffn;
+    for (const Layer& its : layers.kinds())
+      if (const auto* dense = std::get_if<DenseMlp>(&its.mlp)) widest = std::max(widest, dense->width(*this));
+    return widest;
   }
   /// Keys that layers with a sliding window see; 0: no layer has one.
   [[nodiscard]] std::int64_t window() const {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -10,8 +11,10 @@
 #include "scenarios/convert/megatron_model.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
 #include "scenarios/frameworks/megatron/megatron_flags.hpp"
 #include "scenarios/frameworks/megatron/megatron_switches.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/scenario/memory_bounds.hpp"
 #include "scenarios/scenario/names.hpp"
@@ -388,9 +391,23 @@ class MegatronReader {
   Draft& draft_;
 };
 
+// A nemotron-nas config.json is the model, which flags repeat. Megatron-LM takes how wide MLPs are from there.
+void take_blocks(Given& flags, Draft& draft) {
+  constexpr std::string_view key = "heterogeneous-layers-config-path", width = "ffn-hidden-size";
+  const TomlValue* const value = flags.look_at(key);
+  const auto* const name = value == nullptr ? nullptr : std::get_if<std::string>(&value->value);
+  if (name == nullptr || draft.find("model") != nullptr) return;
+  const std::filesystem::path file = named_beside(draft.folder, *name);
+  if (!is_there(file) || read_model(file).architecture != "nemotron-nas") return;
+  draft.set("model", std::filesystem::absolute(file).string(), value->place);
+  (void)flags.take(key);
+  if (flags.has(width)) flags.tell(RemarkKind::NoMatter, width, "each layer's width is the file's");
+}
+
 }  // namespace
 
 void read_megatron(Given& flags, const ShippedModels& models, Draft& draft) {
+  take_blocks(flags, draft);
   MegatronReader reader(flags, draft);
   reader.read();
   if (draft.find("model") == nullptr) {

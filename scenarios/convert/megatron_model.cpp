@@ -56,7 +56,8 @@ constexpr std::array keys{
 bool is_plain(const Model& m) {
   return m.norms == NormPlacement::Before && !m.parallel_residual && !m.scaled_embedding && m.attention_softcap == 0 &&
          m.logit_softcap == 0 && m.window() == 0 && !m.attention_sinks && !m.zero_centered_norms &&
-         m.qk_norm != QkNorm::AllHeads && !(m.experts() && (m.experts()->clamped_gate || m.experts()->shared_gate));
+         m.qk_norm != QkNorm::AllHeads && !m.heterogeneous() &&
+         !(m.experts() && (m.experts()->clamped_gate || m.experts()->shared_gate));
 }
 
 /// What the flags say, given or by default, as TOML writes it; nothing where it is left to others.

@@ -12,6 +12,7 @@
 #include "scenarios/formats/problems.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/model_config/detail/block_configs.hpp"
 #include "scenarios/model_config/detail/config_experts.hpp"
 #include "scenarios/model_config/detail/config_format.hpp"
 #include "scenarios/model_config/hybrid_layers.hpp"
@@ -49,11 +50,16 @@ class ConfigReader {
     const bool requested = family->name == gpt2 && config_.find(kv_rank_rule.key) != nullptr;
     if (family->latent || requested) latent_ = read_multi_latent_attention(config_);
     if (requested) latent_->normalized = config_.flag(query_key_norms);
-    model.kv_heads = read_kv_heads(*family, model);
+    std::optional<Blocks> blocks;
+    if (family->blocks) blocks = read_block_configs(config_, layers_, model);
+    model.kv_heads = blocks ? blocks->kv_heads : read_kv_heads(*family, model);
     model.head_dim = read_head_dim(*family, model);
     const std::int64_t usual_ffn = 4 * model.hidden;
-    model.ffn =
-        config_.count({keys_.ffn, most_ffn}, keys_.ffn == gpt2_keys.ffn ? std::optional(usual_ffn) : std::nullopt);
+    if (blocks)
+      model.ffn = blocks->ffn;
+    else if (!family->blocks)
+      model.ffn =
+          config_.count({keys_.ffn, most_ffn}, keys_.ffn == gpt2_keys.ffn ? std::optional(usual_ffn) : std::nullopt);
     model.vocabulary =
         config_.count(vocabulary_rule, family->vocabulary > 0 ? std::optional(family->vocabulary) : std::nullopt);
     read_traits(*family, model);
@@ -68,6 +74,8 @@ class ConfigReader {
       experts_ = read_experts(config_, *family->experts, model, layers_);
     if (family->hybrid)
       model.layers = read_hybrid_layers();
+    else if (blocks)
+      model.layers = std::move(blocks->layers);
     else
       for (std::int64_t i = 0; i < layers_; ++i) model.layers.append(1, layer(static_cast<std::size_t>(i)));
     if (family->mtp_layers)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -287,6 +288,23 @@ void add_host_assumptions(const Job& job, std::vector<std::string>& list) {
                     runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it" : ""));
 }
 
+std::string_view assumption_of(const parallel::Mixer& mixer) {
+  return std::visit(
+      Overloaded{
+          [](const parallel::Attention&) -> std::string_view { return ""; },
+          [](const MultiLatentAttention&) -> std::string_view {
+            return "latent attention: YaRN's tables of positions in every layer, of 4,096 original positions, as "
+                   "Megatron-Core has them where no flag says otherwise";
+          },
+          [](const Mamba2&) -> std::string_view {
+            return "layers of Mamba: kernels of mamba_ssm 2.2.6 and causal_conv1d 1.5.3, read and not measured; a scan "
+                   "is timed as its kernels' products at attention's rates, or as their bytes";
+          },
+          [](const parallel::NoMixer&) -> std::string_view { return ""; },
+      },
+      mixer);
+}
+
 // What Megatron-Core has no layers for, and how it is run instead.
 void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
   const Model& m = s.model;
@@ -320,15 +338,14 @@ void add_model_assumptions(const Scenario& s, std::vector<std::string>& list) {
   if (!m.experts() && s.layout.expert_tensor > 0)
     list.push_back(fmt::format("expert_tensor = {} makes groups of ranks and cuts nothing: the model has no experts",
                                s.layout.expert_tensor));
-  if (m.latent())
+  std::set<std::string_view> of_mixers;
+  for (const Layer& layer : m.layers.kinds()) of_mixers.insert(assumption_of(layer.mixer));
+  for (const std::string_view its : of_mixers)
+    if (!its.empty()) list.emplace_back(its);
+  if (m.heterogeneous())
     list.push_back(
-        "latent attention: YaRN's tables of positions in every layer, of 4,096 original positions, as "
-        "Megatron-Core has them where no flag says otherwise");
-  if (m.mamba() != nullptr)
-    list.push_back(
-        "layers of Mamba: kernels of mamba_ssm 2.2.6 and causal_conv1d 1.5.3, read and not measured; a scan is timed "
-        "as "
-        "its kernels' products at attention's rates, or as their bytes");
+        "layers that lack attention or an MLP, or have MLPs of other widths: as Megatron-Core makes them of "
+        "--heterogeneous-layers-config-path");
   if (m.window() > 0 && s.train.sequence_length > m.window())
     list.push_back(fmt::format("attention is timed over the whole sequence, also where layers see a window of {} only",
                                m.window()));

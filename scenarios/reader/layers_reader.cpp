@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/model_config/detail/config_format.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -34,6 +35,7 @@ struct Parts {
   std::vector<FeedForward> mlps;
   bool one_mixer = false, one_mlp = false;  ///< that its layers have, where nothing is said
   bool hybrid = false;                      ///< a layer has one of both
+  std::int64_t ffn = 0;                     ///< of an MLP that says no other width
 
   explicit Parts(const Model& model) {
     const auto add = [](auto& parts, const auto& part) {
@@ -44,6 +46,7 @@ struct Parts {
       add(mlps, layer.mlp);
     }
     hybrid = model.hybrid();
+    ffn = model.ffn;
     if (hybrid) {
       std::erase(mixers, Mixer{NoMixer{}});
       std::erase(mlps, FeedForward{NoMlp{}});
@@ -116,7 +119,8 @@ class LayersReader {
               fmt::format("1 to {} would do", model_.layers.size()));
         return std::nullopt;
       }
-      const bool known = take(parts_.mixers, word, mixer) || take(parts_.mlps, word, mlp);
+      const bool known = take(parts_.mixers, word, mixer) || take(parts_.mlps, word, mlp) ||
+                         take_absence(word, mixer, mlp) || take_width(word, mlp);
       if (known) continue;
       wrong(fmt::format("layers: {} in {} is no part of {}'s layers", in_quotes(word), in_quotes(line), model_.name),
             one_of(parts_.words()) + " would do, a number before it");
@@ -128,7 +132,7 @@ class LayersReader {
       if (mixer && !mlp) mlp = FeedForward{NoMlp{}};
       if (mlp && !mixer) mixer = Mixer{NoMixer{}};
     }
-    if (parts_.hybrid && mixer && mlp && !Layer{*mixer, *mlp}.one_branch()) {
+    if (parts_.hybrid && mixer && mlp && !Layer{*mixer, *mlp}.lacks_branch()) {
       wrong(fmt::format("layers: {} says both what mixes tokens and an MLP, and a hybrid's layer has one of them",
                         in_quotes(line)),
             "two layers, one after the other, would do");
@@ -145,6 +149,30 @@ class LayersReader {
     const auto found = std::ranges::find_if(parts, [&](const Part& its) { return word_of(its) == word; });
     if (found == parts.end() || taken) return false;
     taken = *found;
+    return true;
+  }
+
+  // A layer without one of both, or without both, as searches for architectures leave them.
+  bool take_absence(const std::string& word, std::optional<Mixer>& mixer, std::optional<FeedForward>& mlp) const {
+    if (parts_.hybrid) return false;
+    const bool unmixed = word == NoMixer::word() && !mixer, alone = word == NoMlp::word() && !mlp;
+    if (unmixed) mixer = NoMixer{};
+    if (alone) mlp = NoMlp{};
+    return unmixed || alone;
+  }
+
+  // "dense=4096", where there may be an MLP.
+  bool take_width(const std::string& word, std::optional<FeedForward>& taken) {
+    constexpr std::string_view key = DenseMlp::usual_word;
+    const bool any =
+        std::ranges::any_of(parts_.mlps, [](const FeedForward& its) { return std::holds_alternative<DenseMlp>(its); });
+    if (!any || taken || !word.starts_with(key) || word.size() < key.size() + 2 || word[key.size()] != '=')
+      return false;
+    std::int64_t ffn = 0;
+    const char* const end = word.data() + word.size();
+    const auto [last, error] = std::from_chars(word.data() + key.size() + 1, end, ffn);
+    if (error != std::errc() || last != end || ffn < 1 || ffn > config_format::most_ffn) return false;
+    taken = DenseMlp{.ffn = ffn == parts_.ffn ? 0 : ffn};
     return true;
   }
 

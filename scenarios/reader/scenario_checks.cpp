@@ -107,6 +107,15 @@ class Checks {
     return model_.layers.size() + (layout_.count_embedding ? 1 : 0) + (layout_.count_loss ? 1 : 0);
   }
 
+  // The width of an MLP that so many ranks cannot share; 0: there is none.
+  [[nodiscard]] std::int64_t uncut_mlp(std::int64_t ranks) const {
+    if (model_.ffn % ranks != 0) return model_.ffn;
+    for (const Layer& its : model_.layers.kinds())
+      if (const auto* dense = std::get_if<DenseMlp>(&its.mlp); dense != nullptr && dense->ffn % ranks != 0)
+        return dense->ffn;
+    return 0;
+  }
+
   void check_tensor() {
     if (!tables_.model_sound || !tables_.layout.sound("tensor")) return;
     const std::int64_t t = layout_.tensor;
@@ -119,12 +128,14 @@ class Checks {
                       model_.kv_heads);
     } else if (model_.kv_heads % t != 0) {
       message = fmt::format("tensor = {} does not divide {} key/value heads", t, model_.kv_heads);
-    } else if (model_.ffn % t != 0) {
-      message = fmt::format("tensor = {} does not divide intermediate_size = {}", t, model_.ffn);
+    } else if (const std::int64_t ffn = uncut_mlp(t); ffn > 0) {
+      message = fmt::format("tensor = {} does not divide intermediate_size = {}", t, ffn);
     } else {
       return;
     }
-    const std::int64_t common = std::gcd(std::gcd(model_.heads, model_.kv_heads), model_.ffn);
+    std::int64_t common = std::gcd(std::gcd(model_.heads, model_.kv_heads), model_.ffn);
+    for (const Layer& its : model_.layers.kinds())
+      if (const auto* dense = std::get_if<DenseMlp>(&its.mlp)) common = std::gcd(common, dense->width(model_));
     const bool gpus_known = tables_.top.sound("gpus") && tables_.layout.sound("pipeline");
     const auto fits = [&](std::int64_t d) {
       return !gpus_known || scenario_.gpus % (d * layout_.context * layout_.pipeline) == 0;
@@ -541,18 +552,18 @@ class Checks {
     const double hidden = real(model_.hidden);
     const double attention = real(model_.heads + 2 * model_.kv_heads) * real(model_.head_dim);
     const Experts of = model_.experts() ? *model_.experts() : Experts{};
+    const double mlp = real(model_.widest_mlp());
     const double experts = real(of.count) * real(of.ffn) + real(of.shared_ffn);
     const double met = real(of.chosen) * real(of.ffn) + real(of.shared_ffn);  // of those by a token
     const double vocabulary = real(model_.vocabulary + model_.vocabulary_extra) +
                               real(std::max<std::int64_t>(model_.vocabulary_multiple, 128)) * layout_.tensor;
     const double parameters =
         (2 * vocabulary + (model_.positions == Positions::Learned ? real(model_.max_positions) : 0)) * hidden +
-        real(model_.layers.size()) * hidden * (2 * attention + 3 * (real(model_.ffn) + experts) + 8);
+        real(model_.layers.size()) * hidden * (2 * attention + 3 * (mlp + experts) + 8);
     const bool stored = stores_scores(train_.attention) || model_.attention_softcap > 0;
     const double scores = stored ? real(model_.heads) * real(train_.sequence_length) : 0;
     const double per_token =
-        real(model_.layers.size()) * (16 * hidden + 8 * attention + 12 * (real(model_.ffn) + met) + 16 * scores) +
-        16 * vocabulary;
+        real(model_.layers.size()) * (16 * hidden + 8 * attention + 12 * (mlp + met) + 16 * scores) + 16 * vocabulary;
     constexpr double most_bytes = 1.0e18;  // below 2^60
     if (24 * parameters + 2 * real(train_.tokens()) * per_token > most_bytes) {
       tables_.train.problem("sequence_length",

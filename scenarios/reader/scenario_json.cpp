@@ -54,6 +54,23 @@ Json as_json(const MultiLatentAttention& latent) {
           {"normalized", latent.normalized}};
 }
 
+// What a model's mixers have beside its heads. They are alike where several layers have them.
+void add_mixers(Json& json, const Model& model) {
+  for (const Layer& layer : model.layers.kinds())
+    std::visit(Overloaded{
+                   [](const parallel::Attention&) {},  // sliding_window and whole_layers say it
+                   [&](const MultiLatentAttention& its) { json["latent_attention"] = as_json(its); },
+                   [&](const Mamba2& its) {
+                     json["mamba"] = {{"mamba_num_heads", its.heads},
+                                      {"mamba_head_dim", its.head_dim},
+                                      {"n_groups", its.groups},
+                                      {"ssm_state_size", its.state}};
+                   },
+                   [](const parallel::NoMixer&) {},
+               },
+               layer.mixer);
+}
+
 /// Under the names of a config.json.
 Json as_json(const Model& model) {
   Json json = {
@@ -85,13 +102,9 @@ Json as_json(const Model& model) {
       {"final_logit_softcapping", model.logit_softcap},
       {"vocabulary_extra", model.vocabulary_extra},
       {"vocabulary_multiple", model.vocabulary_multiple}};
-  if (model.latent()) json["latent_attention"] = as_json(*model.latent());
-  if (const Mamba2* const mamba = model.mamba())
-    json["mamba"] = {{"mamba_num_heads", mamba->heads},
-                     {"mamba_head_dim", mamba->head_dim},
-                     {"n_groups", mamba->groups},
-                     {"ssm_state_size", mamba->state}};
+  add_mixers(json, model);
   if (model.hybrid()) json["hybrid_override_pattern"] = hybrid_pattern(model);
+  if (model.heterogeneous()) json["layers"] = runs_of(model.layers);
   if (model.experts()) json["experts"] = as_json(*model.experts(), model);
   if (model.attention_sinks) json["attention_sinks"] = true;
   if (!model.further.empty()) json["num_nextn_predict_layers"] = model.further.size();

@@ -53,6 +53,20 @@ TEST(WhichModel, TheTokenizersNameDecidesThenRotaryBase) {
   EXPECT_EQ(model_of(of_70b + "--vocab-size 50000").substr(11), " of 50000") << "which of them does not matter";
 }
 
+TEST(WhichModel, AFileOfLayersIsTheModelWhateverWidthIsSaid) {
+  const std::string file = (shipped_data() / "models/llama-3.3-nemotron-super-49b.json").string();
+  const std::string flag = "--heterogeneous-layers-config-path ";
+  EXPECT_EQ(model_of(of_70b + flag + file), "llama-3.3-nemotron-super-49b of 128256");
+  EXPECT_NE(model_of(of_8b + flag + file).find("disagrees with the model's num_hidden_layers"), std::string::npos)
+      << model_of(of_8b + flag + file);
+  for (const Remark& its : convert(requested_of(of_70b + flag + file)).remarks)
+    EXPECT_NE(its.kind, RemarkKind::NotExpressed) << its.what;
+  const Converted gone = convert(requested_of(of_70b + flag + "/nowhere/config.json"));
+  const auto reported = std::ranges::find(gone.remarks, RemarkKind::NotExpressed, &Remark::kind);
+  ASSERT_NE(reported, gone.remarks.end());
+  EXPECT_NE(reported->why.find("name a nemotron-nas config.json as the model"), std::string::npos) << reported->why;
+}
+
 // The figures are of the larger vocabulary, without yes or no.
 TEST(WhichModel, ATieThatChangesMemoryIsNotJudged) {
   EXPECT_EQ(model_of(of_70b + "--tokenizer-model /data/tokenizer"), "llama-3.1-70b of 128256");

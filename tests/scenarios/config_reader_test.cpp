@@ -371,7 +371,8 @@ TEST(ConfigReader, ExpertsThatCannotBeAreRefusedByTheirKey) {
 TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
   const std::string known =
       "llama, qwen2, mistral, phi3, qwen3, gemma, gemma2, gemma3_text, olmo2, gpt_neox, gpt2, gpt_bigcode, mixtral, "
-      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss or nemotron_h would do";
+      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss, nemotron_h or "
+      "nemotron-nas would do";
   EXPECT_EQ(problems(R"({"model_type": "mamba"})"),
             "config.json: error: model_type: \"mamba\" is not modelled yet\n  hint: " + known);
   EXPECT_EQ(problems(R"({"model_type": "falcon_h1"})"),

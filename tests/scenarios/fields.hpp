@@ -50,7 +50,7 @@ inline auto fields(Mamba2& v) {
 }
 inline auto fields(NoMixer&) { return std::tie(); }
 inline auto fields(NoMlp&) { return std::tie(); }
-inline auto fields(DenseMlp&) { return std::tie(); }
+inline auto fields(DenseMlp& v) { return std::tie(v.ffn); }
 inline auto fields(Attention& v) {
   auto& [a] = v;
   return std::tie(a);

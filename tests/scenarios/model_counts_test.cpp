@@ -151,7 +151,9 @@ TEST(ModelCounts, MoonlightFollowsTheFormulaOfItsArchitecture) {
 
 TEST(ModelCounts, EveryShippedModelIsChecked) {
   std::set<std::string> checked{"gemma-3-12b-text", "gemma-3-27b-text", "moonlight-16b-a3b"}, shipped;
-  checked.insert("nemotron-h-8b");  // hybrid_layers_test.cpp
+  checked.insert("nemotron-h-8b");                  // hybrid_layers_test.cpp
+  checked.insert("llama-3.3-nemotron-super-49b");   // heterogeneous_layers_test.cpp
+  checked.insert("llama-3.1-nemotron-ultra-253b");  // there too
   for (const PublishedExperts& model : of_experts) checked.insert(model.file);
   for (const Published& model : published) checked.insert(model.file);
   for (const Dimensions& model : of_papers) checked.insert(model.file);

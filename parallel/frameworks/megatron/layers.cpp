@@ -129,8 +129,8 @@ std::optional<Branch> mlp_of(Worker& w, Parameters& parameters, std::int32_t lay
   const std::string at = fmt::format("layers.{}.mlp", layer);
   using Its = std::optional<Branch>;
   return std::visit(Overloaded{
-                        [&](const DenseMlp&) -> Its {
-                          const auto its = module_of<Mlp>(w, parameters, at, w.model.ffn, Mlp::Norms::Own);
+                        [&](const DenseMlp& dense) -> Its {
+                          const auto its = module_of<Mlp>(w, parameters, at, dense.width(w.model), Mlp::Norms::Own);
                           const auto run = [its, &w](Tensor x, auto*) {
                             if (!w.train.recompute.selects(RecomputedModule::Mlp)) return (*its)(std::move(x));
                             Tensors inputs;
@@ -186,9 +186,9 @@ Tensor TransformerLayer::operator()(Tensor hidden) {
     }
     hidden = added(w_, mixer_->add, std::move(hidden), std::move(mixed), norm);
     norm.reset();
-    if (!mlp_) return hidden;
     input = hidden;
   }
+  if (!mlp_) return hidden;
   if (mlp_->norm) norm.emplace(w_, *mlp_->norm, input);
   Tensor branch = mlp_->run(std::move(input), norm ? &*norm : nullptr);
   return added(w_, mlp_->add, std::move(hidden), std::move(branch), norm);

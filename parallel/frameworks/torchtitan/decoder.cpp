@@ -67,8 +67,8 @@ void Decoder::make_attention(const std::string& at, Layer& layer) {
   layer.output = make_linear(at + ".attention.wo", model_.hidden, q_width);
 }
 
-void Decoder::make_multi_latent_attention(const std::string& at, Layer& layer) {
-  const parallel::MultiLatentAttention& its = *model_.latent();
+void Decoder::make_multi_latent_attention(const std::string& at, const parallel::MultiLatentAttention& its,
+                                          Layer& layer) {
   MultiLatentAttention made;
   made.fused_norms = behavior_.fused_norms;
   made.tensor = tensor_;
@@ -105,8 +105,8 @@ void Decoder::make_layer(std::int32_t index) {
   const parallel::Layer& kinds = model_.layer(index);
   std::visit(Overloaded{
                  [&](const parallel::Attention&) { make_attention(at, layer); },
-                 [&](const parallel::MultiLatentAttention&) {
-                   make_multi_latent_attention(at, layer);
+                 [&](const parallel::MultiLatentAttention& its) {
+                   make_multi_latent_attention(at, its, layer);
                    make_norms(at, layer);
                  },
                  [](const MegatronAlone auto&) { ensure(false, "torchtitan's layers are of its kinds"); },
@@ -115,14 +115,14 @@ void Decoder::make_layer(std::int32_t index) {
   const std::size_t experts_begin = parameters_.size();
   std::size_t experts_end = experts_begin;
   std::visit(Overloaded{
-                 [&](const parallel::DenseMlp&) {
-                   layer.mlp = make_feed_forward(at + ".feed_forward", model_.ffn / tensor_.ranks);
+                 [&](const parallel::DenseMlp& its) {
+                   layer.mlp = make_feed_forward(at + ".feed_forward", its.width(model_) / tensor_.ranks);
                  },
-                 [&](const parallel::Experts&) { experts_end = make_experts(at + ".moe", index, layer); },
+                 [&](const parallel::Experts& its) { experts_end = make_experts(at + ".moe", index, its, layer); },
                  [](const MegatronAlone auto&) { ensure(false, "torchtitan's layers are of its kinds"); },
              },
              kinds.mlp);
-  if (!model_.latent()) make_norms(at, layer);
+  if (layer.latent == nullptr) make_norms(at, layer);
   end_part(at, false);
   if (layer.moe) {
     Part& part = parts_.back();
@@ -140,18 +140,17 @@ FeedForward Decoder::make_feed_forward(const std::string& at, std::int64_t width
   return made;
 }
 
-std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, Layer& layer) {
-  const std::int64_t count = model_.experts()->count / experts_.ranks,
-                     ffn = model_.experts()->ffn / experts_.parts.ranks;
+std::size_t Decoder::make_experts(const std::string& at, std::int32_t index, const parallel::Experts& its,
+                                  Layer& layer) {
+  const std::int64_t count = its.count / experts_.ranks, ffn = its.ffn / experts_.parts.ranks;
   MixtureOfExperts::Weights made;
   made.gate = parameter(at + ".experts.w1", {count, ffn, model_.hidden});
   made.down = parameter(at + ".experts.w2", {count, model_.hidden, ffn});
   made.up = parameter(at + ".experts.w3", {count, ffn, model_.hidden});
   const std::size_t end = parameters_.size();
   alike_.push_back(end);
-  made.router = make_linear(at + ".router.gate", model_.experts()->count, model_.hidden);
-  if (const std::int64_t shared = model_.experts()->shared_ffn; shared > 0)
-    made.shared = make_feed_forward(at + ".shared_experts", shared / tensor_.ranks);
+  made.router = make_linear(at + ".router.gate", its.count, model_.hidden);
+  if (its.shared_ffn > 0) made.shared = make_feed_forward(at + ".shared_experts", its.shared_ffn / tensor_.ranks);
   layer.moe = std::make_unique<MixtureOfExperts>(s_, model_, train_, index, experts_, tensor_);
   layer.moe->set(std::move(made));
   layer.moe->make_buffers(at);

@@ -71,11 +71,11 @@ class Decoder {
   Norm make_norm(const std::string& name, std::int64_t width);
   void make_layer(std::int32_t index);
   void make_attention(const std::string& at, Layer& layer);
-  void make_multi_latent_attention(const std::string& at, Layer& layer);
+  void make_multi_latent_attention(const std::string& at, const parallel::MultiLatentAttention& its, Layer& layer);
   void make_norms(const std::string& at, Layer& layer);
   FeedForward make_feed_forward(const std::string& at, std::int64_t width);
   /// Up to where its experts' parameters go.
-  std::size_t make_experts(const std::string& at, std::int32_t index, Layer& layer);
+  std::size_t make_experts(const std::string& at, std::int32_t index, const parallel::Experts& its, Layer& layer);
   /// A layer, by its place here.
   [[nodiscard]] bool checkpoints(std::size_t layer) const;
   void make_frequencies();

@@ -37,7 +37,7 @@ std::int64_t aligned(std::int64_t rows) { return (rows + alignment - 1) / alignm
 MixtureOfExperts::MixtureOfExperts(Session& session, const Model& model, const Train& train, std::int32_t layer,
                                    const ExpertGroup& group, const TensorGroup& tensor)
     : s_(session),
-      experts_(*model.experts()),
+      experts_(*model.layer(layer).experts()),
       layer_(layer),
       group_(group),
       tensor_(tensor),

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "parallel/runtime/runtimes.hpp"
+#include "scenarios/frameworks/megatron/heterogeneous_checks.hpp"
 #include "scenarios/scenario/names.hpp"
 
 namespace tidemark::scenarios {
@@ -22,6 +23,8 @@ class HybridChecks {
       tables_.runtime.problem("versions",
                               "hybrids of Megatron-LM core are modelled of 0.12 to 0.16, and not of other releases yet",
                               "megatron = \"0.16\" in [runtime.versions]");
+    if (std::ranges::any_of(s_.model.layers.kinds(), [](const Layer& its) { return its.own_sizes(); }))
+      tables_.top.problem("layers", "MLPs of a hybrid are of one width", "\"dense\" without a width");
     check_ranks();
     check_stages();
     check_training();
@@ -99,6 +102,8 @@ void check_hybrid(const Scenario& scenario, ScenarioTables& tables) {
                            "\"megatron\" would do");
   else if (scenario.model.hybrid())
     HybridChecks(scenario, tables).run();
+  else if (scenario.model.heterogeneous())
+    check_heterogeneous(scenario, tables);
 }
 
 }  // namespace tidemark::scenarios

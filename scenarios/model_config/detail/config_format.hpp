@@ -51,7 +51,7 @@ enum class Window : std::uint8_t {
 /// Phi3Config (whose joint projections are those that Megatron makes of the others), GemmaConfig, Gemma2Config,
 /// Gemma3TextConfig, Olmo2Config, GPTNeoXConfig, GPT2Config, GPTBigCodeConfig, MixtralConfig, Qwen2MoeConfig,
 /// Qwen3MoeConfig, DeepseekV2Config, DeepseekV3Config (which Kimi K2 is too), Glm4MoeConfig, GptOssConfig,
-/// NemotronHConfig.
+/// NemotronHConfig, DeciLMConfig (which the checkpoints bring along).
 struct Family {
   std::string_view name;
   std::int64_t kv_heads;  ///< 0: as many as attention heads
@@ -69,6 +69,7 @@ struct Family {
   bool latent = false;      ///< multi-head latent attention
   bool mtp_layers = false;  ///< num_nextn_predict_layers means something
   bool hybrid = false;      ///< hybrid_override_pattern says what each layer is
+  bool blocks = false;      ///< block_configs does
 };
 inline constexpr std::string_view qwen2 = "qwen2", qwen3 = "qwen3", gemma1 = "gemma", gemma2 = "gemma2",
                                   gemma3 = "gemma3_text", olmo2 = "olmo2", gpt_neox = "gpt_neox", gpt2 = "gpt2",
@@ -181,7 +182,8 @@ inline constexpr std::array families{
            .activation = "relu2",
            .keys = nemotron_keys,
            .head_dim = 128,
-           .hybrid = true}};
+           .hybrid = true},
+    Family{.name = "nemotron-nas", .kv_heads = 0, .max_positions = 2048, .biases = Biases::Flags, .blocks = true}};
 /// Families that are asked for, and why they are none of these.
 struct OtherFamily {
   std::string_view name, why;
@@ -207,7 +209,7 @@ inline constexpr std::string_view attention_bias = "attention_bias", mlp_bias = 
                                   first_window = "max_window_layers", rotary_percent = "rotary_pct",
                                   partial_rotary = "partial_rotary_factor", rope_parameters = "rope_parameters",
                                   qkv_bias = "qkv_bias", use_qk_norm = "use_qk_norm", quantized = "quantization_config",
-                                  compressed = "compression_config";
+                                  compressed = "compression_config", block_configs = "block_configs";
 
 /// An activation by the name that configurations give it. Most families gate their MLP whatever it is.
 struct NamedActivation {
@@ -244,7 +246,7 @@ inline constexpr std::array unmodelled_keys{
     Unmodelled{"vision_config", "a vision tower is"},
     Unmodelled{"audio_config", "an audio tower is"},
     Unmodelled{"text_config", "a model of several parts is"},
-    Unmodelled{"block_configs", "layers that differ from each other are"},
+    Unmodelled{block_configs, "layers that differ from each other are"},
     Unmodelled{"lm_head_bias", "bias on the LM head is"},
     Unmodelled{"reorder_and_upcast_attn", "attention in fp32 is"},
     Unmodelled{"chunk_size_feed_forward", "a chunked MLP is"},

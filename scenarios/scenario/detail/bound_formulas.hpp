@@ -60,7 +60,7 @@ struct BoundSizes {
         m.experts() ? m.experts()->chosen * over(m.experts()->ffn, s.layout.expert_tensor_parallel()) +
                           over(m.experts()->shared_ffn, s.layout.tensor)
                     : 0;
-    return branches * std::max(over(m.ffn, s.layout.tensor), of_experts);
+    return branches * std::max(over(m.widest_mlp(), s.layout.tensor), of_experts);
   }
   /// Passes of a layer that are saved at a time.
   [[nodiscard]] std::int64_t saved_layers() const {
@@ -80,7 +80,8 @@ struct BoundSizes {
                     std::int64_t{s.layout.expert} * s.layout.expert_tensor_parallel()) +
                over(branches * m.hidden * m.experts()->shared_ffn, s.layout.tensor) + m.hidden * m.experts()->count;
     const auto is_dense = [](const parallel::Layer& its) { return its.experts() == nullptr; };
-    if (std::ranges::any_of(m.layers.kinds(), is_dense)) layer += over(branches * m.hidden * m.ffn, s.layout.tensor);
+    if (std::ranges::any_of(m.layers.kinds(), is_dense))
+      layer += over(branches * m.hidden * m.widest_mlp(), s.layout.tensor);
     const std::int64_t positions =
         embedding && m.positions == parallel::Positions::Learned ? m.max_positions * m.hidden : 0;
     const std::int64_t ends = embedding && head && m.tied_embeddings ? 1 : (embedding ? 1 : 0) + (head ? 1 : 0);

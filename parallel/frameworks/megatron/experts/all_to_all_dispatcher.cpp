@@ -100,7 +100,7 @@ Tensor all_to_all(Worker& w, LabelId label, CommSlot comm, MatrixId matrix, cons
 // `back`: from experts to the ranks whose tokens they are.
 Rows AllToAllDispatcher::exchanged(const Rows& rows, bool back) {
   if (ranks_ == 1) return rows;
-  const std::int64_t held = w_.model.experts()->count / ranks_;
+  const std::int64_t held = w_.model.layer(layer_).experts()->count / ranks_;
   Traffic traffic;
   const std::int64_t own = total(rows_of_own_) / within_.size;
   for (std::int64_t r = 0; r < ranks_; ++r) {

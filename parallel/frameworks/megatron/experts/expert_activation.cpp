@@ -12,7 +12,7 @@ using torch::with;
 
 // core/fusions/fused_bias_swiglu.py WeightedSwiGLUFunction, fused_bias_geglu.py WeightedQuickGeGLUFunction.
 Tensor ExpertActivation::in_one_kernel(const Tensor& fc1_out, const Tensor& probabilities) {
-  const bool clamped = w_.model.experts()->clamped_gate;
+  const bool clamped = experts_.clamped_gate;
   const Tensor x = clamped ? clamped_halves(w_, name_, fc1_out) : fc1_out;
   const Attributes gate = clamped ? Attributes{1.702, 1} : Attributes{1, 0};
   const auto node = w_.node(name_(), {&x, &probabilities});
@@ -60,7 +60,7 @@ Tensor activated(Session& s, Activation activation, const Tensor& x) {
 
 Tensor ExpertActivation::operator()(const Tensor& x, const Tensor& probabilities) {
   w_.mark(Phase::Forward, name_);
-  if (w_.runtime.fused_bias_activation || w_.model.experts()->clamped_gate) {
+  if (w_.runtime.fused_bias_activation || experts_.clamped_gate) {
     ensure(w_.model.activation == Activation::SwiGlu, "experts' fused activation is SwiGLU: readers check");
     return in_one_kernel(x, probabilities);
   }

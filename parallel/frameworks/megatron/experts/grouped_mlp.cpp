@@ -15,9 +15,8 @@ namespace tidemark::parallel::megatron {
 
 using torch::with;
 
-GroupedMlp::GroupedMlp(Worker& w, Parameters& parameters, const std::string& path)
-    : w_(w), path_(path + ".experts"), activation_(w, path_ + ".activation") {
-  const Experts& experts = *w.model.experts();
+GroupedMlp::GroupedMlp(Worker& w, Parameters& parameters, const Experts& experts, const std::string& path)
+    : w_(w), path_(path + ".experts"), activation_(w, experts, path_ + ".activation") {
   const std::int64_t held = experts.count / w.layout.expert;
   const std::int64_t width = gated(w.model.activation) ? 2 * experts.ffn : experts.ffn;
   const auto make = [&](const char* which, std::int64_t rows, std::int64_t columns, WeightCut cut) {

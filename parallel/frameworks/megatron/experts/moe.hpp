@@ -17,7 +17,7 @@ namespace tidemark::parallel::megatron {
 /// router.py TopKRouter: written in PyTorch's own operations.
 class Router {
  public:
-  Router(Worker& worker, Parameters& parameters, const std::string& path);
+  Router(Worker& worker, Parameters& parameters, const Experts& experts, const std::string& path);
 
   struct Choice {
     Tensor probabilities;  ///< [tokens, experts]; of an expert that is not chosen, 0
@@ -104,20 +104,22 @@ class TokenDispatcher {
 /// operation.
 class ExpertActivation {
  public:
-  ExpertActivation(Worker& worker, const std::string& path) : w_(worker), name_(worker.name(path)) {}
+  ExpertActivation(Worker& worker, const Experts& experts, const std::string& path)
+      : w_(worker), experts_(experts), name_(worker.name(path)) {}
   [[nodiscard]] Tensor operator()(const Tensor& x, const Tensor& probabilities);
 
  private:
   [[nodiscard]] Tensor in_one_kernel(const Tensor& fc1_out, const Tensor& probabilities);
 
   Worker& w_;
+  const Experts& experts_;
   Name name_;
 };
 
 /// experts.py TEGroupedMLP: TransformerEngine's GroupedLinear, of whose experts each has rows of its own.
 class GroupedMlp {
  public:
-  GroupedMlp(Worker& worker, Parameters& parameters, const std::string& path);
+  GroupedMlp(Worker& worker, Parameters& parameters, const Experts& experts, const std::string& path);
   [[nodiscard]] Tensor operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts);
 
  private:
@@ -140,7 +142,7 @@ class GroupedMlp {
 /// experts.py SequentialMLP: one expert's MLP after another.
 class SequentialMlp {
  public:
-  SequentialMlp(Worker& worker, Parameters& parameters, const std::string& path);
+  SequentialMlp(Worker& worker, Parameters& parameters, const Experts& experts, const std::string& path);
   [[nodiscard]] Tensor operator()(const Rows& rows, const std::vector<std::int64_t>& rows_of_experts);
 
  private:

@@ -32,13 +32,13 @@ MoELayer::MoELayer(Worker& w, Parameters& parameters, const std::string& path, s
     : w_(w),
       name_(w.name(path)),
       norm_(make_norm(w, parameters, path + ".norm")),
-      router_(w, parameters, path),
+      router_(w, parameters, *w.model.layer(layer).experts(), path),
       dispatcher_(make_dispatcher(w, path, layer)) {
+  const Experts& experts = *w.model.layer(layer).experts();
   if (w.runtime.experts.grouped_linears)
-    grouped_.emplace(w, parameters, path);
+    grouped_.emplace(w, parameters, experts, path);
   else
-    sequential_.emplace(w, parameters, path);
-  const Experts& experts = *w.model.experts();
+    sequential_.emplace(w, parameters, experts, path);
   if (experts.shared_ffn == 0) return;
   // A module's own parameters come before those of modules within it.
   if (experts.shared_gate)

@@ -16,8 +16,8 @@ namespace tidemark::parallel::megatron {
 using torch::Picks;
 using torch::with;
 
-Router::Router(Worker& w, Parameters& parameters, const std::string& path)
-    : w_(w), experts_(*w.model.experts()), path_(path + ".router"), name_(w.name(path_)) {
+Router::Router(Worker& w, Parameters& parameters, const Experts& experts, const std::string& path)
+    : w_(w), experts_(experts), path_(path + ".router"), name_(w.name(path_)) {
   weight_ = parameters.add({.name = path_ + ".weight",
                             .rows = experts_.count,
                             .columns = w.model.hidden,
@@ -315,8 +315,7 @@ Tensor Router::with_z_loss(Tensor logits) {
 namespace {
 
 // Buffers of the module, which live as long as that; those that model and losses ask for.
-RouterBuffers make_buffers(Worker& w, const std::string& path) {
-  const std::int64_t experts = w.model.experts()->count;
+RouterBuffers make_buffers(Worker& w, const Experts& experts, const std::string& path) {
   const Name name = w.name(path);
   const auto buffer = [&](const char* use, std::int64_t count) {
     Tensor made = w.make(name(use), {count}, DType::FP32, Category::Workspaces);
@@ -325,12 +324,12 @@ RouterBuffers make_buffers(Worker& w, const std::string& path) {
     return made;
   };
   RouterBuffers made;
-  if (w.model.experts()->correction_bias) {
-    made.tokens_per_expert = buffer("local_tokens_per_expert", experts);
-    made.expert_bias = buffer("expert_bias", experts);
+  if (experts.correction_bias) {
+    made.tokens_per_expert = buffer("local_tokens_per_expert", experts.count);
+    made.expert_bias = buffer("expert_bias", experts.count);
   }
   if (w.runtime.experts.balances_by(LoadBalancing::GlobalLoss)) {
-    made.step_tokens = buffer("global_tokens_per_expert", experts);
+    made.step_tokens = buffer("global_tokens_per_expert", experts.count);
     made.passes = buffer("ga_steps", 1);
   }
   return made;
@@ -344,15 +343,16 @@ void build_routers(Worker& w, const Stage& stage) {
   if (!any) return;
   const std::int64_t last = stage.last + (stage.head ? w.model.further.size() : 0);
   for (std::int64_t layer = stage.first; layer < last; ++layer) {
-    if (!w.model.has_experts(layer)) continue;
+    const Experts* const experts = w.model.layer(layer).experts();
+    if (experts == nullptr) continue;
     const std::string path = fmt::format("layers.{}.mlp.router", layer);
-    w.routers.emplace_back(path, make_buffers(w, path));
+    w.routers.emplace_back(path, make_buffers(w, *experts, path));
   }
 }
 
 Router::Choice Router::operator()(const Tensor& hidden) {
   const auto built = std::ranges::find(w_.routers, path_, &std::pair<std::string, RouterBuffers>::first);
-  buffers_ = built != w_.routers.end() ? built->second : make_buffers(w_, path_);
+  buffers_ = built != w_.routers.end() ? built->second : make_buffers(w_, experts_, path_);
   Tensor logits = gating(hidden);
   const Session::Scope scope(w_.session, name_());
   const ExpertBehavior& behavior = w_.runtime.experts;

@@ -7,9 +7,8 @@
 
 namespace tidemark::parallel::megatron {
 
-SequentialMlp::SequentialMlp(Worker& w, Parameters& parameters, const std::string& path)
-    : w_(w), name_(w.name(path + ".experts")), activation_(w, path + ".activation") {
-  const Experts& experts = *w.model.experts();
+SequentialMlp::SequentialMlp(Worker& w, Parameters& parameters, const Experts& experts, const std::string& path)
+    : w_(w), name_(w.name(path + ".experts")), activation_(w, experts, path + ".activation") {
   const std::int64_t held = experts.count / w.layout.expert;
   const std::int64_t width = gated(w.model.activation) ? 2 * experts.ffn : experts.ffn;
   for (std::int64_t e = 0; e < held; ++e) {

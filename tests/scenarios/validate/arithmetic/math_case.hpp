@@ -30,6 +30,7 @@ struct MathCase {
   int vocabulary = 128;
   std::string dropout = "hidden_dropout = 0.0\nattention_dropout = 0.0";
   std::string routing = {};
+  std::string layers = {};  ///< as a scenario's key says them; empty: as the model has them
 };
 
 inline void PrintTo(const MathCase& its, std::ostream* out) { *out << its.name; }
@@ -39,6 +40,7 @@ inline Scenario scenario_of(const MathCase& requested) {
       R"(model = "models/{}.json"
 cluster = "clusters/h100-sxm-80g.toml"
 gpus = {}
+{}
 [model_override]
 num_hidden_layers = 4
 hidden_size = 32
@@ -61,7 +63,7 @@ precision = "{}"
 {}
 {}
 )",
-      requested.model, requested.gpus,
+      requested.model, requested.gpus, requested.layers.empty() ? "" : "layers = " + requested.layers,
       requested.override_keys.find("n_embd") != std::string::npos ? "n_inner" : "intermediate_size",
       requested.vocabulary, requested.override_keys, requested.layout, requested.micro_batch, requested.global_batch,
       requested.precision, requested.dropout, requested.train, requested.runtime,
