@@ -39,6 +39,14 @@ std::int64_t closed_form(const Model& m) {
     return embeddings + positions + m.layers.size() * layer + 2 * h;
   }
   std::int64_t attention = 2 * h * q + 2 * h * k, norms = 2 * h;
+  if (m.architecture == "nemotron-nas") {
+    std::int64_t layers = 0;
+    for (std::int64_t i = 0; i < m.layers.size(); ++i) {
+      if (std::holds_alternative<parallel::Attention>(m.layers[i].mixer)) layers += attention + h;
+      if (const auto* mlp = std::get_if<parallel::DenseMlp>(&m.layers[i].mlp)) layers += 3 * h * mlp->width(m) + h;
+    }
+    return embeddings + layers + h;
+  }
   if (m.architecture == "qwen2") attention += q + 2 * k;  // biases
   if (m.architecture.starts_with("qwen3") || m.architecture == "gemma3_text") attention += 2 * m.head_dim;
   if (m.architecture == "olmo2") attention += q + k;  // norms of Q and K
@@ -102,6 +110,7 @@ TEST(ModelNames, HaveThePublishedParameters) {
       {"google/gemma-2b", 2'506'172'416},
       {"google/gemma-7b", 8'537'680'896},
       {"Qwen/Qwen2.5-72B-Instruct", 72'706'203'648},
+      {"nvidia/Llama-3_3-Nemotron-Super-49B-v1", 49'867'145'216},
   };
   for (const auto& [name, total] : published) {
     const auto its = named_config(name, data);
@@ -151,10 +160,10 @@ TEST(ModelNames, EachIsPredicted) {
     ASSERT_TRUE(config) << its.name;
     const Model model = parse_model(config->text, config->path);
     if (!requested.insert(its.shape).second) continue;  // its shape was
-    const bool experts = model.experts() != nullptr;
+    const bool experts = model.experts() != nullptr, of_megatron = experts || model.heterogeneous();
     const std::string text = "model = \"" + its.name + "\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 1\n" +
                              "[train]\nsequence_length = 128\nmicro_batch = 1\n[runtime]\nname = \"" +
-                             (experts ? "megatron" : "pytorch") + "\"\n";
+                             (of_megatron ? "megatron" : "pytorch") + "\"\n";
     try {
       const Scenario scenario = parse_scenario(text, "job.toml", {".", data});
       EXPECT_EQ(scenario.model.name, its.name.substr(its.name.rfind('/') + 1));
