@@ -95,7 +95,8 @@ TEST(HeterogeneousLayers, AnMlpKeepsByItsOwnWidth) {
     return p.highest().memory.allocated.composition[Category::SavedActivations];
   };
   const std::int64_t wide = 14336 - 4096;
-  EXPECT_EQ(saved("") - saved(R"(["2 attention dense", "2 attention dense=4096"])"), Bytes{2 * 8192 * 3 * wide * 2 / 2});
+  EXPECT_EQ(saved("") - saved(R"(["2 attention dense", "2 attention dense=4096"])"),
+            Bytes{2 * 8192 * 3 * wide * 2 / 2});
 }
 
 TEST(HeterogeneousLayers, AnswersSayThemAsAScenarioMay) {
