@@ -105,6 +105,9 @@ constexpr std::string_view
         "are gathered again (zero/stage3.py invalidate_secondary_tensor)",
     ipg_variables = "variables of __reduce_and_partition_ipg_grads live until it returns (zero/stage3.py)",
     step_variables = "variables of a step live until it returns (zero/stage3.py, zero/stage_1_and_2.py)",
+    cast_when_made =
+        "a module makes a parameter in PyTorch's usual type, and zero.Init casts it before anything else sees it "
+        "(deepspeed/runtime/zero/partition_parameters.py)",
     made_to_pin =
         "buffers of the host are zeroed and copied to pinned memory, and later written over; variables of what makes "
         "them live until it returns (zero/stage_1_and_2.py, zero/stage3.py, zero/partition_parameters.py)",
@@ -364,6 +367,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "flat.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Kept, "zero.*", "construction build_optimizer", "construction build_optimizer", made_to_pin},
     {Unread, "*.gathered", "construction build_optimizer", "construction build_optimizer", gathered_to_hook},
+    {Kept, "*.made", "construction build_optimizer", "construction build_optimizer", cast_when_made},
     {Unread, "*.parameter", "construction build_model", "construction build_optimizer", cut_later},
     {Kept, "*", "backward *", "optimizer_step clear_gradients", until_cleared},
     {Unread, "flat.gradients", "optimizer_step clip_gradients", "optimizer_step *", clipped_everywhere},
