@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -131,6 +132,22 @@ TEST(Adapters, AutocastMayBeAroundABaseOfTheSameType) {
   EXPECT_EQ(saved(""), layers * 2 * 4 * tokens * 8);
   EXPECT_EQ(saved("autocast = true"), layers * 2 * 2 * tokens * 8);
   EXPECT_NE(problems({.train = "", .switches = "autocast = false"}).find("nothing would compute"), std::string::npos);
+}
+
+// Adapters in fp32 beside whole modules in bf16: reducer.cpp compute_bucket_assignment_by_size has buckets of one type
+// each, all that there are of it before the order of gradients is known.
+TEST(Adapters, DistributedDataParallelHasBucketsOfEachType) {
+  const Program program = program_of({.adapter = "rank = 8\nmodules_to_save = [\"embed_tokens\", \"lm_head\"]",
+                                      .switches = "autocast = true",
+                                      .gpus = 2});
+  std::vector<std::int64_t> buckets;
+  for (const Op& op : program.ops)
+    if (const Alloc* alloc = std::get_if<Alloc>(&op); alloc != nullptr && program[alloc->label].ends_with("bucket"))
+      buckets.push_back(alloc->size.count());
+  ASSERT_GE(buckets.size(), 2U);
+  constexpr std::int64_t vocabulary = 4096, whole = 2 * vocabulary * hidden, adapted = layers * 2 * 8 * (2 * hidden);
+  EXPECT_EQ(buckets[0], 2 * whole);
+  EXPECT_EQ(buckets[1], 4 * adapted);
 }
 
 TEST(Adapters, ModulesMayBeTrainedWhole) {

@@ -1,7 +1,9 @@
 #include "parallel/frameworks/pytorch/data_parallel.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace tidemark::parallel::pytorch {
 
@@ -23,30 +25,37 @@ DistributedDataParallel::DistributedDataParallel(Session& session, CommSlot grou
 }
 
 void DistributedDataParallel::make_buckets(const std::vector<std::size_t>& order, Bytes first, Bytes others) {
-  // compute_bucket_assignment_by_size: a bucket closes once it is full.
+  // compute_bucket_assignment_by_size: each type has buckets of its own, the first of them smaller. One closes once it
+  // is full; those that are left come last, by the type that began first.
   const Session::Scope scope(s_, "reducer");
+  struct Open {
+    DType dtype{};
+    Bytes limit, size;
+    std::int64_t elements = 0;
+    std::vector<std::size_t> parameters = {};
+  };
   std::vector<Bucket> made;
-  std::vector<std::size_t> open;
-  std::int64_t elements = 0;
-  Bytes size;
-  const auto finish = [&] {
-    const Category category = behavior_.gradients_view_buckets ? Category::Gradients : Category::CommDp;
-    if (!open.empty()) {
-      const DType dtype = parameters_[open.front()]->value.dtype;
-      made.push_back({open, s_.empty({elements}, dtype, "bucket", category), open.size(), {}});
-    }
-    open.clear();
-    elements = 0, size = Bytes{};
+  std::vector<Open> of_types;
+  const Category category = behavior_.gradients_view_buckets ? Category::Gradients : Category::CommDp;
+  const auto close_bucket = [&](Open& open) {
+    if (open.parameters.empty()) return;
+    for (const std::size_t p : open.parameters) bucket_of_[p] = made.size();
+    const std::size_t count = open.parameters.size();
+    Tensor gradients = s_.empty({open.elements}, open.dtype, "bucket", category);
+    made.push_back({std::move(open.parameters), std::move(gradients), count, {}});
+    open = {.dtype = open.dtype, .limit = others, .size = {}};
   };
   for (const std::size_t p : order) {
-    bucket_of_[p] = made.size();
-    begin_of_[p] = elements;
-    open.push_back(p);
-    elements += parameters_[p]->value.elements();
-    size += parameters_[p]->value.bytes();
-    if (size >= (made.empty() ? first : others)) finish();
+    const Tensor& value = parameters_[p]->value;
+    auto its = std::ranges::find(of_types, value.dtype, &Open::dtype);
+    if (its == of_types.end()) its = of_types.insert(its, {.dtype = value.dtype, .limit = first, .size = {}});
+    begin_of_[p] = its->elements;
+    its->parameters.push_back(p);
+    its->elements += value.elements();
+    its->size += value.bytes();
+    if (its->size >= its->limit) close_bucket(*its);
   }
-  finish();
+  std::ranges::for_each(of_types, close_bucket);
   buckets_ = std::move(made);
 }
 
