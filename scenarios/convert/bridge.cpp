@@ -50,6 +50,7 @@ constexpr std::array renamed{
     Renamed{"ub_tp_comm_overlap", "tp-comm-overlap"},
     Renamed{"overlap_grad_sync", "overlap-grad-reduce"},
     Renamed{"overlap_param_sync", "overlap-param-gather"},
+    Renamed{"average_in_collective", "ddp-average-in-collective"},
 };
 
 /// NeMo 1's own, nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py and its configurations: what
@@ -135,10 +136,20 @@ class BridgeWalk {
   BridgeWalk(Draft& draft, bool nemo, bool whole) : draft_(draft), nemo_(nemo), whole_(whole) {}
 
   void table(const TomlTable& table, const std::string& path) {
+    if (path == "model.")
+      falcon_ = std::ranges::any_of(table.keys, [](const TomlKey& key) {
+        return key.name == "name" && scenarios::text(key.value).find("falcon") != std::string::npos;
+      });
     for (const TomlKey& key : table.keys) {
       const std::string name = path + key.name;
       if (path == "trainer." && !of_trainer(key.name)) {
         draft_.remark(RemarkKind::NoMatter, name, "of what is logged, saved and read", key.place);
+        continue;
+      }
+      // megatron/falcon/falcon_decoder_layer.py reads these, and nothing else does.
+      if (path == "model.mcore_customization_config." && !falcon_ &&
+          (key.name == "new_decoder_architecture" || key.name == "parallel_attention")) {
+        draft_.remark(RemarkKind::NoMatter, name, "of Falcon's layers, which these are not", key.place);
         continue;
       }
       if (const auto* its = std::get_if<TomlTable>(&key.value.value); name == "model.tokenizer" && its != nullptr) {
@@ -162,11 +173,27 @@ class BridgeWalk {
       const std::optional<std::int64_t> named = nodes_ > 0 ? std::nullopt : devices_in_name();
       draft_.set("gpus", named.value_or(product({std::max<std::int64_t>(nodes_, 1), devices_})));
     }
+    take_length_of_rows();
     refuse_second_ones();
     return std::move(flags_);
   }
 
  private:
+  // nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py: rows are as long as data.seq_length;
+  // encoder_seq_length says how far positions reach, and the length of what stages pass on.
+  void take_length_of_rows() {
+    const bool one_stage = std::ranges::none_of(flags_, [](const TomlKey& its) {
+      return its.name == "pipeline-model-parallel-size" && scenarios::text(its.value) != "1";
+    });
+    if (!rows_ || !positions_ || !one_stage || scenarios::text(rows_->value) == scenarios::text(positions_->value))
+      return;
+    draft_.remark(RemarkKind::Assumed, fmt::format("model.encoder_seq_length = {}", scenarios::text(positions_->value)),
+                  fmt::format("how far positions reach: rows are of model.data.seq_length = {} tokens",
+                              scenarios::text(rows_->value)),
+                  positions_->place);
+    std::erase_if(flags_, [&](const TomlKey& its) { return its.name == "seq-length"; });
+    add("seq-length", *rows_);
+  }
   // Megatron-LM would reduce the head's gradients before they are complete; NeMo sees to it otherwise.
   void defer_heads_gradients() {
     const auto named = [&](std::string_view name) { return std::ranges::find(flags_, name, &TomlKey::name); };
@@ -263,6 +290,8 @@ class BridgeWalk {
     const auto* text = std::get_if<std::string>(&key.value.value);
     const auto* number = std::get_if<std::int64_t>(&key.value.value);
     const std::string& k = key.name;
+    if (name == "model.data.seq_length") rows_ = key;
+    if (name == "model.encoder_seq_length") positions_ = key;
     if (is_switch(k) && flag == nullptr) {
       unknown(key, name, "takes true or false");
     } else if (number != nullptr && *number < 1 && *number != all_there_are && is_count(k)) {
@@ -292,6 +321,8 @@ class BridgeWalk {
       draft_.remark(RemarkKind::NoMatter, name, "of half precision: in fp32 there are no other parameters", key.place);
     } else if (k == "transformer_engine" && nemo_ && flag != nullptr && !*flag) {
       add("transformer-impl", key, std::string("local"));
+    } else if (k == "pipeline_dtype") {
+      draft_.remark(RemarkKind::NoMatter, name, "stages pass on what they compute in", key.place);
     } else if (k == "log_mode" || k == "log_every_n_steps") {
       draft_.remark(RemarkKind::NoMatter, name, "what is logged", key.place);
     } else if (k == "gated_linear_unit") {
@@ -397,11 +428,13 @@ class BridgeWalk {
 
   Draft& draft_;
   bool nemo_;
-  bool whole_;  // trainer.precision is fp32
+  bool whole_;           // trainer.precision is fp32
+  bool falcon_ = false;  // model.name = megatron_falcon_gpt
   std::vector<TomlKey> flags_;
   std::int64_t nodes_ = 0, devices_ = 0;
-  std::optional<TomlKey> apex_;  // what asks for Apex's optimizer, under the name that is told
-  std::int64_t contiguous_ = 0;  // of gradients and parameters, how many are in one buffer there
+  std::optional<TomlKey> rows_, positions_;  // NeMo 1's model.data.seq_length and model.encoder_seq_length
+  std::optional<TomlKey> apex_;              // what asks for Apex's optimizer, under the name that is told
+  std::int64_t contiguous_ = 0;              // of gradients and parameters, how many are in one buffer there
 };
 
 // Lightning's trainer.precision: 32, "32" or "32-true".

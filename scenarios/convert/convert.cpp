@@ -12,6 +12,7 @@
 #include "scenarios/cluster/cluster_reader.hpp"
 #include "scenarios/convert/detect.hpp"
 #include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/gpt_neox_together.hpp"
 #include "scenarios/convert/script.hpp"
 #include "scenarios/convert/settle.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
@@ -33,8 +34,8 @@ constexpr std::array<std::string_view, 6> names{"scenario",  "megatron",   "torc
 
 class Conversion {
  public:
-  explicit Conversion(const ConvertRequest& requested)
-      : requested_(requested), models_(shipped_models(requested.data_root)) {}
+  Conversion(const ConvertRequest& requested, std::optional<FileContent> together)
+      : requested_(requested), together_(std::move(together)), models_(shipped_models(requested.data_root)) {}
 
   Converted run() {
     if (std::ranges::all_of(requested_.files,
@@ -116,6 +117,7 @@ class Conversion {
   }
 
   [[nodiscard]] FileContent content(const std::filesystem::path& file) const {
+    if (together_ && file == requested_.files.front()) return *together_;
     const auto text = requested_.texts.find(file);
     return text == requested_.texts.end() ? classified(file) : classified(file, text->second);
   }
@@ -161,6 +163,16 @@ class Conversion {
       case FileKind::Bridge: {
         from_ = Dialect::Megatron;
         Given flags(bridge_flags(content.document, draft_), "--", draft_);
+        return read_megatron(flags, models_, draft_);
+      }
+      case FileKind::PythonRecipe: {
+        from_ = Dialect::Megatron;
+        const auto named = requested_.variables.find("recipe");
+        Given flags(bridge_flags(
+                        bridge_recipe(content.text, named == requested_.variables.end() ? std::string() : named->second,
+                                      models_, draft_),
+                        draft_),
+                    "--", draft_);
         return read_megatron(flags, models_, draft_);
       }
       case FileKind::FlagScale: {
@@ -212,6 +224,12 @@ class Conversion {
       case FileKind::Torchtune:
         from_ = Dialect::TrainingArguments;
         return read_torchtune(content.document, models_, draft_);
+      case FileKind::LlmFoundry:
+        from_ = Dialect::TrainingArguments;
+        return read_llm_foundry(content.document, models_, draft_);
+      case FileKind::AutoModel:
+        from_ = Dialect::TrainingArguments;
+        return read_automodel(content.document, models_, draft_);
       case FileKind::LitGpt:
         from_ = Dialect::TrainingArguments;
         return read_litgpt(content.document, models_, draft_);
@@ -263,7 +281,7 @@ class Conversion {
   void read_beside_others(const std::filesystem::path& file, FileContent its) {
     const std::map<std::string, TomlValue> before = leaves(draft_.document);
     const bool whole = its.kind == FileKind::Scenario || its.kind == FileKind::Shell || its.kind == FileKind::Bridge ||
-                       its.kind == FileKind::TorchTitan;
+                       its.kind == FileKind::PythonRecipe || its.kind == FileKind::TorchTitan;
     const std::map<std::string, TomlValue> said =
         its.kind == FileKind::Scenario ? leaves(its.document) : std::map<std::string, TomlValue>{};
     read(file, std::move(its));
@@ -300,6 +318,7 @@ class Conversion {
   }
 
   const ConvertRequest& requested_;
+  std::optional<FileContent> together_;  // of several files, in place of the first
   ShippedModels models_;
   std::map<std::string, std::string> whole_files_;  // which file says a key, of those that say a whole training
   std::vector<std::pair<std::string, std::vector<StatedVersion>>> stated_;  // by files, looked at when all are read
@@ -415,7 +434,9 @@ void set_overrides(TomlTable& document, const std::vector<std::string>& override
 bool is_foreign(const std::filesystem::path& file) { return classified(file).kind != FileKind::Scenario; }
 
 Converted convert(const ConvertRequest& requested) try {
-  Converted converted = Conversion(requested).run();
+  ConvertRequest whole = requested;
+  std::optional<FileContent> together = gpt_neox_together(whole);
+  Converted converted = Conversion(whole, std::move(together)).run();
   converted.strict = requested.strict;
   set_overrides(converted.document, requested.overrides);
   settle_stages(converted, requested.data_root);

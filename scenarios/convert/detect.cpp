@@ -28,16 +28,24 @@ std::size_t keys_in(const TomlTable& table) {
   return count;
 }
 
+// Whether a table is there, and something in it: FlagScale's robots have an empty one.
+bool fills(const TomlTable& its, std::string_view name) {
+  return std::ranges::any_of(its.keys, [&](const TomlKey& key) {
+    const auto* const table = std::get_if<TomlTable>(&key.value.value);
+    return key.name == name && table != nullptr && !table->keys.empty();
+  });
+}
+
 FileKind kind_of(const TomlTable& its, bool toml) {
   if (const std::string tool = toml ? std::string() : tool_of(its); tool == "nanotron" || tool == "FlagScale") {
     const bool whole = tool == "nanotron" ? has(its, {"parallelism"}) && has(its, {"tokens"})
-                                          : has(its, {"system"}) && has(its, {"model"});
+                                          : fills(its, "system") && has(its, {"model"});
     if (whole) return tool == "nanotron" ? FileKind::Nanotron : FileKind::FlagScale;
   }
-  if (!toml && tool_of(its) == "GPT-NeoX" && has(its, {"num-layers", "num_layers"}) &&
-      has(its, {"train_micro_batch_size_per_gpu", "train_batch_size"}))
-    return FileKind::GptNeox;
+  if (!toml && tool_of(its) == "GPT-NeoX" && has(its, {"num-layers", "num_layers"})) return FileKind::GptNeox;
   if (!toml && tool_of(its) == "torchtune") return FileKind::Torchtune;
+  if (!toml && tool_of(its) == "llm-foundry" && has(its, {"model"})) return FileKind::LlmFoundry;
+  if (!toml && tool_of(its) == "NeMo AutoModel" && has(its, {"model"})) return FileKind::AutoModel;
   if (!toml && tool_of(its) == "LitGPT") return FileKind::LitGpt;
   if (!toml && tool_of(its) == "LLaMA-Factory's second version") return FileKind::LlamaFactoryV1;
   if (!toml && tool_of(its) == "axolotl") return FileKind::Axolotl;
@@ -65,7 +73,8 @@ std::string without_placeholders(std::string text) {
     const bool closes =
         end < text.size() && text[end] == '>' && text[end - 1] != ' ' &&
         (end + 1 == text.size() || std::string_view(" \t\n\"'\\").find(text[end + 1]) != std::string_view::npos);
-    const bool capital = at + 1 < text.size() && std::isupper(static_cast<unsigned char>(text[at + 1])) != 0;
+    const bool ends = end + 1 >= text.size() || text[end + 1] == '\n';  // "<env-name>", at which a shell stops
+    const bool capital = ends || (at + 1 < text.size() && std::isupper(static_cast<unsigned char>(text[at + 1])) != 0);
     const bool begins = at > 0 && std::string_view(" \t=\"'").find(text[at - 1]) != std::string_view::npos;
     if (!closes || !capital || !begins) continue;
     for (std::size_t i = at; i <= end; ++i)
@@ -96,9 +105,9 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
       throw InputError(Problem{file.string(), 1, 1, fmt::format("has more than {} keys", most_keys),
                                "the files that belong here have some dozens"});
     const FileKind kind = kind_of(document, false);
-    constexpr std::array read_by_name{FileKind::Nanotron, FileKind::GptNeox,       FileKind::FlagScale,
-                                      FileKind::Axolotl,  FileKind::LlamaFactory,  FileKind::Torchtune,
-                                      FileKind::LitGpt,   FileKind::LlamaFactoryV1};
+    constexpr std::array read_by_name{
+        FileKind::Nanotron,  FileKind::GptNeox, FileKind::FlagScale,      FileKind::Axolotl,    FileKind::LlamaFactory,
+        FileKind::Torchtune, FileKind::LitGpt,  FileKind::LlamaFactoryV1, FileKind::LlmFoundry, FileKind::AutoModel};
     if (std::ranges::find(read_by_name, kind) != read_by_name.end()) return {kind, {}, std::move(document)};
     if (const std::string tool = tool_of(document); !tool.empty())
       throw InputError(Problem{file.string(), 1, 1,
@@ -120,6 +129,7 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
                           "configuration would do"});
     return {kind, {}, std::move(document)};
   }
+  if (ending == ".py") return {FileKind::PythonRecipe, std::move(text), {}};
   constexpr std::array<std::string_view, 4> scripts{".sh", ".bash", ".sbatch", ".slurm"};
   const bool bare = ending.empty() || ending == ".txt" || ending == ".args";
   if (bare && !text.starts_with("#!") && lists_packages(text)) return {FileKind::Packages, std::move(text), {}};

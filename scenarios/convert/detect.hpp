@@ -25,13 +25,16 @@ enum class FileKind : std::uint8_t {
   Torchtune,
   LitGpt,
   LlamaFactoryV1,
+  LlmFoundry,
+  AutoModel,
+  PythonRecipe,
   Packages  ///< a requirements.txt, or what pip freeze prints
 };
 
 /// A file, and what it is by its ending and what it holds.
 struct FileContent {
   FileKind kind{};
-  std::string text;    ///< of a script, or a list of packages
+  std::string text;    ///< of a script, a recipe, or a list of packages
   TomlTable document;  ///< of anything else
 };
 /// Throws InputError where it cannot be read, and where nothing says what it is.

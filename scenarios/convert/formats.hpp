@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scenarios/convert/draft.hpp"
@@ -52,6 +53,10 @@ void read_megatron(Given& flags, const ShippedModels& models, Draft& draft);
 
 /// The configuration of Megatron-Bridge or NeMo as such flags, and on how many devices, where it says that.
 [[nodiscard]] std::vector<TomlKey> bridge_flags(TomlTable document, Draft& draft);
+/// A recipe of Megatron-Bridge's in Python as such a configuration; the model that it names goes to the draft. `named`:
+/// which of several functions; empty where there is one.
+[[nodiscard]] TomlTable bridge_recipe(std::string_view text, const std::string& named, const ShippedModels& models,
+                                      Draft& draft);
 /// The arguments, one by one: "--tensor-model-parallel-size", "8".
 [[nodiscard]] std::vector<std::vector<std::string>> megatron_arguments(const Scenario& scenario);
 
@@ -80,6 +85,9 @@ void read_training_arguments(Given& arguments, const ShippedModels& models, Draf
 /// torchtune's recipes and LitGPT's fine-tuning.
 void read_torchtune(const TomlTable& document, const ShippedModels& models, Draft& draft);
 void read_litgpt(const TomlTable& document, const ShippedModels& models, Draft& draft);
+/// llm-foundry's training of transformers' models, and NeMo AutoModel's.
+void read_llm_foundry(const TomlTable& document, const ShippedModels& models, Draft& draft);
+void read_automodel(const TomlTable& document, const ShippedModels& models, Draft& draft);
 /// InputError where such a file asks for a task that is not modelled.
 void refuse_other_tasks_of_tools(const TomlTable& document, Draft& draft);
 /// awsome-distributed-training's train.py for FSDP2: whether these are its arguments, and what they come to.

@@ -30,7 +30,17 @@ constexpr std::array aliases{
     Alias{"activations-checkpoint-method", "recompute-method"},
     Alias{"activations-checkpoint-num-layers", "recompute-num-layers"},
     Alias{"checkpoint-num-layers", "recompute-num-layers"},
+    Alias{"distribute-checkpointed-activations", "distribute-saved-activations"},
     Alias{"pad-vocab-size-to", "padded-vocab-size"},  // bigscience's Megatron-DeepSpeed
+    // What forks call what Megatron-LM has under another name (megatron/arguments.py of each).
+    Alias{"tokenizer-name-or-path", "tokenizer-model"},  // Megatron-DeepSpeed
+    Alias{"use-flash-attn-v2", "use-flash-attn"},        // FlashAttention-2, which is what is simulated
+    Alias{"layernorm-epsilon", "norm-epsilon"},
+    Alias{"rotary-theta", "rotary-base"},                      // bigcode
+    Alias{"rotary-position-embeddings-theta", "rotary-base"},  // Megatron-DeepSpeed
+    Alias{"rope-theta", "rotary-base"},                        // Megatron-LLM
+    Alias{"no-tie-embed-logits", "untie-embeddings-and-output-weights"},
+    Alias{"num-attention-heads-kv", "num-key-value-heads"},
 };
 
 class Forks {
@@ -49,6 +59,8 @@ class Forks {
     }
     read_padded_layers();
     read_groups();
+    read_other_words();
+    read_one_expert();
     read_deepspeed();
     read_pai();
     read_adam_of_host();
@@ -117,6 +129,48 @@ class Forks {
     erase("group-query-attention");
   }
 
+  // What Megatron-LM says with other flags.
+  void read_other_words() {
+    for (const std::string_view name : {"RMSNorm", "use-rms-norm"})  // Megatron-LLaMA, Megatron-LLM
+      if (const TomlKey* key = find(name); key != nullptr && !has("normalization")) {
+        add("normalization", std::string("RMSNorm"), key->place);
+        erase(name);
+      }
+    for (const std::string_view format : {"e4m3", "hybrid"})  // before core 0.2
+      if (const TomlKey* key = find(fmt::format("fp8-{}", format)); key != nullptr && !has("fp8-format")) {
+        add("fp8-format", std::string(format), key->place);
+        erase(fmt::format("fp8-{}", format));
+      }
+    if (says("glu-activation", "swiglu") && !has("swiglu")) {
+      add("swiglu", true, find("glu-activation")->place);
+      erase("glu-activation");
+    }
+    // Of before core 0.4: gradients in one buffer, which is what there has been since.
+    if (says("DDP-impl", "local")) tell(RemarkKind::NoMatter, "DDP-impl", "gradients are in one buffer, as here");
+    // bigcode, megatron/model/transformer.py: keys and values of one head, which every tensor-parallel rank has whole.
+    if (says("attention-head-type", "multihead"))
+      tell(RemarkKind::NoMatter, "attention-head-type", "each head has keys and values");
+    if (says("attention-head-type", "multiquery") && integer("tensor-model-parallel-size").value_or(1) == 1) {
+      add("group-query-attention", true, find("attention-head-type")->place);
+      add("num-query-groups", std::int64_t{1}, find("attention-head-type")->place);
+      erase("attention-head-type");
+    }
+  }
+  [[nodiscard]] bool says(std::string_view name, std::string_view word) const {
+    const TomlKey* const key = find(name);
+    const auto* const text = key == nullptr ? nullptr : std::get_if<std::string>(&key->value.value);
+    return text != nullptr && *text == word;
+  }
+
+  // Megatron-DeepSpeed, megatron/model/transformer.py: with one expert an MLP is plain, and no flag of experts is read.
+  void read_one_expert() {
+    if (integer("num-experts") != 1 || !(has("deepspeed") || has("moe-expert-parallel-size"))) return;
+    for (const char* name : {"num-experts", "moe-expert-parallel-size", "moe-loss-coeff", "moe-train-capacity-factor",
+                             "moe-eval-capacity-factor", "moe-min-capacity", "topk", "disable-moe-token-dropping",
+                             "disable-moe-top2-2nd-expert-sampling", "create-moe-param-group", "expert-interval"})
+      tell(RemarkKind::NoMatter, name, "with one expert a layer's MLP is plain");
+  }
+
   // Megatron-DeepSpeed, megatron/arguments.py: DeepSpeed's engine beneath Megatron's model and layout.
   void read_deepspeed() {
     if (const TomlKey* heads = find("num-key-value-heads"); heads != nullptr && !has("num-query-groups")) {
@@ -136,7 +190,7 @@ class Forks {
     for (const std::string_view name : {"checkpoint-activations", "deepspeed-activation-checkpointing"})
       tell(RemarkKind::Assumed, name, "every layer is computed again, as recompute-granularity full has it");
     if (!has("deepspeed")) return;
-    if (!has("transformer-impl") && !has("use-flash-attn") && !has("use-flash-attn-v2"))  // it has no other layers
+    if (!has("transformer-impl") && !has("use-flash-attn"))  // it has no other layers
       add("transformer-impl", std::string("local"), find("deepspeed")->place);
     const std::int64_t stage = integer("zero-stage").value_or(0);
     const bool known = !has("zero-stage") || integer("zero-stage").has_value();

@@ -157,7 +157,17 @@ class Wanted {
     if (by_default || (says("tokenizer-type") && flags_.text("tokenizer-type") == "GPT2BPETokenizer"))
       return std::string(of_gpt2);
     if (of_tokenizer_) return std::to_string(of_tokenizer_->model.vocabulary);
-    return std::nullopt;
+    if (!says("tokenizer-model")) return std::nullopt;
+    // Tokenizers by name whose model is of no family here: T5's has 32,000 pieces and 100 sentinels (transformers,
+    // models/t5/tokenization_t5.py), GPT-2's 50,257.
+    struct Tokenizer {
+      std::string_view name, size;
+    };
+    constexpr std::array tokenizers{Tokenizer{"t5-small", "32100"}, Tokenizer{"t5-base", "32100"},
+                                    Tokenizer{"t5-large", "32100"}, Tokenizer{"gpt2", of_gpt2}};
+    const std::string name = flags_.text("tokenizer-model").value_or("");
+    const auto* const its = std::ranges::find(tokenizers, std::string_view(name), &Tokenizer::name);
+    return its == tokenizers.end() ? std::nullopt : std::optional<std::string>(its->size);
   }
   Given& flags_;
   std::optional<ShippedModel> of_tokenizer_;
@@ -426,6 +436,23 @@ void take_stack(Given& flags, Draft& draft) {
 
 }  // namespace
 
+namespace {
+
+// A window in a model of a family that may have one, and has none in what is shipped: --window-size (4096,0).
+void take_window(Given& flags, const Model& model, std::string_view architecture, Draft& draft) {
+  const TomlValue* const value = flags.look_at("window-size");
+  if (value == nullptr || model.window() != 0 || (architecture != "mistral" && architecture != "mixtral")) return;
+  std::string text = scenarios::text(*value);
+  std::erase_if(text, [](char c) { return std::string_view("\"()[] ").find(c) != std::string_view::npos; });
+  const std::size_t comma = text.find(',');
+  const Content left = typed(text.substr(0, comma));
+  const auto* const keys_before = std::get_if<std::int64_t>(&left);
+  if (keys_before == nullptr || *keys_before < 1 || comma == std::string::npos || text.substr(comma) != ",0") return;
+  draft.set("model_override.sliding_window", *keys_before, flags.place("window-size"));
+}
+
+}  // namespace
+
 void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   Wanted wanted(flags, models, draft.hybrid);
   if (wanted.hybrid()) take_stack(flags, draft);
@@ -495,6 +522,7 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   draft.set("model", best.base->file, place);
   for (const ConfigOverride& its : best.overrides)
     std::visit([&](const auto& value) { draft.set("model_override." + its.key, value, place); }, its.value);
+  take_window(flags, best.model, best.base->model.architecture, draft);
 }
 
 }  // namespace tidemark::scenarios

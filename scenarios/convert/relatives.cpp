@@ -160,9 +160,7 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
         draft.remark(RemarkKind::NoMatter, name, "--model says which one", its.place);
       else if (!shipped)
         draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(its.value)),
-                     fmt::format("this model is not shipped{}: give its config.json with --model",
-                                 text == nullptr ? std::string() : perhaps_meant(models, *text)),
-                     its.place);
+                     why_not_shipped(models, text == nullptr ? std::string() : *text), its.place);
       else
         draft.set("model", shipped->file, its.place);
     } else if (std::ranges::find(aside, std::string_view(its.name)) != aside.end()) {

@@ -73,6 +73,8 @@ std::string why_not_shipped(const ShippedModels& models, const std::string& chec
   const auto has = [&](std::string_view part) {
     return part == "-vl" ? name.ends_with(part) : name.find(part) != std::string::npos;
   };
+  constexpr auto packed = std::to_array<std::string_view>({"-awq", "-gptq", "-aqlm", "-hqq"});
+  if (std::ranges::any_of(packed, has)) return "a checkpoint that is quantized already is not modelled";
   if (std::ranges::any_of(towers, has)) return "a model that reads more than text is not modelled";
   if (std::ranges::any_of(families, has)) return "a model of this family is not modelled";
   return fmt::format("this model is not shipped{}: give its config.json with --model",

@@ -112,6 +112,18 @@ constexpr std::array tool_formulas{
                    return z.tokens() * (dropped + 2 * half * z.heads() * m.head_dim) * (z.saved_layers() + 1) +
                           2 * half * z.vocabulary() * m.hidden;
                  }},
+    // nemo_automodel/components/distributed/parallelizer.py: the last layer's parameters stay gathered, and halves of
+    // layers may be checkpointed, whose inputs are kept. Less: Liger's kernels.
+    BoundFormula{"automodel",
+                 [](const BoundSizes& z) {
+                   const Model& m = z.s.model;
+                   const std::int64_t layers = std::max<std::int64_t>(m.layers.size(), 1);
+                   const bool again = z.s.train.recompute.kind == Recompute::Full;
+                   return half * z.parameters() / layers + (again ? 3 * half * z.tokens() * m.hidden * layers : 0);
+                 },
+                 [](const BoundSizes& z) {
+                   return z.tokens() * (6 * whole * z.s.model.hidden + 2 * whole * z.ffn()) * (z.saved_layers() + 1);
+                 }},
     // LLaMA-Factory's second trainer (src/llamafactory/v1/core/base_trainer.py compute_log_probs) and DeepSpeed-Chat's
     // loss in fp32 copy logits of all tokens but the last, which have a gradient of their own.
     BoundFormula{"copied-logits", [](const BoundSizes& z) { return 2 * whole * z.tokens() * z.vocabulary(); }},

@@ -67,6 +67,37 @@ TEST(GptNeox, ModelLayoutAndBatchAreTheFilesOwn) {
   EXPECT_TRUE(std::ranges::any_of(converted.remarks, [](const Remark& its) { return its.bound == "gpt-neox"; }));
 }
 
+// `deepy.py train.py -d configs 6-9B.yml local_setup.yml`: keys of one configuration stand in several files.
+TEST(GptNeox, SeveralFilesAreOneConfiguration) {
+  constexpr std::string_view batch = "  \"train_micro_batch_size_per_gpu\": 8, \"gradient_accumulation_steps\": 2,\n";
+  ConvertRequest requested = requested_of(with(config, std::string(batch), ""));
+  requested.files = {"local_setup.yml", "6-9B.yml"};
+  requested.texts["local_setup.yml"] =
+      "{\"train_micro_batch_size_per_gpu\": 8, \"gradient_accumulation_steps\": 2, \"data_path\": \"/data/pile\"}\n";
+  EXPECT_EQ(scenario_of(convert(requested), shipped_data()).train,
+            scenario_of(convert(requested_of(config)), shipped_data()).train);
+  requested.texts["local_setup.yml"] = "{\"num_layers\": 12}\n";
+  try {
+    (void)convert(requested);
+    FAIL() << "a key that two files have";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("local_setup.yml:1:2: error: num_layers stands in another of these files"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+// A file of the model alone, whose batch another has.
+TEST(GptNeox, WithoutABatchItIsAskedFor) {
+  ConvertRequest requested = requested_of(with(config, "\"train_micro_batch_size_per_gpu\": 8,", ""));
+  try {
+    (void)scenario_of(convert(requested), shipped_data());
+    FAIL() << "nothing says a batch";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("--micro-batch N says it"), std::string::npos) << error.what();
+  }
+}
+
 TEST(GptNeox, AGatedMlpIsScaledAsGptNeoxScalesIt) {
   std::string llama = with(config, "\"layernorm\"", "\"rmsnorm\"");
   llama = with(llama, "\"gpt_j_residual\": true",

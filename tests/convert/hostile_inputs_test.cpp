@@ -39,10 +39,8 @@ std::string first_line(const std::string& file, const std::string& text) {
 TEST(OtherTools, FilesAreToldByTheirToolsName) {
   const std::map<std::string, std::string> files{
       {"GPT-NeoX", "{\"pipe-parallel-size\": 2, \"model-parallel-size\": 2, \"zero_optimization\": {\"stage\": 1}}\n"},
-      {"llm-foundry",
-       "model: {name: mpt_causal_lm}\nmax_seq_len: 2048\ntrain_loader: {name: text}\nprecision: amp_bf16\n"},
-      {"NeMo AutoModel", "model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained}\n"},
-      {"FlagScale", "experiment: {exp_name: a}\naction: run\ndefaults: {train: 7b}\n"},
+      {"Primus", "modules: {pre_trainer: {framework: megatron, model: llama3_8B.yaml}}\n"},
+      {"FlagScale", "system: {}\nmodel: {batch_size: 4, exp_name: Robotics}\n"},
       {"ms-swift", "model: Qwen/Qwen3-8B\ntrain_type: lora\noutput_dir: o\n"}};
   for (const auto& [tool, text] : files)
     EXPECT_EQ(first_line("job.yaml", text),

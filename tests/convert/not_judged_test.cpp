@@ -50,6 +50,27 @@ std::string problem_of(const ConvertRequest& requested) {
   }
 }
 
+// Other words of forks for what Megatron-LM has: bigcode's one head of keys and values, Megatron-LLaMA's norm,
+// Megatron-DeepSpeed's one expert, which is none, and its tokenizer's name.
+TEST(NotJudged, WordsOfForksAreReadAsMegatronsOwn) {
+  ConvertRequest requested = requested_of(
+      "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 "
+      "--seq-length 1024 --max-position-embeddings 1024 --tokenizer-name-or-path t5-small --micro-batch-size 1 --bf16 "
+      "--attention-head-type multiquery --num-experts 1 --moe-expert-parallel-size 1 --mlp-type standard "
+      "--DDP-impl local --mmap-warmup --fragment-fim-rate 0.5\n");
+  EXPECT_EQ(not_judged(requested), (std::vector<std::string>{"1: --mlp-type = \"standard\""}));
+  const Scenario scenario = scenario_of(convert(requested), shipped_data());
+  EXPECT_EQ(scenario.model.kv_heads, 1);
+  EXPECT_EQ(scenario.model.vocabulary, 32'100);
+  EXPECT_FALSE(scenario.model.experts());
+}
+
+// Whatever it comes to, what stands behind --train-data-path is data.
+TEST(NotJudged, SubstitutionsBehindPathsOfDataAreData) {
+  EXPECT_EQ(problem_of(requested_of(small + " --train-data-path $(echo \"${FILES[@]}\") --lr 1\n")), "no problem");
+  EXPECT_NE(problem_of(requested_of(small + " --lr $(echo \"${FILES[@]}\") --bf16\n")), "no problem");
+}
+
 TEST(NotJudged, ANameInNoTableIsToldWithItsPlaceAndTheRestIsAScenario) {
   const ConvertRequest requested = requested_of(small + " \\\n  --no-such-flag 3 \\\n  --fp4-format e2m1\n");
   EXPECT_EQ(not_judged(requested), (std::vector<std::string>{"3: --fp4-format = \"e2m1\"", "2: --no-such-flag = 3"}));

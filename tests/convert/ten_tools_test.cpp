@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -276,6 +277,71 @@ TEST(TenTools, Accelerate) {
          0,
          2048,
          1});
+}
+
+// Composer keeps weights in fp32 under FullyShardedDataParallel: an eighth of 494,032,768 moments, twice, in fp32; two
+// micro-batches of two rows make 32 on eight devices.
+TEST(TenTools, LlmFoundry) {
+  const Tool tool{
+      "llm-foundry",
+      {{"sft.yaml",
+        "variables:\n  length: 1024\nmax_seq_len: ${variables.length}\nmodel:\n  name: hf_causal_lm\n"
+        "  pretrained: true\n  pretrained_model_name_or_path: Qwen/Qwen2.5-0.5B\n  use_flash_attention_2: true\n"
+        "tokenizer:\n  name: Qwen/Qwen2.5-0.5B\ntrain_loader:\n  name: finetuning\n  dataset:\n    hf_name: a\n"
+        "    max_seq_len: ${max_seq_len}\n  drop_last: true\noptimizer:\n  name: decoupled_adamw\n  lr: 1.0e-5\n"
+        "algorithms:\n  gradient_clipping:\n    clipping_type: norm\n    clipping_threshold: 1.0\n"
+        "global_train_batch_size: 32\ndevice_train_microbatch_size: 2\nprecision: amp_bf16\nmax_duration: 1ep\n"
+        "fsdp_config:\n  sharding_strategy: FULL_SHARD\n  mixed_precision: PURE\n  activation_checkpointing: true\n"
+        "  activation_checkpointing_reentrant: false\n"}},
+      {494'032'768, 1, 1, 8, 1024, 2, 32, {-1, -1, 0, 494'032'768.0}},
+      {},
+      8};
+  holds(tool);
+  const Scenario s = scenario_of(convert(requested_of(tool)), shipped_data());
+  EXPECT_EQ(s.train.attention, AttentionKernel::Flash);
+  EXPECT_EQ(s.train.recompute.kind, Recompute::Full);
+  EXPECT_EQ(s.train.precision, DType::BF16);
+}
+
+// What is trained stays in bf16: an eighth of both moments is 494,032,768 x 4 / 8 bytes. Gradients are summed in fp32.
+TEST(TenTools, NemoAutoModel) {
+  const Tool tool{
+      "NeMo AutoModel",
+      {{"sft.yaml",
+        "recipe: TrainFinetuneRecipeForNextTokenPrediction\nstep_scheduler:\n  global_batch_size: 64\n"
+        "  local_batch_size: 4\n  num_epochs: 1\nmodel:\n  _target_: "
+        "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n  pretrained_model_name_or_path: "
+        "Qwen/Qwen2.5-0.5B\n  torch_dtype: bf16\ndistributed:\n  strategy: fsdp2\n  dp_size: none\n  tp_size: 1\n"
+        "  cp_size: 1\nloss_fn:\n  _target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy\n"
+        "dataset:\n  _target_: a\n  seq_length: 1024\noptimizer:\n  _target_: torch.optim.Adam\n  lr: 1.0e-5\n"}},
+      {494'032'768, 1, 1, 8, 1024, 4, 64, {-1, -1, 0, 494'032'768 / 2.0}},
+      {},
+      8};
+  holds(tool);
+  const Converted converted = convert(requested_of(tool));
+  EXPECT_TRUE(std::ranges::any_of(converted.remarks, [](const Remark& its) { return its.bound == "automodel"; }));
+}
+
+// Llama 2 7B has 65 norms of 4,096; a rank of two has half of all else: 3,369,340,928. Four replicas share out the
+// optimizer. The recipe's name says on how many devices.
+TEST(TenTools, MegatronBridgesRecipes) {
+  const std::string recipe =
+      "from megatron.bridge import AutoBridge\n\nBATCH = 64\n\n"
+      "def llama2_7b_pretrain_8gpu_config() -> ConfigContainer:\n"
+      "    \"\"\"Pre-training,\n\n    cfg.train.micro_batch_size = 99 would be another.\"\"\"\n"
+      "    cfg = _pretrain_common()\n"
+      "    cfg.model = AutoBridge.from_hf_pretrained(\n        \"meta-llama/Llama-2-7b-hf\"\n    ).get_model_config()\n"
+      "    cfg.model.tensor_model_parallel_size = 2  # of a node\n    cfg.model.pipeline_dtype = torch.bfloat16\n"
+      "    cfg.model.virtual_pipeline_model_parallel_size = None\n    cfg.model.seq_length = 4096\n"
+      "    cfg.train.global_batch_size = BATCH\n    cfg.train.micro_batch_size = 1\n"
+      "    cfg.optimizer.use_precision_aware_optimizer = False\n    cfg.optimizer.exp_avg_dtype = torch.float32\n"
+      "    cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)\n    return cfg\n";
+  constexpr double of_rank = 3'369'340'928;
+  const Tool tool{"Megatron-Bridge's recipes",
+                  {{"llama2.py", recipe}},
+                  {6'738'415'616, 2, 1, 4, 4096, 1, 64, {of_rank * 2, of_rank * 4, of_rank, of_rank * 2}}};
+  holds(tool);
+  EXPECT_FALSE(convert(requested_of(tool)).lossy());
 }
 
 }  // namespace

@@ -358,6 +358,15 @@ std::string hint_of_unknown(std::string_view unknown) {
   return name.empty() ? "put what it is into the script" : fmt::format("say it with --set {}=VALUE", name);
 }
 
+namespace {
+
+// "--train-data-path $(echo "${TRAIN_DATA[@]}")": whatever it comes to, it says which data comes.
+bool lists_data(std::string_view flag, const ShellWord& value) {
+  return (flag.ends_with("data-path") || flag.ends_with("data_path")) && value.unknown.starts_with("$(");
+}
+
+}  // namespace
+
 std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments, std::vector<ShellWord>& unread) {
   std::vector<TomlKey> flags;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -370,7 +379,7 @@ std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments, std::vect
     std::vector<ShellWord> values;
     if (sign != std::string::npos) values.push_back({word.text.substr(sign + 1), word.place, word.unknown});
     while (sign == std::string::npos && i + 1 < arguments.size() && !is_flag(arguments[i + 1]) &&
-           !is_arguments(arguments[i + 1]))
+           (!is_arguments(arguments[i + 1]) || lists_data(flag.name, arguments[i + 1])))
       values.push_back(arguments[++i]);
     std::vector<TomlValue> list;
     std::string unknown;

@@ -91,6 +91,8 @@ Texts windows(const Scenario& s) {
   for (const std::int64_t left : {s.model.window(), s.model.window() - 1})
     for (const char* form : {"({},0)", "({}, 0)", "{},0"})
       texts.push_back(in_quotes(fmt::format(fmt::runtime(form), left)));
+  for (const std::int64_t left : {s.model.window(), s.model.window() - 1})
+    texts.push_back(fmt::format("[{}, 0]", left));  // as YAML has it
   return texts;
 }
 

@@ -1,0 +1,276 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/python_recipes/python_statements.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
+
+// Megatron-Bridge's recipes (src/megatron/bridge/recipes): a function makes a ConfigContainer, begins with one of
+// common.py's, and sets literal values, "cfg.model.seq_length = 4096". They are read, and nothing is run.
+
+namespace tidemark::scenarios {
+namespace {
+
+struct Usual {
+  std::string_view path, value;  ///< as Python writes it
+};
+// recipes/common.py _pretrain_common, with recipes/utils/optimizer_utils.py.
+constexpr auto usual_pretraining = std::to_array<Usual>({{"train.global_batch_size", "32"},
+                                                         {"train.micro_batch_size", "2"},
+                                                         {"ddp.grad_reduce_in_fp32", "True"},
+                                                         {"ddp.overlap_grad_reduce", "True"},
+                                                         {"ddp.overlap_param_gather", "True"},
+                                                         {"ddp.use_distributed_optimizer", "True"},
+                                                         {"model.seq_length", "4096"},
+                                                         {"mixed_precision", "\"bf16_mixed\""}});
+// _sft_common: DistributedDataParallelConfig of Bridge's own shares the optimizer out (training/config.py).
+constexpr auto usual_fine_tuning = std::to_array<Usual>({{"train.global_batch_size", "128"},
+                                                         {"train.micro_batch_size", "1"},
+                                                         {"ddp.grad_reduce_in_fp32", "True"},
+                                                         {"ddp.use_distributed_optimizer", "True"},
+                                                         {"model.seq_length", "2048"},
+                                                         {"mixed_precision", "\"bf16_mixed\""}});
+// What says nothing of memory under these settings: CUDA graphs, FSDP and offloading have switches of their own.
+constexpr auto asks_for_nothing = std::to_array<Usual>({{"model.cuda_graph_impl", "\"none\""},
+                                                        {"model.fine_grained_activation_offloading", "False"},
+                                                        {"optimizer.use_precision_aware_optimizer", "False"},
+                                                        {"model.moe_flex_dispatcher_backend", "\"deepep\""},
+                                                        {"ddp.use_megatron_fsdp", "False"}});
+constexpr auto of_others = std::to_array<std::pair<std::string_view, std::string_view>>(
+    {{"model.cuda_graph_scope", "model.cuda_graph_impl"},
+     {"model.cuda_graph_warmup_steps", "model.cuda_graph_impl"},
+     {"model.moe_hybridep_num_sms", "model.moe_flex_dispatcher_backend"},
+     {"model.offload_modules", "model.fine_grained_activation_offloading"},
+     {"optimizer.main_grads_dtype", "optimizer.use_precision_aware_optimizer"},
+     {"optimizer.main_params_dtype", "optimizer.use_precision_aware_optimizer"},
+     {"optimizer.exp_avg_dtype", "optimizer.use_precision_aware_optimizer"},
+     {"optimizer.exp_avg_sq_dtype", "optimizer.use_precision_aware_optimizer"},
+     {"ddp.data_parallel_sharding_strategy", "ddp.use_megatron_fsdp"}});
+
+class BridgeRecipe {
+ public:
+  BridgeRecipe(const PythonFile& file, const ShippedModels& models, Draft& draft)
+      : file_(file), models_(models), draft_(draft) {}
+
+  TomlTable settings(const std::string& named) {
+    for (const PythonLine& line : file_.top)
+      if (const auto its = assignment_in(line)) constants_[its->target] = its->value;
+    const PythonFunction& recipe = chosen(named);
+    draft_.remark(RemarkKind::Assumed, recipe.name, "is the recipe that is read", recipe.place);
+    follow(recipe, 0);
+    drop_what_is_off();
+    take_devices(recipe);
+    return table();
+  }
+
+ private:
+  [[noreturn]] void fail(Place place, std::string message, std::string hint, bool open = false) const {
+    throw InputError(Problem{draft_.file, place.line, place.column, std::move(message), std::move(hint), open});
+  }
+
+  static bool is_recipe(const PythonFunction& its) {
+    return std::ranges::any_of(its.lines, [](const PythonLine& line) {
+      return line.text.starts_with("cfg = ") || line.text.starts_with("config = ");
+    });
+  }
+
+  const PythonFunction& chosen(const std::string& named) const {
+    std::vector<std::string> names;
+    const PythonFunction* found = nullptr;
+    for (const PythonFunction& its : file_.functions) {
+      if (!is_recipe(its)) continue;
+      if (named.empty() || its.name == named) found = &its;
+      names.push_back(its.name);
+    }
+    if (names.empty())
+      fail({1, 1}, "is Python that is not modelled: no function in it makes a configuration of Megatron-Bridge",
+           "a recipe of src/megatron/bridge/recipes would do, or a script that starts a training", true);
+    if (!named.empty() && found == nullptr)
+      fail({1, 1}, fmt::format("has no recipe {}", in_quotes(named)), fmt::format("{}", fmt::join(names, ", ")));
+    if (named.empty() && names.size() > 1)
+      fail({1, 1}, fmt::format("has {} recipes, and a scenario is of one", names.size()),
+           fmt::format("--set recipe={} takes one of {}", names.front(), fmt::join(names, ", ")));
+    return *found;
+  }
+
+  void set(std::string path, std::string value, Place place) { values_[std::move(path)] = {std::move(value), place}; }
+
+  void follow(const PythonFunction& recipe, int depth) {
+    constexpr int deepest = 8;
+    for (const PythonLine& line : recipe.lines) {
+      const std::optional<PythonAssignment> its = assignment_in(line);
+      const std::string_view text = line.text;
+      const bool aside = text.starts_with('"') || text.starts_with("return") || text.starts_with("'");
+      if (aside) continue;
+      if (its && (its->target == "cfg" || its->target == "config")) {
+        begin(*its, line, depth + 1 < deepest ? depth + 1 : depth);
+      } else if (its && its->target.starts_with("cfg.")) {
+        assign(its->target.substr(4), its->value, line.place);
+      } else if (its && its->target.find('.') == std::string::npos) {
+        constants_[its->target] = its->value;
+      } else {
+        not_read_.push_back(line);
+      }
+    }
+    if (depth > 0) return;
+    for (const PythonLine& line : not_read_) tell_not_read(line);
+  }
+
+  // "cfg = _pretrain_common()", or another recipe of this file.
+  void begin(const PythonAssignment& its, const PythonLine& line, int depth) {
+    const std::optional<PythonCall> call = call_in(its.value);
+    const std::string name = call ? call->function : its.value;
+    const auto take = [&](const auto& usual) {
+      for (const auto& [path, value] : usual) set(std::string(path), std::string(value), line.place);
+    };
+    if (name == "_pretrain_common") return take(usual_pretraining);
+    if (name == "_sft_common") return take(usual_fine_tuning);
+    if (name == "_peft_common")
+      fail(line.place, fmt::format("{}: adapters on Megatron-LM are not modelled", name),
+           "pre-training and full "
+           "fine-tuning are",
+           true);
+    const auto other = std::ranges::find(file_.functions, name, &PythonFunction::name);
+    if (other != file_.functions.end() && is_recipe(*other)) return follow(*other, depth);
+    not_read_.push_back(line);
+  }
+
+  void assign(const std::string& path, const std::string& value, Place place) {
+    const std::optional<PythonCall> call = call_in(value);
+    if (path == "model") {
+      if (!call || call->function != "AutoBridge.from_hf_pretrained" || call->arguments.empty())
+        return draft_.find("model") != nullptr
+                   ? void()
+                   : draft_.remark(RemarkKind::NotExpressed, fmt::format("cfg.model = {}", value),
+                                   "is a model that only running it would tell: --model names one", place);
+      const std::string checkpoint = resolved(call->arguments.front());
+      if (const auto name = literal_in(checkpoint, place); name && std::holds_alternative<std::string>(*name))
+        name_checkpoint(models_, std::get<std::string>(*name), "cfg.model", place, draft_);
+      return;
+    }
+    if (path == "env_vars") return read_variables(value, place);
+    if (path == "peft" && value != "None")
+      fail(place, "cfg.peft: adapters on Megatron-LM are not modelled", "pre-training and full fine-tuning are", true);
+    // "cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)".
+    if (call && call->function.ends_with("Config")) {
+      for (const std::string& argument : call->arguments)
+        if (const auto its = assignment_in({0, argument, place})) assign(path + '.' + its->target, its->value, place);
+      return;
+    }
+    if (call && path == "mixed_precision" && call->arguments.empty())
+      return set(path, in_quotes(call->function), place);
+    set(path, value, place);
+  }
+
+  // Those that recipes share are of kernels and of communication that is not simulated (environment_utils.py).
+  void read_variables(const std::string& value, Place place) {
+    draft_.remark(RemarkKind::Assumed, "cfg.env_vars",
+                  value.find(':') == std::string::npos ? "the variables that recipes share are taken as usual"
+                                                       : "variables of the environment are taken as usual",
+                  place);
+  }
+
+  [[nodiscard]] std::string resolved(std::string value) const {
+    for (int times = 0; times < 4; ++times) {
+      const auto constant = constants_.find(value);
+      if (constant == constants_.end()) break;
+      value = constant->second;
+    }
+    return value;
+  }
+
+  // Keys of what another key turns off.
+  void drop_what_is_off() {
+    const auto is_off = [&](std::string_view path) {
+      const auto its = values_.find(path);
+      const auto* const known = std::ranges::find(asks_for_nothing, path, &Usual::path);
+      return its == values_.end() || its->second.first == known->value || its->second.first == "None";
+    };
+    for (const auto& [path, by] : of_others)
+      if (const auto its = values_.find(path); its != values_.end() && is_off(by)) {
+        draft_.remark(RemarkKind::NoMatter, fmt::format("cfg.{}", path), fmt::format("{} asks for nothing", by),
+                      its->second.second);
+        values_.erase(its);
+      }
+    for (const auto& [path, value] : asks_for_nothing)
+      if (const auto its = values_.find(path); its != values_.end() && its->second.first == value) values_.erase(its);
+    if (const auto its = values_.find("dataset.seq_length");
+        its != values_.end() && values_.contains("model.seq_length"))
+      values_.erase(its);
+  }
+
+  // "llama3_8b_pretrain_8gpu_h100_bf16_config".
+  void take_devices(const PythonFunction& recipe) {
+    if (draft_.find("gpus") != nullptr) return;
+    const std::size_t end = recipe.name.find("gpu_");
+    std::size_t begin = end == std::string::npos ? 0 : end;
+    while (begin > 0 && std::isdigit(static_cast<unsigned char>(recipe.name[begin - 1])) != 0) --begin;
+    std::int64_t number = 0;
+    if (end == std::string::npos || begin == end) return;
+    const auto [rest, error] = std::from_chars(recipe.name.data() + begin, recipe.name.data() + end, number);
+    constexpr std::int64_t most = std::int64_t{1} << 20;
+    if (error != std::errc() || rest != recipe.name.data() + end || number < 1 || number > most) return;
+    draft_.set("gpus", number, recipe.place);
+    draft_.remark(RemarkKind::Assumed, "gpus", fmt::format("{}, as the recipe's name says", number), recipe.place);
+  }
+
+  // What changes nothing that is simulated, or is said by literals too.
+  void tell_not_read(const PythonLine& line) {
+    constexpr auto harmless = std::to_array<std::string_view>({"del ", "pass", "logger.", "warnings.", "print("});
+    if (std::ranges::any_of(harmless, [&](std::string_view its) { return line.text.starts_with(its); })) return;
+    draft_.remark(RemarkKind::NotJudged, line.text.substr(0, 80), "is Python that is not read", line.place);
+  }
+
+  void put(TomlTable& table, std::string_view path, TomlValue value) const {
+    const std::size_t dot = path.find('.');
+    if (dot == std::string_view::npos) {
+      const Place place = value.place;
+      table.keys.push_back({std::string(path), place, std::move(value)});
+      return;
+    }
+    const std::string name(path.substr(0, dot));
+    auto its = std::ranges::find(table.keys, name, &TomlKey::name);
+    if (its == table.keys.end()) its = table.keys.insert(its, {name, value.place, {TomlTable{}, value.place}});
+    if (auto* inner = std::get_if<TomlTable>(&its->value.value)) put(*inner, path.substr(dot + 1), std::move(value));
+  }
+
+  TomlTable table() {
+    TomlTable all;
+    for (const auto& [path, its] : values_) {
+      const std::string value = resolved(its.first);
+      if (value == "None") continue;
+      if (auto literal = literal_in(value, its.second))
+        put(all, path, {std::move(*literal), its.second});
+      else if (!path.starts_with("dataset") && !path.starts_with("tokenizer") && !path.starts_with("checkpoint") &&
+               !path.starts_with("logger"))
+        draft_.remark(RemarkKind::NotJudged, fmt::format("cfg.{} = {}", path, value.substr(0, 60)),
+                      "is Python that is not read", its.second);
+    }
+    return all;
+  }
+
+  const PythonFile& file_;
+  const ShippedModels& models_;
+  Draft& draft_;
+  std::map<std::string, std::string> constants_;
+  std::map<std::string, std::pair<std::string, Place>, std::less<>> values_;  // by path, the last one
+  std::vector<PythonLine> not_read_;
+};
+
+}  // namespace
+
+TomlTable bridge_recipe(std::string_view text, const std::string& named, const ShippedModels& models, Draft& draft) {
+  return BridgeRecipe(parse_python(text), models, draft).settings(named);
+}
+
+}  // namespace tidemark::scenarios
