@@ -304,7 +304,18 @@ class BridgeWalk {
       // bf16_mixed, bf16-mixed, bf16; fp16 likewise.
       // megatron/bridge/training/mixed_precision.py: bf16_with_fp8_delayed_scaling_mixed, bf16_with_mxfp8_mixed.
       const bool eighth = text->find("fp8") != std::string::npos;
-      if (eighth) add("fp8-format", key, std::string("hybrid")), add("fp8-param-gather", key, true);
+      if (eighth) {
+        // Blocks keep parameters in half precision.
+        const bool blocks = text->find("subchannel_scaling") != std::string::npos;
+        const bool of_tensors = text->find("current_scaling") != std::string::npos && !text->starts_with("nanov2");
+        add("fp8-format", key, std::string("hybrid"));
+        if (!blocks) add("fp8-param-gather", key, true);
+        add("fp8-recipe", key,
+            std::string(text->find("mxfp8") != std::string::npos               ? "mxfp8"
+                        : of_tensors                                           ? "tensorwise"
+                        : blocks || text->find("current") != std::string::npos ? "blockwise"
+                                                                               : "delayed"));
+      }
       std::string_view kind = *text;
       kind = kind.substr(0, kind.find_first_of("-_"));
       const std::string_view rest = std::string_view(*text).substr(kind.size());
@@ -357,6 +368,8 @@ class BridgeWalk {
     } else if (k.starts_with("contiguous_") && nemo_ && flag != nullptr) {
       if (*flag) ++contiguous_;
       draft_.remark(RemarkKind::NoMatter, name, "of Apex's optimizer, whose bound has it", key.place);
+    } else if (k == "fp8_recipe" && text != nullptr && !nemo_) {
+      add("fp8-recipe", key);
     } else if (k.starts_with("fp8_")) {
       draft_.remark(RemarkKind::NoMatter, name, "is of FP8, which fp8 asks for", key.place);
     } else if (const auto its = std::ranges::find(nemo_keys(), std::string_view(k), &OfNoMatter::key);

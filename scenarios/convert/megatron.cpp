@@ -136,7 +136,7 @@ class MegatronReader {
         const std::string value = flag_text(*flags_.look_at(key.name));
         const bool asks = value != "0" && value != "false";
         if (asks && has_memory_bound(key.name))
-          flags_.tell_bounded(key.name, its->why, key.name);
+          flags_.tell_bounded(key.name, its->why, key.name == "fp8-format" ? bound_of_fp8() : key.name);
         else
           flags_.tell(asks ? RemarkKind::Assumed : RemarkKind::NoMatter, key.name,
                       asks ? its->why : "asks for nothing");
@@ -191,6 +191,16 @@ class MegatronReader {
   }
   static Content whole_as_whole(const TomlValue& value) { return value.value; }
   // For another script; what only running it would tell is the original's alone.
+  // transformer_config.py fp8_recipe, whose scales the bound has; delayed where nothing is said.
+  std::string bound_of_fp8() const {
+    const TomlValue* const value = flags_.look_at("fp8-recipe");
+    const auto* const text = value == nullptr ? nullptr : std::get_if<std::string>(&value->value);
+    const std::string recipe = value == nullptr ? "delayed" : text == nullptr ? "" : *text;
+    if (recipe == "delayed" || recipe == "tensorwise") return "fp8-format:1";
+    if (recipe == "blockwise") return "fp8-format:2";
+    return recipe == "mxfp8" ? "fp8-format:3" : "fp8-format";
+  }
+
   void keep(const std::string& flag) {
     const TomlValue* value = flags_.look_at(flag);
     const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(&value->value);

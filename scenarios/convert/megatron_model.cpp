@@ -292,9 +292,10 @@ std::vector<ConfigOverride> changes(const ShippedModel& base, Wanted& wanted, Gi
     if (differs("position-embedding-type")) made.push_back(changed("position_embedding_type", std::string("rope")));
     if (differs("rotary-percent"))
       made.push_back(changed("rotary_pct", number_or_text(*wanted.text("rotary-percent"))));
-    const std::int64_t positions = flags.integer("max-position-embeddings").value_or(0);
-    if (positions > 0 && positions != m.max_positions) made.push_back(changed("n_positions", positions));
   }
+  const std::int64_t positions = flags.integer("max-position-embeddings").value_or(0);
+  if ((gpt2 || m.architecture == "gpt_bigcode") && positions > 0 && positions != m.max_positions)
+    made.push_back(changed("n_positions", positions));
   return made;
 }
 

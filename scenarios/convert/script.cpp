@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/detect.hpp"
+#include "scenarios/convert/inner_script.hpp"
 #include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/script_variables.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
@@ -62,6 +63,8 @@ class ScriptReader {
     }
     for (const ShellSkip& skip : script.skips)
       draft_.remark(RemarkKind::Assumed, skip.what, "is passed over: nothing is run", skip.place);
+    if (launch_lines(script, file.string()).empty())
+      if (const std::optional<InnerScript> inner = inner_script(script, file.string())) return read_inner(*inner);
     const LaunchLine line = training_of(script, file.string(), draft_);
     if (line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
     if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place);
@@ -84,6 +87,24 @@ class ScriptReader {
   [[nodiscard]] Dialect dialect() const { return from_; }
 
  private:
+  // The script that this one starts, with what it is given; what whoever asks sets goes before.
+  void read_inner(const InnerScript& inner) {
+    draft_.remark(RemarkKind::Assumed, inner.file.filename().string(),
+                  "is what the script starts: the one of that name beside it is read", inner.place);
+    if (inner.gpus && draft_.find("gpus") == nullptr) draft_.set("gpus", *inner.gpus, inner.place);
+    ConvertRequest requested = requested_;
+    for (const auto& [name, value] : inner.variables) requested.variables.emplace(name, value);
+    draft_.file = inner.file.string();
+    draft_.folder = inner.file.parent_path();
+    constexpr int deepest = 4;
+    if (depth_ + 1 > deepest)
+      refuse_line(draft_.file, inner.place, "is started by scripts that start each other", "give the last one");
+    ScriptReader reader(requested, models_, draft_);
+    reader.depth_ = depth_ + 1;
+    reader.read(inner.file, read_text(inner.file));
+    from_ = reader.from_;
+  }
+
   // slime's arguments (slime/utils/arguments.py), which it takes beside Megatron-LM's.
   static const TomlKey* rollout_in(const std::vector<TomlKey>& flags) {
     constexpr auto names = std::to_array<std::string_view>(
@@ -373,6 +394,7 @@ class ScriptReader {
   Draft& draft_;
   Dialect from_ = Dialect::Scenario;
   bool lone_ = false;  // a script is started by python itself
+  int depth_ = 0;      // of scripts that start each other
 };
 
 }  // namespace

@@ -89,19 +89,26 @@ constexpr std::array megatron_formulas{
                           whole * over(z.parameters(), z.s.layout.data);
                  },
                  [](const BoundSizes& z) { return whole * z.parameters(); }},
-    // Transformer Engine keeps of each linear's weight what is in FP8, by rows and by columns with a scale for every 32
-    // elements at most (pytorch/module/base.py get_weight_workspace, tensor/mxfp8_tensor.py), and saves inputs so: of
-    // attention's output and experts' rows that is beside what others save in half precision. The layer at work has
-    // its gradients so, too. Inputs that nobody else saves are a byte an element in place of two.
+    // Transformer Engine keeps of each linear's weight what is in FP8, by rows and by columns (pytorch/module/base.py
+    // get_weight_workspace), and saves inputs so: of attention's output that is beside what others save in half
+    // precision. The layer at work has its gradients so, too. Inputs that nobody else saves are a byte an element in
+    // place of two. Scales by recipe, the number: 1, one of a tensor (delayed, tensorwise: tensor/float8_tensor.py);
+    // 2, four bytes for 128 by 128 of a weight, and for 128 elements of an input (blockwise:
+    // tensor/float8_blockwise_tensor.py get_scale_shape); 3, a byte for 32 elements (tensor/mxfp8_tensor.py); without a
+    // number, the most of these.
     BoundFormula{"fp8-format",
                  [](const BoundSizes& z) {
-                   constexpr std::int64_t sixteenth = 16;  // scales of both
+                   constexpr std::int64_t of_tensors = 1, of_blocks = 2, sixteenth = 16, of_a_block = 1024;
                    const Model& m = z.s.model;
-                   const std::int64_t twice = 2 * z.tokens();
-                   const std::int64_t saved = z.heads() * m.value_dim() + over(m.hidden + z.ffn(), sixteenth / 2);
+                   const std::int64_t parameters = z.parameters(), beside = 2 * z.heads() * m.value_dim();
+                   const std::int64_t inputs = 2 * m.hidden + z.heads() * m.value_dim() + z.ffn();
+                   const bool blocks = z.number != of_tensors;
+                   const std::int64_t scales = !blocks                 ? 0
+                                               : z.number == of_blocks ? over(parameters, of_a_block)
+                                                                       : over(parameters, sixteenth);
+                   const std::int64_t saved = beside + (blocks ? over(inputs, sixteenth) : 0);
                    const std::int64_t at_work = 4 * m.hidden + 3 * z.ffn() + 3 * z.heads() * m.head_dim;
-                   return 2 * z.parameters() + over(2 * z.parameters(), sixteenth) +
-                          twice * saved * (z.saved_layers() + 1) + twice * at_work;
+                   return 2 * parameters + scales + z.tokens() * (saved * (z.saved_layers() + 1) + 2 * at_work);
                  },
                  [](const BoundSizes& z) {
                    return z.tokens() * (2 * z.s.model.hidden + z.heads() * z.s.model.value_dim() + z.ffn()) *

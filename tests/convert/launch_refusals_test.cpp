@@ -1,3 +1,5 @@
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -90,6 +92,29 @@ TEST(LaunchRefusals, FilesThatDisagreeAreNotOneTraining) {
   EXPECT_EQ(problem_of({{"job.yaml", "distributed_type: FSDP\nnum_processes: 8\n---\nnum_processes: 4\n"}}),
             "job.yaml:4:1: error: begins a second document, and a scenario is of one training\n"
             "  hint: give each a file of its own");
+}
+
+// What mpirun starts on each rank is read with what it is given: exported variables, -x, and arguments.
+TEST(LaunchRefusals, AScriptThatAnotherStartsIsReadWithWhatItIsGiven) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "tidemark_inner_scripts";
+  std::filesystem::create_directories(folder / "job");
+  std::ofstream(folder / "train.sh")
+      << "python pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 "
+         "--seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --bf16 "
+         "--tensor-model-parallel-size $TP --micro-batch-size $1 --global-batch-size "
+         "$ALL\n";
+  std::ofstream(folder / "job" / "job.sbatch") << "#!/bin/bash\n#SBATCH --nodes=2\nexport ALL=64\nROOT=/elsewhere\n"
+                                                  "mpirun -np 16 -x TP=2 bash ${ROOT}/train.sh 4\n";
+  ConvertRequest requested;
+  requested.files = {folder / "job" / "job.sbatch"};
+  requested.cluster = "clusters/h100-sxm-80g.toml";
+  requested.data_root = shipped_data();
+  const Scenario s = scenario_of(convert(requested), shipped_data());
+  EXPECT_EQ(s.layout.tensor, 2);
+  EXPECT_EQ(s.layout.data, 8);
+  EXPECT_EQ(s.train.micro_batch, 4);
+  EXPECT_EQ(s.train.global_batch, 64);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -83,13 +83,18 @@ TEST(MemoryBounds, OfApexAreItsShareOfGradientsAndCopiesThatAreInNoBuffer) {
   EXPECT_EQ(most_more("apex-distributed-adam", s), Bytes{share + 4 * parameters_at_most});
 }
 
-// Weights twice, with a sixteenth of that as scales. Of two layers and the one at work, inputs of attention's output
-// (512 wide) and a sixteenth of all, twice; gradients of linears of one layer, 9,728 wide. Inputs that are a byte less:
-// 512 twice, 512 and 2,048 wide.
+// Weights twice. Of two layers and the one at work, inputs of attention's output (512 wide), twice; gradients of
+// linears of one layer, 9,728 wide, twice. MXFP8 has a byte of scales for 32 elements of either copy: a sixteenth of
+// weights, and of inputs, 2 x 512 + 512 + 2,048 wide; blocks have four for 128 of those, and for 128 by 128 of weights.
+// Inputs that are a byte less: 512 twice, 512 and 2,048 wide.
 TEST(MemoryBounds, OfFp8AreWeightsTwiceAndInputsThatOthersSaveToo) {
   const Scenario s = job();
-  EXPECT_EQ(most_more("fp8-format", s),
-            Bytes{2 * parameters_at_most * 17 / 16 + 2 * 1024 * (832 * 3 + 4 * 512 + 3 * 2048 + 3 * 512)});
+  constexpr std::int64_t copies = 2 * parameters_at_most + 1024 * (3 * 2 * 512 + 2 * (4 * 512 + 3 * 2048 + 3 * 512));
+  constexpr std::int64_t of_weights = (parameters_at_most + 15) / 16, of_inputs = 1024 * 3 * (3584 / 16);
+  EXPECT_EQ(most_more("fp8-format:1", s), Bytes{copies}) << "a scale for each tensor";
+  EXPECT_EQ(most_more("fp8-format:2", s), Bytes{copies + (parameters_at_most + 1023) / 1024 + of_inputs});
+  EXPECT_EQ(most_more("fp8-format:3", s), Bytes{copies + of_weights + of_inputs});
+  EXPECT_EQ(most_more("fp8-format", s), most_more("fp8-format:3", s));
   EXPECT_EQ(most_less("fp8-format", s), Bytes{1024 * 3584 * 3});
   EXPECT_EQ(most_less("fp8-param-gather", s), Bytes{2 * parameters_at_most});
 }
@@ -168,9 +173,14 @@ TEST(MemoryBounds, FlagsThatHaveOneAreToldWithIt) {
             (std::vector<std::string>{"--use-z-loss by use-z-loss", "--embed-layernorm by embed-layernorm"}));
   EXPECT_EQ(bounded(converted(" --deepspeed --zero-stage 1")),
             std::vector<std::string>{"--deepspeed by deepspeed-engine:1"});
-  EXPECT_EQ(
-      bounded(converted(" --fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather")),
-      (std::vector<std::string>{"--fp8-format = \"hybrid\" by fp8-format", "--fp8-param-gather by fp8-param-gather"}));
+  EXPECT_EQ(bounded(converted(" --fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather")),
+            (std::vector<std::string>{"--fp8-format = \"hybrid\" by fp8-format:3",
+                                      "--fp8-param-gather by fp8-param-gather"}));
+  EXPECT_EQ(bounded(converted(" --fp8-format hybrid")),
+            std::vector<std::string>{"--fp8-format = \"hybrid\" by fp8-format:1"})
+      << "delayed scaling, which is Megatron-LM's own";
+  EXPECT_EQ(bounded(converted(" --fp8-format hybrid --fp8-recipe blockwise")),
+            std::vector<std::string>{"--fp8-format = \"hybrid\" by fp8-format:2"});
   EXPECT_EQ(bounded(converted(" --deepspeed --zero-stage 3")), std::vector<std::string>{}) << "nobody judged that";
   EXPECT_EQ(bounded(converted("")), std::vector<std::string>{});
 }

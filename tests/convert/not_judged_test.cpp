@@ -65,6 +65,17 @@ TEST(NotJudged, WordsOfForksAreReadAsMegatronsOwn) {
   EXPECT_FALSE(scenario.model.experts());
 }
 
+// bigcode's pretrain_bigcode_1b.slurm: santacoder's shape, whose positions reach further here.
+TEST(NotJudged, LearnedPositionsReachAsFarAsTheScriptSays) {
+  const Scenario scenario =
+      scenario_of(convert(requested_of("torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048 "
+                                       "--num-attention-heads 16 --attention-head-type multiquery --seq-length 8192 "
+                                       "--max-position-embeddings 8192 --micro-batch-size 1 --bf16\n")),
+                  shipped_data());
+  EXPECT_EQ(scenario.model.max_positions, 8192);
+  EXPECT_EQ(scenario.train.sequence_length, 8192);
+}
+
 // Whatever it comes to, what stands behind --train-data-path is data.
 TEST(NotJudged, SubstitutionsBehindPathsOfDataAreData) {
   EXPECT_EQ(problem_of(requested_of(small + " --train-data-path $(echo \"${FILES[@]}\") --lr 1\n")), "no problem");
