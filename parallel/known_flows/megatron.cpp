@@ -58,6 +58,9 @@ constexpr std::string_view
     loss_reports =
         "what micro-batches report of their losses is stacked and summed once a step, and its variables live until "
         "train_step returns (megatron/training/training.py)",
+    masked_ids =
+        "masks of the ids that other ranks' rows are for; the kernels that make them are one operation here "
+        "(core/tensor_parallel/layers.py VocabParallelEmbedding.forward)",
     backward_frame =
         "variables of a backward function, what it has saved and what it is handed, live until it returns "
         "or until its fused norm's is over (transformer_engine/pytorch/module/layernorm_linear.py, linear.py; "
@@ -345,6 +348,16 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "layers.*.attention.core.*_gradient", "backward *.attention.rotary", "backward *.attention.rotary",
      backward_frame},
     {Kept, "layers.*.attention.core.weights_gradient", "backward *.attention.core", "backward *.attention.core",
+     backward_frame},
+    {Kept, "next_tokens.*.embedding.below", "forward next_tokens.*.embedding", "forward next_tokens.*.embedding",
+     masked_ids},
+    {Kept, "next_tokens.*.embedding.above", "forward next_tokens.*.embedding", "forward next_tokens.*.embedding",
+     masked_ids},
+    {Kept, "next_tokens.*.embedding.ids_copy", "forward next_tokens.*.embedding", "forward next_tokens.*.embedding",
+     masked_ids},
+    {Kept, "layers.*.attention.core.scores_gradient", "backward *.attention.core", "backward *.attention.core",
+     backward_frame},
+    {Kept, "layers.*.attention.rotary.positions_gradient", "backward *.attention.rotary", "backward *.attention.rotary",
      backward_frame},
     {Kept, "head.uncapped_gradient", "backward head", "backward head", backward_frame},
     {Kept, "layers.*.attention.dropped", "backward *.attention.core", "backward *.attention.core", backward_frame},

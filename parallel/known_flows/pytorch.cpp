@@ -346,6 +346,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Kept, "*.all_gather_output", "forward *", "forward *", next_copied_out},
     {Kept, "*.unsharded", "*", "*", whole_unit},
     {Unread, "*.unsharded", "forward *", "*", padded_shards},
+    {Kept, "*.local", "construction build_model", "construction build_model", padded_shards},
     {Unread, "*.reduce_scatter_output", "backward *", "optimizer_step zero_grad", padded_shards},
     {Kept, "*.reduce_scatter_input", "backward *", "backward *", being_reduced},
     // DeepSpeed.
