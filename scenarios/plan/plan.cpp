@@ -106,24 +106,24 @@ class Search {
   std::vector<Timed> time(std::vector<Survivor> chosen, const Done& done) {
     std::vector<Timed> timed;
     std::vector<std::string> tasks;
-    std::vector<Survivor> asked;  // by task
+    std::vector<Survivor> requested;  // by task
     for (const Survivor& s : chosen) {
       if (s.step_high == for_ever && s.step_low == Duration{}) {  // nothing is known of it but by a whole run
         timed.push_back({s, {}});
         continue;
       }
       tasks.push_back(time_task({s.candidate, {}, s.step_low, s.step_high}));
-      asked.push_back(s);
+      requested.push_back(s);
     }
     const std::vector<std::string> results = run("evaluating", tasks, done.before, done.all);
-    for (std::size_t i = 0; i < asked.size(); ++i) {
+    for (std::size_t i = 0; i < requested.size(); ++i) {
       const Evaluated evaluated = evaluated_from(results[i]);
       if (evaluated.verdict != Evaluated::Verdict::Fits) {
         add(evaluated);
         continue;
       }
-      asked[i].throughput_high = evaluated.found.figures.throughput;
-      timed.push_back({asked[i], evaluated.found.figures});
+      requested[i].throughput_high = evaluated.found.figures.throughput;
+      timed.push_back({requested[i], evaluated.found.figures});
     }
     std::ranges::sort(timed, {},
                       [](const Timed& t) { return std::pair(-t.survivor.throughput_high, t.survivor.candidate); });
@@ -133,27 +133,27 @@ class Search {
   void allocate(const std::vector<Timed>& timed, const Done& done) {
     const Bar bar = bar_now();
     std::vector<std::string> tasks;
-    std::vector<Timed> asked;  // by task
+    std::vector<Timed> requested;  // by task
     for (const Timed& t : timed) {
       if (bar.beats(t.survivor.device_low, t.survivor.throughput_high)) {
         beaten_.push_back(t.survivor);
         continue;
       }
       tasks.push_back(allocate_task(t.survivor, bar));
-      asked.push_back(t);
+      requested.push_back(t);
     }
     const std::vector<std::string> results = run("evaluating", tasks, done.before, done.all);
-    for (std::size_t i = 0; i < asked.size(); ++i) {
+    for (std::size_t i = 0; i < requested.size(); ++i) {
       Evaluated evaluated = evaluated_from(results[i]);
       if (evaluated.verdict == Evaluated::Verdict::Beaten) {
-        Survivor& s = asked[i].survivor;
+        Survivor& s = requested[i].survivor;
         s.device_low = std::max(s.device_low, evaluated.found.figures.device_upper);
         beaten_.push_back(s);
         continue;
       }
       if (evaluated.verdict == Evaluated::Verdict::Fits && !evaluated.timed) {
-        evaluated.found.figures.step = asked[i].figures.step;
-        evaluated.found.figures.throughput = asked[i].figures.throughput;
+        evaluated.found.figures.step = requested[i].figures.step;
+        evaluated.found.figures.throughput = requested[i].figures.throughput;
         if (evaluated.asks_the_clock) asking_.insert(evaluated.found.candidate);
       }
       add(evaluated);
@@ -250,7 +250,7 @@ class Search {
   [[nodiscard]] Bar bar_now() const {
     Bar bar;
     for (const Found& f : front_) bar.front.push_back({f.figures.device_upper, f.figures.throughput});
-    // Until there are as many as asked for, each is of interest.
+    // Until as many are found as are listed, each is of interest.
     bar.throughput = best_.size() < options_.top ? 0 : best_[options_.top - 1].figures.throughput;
     if (best_.size() < options_.top) bar.front.clear();
     return bar;
@@ -358,8 +358,8 @@ class Search {
     front_ = pareto_front(std::move(front_));
   }
 
-  // Whether the order of the best rests on more than what their times may be off by. What was searched is not asked: a
-  // candidate that is slower by its bounds is so by the same errors.
+  // Whether the order of the best rests on more than what their times may be off by. What was searched is not
+  // requested: a candidate that is slower by its bounds is so by the same errors.
   std::vector<TieAnalysis> tie_analyses_of_best() {
     if (plan_.best.size() < 2) return {};
     std::vector<std::string> tasks;

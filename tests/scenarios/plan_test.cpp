@@ -17,7 +17,10 @@
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/internal_error.hpp"
 #include "scenarios/formats/toml_text.hpp"
+#include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/evaluate.hpp"
+#include "scenarios/plan/figures.hpp"
+#include "scenarios/plan/front.hpp"
 #include "scenarios/plan/space/space.hpp"
 #include "scenarios/plan/tasks.hpp"
 #include "scenarios/predict/prediction.hpp"
@@ -28,6 +31,8 @@
 
 namespace tidemark::tests::plan_test {
 namespace {
+
+using namespace literals;
 
 /// Some values of a list, at least one, in order.
 std::vector<std::string> some(std::mt19937& random, const std::vector<std::string>& values, std::size_t most) {
@@ -214,6 +219,65 @@ TEST(Plan, CandidatesThatCannotBeJudgedDoNotEndTheSearch) {
   std::int64_t dropped = 0;
   for (const auto& [reason, count] : found.dropped) dropped += count;
   EXPECT_EQ(found.combinations, dropped + found.candidates);
+}
+
+// Found by whole runs of all candidates, and what no other beats of it.
+std::vector<Found> whole_front(const Space& space, const WholeRun& run) {
+  std::vector<Found> all;
+  for (std::int64_t c = 0; c < space.size(); ++c) {
+    const auto made = candidate(space, c);
+    const auto* scenario = std::get_if<Scenario>(&made);
+    if (scenario == nullptr) continue;
+    const Figures figures = run(*scenario);
+    if (fits(*scenario, figures)) all.push_back({c, figures, {}, {}});
+  }
+  return pareto_front(all);
+}
+
+std::set<std::pair<std::int64_t, double>> points_of(const std::vector<Found>& front) {
+  std::set<std::pair<std::int64_t, double>> points;
+  for (const Found& f : front) points.insert({f.figures.device_upper.count(), f.figures.throughput});
+  return points;
+}
+
+// Interleaved schedules hold what they send, by the clock, and here far more than without it.
+TEST(Plan, LooksAgainAtWhatWasBeatenByWhatHoldsMoreByTheClock) {
+  SmallSpace small;
+  small.top =
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+      "model_override.num_hidden_layers = 8\nruntime.versions = { megatron = \"0.13\", torch = \"2.7\" }\n";
+  small.train =
+      "sequence_length = 1024\nglobal_batch = 32\ncross_entropy = \"te\"\nhidden_dropout = 0.0\nattention_dropout = "
+      "0.0\n";
+  small.axes = {{"layout.chunks", {"1", "2"}},
+                {"layout.pipeline", {"2", "4"}},
+                {"layout.tensor", {"1", "2"}},
+                {"train.micro_batch", {"1", "2"}},
+                {"train.recompute", {"\"none\"", "\"full\""}}};
+  const Space space = space_of(small);
+  SharedModels models;
+  int asking = 0;
+  const auto holds_more = [&](const Scenario& s) {
+    Figures figures = whole_figures(s);
+    if (s.layout.chunks > 1) figures.device_upper += 8_GiB;
+    return figures;
+  };
+  for (std::int64_t c = 0; c < space.size(); ++c) {
+    const auto made = candidate(space, c);
+    if (const auto* s = std::get_if<Scenario>(&made)) asking += ExactMemory(models).of(*s).asks_the_clock ? 1 : 0;
+  }
+  ASSERT_GT(asking, 4);
+  const std::vector<Found> before = whole_front(space, whole_figures), expected = whole_front(space, holds_more);
+  const auto beaten_before = [&](const Found& f) {
+    return !points_of(before).contains({f.figures.device_upper.count(), f.figures.throughput}) &&
+           std::get<Scenario>(candidate(space, f.candidate)).layout.chunks == 1;
+  };
+  ASSERT_TRUE(std::ranges::any_of(expected, beaten_before)) << "some come back";
+  const Plan found =
+      plan(space, {.top = 1}, *thread_runner(task_function(std::make_shared<Evaluator>(space, holds_more))));
+  EXPECT_EQ(points_of(found.front), points_of(expected));
+  EXPECT_EQ(found.best.front().figures.throughput, expected.front().figures.throughput);
+  EXPECT_TRUE(found.disagreements.empty());
 }
 
 // The whole run of the winner takes twice as long as was said.
