@@ -12,6 +12,7 @@
 #include "tests/parallel/sharded_job.hpp"
 #include "tests/parallel/test_job.hpp"
 #include "tests/seeds.hpp"
+#include "tests/sim/clock/written_out.hpp"
 
 namespace tidemark::tests::repeats_test {
 namespace {
@@ -100,12 +101,6 @@ std::vector<Op> without_lists(std::vector<Op> ops) {
   return ops;
 }
 
-// Only a program that says them once shows them.
-TimedProgram without_loops(TimedProgram program) {
-  program.loops.clear();
-  return program;
-}
-
 // What is said once and unrolled is what lowering every pass by itself gives: each op, number and text.
 enum class Tables : std::uint8_t { Same, Any };
 
@@ -119,13 +114,13 @@ void expect_what_every_pass_gives(const Lowered& lowered, const Role& role, Tabl
   ASSERT_TRUE(without_lists(reported(program)) == without_lists(all.ops)) << role.first.pipeline;
   for (const Duration launch : {Duration{1}, Duration{4'000'000}}) {
     const std::vector<Duration> kernels(program.rolled.kernels.size(), Duration{2'000'000});
-    EXPECT_EQ(without_loops(timed(program, launch, kernels, Kernels::Each)),
+    EXPECT_EQ(written_out(timed(program, launch, kernels, Kernels::Each)),
               timed(unrolled(program), launch, kernels, Kernels::Each));
     Beside beside{kernels, {}};
     for (const Op& op : program.rolled.ops)
       if (const auto* call = std::get_if<Collective>(&op))
         beside.collectives[key_of(program.rolled, *call)] = Duration{3'100'000};
-    EXPECT_EQ(without_loops(timed(program, launch, kernels, Kernels::Each, beside)),
+    EXPECT_EQ(written_out(timed(program, launch, kernels, Kernels::Each, beside)),
               timed(unrolled(program), launch, kernels, Kernels::Each, beside));
   }
   const TestJob& job = lowered.job;
