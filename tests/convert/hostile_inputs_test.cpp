@@ -180,6 +180,32 @@ TEST(Bombs, WhatSaysItselfManyTimesOverIsRefusedSoon) {
   EXPECT_NE(first_line("keys.yaml", keys).find("more than"), std::string::npos);
 }
 
+// Recipes that begin with themselves, and what stands in each other without end.
+TEST(Bombs, PythonThatNestsWithoutEndIsReadSoon) {
+  const auto nested = [](const std::string& open, const std::string& within, const std::string& close) {
+    std::string text, end;
+    for (int i = 0; i < 20'000; ++i) text += open, end += close;
+    return text + within + end;
+  };
+  const std::string recipe =
+      "from megatron.bridge.recipes.common import _pretrain_common\ndef job_config():\n    cfg = ";
+  const std::string begun = recipe + "_pretrain_common()\n    ";
+  std::string tree, keys = begun + "pass\n";
+  for (int level = 0; level < 8; ++level) {
+    tree += fmt::format("def job{}_config():\n", level);
+    for (int i = 0; i < 100; ++i) tree += fmt::format("    cfg = job{}_config()\n", level + 1);
+  }
+  for (int i = 0; i < 20'000; ++i) keys += fmt::format("    cfg.model.key{} = 1\n", i);
+  EXPECT_NE(problem_of("recipe.py", keys).find("more than 5000"), std::string::npos);
+  EXPECT_NE(problem_of("recipe.py", recipe + "job0_config()\n" + tree), "no problem");
+  for (const std::string& text :
+       {recipe + "job_config()\n", begun + "cfg.model.sizes = " + nested("[", "1", "]") + "\n",
+        begun + "cfg." + nested("a.", "a", "") + " = 1\n",
+        begun + "cfg.model = " + nested("AConfig(a=", "1", ")") + "\n",
+        begun + "cfg.ddp = " + nested("AConfig(a=", "1", ")") + "\n", begun + nested("(", "", "") + "\n"})
+    EXPECT_NE(problem_of("recipe.py", text), "no problem") << text.substr(0, 200);
+}
+
 TEST(Text, AByteOrderMarkIsNoPartOfIt) {
   const std::string zero =
       R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1})";

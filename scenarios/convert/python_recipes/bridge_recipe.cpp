@@ -68,6 +68,9 @@ class BridgeRecipe {
     const PythonFunction& recipe = chosen(named);
     draft_.remark(RemarkKind::Assumed, recipe.name, "is the recipe that is read", recipe.place);
     follow(recipe, 0);
+    constexpr std::size_t most = 5000;
+    if (values_.size() > most)
+      fail(recipe.place, fmt::format("sets more than {} values", most), "no recipe has so many");
     drop_what_is_off();
     take_devices(recipe);
     return table();
@@ -106,14 +109,13 @@ class BridgeRecipe {
   void set(std::string path, std::string value, Place place) { values_[std::move(path)] = {std::move(value), place}; }
 
   void follow(const PythonFunction& recipe, int depth) {
-    constexpr int deepest = 8;
     for (const PythonLine& line : recipe.lines) {
       const std::optional<PythonAssignment> its = assignment_in(line);
       const std::string_view text = line.text;
       const bool aside = text.starts_with('"') || text.starts_with("return") || text.starts_with("'");
       if (aside) continue;
       if (its && (its->target == "cfg" || its->target == "config")) {
-        begin(*its, line, depth + 1 < deepest ? depth + 1 : depth);
+        begin(*its, line, depth + 1);
       } else if (its && its->target.starts_with("cfg.")) {
         assign(its->target.substr(4), its->value, line.place);
       } else if (its && its->target.find('.') == std::string::npos) {
@@ -140,12 +142,20 @@ class BridgeRecipe {
            "pre-training and full "
            "fine-tuning are",
            true);
+    constexpr int deepest = 8, most = 64;  // recipes that begin with each other would be followed without end
     const auto other = std::ranges::find(file_.functions, name, &PythonFunction::name);
-    if (other != file_.functions.end() && is_recipe(*other)) return follow(*other, depth);
+    if (depth < deepest && ++begun_ < most && other != file_.functions.end() && is_recipe(*other))
+      return follow(*other, depth);
     not_read_.push_back(line);
   }
 
   void assign(const std::string& path, const std::string& value, Place place) {
+    constexpr std::ptrdiff_t deepest = 8;
+    if (std::ranges::count(path, '.') > deepest) {
+      draft_.remark(RemarkKind::NotJudged, fmt::format("cfg.{}", path.substr(0, 60)), "is Python that is not read",
+                    place);
+      return;
+    }
     const std::optional<PythonCall> call = call_in(value);
     if (path == "model") {
       if (!call || call->function != "AutoBridge.from_hf_pretrained" || call->arguments.empty())
@@ -265,6 +275,7 @@ class BridgeRecipe {
   std::map<std::string, std::string> constants_;
   std::map<std::string, std::pair<std::string, Place>, std::less<>> values_;  // by path, the last one
   std::vector<PythonLine> not_read_;
+  int begun_ = 0;  // with another recipe
 };
 
 }  // namespace

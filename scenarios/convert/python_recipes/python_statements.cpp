@@ -167,10 +167,13 @@ std::optional<PythonCall> call_in(std::string_view text) {
                     between_commas_of(text.substr(open + 1, end - open - 1))};
 }
 
-std::optional<decltype(TomlValue::value)> literal_in(std::string_view text, Place place) {
+namespace {
+
+std::optional<decltype(TomlValue::value)> literal_within(std::string_view text, Place place, int lists) {
   using Value = decltype(TomlValue::value);
+  constexpr int most_lists = 8;  // in each other
   text = trimmed(text);
-  if (text.empty()) return std::nullopt;
+  if (text.empty() || lists > most_lists) return std::nullopt;
   if (text == "True" || text == "False") return Value(text == "True");
   constexpr std::array<std::pair<std::string_view, std::string_view>, 4> types{std::pair{"torch.float32", "fp32"},
                                                                                {"torch.bfloat16", "bf16"},
@@ -184,7 +187,7 @@ std::optional<decltype(TomlValue::value)> literal_in(std::string_view text, Plac
   if (first == '[' && text.back() == ']') {
     std::vector<TomlValue> list;
     for (const std::string& part : between_commas_of(text.substr(1, text.size() - 2))) {
-      std::optional<Value> one = literal_in(part, place);
+      std::optional<Value> one = literal_within(part, place, lists + 1);
       if (!one) return std::nullopt;
       list.push_back({std::move(*one), place});
     }
@@ -196,6 +199,12 @@ std::optional<decltype(TomlValue::value)> literal_in(std::string_view text, Plac
   Content value = typed(number);
   if (std::holds_alternative<std::string>(value)) return std::nullopt;
   return value;
+}
+
+}  // namespace
+
+std::optional<decltype(TomlValue::value)> literal_in(std::string_view text, Place place) {
+  return literal_within(text, place, 0);
 }
 
 }  // namespace tidemark::scenarios
