@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <set>
 #include <vector>
 
@@ -17,15 +18,21 @@ using nlohmann::json;
 namespace {
 
 constexpr int deepest = 64;
+constexpr std::int64_t most_objects = 10'000;  // the library looks through all before one, each time that one ends
 
-/// Builds the document and refuses what the library lets pass: keys given twice, and absurd depth.
+/// Builds the document and refuses what the library lets pass: keys given twice, and absurd depth and number.
 class Watch {
  public:
   explicit Watch(Problems& problems) : problems_(&problems) {}
 
   bool operator()(int depth, json::parse_event_t event, json& parsed) {
     if (depth > deepest) throw InputError(Problem{problems_->file(), 0, 0, "is nested too deep", {}});
-    if (event == json::parse_event_t::object_start) seen_.emplace_back();
+    if (event == json::parse_event_t::object_start) {
+      seen_.emplace_back();
+      if (++objects_ > most_objects)
+        throw InputError(Problem{problems_->file(), 0, 0, fmt::format("has more than {} objects", most_objects),
+                                 "a config.json has one for each layer at most"});
+    }
     if (event == json::parse_event_t::object_end) seen_.pop_back();
     if (event == json::parse_event_t::key && !seen_.back().insert(parsed.get<std::string>()).second) {
       problems_->add({}, fmt::format("{}: is there twice", parsed.get<std::string>()), "leave one of them out");
@@ -36,6 +43,7 @@ class Watch {
  private:
   Problems* problems_;
   std::vector<std::set<std::string>> seen_;
+  std::int64_t objects_ = 0;
 };
 
 Place place_of(std::string_view text, std::size_t byte) {

@@ -404,6 +404,9 @@ TEST(ConfigReader, SyntaxErrorsHaveAPlace) {
   EXPECT_EQ(problems(R"({"hidden_size": 1, "hidden_size": 2})"),
             "config.json: error: hidden_size: is there twice\n  hint: leave one of them out");
   EXPECT_EQ(problems(std::string(100000, '[')), "config.json: error: is nested too deep");
+  std::string objects = "{\"block_configs\": [{}";
+  for (int i = 0; i < 200'000; ++i) objects += ",{}";
+  EXPECT_EQ(problems(objects + "]}").find("config.json: error: has more than 10000 objects"), 0u);
   EXPECT_EQ(problems(R"({"hidden_size": 1e999})"), "config.json:1:17: error: number overflow parsing '1e999'");
   EXPECT_NE(problems("\xff\xfe\x00binary"), "no problem");
 }
