@@ -358,8 +358,8 @@ class Search {
     front_ = pareto_front(std::move(front_));
   }
 
-  // Whether the order of the best rests on more than what their times may be off by. What was searched is not
-  // requested: a candidate that is slower by its bounds is so by the same errors.
+  // Whether the order of the best rests on more than what their times may be off by. The candidates that
+  // were beaten are left out: one that is slower by its bounds is so by the same errors.
   std::vector<TieAnalysis> tie_analyses_of_best() {
     if (plan_.best.size() < 2) return {};
     std::vector<std::string> tasks;
