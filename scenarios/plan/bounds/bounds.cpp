@@ -23,8 +23,6 @@
 namespace tidemark::scenarios {
 namespace {
 
-constexpr Duration ages_ago{std::numeric_limits<std::int64_t>::min() / 4};
-
 Effect repeated(const Effect& one, std::int64_t times) {
   return {one.net * times, std::max(one.highest, one.net * (times - 1) + one.highest)};
 }
@@ -62,70 +60,6 @@ Duration longest_launch(const Host& host) {
   Duration longest;
   for (std::size_t phase = 0; phase < phases; ++phase) longest = std::max(longest, costs.of(static_cast<Phase>(phase)));
   return longest;
-}
-
-/// Ops on a compute stream and those beside it; everything before them is done at 0.
-template <class Cost>
-Duration clock(const std::vector<TimedOp>& ops, bool host_is_late, Duration launch, Cost cost) {
-  Duration host = host_is_late ? Duration{} : ages_ago;
-  std::vector<Duration> streams{Duration{}};
-  const auto stream_of = [&](const TimedOp& op) -> Duration& {
-    if (op.stream.index() >= streams.size())
-      streams.resize(op.stream.index() + 1, host_is_late ? Duration{} : ages_ago);
-    return streams[op.stream.index()];
-  };
-  std::map<std::int32_t, Duration> events;
-  const auto not_before = [&](std::int32_t event, Duration& what) {
-    if (const auto its = events.find(event); its != events.end()) what = std::max(what, its->second);
-  };
-  for (const TimedOp& op : ops) {
-    Duration& stream = stream_of(op);
-    switch (op.kind) {
-      case TimedOp::Kind::Compute:
-      case TimedOp::Kind::Transfer:
-      case TimedOp::Kind::Message:
-        host += launch;
-        stream = std::max(stream, host) + cost(op);
-        break;
-      case TimedOp::Kind::Signal:
-        events[op.event] = std::max(stream, host);
-        break;
-      case TimedOp::Kind::Await:
-        not_before(op.event, stream);
-        break;
-      case TimedOp::Kind::HostAwait:
-        if (host_is_late) not_before(op.event, host);
-        break;
-    }
-  }
-  return host_is_late ? std::max(host, *std::ranges::max_element(streams)) : streams.front();
-}
-
-std::int64_t launches_of(const std::vector<TimedOp>& ops) {
-  return std::count_if(ops.begin(), ops.end(), [](const TimedOp& op) {
-    return op.kind == TimedOp::Kind::Compute || op.kind == TimedOp::Kind::Transfer || op.kind == TimedOp::Kind::Message;
-  });
-}
-
-// Of an uneven collective the other members' parts are not known: nothing is certain but that it is called.
-DurationBounds cost_of(const TimedOp& op, const GroupCosts& groups) {
-  if (op.kind == TimedOp::Kind::Message) return groups.message(op.size);
-  DurationBounds its = groups.collective(op.collective, op.size);
-  if (op.uneven) its.low = {};
-  return its;
-}
-
-/// `costs_of(op)`: those of the groups that a transfer is among.
-template <class CostsOf>
-DurationBounds clock_bounds(const std::vector<TimedOp>& ops, Duration launch, CostsOf costs_of) {
-  const auto low = [&](const TimedOp& op) {
-    return op.kind == TimedOp::Kind::Compute ? op.duration : cost_of(op, costs_of(op)).low;
-  };
-  const auto high = [&](const TimedOp& op) {
-    return op.kind == TimedOp::Kind::Compute ? op.duration + op.longer : cost_of(op, costs_of(op)).high;
-  };
-  // The host thread runs ahead: what it takes counts over a whole step.
-  return {clock(ops, false, launch, low), clock(ops, true, launch, high)};
 }
 
 // Streams on which a rank sends and receives at once.
@@ -503,17 +437,51 @@ Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
   WindowClocks clocks;
   std::map<std::shared_ptr<const std::vector<TimedOp>>, PieceClock> known;
   for (const Window& window : key.sample->windows) {
-    std::vector<PieceClock>& its = clocks.emplace_back();
+    std::vector<PieceClock>& its = clocks.pieces.emplace_back();
     for (const Piece& piece : window.pieces) {
       const auto [found, added] = known.try_emplace(piece.ops);
       if (added) {
         const DurationBounds bounds = clock_bounds(*piece.ops, key.launch, costs);
-        found->second = {bounds.low, bounds.high, launches_of(*piece.ops)};
+        found->second = {bounds.low, bounds.high, low_with_second_waves(*piece.ops, costs), launches_of(*piece.ops)};
       }
       its.push_back(found->second);
     }
   }
+  bool runs_on = false, waits_for_before = false;
+  for (const auto& [ops, clock] : known) {
+    clocks.second_waves = clocks.second_waves && clock.second_waves;
+    if (!clock.second_waves) continue;
+    runs_on = runs_on || clock.second_waves->runs_on;
+    waits_for_before = waits_for_before || clock.second_waves->waits_for_before;
+  }
+  clocks.second_waves = clocks.second_waves && !(runs_on && waits_for_before);
   return clocks;
+}
+
+Bounder::ChunkSpans Bounder::spans_of(const Chunk& chunk, const WindowClocks& clocks, bool second_waves) {
+  constexpr Duration longest{std::numeric_limits<std::int64_t>::max()};
+  ChunkSpans spans{{longest, longest}, {}, 0};
+  std::int64_t fewest[2] = {longest.count(), longest.count()};  // launches, by pass
+  for (std::size_t w = 0; w < clocks.pieces.size(); ++w) {
+    Duration from, to;
+    std::int64_t launches = 0;
+    const Window& window = chunk.sample->windows[w];
+    for (std::size_t piece = 0; piece < window.pieces.size(); ++piece) {
+      const PieceClock& clock = clocks.pieces[w][piece];
+      const std::int64_t times = times_of(window.pieces[piece], chunk.runs);
+      from += (second_waves ? clock.second_waves->low : clock.low) * times;
+      to += clock.high * times;
+      launches += clock.launches * times;
+    }
+    const bool forward = is_forward(window.kind);
+    Duration& least = forward ? spans.shortest.forward : spans.shortest.backward;
+    Duration& most = forward ? spans.longest.forward : spans.longest.backward;
+    least = std::min(least, from);
+    most = std::max(most, to);
+    fewest[forward ? 0 : 1] = std::min(fewest[forward ? 0 : 1], launches);
+  }
+  spans.launches = fewest[0] + fewest[1];
+  return spans;
 }
 
 DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
@@ -523,6 +491,8 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
   bool alike = true;
   Bytes boundary;
   const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
+  // Collectives of ranks that hold the same, beside the passes, would hold kernels up at other moments.
+  const bool nothing_beside = !s.runtime.overlap.gradients && !s.runtime.overlap.parameters;
   Duration of_host;
   for (const std::vector<Chunk>& of_rank : chunks) {
     std::int64_t launches = 0;
@@ -532,30 +502,10 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
       alike = alike && chunk.sample->alike;
       const ClockKey key{chunk.sample, mesh->of_passes, late_launch};
       const auto clocks = clocks_.get(key, hash_of(key));
-      constexpr Duration longest{std::numeric_limits<std::int64_t>::max()};
-      PassSpans shortest{longest, longest}, slowest;
-      std::int64_t fewest[2] = {longest.count(), longest.count()};  // launches, by pass
-      for (std::size_t w = 0; w < clocks->size(); ++w) {
-        Duration from, to;
-        std::int64_t its_launches = 0;
-        const Window& window = chunk.sample->windows[w];
-        for (std::size_t piece = 0; piece < window.pieces.size(); ++piece) {
-          const PieceClock& clock = (*clocks)[w][piece];
-          const std::int64_t times = times_of(window.pieces[piece], chunk.runs);
-          from += clock.low * times;
-          to += clock.high * times;
-          its_launches += clock.launches * times;
-        }
-        const bool forward = is_forward(window.kind);
-        Duration& least = forward ? shortest.forward : shortest.backward;
-        Duration& most = forward ? slowest.forward : slowest.backward;
-        least = std::min(least, from);
-        most = std::max(most, to);
-        fewest[forward ? 0 : 1] = std::min(fewest[forward ? 0 : 1], its_launches);
-      }
-      launches += fewest[0] + fewest[1];
-      low.back().push_back(shortest);
-      high.back().push_back(slowest);
+      const ChunkSpans spans = spans_of(chunk, *clocks, nothing_beside && clocks->second_waves);
+      launches += spans.launches;
+      low.back().push_back(spans.shortest);
+      high.back().push_back(spans.longest);
       boundary = std::max(boundary, chunk.sample->boundary);
     }
     of_host = std::max(of_host, launch * (launches * micro_batches + mesh->stages[low.size() - 1].launches));

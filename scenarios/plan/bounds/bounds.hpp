@@ -9,6 +9,7 @@
 #include "parallel/job/mesh.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
 #include "scenarios/plan/bounds/group_costs.hpp"
+#include "scenarios/plan/bounds/ops_clock.hpp"
 #include "scenarios/plan/bounds/pass_schedule.hpp"
 #include "scenarios/plan/bounds/sample.hpp"
 #include "scenarios/plan/bounds/shared.hpp"
@@ -65,9 +66,13 @@ class Bounder {
   /// Clocks of a sample's windows and pieces, where the groups that it talks to lie so.
   struct PieceClock {
     Duration low, high;
+    std::optional<LowWithSecondWaves> second_waves;
     std::int64_t launches = 0;
   };
-  using WindowClocks = std::vector<std::vector<PieceClock>>;
+  struct WindowClocks {
+    std::vector<std::vector<PieceClock>> pieces;  ///< by window
+    bool second_waves = true;                     ///< known of each piece, wherever it comes
+  };
   /// A chunk of a rank: what it is, and what it is like.
   struct Chunk {
     ChunkKind kind = ChunkKind::Only;
@@ -87,6 +92,11 @@ class Bounder {
   [[nodiscard]] std::int64_t lowest_of_passes(const Scenario& scenario, std::int32_t pipeline,
                                               const std::vector<Chunk>& chunks, std::int64_t micro_batches);
   [[nodiscard]] static WindowClocks make_clocks(const ClockKey& key);
+  struct ChunkSpans {
+    PassSpans shortest, longest;
+    std::int64_t launches = 0;  ///< of a forward pass and a backward one, at least
+  };
+  [[nodiscard]] static ChunkSpans spans_of(const Chunk& chunk, const WindowClocks& clocks, bool second_waves);
 
   SharedModels& models_;
   Shared<SampleKey, std::optional<ChunkSample>> samples_{

@@ -67,26 +67,36 @@ const GroupCosts::Plans& GroupCosts::plans_of(CollectiveKind kind) const {
   return entry->second;
 }
 
-DurationBounds GroupCosts::collective(CollectiveKind kind, Bytes size) const {
+std::vector<GroupCosts::Lone> GroupCosts::lone_times(CollectiveKind kind, Bytes size) const {
   const Fabric& fabric = *places_.fabric;
-  DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
-  const auto add = [&](Duration its, Duration latency) {
-    bounds.low = std::min(bounds.low, its - Duration{1});
-    bounds.high = std::max(bounds.high, shared_by(its, latency, places_.sharers));
-  };
   const Plans& all = plans_of(kind);
+  std::vector<Lone> times;
   for (std::size_t group = 0; group < all.size(); ++group) {
     const CollectivePlan& plan = all[group][best_plan(all[group], size)];
-    const Duration its = alone(fabric, plan, size);
-    const std::optional<TimeByPoints> measured = measured_of(kind, places_.groups[group], size);
-    if (!measured) {
-      add(its, besides_links(plan, size));
-      continue;
+    const Duration its = topology::alone(fabric, plan, size);
+    if (const std::optional<TimeByPoints> measured = measured_of(kind, places_.groups[group], size)) {
+      const TransferCost cost = stretched(cost_of(plan, size), its, measured->time);
+      times.push_back({topology::alone(cost, fabric), cost.latency});
+    } else {
+      times.push_back({its, besides_links(plan, size)});
     }
-    const TransferCost cost = stretched(cost_of(plan, size), its, measured->time);
-    add(alone(cost, fabric), cost.latency);
+  }
+  return times;
+}
+
+DurationBounds GroupCosts::collective(CollectiveKind kind, Bytes size) const {
+  DurationBounds bounds{Duration{std::numeric_limits<std::int64_t>::max()}, {}};
+  for (const auto& [its, latency] : lone_times(kind, size)) {
+    bounds.low = std::min(bounds.low, its - Duration{1});
+    bounds.high = std::max(bounds.high, shared_by(its, latency, places_.sharers));
   }
   return bounds;
+}
+
+std::optional<Duration> GroupCosts::alone(CollectiveKind kind, Bytes size) const {
+  const std::vector<Lone> times = lone_times(kind, size);
+  const bool same = std::ranges::all_of(times, [&](const Lone& its) { return its.time == times.front().time; });
+  return same && !times.empty() ? std::optional(times.front().time) : std::nullopt;
 }
 
 std::optional<TimeByPoints> GroupCosts::measured_of(CollectiveKind kind, const std::vector<std::int32_t>& devices,
@@ -112,10 +122,10 @@ DurationBounds GroupCosts::message(Bytes size) const {
         if (fabric.calibration.there() && from != to) {
           const bool between = fabric.node_of(from) != fabric.node_of(to);
           const auto measured = measured_message(*fabric.calibration.get(), between, size);
-          const Duration modelled = alone(cost, fabric);
+          const Duration modelled = topology::alone(cost, fabric);
           if (measured) cost = stretched(std::move(cost), modelled, measured->time);
         }
-        const Duration its = alone(cost, fabric);
+        const Duration its = topology::alone(cost, fabric);
         bounds.low = std::min(bounds.low, its - Duration{1});
         bounds.high = std::max(bounds.high, shared_by(its, cost.latency, places_.sharers));
       }

@@ -46,6 +46,8 @@ class GroupCosts {
   explicit GroupCosts(GroupPlaces places);
 
   [[nodiscard]] DurationBounds collective(CollectiveKind kind, Bytes size) const;
+  /// What it takes alone on the fabric; nothing where that depends on the group's place.
+  [[nodiscard]] std::optional<Duration> alone(CollectiveKind kind, Bytes size) const;
   /// To the rank one place on, or back, in the communicator's group.
   [[nodiscard]] DurationBounds message(Bytes size) const;
 
@@ -56,6 +58,10 @@ class GroupCosts {
     std::map<CollectiveKind, Plans> plans;
   };
   [[nodiscard]] const Plans& plans_of(CollectiveKind kind) const;
+  struct Lone {
+    Duration time, latency;
+  };
+  [[nodiscard]] std::vector<Lone> lone_times(CollectiveKind kind, Bytes size) const;  // by group
   [[nodiscard]] std::optional<TimeByPoints> measured_of(CollectiveKind kind, const std::vector<std::int32_t>& devices,
                                                         Bytes size) const;
 

@@ -293,14 +293,15 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     const Op& op = program.ops[i];
     TimedOp timed;
     if (const auto* o = std::get_if<Launch>(&op)) {
-      if (program[o->kernel].follows()) continue;
+      timed.launched = !program[o->kernel].follows();
       timed.duration = by.kernels[o->kernel.index()];
+      if (!timed.launched && timed.duration == Duration{}) continue;
       if (!by.second_waves.empty()) timed.longer = by.second_waves[o->kernel.index()];
       timed.stream = o->stream;
     } else if (const auto* c = std::get_if<Collective>(&op)) {
-      timed = {TimedOp::Kind::Transfer, c->kind, c->row.valid(), c->stream, 0, c->comm, c->size, {}};
+      timed = {TimedOp::Kind::Transfer, c->kind, c->row.valid(), true, c->stream, 0, c->comm, c->size, {}};
     } else if (const auto* e = std::get_if<Exchange>(&op); e != nullptr && e->comm != by.p2p_exchanges) {
-      timed = {TimedOp::Kind::Message, {}, false, e->stream, 0, e->comm, {}, {}};
+      timed = {TimedOp::Kind::Message, {}, false, true, e->stream, 0, e->comm, {}, {}};
       for (const Transfer& t : program[e->transfers])
         timed.size = std::max(timed.size, t.size(by.buffers[t.buffer.index()]));
     } else if (const auto* r = std::get_if<Record>(&op)) {

@@ -66,12 +66,13 @@ struct TimedOp {
   Kind kind = Kind::Compute;
   CollectiveKind collective = CollectiveKind::AllReduce;
   bool uneven = false;     ///< parts of members differ
+  bool launched = true;    ///< by itself: not as a part of the kernel before it
   StreamId stream{0};      ///< 0: the compute stream
   std::int32_t event = 0;  ///< how many were recorded before it among these ops; -1: it was recorded before them
   CommSlot comm{};
   Bytes size{};         ///< of a message: the largest
   Duration duration{};  ///< of a kernel
-  Duration longer{};    ///< that it may take beside collectives
+  Duration longer{};    ///< at most, that it takes more beside collectives
   bool operator==(const TimedOp&) const = default;
 };
 
