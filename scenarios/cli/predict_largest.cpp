@@ -27,7 +27,10 @@ namespace {
 
 using LargestJson = nlohmann::ordered_json;
 
-// "train.micro_batch" of "micro_batch", "mbs" or itself.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
 std::string requested_key(const std::string& word) {
   if (word.find('.') != std::string::npos || word == "gpus") return word;
   if (std::string key = key_of_flag(word); !key.empty()) return key;
@@ -46,6 +49,8 @@ std::string requested_key(const std::string& word) {
          meant.empty() ? "such as train.micro_batch; tidemark list keys tells all"
                        : fmt::format("did you mean {}?", in_quotes(meant)));
 }
+
+namespace {
 
 // What the job has: as its document says it, or as the scenario has it where that leaves it out.
 std::int64_t value_now(const JobRequest& job, const std::string& key) {
@@ -75,8 +80,6 @@ std::int64_t step_of(const std::string& key, std::int64_t begin) {
   return step;
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 std::string head_of(const std::string& key, const Largest& found, const std::optional<Prediction>& next) {
   const auto value = [](const std::optional<std::int64_t>& its) { return its ? std::to_string(*its) : std::string(); };
   if (!found.value)
@@ -94,6 +97,9 @@ std::string head_of(const std::string& key, const Largest& found, const std::opt
     }
     return out + fmt::format("with {} = {}: ", key, value(found.value));
   }
+  if (found.beyond)
+    return fmt::format("{} = {} fits, and larger values may: {} was not simulated: {}\nwith {} = {}: ", key,
+                       value(found.value), value(found.beyond), found.refused, key, value(found.value));
   out += found.refused.empty() ? "; larger ones were not tried\n"
                                : fmt::format("; larger ones that were looked at are no job: {}\n", found.refused);
   return out + fmt::format("with {} = {}: ", key, value(found.value));
@@ -106,8 +112,7 @@ int answer_largest(const PredictArguments& requested) {
   const JobRequest base = predicted_job(requested);
   check_outputs({{"--json", requested.json}}, base.files);
   const ScenarioFiles files = files_of(base.document, base.at, base.folders);
-  const PredictOptions options{.links = requested_link_model(requested.picked.link_model),
-                               .reported = PredictionDetail::Figures};
+  const LinkModel links = requested_link_model(requested.picked.link_model);
   const auto with = [&](std::int64_t value) { return predicted_job(requested, {fmt::format("{}={}", key, value)}); };
   LargestQuestion question;
   question.begin = value_now(base, key);
@@ -122,6 +127,9 @@ int answer_largest(const PredictArguments& requested) {
   question.fits = [&](std::int64_t value) {
     JobRequest job = with(value);
     job.not_judged.clear();  // the answer says it: here it would be the same for every value
+    // Bounds come on top of the least that a device must have.
+    const PredictOptions options{.links = links,
+                                 .reported = job.bounds.empty() ? PredictionDetail::Figures : PredictionDetail::Whole};
     Prediction prediction =
         predict(job.scenario, progress_on_terminal(fmt::format("{} = {}", key, value), requested.loudness), options);
     job.complete(prediction);
@@ -133,7 +141,7 @@ int answer_largest(const PredictArguments& requested) {
   const auto answer_of = [&](std::int64_t value, JobRequest& job) {
     job = with(value);
     Prediction prediction =
-        predict(job.scenario, progress_on_terminal("simulating ranks", requested.loudness), {.links = options.links});
+        predict(job.scenario, progress_on_terminal("simulating ranks", requested.loudness), {.links = links});
     job.complete(prediction);
     return prediction;
   };

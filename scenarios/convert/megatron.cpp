@@ -267,7 +267,26 @@ class MegatronReader {
     if (on("overlap-param-gather") && (!sharded || !on("overlap-grad-reduce")))
       refuse("overlap-param-gather", "it takes a distributed optimizer and --overlap-grad-reduce",
              "leave it out, or add --use-distributed-optimizer --overlap-grad-reduce");
+    if (const std::string why = uneven_virtual_stages(); !why.empty())
+      refuse("num-layers-per-virtual-pipeline-stage", why, "a number that divides the layers of a stage");
     if (!problems.empty()) throw InputError(std::move(problems));
+  }
+
+  // validate_args: what embedding and loss count for is shared out with the layers.
+  [[nodiscard]] std::int64_t shared_out_layers() {
+    return flags_.integer("num-layers").value_or(0) + (on("account-for-embedding-in-pipeline-split") ? 1 : 0) +
+           (on("account-for-loss-in-pipeline-split") ? 1 : 0);
+  }
+
+  // Empty where stages have whole virtual stages, or nothing says so.
+  [[nodiscard]] std::string uneven_virtual_stages() {
+    const std::optional<std::int64_t> each = flags_.integer("num-layers-per-virtual-pipeline-stage");
+    const std::int64_t stages = flags_.integer("pipeline-model-parallel-size").value_or(1), all = shared_out_layers();
+    if (!each || *each < 1 || stages <= 1 || !flags_.has("num-layers")) return {};
+    if (all % stages != 0) return fmt::format("{} pipeline stages do not divide {} layers", stages, all);
+    if (all / stages % *each != 0)
+      return fmt::format("{} does not divide the {} layers of a stage", *each, all / stages);
+    return {};
   }
 
   // validate_args: fp32 where neither is said; gradients of bf16 are fp32 unless they are reduced in bf16.
@@ -323,11 +342,7 @@ class MegatronReader {
     if (on("use-tp-pp-dp-mapping")) set("layout.order", std::string("tp-cp-ep-pp-dp"), "use-tp-pp-dp-mapping");
     const std::int64_t pipeline = draft_.integer("layout.pipeline").value_or(1);
     if (const auto layers = flags_.integer("num-layers-per-virtual-pipeline-stage"); layers && *layers > 0) {
-      // validate_args: what embedding and loss count for is shared out with the layers.
-      const std::int64_t all = flags_.integer("num-layers").value_or(0) +
-                               (on("account-for-embedding-in-pipeline-split") ? 1 : 0) +
-                               (on("account-for-loss-in-pipeline-split") ? 1 : 0);
-      const std::int64_t chunks = all / std::max<std::int64_t>(product({pipeline, *layers}), 1);
+      const std::int64_t chunks = shared_out_layers() / std::max<std::int64_t>(product({pipeline, *layers}), 1);
       if (chunks > 1) set("layout.chunks", chunks, "num-layers-per-virtual-pipeline-stage");
     }
   }

@@ -83,7 +83,9 @@ std::vector<Limit> limits(const Study& study, const PlanProgress& progress) {
     for (std::size_t value = steps; value-- > 0 && !limit.largest;) {
       std::vector<std::pair<std::size_t, std::size_t>> fixed{{study.grows, value}};
       if (study.by) fixed.emplace_back(*study.by, row);
-      const Space space = pinned(study.space, fixed);
+      Space space = pinned(study.space, fixed);
+      if (!study.headroom.empty() && study.headroom[value])
+        set_value(space.base, {"runtime", "headroom"}, *study.headroom[value]);
       const Plan plan = scenarios::plan(space, {.top = 1});
       candidates += plan.candidates;
       for (const auto& [why, count] : plan.dropped) dropped[why] += count;

@@ -16,6 +16,8 @@ struct Study {
   Space space;
   std::size_t grows = 0;          ///< axis; its values in the order in which they grow
   std::optional<std::size_t> by;  ///< axis
+  /// By value of the axis that grows: the headroom that candidates have with it. Empty: what they say themselves.
+  std::vector<std::optional<TomlValue>> headroom = {};
 };
 
 /// From a scenario with [space] and a table [capacity]: `largest` names the axis that grows, `by` the other one. Throws

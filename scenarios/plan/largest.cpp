@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "scenarios/formats/input_error.hpp"
+
 namespace tidemark::scenarios {
 namespace {
 
@@ -26,7 +28,14 @@ class LargestSearch {
       while (!failing && *fitting < no_larger) {
         const std::optional<std::int64_t> larger = job_near(2 * *fitting, *fitting, 4 * *fitting);
         if (!larger) break;
-        simulate(*larger);
+        try {
+          simulate(*larger);
+        } catch (const InputError& error) {
+          found.value = fitting;
+          found.beyond = *larger;
+          found.refused = error.problems().front().message;
+          return found;
+        }
       }
     } else {
       while (!fitting) {

@@ -15,7 +15,8 @@ struct LargestQuestion {
   std::int64_t step = 1;   ///< other values are multiples of it
   /// Why there is no job with the value; empty where there is one.
   std::function<std::string(std::int64_t)> refusal;
-  std::function<bool(std::int64_t)> fits;  ///< of one that there is
+  /// Of one that there is. InputError where it is more than can be simulated.
+  std::function<bool(std::int64_t)> fits;
 };
 
 /// `value` fits and `next`, the next larger value that gives a job, does not: both were simulated. Of values between
@@ -24,6 +25,7 @@ struct Largest {
   std::optional<std::int64_t> value;  ///< nothing: none fits
   std::optional<std::int64_t> next;   ///< nothing: all larger ones that were looked at give no job
   std::string refused;                ///< then, why the first of those gives none; empty where none was looked at
+  std::optional<std::int64_t> beyond;  ///< the search ended at this one, which is `refused`: more than can be simulated
   int simulated = 0;
 };
 [[nodiscard]] Largest largest_value(const LargestQuestion& question);

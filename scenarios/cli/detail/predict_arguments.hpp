@@ -26,6 +26,8 @@ struct PredictArguments {
 /// The job that is asked about, with keys set beside it. InputError where there is none.
 [[nodiscard]] JobRequest predicted_job(const PredictArguments& requested, const std::vector<std::string>& keys = {});
 
+/// "train.micro_batch" of "micro_batch", "mbs" or itself: what `--largest` means. InputError where it is no key.
+[[nodiscard]] std::string requested_key(const std::string& word);
 /// The largest value of one of its keys with which it fits, and the answer with that value: `--largest`.
 [[nodiscard]] int answer_largest(const PredictArguments& requested);
 /// The job on several clusters, the cheapest that it fits first: `--clusters`.

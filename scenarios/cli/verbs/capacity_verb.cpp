@@ -12,7 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/detail/job_request.hpp"
+#include "scenarios/cli/detail/predict_arguments.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
@@ -59,9 +59,14 @@ std::vector<TomlValue> usual_values(const TomlTable& document, const std::string
 }
 
 // A job that says of no axis itself: "train.micro_batch", or "layout.tensor=1,2,4".
-void add_axis(TomlTable& document, const std::string& largest) {
+struct GrowingKey {
+  std::string key;
+  std::vector<TomlValue> values;
+  bool usual = false;  ///< values that nobody named
+};
+GrowingKey growing_key(const TomlTable& document, const std::string& largest) {
   const std::size_t sign = largest.find('=');
-  const std::string key = largest.substr(0, sign);
+  const std::string key = requested_key(largest.substr(0, sign));
   std::vector<TomlValue> values;
   if (sign == std::string::npos)
     values = usual_values(document, key);
@@ -73,25 +78,54 @@ void add_axis(TomlTable& document, const std::string& largest) {
       refuse("--largest", fmt::format("{} is no list of values", in_quotes(largest.substr(sign + 1))),
              "such as --largest train.sequence_length=4096,8192,16384");
     }
-  KeyPath axis = key_path(key);
-  axis.insert(axis.begin(), "space");
-  set_value(document, axis, {std::move(values), {}});
-  set_value(document, {"capacity", "largest"}, {key, {}});
+  return {key, std::move(values), sign == std::string::npos};
+}
+
+// What bounds keep free, which may grow with the value.
+std::vector<std::optional<TomlValue>> headroom_by_value(const JobWords& words, const GrowingKey& grows) {
+  std::vector<std::optional<TomlValue>> found;
+  for (const TomlValue& value : grows.values) {
+    JobWords with = words;
+    with.beside.push_back(fmt::format("{}={}", grows.key, text(value)));
+    std::optional<TomlValue>& its = found.emplace_back();
+    try {
+      JobRequest job = requested_job(with);
+      keep_room(job.document, job.bounds);
+      if (const TomlValue* const kept = value_at(job.document, {"runtime", "headroom"})) its = *kept;
+    } catch (const InputError&) {
+      continue;  // the search counts it among those that are no job
+    }
+  }
+  return found;
 }
 
 struct StudyRequest {
   Study study;
   std::vector<std::filesystem::path> inputs;
+  std::string tried = {};  ///< the values, where nobody named them
   std::vector<NotJudged> not_judged = {};
   std::vector<MemoryBound> bounds = {};
 };
 
 StudyRequest study_of_job(const CapacityArguments& a) {
   JobRequest job = requested_job(a.words);
-  add_axis(job.document, a.largest);
-  keep_room(job.document, job.bounds);
-  return {study_of(std::move(job.document), job.at, job.folders), std::move(job.files), std::move(job.not_judged),
-          std::move(job.bounds)};
+  const GrowingKey grows = growing_key(job.document, a.largest);
+  KeyPath axis = key_path(grows.key);
+  axis.insert(axis.begin(), "space");
+  set_value(job.document, axis, {grows.values, {}});
+  set_value(job.document, {"capacity", "largest"}, {grows.key, {}});
+  StudyRequest made{study_of(std::move(job.document), job.at, job.folders),
+                    std::move(job.files),
+                    {},
+                    std::move(job.not_judged),
+                    std::move(job.bounds)};
+  if (!made.bounds.empty()) made.study.headroom = headroom_by_value(a.words, grows);
+  if (!grows.usual) return made;
+  std::vector<std::string> values;
+  for (const TomlValue& value : grows.values) values.push_back(text(value));
+  made.tried = fmt::format("tried {} = {}; tidemark predict --largest {} looks between them, too\n", grows.key,
+                           fmt::join(values, ", "), grows.key);
+  return made;
 }
 
 StudyRequest requested_study(const CapacityArguments& a) {
@@ -101,7 +135,7 @@ StudyRequest requested_study(const CapacityArguments& a) {
   const auto has = [&](std::string_view table) {
     return std::ranges::any_of(document.keys, [&](const TomlKey& key) { return key.name == table; });
   };
-  if (!has("space") && !has("capacity") && a.largest_given) return study_of_job(a);
+  if (!has("space") && !has("capacity")) return study_of_job(a);
   if (a.largest_given)
     throw InputError(Problem{.file = a.words.file,
                              .message = "says what grows in [capacity], and so does --largest",
@@ -126,8 +160,9 @@ int run(const CapacityArguments& a) {
   const auto says_something = [](const Limit& limit) { return limit.largest || limit.next; };
   if (std::none_of(found.begin(), found.end(), says_something)) refuse_no_candidates(study.space, a.words.file);
   if (!a.csv.empty()) write_file(a.csv, [&](std::ostream& file) { file << capacity_csv(study, found); });
-  answer(not_judged_text(requested.not_judged) + bounds_text(requested.bounds) + capacity_text(study, found), a.json,
-         [&] { return with_not_judged(capacity_json(study, found), requested.not_judged); });
+  answer(not_judged_text(requested.not_judged) + bounds_text(requested.bounds) + capacity_text(study, found) +
+             requested.tried,
+         a.json, [&] { return with_not_judged(capacity_json(study, found), requested.not_judged); });
   if (!requested.not_judged.empty()) return cannot_say;
   for (const Limit& limit : found)
     if (limit.largest) return yes;

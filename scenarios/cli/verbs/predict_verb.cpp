@@ -48,6 +48,8 @@ JobRequest from_options(const PredictArguments& requested, const std::vector<std
   return made;
 }
 
+bool names_no_file_but_a_key(const std::string& word) { return is_override(word) && !std::filesystem::exists(word); }
+
 // Where memory runs out.
 std::optional<AcceptedChanges> accepted_changes(JobRequest source, const Prediction& prediction) {
   if (std::ranges::none_of(prediction.groups, [](const RankGroup& group) { return group.failure.has_value(); }))
@@ -133,7 +135,13 @@ int run(const PredictArguments& requested) {
 }  // namespace
 
 JobRequest predicted_job(const PredictArguments& requested, const std::vector<std::string>& keys) {
-  if (requested.words.file.empty()) return from_options(requested, keys);
+  // Without a file the first word is a key already.
+  if (const std::string& first = requested.words.file; first.empty() || names_no_file_but_a_key(first)) {
+    std::vector<std::string> all = requested.words.beside;
+    if (!first.empty()) all.insert(all.begin(), first);
+    all.insert(all.end(), keys.begin(), keys.end());
+    return from_options(requested, all);
+  }
   if (requested.job.lays_out())
     throw InputError(
         Problem{.file = requested.words.file,
