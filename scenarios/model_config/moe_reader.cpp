@@ -398,7 +398,9 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   const Experts* experts = scenario.model.experts();
   if (!experts) {
     if (tables.moe.present()) tables.top.problem("moe", "the model has no experts", "leave the table out");
-    if (layout.expert > 1) tables.layout.problem("expert", "the model has no experts", "leave it out");
+    if (layout.expert > 1)
+      tables.layout.problem("expert", fmt::format("expert = {}, and the model has no experts", layout.expert),
+                            "leave it out");
     return;
   }
   const RuntimeKind& runtime = runtime_kind(scenario.runtime.name);

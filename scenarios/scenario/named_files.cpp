@@ -84,9 +84,21 @@ std::optional<std::filesystem::path> resolved(const std::string& name, const Sce
   return std::nullopt;
 }
 
-std::optional<std::filesystem::path> file_behind(std::string_view key, const std::string& name,
+namespace {
+
+/// A file in one of the folders, or a cluster that is shipped by its name alone, such as "h100-sxm-80g".
+std::optional<std::filesystem::path> resolved_as(std::string_view key, const std::string& name,
                                                  const ScenarioFolders& folders) {
   if (std::optional<std::filesystem::path> path = resolved(name, folders)) return path;
+  if (key != "cluster" || name.find('/') != std::string::npos) return std::nullopt;
+  return resolved("clusters/" + name + ".toml", {folders.data_root, folders.data_root});
+}
+
+}  // namespace
+
+std::optional<std::filesystem::path> file_behind(std::string_view key, const std::string& name,
+                                                 const ScenarioFolders& folders) {
+  if (std::optional<std::filesystem::path> path = resolved_as(key, name, folders)) return path;
   if (key != model_key) return std::nullopt;
   const std::optional<NamedConfig> its = named_config(name, folders.data_root);
   return its ? std::optional(its->file) : std::nullopt;
@@ -94,7 +106,7 @@ std::optional<std::filesystem::path> file_behind(std::string_view key, const std
 
 std::optional<ScenarioFiles::File> read_named(std::string_view key, const std::string& name,
                                               const ScenarioFolders& folders) {
-  if (const std::optional<std::filesystem::path> path = resolved(name, folders))
+  if (const std::optional<std::filesystem::path> path = resolved_as(key, name, folders))
     return ScenarioFiles::File{*path, read_text(*path)};
   if (key != model_key) return std::nullopt;
   std::optional<NamedConfig> its = named_config(name, folders.data_root);

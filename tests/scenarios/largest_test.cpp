@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "scenarios/formats/input_error.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::largest_test {
@@ -61,6 +62,21 @@ TEST(Largest, EndsWhereNothingLimitsIt) {
   EXPECT_GE(found.value.value_or(0), std::int64_t{1} << 50);
   EXPECT_FALSE(found.next.has_value());
   EXPECT_TRUE(found.refused.empty());
+}
+
+TEST(Largest, EndsAtWhatIsMoreThanCanBeSimulated) {
+  LargestQuestion question;
+  question.begin = 8;
+  question.refusal = [](std::int64_t) { return std::string(); };
+  question.fits = [](std::int64_t value) {
+    if (value > 100) throw InputError(Problem{.file = "", .message = "too long a program", .hint = ""});
+    return true;
+  };
+  const Largest found = largest_value(question);
+  EXPECT_EQ(found.value, 64);
+  EXPECT_FALSE(found.next.has_value());
+  EXPECT_EQ(found.beyond, 128);
+  EXPECT_EQ(found.refused, "too long a program");
 }
 
 }  // namespace

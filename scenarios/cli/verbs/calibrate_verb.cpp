@@ -58,7 +58,7 @@ void check(const CalibrateArguments& a, const World& world) {
     const Scenario scenario = read_scenario(file, data_root());
     if (world.size() % scenario.gpus != 0)
       refuse(file, fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
-             fmt::format("mpirun -np {} scripts/tidemark calibrate …", scenario.gpus));
+             fmt::format("mpirun -np {} tidemark calibrate …", scenario.gpus));
   }
   if (world.rank().value != 0) return;
   std::vector<std::filesystem::path> inputs;

@@ -181,7 +181,7 @@ int run_on(World& world, const ValidateArguments& requested) {
     if (scenario.gpus != world.size())
       refuse(requested.words.file,
              fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
-             fmt::format("mpirun -np {} scripts/tidemark validate …", scenario.gpus));
+             fmt::format("mpirun -np {} tidemark validate …", scenario.gpus));
     if (speaks) check_outputs({{"--json", requested.json}}, job.files);
     if (is_of_meaning(options.mutation) && !requested.math)
       refuse("--mutate", fmt::format("only real numbers show {}", requested.mutation), "add --math");
