@@ -22,9 +22,9 @@ struct LargestQuestion {
 /// `value` fits and `next`, the next larger value that gives a job, does not: both were simulated. Of values between
 /// others that were tried nothing is assumed but that one fits if a larger one does.
 struct Largest {
-  std::optional<std::int64_t> value;  ///< nothing: none fits
-  std::optional<std::int64_t> next;   ///< nothing: all larger ones that were looked at give no job
-  std::string refused;                ///< then, why the first of those gives none; empty where none was looked at
+  std::optional<std::int64_t> value;   ///< nothing: none fits
+  std::optional<std::int64_t> next;    ///< nothing: all larger ones that were looked at give no job
+  std::string refused;                 ///< then, why the first of those gives none; empty where none was looked at
   std::optional<std::int64_t> beyond;  ///< the search ended at this one, which is `refused`: more than can be simulated
   int simulated = 0;
 };

@@ -13,6 +13,7 @@
 #include "scenarios/plan/evaluate.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/front.hpp"
+#include "scenarios/plan/same_job.hpp"
 #include "scenarios/plan/tasks.hpp"
 
 // Every choice here depends on results in the order of tasks, never on when they came: the answer is the same whatever
@@ -77,8 +78,11 @@ class Search {
   }
 
   void evaluate(std::vector<Survivor> survivors) {
-    // Whoever promises most first: what it keeps to sets the bar.
-    std::sort(survivors.begin(), survivors.end(), [](const Survivor& a, const Survivor& b) {
+    // The base itself first, so that a search that is stopped has an answer; then whoever promises most: what it keeps
+    // to sets the bar.
+    const std::optional<std::int64_t> own = base_among(survivors);
+    std::sort(survivors.begin(), survivors.end(), [&](const Survivor& a, const Survivor& b) {
+      if ((a.candidate == own) != (b.candidate == own)) return a.candidate == own;
       if (a.throughput_high != b.throughput_high) return a.throughput_high > b.throughput_high;
       return a.device_low != b.device_low ? a.device_low < b.device_low : a.candidate < b.candidate;
     });
@@ -92,6 +96,16 @@ class Search {
       const Done done{static_cast<std::int64_t>(before), std::ssize(survivors)};
       allocate(time(std::move(chosen), done), done);
     }
+  }
+
+  // The candidate that is the base as it stands, where it is a job.
+  [[nodiscard]] std::optional<std::int64_t> base_among(const std::vector<Survivor>& survivors) const {
+    const std::optional<Scenario> base = base_scenario(space_);
+    if (!base) return std::nullopt;
+    const Scenario job = same_job(*base);
+    for (const Survivor& s : survivors)
+      if (same_job(std::get<Scenario>(candidate(space_, s.candidate))) == job) return s.candidate;
+    return std::nullopt;
   }
 
   struct Done {

@@ -117,7 +117,7 @@ TEST(Keys, EveryFieldTellsApart) {
   expect_every_field_tells_apart(places, 5);
   PassCosts costs;
   costs.fill(std::make_shared<const GroupCosts>(places));
-  expect_every_field_tells_apart(ClockKey{std::make_shared<const ChunkSample>(), costs, Duration{1}}, 9);
+  expect_every_field_tells_apart(ClockKey{std::make_shared<const ChunkSample>(), costs, Duration{1}}, 10);
   expect_every_field_tells_apart(InFlightKey{{scenario.layout, 8}, 1}, 20);
   const StateEvents::Step step{{AllocatorEvent{}}, {AllocatorEvent{}}};
   expect_every_field_tells_apart(StateEvents{{AllocatorEvent{}}, {step}}, 19);

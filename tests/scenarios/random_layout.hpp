@@ -23,6 +23,17 @@ inline Scenario overlapped_at_random(Scenario scenario, std::mt19937& random) {
   return scenario;
 }
 
+/// Every second one whose tensor-parallel ranks share sequences out, with their transfers beside products, where that
+/// can be.
+inline Scenario tensor_overlapped(Scenario scenario, const std::string& text, std::uint32_t seed) {
+  if (!scenario.layout.sequence_parallel || scenario.layout.tensor == 1 || seed % 2 != 0) return scenario;
+  try {
+    return scenario_of_text(text + "[runtime.switches]\ntp-comm-overlap = true\n");
+  } catch (const InputError&) {
+    return scenario;
+  }
+}
+
 /// A random layout of a small model; nothing where it is none.
 inline std::optional<Scenario> random_scenario(std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -62,7 +73,7 @@ recompute = {}
       pick({"16", "48", "60", "96", "192"}), pick({"fp32", "bf16"}), pick({"te", "unfused", "fused"}),
       pick({"0.0", "0.1"}), recompute);
   try {
-    return overlapped_at_random(scenario_of_text(text), random);
+    return overlapped_at_random(tensor_overlapped(scenario_of_text(text), text, seed), random);
   } catch (const InputError&) {
     return std::nullopt;
   }

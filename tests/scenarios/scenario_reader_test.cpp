@@ -106,7 +106,8 @@ environment = {CUBLAS_WORKSPACE_CONFIG = ":4096:8", CUDA_DEVICE_MAX_CONNECTIONS 
 
 TEST(ScenarioReader, KeysOfTheFormatThatAreNotModelledAreRefused) {
   const std::string layout = "job.toml:6:";
-  EXPECT_EQ(with("[layout]", "expert = 8"), layout + "10: error: expert = 8, and the model has no experts\n  hint: leave it out");
+  EXPECT_EQ(with("[layout]", "expert = 8"),
+            layout + "10: error: expert = 8, and the model has no experts\n  hint: leave it out");
   EXPECT_EQ(with("[layout]", "schedule = \"zb-x\""),
             layout +
                 "12: error: schedule = \"zb-x\" is not known\n  hint: \"1f1b\", \"gpipe\", \"interleaved\", "

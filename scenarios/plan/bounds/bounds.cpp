@@ -215,6 +215,16 @@ std::int32_t transferring_streams(const Program& program) {
   return static_cast<std::int32_t>(streams.size());
 }
 
+// Whether no stream has both collectives of passes and others.
+bool on_streams_of_their_own(const Program& program, const PassGroups& of_passes) {
+  std::set<std::int32_t> those, others;
+  for (const Op& op : program.ops)
+    if (const auto* o = std::get_if<Collective>(&op))
+      (std::ranges::find(of_passes, o->comm) != of_passes.end() ? those : others).insert(o->stream.value);
+  others.erase(0);  // the compute stream's hold none of its kernels up
+  return std::ranges::none_of(those, [&](std::int32_t stream) { return others.contains(stream); });
+}
+
 // Where the last step of a program without passes begins, where its passes would, and where the gradient norm is known.
 struct StatePlaces {
   std::size_t step = 0, passes = 0, norm = 0;
@@ -322,6 +332,7 @@ Bounder::Mesh Bounder::make_mesh(const Scenario& requested) {
     const Program& program = workload.programs.back();
     mesh.samples_hold =
         mesh.samples_hold && samples_hold(shortest, p, chunks[static_cast<std::size_t>(p)], program, comms);
+    mesh.passes_alone = mesh.passes_alone && on_streams_of_their_own(program, pass_groups(comms));
     streams = std::max(streams, transferring_streams(program));
   }
   const GroupAxis pipeline = dense_mesh(requested.layout).along(axis::pp);
@@ -491,8 +502,6 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
   bool alike = true;
   Bytes boundary;
   const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
-  // Collectives of ranks that hold the same, beside the passes, would hold kernels up at other moments.
-  const bool nothing_beside = !s.runtime.overlap.gradients && !s.runtime.overlap.parameters;
   Duration of_host;
   for (const std::vector<Chunk>& of_rank : chunks) {
     std::int64_t launches = 0;
@@ -502,7 +511,7 @@ DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
       alike = alike && chunk.sample->alike;
       const ClockKey key{chunk.sample, mesh->of_passes, late_launch};
       const auto clocks = clocks_.get(key, hash_of(key));
-      const ChunkSpans spans = spans_of(chunk, *clocks, nothing_beside && clocks->second_waves);
+      const ChunkSpans spans = spans_of(chunk, *clocks, mesh->passes_alone && clocks->second_waves);
       launches += spans.launches;
       low.back().push_back(spans.shortest);
       high.back().push_back(spans.longest);

@@ -62,6 +62,7 @@ class Bounder {
     PassCosts of_passes;
     std::shared_ptr<const GroupCosts> pipeline;  ///< where there is one
     bool samples_hold = true;                    ///< in the shortest job on it
+    bool passes_alone = true;                    ///< no other collectives on the streams of those of passes
   };
   /// Clocks of a sample's windows and pieces, where the groups that it talks to lie so.
   struct PieceClock {

@@ -36,7 +36,7 @@ std::vector<std::vector<std::int32_t>> distinct_groups(const Communicator& commu
 }
 
 bool forwards(const Communicator& communicator, const Fabric& fabric, std::int32_t world_size) {
-  if (communicator.messages == MessageRoute::Pairs) return false;
+  if (communicator.messages != MessageRoute::Group) return false;
   for (const std::vector<std::int32_t>& devices : distinct_groups(communicator, fabric, world_size))
     for (std::size_t i = 0; i < devices.size(); ++i) {
       const std::int32_t here = devices[i], there = devices[(i + 1) % devices.size()];
@@ -118,6 +118,7 @@ DurationBounds GroupCosts::message(Bytes size) const {
       for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
         std::optional<MessageWay> way;  // of pairs each its own
         if (places_.messages == MessageRoute::Group) way = message_way(fabric, devices, from, to);
+        if (places_.messages == MessageRoute::CopyEngines) way = MessageWay{{}, from};
         TransferCost cost = message_cost(fabric, from, to, size, CollectiveCostModel::Routed, way);
         if (fabric.calibration.there() && from != to) {
           const bool between = fabric.node_of(from) != fabric.node_of(to);

@@ -171,13 +171,13 @@ bool known(const RuntimeChoice& runtime) {
          optimizer == OptimizerBehavior{} && offloaded_layers == 0 && !module_offload.any() &&
          // Of a layer's first tensor, where bounds take it to be whole; of what outlives passes.
          !distribute_saved && deferred_head_gradients == 0 &&
-         // Of hand-overs beside the first and last passes, and products beside their own parts; of passes that talk to
-         // data-parallel ranks.
-         !overlaps_flush && !tensor_overlap && !experts.balances_by(LoadBalancing::GlobalLoss) &&
+         // Of hand-overs beside the first and last passes; of passes that talk to data-parallel ranks.
+         !overlaps_flush && !experts.balances_by(LoadBalancing::GlobalLoss) &&
          ignored_arguments(nccl_environment, launch_queue, eager, headroom) &&
          lowered(experts, versions, allocator, cublas_workspace_config, nccl, attention_mask,
                  gradient_accumulation_fusion, bias_dropout_fusion, bias_gelu_fusion, bias_swiglu_fusion, rope_fusion,
-                 masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, deterministic, checks);
+                 masked_softmax_fusion, softmax_in_fp32, query_key_scaling, overlap, tensor_overlap, deterministic,
+                 checks);
 }
 
 }  // namespace

@@ -359,8 +359,8 @@ Layout layout_of_passes(const Layout& layout) {
 }
 
 PassGroups pass_groups(const Communicators& comms) {
-  return {comms.tensor,     comms.tensor_context, comms.heads,         comms.context,
-          comms.neighbours, comms.expert,         comms.expert_tensor, comms.expert_model};
+  return {comms.tensor,     comms.user_buffers, comms.tensor_context, comms.heads,       comms.context,
+          comms.neighbours, comms.expert,       comms.expert_tensor,  comms.expert_model};
 }
 
 std::vector<LayerRun> sampled(std::vector<LayerRun> runs) {

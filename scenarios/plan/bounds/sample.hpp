@@ -50,7 +50,7 @@ struct LayerRun {
 [[nodiscard]] std::int32_t layers_of(std::span<const LayerRun> runs);
 
 /// The groups that passes talk to, hand-overs apart: in one order for all jobs, and invalid where a job has none.
-using PassGroups = std::array<CommSlot, 8>;
+using PassGroups = std::array<CommSlot, 9>;
 [[nodiscard]] PassGroups pass_groups(const Communicators& comms);
 
 /// An op as a clock sees it.

@@ -91,7 +91,7 @@ std::uint64_t hash_of(const FabricKey& key) { return hash_of_numbers({key.device
 
 std::uint64_t hash_of(const GroupPlaces& places) {
   std::uint64_t hash =
-      hash_of_numbers({place_of(places.fabric), places.sharers, places.messages == MessageRoute::Group ? 0 : 1});
+      hash_of_numbers({place_of(places.fabric), places.sharers, static_cast<std::int64_t>(places.messages)});
   for (const std::vector<std::int32_t>& devices : places.groups)
     for (const std::int32_t device : devices) hash = mixed(hash, device);
   return hash;

@@ -201,6 +201,12 @@ bool repeats(const Space& space, std::int64_t index, const TomlTable& document, 
 
 }  // namespace
 
+std::optional<Scenario> base_scenario(const Space& space) {
+  auto read = resolved_or_problems(space, space.base);
+  auto* const its = std::get_if<Scenario>(&read);
+  return its == nullptr ? std::nullopt : std::optional(std::move(*its));
+}
+
 std::variant<Scenario, NoCandidate> candidate(const Space& space, std::int64_t index) {
   const TomlTable document = space.document(index);
   auto read = resolved_or_problems(space, document);

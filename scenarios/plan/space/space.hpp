@@ -73,6 +73,9 @@ struct NoCandidate {
 /// none: the reader's own words, or that a combination before it is the same job.
 [[nodiscard]] std::variant<Scenario, NoCandidate> candidate(const Space& space, std::int64_t index);
 
+/// The base by itself, without what axes set; nothing where that is no job.
+[[nodiscard]] std::optional<Scenario> base_scenario(const Space& space);
+
 /// Where all runtimes are searched, stages of sharding are that only some of them have.
 enum class Runtimes : std::uint8_t { One, All };
 /// What a search keeps free on every device where neither its base nor an axis says: the fastest layouts are those that
