@@ -2,69 +2,26 @@
 // a CUDA build of it. No GPU is needed.
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "tests/namespace.hpp"
+#include "tests/dry_run/dry_run_fixture.hpp"
 
 namespace tidemark::tests::dry_run_cli_test {
 namespace {
 
 using nlohmann::json;
-
-struct Said {
-  int code = -1;
-  std::string out, err;
-};
-
-class DryRunCli : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              (std::string("tidemark_dry_run_") + testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
-               std::to_string(getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  static std::string content(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
-  [[nodiscard]] Said run(const std::string& arguments) const {
-    const std::string out = (folder_ / "out").string(), err = (folder_ / "err").string();
-    const int status = std::system(("cd '" + folder_.string() + "' && '" TIDEMARK_BINARY "' dry-run " + arguments +
-                                    " >'" + out + "' 2>'" + err + "'")
-                                       .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(out), content(err)};
-  }
-  void script(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
-
-  std::filesystem::path folder_;
-};
-
-class WithPython : public DryRunCli {
- protected:
-  void SetUp() override {
-    DryRunCli::SetUp();
-    if (std::system("python3 -c pass") != 0) GTEST_SKIP() << "there is no python3";
-  }
-};
+using WithPython = DryRunWithPython;
+using WithTorch = DryRunWithTorch;
 
 TEST_F(DryRunCli, BadInputIsTwoAndSaysWhat) {
   for (const std::string arguments :
        {"", "-- ", "-- torchrun", "-- python3 nowhere.py", "-- ls -l", "-- no-such-program-anywhere x.py",
         "--steps 0 -- python3 t.py", "--cluster no-such-card -- python3 t.py", "--against no-such-job -- python3 t.py",
         "torchrun --nproc-per-node 8 t.py", "--world-size 0 -- python3 t.py", "--timeout 0 -- python3 t.py"}) {
-    const Said said = run(arguments);
+    const DrySaid said = run(arguments);
     EXPECT_EQ(said.code, 2) << arguments << said.err;
     EXPECT_EQ(said.out, "") << arguments;
     EXPECT_NE(said.err.find("error: "), std::string::npos) << said.err;
@@ -73,7 +30,7 @@ TEST_F(DryRunCli, BadInputIsTwoAndSaysWhat) {
 
 TEST_F(WithPython, AScriptThatTrainsNothingLeavesItOpen) {
   script("t.py", "print('trains nothing')\n");
-  const Said said = run("--json answer.json -- python3 t.py");
+  const DrySaid said = run("--json answer.json -- python3 t.py");
   EXPECT_EQ(said.code, 4) << said.out << said.err;
   EXPECT_TRUE(said.out.starts_with("cannot say whether it fits")) << said.out;
   EXPECT_NE(said.err.find("trains nothing"), std::string::npos) << said.err;
@@ -82,7 +39,7 @@ TEST_F(WithPython, AScriptThatTrainsNothingLeavesItOpen) {
 
 TEST_F(WithPython, AScriptsOwnErrorComesThrough) {
   script("t.py", "def f():\n  raise ValueError('my own mistake')\nf()\n");
-  const Said said = run("-- python3 t.py");
+  const DrySaid said = run("-- python3 t.py");
   EXPECT_EQ(said.code, 2) << said.out << said.err;
   EXPECT_NE(said.err.find("Traceback"), std::string::npos) << said.err;
   EXPECT_NE(said.err.find("ValueError: my own mistake"), std::string::npos) << said.err;
@@ -94,7 +51,7 @@ TEST_F(WithPython, RanksAreToldWhatTheirLauncherTells) {
       "t.py",
       "import os, sys\nprint(*[os.environ.get(n) for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'PYTHONPATH', 'MINE')], "
       "sys.argv[1:])\n");
-  const Said said =
+  const DrySaid said =
       run("--rank 9 --show-output -- MINE=x python3 -m torch.distributed.launch --nnodes 2 --nproc_per_node 8 t.py a");
   EXPECT_NE(said.err.find("9 1 16 None x ['--local-rank=1', 'a']"), std::string::npos) << said.err;
 }
@@ -108,25 +65,13 @@ TEST_F(WithPython, OfNcclsVariablesThoseThatAreNotReadAreNamed) {
 
 TEST_F(WithPython, AScriptThatTakesTooLongIsEnded) {
   script("t.py", "import time\ntime.sleep(600)\n");
-  const Said said = run("--timeout 1 -- python3 t.py");
+  const DrySaid said = run("--timeout 1 -- python3 t.py");
   EXPECT_EQ(said.code, 3) << said.out << said.err;
   EXPECT_NE(said.err.find("--timeout"), std::string::npos) << said.err;
 }
 
-class WithTorch : public DryRunCli {
- protected:
-  void SetUp() override {
-    DryRunCli::SetUp();
-    const char* const python = std::getenv("TIDEMARK_TORCH_PYTHON");
-    if (python == nullptr) GTEST_SKIP() << "TIDEMARK_TORCH_PYTHON names no Python that has a CUDA build of PyTorch";
-    python_ = "'" + std::string(python) + "'";
-    std::filesystem::copy_file(TIDEMARK_SOURCE_DIR "/tests/dry_run/train.py", folder_ / "train.py");
-  }
-  std::string python_;
-};
-
 TEST_F(WithTorch, ATrainingIsCountedStepByStep) {
-  const Said said = run("--json answer.json --snapshot dry.pickle -- " + python_ + " train.py");
+  const DrySaid said = run("--json answer.json --snapshot dry.pickle -- " + python_ + " train.py");
   ASSERT_EQ(said.code, 0) << said.out << said.err;
   const json rank = json::parse(content(folder_ / "answer.json")).at("ranks").at(0);
   ASSERT_EQ(rank.at("steps").size(), 3U);
@@ -140,8 +85,8 @@ TEST_F(WithTorch, ATrainingIsCountedStepByStep) {
 }
 
 TEST_F(WithTorch, EveryRankOfAnyWorldRunsAlone) {
-  const Said said = run("--json answer.json --rank 0 --rank 15 --steps 2 -- " + python_ +
-                        " -m torch.distributed.run --nnodes 2 --nproc-per-node 8 train.py ddp");
+  const DrySaid said = run("--json answer.json --rank 0 --rank 15 --steps 2 -- " + python_ +
+                           " -m torch.distributed.run --nnodes 2 --nproc-per-node 8 train.py ddp");
   ASSERT_EQ(said.code, 0) << said.out << said.err;
   const json answer = json::parse(content(folder_ / "answer.json"));
   EXPECT_EQ(answer.at("world_size"), 16);
@@ -166,7 +111,7 @@ def work(rank, world):
 if __name__ == "__main__":
     torch.multiprocessing.spawn(work, args=(4,), nprocs=4)
 )");
-  const Said said = run("--world-size 4 --rank 3 --json answer.json -- " + python_ + " spawned.py");
+  const DrySaid said = run("--world-size 4 --rank 3 --json answer.json -- " + python_ + " spawned.py");
   ASSERT_EQ(said.code, 0) << said.out << said.err;
   const json rank = json::parse(content(folder_ / "answer.json")).at("ranks").at(0);
   EXPECT_EQ(rank.at("groups").at(0).at("ranks"), json::array({0, 1, 2, 3}));
@@ -177,8 +122,8 @@ if __name__ == "__main__":
 // What NCCL holds follows the variables that it reads.
 TEST_F(WithTorch, NcclsBuffersAreAsLargeAsTheyAreToldToBe) {
   const auto held = [&](const std::string& variable) {
-    const Said said = run("--json answer.json --rank 0 --steps 1 -- " + variable + " " + python_ +
-                          " -m torch.distributed.run --nproc-per-node 8 train.py ddp");
+    const DrySaid said = run("--json answer.json --rank 0 --steps 1 -- " + variable + " " + python_ +
+                             " -m torch.distributed.run --nproc-per-node 8 train.py ddp");
     EXPECT_EQ(said.code, 0) << said.out << said.err;
     return json::parse(content(folder_ / "answer.json")).at("ranks").at(0).at("peak_device_bytes").get<std::int64_t>();
   };
@@ -188,7 +133,7 @@ TEST_F(WithTorch, NcclsBuffersAreAsLargeAsTheyAreToldToBe) {
 // Inductor plans buffers and writes kernels, which nobody compiles.
 TEST_F(WithTorch, ACompiledTrainingHoldsLessThanItself) {
   const auto peak = [&](const std::string& words) {
-    const Said said = run("--json answer.json -- " + python_ + " train.py waves batch=8192 " + words);
+    const DrySaid said = run("--json answer.json -- " + python_ + " train.py waves batch=8192 " + words);
     EXPECT_EQ(said.code, 0) << said.out << said.err;
     const json answer = json::parse(content(folder_ / "answer.json"));
     EXPECT_EQ(said.out.find("Inductor's kernels") != std::string::npos, words == "compile") << said.out;
@@ -199,7 +144,7 @@ TEST_F(WithTorch, ACompiledTrainingHoldsLessThanItself) {
 }
 
 TEST_F(WithTorch, ItRunsOutWhereTheCardWould) {
-  const Said said = run("--cluster rtx-3080-10g --json answer.json -- " + python_ + " train.py batch=600000");
+  const DrySaid said = run("--cluster rtx-3080-10g --json answer.json -- " + python_ + " train.py batch=600000");
   EXPECT_EQ(said.code, 1) << said.out << said.err;
   EXPECT_TRUE(said.out.starts_with("no, it does not fit: rank 0 runs out")) << said.out;
   const json rank = json::parse(content(folder_ / "answer.json")).at("ranks").at(0);
@@ -212,7 +157,7 @@ TEST_F(WithTorch, APredictionLiesBesideIt) {
     GTEST_SKIP() << "that Python has no transformers";
   for (const char* name : {"against.py", "against.json", "against.toml"})
     std::filesystem::copy_file(std::string(TIDEMARK_SOURCE_DIR "/tests/dry_run/") + name, folder_ / name);
-  const Said said =
+  const DrySaid said =
       run("--cluster a100-sxm-80g --against against.toml --json answer.json -- " + python_ + " against.py");
   EXPECT_EQ(said.code, 0) << said.out << said.err;
   EXPECT_TRUE(json::parse(content(folder_ / "answer.json")).at("agrees"));

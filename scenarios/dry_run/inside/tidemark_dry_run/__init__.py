@@ -40,11 +40,13 @@ def after_import(name, call):
 
 
 def begin(folder):
-    from . import ending
+    from . import absent, ending, launchers
 
     run = ending.Run(folder)
     ending.catch(run)
     sys.meta_path.insert(0, _AfterImport())
+    absent.prepare(run)
+    launchers.prepare(run)
 
     def after_torch(torch):
         from . import answers, compiled, device, groups, spawned, steps

@@ -21,6 +21,7 @@ class Run:
         self.want_snapshot = bool(os.environ.get("TIDEMARK_DRY_RUN_SNAPSHOT"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.told = dict(os.environ)  # by tidemark, before anybody's code has run
         self.pid = os.getpid()
         self.torch = None
         self.device = None  # device.Device
