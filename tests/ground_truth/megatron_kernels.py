@@ -98,6 +98,21 @@ def dummy_gradient(shape, dtype, zero=False):
     return DUMMIES[key].detach()
 
 
+WORKSPACES = []
+
+
+def general_gemm(a, b, out_dtype=None, layout="TN", out=None, bias=None, grad=False):
+    """pytorch/cpp_extensions/gemm.py: a result, and one workspace of the device for all products (get_cublas_workspace)."""
+    import torch
+
+    if not WORKSPACES:
+        size = 32 << 20 if torch.cuda.get_device_capability()[0] >= 9 else 4 << 20
+        WORKSPACES.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+    rows, columns = b.shape[1] if layout[1] == "T" else b.shape[0], a.shape[0] if layout[0] == "T" else a.shape[1]
+    made = torch.empty((rows, columns), dtype=out_dtype or a.dtype, device="cuda") if out is None else out
+    return [made, None, None, None]
+
+
 def after_import():
     import torch
     from megatron.core import optimizer
@@ -133,3 +148,15 @@ def after_import():
     clip_grads.multi_tensor_applier = wrappers.multi_tensor_applier = applier
     clip_grads.l2_norm_impl = l2norm
     clip_grads.multi_tensor_scale_impl = wrappers.multi_tensor_scale_impl = scale
+    router_products()
+
+
+def router_products():
+    """RouterGatingLinearFunction takes Transformer Engine's product wherever that is installed, whatever the layers are;
+    up to core 0.16 it asks for a name that Transformer Engine lost with 2.10, and does without."""
+    import megatron.core
+    from megatron.core.transformer.moe import moe_utils
+
+    release = tuple(int(part) for part in megatron.core.__version__.split(".")[:2])
+    if release >= (0, 17) and getattr(moe_utils, "te_general_gemm", moe_utils) is None:
+        moe_utils.te_general_gemm = general_gemm

@@ -17,6 +17,9 @@ inline bool stacks_reports(const Runtime& runtime) { return !runtime.experts.kee
 inline bool wraps_aside(const Runtime& runtime) { return runtime.validated == ValidatedSteps::AfterTheFirst; }
 /// … and core/transformer/moe/moe_utils.py track_moe_metrics keeps what it says of each loss, whoever writes it down.
 inline bool logs_tracked_losses(const Runtime& runtime) { return wraps_aside(runtime); }
+/// From 0.16 on: yarn_rotary_pos_embedding.py YarnRotaryEmbedding's constructor forgets all angles that layers have
+/// asked for.
+inline bool forgets_first_angles(const Runtime& runtime) { return runtime.core.holds_projected; }
 /// From 0.18 on: core/pipeline_parallel/schedules.py forward_backward_no_pipelining deletes a loss that has been back
 /// (Megatron-LM#4124).
 inline bool drops_losses(const Runtime& runtime) { return runtime.waits_before_deallocating; }

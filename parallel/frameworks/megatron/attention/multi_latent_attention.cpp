@@ -7,6 +7,7 @@
 
 #include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
+#include "parallel/frameworks/megatron/release_behavior.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -61,7 +62,8 @@ Shape MlaSelfAttention::by_head(std::int64_t heads, std::int64_t width) const {
 // ---- tables of positions -------------------------------------------------------------------------------------------
 
 // Angles that functools.lru_cache holds for all layers of a rank together: the last 32 that were asked for. Each layer
-// asks for those of the original sequence length when it is made, and later, if they are others, for its own.
+// asks for those of the original sequence length when it is made, and later, if they are others, for its own. Where the
+// first are forgotten, all ask again.
 bool MlaSelfAttention::remembered(Requested requested, bool others) const {
   constexpr std::int64_t remembered = 32;
   std::int64_t layers = 0, before = 0;
@@ -71,8 +73,11 @@ bool MlaSelfAttention::remembered(Requested requested, bool others) const {
     layers += chunk.layers();
     if (chunk.head) layers += w_.model.further.size();
   }
-  const std::int64_t entries = others ? 2 * layers : layers;
-  const std::int64_t place = requested == Requested::Later && others ? layers + before : before;
+  const bool forgets = forgets_first_angles(w_.runtime);
+  if (forgets && requested == Requested::AtFirst) return false;
+  const bool twice = others && !forgets;
+  const std::int64_t entries = twice ? 2 * layers : layers;
+  const std::int64_t place = requested == Requested::Later && twice ? layers + before : before;
   return place >= entries - remembered;
 }
 
@@ -111,7 +116,8 @@ void MlaSelfAttention::make_tables() {
   const std::int64_t length = !fused || first_do ? original : sequence;
   const bool others = !fused || length != original;
   if (others) (void)angles_for(original, remembered(Requested::AtFirst, others));
-  angles_ = angles_for(fused ? length : sequence, remembered(Requested::Later, others));
+  const Requested last = first_do && !others ? Requested::AtFirst : Requested::Later;
+  angles_ = angles_for(fused ? length : sequence, remembered(last, others));
   const auto function = [&](std::string_view use, Operation of) {
     const Tensor narrow = kept(use, {length / ranks, 1, 1, width}, w_.train.precision);
     const Shape all{length / ranks, width};
