@@ -64,7 +64,7 @@ import numpy as np
 tokens = np.memmap("data/train.bin", dtype=np.uint16, mode="r")
 print(len(tokens) > 1000000, int(tokens[:1000].max()))
 np.arange(5, dtype=np.uint16).tofile("there.bin")
-print(list(np.memmap("there.bin", dtype=np.uint16, mode="r")), type(np.memmap("there.bin", dtype="u2", mode="r")).__name__)
+print([int(x) for x in np.memmap("there.bin", dtype="u2", mode="r")], type(np.memmap("there.bin", dtype="u2", mode="r")).__name__)
 )");
   const DrySaid said = run("--show-output -- " + python_ + " t.py");
   EXPECT_NE(said.err.find("True 0\n"), std::string::npos) << said.err;
@@ -108,6 +108,19 @@ for _ in range(9):
                 .at("peak")
                 .at("allocated_bytes"),
             4 * 2 * 494032768LL);
+}
+
+// The device would say how many there are.
+TEST_F(AbsentWithTorch, ARowOfAMaskHasNoPadding) {
+  script("t.py", R"(
+import torch
+mask = torch.ones(2, 5, dtype=torch.int64, device="cuda")
+print(tuple(torch.nonzero(mask[0]).shape), torch.nonzero(mask[1])[0].item(), tuple(torch.nonzero(mask).shape))
+)");
+  const DrySaid said = run("--show-output -- " + python_ + " t.py");
+  EXPECT_NE(said.err.find("(5, 1) 0 (0, 2)"), std::string::npos) << said.err;
+  EXPECT_NE(said.out.find("where a row of whole numbers or a mask is not zero: everywhere"), std::string::npos)
+      << said.out;
 }
 
 TEST_F(AbsentWithTorch, PicturesAreBlack) {

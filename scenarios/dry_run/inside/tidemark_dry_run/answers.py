@@ -14,6 +14,7 @@ MASKS = ("masking_utils.py", "modeling_attn_mask_utils.py")
 def prepare(torch, run):
     finite(torch, run)
     equal(torch, run)
+    places(torch, run)
     attention(torch, run)
     initialization(torch, run)
     convolutions(torch, run)
@@ -122,6 +123,21 @@ def equal(torch, run):
         return call
 
     torch.equal, torch.allclose = answered(torch.equal), answered(torch.allclose)
+
+
+def places(torch, run):
+    """Where a row of a mask is not zero: everywhere, since nothing of it is padding."""
+    asked = torch.nonzero
+
+    @functools.wraps(asked)
+    def nonzero(input, *, as_tuple=False, **kwargs):
+        found = asked(input, as_tuple=as_tuple, **kwargs)
+        if kwargs or as_tuple or not input.is_cuda or input.dim() != 1 or input.is_floating_point() or found.numel():
+            return found
+        run.stand_in("where a row of whole numbers or a mask is not zero: everywhere")
+        return torch.zeros((input.numel(), 1), dtype=found.dtype, device=found.device)
+
+    torch.nonzero = nonzero
 
 
 def attention(torch, run):

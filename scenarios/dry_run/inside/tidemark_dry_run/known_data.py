@@ -7,8 +7,8 @@ SENTENCE = "What a model learns from is of no consequence to the memory that it 
 CHAT = {"messages": "chat"}
 TEXT = {"text": "text"}
 ALPACA = {"instruction": "sentence", "input": "sentence", "output": "text", "text": "text"}
-PAIR = {"sentence1": "text", "sentence2": "text", "label": "2 classes", "idx": "index"}
-ONE = {"sentence": "text", "label": "2 classes", "idx": "index"}
+PAIR = {"sentence1": "passage", "sentence2": "passage", "label": "2 classes", "idx": "index"}
+ONE = {"sentence": "passage", "label": "2 classes", "idx": "index"}
 PREFERENCE = {"chosen": "chat", "rejected": "chat", "score_chosen": "number", "score_rejected": "number"}
 PICTURES = {"image": "picture"}
 COLUMNS = {
@@ -37,6 +37,8 @@ def columns_of(path, name):
 def value_of(kind, i):
     if kind == "text":
         return SENTENCE * (LETTERS // len(SENTENCE))
+    if kind == "passage":
+        return SENTENCE * 8
     if kind == "sentence":
         return SENTENCE
     if kind == "chat":

@@ -45,6 +45,8 @@ def index():
     except (OSError, ValueError, KeyError):
         return _index
     ends = {}
+    for path in glob.glob(os.path.join(DATA, "models", "*.json")):
+        shapes.setdefault(os.path.basename(path)[: -len(".json")], {})
     for shape, entry in shapes.items():
         config = entry.get("config") or file_of(shape)
         if config is None:

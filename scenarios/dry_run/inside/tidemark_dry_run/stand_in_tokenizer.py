@@ -8,6 +8,9 @@ CHAT = (
     "{{ message['content'] + eos_token }}{% endgeneration %}{% else %}{{ '<|' + message['role'] + '|>' + message['content'] }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+# Those that transformers' classes of tokenizers add where they are not there: the vocabulary would grow.
+USUAL = ("<|endoftext|>", "<unk>", "<s>", "</s>", "<pad>", "<bos>", "<eos>", "<mask>", "<|im_start|>", "<|im_end|>",
+         "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>")  # fmt: skip
 ENCODERS = ("bert", "roberta", "electra", "deberta", "albert", "mpnet")
 
 
@@ -59,6 +62,7 @@ def special_tokens(config, encodes):
         if isinstance(place, int) and place >= 0:
             found[f"{what}_token"] = f"<|{place}|>"
     found.setdefault("eos_token", "<|eos|>")
+    found.setdefault("pad_token", "<|endoftext|>")
     return found
 
 
@@ -69,7 +73,7 @@ def vocabulary_of(size, special, alphabet):
         inner = token.strip("<|>")
         if inner.isdigit() and int(inner) < size:
             places[int(inner)] = token
-    ahead = [token for token in dict.fromkeys(special.values()) if token not in places.values()] + alphabet
+    ahead = [token for token in dict.fromkeys((*special.values(), *alphabet, *USUAL)) if token not in places.values()]
     vocabulary = {}
     for place in range(size):
         vocabulary[places.get(place) or (ahead.pop(0) if ahead else f"<|{place}|>")] = place
