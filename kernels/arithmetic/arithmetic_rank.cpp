@@ -166,51 +166,66 @@ void ArithmeticRank::launch(const Launch& o) {
   if (hooks_.after_launch) hooks_.after_launch(*this, o);
 }
 
-// Every member gets what it needs of the others, and reduces by itself, in the order of the group: so all ranks have
-// the same numbers, whoever is first.
-void ArithmeticRank::collective(const Collective& o) {
-  const Group& group = groups_[o.comm.index()];
-  const auto n = static_cast<std::size_t>(group.size()), me = static_cast<std::size_t>(group.me);
-  const bool in_place = o.in.buffer == o.out.buffer;
-  const std::vector<Bytes> even(n, o.size / group.size());
-  const std::vector<Part> sends = side_by_side(o.row.valid() ? program_[o.row].sends : even);
-  const std::vector<Part> receives = side_by_side(o.row.valid() ? program_[o.row].receives : even);
-  const Part whole{{}, o.size}, mine = o.kind == CollectiveKind::AllGather ? receives[me] : sends[me];
-  // Of this member's input, what another one gets; of its output, where what comes from there belongs. Parts of no
-  // bytes are sent too: whoever expects more is told.
-  const auto sent_to = [&](std::size_t place) -> std::optional<Part> {
-    switch (o.kind) {
+namespace {
+
+// Of a member's input, what another one gets; of its output, where what comes from there belongs. Parts of no bytes are
+// sent too: whoever expects more is told.
+struct PartsOfCall {
+  CollectiveKind kind;
+  Bytes size;
+  std::size_t me;
+  bool in_place;
+  const std::vector<Part>&sends, &receives;
+
+  [[nodiscard]] Part whole() const { return {{}, size}; }
+  [[nodiscard]] Part in_place_part(const Part& mine) const { return {in_place ? mine.offset : Bytes{}, mine.size}; }
+
+  [[nodiscard]] std::optional<Part> sent_to(std::size_t place) const {
+    switch (kind) {
       case CollectiveKind::AllReduce:
-        return whole;
+        return whole();
       case CollectiveKind::Broadcast:
-        return me == 0 ? std::optional(whole) : std::nullopt;
+        return me == 0 ? std::optional(whole()) : std::nullopt;
       case CollectiveKind::AllGather:
-        return Part{in_place ? mine.offset : Bytes{}, mine.size};
+        return in_place_part(receives[me]);
       case CollectiveKind::ReduceScatter:
       case CollectiveKind::AllToAll:
         return sends[place];
     }
     return {};
-  };
-  const auto received_from = [&](std::size_t place) -> std::optional<Part> {
-    switch (o.kind) {
+  }
+
+  [[nodiscard]] std::optional<Part> received_from(std::size_t place) const {
+    switch (kind) {
       case CollectiveKind::AllReduce:
-        return whole;
+        return whole();
       case CollectiveKind::Broadcast:
-        return place == 0 ? std::optional(whole) : std::nullopt;
+        return place == 0 ? std::optional(whole()) : std::nullopt;
       case CollectiveKind::ReduceScatter:
-        return Part{in_place ? mine.offset : Bytes{}, mine.size};
+        return in_place_part(sends[me]);
       case CollectiveKind::AllGather:
       case CollectiveKind::AllToAll:
         return receives[place];
     }
     return {};
-  };
+  }
+};
 
+}  // namespace
+
+// Every member gets what it needs of the others, and reduces by itself, in the order of the group: so all ranks have
+// the same numbers, whoever is first.
+void ArithmeticRank::collective(const Collective& o) {
+  const Group& group = groups_[o.comm.index()];
+  const auto n = static_cast<std::size_t>(group.size()), me = static_cast<std::size_t>(group.me);
+  const std::vector<Bytes> even(n, o.size / group.size());
+  const std::vector<Part> sends = side_by_side(o.row.valid() ? program_[o.row].sends : even);
+  const std::vector<Part> receives = side_by_side(o.row.valid() ? program_[o.row].receives : even);
+  const PartsOfCall parts{o.kind, o.size, me, o.in.buffer == o.out.buffer, sends, receives};
   std::vector<math::Memory> received(n);
   std::vector<Message> messages;
   for (std::size_t place = 0; place < n; ++place) {
-    const std::optional<Part> sent = sent_to(place), taken = received_from(place);
+    const std::optional<Part> sent = parts.sent_to(place), taken = parts.received_from(place);
     if (taken) received[place] = math::memory_of(calculator_, spread(taken->size));
     std::byte* const from = received[place].get();
     std::byte* const data = sent ? memory(o.in.buffer, program_[o.in.offset] + sent->offset) : nullptr;
@@ -228,11 +243,11 @@ void ArithmeticRank::collective(const Collective& o) {
   const auto output = [&](const Part& part) { return memory(o.out.buffer, program_[o.out.offset] + part.offset); };
   if (!reduces(o.kind)) {
     for (std::size_t place = 0; place < n; ++place)
-      if (const std::optional<Part> taken = received_from(place))
+      if (const std::optional<Part> taken = parts.received_from(place))
         calculator_.copy(output(*taken), received[place].get(), spread(taken->size));
     return;
   }
-  const Part part = *received_from(me);
+  const Part part = *parts.received_from(me);
   const std::array result{row(output(part), o.dtype, part.size)};
   std::vector<math::Array> inputs;
   for (const math::Memory& from : received) inputs.push_back(row(from.get(), o.dtype, part.size));

@@ -330,67 +330,80 @@ Spoiling spoiled(const Program& program, Mutation mutation) {
   return {};
 }
 
+// Where a call is and what is wrong with it.
+std::string described(const Workload& workload, const GroupCall& call, std::string_view what) {
+  std::string at;
+  Workload copy = workload;
+  change_call(copy, call, [&](Program& program, std::size_t op) {
+    const auto& its = std::get<Collective>(program.ops[op]);
+    if (at.empty())
+      at = fmt::format("{}: {} of {} {}", describe(program, op), name(its.kind), describe(program, its.out.buffer),
+                       what);
+  });
+  return at;
+}
+
+std::optional<GroupCall> first_all_gather(const Workload& workload) {
+  return first_call(workload,
+                    [](const Program&, const Collective& its) { return its.kind == CollectiveKind::AllGather; });
+}
+
+std::optional<WrongMeaning> without_collective(const Workload& workload, Rank rank, Mutation mutation,
+                                               WrongMeaning wrong) {
+  // All ranks begin with the same batch, so that to leave out its broadcast changes nothing.
+  const std::optional<GroupCall> call = first_call(workload, [&](const Program&, const Collective& its) {
+    return mutation == Mutation::DropReduction ? its.kind == CollectiveKind::ReduceScatter
+                                               : its.kind != CollectiveKind::Broadcast;
+  });
+  if (!call) return std::nullopt;
+  Workload dropped = workload;
+  change_call(dropped, *call, [](Program& program, std::size_t op) {
+    program.ops.erase(program.ops.begin() + static_cast<std::ptrdiff_t>(op));
+  });
+  wrong.program = dropped.program(rank);
+  wrong.what = described(workload, *call, "does not happen");
+  return wrong;
+}
+
+// In one call: ranks that change places in all of them do so consistently.
+std::optional<WrongMeaning> with_swapped_ranks(const Workload& workload, Rank rank, WrongMeaning wrong) {
+  const std::optional<GroupCall> call = first_all_gather(workload);
+  if (!call) return std::nullopt;
+  Workload swapped = workload;
+  const CommSlot other{static_cast<std::int32_t>(wrong.groups.size())};
+  change_call(swapped, *call,
+              [&](Program& program, std::size_t op) { std::get<Collective>(program.ops[op]).comm = other; });
+  wrong.program = swapped.program(rank);
+  wrong.groups.push_back(wrong.groups[call->slot.index()]);
+  Group& group = wrong.groups.back();
+  if (group.members.size() > 1) std::swap(group.members[0], group.members[1]);
+  if (group.me < 2 && group.members.size() > 1) group.me = 1 - group.me;
+  wrong.what = described(workload, *call, "takes its first two ranks for one another");
+  return wrong;
+}
+
+std::optional<WrongMeaning> with_short_shards(const Workload& workload, Rank rank, WrongMeaning wrong) {
+  const std::optional<GroupCall> call = first_all_gather(workload);
+  if (!call) return std::nullopt;
+  Workload smaller = workload;
+  const auto members = static_cast<std::int64_t>(wrong.groups[call->slot.index()].members.size());
+  change_call(smaller, *call, [&](Program& program, std::size_t op) {
+    auto& its = std::get<Collective>(program.ops[op]);
+    its.size = its.size - members * size_of(its.dtype);
+  });
+  wrong.program = smaller.program(rank);
+  wrong.what = described(workload, *call, "takes shards that are an element too short");
+  return wrong;
+}
+
 }  // namespace
 
 std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank rank, Mutation mutation) {
   WrongMeaning wrong{workload.program(rank), groups_of(workload, rank), {}};
-  const auto reported_of = [&](const GroupCall& call, std::string_view what) {
-    std::string at;
-    Workload copy = workload;
-    change_call(copy, call, [&](Program& program, std::size_t op) {
-      const auto& its = std::get<Collective>(program.ops[op]);
-      if (at.empty())
-        at = fmt::format("{}: {} of {} {}", describe(program, op), name(its.kind), describe(program, its.out.buffer),
-                         what);
-    });
-    return at;
-  };
-  if (mutation == Mutation::DropCollective || mutation == Mutation::DropReduction) {
-    // All ranks begin with the same batch: to hear of it changes nothing.
-    const std::optional<GroupCall> call = first_call(workload, [&](const Program&, const Collective& its) {
-      return mutation == Mutation::DropReduction ? its.kind == CollectiveKind::ReduceScatter
-                                                 : its.kind != CollectiveKind::Broadcast;
-    });
-    if (!call) return std::nullopt;
-    Workload dropped = workload;
-    change_call(dropped, *call, [](Program& program, std::size_t op) {
-      program.ops.erase(program.ops.begin() + static_cast<std::ptrdiff_t>(op));
-    });
-    wrong.program = dropped.program(rank);
-    wrong.what = reported_of(*call, "does not happen");
-    return wrong;
-  }
-  if (mutation == Mutation::SwapRanks) {
-    // In one call: ranks that change places in all of them do so consistently.
-    const std::optional<GroupCall> call = first_call(
-        workload, [](const Program&, const Collective& its) { return its.kind == CollectiveKind::AllGather; });
-    if (!call) return std::nullopt;
-    Workload swapped = workload;
-    const CommSlot other{static_cast<std::int32_t>(wrong.groups.size())};
-    change_call(swapped, *call,
-                [&](Program& program, std::size_t op) { std::get<Collective>(program.ops[op]).comm = other; });
-    wrong.program = swapped.program(rank);
-    wrong.groups.push_back(wrong.groups[call->slot.index()]);
-    Group& group = wrong.groups.back();
-    if (group.members.size() > 1) std::swap(group.members[0], group.members[1]);
-    if (group.me < 2 && group.members.size() > 1) group.me = 1 - group.me;
-    wrong.what = reported_of(*call, "takes its first two ranks for one another");
-    return wrong;
-  }
-  if (mutation == Mutation::WrongShardSize) {
-    const std::optional<GroupCall> call = first_call(
-        workload, [](const Program&, const Collective& its) { return its.kind == CollectiveKind::AllGather; });
-    if (!call) return std::nullopt;
-    Workload smaller = workload;
-    const auto members = static_cast<std::int64_t>(wrong.groups[call->slot.index()].members.size());
-    change_call(smaller, *call, [&](Program& program, std::size_t op) {
-      auto& its = std::get<Collective>(program.ops[op]);
-      its.size = its.size - members * size_of(its.dtype);
-    });
-    wrong.program = smaller.program(rank);
-    wrong.what = reported_of(*call, "takes shards that are an element too short");
-    return wrong;
-  }
+  if (mutation == Mutation::DropCollective || mutation == Mutation::DropReduction)
+    return without_collective(workload, rank, mutation, std::move(wrong));
+  if (mutation == Mutation::SwapRanks) return with_swapped_ranks(workload, rank, std::move(wrong));
+  if (mutation == Mutation::WrongShardSize) return with_short_shards(workload, rank, std::move(wrong));
   if (mutation == Mutation::WrongPeer || mutation == Mutation::WrongAxis) {
     std::optional<std::vector<Group>> groups = mutated_groups(workload, rank, mutation);
     if (!groups) return std::nullopt;
@@ -403,7 +416,7 @@ std::optional<WrongMeaning> with_wrong_meaning(const Workload& workload, Rank ra
     const std::optional<GroupCall> call = first_dispatch(workload);
     if (!call) return std::nullopt;
     wrong.program = with_wrong_count(workload, *call, rank);
-    wrong.what = reported_of(*call, "hands the second rank a token of the first one's experts");
+    wrong.what = described(workload, *call, "hands the second rank a token of the first one's experts");
     return wrong;
   }
   for (std::size_t p = 0; p < workload.programs.size(); ++p) {

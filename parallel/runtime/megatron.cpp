@@ -60,11 +60,7 @@ ValidatedSteps validated_steps(Version megatron) {
   return megatron < Version{0, 14} ? ValidatedSteps::All : ValidatedSteps::AfterTheFirst;
 }
 
-}  // namespace
-
-Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
-  Runtime runtime;
-  runtime.framework = &megatron::framework;
+void set_buffers(Runtime& runtime, const Versions& versions, const RuntimeSettings& settings) {
   runtime.vocabulary_multiple = 128;  // --make-vocab-size-divisible-by
   // core/distributed/param_and_grad_buffer.py: parameters start at multiples of 64 elements (128 bytes of bf16), and a
   // bucket ends at a multiple of 128 elements for each data-parallel rank.
@@ -86,6 +82,9 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.dummy_gradient =
       versions.transformer_engine >= Version{2, 3} ? DummyGradient::Cached : DummyGradient::Temporary;
   if (!settings.gradient_accumulation_fusion) runtime.dummy_gradient = DummyGradient::None;
+}
+
+void set_passes(Runtime& runtime, const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   runtime.persistent_head_gather = true;  // core/tensor_parallel/layers.py: GlobalMemoryBuffer "mpu"
   runtime.deferred_head_gradients = settings.deferred_head_gradients;  // … and core/utils.py
   runtime.overlaps_flush = settings.overlaps_flush;                    // core/pipeline_parallel/schedules.py
@@ -112,6 +111,9 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.ring_of_two_in_batches = target.compute_capability < 100;
   // flash-attention csrc/flash_attn/flash_api.cpp mha_bwd: nsplits.
   if (settings.deterministic) runtime.query_gradients_fill = target.multiprocessors;
+}
+
+void set_workspaces(Runtime& runtime, const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   // TransformerEngine cpp_extensions/gemm.py get_cublas_workspace_size_bytes.
   const Bytes scales = versions.transformer_engine >= Version{2, 8} ? 1_KiB : Bytes{};  // of NVFP4
   runtime.gemm_workspace = target.compute_capability >= 90 ? 32_MiB + scales : 4_MiB;
@@ -120,21 +122,21 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
                                : cublas_workspace(settings.cublas_workspace_config, target);
   // Megatron-Bridge models/gemma/gemma2_provider.py Gemma2DotProductAttention: scores in the GlobalMemoryBuffer "mpu".
   runtime.persistent_scores = settings.capped_scores;
-  runtime.offloaded_layers = settings.offloaded_layers;
-  runtime.module_offload = settings.module_offload;
-  // core/pipeline_parallel/fine_grained_activation_offload.py bulk_offload.
-  runtime.module_offload.by_name = versions.megatron >= Version{0, 19};
-  runtime.optimizer = settings.optimizer;
-  runtime.optimizer.fuses_scaling = versions.transformer_engine >= Version{2, 14};  // optimizers/fused_adam.py
-  runtime.experts = settings.experts;
+}
+
+void set_experts(ExpertBehavior& experts, const Versions& versions, const RuntimeSettings& settings) {
+  experts = settings.experts;
   // core/transformer/moe/moe_utils.py permute, unpermute; moe_layer.py MoELayer.forward.
-  runtime.experts.sorts_rows = versions.megatron >= Version{0, 17};
-  runtime.experts.adds_rows_by_index = settings.deterministic && versions.megatron >= Version{0, 15};
+  experts.sorts_rows = versions.megatron >= Version{0, 17};
+  experts.adds_rows_by_index = settings.deterministic && versions.megatron >= Version{0, 15};
   // RouterGatingLinearFunction: core/extensions/transformer_engine.py te_general_gemm asks for a name that
   // TransformerEngine lost with 2.10, and does without it from 0.17 on.
-  runtime.experts.library_router = versions.megatron >= Version{0, 17} || versions.transformer_engine < Version{2, 10};
-  runtime.experts.keeps_router_inputs = versions.megatron < Version{0, 13};  // moe/router.py Router.gating
-  runtime.experts.shared_first = versions.megatron >= Version{0, 15};
+  experts.library_router = versions.megatron >= Version{0, 17} || versions.transformer_engine < Version{2, 10};
+  experts.keeps_router_inputs = versions.megatron < Version{0, 13};  // moe/router.py Router.gating
+  experts.shared_first = versions.megatron >= Version{0, 15};
+}
+
+void set_core(Runtime& runtime, const Versions& versions, const Target& target) {
   // core/tensor_parallel/layers.py, core/transformer/mlp.py glu, attention.py qkv_output, pretrain_gpt.py loss_func.
   runtime.core.dummy_gradient = runtime.dummy_gradient == DummyGradient::Cached && versions.megatron < Version{0, 14}
                                     ? DummyGradient::Temporary
@@ -145,6 +147,34 @@ Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settin
   runtime.core.multiprocessors = target.multiprocessors;
   // pretrain_gpt.py get_batch: is_pipeline_first_stage and _last_stage looked at the chunk unless told before 0.13.
   runtime.core.batches_by_chunk = versions.megatron < Version{0, 13} || versions.megatron >= Version{0, 15};
+  // core/optimizer/optimizer.py ChainedOptimizer.step
+  runtime.core.counts_zeros = versions.megatron >= Version{0, 12} && versions.megatron < Version{0, 13};
+  runtime.core.stacks_reports = versions.megatron >= Version{0, 13};       // training.py train_step
+  runtime.core.wraps_aside = versions.megatron >= Version{0, 14};          // training.py get_model
+  runtime.core.logs_tracked_losses = versions.megatron >= Version{0, 14};  // moe/moe_utils.py track_moe_metrics
+  // core/models/common/embeddings/yarn_rotary_pos_embedding.py YarnRotaryEmbedding.__init__
+  runtime.core.forgets_first_angles = versions.megatron >= Version{0, 16};
+  // core/pipeline_parallel/schedules.py forward_backward_no_pipelining (Megatron-LM#4124)
+  runtime.core.drops_losses = versions.megatron >= Version{0, 18};
+  runtime.core.drops_batches = versions.megatron >= Version{0, 18};  // core/utils.py get_batch_on_this_tp_rank
+}
+
+}  // namespace
+
+Runtime megatron_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
+  Runtime runtime;
+  runtime.framework = &megatron::framework;
+  set_buffers(runtime, versions, settings);
+  set_passes(runtime, versions, settings, target);
+  set_workspaces(runtime, versions, settings, target);
+  runtime.offloaded_layers = settings.offloaded_layers;
+  runtime.module_offload = settings.module_offload;
+  // core/pipeline_parallel/fine_grained_activation_offload.py bulk_offload.
+  runtime.module_offload.by_name = versions.megatron >= Version{0, 19};
+  runtime.optimizer = settings.optimizer;
+  runtime.optimizer.fuses_scaling = versions.transformer_engine >= Version{2, 14};  // optimizers/fused_adam.py
+  set_experts(runtime.experts, versions, settings);
+  set_core(runtime, versions, target);
   if (settings.local_layers) {
     // core/models/gpt/gpt_layer_specs.py get_gpt_layer_local_spec: norms of their own, linears of
     // core/tensor_parallel/layers.py, attention of core/transformer/dot_product_attention.py.

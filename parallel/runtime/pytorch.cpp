@@ -56,6 +56,48 @@ std::span<const KnownReleases> pytorch_releases() {
   return known;
 }
 
+namespace {
+
+void set_modules(EagerBehavior& behavior, const Versions& versions, const EagerSettings& requested) {
+  behavior.caches_keys = requested.caches_keys;
+  behavior.copies_into_cache = versions.transformers >= Version{4, 54};  // cache_utils.py DynamicLayer.update
+  behavior.pairs_keys = versions.transformers < Version{4, 54};  // gpt_bigcode/modeling_gpt_bigcode.py: key_value
+  behavior.caches_checkpointed = versions.transformers < Version{4, 53};  // … its loop asked for presents all the same
+  behavior.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
+  behavior.litgpt_weights_wide = versions.litgpt >= Version{0, 4, 6};     // litgpt/model.py RMSNorm
+  behavior.own_flash_classes = versions.transformers < Version{4, 48};    // models/*/modeling_*.py …FlashAttention2
+  behavior.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
+  behavior.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
+  behavior.widens_logits = versions.transformers < Version{4, 46};        // self.lm_head(hidden_states).float()
+}
+
+void set_torch(TorchBehavior& torch, const Versions& versions, const EagerSettings& requested, const Target& target) {
+  // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
+  // can_accumulate_inplace), and its kernels only make their outputs.
+  torch.sums_in_place = torch.kernel_workspaces = !requested.fake_tensors;
+  torch.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
+  // pytorch#156495 kept it, #173002 joined the two (merged after 2.11 was branched); not so in 2.15.
+  const bool joined = versions.torch >= Version{2, 12} && versions.torch < Version{2, 15};
+  const bool kept = versions.torch >= Version{2, 9} && versions.torch < Version{2, 12};
+  torch.lt_workspace = joined ? BlasLtWorkspace::Shared : kept ? BlasLtWorkspace::Kept : BlasLtWorkspace::Anew;
+  // sdp_utils.cpp check_prefer_cudnn_attention (up to 2.9 for those who set TORCH_CUDNN_SDPA_PREFERRED),
+  // check_cudnn_tensor_shapes; pytorch#170800 for compute capability 10.3, #191085 for shared keys.
+  const std::int32_t capability = target.compute_capability;
+  const bool preferred =
+      capability == 90 || capability == 100 || (capability == 103 && versions.torch >= Version{2, 11});
+  torch.cudnn_attention = requested.cudnn_attention && preferred && versions.torch >= Version{2, 10};
+  torch.widest_cudnn_head = capability == 90 && versions.torch >= Version{2, 8} ? 256 : 128;
+  torch.efficient_shares_keys = versions.torch >= Version{2, 14};
+  torch.efficient_random_state = versions.torch >= Version{2, 15};  // recorded so; not in 2.11
+  torch.widens_rms_norm = versions.torch >= Version{2, 12};         // autocast_mode.h, pytorch#174824
+  torch.drops_empty_parts = versions.torch >= Version{2, 5};        // _inductor/decomposition.py cat
+  torch.multiprocessors = target.multiprocessors;
+  torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
+  torch.large_blocks = has_large_shared_memory(target.compute_capability);
+}
+
+}  // namespace
+
 Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& settings, const Target& target) {
   const EagerSettings& requested = settings.eager;
   EagerBehavior behavior;
@@ -84,39 +126,9 @@ Runtime pytorch_runtime(const Versions& versions, const RuntimeSettings& setting
   behavior.input_gradients = requested.input_gradients;
   behavior.quantized.input_sets_type = versions.bitsandbytes < Version{0, 47};
   behavior.quantized.converts_once = versions.bitsandbytes >= Version{0, 50};
-  behavior.caches_keys = requested.caches_keys;
-  behavior.copies_into_cache = versions.transformers >= Version{4, 54};  // cache_utils.py DynamicLayer.update
-  behavior.pairs_keys = versions.transformers < Version{4, 54};  // gpt_bigcode/modeling_gpt_bigcode.py: key_value
-  behavior.caches_checkpointed = versions.transformers < Version{4, 53};  // … its loop asked for presents all the same
-  behavior.repeats_keys = versions.transformers < Version{4, 54};         // integrations/sdpa_attention.py: enable_gqa
-  behavior.litgpt_weights_wide = versions.litgpt >= Version{0, 4, 6};     // litgpt/model.py RMSNorm
-  behavior.own_flash_classes = versions.transformers < Version{4, 48};    // models/*/modeling_*.py …FlashAttention2
-  behavior.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
-  behavior.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
-  behavior.widens_logits = versions.transformers < Version{4, 46};        // self.lm_head(hidden_states).float()
+  set_modules(behavior, versions, requested);
   behavior.gradients_view_buckets = requested.gradients_view_buckets;
-  // A fake tensor is a subclass, to whose gradients autograd adds out of place (torch/csrc/autograd/input_buffer.cpp
-  // can_accumulate_inplace), and its kernels only make their outputs.
-  behavior.torch.sums_in_place = behavior.torch.kernel_workspaces = !requested.fake_tensors;
-  behavior.torch.keeps_blas_workspace = versions.torch < Version{2, 15};  // CublasHandlePool.cpp, pytorch#194311
-  // pytorch#156495 kept it, #173002 joined the two (merged after 2.11 was branched); not so in 2.15.
-  const bool joined = versions.torch >= Version{2, 12} && versions.torch < Version{2, 15};
-  const bool kept = versions.torch >= Version{2, 9} && versions.torch < Version{2, 12};
-  behavior.torch.lt_workspace = joined ? BlasLtWorkspace::Shared : kept ? BlasLtWorkspace::Kept : BlasLtWorkspace::Anew;
-  // sdp_utils.cpp check_prefer_cudnn_attention (up to 2.9 for those who set TORCH_CUDNN_SDPA_PREFERRED),
-  // check_cudnn_tensor_shapes; pytorch#170800 for compute capability 10.3, #191085 for shared keys.
-  const std::int32_t capability = target.compute_capability;
-  const bool preferred =
-      capability == 90 || capability == 100 || (capability == 103 && versions.torch >= Version{2, 11});
-  behavior.torch.cudnn_attention = requested.cudnn_attention && preferred && versions.torch >= Version{2, 10};
-  behavior.torch.widest_cudnn_head = capability == 90 && versions.torch >= Version{2, 8} ? 256 : 128;
-  behavior.torch.efficient_shares_keys = versions.torch >= Version{2, 14};
-  behavior.torch.efficient_random_state = versions.torch >= Version{2, 15};  // recorded so; not in 2.11
-  behavior.torch.widens_rms_norm = versions.torch >= Version{2, 12};         // autocast_mode.h, pytorch#174824
-  behavior.torch.drops_empty_parts = versions.torch >= Version{2, 5};        // _inductor/decomposition.py cat
-  behavior.torch.multiprocessors = target.multiprocessors;
-  behavior.torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
-  behavior.torch.large_blocks = has_large_shared_memory(target.compute_capability);
+  set_torch(behavior.torch, versions, requested, target);
   // torch/nn/parallel/distributed.py: where bucket_cap_mb is left out, a bucket has 25 MiB, but the first
   // dist._DEFAULT_FIRST_BUCKET_BYTES; where it is given, all are of that size.
   behavior.bucket = requested.bucket_mib.value_or(25) * 1_MiB;

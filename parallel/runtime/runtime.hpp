@@ -56,7 +56,7 @@ struct ExpertBehavior {
   bool operator==(const ExpertBehavior&) const = default;
 };
 
-/// Habits of Megatron-core's own modules: local layers, and the LM head whatever layers are.
+/// How Megatron-core's own modules and loop behave: local layers, the LM head, the training step.
 struct CoreBehavior {
   DummyGradient dummy_gradient = DummyGradient::Cached;  ///< where its linears add gradients themselves
   bool offsets_gate = false;     ///< an unfused gate's other half is what an offset, 0 too, was added to: a tensor
@@ -64,6 +64,13 @@ struct CoreBehavior {
   bool holds_projected = false;  ///< Mamba's mixer refers to what its projection gave until it returns
   std::int64_t multiprocessors = 132;  ///< of the device, among which Triton's kernels share out what they add up
   bool batches_by_chunk = false;       ///< a batch goes to the first and the last chunk, not to all of those stages
+  bool counts_zeros = false;           ///< the optimizer counts zeros among gradients, whether or not it was asked to
+  bool stacks_reports = false;         ///< what micro-batches report is stacked, and summed at once
+  bool wraps_aside = false;            ///< DistributedDataParallel is made on a stream of its own
+  bool logs_tracked_losses = false;    ///< what is said of each expert loss is kept, whoever writes it down
+  bool forgets_first_angles = false;   ///< YaRN's constructor forgets the angles that layers have asked for
+  bool drops_losses = false;           ///< a loss is deleted once its backward pass is over
+  bool drops_batches = false;          ///< the first tensor-parallel rank too drops what its stage does not need
 };
 
 /// How parameters are sharded by torch.distributed.fsdp.fully_shard.

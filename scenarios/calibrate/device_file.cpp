@@ -99,14 +99,7 @@ TomlTable estimate(std::int64_t bytes, const std::string& source) {
 
 double share(double value) { return std::round(std::clamp(value, 1e-3, 1.0) * 1e3) / 1e3; }
 
-}  // namespace
-
-MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
-  const Cluster like = read_cluster(run.like);
-  const ReportedPoints reported = reported_by(run.points);
-  TomlTable document = parse_toml(read_text(run.like), run.like.string());
-  const Calibration measured = calibration_of(reported.points);
-
+void describe(MachineRun& machine, const DeviceRun& run, const ReportedPoints& reported) {
   machine.name = run.name;
   machine.tidemark = run.tidemark;
   machine.date = run.date;
@@ -119,6 +112,58 @@ MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
   machine.hosts = {fmt::format("{} hosts", (machine.ranks + machine.ranks_per_host - 1) / machine.ranks_per_host)};
   machine.points = reported.points;
   for (const Point& p : reported.points) machine.repeats = std::max(machine.repeats, p.repeats);
+}
+
+// What large products and copies reach of the peaks, and what small copies take in seconds.
+struct SharesOfPeaks {
+  std::vector<double> products, copies, small_copies;
+  double to_host = 0;  ///< bytes per second
+};
+SharesOfPeaks shares_of(const Calibration& measured, const PeakRates& peak, Bandwidth memory) {
+  SharesOfPeaks its;
+  for (const Calibration::Kernel& k : measured.kernels) {
+    if (k.operation == Operation::Matmul && k.dtype == DType::BF16 &&
+        *std::ranges::min_element(k.sizes.begin() + 1, k.sizes.end()) >= 4096)
+      its.products.push_back(2.0 * static_cast<double>(k.sizes[1]) * static_cast<double>(k.sizes[2]) *
+                             static_cast<double>(k.sizes[3]) / seconds(k.time) /
+                             static_cast<double>(peak.bf16.count()));
+    if (k.operation != Operation::Copy) continue;
+    if (k.sizes[0] <= 1 << 16) its.small_copies.push_back(seconds(k.time));
+    if (k.sizes[0] >= 1 << 26)
+      its.copies.push_back(static_cast<double>(k.sizes[0]) / seconds(k.time) / static_cast<double>(memory.count()));
+  }
+  for (const Calibration::Copy& c : measured.copies)
+    if (!c.to_device) its.to_host = std::max(its.to_host, static_cast<double>(c.size.count()) / seconds(c.time));
+  return its;
+}
+
+// What NCCL took for communicators whose collectives all ran.
+void write_communicators(TomlTable& document, const DeviceRun& run, const ReportedPoints& reported,
+                         const std::string& source) {
+  for (const auto& [what, value] : reported.facts) {
+    std::istringstream words(what);
+    std::string bytes, communicator;
+    std::int64_t ranks = 0, nodes = 0;
+    if (!(words >> bytes >> communicator >> ranks >> nodes) || communicator != "communicator") continue;
+    TomlTable its = estimate(number(reported, run.points, what), source);
+    at(its, "ranks").value = ranks;
+    at(its, "nodes").value = nodes;
+    at(its, "reduces").value = true;
+    at(its, "shards").value = true;
+    at(its, "local_peers").value = std::max<std::int64_t>(ranks / std::max<std::int64_t>(nodes, 1) - 1, 0);
+    table_at(table_at(table_at(document, "nccl"), "communicators"), fmt::format("of_{}", ranks)) = its;
+  }
+}
+
+}  // namespace
+
+MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
+  const Cluster like = read_cluster(run.like);
+  const ReportedPoints reported = reported_by(run.points);
+  TomlTable document = parse_toml(read_text(run.like), run.like.string());
+  const Calibration measured = calibration_of(reported.points);
+
+  describe(machine, run, reported);
   const std::string source = source_of(machine);
 
   MachineFiles files;
@@ -141,55 +186,29 @@ MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
   at(device, "context").value = estimate(number(reported, run.points, "bytes context"), source);
   at(device, "blas_handle").value = estimate(number(reported, run.points, "bytes blas_handle"), source);
 
-  std::vector<double> products, copies, small;
-  double to_host = 0;
-  for (const Calibration::Kernel& k : measured.kernels) {
-    if (k.operation == Operation::Matmul && k.dtype == DType::BF16 &&
-        *std::ranges::min_element(k.sizes.begin() + 1, k.sizes.end()) >= 4096)
-      products.push_back(2.0 * static_cast<double>(k.sizes[1]) * static_cast<double>(k.sizes[2]) *
-                         static_cast<double>(k.sizes[3]) / seconds(k.time) /
-                         static_cast<double>(like.device.peak.bf16.count()));
-    if (k.operation != Operation::Copy) continue;
-    if (k.sizes[0] <= 1 << 16) small.push_back(seconds(k.time));
-    if (k.sizes[0] >= 1 << 26)
-      copies.push_back(static_cast<double>(k.sizes[0]) / seconds(k.time) / static_cast<double>(memory.count()));
-  }
-  for (const Calibration::Copy& c : measured.copies)
-    if (!c.to_device) to_host = std::max(to_host, static_cast<double>(c.size.count()) / seconds(c.time));
+  const SharesOfPeaks shares = shares_of(measured, like.device.peak, memory);
   TomlTable& efficiency = table_at(device, "efficiency");
   const auto set_share = [&](const char* key, const std::vector<double>& values) {
     if (values.empty()) return kept(fmt::format("device.efficiency.{}", key));
     at(efficiency, key).value = share(median(values));
   };
-  set_share("gemm", products);
-  set_share("memory", copies);
+  set_share("gemm", shares.products);
+  set_share("memory", shares.copies);
   at(efficiency, "source").value = source;
   for (const char* key : {"attention", "attention_backward", "sustained", "epilogue", "communication", "kernel_error",
                           "communication_error"})
     kept(fmt::format("device.efficiency.{}", key));
-  if (!small.empty()) at(device, "kernel_latency").value = text(Duration{std::llround(median(small) * 1e9) * 1000});
+  if (!shares.small_copies.empty())
+    at(device, "kernel_latency").value = text(Duration{std::llround(median(shares.small_copies) * 1e9) * 1000});
   for (const char* key : {"device.peak", "device.power", "device.modules", "host.latency", "host.bridge_bandwidth",
                           "host.memory", "node", "fabric", "nccl.channels"})
     kept(key);
   TomlTable& host = table_at(document, "host");
-  if (to_host > 0) at(host, "bandwidth").value = text(Bandwidth{std::llround(to_host / 1e6) * 1'000'000});
+  if (shares.to_host > 0) at(host, "bandwidth").value = text(Bandwidth{std::llround(shares.to_host / 1e6) * 1'000'000});
   for (const Point& p : reported.points)
     if (p.what == "op")
       at(host, "launch").value = text(Duration{std::max<std::int64_t>(p.median.count() / 1000, 1) * 1000});
-  // What NCCL took for communicators whose collectives all ran.
-  for (const auto& [what, value] : reported.facts) {
-    std::istringstream words(what);
-    std::string bytes, communicator;
-    std::int64_t ranks = 0, nodes = 0;
-    if (!(words >> bytes >> communicator >> ranks >> nodes) || communicator != "communicator") continue;
-    TomlTable its = estimate(number(reported, run.points, what), source);
-    at(its, "ranks").value = ranks;
-    at(its, "nodes").value = nodes;
-    at(its, "reduces").value = true;
-    at(its, "shards").value = true;
-    at(its, "local_peers").value = std::max<std::int64_t>(ranks / std::max<std::int64_t>(nodes, 1) - 1, 0);
-    table_at(table_at(table_at(document, "nccl"), "communicators"), fmt::format("of_{}", ranks)) = its;
-  }
+  write_communicators(document, run, reported, source);
   files.cluster = fmt::format("# Written by tidemark calibrate --from {}, like {}. Not measured, and as there:\n",
                               run.points.filename().string(), run.like.filename().string());
   for (const NotMeasured& n : files.not_measured) files.cluster += fmt::format("#   {}\n", n.key);

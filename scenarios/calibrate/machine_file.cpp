@@ -183,144 +183,206 @@ Calibration calibration_of(const std::vector<Point>& points) {
   return made;
 }
 
-MachineFiles host_files(const MachineRun& run) {
-  const Calibration measured = calibration_of(run.points);
-  MachineFiles files;
-  const auto not_measured = [&](std::string key, std::string value, std::string from) {
-    files.not_measured.push_back({std::move(key), value, std::move(from)});
-    return value;
-  };
-  // Peaks of a core are what it was seen to do: no data sheet says what OpenBLAS should.
-  const double fp32 = best(rates(measured, Operation::Matmul, DType::FP32, 0)),
-               bf16 = best(rates(measured, Operation::Matmul, DType::BF16, 0)),
-               fp64 = best(rates(measured, Operation::Matmul, DType::FP64, 0));
-  if (fp32 <= 0 || measured.copies.empty()) throw std::runtime_error("neither products nor copies were measured");
-  const auto rate = [](double value) { return text(OperationRate{rounded(value)}); };
-  const std::string of_fp32 = "that of fp32 products";
-  const std::string bf16_text = bf16 > 0 ? rate(bf16) : not_measured("device.peak.bf16", rate(fp32), of_fp32);
-  const std::string fp64_text =
-      fp64 > 0 ? rate(fp64) : not_measured("device.peak.fp64", rate(fp32 / 2), "half of fp32");
-  const std::string fp16_text = not_measured("device.peak.fp16", bf16_text, "that of bf16 products");
-  const std::string tf32_text = not_measured("device.peak.tf32", rate(fp32), of_fp32);
+namespace {
 
-  double memory = 0, to_host = 0;
-  std::vector<double> small_copies;
+std::string time_text(double its) { return text(Duration{rounded(its * 1e9) * 1000}); }
+std::string bandwidth_text(double its) {
+  return text(Bandwidth{std::clamp<std::int64_t>(rounded(its), 1'000'000, 1'000'000'000'000)});
+}
+
+// Peaks of a core are what it was seen to do: no data sheet says what OpenBLAS should.
+struct PeaksOfCore {
+  double fp32, bf16, fp64;
+};
+PeaksOfCore peaks_of(const Calibration& measured) {
+  return {best(rates(measured, Operation::Matmul, DType::FP32, 0)),
+          best(rates(measured, Operation::Matmul, DType::BF16, 0)),
+          best(rates(measured, Operation::Matmul, DType::FP64, 0))};
+}
+
+struct MemoryOfCore {
+  double bandwidth = 0, to_host = 0;
+  double smallest_copy = 0;   ///< seconds
+  double kernel_latency = 0;  ///< seconds
+  double reached = 0;         ///< share of the bandwidth that large kernels reach, in the median
+};
+MemoryOfCore memory_of(const Calibration& measured) {
+  MemoryOfCore made;
+  std::vector<double> small_copies, small, reached;
   for (const Calibration::Copy& c : measured.copies) {
     const double its = static_cast<double>(c.size.count()) / seconds(c.time);
-    to_host = std::max(to_host, its);
-    if (c.size >= 1_MiB) memory = std::max(memory, 2 * its);  // read and written, beyond a core's own caches
+    made.to_host = std::max(made.to_host, its);
+    if (c.size >= 1_MiB) made.bandwidth = std::max(made.bandwidth, 2 * its);  // read and written, beyond caches
     if (c.size <= Bytes{64}) small_copies.push_back(seconds(c.time));
   }
-  if (memory <= 0) memory = 2 * to_host;
-  std::vector<double> small, reached;
-  for (const Calibration::Kernel& k : measured.kernels) {
-    if (k.operation == Operation::Matmul || is_attention(k.operation)) continue;
-    if (k.sizes[0] <= 4096) small.push_back(seconds(k.time));
-  }
-  const double latency = median(small);
+  if (made.bandwidth <= 0) made.bandwidth = 2 * made.to_host;
+  made.smallest_copy = median(small_copies);
+  const auto moves_bytes = [](const Calibration::Kernel& k) {
+    return k.operation != Operation::Matmul && !is_attention(k.operation);
+  };
   for (const Calibration::Kernel& k : measured.kernels)
-    if (k.operation != Operation::Matmul && !is_attention(k.operation) && k.sizes[0] >= 65536)
-      reached.push_back(static_cast<double>(k.sizes[0]) / std::max(seconds(k.time) - latency, 1e-9) / memory);
-  const auto time = [](double its) { return text(Duration{rounded(its * 1e9) * 1000}); };
+    if (moves_bytes(k) && k.sizes[0] <= 4096) small.push_back(seconds(k.time));
+  made.kernel_latency = median(small);
+  for (const Calibration::Kernel& k : measured.kernels)
+    if (moves_bytes(k) && k.sizes[0] >= 65536)
+      reached.push_back(static_cast<double>(k.sizes[0]) / std::max(seconds(k.time) - made.kernel_latency, 1e-9) /
+                        made.bandwidth);
+  made.reached = median(reached);
+  return made;
+}
 
-  const double peak = std::max({fp32, bf16, fp64});
-  // The best rate of a message, and what the smallest one takes.
-  struct Link {
-    double rate = 0, hop = 0;
-  };
-  const auto link_of = [&](bool between_nodes) {
-    Link its;
-    for (const Calibration::Message& m : measured.messages) {
-      if (m.between_nodes != between_nodes) continue;
-      its.rate = std::max(its.rate, static_cast<double>(m.size.count()) / seconds(m.time));
-      if (m.size <= Bytes{64}) its.hop = seconds(m.time);
-    }
-    return its;
-  };
-  const auto [link, hop] = link_of(false);
-  const Link network = link_of(true);
-  const bool has_messages = link > 0, has_network = network.rate > 0;
-  const auto bandwidth = [](double its) {
-    return text(Bandwidth{std::clamp<std::int64_t>(rounded(its), 1'000'000, 1'000'000'000'000)});
-  };
-  const std::string one_rank =
-      has_network ? "one rank a node: its own copies" : "one rank has nobody to talk to: its own copies";
-  const std::string link_text =
-      has_messages ? bandwidth(link) : not_measured("node.bandwidth", bandwidth(to_host), one_rank);
-  const std::string hop_text =
-      has_messages ? time(hop) : not_measured("node.latency", time(median(small_copies)), one_rank);
+// The best rate of a message, and what the smallest one takes.
+struct LinkOfRanks {
+  double rate = 0, hop = 0;
+};
+LinkOfRanks link_of(const Calibration& measured, bool between_nodes) {
+  LinkOfRanks its;
+  for (const Calibration::Message& m : measured.messages) {
+    if (m.between_nodes != between_nodes) continue;
+    its.rate = std::max(its.rate, static_cast<double>(m.size.count()) / seconds(m.time));
+    if (m.size <= Bytes{64}) its.hop = seconds(m.time);
+  }
+  return its;
+}
+
+// What an all-reduce of two ranks takes beyond its two hops.
+double collective_start(const Calibration& measured, double hop) {
   double start = 0;
   for (const Calibration::Collective& c : measured.collectives)
     if (c.kind == CollectiveKind::AllReduce && c.ranks == 2 && c.nodes == 1 && c.size <= Bytes{64})
       start = std::max(seconds(c.time) - 2 * hop, 0.0);
-  double op = 0;
-  for (const Point& point : run.points)
-    if (point.what == "op") op = seconds(point.median);
+  return start;
+}
 
-  Device device;
-  device.multiprocessors = 1;
-  device.kernel_latency = Duration{std::max<std::int64_t>(rounded(latency * 1e12), 1)};
-  device.memory_bandwidth = Bandwidth{rounded(memory)};
-  device.efficiency.memory = Ratio{std::llround(std::clamp(median(reached), 1e-3, 1.0) * 1e6)};
-  const double kernel_error = quantile(errors_of_kernels(measured, device), 0.8);
+// Values of keys that a host does not have or that were not measured, each with where it comes from.
+class Unmeasured {
+ public:
+  explicit Unmeasured(std::vector<NotMeasured>& list) : list_(list) {}
+  std::string operator()(std::string key, std::string value, std::string from) const {
+    list_.push_back({std::move(key), value, std::move(from)});
+    return value;
+  }
+
+ private:
+  std::vector<NotMeasured>& list_;
+};
+
+// What a cluster file says of peaks, links and errors.
+struct ValuesOfHost {
+  std::string fp32, bf16, fp64, fp16, tf32, link, hop, communication_error, nic, wire;
+};
+
+ValuesOfHost values_of(const Calibration& measured, const PeaksOfCore& peaks, const MemoryOfCore& memory,
+                       const Unmeasured& not_measured) {
+  const auto rate = [](double value) { return text(OperationRate{rounded(value)}); };
+  const std::string of_fp32 = "that of fp32 products";
+  ValuesOfHost its;
+  its.fp32 = rate(peaks.fp32);
+  its.bf16 = peaks.bf16 > 0 ? rate(peaks.bf16) : not_measured("device.peak.bf16", its.fp32, of_fp32);
+  its.fp64 = peaks.fp64 > 0 ? rate(peaks.fp64) : not_measured("device.peak.fp64", rate(peaks.fp32 / 2), "half of fp32");
+  its.fp16 = not_measured("device.peak.fp16", its.bf16, "that of bf16 products");
+  its.tf32 = not_measured("device.peak.tf32", its.fp32, of_fp32);
+  const LinkOfRanks link = link_of(measured, false), network = link_of(measured, true);
+  const bool has_messages = link.rate > 0, has_network = network.rate > 0;
+  const std::string one_rank =
+      has_network ? "one rank a node: its own copies" : "one rank has nobody to talk to: its own copies";
+  its.link = has_messages ? bandwidth_text(link.rate)
+                          : not_measured("node.bandwidth", bandwidth_text(memory.to_host), one_rank);
+  its.hop =
+      has_messages ? time_text(link.hop) : not_measured("node.latency", time_text(memory.smallest_copy), one_rank);
   const std::vector<double> of_collectives = errors_of_collectives(measured);
-  const std::string communication_error =
-      of_collectives.empty() ? not_measured("device.efficiency.communication_error", "0.250", "the default")
-                             : share(quantile(of_collectives, 0.8), 0.01, 0.9);
-
+  its.communication_error = of_collectives.empty()
+                                ? not_measured("device.efficiency.communication_error", "0.250", "the default")
+                                : share(quantile(of_collectives, 0.8), 0.01, 0.9);
   for (const char* key : {"device.context", "device.modules", "device.blas_handle"})
     not_measured(key, "0 B", "there is no driver: ranks are processes");
   not_measured("device.compute_capability", "8.0", "what lowering asks for; a host has none");
   not_measured("device.efficiency.epilogue", "0", "within the products' own times");
   not_measured("device.efficiency.sustained", "1", "products are measured one after another, as in a step");
   const std::string one_node = "one host: messages between processes";
-  const std::string nic_text =
-      has_network ? bandwidth(network.rate) : not_measured("node.nic_bandwidth", link_text, one_node);
+  its.nic = has_network ? bandwidth_text(network.rate) : not_measured("node.nic_bandwidth", its.link, one_node);
   // Two hops, and the links of both hosts to their devices.
-  const double wire = std::max((network.hop - 2 * median(small_copies)) / 2, 1e-9);
-  const std::string wire_text = has_network ? time(wire) : not_measured("fabric.latency", hop_text, one_node);
-  const std::int64_t of_node = run.host_memory.count() / run.ranks_per_host * run.ranks_per_node;
-  const std::string memory_text = text(Bytes{of_node / (1 << 20) * (1 << 20)});
-  const std::string capacity = text(Bytes{run.host_memory.count() / run.ranks_per_host / (1 << 20) * (1 << 20)});
-  const std::string source = quoted(source_of(run));
+  const double wire = std::max((network.hop - 2 * memory.smallest_copy) / 2, 1e-9);
+  its.wire = has_network ? time_text(wire) : not_measured("fabric.latency", its.hop, one_node);
+  return its;
+}
 
-  std::string& out = files.cluster;
-  out =
+std::string heading(const MachineRun& run, const std::vector<NotMeasured>& not_measured) {
+  std::string out =
       fmt::format("# Written by tidemark calibrate: {} with a core for each rank, {} cores.\n", run.machine, run.cores);
   out += fmt::format("# {} points measured; their times are in {}.calibration.toml.\n", run.points.size(), run.name);
   out += "# Not measured:\n";
-  for (const NotMeasured& n : files.not_measured) out += fmt::format("#   {} = {}: {}\n", n.key, n.value, n.from);
-  out += fmt::format("calibration = {}\n\n", quoted(run.name + ".calibration.toml"));
-  out += fmt::format(
+  for (const NotMeasured& n : not_measured) out += fmt::format("#   {} = {}: {}\n", n.key, n.value, n.from);
+  return out + fmt::format("calibration = {}\n\n", quoted(run.name + ".calibration.toml"));
+}
+
+std::string device_tables(const MachineRun& run, const Calibration& measured, const PeaksOfCore& peaks,
+                          const MemoryOfCore& memory, const ValuesOfHost& values) {
+  Device device;
+  device.multiprocessors = 1;
+  device.kernel_latency = Duration{std::max<std::int64_t>(rounded(memory.kernel_latency * 1e12), 1)};
+  device.memory_bandwidth = Bandwidth{rounded(memory.bandwidth)};
+  device.efficiency.memory = Ratio{std::llround(std::clamp(memory.reached, 1e-3, 1.0) * 1e6)};
+  const double kernel_error = quantile(errors_of_kernels(measured, device), 0.8);
+  const std::string capacity = text(Bytes{run.host_memory.count() / run.ranks_per_host / (1 << 20) * (1 << 20)});
+  std::string out = fmt::format(
       "[device]\nname = {}\ncompute_capability = \"8.0\"\ncapacity = \"{}\"\nmultiprocessors = 1\n"
       "memory_bandwidth = \"{}\"\nkernel_latency = \"{}\"\n\n",
-      quoted("one core of " + run.machine), capacity, bandwidth(memory), time(std::max(latency, 1e-9)));
+      quoted("one core of " + run.machine), capacity, bandwidth_text(memory.bandwidth),
+      time_text(std::max(memory.kernel_latency, 1e-9)));
   out += fmt::format(
       "[device.peak]  # the best products measured, not a data sheet's\nbf16 = \"{}\"\nfp16 = \"{}\"\n"
       "tf32 = \"{}\"\nfp32 = \"{}\"\nfp64 = \"{}\"\n\n",
-      bf16_text, fp16_text, tf32_text, rate(fp32), fp64_text);
+      values.bf16, values.fp16, values.tf32, values.fp32, values.fp64);
   constexpr double large = 1 << 23, of_attention = 1 << 20;
+  const double peak = std::max({peaks.fp32, peaks.bf16, peaks.fp64});
   out += fmt::format(
       "[device.efficiency]\ngemm = {}\nattention = {}\nattention_backward = {}\nsustained = 1\nepilogue = 0\n"
       "memory = {}\ncommunication = 1\nkernel_error = {}\ncommunication_error = {}\nsource = {}\n\n",
-      share(median(rates(measured, Operation::Matmul, DType::FP32, large)) / fp32, 1e-3, 1),
+      share(median(rates(measured, Operation::Matmul, DType::FP32, large)) / peaks.fp32, 1e-3, 1),
       share(median(rates(measured, Operation::Attention, {}, of_attention)) / peak, 1e-3, 1),
       share(median(rates(measured, Operation::AttentionBackward, {}, of_attention)) / peak, 1e-3, 1),
-      share(median(reached), 1e-3, 1), share(kernel_error, 0.01, 0.9), communication_error, source);
+      share(memory.reached, 1e-3, 1), share(kernel_error, 0.01, 0.9), values.communication_error,
+      quoted(source_of(run)));
   for (const char* row : {"context", "modules", "blas_handle"})
     out += fmt::format(
         "[device.{}]\nbytes = \"0 B\"\nlow = \"0 B\"\nhigh = \"0 B\"\nsource = \"a host: no driver\"\n\n", row);
-  out += fmt::format(
+  return out;
+}
+
+std::string host_tables(const MachineRun& run, const Calibration& measured, const MemoryOfCore& memory,
+                        const ValuesOfHost& values) {
+  double op = 0;
+  for (const Point& point : run.points)
+    if (point.what == "op") op = seconds(point.median);
+  const std::int64_t of_node = run.host_memory.count() / run.ranks_per_host * run.ranks_per_node;
+  const std::string memory_text = text(Bytes{of_node / (1 << 20) * (1 << 20)});
+  const double start = collective_start(measured, link_of(measured, false).hop);
+  std::string out = fmt::format(
       "[host]\nbandwidth = \"{}\"\nlatency = \"{}\"\nbridge_bandwidth = \"{}\"\nlaunch = \"{}\"\n"
       "code_factor = 0  # programs are carried out as they are: no framework's code calls them\n"
       "memory_bandwidth = \"{}\"\nmemory = \"{}\"\n\n",
-      bandwidth(to_host), time(median(small_copies)), bandwidth(to_host * run.ranks_per_node), time(std::max(op, 1e-9)),
-      bandwidth(memory * run.ranks_per_node), memory_text);
+      bandwidth_text(memory.to_host), time_text(memory.smallest_copy),
+      bandwidth_text(memory.to_host * run.ranks_per_node), time_text(std::max(op, 1e-9)),
+      bandwidth_text(memory.bandwidth * run.ranks_per_node), memory_text);
   out += fmt::format(
       "[node]\ndevices = {}\nlink = \"nvswitch\"  # processes reach each other alike\nbandwidth = \"{}\"\n"
       "latency = \"{}\"\ncollective_start = \"{}\"\ncollective_step = \"0 s\"\nnics = 1\nnic_bandwidth = \"{}\"\n\n",
-      run.ranks_per_node, link_text, hop_text, start > 0 ? time(start) : "0 s", nic_text);
-  out += fmt::format("[fabric]\nkind = \"single\"\nlatency = \"{}\"\ngpu_direct_rdma = true\n", wire_text);
+      run.ranks_per_node, values.link, values.hop, start > 0 ? time_text(start) : "0 s", values.nic);
+  return out + fmt::format("[fabric]\nkind = \"single\"\nlatency = \"{}\"\ngpu_direct_rdma = true\n", values.wire);
+}
+
+}  // namespace
+
+MachineFiles host_files(const MachineRun& run) {
+  const Calibration measured = calibration_of(run.points);
+  const PeaksOfCore peaks = peaks_of(measured);
+  if (peaks.fp32 <= 0 || measured.copies.empty()) throw std::runtime_error("neither products nor copies were measured");
+  const MemoryOfCore memory = memory_of(measured);
+  MachineFiles files;
+  const ValuesOfHost values = values_of(measured, peaks, memory, Unmeasured(files.not_measured));
+  files.cluster = heading(run, files.not_measured) + device_tables(run, measured, peaks, memory, values) +
+                  host_tables(run, measured, memory, values);
   files.calibration = calibration_text(run, measured);
   return files;
 }

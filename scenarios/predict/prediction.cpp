@@ -162,6 +162,43 @@ NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
   return most;
 }
 
+void count_parameters(const Job& job, Prediction& prediction) {
+  prediction.parameters = prediction.trained = parameter_count(job.built);
+  if (const auto& adapter = job.scenario.train.adapter) {
+    const auto counts = parallel::transformers::counts_of_adapted(job.scenario.model, *adapter);
+    prediction.parameters = counts.all, prediction.trained = counts.trained;
+  }
+}
+
+// Whether the job completes and fits, for what was found of its ranks and nodes.
+void judge(const Job& job, Prediction& prediction) {
+  const Bytes room = job.scenario.cluster.device.capacity - job.scenario.runtime.headroom;
+  bool fits_at_best = !prediction.deadlock;
+  for (const RankGroup& group : prediction.groups) {
+    prediction.completed &= !group.failure;
+    prediction.fits &= group.required.upper <= room;
+    fits_at_best &= group.fits_at_best;
+  }
+  prediction.fullest_node = fullest_node(job, prediction.groups);
+  prediction.completed &= !prediction.exceeds_host();
+  prediction.fits &= prediction.completed && !prediction.may_exceed_host();
+  prediction.open = !prediction.fits && fits_at_best && !prediction.exceeds_host();
+}
+
+std::vector<std::string> not_modelled(const Scenario& scenario) {
+  std::vector<std::string> list{
+      fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",
+                  cpu_offload(scenario.runtime).any() ? "" : ", of NCCL"),
+      "what comes beside training steps: saving checkpoints (copies of what is gathered, on devices or hosts), "
+      "evaluation (its batches and logits), compilation and autotuning of kernels (what they try out)"};
+  if (scenario.train.rollout)
+    list.emplace_back(
+        "what generation takes besides weights and cache: its activations, graphs and time; a CUDA context of the "
+        "engine's "
+        "own, and what its scheduler holds, where they are processes of their own");
+  return list;
+}
+
 }  // namespace
 
 Bytes Prediction::resident(const MemoryRecord& memory, Bytes rest) const { return resident_of(scenario, memory, rest); }
@@ -307,11 +344,7 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
 
   Prediction prediction;
   prediction.scenario = job.scenario;
-  prediction.parameters = prediction.trained = parameter_count(job.built);
-  if (const auto& adapter = job.scenario.train.adapter) {
-    const auto counts = parallel::transformers::counts_of_adapted(job.scenario.model, *adapter);
-    prediction.parameters = counts.all, prediction.trained = counts.trained;
-  }
+  count_parameters(job, prediction);
   prediction.communicators = job.communicators();
   prediction.deadlock = deadlock_of(job, trace);
   prediction.completed = !prediction.deadlock;
@@ -320,28 +353,9 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
     for (RankGroup& group : groups) prediction.groups.push_back(std::move(group));
   std::sort(prediction.groups.begin(), prediction.groups.end(),
             [](const RankGroup& a, const RankGroup& b) { return a.ranks.front() < b.ranks.front(); });
-  const Bytes room = job.scenario.cluster.device.capacity - job.scenario.runtime.headroom;
-  bool fits_at_best = !prediction.deadlock;
-  for (const RankGroup& group : prediction.groups) {
-    prediction.completed &= !group.failure;
-    prediction.fits &= group.required.upper <= room;
-    fits_at_best &= group.fits_at_best;
-  }
-  prediction.fullest_node = fullest_node(job, prediction.groups);
-  prediction.completed &= !prediction.exceeds_host();
-  prediction.fits &= prediction.completed && !prediction.may_exceed_host();
-  prediction.open = !prediction.fits && fits_at_best && !prediction.exceeds_host();
+  judge(job, prediction);
   prediction.assumptions = assumptions_of(job, prediction.groups, options);
-  prediction.not_modelled = {
-      fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",
-                  cpu_offload(job.scenario.runtime).any() ? "" : ", of NCCL"),
-      "what comes beside training steps: saving checkpoints (copies of what is gathered, on devices or hosts), "
-      "evaluation (its batches and logits), compilation and autotuning of kernels (what they try out)"};
-  if (job.scenario.train.rollout)
-    prediction.not_modelled.emplace_back(
-        "what generation takes besides weights and cache: its activations, graphs and time; a CUDA context of the "
-        "engine's "
-        "own, and what its scheduler holds, where they are processes of their own");
+  prediction.not_modelled = not_modelled(job.scenario);
   return prediction;
 }
 

@@ -47,6 +47,80 @@ void zero_outside(Worker& w, Tensor rows, Tensor outside, const Tensor& out) {
   w.launch({Operation::MaskedFill, {0}}, {std::move(rows), sized(std::move(outside), {w.tokens(), 1})}, {out});
 }
 
+struct MaskedIds {
+  Tensor ids, mask;
+};
+
+// Tokens of other ranks' parts of the vocabulary are masked.
+MaskedIds mask_other_parts(Worker& w, const Name& name, const Weight& words, const Tensor& tokens) {
+  Tensor below = w.temporary(name("below"), w.per_token(), DType::BOOL),
+         above = w.temporary(name("above"), w.per_token(), DType::BOOL);
+  MaskedIds made;
+  made.mask = w.temporary(name("mask"), w.per_token(), DType::BOOL);
+  below = above = {};
+  const Tensor copy = w.temporary(name("ids_copy"), w.per_token(), DType::INT64);
+  made.ids = w.temporary(name("masked_ids"), w.per_token(), DType::INT64);
+  const auto first = static_cast<double>(w.first_row(words.rows)), rows = static_cast<double>(words.rows);
+  w.launch({Operation::VocabularyMask, {first, first + rows}}, {tokens}, {made.mask, made.ids});
+  return made;
+}
+
+void give_positions_gradient(Worker& w, const Name& name, Node& node, const Weight& table, const Tensor& ids) {
+  node.apply = [&w, &name, &table, ids](Gradients& gradients) mutable {
+    Tensor gradient = batch_first(w, name("positions_gradient_batch_first"), std::move(gradients.front()));
+    return Gradients{dense_gradient(w, name, name("positions_gradient"), table, std::move(ids), std::move(gradient))};
+  };
+}
+
+void give_words_gradient(Worker& w, const Name& name, Node& node, const Weight& table, MaskedIds looked_up) {
+  node.sum = name("weight_gradient_sum");
+  node.apply = [&w, &name, &table, looked_up = std::move(looked_up)](Gradients& gradients) mutable {
+    Tensor gradient = batch_first(w, name("gradient_batch_first"), std::move(gradients.front()));
+    if (w.tensor_parallel()) {
+      Tensor masked = w.like(name("gradient_masked"), gradient);
+      zero_outside(w, std::move(gradient), std::move(looked_up.mask), masked);
+      gradient = std::move(masked);
+    }
+    return Gradients{
+        dense_gradient(w, name, name("weight_gradient"), table, std::move(looked_up.ids), std::move(gradient))};
+  };
+}
+
+// Of scaled embeddings (Gemma's).
+double embedding_scale(const Worker& w) { return std::sqrt(static_cast<double>(w.model.hidden)); }
+
+Tensor dropped_and_scaled(Worker& w, const Name& name, Tensor hidden, bool trained, Saved& dropout_mask) {
+  const Shape residual = w.residual(w.model.hidden);
+  if (w.train.hidden_dropout > 0) {
+    Tensor dropped = w.temporary(name("dropout_mask"), residual, DType::BOOL);
+    Tensor kept = w.temporary(name("dropped"), residual);
+    w.launch({Operation::Dropout, {w.train.hidden_dropout}}, {std::move(hidden)}, {kept, dropped});
+    hidden = std::move(kept);
+    if (trained) dropout_mask = w.session.save(dropped);
+  }
+  if (w.model.scaled_embedding) {
+    Tensor scaled = w.temporary(name("scaled"), residual);
+    w.launch({Operation::Scale, {embedding_scale(w)}}, {std::move(hidden)}, {scaled});
+    hidden = std::move(scaled);
+  }
+  return hidden;
+}
+
+Tensor dropped_and_scaled_backward(Worker& w, const Name& name, Tensor gradient, Saved& dropout_mask) {
+  if (w.model.scaled_embedding) {
+    Tensor unscaled = w.like(name("gradient_scaled"), gradient);
+    w.launch({Operation::Scale, {embedding_scale(w)}}, {std::move(gradient)}, {unscaled});
+    gradient = std::move(unscaled);
+  }
+  if (dropout_mask) {
+    Tensor dropped = w.take(dropout_mask);
+    Tensor kept = w.like(name("dropout_gradient"), gradient);
+    w.launch({Operation::DropoutBackward, {w.train.hidden_dropout}}, {std::move(gradient), std::move(dropped)}, {kept});
+    gradient = std::move(kept);
+  }
+  return gradient;
+}
+
 }  // namespace
 
 // core/models/common/embeddings/language_model_embedding.py LanguageModelEmbedding, core/tensor_parallel/layers.py
@@ -61,15 +135,9 @@ Tensor GPTModel::embedding(const Name& name, const Tensor& tokens, const Tensor&
 
   const Shape whole = w.whole(w.model.hidden), residual = w.residual(w.model.hidden);
   Tensor ids = tokens, mask;
-  if (w.tensor_parallel()) {  // tokens of other ranks' parts of the vocabulary
-    Tensor below = w.temporary(name("below"), w.per_token(), DType::BOOL),
-           above = w.temporary(name("above"), w.per_token(), DType::BOOL);
-    mask = w.temporary(name("mask"), w.per_token(), DType::BOOL);
-    below = above = {};
-    const Tensor copy = w.temporary(name("ids_copy"), w.per_token(), DType::INT64);
-    ids = w.temporary(name("masked_ids"), w.per_token(), DType::INT64);
-    const auto first = static_cast<double>(w.first_row(words_->rows)), rows = static_cast<double>(words_->rows);
-    w.launch({Operation::VocabularyMask, {first, first + rows}}, {tokens}, {mask, ids});
+  if (w.tensor_parallel()) {
+    MaskedIds masked = mask_other_parts(w, name, *words_, tokens);
+    ids = std::move(masked.ids), mask = std::move(masked.mask);
   }
   const auto step = [&](std::string_view use, const Shape& shape) { return w.temporary(name(use), shape); };
   Tensor hidden = step("batch_first", whole);
@@ -100,58 +168,20 @@ Tensor GPTModel::embedding(const Name& name, const Tensor& tokens, const Tensor&
     hidden = std::move(part);
   }
   Saved dropout_mask;
-  if (w.train.hidden_dropout > 0) {
-    Tensor dropped = w.temporary(name("dropout_mask"), residual, DType::BOOL);
-    Tensor kept = step("dropped", residual);
-    w.launch({Operation::Dropout, {w.train.hidden_dropout}}, {std::move(hidden)}, {kept, dropped});
-    hidden = std::move(kept);
-    if (of_words) dropout_mask = w.session.save(dropped);
-  }
-  const double factor = std::sqrt(static_cast<double>(w.model.hidden));  // of scaled embeddings
-  if (w.model.scaled_embedding) {
-    Tensor scaled = step("scaled", residual);
-    w.launch({Operation::Scale, {factor}}, {std::move(hidden)}, {scaled});
-    hidden = std::move(scaled);
-  }
+  hidden = dropped_and_scaled(w, name, std::move(hidden), static_cast<bool>(of_words), dropout_mask);
   w.session.relabel(hidden, name("out"));
 
   Tensor of_lookup{{}, whole, {}, 0, hidden.dtype, {of_words, 0}}, of_place = of_lookup;
   of_place.gradient = {of_positions, 0};
   const auto node = w.node(name(), {&of_place, &of_lookup});
   if (!node) return hidden;
-  node->apply = [&w, &name, dropout_mask = std::move(dropout_mask), whole, factor](Gradients& gradients) mutable {
-    Tensor gradient = std::move(gradients.front());
-    if (w.model.scaled_embedding) {
-      Tensor unscaled = w.like(name("gradient_scaled"), gradient);
-      w.launch({Operation::Scale, {factor}}, {std::move(gradient)}, {unscaled});
-      gradient = std::move(unscaled);
-    }
-    if (dropout_mask) {
-      Tensor dropped = w.take(dropout_mask);
-      Tensor kept = w.like(name("dropout_gradient"), gradient);
-      w.launch({Operation::DropoutBackward, {w.train.hidden_dropout}}, {std::move(gradient), std::move(dropped)},
-               {kept});
-      gradient = std::move(kept);
-    }
+  node->apply = [&w, &name, dropout_mask = std::move(dropout_mask), whole](Gradients& gradients) mutable {
+    Tensor gradient = dropped_and_scaled_backward(w, name, std::move(gradients.front()), dropout_mask);
     if (w.sequence_parallel()) gradient = w.all_gather(name("gradient_gathered"), std::move(gradient), whole);
     return Gradients{gradient, gradient};
   };
-  if (of_positions)
-    of_positions->apply = [&w, &name, table = positions_, ids = position_ids](Gradients& gradients) mutable {
-      Tensor gradient = batch_first(w, name("positions_gradient_batch_first"), std::move(gradients.front()));
-      return Gradients{
-          dense_gradient(w, name, name("positions_gradient"), *table, std::move(ids), std::move(gradient))};
-    };
-  of_words->sum = name("weight_gradient_sum");
-  of_words->apply = [&w, &name, table = words_, ids, mask](Gradients& gradients) mutable {
-    Tensor gradient = batch_first(w, name("gradient_batch_first"), std::move(gradients.front()));
-    if (w.tensor_parallel()) {
-      Tensor masked = w.like(name("gradient_masked"), gradient);
-      zero_outside(w, std::move(gradient), std::move(mask), masked);
-      gradient = std::move(masked);
-    }
-    return Gradients{dense_gradient(w, name, name("weight_gradient"), *table, std::move(ids), std::move(gradient))};
-  };
+  if (of_positions) give_positions_gradient(w, name, *of_positions, *positions_, position_ids);
+  give_words_gradient(w, name, *of_words, *words_, {std::move(ids), std::move(mask)});
   return with(std::move(hidden), node);
 }
 

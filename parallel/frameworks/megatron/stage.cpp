@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/result_checks.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -69,7 +68,7 @@ ModelStage::Loaded ModelStage::load_batch() const {
     w_.launch(Operation::Initialize, {}, {loaded.all.back()});
   }
   for (std::size_t i = 0; i < items.size(); ++i)
-    if (!items[i].needed && (w_.tensor_parallel() || drops_batches(w_.runtime))) loaded.all[i] = {};
+    if (!items[i].needed && (w_.tensor_parallel() || w_.runtime.core.drops_batches)) loaded.all[i] = {};
   for (std::size_t i = 0; i < items.size(); ++i)
     if (items[i].needed)
       w_.session.unchecked_collective(w_.comms.tensor, CollectiveKind::Broadcast, loaded.all[i], loaded.all[i]);
@@ -140,7 +139,7 @@ void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Ten
   }
   torch::backward(w_.session, output, output_gradient);
   model_.finish_backward();
-  const bool drops = w_.layout.chunks > 1 || (drops_losses(w_.runtime) && w_.layout.pipeline == 1);
+  const bool drops = w_.layout.chunks > 1 || (w_.runtime.core.drops_losses && w_.layout.pipeline == 1);
   if (of_loss && drops) w_.losses.of_passes.pop_front();
 }
 

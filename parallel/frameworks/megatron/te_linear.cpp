@@ -1,6 +1,5 @@
 #include <utility>
 
-#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/te.hpp"
 #include "parallel/frameworks/megatron/user_buffers.hpp"
 
@@ -97,7 +96,7 @@ Tensor given_gradient(Worker& w, const Weight& weight, Tensor own) {
   if (weight.uses > 1) return dummy;
   // Autograd hands it over all the same. A cached one is never free, and that the wrapper's stream waits for it matters
   // only to a hook that has something to do (overlapped_buckets.cpp).
-  if (wraps_aside(w.runtime) && !w.caches_dummy(weight)) {
+  if (w.runtime.core.wraps_aside && !w.caches_dummy(weight)) {
     w.process.wait(wrapper_stream, w.process.record(w.session.stream()));
     w.session.record_stream(dummy, wrapper_stream);
   }
@@ -169,6 +168,45 @@ struct LinearGradients {
   Tensor input, weight;
 };
 
+// Until the pipeline's schedule asks for the weights' gradients.
+void defer_weight_gradient(Worker& w, const Linear& linear, Tensor whole_input, Tensor gradient, BufferId workspace) {
+  w.weight_gradients_later->push_back([&w, &linear, whole_input = std::move(whole_input),
+                                       gradient = std::move(gradient), workspace]() mutable {
+    w.mark(Phase::Backward, linear.name);
+    Tensor of_bias;
+    if (linear.bias != nullptr) of_bias = gradient;
+    Tensor own =
+        weight_gradient_product(w, linear.name, *linear.weight, std::move(whole_input), std::move(gradient), workspace);
+    if (own.defined()) w.accumulate(*linear.weight, std::move(own));
+    if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias));
+  });
+}
+
+// The next product writes over what is in the communication buffer.
+Tensor out_of_buffer(Worker& w, const Linear& linear, Tensor received, const Shape& shape) {
+  Tensor own = w.temporary(linear.name("input_gradient_scattered"), shape);
+  w.launch(Operation::Copy, {std::move(received)}, {own});
+  return own;
+}
+
+// The sum over ranks of the input's gradient, which is made beside the product of the weight's gradient.
+Coming reduce_input_gradient(Worker& w, const Linear& linear, const Tensor& dgrad, const Shape& shape, bool scatters) {
+  if (scatters) return bulk_scatter(w, linear);
+  if (!linear.column_parallel()) return {dgrad, {}};
+  if (!w.sequence_parallel()) return {dgrad, w.aside(CollectiveKind::AllReduce, dgrad, dgrad)};
+  Tensor part = w.communicated(linear.name("input_gradient_scattered"), shape);
+  const EventId reducing = w.aside(CollectiveKind::ReduceScatter, dgrad, part);
+  return {std::move(part), reducing};
+}
+
+// The whole input of the weight's gradient, gathered beside the product of the input's gradient.
+Coming gather_input(Worker& w, const Linear& linear, const Tensor& input, bool in_bulk) {
+  if (in_bulk) return bulk_gather(w, linear, input);
+  Tensor whole = room_for_gathered(w, linear);
+  const EventId gathering = w.aside(CollectiveKind::AllGather, input, whole);
+  return {std::move(whole), gathering};
+}
+
 // Collectives run beside the GEMM that does not wait for them. Where the norm before it is part of the same function,
 // the variables `dgrad` and `grad_output` stay in its frame.
 LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient, Saved saved, Node* frame) {
@@ -196,12 +234,9 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   const Shape input_shape = input.sizes;
   Tensor whole_input = input;
   EventId gathering;  // while the GEMM of the input's gradient runs
-  if (gathers) {
-    Coming coming = bulk_gather(w, linear, input);
+  if (gathers || (column_parallel && sequence_parallel)) {
+    Coming coming = gather_input(w, linear, input, gathers);
     whole_input = std::move(coming.whole), gathering = coming.come;
-  } else if (column_parallel && sequence_parallel) {
-    whole_input = room_for_gathered(w, linear);
-    gathering = w.aside(CollectiveKind::AllGather, input, whole_input);
   }
   if (!ring) {
     dgrad = scatters ? bulk_room(w, linear)
@@ -210,30 +245,13 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
     if (of_framework) workspace = workspace_of(gathers);
     data_gradient_product(w, weight, gradient, dgrad, workspace, {.spared = gathers ? spared_multiprocessors : 0});
   }
-  Tensor result = dgrad;
-  EventId reducing;  // while the GEMM of the weight's gradient runs
   if (ring || gathers != scatters) workspace = workspace_of(scatters);
-  if (scatters) {
-    Coming coming = bulk_scatter(w, linear);
-    result = std::move(coming.whole), reducing = coming.come;
-  } else if (column_parallel && sequence_parallel) {
-    result = w.communicated(linear.name("input_gradient_scattered"), input_shape);
-    reducing = w.aside(CollectiveKind::ReduceScatter, dgrad, result);
-  } else if (column_parallel) {
-    reducing = w.aside(CollectiveKind::AllReduce, dgrad, dgrad);
-  }
+  Coming reduced = reduce_input_gradient(w, linear, dgrad, input_shape, scatters);
+  Tensor result = std::move(reduced.whole);
+  const EventId reducing = reduced.come;  // while the GEMM of the weight's gradient runs
   w.process.join(gathering);
   if (w.weight_gradients_later != nullptr) {
-    w.weight_gradients_later->push_back(
-        [&w, &linear, whole_input = std::move(whole_input), gradient = std::move(gradient), workspace]() mutable {
-          w.mark(Phase::Backward, linear.name);
-          Tensor of_bias;
-          if (linear.bias != nullptr) of_bias = gradient;
-          Tensor own = weight_gradient_product(w, linear.name, *linear.weight, std::move(whole_input),
-                                               std::move(gradient), workspace);
-          if (own.defined()) w.accumulate(*linear.weight, std::move(own));
-          if (linear.bias != nullptr) bias_gradient(w, linear, std::move(of_bias));
-        });
+    defer_weight_gradient(w, linear, std::move(whole_input), std::move(gradient), workspace);
     w.process.join(reducing);
     if (frame != nullptr) frame->frame.push_back(std::move(dgrad));
     return {std::move(result), given_gradient(w, weight, {})};
@@ -244,10 +262,8 @@ LinearGradients linear_backward(Worker& w, const Linear& linear, Tensor gradient
   Tensor wgrad = weight_gradient(w, linear.name, weight, std::move(whole_input), std::move(gradient), workspace,
                                  {.spared = scatters ? spared_multiprocessors : 0});
   w.process.join(reducing);
-  if (scatters) {  // what is in the buffer will be written over
-    Tensor own = w.temporary(linear.name("input_gradient_scattered"), input_shape);
-    w.launch(Operation::Copy, {std::move(result)}, {own});
-    result = std::move(own);
+  if (scatters) {
+    result = out_of_buffer(w, linear, std::move(result), input_shape);
     dgrad = {};
   }
   input = {};  // TransformerEngine clears it as soon as the weight gradient is done

@@ -10,7 +10,6 @@
 #include "parallel/frameworks/megatron/optimizer/layer_wise_optimizer.hpp"
 #include "parallel/frameworks/megatron/optimizer/optimizer.hpp"
 #include "parallel/frameworks/megatron/optimizer/overlapped_buckets.hpp"
-#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/schedule.hpp"
 #include "parallel/frameworks/megatron/user_buffers.hpp"
 #include "parallel/generation/engine.hpp"
@@ -205,7 +204,7 @@ class Training {
     // The sum, and how many tokens it is over. No launch says what they are: losses of micro-batches are left where
     // the cross entropy writes them.
     if (w_.head()) report_loss();
-    if (logs_tracked_losses(w_.runtime)) {
+    if (w_.runtime.core.logs_tracked_losses) {
       logged_losses_.resize(tracked_losses());
       for (Tensor& its : logged_losses_) its = w_.temporary(w_.process.label("loss.logged"), {1}, DType::FP32);
     }
@@ -219,7 +218,7 @@ class Training {
       return w_.temporary(w_.process.label(label), {count}, DType::FP32);
     };
     Tensor sum, tokens;
-    if (stacks_reports(w_.runtime)) {
+    if (w_.runtime.core.stacks_reports) {
       const Tensor stacked = number("loss.stacked", 2 * static_cast<std::int64_t>(its.reports.size()));
       sum = number("loss.reported", 2);
     } else {

@@ -50,8 +50,8 @@ inline constexpr StreamId attention_stream{4};
 inline constexpr StreamId token_stream{5};
 /// NCCL's, of the groups that parameters are the same over: buckets go there beside the passes.
 inline constexpr StreamId data_stream{12}, expert_data_stream{13};
-/// On which DistributedDataParallel is made where that is not what all else runs on (release_behavior.hpp): autograd
-/// passes gradients of parameters on there.
+/// On which DistributedDataParallel is made where that is not what all else runs on (CoreBehavior::wraps_aside):
+/// autograd passes gradients of parameters on there.
 inline constexpr StreamId wrapper_stream{14};
 
 /// A parameter as a rank holds it.

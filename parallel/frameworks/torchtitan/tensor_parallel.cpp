@@ -198,110 +198,140 @@ Tensor embedding(Session& s, const TensorGroup& group, const Tensor& ids, const 
   return with(std::move(out), std::move(node));
 }
 
-// loss.py _log_softmax, _nll_loss_forward, _nll_loss_and_log_softmax_backward: rows, and columns of the vocabulary.
+namespace {
+
+// Logits of a rank's part of the vocabulary: a row for each token.
+struct LogitsPart {
+  Session& s;
+  Shape sizes;
+  std::int64_t first;  ///< token of the vocabulary
+
+  [[nodiscard]] std::int64_t rows() const { return sizes[0]; }
+  [[nodiscard]] std::int64_t columns() const { return sizes[1]; }
+  [[nodiscard]] Tensor column(std::string_view what) const { return s.empty({rows(), 1}, DType::FP32, what); }
+  [[nodiscard]] Tensor like_logits(std::string_view what) const { return s.empty(sizes, DType::FP32, what); }
+  [[nodiscard]] Tensor targets() const { return s.empty({rows()}, DType::INT64, "targets"); }
+};
+
+Tensor over_ranks(Session& s, const TensorGroup& group, Tensor part, Reduction reduction) {
+  const Tensor whole = s.empty(part.sizes, part.dtype, "all_reduce");
+  s.launch(Operation::Copy, {part}, {whole});
+  part = {};
+  s.collective(group.comm, CollectiveKind::AllReduce, whole, whole, reduction);
+  return whole;
+}
+
+// loss.py _log_softmax
+Tensor log_softmax(const LogitsPart& part, const TensorGroup& group, const Tensor& logits) {
+  Session& s = part.s;
+  const auto maximum = [&] {
+    Tensor made = part.column("maximum");
+    s.launch(Operation::Largest, {logits}, {made});
+    return made;
+  };
+  const Tensor most = over_ranks(s, group, maximum(), Reduction::Largest);
+  const Tensor shifted = part.like_logits("shifted");
+  s.launch({Operation::AddScaled, {-1}}, {logits, most}, {shifted});
+  const auto sum = [&] {
+    const Tensor exponentials = part.like_logits("exponentials");
+    s.launch(Operation::Exponential, {shifted}, {exponentials});
+    return sum_to(s, exponentials, {part.rows(), 1});
+  };
+  const Tensor sums = over_ranks(s, group, sum(), Reduction::Sum);
+  const Tensor logarithms = part.column("logarithms");
+  s.launch(Operation::Logarithm, {sums}, {logarithms});
+  Tensor made = part.like_logits("log_softmax");
+  s.launch({Operation::AddScaled, {-1}}, {shifted, logarithms}, {made});
+  return made;
+}
+
+// torch.where(target != ignore_index, …): no label is ignored here.
+Tensor where_not_ignored(const LogitsPart& part, const Tensor& of) {
+  Session& s = part.s;
+  const Tensor differs = s.empty({part.rows()}, DType::BOOL, "not_ignored");
+  const Tensor zero = s.empty({}, of.dtype, "zero");
+  Tensor made = s.empty(of.sizes, of.dtype, "where");
+  s.launch(Operation::Copy, {of}, {made});
+  return made;
+}
+
+// loss.py _nll_loss_forward
+Tensor nll_loss(const LogitsPart& logits, const TensorGroup& group, const Tensor& result, const Tensor& labels) {
+  Session& s = logits.s;
+  const std::int64_t rows = logits.rows();
+  Tensor targets = logits.targets();
+  {
+    const Tensor differs = s.empty({rows}, DType::BOOL, "not_ignored");
+    const Tensor zero = s.empty({}, DType::INT64, "zero");
+    s.launch(Operation::Copy, {labels}, {targets});
+  }
+  Masked its = masked(s, targets, logits.first, logits.columns());
+  const Tensor part = logits.column("target_log_softmax");
+  s.launch(Operation::Gather, {result, with_last_dimension(its.ids)}, {part});
+  s.launch({Operation::MaskedFill, {0}}, {part, with_last_dimension(its.outside)}, {part});
+  its.outside = {};
+  const Tensor whole = s.empty({rows, 1}, DType::FP32, "all_reduce");
+  s.launch(Operation::Copy, {part}, {whole});
+  s.collective(group.comm, CollectiveKind::AllReduce, whole, whole);
+  Tensor negative = s.empty({rows}, DType::FP32, "neg");
+  s.launch({Operation::Scale, {-1}}, {sized(whole, {rows})}, {negative});
+  const Tensor counted = where_not_ignored(logits, negative);
+  negative = {};
+  Tensor made = s.empty({1}, DType::FP32, "nll_loss");
+  s.launch(Operation::Mean, {counted}, {made});
+  made.sizes = made.strides = {};
+  return made;
+}
+
+// loss.py _nll_loss_and_log_softmax_backward
+Tensor logits_gradient(const LogitsPart& part, const Tensor& log_softmax, const Tensor& labels, const Tensor& of_loss) {
+  Session& s = part.s;
+  const std::int64_t rows = part.rows();
+  Tensor targets = part.targets();
+  s.launch(Operation::Copy, {labels}, {targets});
+  const Tensor gradient = part.like_logits("gradient");
+  s.launch({Operation::Fill, {0}}, {}, {gradient});
+  const Masked places = masked(s, targets, part.first, part.columns());
+  const auto update = [&] {
+    const Tensor outside = part.column("outside");
+    s.launch(Operation::Copy, {with_last_dimension(places.outside)}, {outside});
+    Tensor made = part.column("update");
+    s.launch({Operation::AddNumber, {-1}}, {outside}, {made});
+    return made;
+  };
+  const Tensor values = update();
+  const Tensor range = s.empty({rows}, DType::INT64, "arange");
+  s.launch(Operation::Scatter, {gradient, with_last_dimension(places.ids), values}, {gradient});
+  const Tensor of_rows = part.column("where");
+  s.launch({Operation::Scale, {1 / static_cast<double>(rows)}}, {expanded(of_loss, {rows, 1})}, {of_rows});
+  Tensor exponentials = part.like_logits("exponentials");
+  s.launch(Operation::Exponential, {log_softmax}, {exponentials});
+  const Tensor sum = part.like_logits("sum");
+  s.launch(Operation::Add, {gradient, exponentials}, {sum});
+  exponentials = {};
+  Tensor made = part.like_logits("logits_gradient");
+  s.launch(Operation::Multiply, {sum, of_rows}, {made});
+  return made;
+}
+
+}  // namespace
+
 Tensor cross_entropy(Session& s, const TensorGroup& group, const Tensor& logits, const Tensor& labels) {
   auto node = s.node({&logits});
   const NoGrad no_grad(s);
-  const std::int64_t rows = logits.sizes[0], columns = logits.sizes[1], first = columns * group.rank;
-  const auto column = [&s, rows](std::string_view what) { return s.empty({rows, 1}, DType::FP32, what); };
-  const auto like_logits = [&s, sizes = logits.sizes](std::string_view what) {
-    return s.empty(sizes, DType::FP32, what);
-  };
-  const auto over_ranks = [&](Tensor part, Reduction reduction) {
-    const Tensor whole = s.empty(part.sizes, part.dtype, "all_reduce");
-    s.launch(Operation::Copy, {part}, {whole});
-    part = {};
-    s.collective(group.comm, CollectiveKind::AllReduce, whole, whole, reduction);
-    return whole;
-  };
-  const auto log_softmax = [&] {
-    const auto maximum = [&] {
-      Tensor made = column("maximum");
-      s.launch(Operation::Largest, {logits}, {made});
-      return made;
-    };
-    const Tensor most = over_ranks(maximum(), Reduction::Largest);
-    const Tensor shifted = like_logits("shifted");
-    s.launch({Operation::AddScaled, {-1}}, {logits, most}, {shifted});
-    const auto sum = [&] {
-      const Tensor exponentials = like_logits("exponentials");
-      s.launch(Operation::Exponential, {shifted}, {exponentials});
-      return sum_to(s, exponentials, {rows, 1});
-    };
-    const Tensor sums = over_ranks(sum(), Reduction::Sum);
-    const Tensor logarithms = column("logarithms");
-    s.launch(Operation::Logarithm, {sums}, {logarithms});
-    Tensor made = like_logits("log_softmax");
-    s.launch({Operation::AddScaled, {-1}}, {shifted, logarithms}, {made});
-    return made;
-  };
-  const Tensor result = log_softmax();
-  // torch.where(target != ignore_index, …): no label is ignored here.
-  const auto chosen = [&s, rows](const Tensor& of, const Tensor& otherwise) {
-    const Tensor differs = s.empty({rows}, DType::BOOL, "not_ignored");
-    const Tensor zero = s.empty({}, of.dtype, "zero");
-    Tensor made = s.empty(otherwise.sizes, otherwise.dtype, "where");
-    s.launch(Operation::Copy, {of}, {made});
-    return made;
-  };
-  const auto loss = [&] {
-    Tensor targets = s.empty({rows}, DType::INT64, "targets");
-    {
-      const Tensor differs = s.empty({rows}, DType::BOOL, "not_ignored");
-      const Tensor zero = s.empty({}, DType::INT64, "zero");
-      s.launch(Operation::Copy, {labels}, {targets});
-    }
-    Masked its = masked(s, targets, first, columns);
-    const Tensor part = column("target_log_softmax");
-    s.launch(Operation::Gather, {result, with_last_dimension(its.ids)}, {part});
-    s.launch({Operation::MaskedFill, {0}}, {part, with_last_dimension(its.outside)}, {part});
-    its.outside = {};
-    const Tensor whole = s.empty({rows, 1}, DType::FP32, "all_reduce");
-    s.launch(Operation::Copy, {part}, {whole});
-    s.collective(group.comm, CollectiveKind::AllReduce, whole, whole);
-    Tensor negative = s.empty({rows}, DType::FP32, "neg");
-    s.launch({Operation::Scale, {-1}}, {sized(whole, {rows})}, {negative});
-    const Tensor counted = chosen(negative, negative);
-    negative = {};
-    Tensor made = s.empty({1}, DType::FP32, "nll_loss");
-    s.launch(Operation::Mean, {counted}, {made});
-    made.sizes = made.strides = {};
-    return made;
-  };
+  const LogitsPart part{s, logits.sizes, logits.sizes[1] * group.rank};
+  const Tensor result = log_softmax(part, group, logits);
   Saved saved, saved_labels;
   if (node) saved = s.save(result), saved_labels = s.save(labels);
   const Tensor weight = s.empty({}, DType::FP32, "nll_loss_weight");
-  s.launch({Operation::Fill, {static_cast<double>(rows)}}, {}, {weight});
-  Tensor out = loss();
+  s.launch({Operation::Fill, {static_cast<double>(part.rows())}}, {}, {weight});
+  Tensor out = nll_loss(part, group, result, labels);
   if (node)
-    node->apply = [&s, saved, saved_labels, saved_weight = s.save(weight), chosen, like_logits, column, rows, columns,
-                   first](const Gradients& g) {
-      const Tensor its = s.unpack(saved), given = s.unpack(saved_labels), total = s.unpack(saved_weight);
-      Tensor targets = s.empty({rows}, DType::INT64, "targets");
-      s.launch(Operation::Copy, {given}, {targets});
-      const Tensor gradient = like_logits("gradient");
-      s.launch({Operation::Fill, {0}}, {}, {gradient});
-      const Masked places = masked(s, targets, first, columns);
-      const auto update = [&] {
-        const Tensor outside = column("outside");
-        s.launch(Operation::Copy, {with_last_dimension(places.outside)}, {outside});
-        Tensor made = column("update");
-        s.launch({Operation::AddNumber, {-1}}, {outside}, {made});
-        return made;
-      };
-      const Tensor values = update();
-      const Tensor range = s.empty({rows}, DType::INT64, "arange");
-      s.launch(Operation::Scatter, {gradient, with_last_dimension(places.ids), values}, {gradient});
-      const Tensor of_rows = column("where");
-      s.launch({Operation::Scale, {1 / static_cast<double>(rows)}}, {expanded(g.front(), {rows, 1})}, {of_rows});
-      Tensor exponentials = like_logits("exponentials");
-      s.launch(Operation::Exponential, {its}, {exponentials});
-      const Tensor sum = like_logits("sum");
-      s.launch(Operation::Add, {gradient, exponentials}, {sum});
-      exponentials = {};
-      Tensor made = like_logits("logits_gradient");
-      s.launch(Operation::Multiply, {sum, of_rows}, {made});
-      return Gradients{std::move(made)};
+    node->apply = [part, saved, saved_labels, saved_weight = s.save(weight)](const Gradients& g) {
+      Session& session = part.s;
+      const Tensor its = session.unpack(saved), given = session.unpack(saved_labels),
+                   total = session.unpack(saved_weight);
+      return Gradients{logits_gradient(part, its, given, g.front())};
     };
   return with(std::move(out), std::move(node));
 }

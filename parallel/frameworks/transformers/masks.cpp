@@ -66,87 +66,110 @@ double lowest(DType dtype) {
   return std::numeric_limits<float>::lowest();
 }
 
+// masking_utils.py: which keys queries see, as truth values of queries, in rows, and keys.
+class SeenKeys {
+ public:
+  SeenKeys(Session& s, std::int64_t sequence, std::int64_t window) : s_(s), sequence_(sequence), window_(window) {}
+
+  [[nodiscard]] Tensor counted(std::int64_t count) const {
+    Tensor made = numbers(count);
+    s_.launch({Operation::Arange, {0}}, {}, {made});
+    return made;
+  }
+
+  [[nodiscard]] Tensor places() const {
+    const Tensor range = counted(sequence_);
+    return plus(range, 0);  // … + offset
+  }
+
+  // Not later, and near where there is a window: and_masks.
+  [[nodiscard]] Tensor causal(std::string_view what, const Tensor& queries, const Tensor& keys) const {
+    if (window_ == 0) return not_later(what, queries, keys);
+    const Tensor near = within_window(queries, keys);
+    const Tensor earlier = not_later("mask_causal", queries, keys);
+    return pairs(what, Operation::And, near, earlier);
+  }
+
+  // Causal, and of the same sequence: packed_sequence_compatibility_function.
+  [[nodiscard]] Tensor packed(const Tensor& sequences, const Tensor& positions, const Tensor& queries,
+                              const Tensor& keys) const {
+    const Tensor same = in_one_sequence(sequences, queries, keys);
+    const auto remapped = [&] {
+      const Tensor of_queries = at(positions, queries), of_keys = at(positions, keys);
+      return causal("mask_causal", of_queries, of_keys);
+    };
+    const Tensor within = remapped();
+    return pairs("mask", Operation::And, same, within);
+  }
+
+ private:
+  [[nodiscard]] Tensor numbers(std::int64_t count) const { return s_.empty({count}, DType::INT64, "mask_places"); }
+  [[nodiscard]] Tensor as_rows(const Tensor& places) const { return sized(places, {sequence_, 1}); }
+
+  [[nodiscard]] Tensor plus(const Tensor& places, double number) const {
+    Tensor made = numbers(places.sizes[0]);
+    s_.launch({Operation::AddNumber, {number}}, {places}, {made});
+    return made;
+  }
+
+  [[nodiscard]] Tensor pairs(std::string_view what, Operation operation, const Tensor& a, const Tensor& b) const {
+    Tensor made = s_.empty({1, 1, sequence_, sequence_}, DType::BOOL, what);
+    s_.launch(operation, {a, b}, {made});
+    return made;
+  }
+
+  // Of tokens, at places.
+  [[nodiscard]] Tensor at(const Tensor& numbers_of_tokens, const Tensor& of) const {
+    Tensor made = numbers(sequence_);
+    s_.launch(Operation::Gather, {sized(numbers_of_tokens, {sequence_}), of}, {made});
+    return made;
+  }
+
+  [[nodiscard]] Tensor all() const {
+    Tensor made = s_.empty({1}, DType::BOOL, "mask_all");
+    s_.launch({Operation::Fill, {1}}, {}, {made});
+    return made;
+  }
+
+  [[nodiscard]] Tensor not_later(std::string_view what, const Tensor& queries, const Tensor& keys) const {
+    return pairs(what, Operation::LessEqual, keys, as_rows(queries));
+  }
+
+  [[nodiscard]] Tensor within_window(const Tensor& queries, const Tensor& keys) const {
+    const Tensor every = all();
+    const auto within = [&] {
+      // keys > queries - window, of whole numbers
+      const Tensor ends = plus(queries, static_cast<double>(1 - window_));
+      return pairs("mask_window", Operation::LessEqual, as_rows(ends), keys);
+    };
+    const Tensor window = within();
+    return pairs("mask_near", Operation::And, every, window);
+  }
+
+  [[nodiscard]] Tensor in_one_sequence(const Tensor& sequences, const Tensor& queries, const Tensor& keys) const {
+    const Tensor every = all();
+    const auto of_one = [&] {
+      const Tensor of_queries = at(sequences, queries), of_keys = at(sequences, keys);
+      return pairs("mask_same", Operation::LessEqual, of_keys, as_rows(of_queries));  // equal, among earlier ones
+    };
+    const Tensor one = of_one();
+    return pairs("mask_sequences", Operation::And, every, one);
+  }
+
+  Session& s_;
+  std::int64_t sequence_, window_;
+};
+
 }  // namespace
 
 Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden, const Tensor& positions, const Tensor& packed) {
   const std::int64_t batch = hidden.sizes[0], sequence = hidden.sizes[1];
-  const auto numbers = [&](std::int64_t count) { return s_.empty({count}, DType::INT64, "mask_places"); };
-  const auto counted = [&](std::int64_t count) {
-    Tensor made = numbers(count);
-    s_.launch({Operation::Arange, {0}}, {}, {made});
-    return made;
-  };
-  const auto plus = [&](const Tensor& places, double number) {
-    Tensor made = numbers(places.sizes[0]);
-    s_.launch({Operation::AddNumber, {number}}, {places}, {made});
-    return made;
-  };
-  // Of queries, in rows, and keys.
-  const auto pairs = [&](std::string_view what, Operation operation, const Tensor& a, const Tensor& b) {
-    Tensor made = s_.empty({1, 1, sequence, sequence}, DType::BOOL, what);
-    s_.launch(operation, {a, b}, {made});
-    return made;
-  };
-  const auto as_rows = [&](const Tensor& places) { return sized(places, {sequence, 1}); };
+  const SeenKeys mask(s_, sequence, windowed ? model_.window() : 0);
   Tensor seen;
   {
-    const Tensor of_batch = counted(batch), of_heads = counted(1);
-    const auto places = [&] {
-      const Tensor range = counted(sequence);
-      return plus(range, 0);  // … + offset
-    };
-    const Tensor queries = places(), keys = places();
-    // Of tokens, at places.
-    const auto at = [&](const Tensor& numbers_of_tokens, const Tensor& of) {
-      Tensor made = numbers(sequence);
-      s_.launch(Operation::Gather, {sized(numbers_of_tokens, {sequence}), of}, {made});
-      return made;
-    };
-    const auto all = [&] {
-      Tensor made = s_.empty({1}, DType::BOOL, "mask_all");
-      s_.launch({Operation::Fill, {1}}, {}, {made});
-      return made;
-    };
-    const auto not_later = [&](std::string_view what, const Tensor& q, const Tensor& k) {
-      return pairs(what, Operation::LessEqual, k, as_rows(q));
-    };
-    // What is not later, and near where there is a window: and_masks.
-    const auto causal = [&](std::string_view what, const Tensor& q, const Tensor& k) {
-      if (!windowed) return not_later(what, q, k);
-      Tensor near;
-      {
-        const Tensor every = all();
-        const auto within = [&] {
-          // keys > queries - window, of whole numbers
-          const Tensor ends = plus(q, static_cast<double>(1 - model_.window()));
-          return pairs("mask_window", Operation::LessEqual, as_rows(ends), k);
-        };
-        const Tensor window = within();
-        near = pairs("mask_near", Operation::And, every, window);
-      }
-      const Tensor earlier = not_later("mask_causal", q, k);
-      return pairs(what, Operation::And, near, earlier);
-    };
-    if (packed.defined()) {  // and of the same sequence: packed_sequence_compatibility_function
-      Tensor same;
-      {
-        const Tensor every = all();
-        const auto of_one = [&] {
-          const Tensor of_queries = at(packed, queries), of_keys = at(packed, keys);
-          return pairs("mask_same", Operation::LessEqual, of_keys, as_rows(of_queries));  // equal, among earlier ones
-        };
-        const Tensor one = of_one();
-        same = pairs("mask_sequences", Operation::And, every, one);
-      }
-      const auto remapped = [&] {
-        const Tensor of_queries = at(positions, queries), of_keys = at(positions, keys);
-        return causal("mask_causal", of_queries, of_keys);
-      };
-      const Tensor within = remapped();
-      seen = pairs("mask", Operation::And, same, within);
-    } else {
-      seen = causal("mask", queries, keys);
-    }
+    const Tensor of_batch = mask.counted(batch), of_heads = mask.counted(1);
+    const Tensor queries = mask.places(), keys = mask.places();
+    seen = packed.defined() ? mask.packed(packed, positions, queries, keys) : mask.causal("mask", queries, keys);
   }
   const Shape sizes{batch, 1, sequence, sequence};
   if (train_.attention != AttentionKernel::Unfused) return expand(s_, seen, sizes);

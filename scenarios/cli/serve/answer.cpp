@@ -124,6 +124,28 @@ Json launch_json(const JobRequest& job) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// The fullest ranks of each stage.
+Json stages_json(const std::vector<RankGroup>& groups) {
+  Json stages = Json::array();
+  std::map<std::int32_t, const RankGroup*> by_stage;
+  for (const RankGroup& group : groups) {
+    const RankGroup*& most = by_stage[group.coordinates.pipeline];
+    if (most == nullptr || group.required.upper > most->required.upper) most = &group;
+  }
+  for (const auto& [stage, group] : by_stage)
+    stages.push_back({{"stage", stage},
+                      {"allocated_bytes", group->memory.allocated.bytes.count()},
+                      {"required_bytes", group->required.bytes.count()},
+                      {"required_upper_bytes", group->required.upper.count()}});
+  return stages;
+}
+
+Json not_judged_json(const std::vector<NotJudged>& names) {
+  Json unjudged = Json::array();
+  for (const NotJudged& name : names) unjudged.push_back({{"what", name.what}, {"why", name.why}, {"line", name.line}});
+  return unjudged;
+}
+
 Json prediction_of(const Fields& fields) {
   JobRequest source = job_of(fields);
   const Job job(source.scenario, Job::Steps::All);
@@ -167,23 +189,9 @@ Json prediction_of(const Fields& fields) {
     out["host"] = {{"bytes", p.fullest_node.bytes.count()},
                    {"upper_bytes", p.fullest_node.upper.count()},
                    {"capacity_bytes", scenario.cluster.host.memory.count()}};
-  Json stages = Json::array();
-  std::map<std::int32_t, const RankGroup*> by_stage;
-  for (const RankGroup& group : p.groups) {
-    const RankGroup*& most = by_stage[group.coordinates.pipeline];
-    if (most == nullptr || group.required.upper > most->required.upper) most = &group;
-  }
-  for (const auto& [stage, group] : by_stage)
-    stages.push_back({{"stage", stage},
-                      {"allocated_bytes", group->memory.allocated.bytes.count()},
-                      {"required_bytes", group->required.bytes.count()},
-                      {"required_upper_bytes", group->required.upper.count()}});
-  out["stages"] = std::move(stages);
+  out["stages"] = stages_json(p.groups);
   out["helps"] = p.fits ? std::vector<std::string>{} : remedies_of(top.memory.device.at.mark.phase, scenario, those);
-  Json unjudged = Json::array();
-  for (const NotJudged& name : p.not_judged)
-    unjudged.push_back({{"what", name.what}, {"why", name.why}, {"line", name.line}});
-  out["not_judged"] = std::move(unjudged);
+  out["not_judged"] = not_judged_json(p.not_judged);
   out["assumptions"] = p.assumptions;
   out["scenario"] = toml_text(source.document);
   out["launch"] = launch_json(source);

@@ -160,6 +160,41 @@ std::string who_read_otherwise(World& world, const std::string& read, const std:
   return {};
 }
 
+void check_arguments(const World& world, const ValidateArguments& requested, const ValidateOptions& options,
+                     const Scenario& scenario) {
+  if (scenario.gpus != world.size())
+    refuse(requested.words.file,
+           fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
+           fmt::format("mpirun -np {} tidemark validate …", scenario.gpus));
+  if (is_of_meaning(options.mutation) && !requested.math)
+    refuse("--mutate", fmt::format("only real numbers show {}", requested.mutation), "add --math");
+  if (requested.math) hold_to_arithmetic(scenario, requested.words.file);
+  if (!requested.machine.empty() && (requested.no_math || requested.mutation != "none"))
+    refuse("--machine", "is for training with real numbers, and nothing wrong",
+           "leave out --no-math and --mutate, or --machine");
+}
+
+Validation validated(World& world, const ValidateArguments& requested, const ValidateOptions& options,
+                     const Scenario& scenario, const Cluster& machine) {
+  const bool speaks = world.rank().value == 0;
+  const bool predicts = spoils_prediction(options.mutation);
+  const Mutation in_numbers = predicts ? Mutation::None : options.mutation;
+  Validation validation = validate(scenario, world, options);
+  validation.without_math = world.broadcast(speaks ? why_without_math(requested, resolved_scenario(scenario)) : "");
+  if (validation.without_math.empty())
+    for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
+      validation.math.push_back(check_math(scenario, world, storage, in_numbers));
+  if (!requested.machine.empty() && validation.without_math.empty()) {
+    MathTimes& times = validation.math_times;
+    times.cluster = machine.name;
+    times.source = machine.device.efficiency.source;
+    times.repeats = requested.timed_runs;
+    times.measured = measured_math_steps(scenario, world, requested.timed_runs);
+    if (speaks) times.predicted = predicted_math_steps(scenario, machine);
+  }
+  return validation;
+}
+
 // Ranks do not know which of them is the first before MPI is up. They may not all find the same mistakes: files of one
 // machine may not be there on another.
 int run_on(World& world, const ValidateArguments& requested) {
@@ -178,18 +213,9 @@ int run_on(World& world, const ValidateArguments& requested) {
     options.mutation = requested_mutation(requested.mutation);
     job = requested_job(requested.words);
     scenario = job.scenario;
-    if (scenario.gpus != world.size())
-      refuse(requested.words.file,
-             fmt::format("the job has {} ranks, and mpirun started {}", scenario.gpus, world.size()),
-             fmt::format("mpirun -np {} tidemark validate …", scenario.gpus));
     if (speaks) check_outputs({{"--json", requested.json}}, job.files);
-    if (is_of_meaning(options.mutation) && !requested.math)
-      refuse("--mutate", fmt::format("only real numbers show {}", requested.mutation), "add --math");
-    if (requested.math) hold_to_arithmetic(scenario, requested.words.file);
+    check_arguments(world, requested, options, scenario);
     if (!requested.machine.empty()) machine = read_cluster(requested.machine);
-    if (!requested.machine.empty() && (requested.no_math || requested.mutation != "none"))
-      refuse("--machine", "is for training with real numbers, and nothing wrong",
-             "leave out --no-math and --mutate, or --machine");
     read = scenario_json(resolved_scenario(scenario), 1);
   });
   if (!agreed(misread)) return bad_input;
@@ -198,21 +224,7 @@ int run_on(World& world, const ValidateArguments& requested) {
   std::string agrees;
   // What it refuses, it refuses on all ranks.
   const std::string refused = mistakes_of(requested.words.file, [&] {
-    const bool predicts = spoils_prediction(options.mutation);
-    const Mutation in_numbers = predicts ? Mutation::None : options.mutation;
-    Validation validation = validate(scenario, world, options);
-    validation.without_math = world.broadcast(speaks ? why_without_math(requested, resolved_scenario(scenario)) : "");
-    if (validation.without_math.empty())
-      for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
-        validation.math.push_back(check_math(scenario, world, storage, in_numbers));
-    if (!requested.machine.empty() && validation.without_math.empty()) {
-      MathTimes& times = validation.math_times;
-      times.cluster = machine.name;
-      times.source = machine.device.efficiency.source;
-      times.repeats = requested.timed_runs;
-      times.measured = measured_math_steps(scenario, world, requested.timed_runs);
-      if (speaks) times.predicted = predicted_math_steps(scenario, machine);
-    }
+    Validation validation = validated(world, requested, options, scenario, machine);
     if (!speaks) return;
     agrees = validation.agrees() ? "yes" : "no";
     answer(job.lead() + validation_text(validation), requested.json, [&] {

@@ -160,6 +160,37 @@ class Twins {
   std::vector<PredictionDetail> reported_;
 };
 
+// To hold so much less is to fit with so much more headroom.
+void ask_for_free_memory(Bytes free, const Scenario& scenario, Advice& advice) {
+  const Bytes target = std::max(advice.now.device_upper - free, Bytes{1});
+  const Bytes headroom = scenario.cluster.device.capacity - target;
+  Space with = advice.space;
+  with.axes = {{"headroom", {{"", {{{"runtime", "headroom"}, {text(headroom), {}}}}}}}};
+  advice.space.base = with.document(0);
+}
+
+std::vector<std::optional<Evaluated>> tried(Evaluator& evaluator, const Space& space, const std::vector<Values>& sets,
+                                            std::size_t changes, const PlanProgress& progress) {
+  std::vector<std::optional<Evaluated>> found(sets.size());
+  std::mutex reporting;
+  std::int64_t done = 0;
+  in_parallel(0, sets.size(), [&](std::size_t i) {
+    found[i] = simulated(evaluator, number_of(space, sets[i]));
+    const std::lock_guard lock(reporting);
+    if (progress)
+      progress(fmt::format("trying {} changes at once", changes), ++done, static_cast<std::int64_t>(sets.size()));
+  });
+  return found;
+}
+
+// Those that leave the training as it is first, then those of few changes.
+void sort_remedies(std::vector<Remedy>& remedies) {
+  std::sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
+    if (a.changes_training != b.changes_training) return b.changes_training;
+    return a.changes.size() != b.changes.size() ? a.changes.size() < b.changes.size() : better(a.found, b.found);
+  });
+}
+
 }  // namespace
 
 Advice advise(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
@@ -174,12 +205,7 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   Space& space = advice.space;
   space.files = files_of(space.base, file, folders);
   if (options.free) {
-    // To hold so much less is to fit with so much more headroom.
-    const Bytes target = std::max(advice.now.device_upper - *options.free, Bytes{1});
-    const Bytes headroom = scenario.cluster.device.capacity - target;
-    Space with = space;
-    with.axes = {{"headroom", {{"", {{{"runtime", "headroom"}, {text(headroom), {}}}}}}}};
-    space.base = with.document(0);
+    ask_for_free_memory(*options.free, scenario, advice);
   } else if (fits(scenario, advice.now)) {
     advice.fits = true;
     return advice;
@@ -203,15 +229,7 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   for (std::size_t count = 1; count <= std::min(options.most_changes, space.axes.size()); ++count) {
     std::vector<Values> sets = Choices(space, enough).of(count);
     std::erase_if(sets, is_too_large);
-    std::vector<std::optional<Evaluated>> found(sets.size());
-    std::mutex reporting;
-    std::int64_t done = 0;
-    in_parallel(0, sets.size(), [&](std::size_t i) {
-      found[i] = simulated(evaluator, number_of(space, sets[i]));
-      const std::lock_guard lock(reporting);
-      if (progress)
-        progress(fmt::format("trying {} changes at once", count), ++done, static_cast<std::int64_t>(sets.size()));
-    });
+    const std::vector<std::optional<Evaluated>> found = tried(evaluator, space, sets, count, progress);
     advice.tried += static_cast<std::int64_t>(sets.size());
     for (std::size_t i = 0; i < sets.size(); ++i) {
       if (!found[i]) continue;
@@ -227,10 +245,7 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
       }
     }
   }
-  std::sort(advice.remedies.begin(), advice.remedies.end(), [](const Remedy& a, const Remedy& b) {
-    if (a.changes_training != b.changes_training) return b.changes_training;
-    return a.changes.size() != b.changes.size() ? a.changes.size() < b.changes.size() : better(a.found, b.found);
-  });
+  sort_remedies(advice.remedies);
   return advice;
 }
 

@@ -270,28 +270,54 @@ void drop_unmodelled_expert_tensor(const Scenario& base, Space& space) {
   }
 }
 
+// False where the document has no such table.
+bool read_space_table(const TomlTable& document, Problems& problems, std::vector<Axis>& axes) {
+  bool requested = false;
+  for (const TomlKey& key : document.keys) {
+    if (key.name != "space") continue;
+    requested = true;
+    if (const auto* keys = std::get_if<TomlTable>(&key.value.value))
+      for (const TomlKey& axis : keys->keys)
+        if (axis.name == "space")
+          problems.add(axis.place, "unknown key \"space\"",
+                       "an axis is a key of the job, such as layout.tensor = [1, 2], or offload");
+        else
+          read_axes(axis, {}, problems, axes);
+    else
+      problems.add(key.value.place, fmt::format("space takes a table of axes, not {}", text(key.value)),
+                   "begin it with [space] on a line of its own");
+    check_axes(axes, key, problems);
+  }
+  return requested;
+}
+
+// Model, cluster, devices and batch are the question; what the axes set need not go together in the base.
+Scenario base_of(const Space& space, Problems& problems) {
+  Scenario base;
+  base.model = space.files.models.begin()->second;
+  base.cluster = space.files.clusters.begin()->second;
+  TomlReader top(&space.base, {}, "", problems);
+  constexpr IntegerRange any{1, 1 << 24};
+  base.gpus = static_cast<std::int32_t>(top.integer("gpus", any, Presence::Required).value_or(1));
+  TomlReader train = top.table("train", Presence::Required);
+  base.train.global_batch = train.integer("global_batch", any, Presence::Required).value_or(1);
+  base.train.sequence_length = train.integer("sequence_length", any).value_or(1);
+  TomlReader overrides = top.table("model_override");
+  if (const auto layers = overrides.integer("num_hidden_layers", any)) base.model.layers.resize(*layers);
+  // A name that is none is told with the other values.
+  const TomlValue* const runtime = value_at(space.base, {"runtime", "name"});
+  if (const auto* name = runtime == nullptr ? nullptr : std::get_if<std::string>(&runtime->value))
+    if (std::ranges::find(runtimes(), *name, &RuntimeKind::name) != runtimes().end()) base.runtime.name = *name;
+  return base;
+}
+
 }  // namespace
 
 Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
                const std::vector<std::string>& with) {
   Problems problems(file.string());
   Space space{file.stem().string(), {}, folders, {}, {}};
-  bool requested = false;
-  for (const TomlKey& key : document.keys) {
-    if (key.name != "space") continue;
-    requested = true;
-    if (const auto* axes = std::get_if<TomlTable>(&key.value.value))
-      for (const TomlKey& axis : axes->keys)
-        if (axis.name == "space")
-          problems.add(axis.place, "unknown key \"space\"",
-                       "an axis is a key of the job, such as layout.tensor = [1, 2], or offload");
-        else
-          read_axes(axis, {}, problems, space.axes);
-    else
-      problems.add(key.value.place, fmt::format("space takes a table of axes, not {}", text(key.value)),
-                   "begin it with [space] on a line of its own");
-    check_axes(space.axes, key, problems);
-  }
+  const bool requested = read_space_table(document, problems, space.axes);
   problems.raise_if_any();
   std::erase_if(document.keys, [](const TomlKey& key) { return key.name == "space"; });
   space.base = std::move(document);
@@ -308,22 +334,7 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
     return space;
   }
 
-  // Model, cluster, devices and batch are the question; what the axes set need not go together in the base.
-  Scenario base;
-  base.model = space.files.models.begin()->second;
-  base.cluster = space.files.clusters.begin()->second;
-  TomlReader top(&space.base, {}, "", problems);
-  constexpr IntegerRange any{1, 1 << 24};
-  base.gpus = static_cast<std::int32_t>(top.integer("gpus", any, Presence::Required).value_or(1));
-  TomlReader train = top.table("train", Presence::Required);
-  base.train.global_batch = train.integer("global_batch", any, Presence::Required).value_or(1);
-  base.train.sequence_length = train.integer("sequence_length", any).value_or(1);
-  TomlReader overrides = top.table("model_override");
-  if (const auto layers = overrides.integer("num_hidden_layers", any)) base.model.layers.resize(*layers);
-  // A name that is none is told with the other values.
-  const TomlValue* const runtime = value_at(space.base, {"runtime", "name"});
-  if (const auto* name = runtime == nullptr ? nullptr : std::get_if<std::string>(&runtime->value))
-    if (std::ranges::find(runtimes(), *name, &RuntimeKind::name) != runtimes().end()) base.runtime.name = *name;
+  const Scenario base = base_of(space, problems);
   problems.raise_if_any();
   const bool all = std::ranges::find(with, "runtime") != with.end();
   space.axes = default_axes(base, all ? Runtimes::All : Runtimes::One);

@@ -4,7 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/worker.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/measured_ranges.hpp"
@@ -43,7 +42,7 @@ bool asks_the_clock(const RepeatingWorkload& workload, StreamId prompt) {
 }
 
 StreamId prompt_stream(const parallel::Runtime& runtime) {
-  return parallel::megatron::wraps_aside(runtime) ? parallel::megatron::wrapper_stream : StreamId{};
+  return runtime.core.wraps_aside ? parallel::megatron::wrapper_stream : StreamId{};
 }
 
 bool has_cross_stream_uses(const Program& program) { return asks_the_clock(program, {}); }

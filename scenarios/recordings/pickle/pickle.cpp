@@ -369,148 +369,170 @@ class PickleReader {
   bool step() {
     bytes_.begin_opcode();
     const auto opcode = static_cast<PickleOpcode>(bytes_.take(1)[0]);
+    if (opcode == PickleOpcode::Stop) return false;
+    if (!arranges(opcode) && !pushes_scalar(opcode) && !builds_container(opcode) && !remembers(opcode)) refuse(opcode);
+    return true;
+  }
+
+  // Each runs an opcode of its kind; false where it is of another kind.
+  bool arranges(PickleOpcode opcode) {
     switch (opcode) {
-      case PickleOpcode::Stop:
-        return false;
       case PickleOpcode::Proto:
         check_protocol();
-        break;
+        return true;
       case PickleOpcode::Frame:
         bytes_.take(8);
-        break;
+        return true;
       case PickleOpcode::Mark:
         if (marks_.size() >= limits_.stack) reject_more_than(limits_.stack, "marks");
         marks_.push_back(stack_.size());
-        break;
+        return true;
       case PickleOpcode::Pop:
         pop();
-        break;
+        return true;
       case PickleOpcode::PopMark:
         stack_.resize(stack_.size() - values_above_mark());
-        break;
+        return true;
       case PickleOpcode::Dup:
         push_again(PickleValue(top(1).front()));
-        break;
+        return true;
+      default:
+        return false;
+    }
+  }
 
+  bool pushes_scalar(PickleOpcode opcode) {
+    switch (opcode) {
       case PickleOpcode::None:
         push(PickleNone{});
-        break;
+        return true;
       case PickleOpcode::NewTrue:
         push(true);
-        break;
+        return true;
       case PickleOpcode::NewFalse:
         push(false);
-        break;
+        return true;
       case PickleOpcode::BinInt:
         push(bytes_.take_signed(4));
-        break;
+        return true;
       case PickleOpcode::BinInt1:
         push(static_cast<std::int64_t>(bytes_.take_unsigned(1)));
-        break;
+        return true;
       case PickleOpcode::BinInt2:
         push(static_cast<std::int64_t>(bytes_.take_unsigned(2)));
-        break;
+        return true;
       case PickleOpcode::Long1:
         push(bytes_.take_long(bytes_.take_unsigned(1)));
-        break;
+        return true;
       case PickleOpcode::Long4:
         push(bytes_.take_long(bytes_.take_length(4)));
-        break;
+        return true;
       case PickleOpcode::BinFloat:
         push(bytes_.take_double());
-        break;
+        return true;
       case PickleOpcode::ShortBinString:  // a text of Python 2
       case PickleOpcode::ShortBinUnicode:
         push(PickleText{take_string(bytes_.take_unsigned(1))});
-        break;
+        return true;
       case PickleOpcode::BinString:
         push(PickleText{take_string(bytes_.take_length(4))});
-        break;
+        return true;
       case PickleOpcode::BinUnicode:
         push(PickleText{take_string(bytes_.take_unsigned(4))});
-        break;
+        return true;
       case PickleOpcode::BinUnicode8:
         push(PickleText{take_string(bytes_.take_unsigned(8))});
-        break;
+        return true;
       case PickleOpcode::ShortBinBytes:
         push(PickleBytes{take_string(bytes_.take_unsigned(1))});
-        break;
+        return true;
       case PickleOpcode::BinBytes:
         push(PickleBytes{take_string(bytes_.take_unsigned(4))});
-        break;
+        return true;
       case PickleOpcode::BinBytes8:
       case PickleOpcode::ByteArray8:
         push(PickleBytes{take_string(bytes_.take_unsigned(8))});
-        break;
+        return true;
+      default:
+        return false;
+    }
+  }
 
+  bool builds_container(PickleOpcode opcode) {
+    switch (opcode) {
       case PickleOpcode::EmptyList:
         push(new_list());
-        break;
+        return true;
       case PickleOpcode::EmptyTuple:
         push(PickleTuple{new_container()});
-        break;
+        return true;
       case PickleOpcode::EmptyDict:
         push(new_dict());
-        break;
+        return true;
       case PickleOpcode::EmptySet:
         push(PickleSet{new_container()});
-        break;
+        return true;
       case PickleOpcode::FrozenSet:
         build<PickleSet>(values_above_mark());
-        break;
+        return true;
       case PickleOpcode::AddItems:
         extend<PickleSet>(values_above_mark());
-        break;
+        return true;
       case PickleOpcode::List:
         build<PickleList>(values_above_mark());
-        break;
+        return true;
       case PickleOpcode::Tuple:
         build<PickleTuple>(values_above_mark());
-        break;
+        return true;
       case PickleOpcode::Dict:
         build<PickleDict>(values_above_mark());
-        break;
+        return true;
       case PickleOpcode::Tuple1:
         build<PickleTuple>(1);
-        break;
+        return true;
       case PickleOpcode::Tuple2:
         build<PickleTuple>(2);
-        break;
+        return true;
       case PickleOpcode::Tuple3:
         build<PickleTuple>(3);
-        break;
+        return true;
       case PickleOpcode::Append:
         extend<PickleList>(1);
-        break;
+        return true;
       case PickleOpcode::Appends:
         extend<PickleList>(values_above_mark());
-        break;
+        return true;
       case PickleOpcode::SetItem:
         extend<PickleDict>(2);
-        break;
+        return true;
       case PickleOpcode::SetItems:
         extend<PickleDict>(values_above_mark());
-        break;
+        return true;
+      default:
+        return false;
+    }
+  }
 
+  bool remembers(PickleOpcode opcode) {
+    switch (opcode) {
       case PickleOpcode::Memoize:
         memoize(memo_.count());
-        break;
+        return true;
       case PickleOpcode::BinPut:
         memoize(bytes_.take_unsigned(1));
-        break;
+        return true;
       case PickleOpcode::LongBinPut:
         memoize(bytes_.take_unsigned(4));
-        break;
+        return true;
       case PickleOpcode::BinGet:
         recall(bytes_.take_unsigned(1));
-        break;
+        return true;
       case PickleOpcode::LongBinGet:
         recall(bytes_.take_unsigned(4));
-        break;
+        return true;
       default:
-        refuse(opcode);
+        return false;
     }
-    return true;
   }
 
   [[noreturn]] void refuse(PickleOpcode opcode) const {

@@ -107,6 +107,97 @@ class Pending {
   std::map<std::int32_t, MemoryCurve::Change> sums_;
 };
 
+// The changes of one step, each with the rank's memory after it; and the memory as the step begins.
+class StepRecorder {
+ public:
+  StepRecorder(const Job& job, const Program& program, const DeviceTimes& times, std::int32_t step)
+      : job_(job), program_(program), times_(times), step_(step) {}
+
+  void add(const MemoryEvent& event) {
+    if (event.at.mark.step > step_) return;
+    const MemoryCurve::Change change = change_of(event);
+    now_.time = times_[event.at.op];
+    now_.phase = event.at.mark.phase;
+    now_.micro_batch = event.at.mark.micro_batch;
+    now_.place = place_of(event.at.mark.label);
+    now_.allocated = event.allocated;
+    now_.reserved = event.reserved;
+    now_.driver = event.driver;
+    now_.pinned = event.pinned;
+    now_.pageable = event.pageable;
+    if (event.at.mark.step < step_) {
+      before_.add(change);
+      at_begin_ = now_;
+    } else {
+      events_.push_back({now_, change});
+    }
+  }
+
+  [[nodiscard]] MemoryCurve::Point at_begin() {
+    at_begin_.changes = before_.take();
+    return std::move(at_begin_);
+  }
+  [[nodiscard]] const std::vector<Event>& events() const { return events_; }
+  void name(MemoryCurve& curve) const {
+    for (const auto& [name, category] : kinds_.keys()) curve.kinds.push_back({name, category});
+    curve.places = places_.keys();
+  }
+
+ private:
+  [[nodiscard]] std::int32_t place_of(LabelId label) {
+    const auto [found, is_new] = place_of_label_.try_emplace(label, 0);
+    if (is_new) found->second = places_.of(label.valid() ? std::string(program_[label]) : std::string());
+    return found->second;
+  }
+
+  [[nodiscard]] MemoryCurve::Change change_of(const MemoryEvent& event) {
+    MemoryCurve::Change change;
+    std::visit(Overloaded{
+                   [&](const TensorEvent& what) {
+                     if (what.kind == TensorEvent::Kind::ComeBack) return;  // it was no tensor's any more
+                     const auto [found, is_new] = kind_of_label_.try_emplace({what.label, what.category}, 0);
+                     if (is_new)
+                       found->second = kinds_.of({without_layer(program_.labels[what.label.index()]), what.category});
+                     const bool comes = what.kind == TensorEvent::Kind::Alloc;
+                     change = {found->second, comes ? what.block : -what.block, comes ? 1 : -1};
+                   },
+                   [&](const DriverEvent& what) {
+                     change = {kinds_.of({driver_name(job_, what), what.category}), what.bytes, 1};
+                   },
+                   Ignored<HostEvent>{},
+               },
+               event.what);
+    return change;
+  }
+
+  const Job& job_;
+  const Program& program_;
+  const DeviceTimes& times_;
+  std::int32_t step_;
+  Numbers<std::pair<std::string, Category>> kinds_;
+  Numbers<std::string> places_;
+  std::map<std::pair<LabelId, Category>, std::int32_t> kind_of_label_;
+  std::map<LabelId, std::int32_t> place_of_label_;
+  MemoryCurve::Point at_begin_, now_;
+  Pending before_;
+  std::vector<Event> events_;
+};
+
+// From the step's first op to the next step's, or to the program's end.
+struct OpsOfStep {
+  std::size_t first, last;
+};
+OpsOfStep ops_of_step(const Program& program, std::int32_t step) {
+  OpsOfStep found{program.ops.size(), program.ops.size()};
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const auto* mark = std::get_if<Mark>(&program.ops[i]);
+    if (mark == nullptr) continue;
+    if (mark->step >= step) found.first = std::min(found.first, i);
+    if (mark->step > step) found.last = std::min(found.last, i);
+  }
+  return found;
+}
+
 }  // namespace
 
 MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& group, std::int32_t step,
@@ -115,70 +206,17 @@ MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& gr
   const RoleProgram role(job, job.role_of(rank));
   const Program& program = role.program();
   const DeviceTimes times(role.times(trace, rank));
+  StepRecorder recorder(job, program, times, step);
+  observe(job, trace, role, times, group, [&](const MemoryEvent& event) { recorder.add(event); });
 
-  Numbers<std::pair<std::string, Category>> kinds;
-  Numbers<std::string> places;
-  std::map<std::pair<LabelId, Category>, std::int32_t> kind_of_label;
-  std::map<LabelId, std::int32_t> place_of_label;
-  const auto place_of = [&](LabelId label) {
-    const auto [found, is_new] = place_of_label.try_emplace(label, 0);
-    if (is_new) found->second = places.of(label.valid() ? std::string(program[label]) : std::string());
-    return found->second;
-  };
-
-  MemoryCurve::Point at_begin, now;
-  Pending before;
-  std::vector<Event> events;
-  observe(job, trace, role, times, group, [&](const MemoryEvent& event) {
-    if (event.at.mark.step > step) return;
-    MemoryCurve::Change change;
-    std::visit(Overloaded{
-                   [&](const TensorEvent& what) {
-                     if (what.kind == TensorEvent::Kind::ComeBack) return;  // it was no tensor's any more
-                     const auto [found, is_new] = kind_of_label.try_emplace({what.label, what.category}, 0);
-                     if (is_new)
-                       found->second = kinds.of({without_layer(program.labels[what.label.index()]), what.category});
-                     const bool comes = what.kind == TensorEvent::Kind::Alloc;
-                     change = {found->second, comes ? what.block : -what.block, comes ? 1 : -1};
-                   },
-                   [&](const DriverEvent& what) {
-                     change = {kinds.of({driver_name(job, what), what.category}), what.bytes, 1};
-                   },
-                   Ignored<HostEvent>{},
-               },
-               event.what);
-    now.time = times[event.at.op];
-    now.phase = event.at.mark.phase;
-    now.micro_batch = event.at.mark.micro_batch;
-    now.place = place_of(event.at.mark.label);
-    now.allocated = event.allocated;
-    now.reserved = event.reserved;
-    now.driver = event.driver;
-    now.pinned = event.pinned;
-    now.pageable = event.pageable;
-    if (event.at.mark.step < step) {
-      before.add(change);
-      at_begin = now;
-    } else {
-      events.push_back({now, change});
-    }
-  });
-
-  // From the step's first op to the next step's, or the program's last.
-  std::size_t first = program.ops.size(), last = program.ops.size();
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    const auto* mark = std::get_if<Mark>(&program.ops[i]);
-    if (mark == nullptr) continue;
-    if (mark->step >= step) first = std::min(first, i);
-    if (mark->step > step) last = std::min(last, i);
-  }
   MemoryCurve curve{.rank = rank, .kinds = {}, .places = {}, .points = {}};
+  const auto [first, last] = ops_of_step(program, step);
   if (first == program.ops.size()) return curve;
-  at_begin.time = times[first];
-  at_begin.changes = before.take();
-  curve.points.push_back(std::move(at_begin));
+  curve.points.push_back(recorder.at_begin());
+  curve.points.back().time = times[first];
   Pending since;
   std::size_t next = 0;
+  const std::vector<Event>& events = recorder.events();
   for (const std::size_t index : chosen(events, std::max<std::size_t>(stretches, 1))) {
     for (; next <= index; ++next) since.add(events[next].change);
     MemoryCurve::Point point = events[index].after;
@@ -189,8 +227,7 @@ MemoryCurve memory_curve(const Job& job, const Trace& trace, const RankGroup& gr
   end.time = times[std::min(last, program.ops.size() - 1)];
   end.changes.clear();
   curve.points.push_back(std::move(end));
-  for (const auto& [name, category] : kinds.keys()) curve.kinds.push_back({name, category});
-  curve.places = places.keys();
+  recorder.name(curve);
   return curve;
 }
 

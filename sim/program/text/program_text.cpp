@@ -81,6 +81,38 @@ void write(Out out, const MatrixRow& row) {
   for (const Bytes n : row.receives) fmt::format_to(out, " {}", n.count());
 }
 
+void write(Out out, const Program& program, const Launch& o) {
+  const Kernel& kernel = program[o.kernel];
+  if (o.stream.valid())
+    fmt::format_to(out, "launch s{} ", o.stream.value);
+  else
+    fmt::format_to(out, "compute ");
+  write(out, kernel);
+  write(out, program, program[o.inputs], kernel.inputs);
+  fmt::format_to(out, " ->");
+  write(out, program, program[o.outputs], kernel.outputs);
+  if (o.scratch.count > 0) fmt::format_to(out, " ~");
+  for (const Operand& operand : program[o.scratch]) write(out, program, operand);
+}
+
+void write(Out out, const Program& program, const Collective& o) {
+  fmt::format_to(out, "collective s{} g{} {} ", o.stream.value, o.comm.value, name(o.kind));
+  if (reduces(o.kind)) fmt::format_to(out, "{} ", name(o.reduction));
+  fmt::format_to(out, "{} {}", name(o.dtype), o.size.count());
+  write(out, program, o.in);
+  fmt::format_to(out, " ->");
+  write(out, program, o.out);
+  if (o.row.valid()) write(out, program[o.row]);
+}
+
+void write(Out out, const Program& program, const Exchange& o) {
+  fmt::format_to(out, "exchange s{} g{}", o.stream.value, o.comm.value);
+  for (const Transfer& t : program[o.transfers]) {
+    fmt::format_to(out, " {} {:+} b{}", t.direction == Direction::Send ? "send" : "receive", t.step, t.buffer.value);
+    if (t.parts > 1) fmt::format_to(out, "[{}/{}]", t.part, t.parts);
+  }
+}
+
 void write(Out out, const Program& program, const Op& op) {
   std::visit(Overloaded{
                  [&](const Alloc& o) {
@@ -93,36 +125,9 @@ void write(Out out, const Program& program, const Op& op) {
                    fmt::format_to(out, "borrow b{} s{}{}", o.buffer.value, o.stream.value,
                                   o.recorded ? "" : " unrecorded");
                  },
-                 [&](const Launch& o) {
-                   const Kernel& kernel = program[o.kernel];
-                   if (o.stream.valid())
-                     fmt::format_to(out, "launch s{} ", o.stream.value);
-                   else
-                     fmt::format_to(out, "compute ");
-                   write(out, kernel);
-                   write(out, program, program[o.inputs], kernel.inputs);
-                   fmt::format_to(out, " ->");
-                   write(out, program, program[o.outputs], kernel.outputs);
-                   if (o.scratch.count > 0) fmt::format_to(out, " ~");
-                   for (const Operand& operand : program[o.scratch]) write(out, program, operand);
-                 },
-                 [&](const Collective& o) {
-                   fmt::format_to(out, "collective s{} g{} {} ", o.stream.value, o.comm.value, name(o.kind));
-                   if (reduces(o.kind)) fmt::format_to(out, "{} ", name(o.reduction));
-                   fmt::format_to(out, "{} {}", name(o.dtype), o.size.count());
-                   write(out, program, o.in);
-                   fmt::format_to(out, " ->");
-                   write(out, program, o.out);
-                   if (o.row.valid()) write(out, program[o.row]);
-                 },
-                 [&](const Exchange& o) {
-                   fmt::format_to(out, "exchange s{} g{}", o.stream.value, o.comm.value);
-                   for (const Transfer& t : program[o.transfers]) {
-                     fmt::format_to(out, " {} {:+} b{}", t.direction == Direction::Send ? "send" : "receive", t.step,
-                                    t.buffer.value);
-                     if (t.parts > 1) fmt::format_to(out, "[{}/{}]", t.part, t.parts);
-                   }
-                 },
+                 [&](const Launch& o) { write(out, program, o); },
+                 [&](const Collective& o) { write(out, program, o); },
+                 [&](const Exchange& o) { write(out, program, o); },
                  [&](const Memcpy& o) {
                    fmt::format_to(out, "memcpy s{} {}", o.stream.value, o.size.count());
                    write(out, program, o.from);
@@ -348,72 +353,118 @@ class LineReader {
   std::size_t reach_;
 };
 
+void read_alloc(LineReader& in, ProgramBuilder& program) {
+  const BufferId buffer = in.buffer();
+  const Bytes size = in.bytes();
+  const std::string_view category = in.word("category");
+  const std::optional<Category> known = category_of(category);
+  if (!known) in.fail(fmt::format("'{}' is no category", category));
+  const StreamId stream = in.stream();
+  const LabelId label = program.label(in.word("label"));
+  const MemorySpace space = in.at_end() ? MemorySpace::Device : in.one_of<MemorySpace>(in.word("space"), 7, "space");
+  program.alloc(buffer, size, *known, label, stream, space);
+}
+
+void read_cross_stream_use(LineReader& in, ProgramBuilder& program) {
+  const BufferId buffer = in.buffer();
+  const StreamId stream = in.stream();
+  const bool recorded = in.at_end();
+  if (!recorded) in.expect("unrecorded");
+  program.push(CrossStreamUse{buffer, stream, recorded});
+}
+
+enum class Where : std::uint8_t { Device, Host };
+
+void read_computation(LineReader& in, ProgramBuilder& program, Where where) {
+  const StreamId stream = where == Where::Device ? in.stream() : StreamId{};
+  const Computation what = in.computation();
+  const std::vector<ViewedOperand> inputs = in.viewed_until(program, "->");
+  in.expect("->");
+  const std::vector<ViewedOperand> outputs = in.viewed_until(program, "~");
+  std::vector<BufferId> scratch;
+  if (!in.at_end()) in.expect("~");
+  while (!in.at_end()) scratch.push_back(in.buffer());
+  program.launch(what, inputs, outputs, scratch, stream);
+}
+
+void read_collective(LineReader& in, ProgramBuilder& program) {
+  const StreamId stream = in.stream();
+  const CommSlot comm = in.comm();
+  const CollectiveKind what = in.one_of<CollectiveKind>(in.word("collective"), 5, "collective");
+  const Reduction reduction =
+      reduces(what) ? in.one_of<Reduction>(in.word("reduction"), 3, "reduction") : Reduction::Sum;
+  const CollectiveOp call(what, in.dtype(), reduction);
+  const Bytes size = in.bytes();
+  const Operand from = in.operand(program);
+  in.expect("->");
+  const Operand to = in.operand(program);
+  if (in.at_end()) return program.collective(comm, call, from, to, size, stream);
+  const MatrixRow row = in.row();
+  if (size != larger_side(what, row))
+    in.fail(fmt::format("the larger side holds {} bytes, not {}", larger_side(what, row).count(), size.count()));
+  program.collective(comm, call, from, to, row, stream);
+}
+
+void read_exchange(LineReader& in, ProgramBuilder& program) {
+  const StreamId stream = in.stream();
+  const CommSlot comm = in.comm();
+  std::vector<Transfer> transfers;
+  while (!in.at_end()) {
+    const std::string_view way = in.word("direction");
+    if (way != "send" && way != "receive") in.fail(fmt::format("'{}' is neither send nor receive", way));
+    const std::int32_t step = in.number<std::int32_t>("step");
+    if (step < -farthest_step || step > farthest_step) in.fail(fmt::format("a step of {} leads nowhere", step));
+    transfers.push_back(in.part_of_buffer());
+    transfers.back().direction = way == "send" ? Direction::Send : Direction::Receive;
+    transfers.back().step = step;
+  }
+  program.exchange(comm, transfers, stream);
+}
+
+void read_memcpy(LineReader& in, ProgramBuilder& program) {
+  const StreamId stream = in.stream();
+  const Bytes size = in.bytes();
+  const Operand from = in.operand(program);
+  in.expect("->");
+  program.push(Memcpy{stream, from, in.operand(program), size});
+}
+
+void read_create(LineReader& in, ProgramBuilder& program) {
+  const std::string_view what = in.word("resource");
+  if (what == "communicator")
+    program.push(CreateCommunicator{in.comm()});
+  else
+    program.push(CreateDriver{in.one_of<DriverResource>(what, 4, "driver resource")});
+}
+
+void read_mark(LineReader& in, ProgramBuilder& program) {
+  const Phase phase = in.one_of<Phase>(in.word("phase"), 6, "phase");
+  const std::int32_t step = in.number<std::int32_t>("step");
+  const std::int32_t micro_batch = in.number<std::int32_t>("micro-batch");
+  const LabelId label = program.label(in.word("label"));
+  const bool empties_cache = !in.at_end() && !in.at_comment();
+  if (empties_cache) in.expect("empty_cache");
+  program.mark(phase, step, micro_batch, label, empties_cache);
+}
+
 void read_op(LineReader& in, ProgramBuilder& program) {
   const std::string_view kind = in.word("op");
   if (kind == "alloc") {
-    const BufferId buffer = in.buffer();
-    const Bytes size = in.bytes();
-    const std::string_view category = in.word("category");
-    const std::optional<Category> known = category_of(category);
-    if (!known) in.fail(fmt::format("'{}' is no category", category));
-    const StreamId stream = in.stream();
-    const LabelId label = program.label(in.word("label"));
-    const MemorySpace space = in.at_end() ? MemorySpace::Device : in.one_of<MemorySpace>(in.word("space"), 7, "space");
-    program.alloc(buffer, size, *known, label, stream, space);
+    read_alloc(in, program);
   } else if (kind == "free") {
     program.push(Free{in.buffer()});
   } else if (kind == "borrow") {
-    const BufferId buffer = in.buffer();
-    const StreamId stream = in.stream();
-    const bool recorded = in.at_end();
-    if (!recorded) in.expect("unrecorded");
-    program.push(CrossStreamUse{buffer, stream, recorded});
-  } else if (kind == "launch" || kind == "compute") {
-    const StreamId stream = kind == "launch" ? in.stream() : StreamId{};
-    const Computation what = in.computation();
-    const std::vector<ViewedOperand> inputs = in.viewed_until(program, "->");
-    in.expect("->");
-    const std::vector<ViewedOperand> outputs = in.viewed_until(program, "~");
-    std::vector<BufferId> scratch;
-    if (!in.at_end()) in.expect("~");
-    while (!in.at_end()) scratch.push_back(in.buffer());
-    program.launch(what, inputs, outputs, scratch, stream);
+    read_cross_stream_use(in, program);
+  } else if (kind == "launch") {
+    read_computation(in, program, Where::Device);
+  } else if (kind == "compute") {
+    read_computation(in, program, Where::Host);
   } else if (kind == "collective") {
-    const StreamId stream = in.stream();
-    const CommSlot comm = in.comm();
-    const CollectiveKind what = in.one_of<CollectiveKind>(in.word("collective"), 5, "collective");
-    const Reduction reduction =
-        reduces(what) ? in.one_of<Reduction>(in.word("reduction"), 3, "reduction") : Reduction::Sum;
-    const CollectiveOp call(what, in.dtype(), reduction);
-    const Bytes size = in.bytes();
-    const Operand from = in.operand(program);
-    in.expect("->");
-    const Operand to = in.operand(program);
-    if (in.at_end()) return program.collective(comm, call, from, to, size, stream);
-    const MatrixRow row = in.row();
-    if (size != larger_side(what, row))
-      in.fail(fmt::format("the larger side holds {} bytes, not {}", larger_side(what, row).count(), size.count()));
-    program.collective(comm, call, from, to, row, stream);
+    read_collective(in, program);
   } else if (kind == "exchange") {
-    const StreamId stream = in.stream();
-    const CommSlot comm = in.comm();
-    std::vector<Transfer> transfers;
-    while (!in.at_end()) {
-      const std::string_view way = in.word("direction");
-      if (way != "send" && way != "receive") in.fail(fmt::format("'{}' is neither send nor receive", way));
-      const std::int32_t step = in.number<std::int32_t>("step");
-      if (step < -farthest_step || step > farthest_step) in.fail(fmt::format("a step of {} leads nowhere", step));
-      transfers.push_back(in.part_of_buffer());
-      transfers.back().direction = way == "send" ? Direction::Send : Direction::Receive;
-      transfers.back().step = step;
-    }
-    program.exchange(comm, transfers, stream);
+    read_exchange(in, program);
   } else if (kind == "memcpy") {
-    const StreamId stream = in.stream();
-    const Bytes size = in.bytes();
-    const Operand from = in.operand(program);
-    in.expect("->");
-    program.push(Memcpy{stream, from, in.operand(program), size});
+    read_memcpy(in, program);
   } else if (kind == "record") {
     const EventId event = in.event();
     program.push(Record{event, in.stream()});
@@ -423,24 +474,14 @@ void read_op(LineReader& in, ProgramBuilder& program) {
   } else if (kind == "sync") {
     program.push(Sync{in.event()});
   } else if (kind == "create") {
-    const std::string_view what = in.word("resource");
-    if (what == "communicator")
-      program.push(CreateCommunicator{in.comm()});
-    else
-      program.push(CreateDriver{in.one_of<DriverResource>(what, 4, "driver resource")});
+    read_create(in, program);
   } else if (kind == "bind") {
     const NameId name = program.name(in.word("name"));
     program.bind(name, in.buffer());
   } else if (kind == "unbind") {
     program.unbind(program.name(in.word("name")));
   } else if (kind == "mark") {
-    const Phase phase = in.one_of<Phase>(in.word("phase"), 6, "phase");
-    const std::int32_t step = in.number<std::int32_t>("step");
-    const std::int32_t micro_batch = in.number<std::int32_t>("micro-batch");
-    const LabelId label = program.label(in.word("label"));
-    const bool empties_cache = !in.at_end() && !in.at_comment();
-    if (empties_cache) in.expect("empty_cache");
-    program.mark(phase, step, micro_batch, label, empties_cache);
+    read_mark(in, program);
   } else {
     in.fail(fmt::format("'{}' is no op", kind));
   }

@@ -7,7 +7,6 @@
 
 #include "parallel/frameworks/megatron/module_offload.hpp"
 #include "parallel/frameworks/megatron/recompute.hpp"
-#include "parallel/frameworks/megatron/release_behavior.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -73,7 +72,7 @@ bool MlaSelfAttention::remembered(Requested requested, bool others) const {
     layers += chunk.layers();
     if (chunk.head) layers += w_.model.further.size();
   }
-  const bool forgets = forgets_first_angles(w_.runtime);
+  const bool forgets = w_.runtime.core.forgets_first_angles;
   if (forgets && requested == Requested::AtFirst) return false;
   const bool twice = others && !forgets;
   const std::int64_t entries = twice ? 2 * layers : layers;

@@ -131,6 +131,19 @@ Tensor merged(Worker& w, const CoreAttention& a, const Ring& ring, const std::ve
   return out;
 }
 
+// Second chunks of queries come first, where there are keys of later ranks.
+void add_query_gradients(const Ring& ring, const Tensor& sum, const Tensor& made, Section section, std::int32_t step) {
+  const std::int32_t last = ring.ranks() - 1, me = ring.me();
+  if (section == Section::SecondQueries) {
+    ring.add(ring.chunk(sum, 1), made, step == 0);
+  } else if (step == last - me && me < last) {
+    ring.add(ring.chunk(sum, 0), ring.chunk(made, 0), true);
+    ring.add(ring.chunk(sum, 1), ring.chunk(made, 1), false);
+  } else {
+    ring.add(sum, made, step == last - me);
+  }
+}
+
 Gradients ring_backward(Worker& w, const CoreAttention& a, const Tensor& given, const RingSaved& saved) {
   const Ring ring(w, a);
   const std::int32_t ranks = ring.ranks(), me = ring.me();
@@ -167,15 +180,7 @@ Gradients ring_backward(Worker& w, const CoreAttention& a, const Tensor& given, 
     const Tensor rng = w.session.unpack(saved.rng_states[static_cast<std::size_t>(ranks - 1 - i)]);
     Gradients made = ring.step_backward(section, dout, q, its.key, its.value,
                                         {out, section == Section::SecondQueries ? second_lse : lse, rng});
-    // Second chunks of queries come first, where there are keys of later ranks.
-    if (section == Section::SecondQueries) {
-      ring.add(ring.chunk(dq, 1), made[0], first);
-    } else if (i == ranks - 1 - me && me < ranks - 1) {
-      ring.add(ring.chunk(dq, 0), ring.chunk(made[0], 0), true);
-      ring.add(ring.chunk(dq, 1), ring.chunk(made[0], 1), false);
-    } else {
-      ring.add(dq, made[0], i == ranks - 1 - me);
-    }
+    add_query_gradients(ring, dq, made[0], section, i);
     w.process.join(received);
     gradients = KeysAndValues(half(i + 1, 1), saved.k, saved.v);
     for (const auto& [of, to] : {std::pair{&made[1], &gradients.key}, std::pair{&made[2], &gradients.value}}) {
@@ -191,6 +196,27 @@ Gradients ring_backward(Worker& w, const CoreAttention& a, const Tensor& given, 
   }
   if (w.layout.ulysses() == 1) return {dq, gradients.key, gradients.value};
   return Gradients(to_tokens(w, a.name, {dq, gradients.key, gradients.value}));
+}
+
+// The log-sum-exp of a step, with those of the steps before it.
+void merge_statistics(Worker& w, const CoreAttention& a, const Ring& ring, std::int32_t step, const Tensor& its,
+                      Tensor& lse) {
+  if (step == 0) {
+    lse = w.temporary(a.outside("lse"), its.sizes, DType::FP32);
+    w.launch(Operation::Copy, {its}, {lse});
+    return;
+  }
+  const Tensor to = ring.section(step) == Section::SecondQueries ? Ring::second_half(lse) : lse;
+  w.launch(Operation::LogAddExp, {to, its}, {to});
+}
+
+RingSaved saved_of_ring(Worker& w, const Tensor& query, const Tensor& both, const Tensor& out, const Tensor& lse,
+                        const std::vector<Attended>& steps) {
+  Session& s = w.session;
+  s.reclassify(both, Category::SavedActivations);
+  RingSaved saved{s.save(query), s.save(both), s.save(out), s.save(lse), {}, {}, {}, out.sizes};
+  for (const Attended& step : steps) saved.rng_states.push_back(s.save(step.rng_state));
+  return saved;
 }
 
 }  // namespace
@@ -244,14 +270,7 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
     const Tensor& its = steps[i - 1].lse;
     w.process.wait(stream, merged_lse);
     const OnStream on(w.session, stream);
-    if (i == 1) {
-      lse = w.temporary(a.outside("lse"), its.sizes, DType::FP32);
-      w.launch(Operation::Copy, {its}, {lse});
-    } else {
-      const bool second = ring.section(static_cast<std::int32_t>(i) - 1) == Section::SecondQueries;
-      const Tensor to = second ? Ring::second_half(lse) : lse;
-      w.launch(Operation::LogAddExp, {to, its}, {to});
-    }
+    merge_statistics(w, a, ring, static_cast<std::int32_t>(i) - 1, its, lse);
     if (i < ranks) merged_lse = w.process.record(stream);
   }
   w.process.join(w.process.record(attention_stream));
@@ -259,10 +278,8 @@ Tensor ring_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor ke
   if (w.layout.ulysses() > 1) out = to_tokens(w, a.name, {out}).front();
   const Tensor given = batch_first(w) ? out : sized(out, w.part(w.model.heads * w.model.value_dim()));
   if (!node) return given;
-  Session& s = w.session;
-  s.reclassify(buffers.back(), Category::SavedActivations);
-  RingSaved saved{s.save(query), s.save(buffers.back()), s.save(out), s.save(lse), {}, k, v, out.sizes};
-  for (const Attended& step : steps) saved.rng_states.push_back(s.save(step.rng_state));
+  RingSaved saved = saved_of_ring(w, query, buffers.back(), out, lse, steps);
+  saved.k = k, saved.v = v;
   node->apply = [&w, &a, saved = std::move(saved)](Gradients& gradients) {
     return ring_backward(w, a, gradients.front(), saved);
   };

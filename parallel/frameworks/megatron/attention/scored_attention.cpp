@@ -137,6 +137,29 @@ struct ScoredContext {
   Shape kv_shape;  // before they were repeated
 };
 
+// Backward of forward_torch_softmax: in the softmax's type, by way of the scores that were masked in place.
+Tensor torch_softmax_backward(Worker& w, const CoreAttention& a, Tensor gradient, Tensor softmax) {
+  const Shape scores = scores_shape(w);
+  const DType wide_type = softmax.dtype;
+  Tensor wide = std::move(gradient);
+  if (wide_type != wide.dtype) {
+    Tensor narrow = std::move(wide);
+    wide = w.temporary(a.name("weights_gradient_fp32"), scores, wide_type);
+    w.launch(Operation::Copy, {std::move(narrow)}, {wide});
+  }
+  Tensor masked = w.temporary(a.name("masked_gradient"), scores, wide_type);
+  const bool own_kernel = w.runtime.framework_linears;  // PyTorch's, which multiplies gradient and output first
+  Tensor products = own_kernel ? w.temporary(a.name("masked_gradient_products"), scores, wide_type) : Tensor{};
+  w.launch({Operation::SoftmaxBackward, {1}}, {std::move(wide), std::move(softmax)}, {masked}, products);
+  products = {};
+  Tensor unmasked = w.temporary(a.name("unmasked_gradient"), scores, wide_type);  // of masked_fill_
+  w.launch(Operation::Copy, {std::move(masked)}, {unmasked});
+  if (wide_type == w.train.precision) return unmasked;
+  Tensor narrow = w.temporary(a.name("scores_gradient"), scores);
+  w.launch(Operation::Copy, {std::move(unmasked)}, {narrow});
+  return narrow;
+}
+
 Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, ScoredContext c) {
   const auto take = [&](Saved& saved) { return w.take(saved); };
   const BufferId workspace = w.process.blas_workspace(HostThread::Autograd);
@@ -164,26 +187,7 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
   } else if (softmax_in_one_kernel(w, softmax.dtype)) {
     w.launch({Operation::SoftmaxBackward, {1}}, {scores_gradient, std::move(softmax)}, {scores_gradient});
   } else {
-    const DType wide_type = softmax.dtype;
-    Tensor wide = std::move(scores_gradient);
-    if (wide_type != wide.dtype) {
-      Tensor narrow = std::move(wide);
-      wide = w.temporary(a.name("weights_gradient_fp32"), scores, wide_type);
-      w.launch(Operation::Copy, {std::move(narrow)}, {wide});
-    }
-    Tensor masked = w.temporary(a.name("masked_gradient"), scores, wide_type);
-    const bool own_kernel = w.runtime.framework_linears;  // PyTorch's, which multiplies gradient and output first
-    Tensor products = own_kernel ? w.temporary(a.name("masked_gradient_products"), scores, wide_type) : Tensor{};
-    w.launch({Operation::SoftmaxBackward, {1}}, {std::move(wide), std::move(softmax)}, {masked}, products);
-    products = {};
-    Tensor unmasked = w.temporary(a.name("unmasked_gradient"), scores, wide_type);  // of masked_fill_
-    w.launch(Operation::Copy, {std::move(masked)}, {unmasked});
-    scores_gradient = std::move(unmasked);
-    if (wide_type != w.train.precision) {
-      Tensor narrow = w.temporary(a.name("scores_gradient"), scores);
-      w.launch(Operation::Copy, {std::move(scores_gradient)}, {narrow});
-      scores_gradient = std::move(narrow);
-    }
+    scores_gradient = torch_softmax_backward(w, a, std::move(scores_gradient), std::move(softmax));
   }
   if (c.tangent) scores_gradient = cap_backward(w, scores_cap(w, a), std::move(scores_gradient), take(c.tangent));
   // The product and then its multiple by the scale.
@@ -212,34 +216,24 @@ Gradients scored_backward(Worker& w, const CoreAttention& a, Tensor gradient, Sc
   return made;
 }
 
-}  // namespace
-
-Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
-  w.mark(Phase::Forward, a.name);
-  const auto node = a.sinks == nullptr ? w.node(a.name(), {&query, &key, &value})
-                                       : w.node(a.name(), {&query, &key, &value, &a.sinks->value});
-  ScoredContext context;
-  const auto keep = [&](Saved& saved, const Tensor& tensor) {
-    if (node) saved = w.session.save(tensor);
-  };
-  context.kv_shape = key.sizes;
-  key = repeated(w, a.outside("k_repeated"), std::move(key));
-  value = repeated(w, a.outside("v_repeated"), std::move(value));
-  keep(context.query, query), keep(context.key, key), keep(context.value, value);
-  const Shape shape = scores_shape(w), context_shape = by_head(value).sizes;
-  // torch.baddbmm adds the product to a tensor of nothing, which it does not read (beta = 0), and makes another one.
-  Tensor nothing = w.runtime.persistent_scores ? w.global_buffer(shape) : w.temporary(a.name("scores_addend"), shape);
-  const BufferId workspace = w.process.blas_workspace(HostThread::Main);
-  Tensor scores = w.temporary(a.name("scores"), shape);
-  multiply(w, scale_of_scores(w), by_head(std::move(query)), transposed(by_head(std::move(key))), scores, workspace);
-  nothing = {};
-  if (w.model.attention_softcap > 0) {
-    Tensor tangent;
-    scores = cap_forward(w, scores_cap(w, a), scores, tangent);
-    keep(context.tangent, tangent);
+// Saves what a backward pass reads, where there is one.
+class Keep {
+ public:
+  Keep(Worker& w, bool trained) : w_(w), trained_(trained) {}
+  void operator()(Saved& saved, const Tensor& tensor) const {
+    if (trained_) saved = w_.session.save(tensor);
   }
+
+ private:
+  Worker& w_;
+  bool trained_;
+};
+
+// Scores stay referred to where the caller's frame holds them.
+Tensor softmax_of_scores(Worker& w, const CoreAttention& a, Tensor& scores, const Keep& keep, ScoredContext& context) {
   const DType softmax_dtype =
       w.built.options.softmax_precision == SoftmaxPrecision::Fp32 ? DType::FP32 : w.train.precision;
+  const Shape shape = scores_shape(w);
   Tensor weights;
   if (a.sinks != nullptr) {
     const Tensor softmax = softmax_with_sinks(w, a, std::move(scores), softmax_dtype);
@@ -274,6 +268,34 @@ Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor 
       weights = std::move(narrow);
     }
   }
+  return weights;
+}
+
+}  // namespace
+
+Tensor scored_attention(Worker& w, const CoreAttention& a, Tensor query, Tensor key, Tensor value) {
+  w.mark(Phase::Forward, a.name);
+  const auto node = a.sinks == nullptr ? w.node(a.name(), {&query, &key, &value})
+                                       : w.node(a.name(), {&query, &key, &value, &a.sinks->value});
+  ScoredContext context;
+  const Keep keep(w, static_cast<bool>(node));
+  context.kv_shape = key.sizes;
+  key = repeated(w, a.outside("k_repeated"), std::move(key));
+  value = repeated(w, a.outside("v_repeated"), std::move(value));
+  keep(context.query, query), keep(context.key, key), keep(context.value, value);
+  const Shape shape = scores_shape(w), context_shape = by_head(value).sizes;
+  // torch.baddbmm adds the product to a tensor of nothing, which it does not read (beta = 0), and makes another one.
+  Tensor nothing = w.runtime.persistent_scores ? w.global_buffer(shape) : w.temporary(a.name("scores_addend"), shape);
+  const BufferId workspace = w.process.blas_workspace(HostThread::Main);
+  Tensor scores = w.temporary(a.name("scores"), shape);
+  multiply(w, scale_of_scores(w), by_head(std::move(query)), transposed(by_head(std::move(key))), scores, workspace);
+  nothing = {};
+  if (w.model.attention_softcap > 0) {
+    Tensor tangent;
+    scores = cap_forward(w, scores_cap(w, a), scores, tangent);
+    keep(context.tangent, tangent);
+  }
+  Tensor weights = softmax_of_scores(w, a, scores, keep, context);
   if (w.train.attention_dropout > 0) {
     // The softmax's backward pass reads its output, the weighted sum's what is left of it.
     Tensor mask = w.temporary(a.outside("dropout_mask"), shape, DType::BOOL);

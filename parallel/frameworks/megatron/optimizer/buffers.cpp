@@ -7,7 +7,6 @@
 
 #include "parallel/frameworks/megatron/experts/moe.hpp"
 #include "parallel/frameworks/megatron/optimizer/layer_wise.hpp"
-#include "parallel/frameworks/megatron/release_behavior.hpp"
 #include "parallel/frameworks/megatron/result_checks.hpp"
 
 namespace tidemark::parallel::megatron {
@@ -48,7 +47,7 @@ Ref<Node> gradient_accumulator(Worker& w, Weight& weight) {
   node->leaf = true;
   node->immediate = true;
   node->scope = {};
-  if (wraps_aside(w.runtime)) node->stream = wrapper_stream;
+  if (w.runtime.core.wraps_aside) node->stream = wrapper_stream;
   // The GEMMs of an LM head that is used several times give dummies, which are not added (grad_added_to_main_grad).
   const bool dummies = w.runtime.dummy_gradient != DummyGradient::None && weight.uses > 1 && !w.zeroes_dummies();
   node->apply = [&w, &weight, dummies](Gradients& gradients) {
@@ -87,7 +86,7 @@ void build_model(Worker& w, const Stage& stage) {
 void ParamAndGradBuffer::build() {
   const auto make = [&](std::string_view what, DType dtype, Category category) {
     // What is copied there from memory of the stream that all else runs on is copied on that: it is given up at once.
-    const torch::OnStream aside(w_.session, wraps_aside(w_.runtime) ? wrapper_stream : w_.session.stream());
+    const torch::OnStream aside(w_.session, w_.runtime.core.wraps_aside ? wrapper_stream : w_.session.stream());
     return w_.make(w_.process.label(fmt::format("{}{}", what, suffix_)), {layout_.elements}, dtype, category);
   };
   const auto make_filled = [&](std::string_view what, DType dtype, Category category) {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "parallel/frameworks/megatron/optimizer/layer_wise_optimizer.hpp"
-#include "parallel/frameworks/megatron/release_behavior.hpp"
 
 namespace tidemark::parallel::megatron {
 
@@ -317,7 +316,7 @@ void step(Worker& w, std::vector<MegatronOptimizer>& optimizers) {
     for (Tensor& its : optimizers[i].counted_gradients()) gradients.push_back(std::move(its));
     if (i + 1 < optimizers.size() && optimizers[i + 1].norm() == optimizers[i].norm()) continue;
     reduce_gradient_norm(w, optimizers[i].norm(), gradients);
-    if (counts_zeros(w.runtime) && i + 1 == gradients_of_all) count_zeros(w, gradients);
+    if (w.runtime.core.counts_zeros && i + 1 == gradients_of_all) count_zeros(w, gradients);
     gradients.clear();
   }
   for (MegatronOptimizer& optimizer : optimizers) optimizer.update();

@@ -2,8 +2,6 @@
 
 #include <string_view>
 
-#include "parallel/frameworks/megatron/release_behavior.hpp"
-
 namespace tidemark::parallel::megatron {
 namespace {
 
@@ -53,8 +51,8 @@ void OverlappedBuckets::arrived(std::size_t bucket) {
   const torch::Meanwhile meanwhile(w_.process, Phase::Communication, reduction);
   // The hook runs on the stream of the wrapper, which has waited for the gradient that autograd handed over, or for the
   // dummy that stands for it.
-  const StreamId hook = wraps_aside(w_.runtime) ? wrapper_stream : w_.session.stream();
-  if (wraps_aside(w_.runtime)) w_.process.wait(hook, w_.process.record(torch::Process::compute_stream));
+  const StreamId hook = w_.runtime.core.wraps_aside ? wrapper_stream : w_.session.stream();
+  if (w_.runtime.core.wraps_aside) w_.process.wait(hook, w_.process.record(torch::Process::compute_stream));
   const torch::OnStream aside(w_.session, hook);
   start_reducing(its);
 }
