@@ -390,6 +390,33 @@ void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
   }
 }
 
+// How experts are cut and spread over ranks.
+void check_expert_ranks(const Experts& experts, const Layout& layout, ScenarioTables& tables) {
+  const std::int32_t ranks = layout.tensor * layout.context * layout.data, within = layout.expert_tensor_parallel();
+  std::vector<std::string> degrees;  // that do
+  for (std::int64_t degree = 1; degree <= experts.count; ++degree)
+    if (experts.count % degree == 0 && ranks % (degree * within) == 0) degrees.push_back(std::to_string(degree));
+  const std::string those = degrees.empty() ? std::string() : one_of(degrees) + " would";
+  if (experts.count % layout.expert != 0)
+    tables.layout.problem("expert", fmt::format("expert = {} does not divide {} experts", layout.expert, experts.count),
+                          those);
+  const char* const degree = layout.expert_tensor > 0 ? "expert_tensor" : "tensor";
+  if (experts.ffn % within != 0)
+    tables.layout.problem(degree,
+                          fmt::format("{} = {} does not divide experts' width of {}", degree, within, experts.ffn),
+                          "expert_tensor = 1 would do");
+  else if (ranks % (layout.expert * within) != 0)
+    tables.layout.problem(
+        "expert",
+        within == 1 ? fmt::format("expert = {} does not divide tensor x context x data = {}", layout.expert, ranks)
+                    : fmt::format("expert = {} x expert_tensor = {} does not divide tensor x context "
+                                  "x data = {}",
+                                  layout.expert, within, ranks),
+        within == 1 ? those : "expert_tensor = 1 would leave more ranks");
+  if (experts.biases && within > 1)
+    tables.layout.problem(degree, "parts of experts with biases are not modelled yet", "expert_tensor = 1 would do");
+}
+
 }  // namespace
 
 void check_experts(const Scenario& scenario, ScenarioTables& tables) {
@@ -414,29 +441,7 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (layout.schedule == ScheduleKind::ZeroBubbleH1)
     tables.layout.problem("schedule", "weight gradients of experts that come later are not modelled yet",
                           "\"1f1b\" would do");
-  const std::int32_t ranks = layout.tensor * layout.context * layout.data, within = layout.expert_tensor_parallel();
-  std::vector<std::string> degrees;  // that do
-  for (std::int64_t degree = 1; degree <= experts->count; ++degree)
-    if (experts->count % degree == 0 && ranks % (degree * within) == 0) degrees.push_back(std::to_string(degree));
-  const std::string those = degrees.empty() ? std::string() : one_of(degrees) + " would";
-  if (experts->count % layout.expert != 0)
-    tables.layout.problem("expert",
-                          fmt::format("expert = {} does not divide {} experts", layout.expert, experts->count), those);
-  const char* const degree = layout.expert_tensor > 0 ? "expert_tensor" : "tensor";
-  if (experts->ffn % within != 0)
-    tables.layout.problem(degree,
-                          fmt::format("{} = {} does not divide experts' width of {}", degree, within, experts->ffn),
-                          "expert_tensor = 1 would do");
-  else if (ranks % (layout.expert * within) != 0)
-    tables.layout.problem(
-        "expert",
-        within == 1 ? fmt::format("expert = {} does not divide tensor x context x data = {}", layout.expert, ranks)
-                    : fmt::format("expert = {} x expert_tensor = {} does not divide tensor x context "
-                                  "x data = {}",
-                                  layout.expert, within, ranks),
-        within == 1 ? those : "expert_tensor = 1 would leave more ranks");
-  if (experts->biases && within > 1)
-    tables.layout.problem(degree, "parts of experts with biases are not modelled yet", "expert_tensor = 1 would do");
+  check_expert_ranks(*experts, layout, tables);
   check_kernels(scenario, tables);
   if (layout.tensor > 1 && !layout.sequence_parallel)
     tables.layout.problem("sequence_parallel",

@@ -82,6 +82,65 @@ void settle_under_zero(Scenario& requested, ScenarioTables& tables) {
   if (!partitions) its.prepared = Prepared::Nothing;
 }
 
+// Under fully_shard. _fsdp_param.py init_dtype_attrs: a param_dtype would make other numbers of codes.
+void check_units(const Scenario& requested, TomlReader& table) {
+  const Quantization& its = *requested.train.quantization;
+  const bool bytes = its.format == QuantizedFormat::Int8;
+  const bool one_type = requested.train.master_dtype == requested.train.precision;
+  if (!bytes && (!its.stored || *its.stored != requested.train.precision || !one_type) && table.sound("storage_dtype"))
+    table.problem(
+        "storage_dtype",
+        fmt::format("storage_dtype = \"{}\": fully_shard gathers parameters in precision = \"{}\", and so would "
+                    "convert codes of another type",
+                    word(storage_names, its.stored), name(requested.train.precision)),
+        fmt::format("\"{0}\" and master_dtype = \"{0}\" would do", name(requested.train.precision)));
+  if (its.prepared != Prepared::Nothing && table.sound("prepare"))
+    table.problem(
+        "prepare",
+        fmt::format("prepare = \"{}\" under fully_shard is not modelled yet", word(prepared_names, its.prepared)),
+        "\"none\" would do");
+}
+
+// Under FullyShardedDataParallel. _flat_param.py _validate_tensors_to_flatten: "Must flatten tensors with uniform
+// dtype".
+void check_flattened(const Scenario& requested, TomlReader& table) {
+  const Quantization& its = *requested.train.quantization;
+  const bool bytes = its.format == QuantizedFormat::Int8;
+  if (!bytes && (!its.stored || *its.stored != requested.train.master_dtype) && table.sound("storage_dtype"))
+    table.problem("storage_dtype",
+                  fmt::format("storage_dtype = \"{}\": FullyShardedDataParallel flattens codes with parameters in "
+                              "master_dtype = \"{}\"",
+                              word(storage_names, its.stored), name(requested.train.master_dtype)),
+                  fmt::format("\"{}\" would do", name(requested.train.master_dtype)));
+  if (its.prepared != Prepared::Nothing && requested.train.master_dtype != DType::FP32 && table.sound("prepare"))
+    table.problem("prepare",
+                  fmt::format("prepare = \"{}\": FullyShardedDataParallel flattens parameters of one type only",
+                              word(prepared_names, its.prepared)),
+                  "\"none\" would do");
+}
+
+void settle_skipped_modules(Scenario& requested, ScenarioTables& tables) {
+  Quantization& its = *requested.train.quantization;
+  TomlReader& table = tables.quantization;
+  if (!tables.model_sound || requested.model.experts() || requested.model.latent() || !table.sound("skip_modules"))
+    return;
+  const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(requested.model);
+  if (table.has("skip_modules"))
+    for (const std::string& name : its.skipped) {
+      const auto is_meant = [&](const parallel::transformers::ModuleName& m) {
+        return parallel::transformers::is_or_ends(m.path, name);
+      };
+      if (std::ranges::none_of(modules, is_meant))
+        report_unknown_module(table, "skip_modules", name, requested.model, modules);
+    }
+  const std::string head = parallel::transformers::path_of(requested.model, "lm_head");
+  if (!table.has("skip_modules")) its.skipped = {head};
+  const auto is_head = [&](const std::string& name) { return parallel::transformers::is_or_ends(head, name); };
+  if (table.sound("skip_modules") && std::ranges::none_of(its.skipped, is_head))
+    table.problem("skip_modules", fmt::format("skip_modules without {}: a quantized head is not modelled yet", head),
+                  "name it, too");
+}
+
 }  // namespace
 
 std::optional<Quantization> read_quantization(TomlReader& table) {
@@ -119,37 +178,11 @@ void settle_quantization(Scenario& requested, ScenarioTables& tables) {
   if (zero) settle_under_zero(requested, tables);
   const bool bytes = its.format == QuantizedFormat::Int8;
   if (bytes) check_int8(requested, tables, flat || by_rows);
-  // _fsdp_param.py init_dtype_attrs: a param_dtype would make other numbers of codes.
-  const bool one_type = requested.train.master_dtype == requested.train.precision;
-  if (by_rows && !bytes && (!its.stored || *its.stored != requested.train.precision || !one_type) &&
-      table.sound("storage_dtype"))
-    table.problem(
-        "storage_dtype",
-        fmt::format("storage_dtype = \"{}\": fully_shard gathers parameters in precision = \"{}\", and so would "
-                    "convert codes of another type",
-                    word(storage_names, its.stored), name(requested.train.precision)),
-        fmt::format("\"{0}\" and master_dtype = \"{0}\" would do", name(requested.train.precision)));
-  if (by_rows && its.prepared != Prepared::Nothing && table.sound("prepare"))
-    table.problem(
-        "prepare",
-        fmt::format("prepare = \"{}\" under fully_shard is not modelled yet", word(prepared_names, its.prepared)),
-        "\"none\" would do");
+  if (by_rows) check_units(requested, table);
   if (!tables.top.has("adapter"))
     tables.top.problem("quantization", "quantization: nothing would be trained, for codes have no gradients",
                        "a table [adapter] says what is trained beside them");
-  // _flat_param.py _validate_tensors_to_flatten: "Must flatten tensors with uniform dtype".
-  if (flat && !bytes && (!its.stored || *its.stored != requested.train.master_dtype) && table.sound("storage_dtype"))
-    table.problem("storage_dtype",
-                  fmt::format("storage_dtype = \"{}\": FullyShardedDataParallel flattens codes with parameters in "
-                              "master_dtype = \"{}\"",
-                              word(storage_names, its.stored), name(requested.train.master_dtype)),
-                  fmt::format("\"{}\" would do", name(requested.train.master_dtype)));
-  if (flat && its.prepared != Prepared::Nothing && requested.train.master_dtype != DType::FP32 &&
-      table.sound("prepare"))
-    table.problem("prepare",
-                  fmt::format("prepare = \"{}\": FullyShardedDataParallel flattens parameters of one type only",
-                              word(prepared_names, its.prepared)),
-                  "\"none\" would do");
+  if (flat) check_flattened(requested, table);
   // What norms give is fp32 then, and torch.nn.functional.linear takes one type.
   const bool autocasts =
       requested.runtime.eager.autocast.value_or(requested.train.master_dtype != requested.train.precision);
@@ -158,23 +191,7 @@ void settle_quantization(Scenario& requested, ScenarioTables& tables) {
     table.problem("prepare", "prepare = \"norms\": without autocast the head would be handed fp32, which it is not",
                   "autocast = true in [runtime.switches], as TRL has it, or \"all\"");
   if (!table.has("compute_dtype")) its.computed = requested.train.precision;
-  if (!tables.model_sound || requested.model.experts() || requested.model.latent() || !table.sound("skip_modules"))
-    return;
-  const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(requested.model);
-  if (table.has("skip_modules"))
-    for (const std::string& name : its.skipped) {
-      const auto is_meant = [&](const parallel::transformers::ModuleName& m) {
-        return parallel::transformers::is_or_ends(m.path, name);
-      };
-      if (std::ranges::none_of(modules, is_meant))
-        report_unknown_module(table, "skip_modules", name, requested.model, modules);
-    }
-  const std::string head = parallel::transformers::path_of(requested.model, "lm_head");
-  if (!table.has("skip_modules")) its.skipped = {head};
-  const auto is_head = [&](const std::string& name) { return parallel::transformers::is_or_ends(head, name); };
-  if (table.sound("skip_modules") && std::ranges::none_of(its.skipped, is_head))
-    table.problem("skip_modules", fmt::format("skip_modules without {}: a quantized head is not modelled yet", head),
-                  "name it, too");
+  settle_skipped_modules(requested, tables);
 }
 
 }  // namespace tidemark::scenarios

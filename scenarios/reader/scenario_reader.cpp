@@ -332,39 +332,22 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
   return switches;
 }
 
-enum class Judged : std::uint8_t { KeyByKey, Together };
-
-std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, const std::filesystem::path& file,
-                                                    const ScenarioFolders& folders, const ScenarioFiles& read_before,
-                                                    Judged how) {
-  Problems problems(file.string());
-  TomlReader top(&document, {}, "", problems);
-  TomlReader model_override = top.table("model_override");
-  TomlReader layout = top.table("layout");
-  TomlReader train = top.table("train", Presence::Required);
-  TomlReader runtime = top.table("runtime");
-  TomlReader moe = top.table("moe");
-  TomlReader adapter = top.table("adapter");
-  TomlReader quantization = top.table("quantization");
-  ScenarioTables tables{std::move(top),     std::move(model_override), std::move(layout),
-                        std::move(train),   std::move(runtime),        std::move(moe),
-                        std::move(adapter), std::move(quantization)};
-
-  if (tables.top.has("space")) {
-    (void)tables.top.raw("space");  // else it is unknown as well
-    tables.top.problem("space", "space is of searches, and this reads one job",
-                       "tidemark plan searches it; leave it out to look at the job that it starts from");
+// Tables of studies, which begin at a job and are none.
+void refuse_questions(TomlReader& top) {
+  if (top.has("space")) {
+    (void)top.raw("space");  // else it is unknown as well
+    top.problem("space", "space is of searches, and this reads one job",
+                "tidemark plan searches it; leave it out to look at the job that it starts from");
   }
-  if (tables.top.has("capacity")) {
-    (void)tables.top.raw("capacity");
-    tables.top.problem("capacity", "capacity is of studies, and this question takes none",
-                       "tidemark capacity takes the file; leave the table out to ask anything else of it");
+  if (top.has("capacity")) {
+    (void)top.raw("capacity");
+    top.problem("capacity", "capacity is of studies, and this question takes none",
+                "tidemark capacity takes the file; leave the table out to ask anything else of it");
   }
+}
 
-  Scenario scenario;
-  scenario.name = file.stem().string();
-  scenario.gpus = narrow(tables.top.integer("gpus", rank_count, Presence::Required).value_or(1));
-  read_model_part(tables, folders, problems, read_before, scenario);
+void read_cluster_part(ScenarioTables& tables, const ScenarioFolders& folders, Problems& problems,
+                       const ScenarioFiles& read_before, Scenario& scenario) {
   std::optional<Cluster> cluster =
       read_named_file(tables.top, "cluster", folders, problems, read_before.texts, read_before.clusters, parse_cluster);
   tables.cluster_sound = cluster.has_value();
@@ -374,22 +357,11 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
       its.there())
     scenario.cluster.calibration = std::move(its);
   leave_devices_out(scenario.cluster.node, scenario.gpus);
-  read_run(tables.top.table("run"), scenario.run, scenario.cluster);
-  read_layout(tables.layout, scenario.layout);
-  read_train(tables.train, scenario.train);
-  TomlReader rollout = tables.top.table("rollout");
-  scenario.train.frozen = read_frozen_models(rollout);
-  scenario.train.rollout = read_rollout(rollout);
-  scenario.train.adapter = read_adapter(tables.adapter);
-  scenario.train.quantization = read_quantization(tables.quantization);
-  const Model* const model = tables.model_sound ? &scenario.model : nullptr;
-  scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
-  TomlReader switches = read_runtime(tables.runtime, tables.top.table("offload"), scenario.runtime,
-                                     {folders, read_before, problems}, tables.zero);
+}
+
+// What keys of several tables say together.
+void settle_together(Scenario& scenario, ScenarioTables& tables, TomlReader& rollout, TomlReader& switches) {
   const bool eager = runtime_kind(scenario.runtime.name).eager();
-  if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
-  tables.top.refuse_unknown_keys();
-  if (how == Judged::KeyByKey) return std::move(problems).sorted();
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan) settle_titan_pipeline(scenario, tables);
   check_schedule(tables.layout, scenario.layout);
   check_recomputation(tables.train, scenario.train.recompute);
@@ -417,7 +389,49 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
     requested.layout.sequence_parallel = requested_sequence_parallel;
     check_megatron_switches(switches, requested, tables);
   }
+}
 
+enum class Judged : std::uint8_t { KeyByKey, Together };
+
+std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, const std::filesystem::path& file,
+                                                    const ScenarioFolders& folders, const ScenarioFiles& read_before,
+                                                    Judged how) {
+  Problems problems(file.string());
+  TomlReader top(&document, {}, "", problems);
+  TomlReader model_override = top.table("model_override");
+  TomlReader layout = top.table("layout");
+  TomlReader train = top.table("train", Presence::Required);
+  TomlReader runtime = top.table("runtime");
+  TomlReader moe = top.table("moe");
+  TomlReader adapter = top.table("adapter");
+  TomlReader quantization = top.table("quantization");
+  ScenarioTables tables{std::move(top),     std::move(model_override), std::move(layout),
+                        std::move(train),   std::move(runtime),        std::move(moe),
+                        std::move(adapter), std::move(quantization)};
+
+  refuse_questions(tables.top);
+  Scenario scenario;
+  scenario.name = file.stem().string();
+  scenario.gpus = narrow(tables.top.integer("gpus", rank_count, Presence::Required).value_or(1));
+  read_model_part(tables, folders, problems, read_before, scenario);
+  read_cluster_part(tables, folders, problems, read_before, scenario);
+  read_run(tables.top.table("run"), scenario.run, scenario.cluster);
+  read_layout(tables.layout, scenario.layout);
+  read_train(tables.train, scenario.train);
+  TomlReader rollout = tables.top.table("rollout");
+  scenario.train.frozen = read_frozen_models(rollout);
+  scenario.train.rollout = read_rollout(rollout);
+  scenario.train.adapter = read_adapter(tables.adapter);
+  scenario.train.quantization = read_quantization(tables.quantization);
+  const Model* const model = tables.model_sound ? &scenario.model : nullptr;
+  scenario.train.routing = read_routing(tables.moe, model, {folders, read_before, problems});
+  TomlReader switches = read_runtime(tables.runtime, tables.top.table("offload"), scenario.runtime,
+                                     {folders, read_before, problems}, tables.zero);
+  const bool eager = runtime_kind(scenario.runtime.name).eager();
+  if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
+  tables.top.refuse_unknown_keys();
+  if (how == Judged::KeyByKey) return std::move(problems).sorted();
+  settle_together(scenario, tables, rollout, switches);
   if (problems.any()) return std::move(problems).sorted();
   return scenario;
 }

@@ -300,22 +300,65 @@ void check_litgpt(const Scenario& requested, ScenarioTables& tables) {
          "with torch_compile and checkpointed layers is not modelled yet", "torch_compile = \"regional\" would do");
 }
 
+void refuse_plain(TomlReader& table, std::string_view key, bool wrong, std::string_view what) {
+  if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: plain PyTorch {}", key, what), "leave it out");
+}
+
+void refuse_layout(const Layout& requested, TomlReader& layout) {
+  refuse_plain(layout, "tensor", requested.tensor > 1, "cuts no layers");
+  refuse_plain(layout, "context", requested.context > 1, "cuts no sequences");
+  refuse_plain(layout, "context_kind", layout.has("context_kind"), "cuts no sequences");
+  refuse_plain(layout, "pipeline", requested.pipeline > 1, "cuts no models");
+  refuse_plain(layout, "count_embedding", requested.count_embedding, "cuts no models");
+  refuse_plain(layout, "count_loss", requested.count_loss, "cuts no models");
+  refuse_plain(layout, "stage_layers", !requested.stage_layers.empty(), "cuts no models");
+  refuse_plain(layout, "schedule", requested.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
+  refuse_plain(layout, "sequence_parallel", requested.sequence_parallel, "cuts no layers");
+}
+
+void refuse_train(const Train& requested, TomlReader& train) {
+  refuse_plain(train, "recompute", requested.recompute.kind == Recompute::Selective, "checkpoints whole layers");
+  refuse_plain(train, "recompute_method", requested.recompute.method == RecomputeMethod::Block,
+               "checkpoints every layer");
+  refuse_plain(train, "recompute_layers", requested.recompute.layers != 1, "checkpoints layer by layer");
+  refuse_plain(train, "cross_entropy", requested.cross_entropy != CrossEntropy::Unfused, "computes its loss unfused");
+  refuse_plain(train, "attention", requested.attention == AttentionKernel::Local, "has no attention of that kind");
+}
+
+// GPT2Model: what else models of its family have is Megatron's (detail/config_format.hpp).
+void check_gpt2(const Scenario& requested, ScenarioTables& tables) {
+  if (tables.model_sound && requested.model.architecture == "gpt2" && requested.model.qk_norm != QkNorm::None)
+    tables.top.problem("model", "transformers' GPT-2 normalizes no queries and keys",
+                       "leave qk_layernorm out of [model_override]");
+  if (tables.model_sound && requested.model.architecture == "gpt2" && requested.model.positions == Positions::Rotary)
+    tables.top.problem("model", "transformers' GPT-2 has learned positions only",
+                       "leave position_embedding_type out of [model_override]");
+}
+
+// Of shards, gradients and what is computed.
+void settle_precision(Scenario& requested, ScenarioTables& tables) {
+  TomlReader& train = tables.train;
+  const EagerSettings& switches = requested.runtime.eager;
+  const DType master = requested.train.master_dtype;
+  if (train.sound("master_dtype") && master != DType::FP32 && master != requested.train.precision)
+    train.problem("master_dtype", fmt::format("master_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
+                                              name(master), name(requested.train.precision)));
+  if (train.sound("gradient_dtype") && train.has("gradient_dtype") && requested.train.gradient_dtype != master)
+    train.problem("gradient_dtype", "plain PyTorch keeps gradients in the parameters' own precision",
+                  fmt::format("leave it out, or set \"{}\"", name(master)));
+  requested.train.gradient_dtype = master;
+  if (switches.autocast == false && master != requested.train.precision)
+    tables.runtime.problem("switches",
+                           fmt::format("switches: autocast = false: nothing would compute in precision = \"{}\"",
+                                       name(requested.train.precision)),
+                           "leave it out, or set master_dtype");
+}
+
 }  // namespace
 
 void settle_pytorch(Scenario& requested, ScenarioTables& tables) {
   TomlReader &layout = tables.layout, &train = tables.train;
-  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what) {
-    if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: plain PyTorch {}", key, what), "leave it out");
-  };
-  refuse(layout, "tensor", requested.layout.tensor > 1, "cuts no layers");
-  refuse(layout, "context", requested.layout.context > 1, "cuts no sequences");
-  refuse(layout, "context_kind", layout.has("context_kind"), "cuts no sequences");
-  refuse(layout, "pipeline", requested.layout.pipeline > 1, "cuts no models");
-  refuse(layout, "count_embedding", requested.layout.count_embedding, "cuts no models");
-  refuse(layout, "count_loss", requested.layout.count_loss, "cuts no models");
-  refuse(layout, "stage_layers", !requested.layout.stage_layers.empty(), "cuts no models");
-  refuse(layout, "schedule", requested.layout.schedule != ScheduleKind::OneFOneB, "has no stages to schedule");
-  refuse(layout, "sequence_parallel", requested.layout.sequence_parallel, "cuts no layers");
+  refuse_layout(requested.layout, layout);
   const RuntimeKind& runtime = runtime_kind(requested.runtime.name);
   if (runtime.id == RuntimeId::DeepSpeed)
     settle_zero(requested, tables);
@@ -325,23 +368,10 @@ void settle_pytorch(Scenario& requested, ScenarioTables& tables) {
   else if (runtime.shards_units())
     settle_sharding(requested, tables);
   else
-    refuse(layout, "sharding", requested.layout.sharding != Sharding::None,
-           "shards nothing; every rank holds a replica");
-  refuse(train, "recompute", requested.train.recompute.kind == Recompute::Selective, "checkpoints whole layers");
-  refuse(train, "recompute_method", requested.train.recompute.method == RecomputeMethod::Block,
-         "checkpoints every layer");
-  refuse(train, "recompute_layers", requested.train.recompute.layers != 1, "checkpoints layer by layer");
-  refuse(train, "cross_entropy", requested.train.cross_entropy != CrossEntropy::Unfused, "computes its loss unfused");
-  refuse(train, "attention", requested.train.attention == AttentionKernel::Local, "has no attention of that kind");
-
-  // GPT2Model: what else models of its family have is Megatron's (detail/config_format.hpp).
-  if (tables.model_sound && requested.model.architecture == "gpt2" && requested.model.qk_norm != QkNorm::None)
-    tables.top.problem("model", "transformers' GPT-2 normalizes no queries and keys",
-                       "leave qk_layernorm out of [model_override]");
-  if (tables.model_sound && requested.model.architecture == "gpt2" && requested.model.positions == Positions::Rotary)
-    tables.top.problem("model", "transformers' GPT-2 has learned positions only",
-                       "leave position_embedding_type out of [model_override]");
-
+    refuse_plain(layout, "sharding", requested.layout.sharding != Sharding::None,
+                 "shards nothing; every rank holds a replica");
+  refuse_train(requested.train, train);
+  check_gpt2(requested, tables);
   const EagerSettings& switches = requested.runtime.eager;
   const bool sgd = requested.train.optimizer == Optimizer::Sgd || requested.train.optimizer == Optimizer::SgdMomentum;
   if (sgd && (switches.amsgrad || !switches.decoupled_weight_decay))
@@ -356,19 +386,7 @@ void settle_pytorch(Scenario& requested, ScenarioTables& tables) {
   if (requested.train.attention == AttentionKernel::Auto)
     requested.train.attention = scores ? AttentionKernel::Unfused : AttentionKernel::Fused;
 
-  const DType master = requested.train.master_dtype;
-  if (train.sound("master_dtype") && master != DType::FP32 && master != requested.train.precision)
-    train.problem("master_dtype", fmt::format("master_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
-                                              name(master), name(requested.train.precision)));
-  if (train.sound("gradient_dtype") && train.has("gradient_dtype") && requested.train.gradient_dtype != master)
-    train.problem("gradient_dtype", "plain PyTorch keeps gradients in the parameters' own precision",
-                  fmt::format("leave it out, or set \"{}\"", name(master)));
-  requested.train.gradient_dtype = master;
-  if (switches.autocast == false && master != requested.train.precision)
-    tables.runtime.problem("switches",
-                           fmt::format("switches: autocast = false: nothing would compute in precision = \"{}\"",
-                                       name(requested.train.precision)),
-                           "leave it out, or set master_dtype");
+  settle_precision(requested, tables);
   check_litgpt(requested, tables);
 
   // The dropouts of the models' own configurations (resid_pdrop and attn_pdrop; attention_dropout).

@@ -62,6 +62,44 @@ std::string_view beyond_shards(Optimizer kind, bool torch_adafactor, RuntimeId r
   return kind == Optimizer::Muon ? "Muon takes matrices, and shards of flat parameters have one dimension" : "";
 }
 
+struct OptimizerProblems {
+  std::string_view name;
+  ScenarioTables& tables;
+
+  void optimizer(bool wrong, std::string_view what, std::string_view hint) const {
+    if (wrong && tables.train.sound("optimizer"))
+      tables.train.problem("optimizer", fmt::format("optimizer = \"{}\": {}", name, what), std::string(hint));
+  }
+  void switches(bool wrong, std::string_view what, std::string_view hint) const {
+    if (wrong) tables.runtime.problem("switches", fmt::format("switches: {}", what), std::string(hint));
+  }
+};
+
+void check_optimizer_switches(Optimizer kind, const SmallOptimizerSettings& settings, const OptimizerProblems& refuse) {
+  const bool adafactor = kind == Optimizer::Adafactor;
+  refuse.switches(settings.torch_adafactor && !adafactor, "adafactor = \"torch\" is of optimizer = \"adafactor\"",
+                  "leave it out");
+  refuse.switches(settings.first_moment && (!adafactor || settings.torch_adafactor),
+                  "beta1 is an argument of transformers' Adafactor", "leave it out");
+  refuse.switches(settings.narrow_embeddings && !is_quantized(kind),
+                  "quantize_embeddings is of optimizers that keep their state in 8 bits",
+                  "leave it out, or optimizer = \"adamw_8bit\"");
+  refuse.switches(settings.rank > 0 && !projects_gradients(kind),
+                  "rank is of optimizers that project gradients: \"apollo_adamw\", \"galore_adamw\"", "leave it out");
+}
+
+// trainer_optimizer.py _setup_low_rank_optimizer.
+void check_steps_in_backward(const Scenario& requested, const OptimizerProblems& refuse) {
+  if (!steps_in_backward(requested.train.optimizer)) return;
+  refuse.optimizer(requested.gpus > 1, "what steps in the backward pass goes with no DistributedDataParallel",
+                   "\"galore_adamw\"");
+  refuse.optimizer(requested.train.global_batch > requested.train.micro_batch * requested.gpus,
+                   "what steps in the backward pass adds up no gradients",
+                   "\"galore_adamw\", or one micro-batch a step");
+  refuse.optimizer(requested.train.precision == DType::FP16 && requested.train.master_dtype == DType::FP32,
+                   "what steps in the backward pass is not unscaled", "precision = \"bf16\" would do");
+}
+
 }  // namespace
 
 std::optional<Optimizer> read_optimizer(TomlReader& train) {
@@ -89,65 +127,42 @@ void check_small_optimizer(const Scenario& requested, ScenarioTables& tables) {
   const EagerSettings& switches = requested.runtime.eager;
   const SmallOptimizerSettings& settings = switches.small_optimizer;
   const RuntimeId runtime = runtime_kind(requested.runtime.name).id;
-  const std::string_view its_name = word(optimizer_names, kind);
-  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
-    if (wrong && tables.train.sound("optimizer"))
-      tables.train.problem("optimizer", fmt::format("optimizer = \"{}\": {}", its_name, what), std::string(hint));
-  };
-  const auto refuse_switch = [&](bool wrong, std::string_view what, std::string_view hint) {
-    if (wrong) tables.runtime.problem("switches", fmt::format("switches: {}", what), std::string(hint));
-  };
+  const OptimizerProblems refuse{word(optimizer_names, kind), tables};
   const bool adafactor = kind == Optimizer::Adafactor;
-  refuse_switch(settings.torch_adafactor && !adafactor, "adafactor = \"torch\" is of optimizer = \"adafactor\"",
-                "leave it out");
-  refuse_switch(settings.first_moment && (!adafactor || settings.torch_adafactor),
-                "beta1 is an argument of transformers' Adafactor", "leave it out");
-  refuse_switch(settings.narrow_embeddings && !is_quantized(kind),
-                "quantize_embeddings is of optimizers that keep their state in 8 bits",
-                "leave it out, or optimizer = \"adamw_8bit\"");
-  refuse_switch(settings.rank > 0 && !projects_gradients(kind),
-                "rank is of optimizers that project gradients: \"apollo_adamw\", \"galore_adamw\"", "leave it out");
-  refuse(projects_gradients(kind) && tables.model_sound && requested.model.architecture == "gpt2",
-         "it projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
-  // trainer_optimizer.py _setup_low_rank_optimizer.
-  if (steps_in_backward(kind)) {
-    refuse(requested.gpus > 1, "what steps in the backward pass goes with no DistributedDataParallel",
-           "\"galore_adamw\"");
-    refuse(requested.train.global_batch > requested.train.micro_batch * requested.gpus,
-           "what steps in the backward pass adds up no gradients", "\"galore_adamw\", or one micro-batch a step");
-    refuse(requested.train.precision == DType::FP16 && requested.train.master_dtype == DType::FP32,
-           "what steps in the backward pass is not unscaled", "precision = \"bf16\" would do");
-  }
+  check_optimizer_switches(kind, settings, refuse);
+  refuse.optimizer(projects_gradients(kind) && tables.model_sound && requested.model.architecture == "gpt2",
+                   "it projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
+  check_steps_in_backward(requested, refuse);
   const bool megatrons = kind == Optimizer::Muon && runtime == RuntimeId::Megatron;  // settle_muon
   if (!is_small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
   if (runtime != RuntimeId::PyTorch && !runtime_kind(requested.runtime.name).shards_units()) {
-    refuse(true, fmt::format("{} is not modelled with it", requested.runtime.name),
-           "\"adamw\", or [runtime] name = \"pytorch\" or \"fsdp\"");
+    refuse.optimizer(true, fmt::format("{} is not modelled with it", requested.runtime.name),
+                     "\"adamw\", or [runtime] name = \"pytorch\" or \"fsdp\"");
     return;
   }
   const bool shards = runtime != RuntimeId::PyTorch;
   if (shards) {
     const std::string_view why = beyond_shards(kind, settings.torch_adafactor, runtime);
-    refuse(!why.empty(), why, "\"adamw\", or [runtime] name = \"pytorch\"");
+    refuse.optimizer(!why.empty(), why, "\"adamw\", or [runtime] name = \"pytorch\"");
   }
-  refuse(switches.flat.offload || switches.fully_shard.offload, "what it does on the host is not modelled yet",
-         "\"adamw\", or leave [offload] parameters out");
-  refuse(kind == Optimizer::Muon && requested.train.precision == DType::FP16 &&
-             requested.train.master_dtype == DType::FP32,
-         "a gradient scaler with two optimizers is not modelled yet", "precision = \"bf16\" would do");
+  refuse.optimizer(switches.flat.offload || switches.fully_shard.offload,
+                   "what it does on the host is not modelled yet", "\"adamw\", or leave [offload] parameters out");
+  refuse.optimizer(kind == Optimizer::Muon && requested.train.precision == DType::FP16 &&
+                       requested.train.master_dtype == DType::FP32,
+                   "a gradient scaler with two optimizers is not modelled yet", "precision = \"bf16\" would do");
   const Version torch = requested.runtime.versions.torch;
   const auto from = [&](bool asks, Version first, std::string_view what) {
-    refuse(asks && torch < first, fmt::format("{} is there from PyTorch {} on", what, text(first)),
-           fmt::format("versions = {{ torch = \"{}\" }}, or later", text(first)));
+    refuse.optimizer(asks && torch < first, fmt::format("{} is there from PyTorch {} on", what, text(first)),
+                     fmt::format("versions = {{ torch = \"{}\" }}, or later", text(first)));
   };
   from(kind == Optimizer::Muon, {2, 9}, "torch.optim.Muon");
   from(adafactor && settings.torch_adafactor, {2, 5}, "torch.optim.Adafactor");
-  refuse_switch(
+  refuse.switches(
       switches.amsgrad || !switches.decoupled_weight_decay,
-      fmt::format("amsgrad and decoupled_weight_decay are AdamW's, not those of optimizer = \"{}\"", its_name),
+      fmt::format("amsgrad and decoupled_weight_decay are AdamW's, not those of optimizer = \"{}\"", refuse.name),
       "leave them out");
-  refuse_switch(switches.optimizer == OptimizerKernels::Fused && kind != Optimizer::Muon,
-                fmt::format("fused: optimizer = \"{}\" has no such kernels", its_name), "leave it out");
+  refuse.switches(switches.optimizer == OptimizerKernels::Fused && kind != Optimizer::Muon,
+                  fmt::format("fused: optimizer = \"{}\" has no such kernels", refuse.name), "leave it out");
 }
 
 }  // namespace tidemark::scenarios

@@ -184,6 +184,132 @@ void check_titan_experts(const Scenario& requested, ScenarioTables& tables) {
   refuse(tables.moe, "capacity_factor", requested.train.routing.capacity_factor > 0, "torchtitan drops no tokens");
 }
 
+void refuse_titan(TomlReader& table, std::string_view key, bool wrong, std::string_view what,
+                  std::string_view hint = "leave it out") {
+  if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
+}
+
+bool replicates(const Layout& layout) { return layout.sharding == Sharding::None; }
+// distributed/utils.py maybe_enable_amp
+bool autocasts_titan(const Layout& layout) { return replicates(layout) && layout.tensor * layout.pipeline == 1; }
+bool compiles_titan(const Scenario& requested) {
+  const TitanSettings& titan = requested.runtime.eager.titan;
+  return titan.compile_layers || titan.compile_loss;
+}
+
+void settle_titan_layout(Scenario& requested, ScenarioTables& tables) {
+  TomlReader& layout = tables.layout;
+  refuse_titan(
+      layout, "context", requested.layout.context > 1 && requested.runtime.versions.torchtitan < Version{0, 2, 2},
+      "context parallelism of torchtitan before 0.2.2 is not modelled", "versions = { torchtitan = \"0.2.2\" }");
+  for (const std::string_view key : {"context_kind", "context_inner"})
+    refuse_titan(layout, key, layout.has(key), "torchtitan gathers keys and values");
+  // apply_tp: the sequence is cut between linears, whichever way the loss is computed.
+  refuse_titan(layout, "sequence_parallel",
+               layout.has("sequence_parallel") && !requested.layout.sequence_parallel && requested.layout.tensor > 1,
+               "torchtitan's tensor parallelism always cuts the sequence too");
+  requested.layout.sequence_parallel = requested.layout.tensor > 1;
+  if (tables.model_sound && layout.sound("tensor") && requested.model.vocabulary % requested.layout.tensor != 0)
+    layout.problem("tensor",
+                   fmt::format("tensor = {} does not divide the vocabulary of {}", requested.layout.tensor,
+                               requested.model.vocabulary),
+                   "uneven parts are not modelled with torchtitan yet");
+  settle_titan_sharding(requested, tables);
+  settle_parts_of_experts(requested.layout, layout);
+}
+
+void check_titan_compile(const Scenario& requested, ScenarioTables& tables) {
+  TomlReader& layout = tables.layout;
+  const bool compiles = compiles_titan(requested);
+  refuse_titan(layout, "tensor", compiles && requested.layout.tensor > 1,
+               "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
+  refuse_titan(layout, "context", compiles && requested.layout.context > 1,
+               "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
+
+  refuse_titan(tables.runtime, "switches", compiles && autocasts_titan(requested.layout),
+               "torch.compile under autocast, which models have that are not sharded, is not modelled yet",
+               "without the switch compile, or sharded over more gpus");
+  refuse_titan(tables.top, "gpus",
+               replicates(requested.layout) && requested.runtime.eager.fully_shard.offload.has_value(),
+               "CPUOffloadPolicy is of what data-parallel ranks shard", "more gpus, or no [offload]");
+  const bool budgeted = requested.runtime.eager.titan.memory_budget < 1;
+  refuse_titan(tables.runtime, "switches", budgeted && !compiles, "memory_budget is of what torch.compile keeps",
+               "compile = true");
+  refuse_titan(tables.train, "recompute", budgeted && requested.train.recompute.kind != Recompute::None,
+               "a memory_budget takes the place of checkpointing");
+}
+
+void settle_titan_train(Scenario& requested, ScenarioTables& tables) {
+  TomlReader& train = tables.train;
+  Train& settings = requested.train;
+  settings.recompute.modules = {};
+  refuse_titan(train, "recompute_modules", train.has("recompute_modules"),
+               "torchtitan's selective checkpointing is of operations, or of every so many layers",
+               "selective_ac_option in [runtime.switches]");
+  refuse_titan(train, "recompute_method", train.has("recompute_method"), "torchtitan checkpoints every layer");
+  refuse_titan(train, "recompute_layers", settings.recompute.layers != 1, "torchtitan checkpoints layer by layer",
+               "recompute = \"selective\", and selective_ac_option in [runtime.switches]");
+  refuse_titan(train, "cross_entropy", settings.cross_entropy != CrossEntropy::Unfused,
+               "torchtitan computes its loss unfused");
+  refuse_titan(train, "optimizer", settings.optimizer != Optimizer::AdamW, "torchtitan has Adam and AdamW only");
+  const auto drop_nothing = [&](std::string_view key, double& probability) {
+    refuse_titan(train, key, train.has(key) && probability > 0, "torchtitan's models drop nothing");
+    probability = 0;
+  };
+  drop_nothing("hidden_dropout", settings.hidden_dropout);
+  drop_nothing("attention_dropout", settings.attention_dropout);
+  refuse_titan(train, "attention", stores_scores(settings.attention),
+               "torchtitan's models take scaled_dot_product_attention, whose kernels are fused",
+               "leave it out, or \"fused\" (cuDNN's) or \"flash\"");
+  // models/attention.py: since 0.2 cuDNN's comes first of the kernels that are asked for; up to 0.1 on Blackwell only.
+  const bool blackwell = requested.cluster.device.compute_capability == 100;
+  if (settings.attention == AttentionKernel::Auto)
+    settings.attention = requested.runtime.versions.torchtitan >= Version{0, 2} || blackwell ? AttentionKernel::Fused
+                                                                                             : AttentionKernel::Flash;
+  refuse_titan(train, "precision", settings.precision == DType::FP16, "torchtitan scales no loss, as fp16 asks",
+               "\"bf16\"");
+  refuse_titan(train, "master_dtype",
+               settings.master_dtype != DType::FP32 && settings.master_dtype != settings.precision,
+               "shards are fp32, or of the precision");
+  refuse_titan(train, "gradient_dtype", train.has("gradient_dtype") && settings.gradient_dtype != settings.master_dtype,
+               "gradients of shards are kept in the shards' own precision");
+  settings.gradient_dtype = settings.master_dtype;
+  // Mixed precision of models in parts comes with fully_shard.
+  if (replicates(requested.layout) && !autocasts_titan(requested.layout)) settings.precision = settings.master_dtype;
+}
+
+void check_titan_model(const Scenario& requested, ScenarioTables& tables) {
+  TomlReader& layout = tables.layout;
+  refuse_titan(layout, "tensor",
+               requested.layout.tensor > 1 && requested.train.precision == DType::FP32 &&
+                   requested.model.architecture.starts_with("qwen3") &&
+                   requested.runtime.versions.torchtitan >= Version{0, 2, 2},
+               "in fp32 PyTorch's attention by products stops at DTensors, which torchtitan's Qwen3 hands it",
+               "1, or bf16 and more gpus than model ranks");
+  refuse_titan(layout, "tensor",
+               requested.layout.tensor > 1 && replicates(requested.layout) && deepseek(requested.model),
+               "of DeepSeek-V3 without data-parallel ranks it is not modelled yet", "1, or more gpus than model ranks");
+
+  if (tables.model_sound && !is_titans(requested.model))
+    tables.runtime.problem("name",
+                           fmt::format("name = \"torchtitan\": {} is none of torchtitan's models that are modelled",
+                                       requested.model.name.empty() ? "this" : requested.model.name),
+                           "Llama 3's (untied, without biases), Qwen3's and DeepSeek-V3's are; \"fsdp2\" runs "
+                           "transformers' models");
+  else if (tables.model_sound && requested.model.experts())
+    check_titan_experts(requested, tables);
+  // _fsdp_state.py _validate_no_duplicate_params: torchtitan 0.2 makes the ends of a model units of their own.
+  if (requested.model.architecture.starts_with("qwen3") && requested.model.tied_embeddings)
+    tables.runtime.problem(
+        "name",
+        "name = \"torchtitan\": its embedding and its head are units of their own, and PyTorch 2.15's "
+        "fully_shard refuses a parameter that two units share",
+        "tie_word_embeddings = false in [model_override]; \"fsdp2\" trains tied embeddings");
+  // Among experiments since August 2025, of releases since 0.2.
+  if (requested.model.architecture == "qwen3" && requested.runtime.versions.torchtitan < Version{0, 2})
+    tables.runtime.problem("versions", "torchtitan has Qwen3's models from 0.2 on", "torchtitan = \"0.2\"");
+}
+
 }  // namespace
 
 EagerSettings read_titan_switches(TomlReader& switches, const OffloadRequest& offloaded) {
@@ -218,106 +344,10 @@ EagerSettings read_titan_switches(TomlReader& switches, const OffloadRequest& of
 }
 
 void settle_titan(Scenario& requested, ScenarioTables& tables) {
-  TomlReader &layout = tables.layout, &train = tables.train;
-  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
-                         std::string_view hint = "leave it out") {
-    if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
-  };
-  refuse(layout, "context", requested.layout.context > 1 && requested.runtime.versions.torchtitan < Version{0, 2, 2},
-         "context parallelism of torchtitan before 0.2.2 is not modelled", "versions = { torchtitan = \"0.2.2\" }");
-  for (const std::string_view key : {"context_kind", "context_inner"})
-    refuse(layout, key, layout.has(key), "torchtitan gathers keys and values");
-  // apply_tp: the sequence is cut between linears, whichever way the loss is computed.
-  refuse(layout, "sequence_parallel",
-         layout.has("sequence_parallel") && !requested.layout.sequence_parallel && requested.layout.tensor > 1,
-         "torchtitan's tensor parallelism always cuts the sequence too");
-  requested.layout.sequence_parallel = requested.layout.tensor > 1;
-  if (tables.model_sound && layout.sound("tensor") && requested.model.vocabulary % requested.layout.tensor != 0)
-    layout.problem("tensor",
-                   fmt::format("tensor = {} does not divide the vocabulary of {}", requested.layout.tensor,
-                               requested.model.vocabulary),
-                   "uneven parts are not modelled with torchtitan yet");
-  settle_titan_sharding(requested, tables);
-  settle_parts_of_experts(requested.layout, layout);
-  const bool compiles = requested.runtime.eager.titan.compile_layers || requested.runtime.eager.titan.compile_loss;
-  refuse(layout, "tensor", compiles && requested.layout.tensor > 1,
-         "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
-  refuse(layout, "context", compiles && requested.layout.context > 1,
-         "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
-
-  const bool whole = requested.layout.sharding == Sharding::None;
-  const bool autocasts = whole && requested.layout.tensor * requested.layout.pipeline == 1;
-  refuse(tables.runtime, "switches", compiles && autocasts,
-         "torch.compile under autocast, which models have that are not sharded, is not modelled yet",
-         "without the switch compile, or sharded over more gpus");
-  refuse(tables.top, "gpus", whole && requested.runtime.eager.fully_shard.offload.has_value(),
-         "CPUOffloadPolicy is of what data-parallel ranks shard", "more gpus, or no [offload]");
-
-  const bool budgeted = requested.runtime.eager.titan.memory_budget < 1;
-  refuse(tables.runtime, "switches", budgeted && !compiles, "memory_budget is of what torch.compile keeps",
-         "compile = true");
-  refuse(train, "recompute", budgeted && requested.train.recompute.kind != Recompute::None,
-         "a memory_budget takes the place of checkpointing");
-  Train& settings = requested.train;
-  settings.recompute.modules = {};
-  refuse(train, "recompute_modules", train.has("recompute_modules"),
-         "torchtitan's selective checkpointing is of operations, or of every so many layers",
-         "selective_ac_option in [runtime.switches]");
-  refuse(train, "recompute_method", train.has("recompute_method"), "torchtitan checkpoints every layer");
-  refuse(train, "recompute_layers", settings.recompute.layers != 1, "torchtitan checkpoints layer by layer",
-         "recompute = \"selective\", and selective_ac_option in [runtime.switches]");
-  refuse(train, "cross_entropy", settings.cross_entropy != CrossEntropy::Unfused,
-         "torchtitan computes its loss unfused");
-  refuse(train, "optimizer", settings.optimizer != Optimizer::AdamW, "torchtitan has Adam and AdamW only");
-  const auto drop_nothing = [&](std::string_view key, double& probability) {
-    refuse(train, key, train.has(key) && probability > 0, "torchtitan's models drop nothing");
-    probability = 0;
-  };
-  drop_nothing("hidden_dropout", settings.hidden_dropout);
-  drop_nothing("attention_dropout", settings.attention_dropout);
-  refuse(train, "attention", stores_scores(settings.attention),
-         "torchtitan's models take scaled_dot_product_attention, whose kernels are fused",
-         "leave it out, or \"fused\" (cuDNN's) or \"flash\"");
-  // models/attention.py: since 0.2 cuDNN's comes first of the kernels that are asked for; up to 0.1 on Blackwell only.
-  const bool blackwell = requested.cluster.device.compute_capability == 100;
-  if (settings.attention == AttentionKernel::Auto)
-    settings.attention = requested.runtime.versions.torchtitan >= Version{0, 2} || blackwell ? AttentionKernel::Fused
-                                                                                             : AttentionKernel::Flash;
-  refuse(train, "precision", settings.precision == DType::FP16, "torchtitan scales no loss, as fp16 asks", "\"bf16\"");
-  refuse(train, "master_dtype", settings.master_dtype != DType::FP32 && settings.master_dtype != settings.precision,
-         "shards are fp32, or of the precision");
-  refuse(train, "gradient_dtype", train.has("gradient_dtype") && settings.gradient_dtype != settings.master_dtype,
-         "gradients of shards are kept in the shards' own precision");
-  settings.gradient_dtype = settings.master_dtype;
-  // distributed/utils.py maybe_enable_amp: mixed precision of models in parts comes with fully_shard.
-  if (whole && !autocasts) settings.precision = settings.master_dtype;
-  refuse(layout, "tensor",
-         requested.layout.tensor > 1 && settings.precision == DType::FP32 &&
-             requested.model.architecture.starts_with("qwen3") &&
-             requested.runtime.versions.torchtitan >= Version{0, 2, 2},
-         "in fp32 PyTorch's attention by products stops at DTensors, which torchtitan's Qwen3 hands it",
-         "1, or bf16 and more gpus than model ranks");
-  refuse(layout, "tensor", requested.layout.tensor > 1 && whole && deepseek(requested.model),
-         "of DeepSeek-V3 without data-parallel ranks it is not modelled yet", "1, or more gpus than model ranks");
-
-  if (tables.model_sound && !is_titans(requested.model))
-    tables.runtime.problem("name",
-                           fmt::format("name = \"torchtitan\": {} is none of torchtitan's models that are modelled",
-                                       requested.model.name.empty() ? "this" : requested.model.name),
-                           "Llama 3's (untied, without biases), Qwen3's and DeepSeek-V3's are; \"fsdp2\" runs "
-                           "transformers' models");
-  else if (tables.model_sound && requested.model.experts())
-    check_titan_experts(requested, tables);
-  // _fsdp_state.py _validate_no_duplicate_params: torchtitan 0.2 makes the ends of a model units of their own.
-  if (requested.model.architecture.starts_with("qwen3") && requested.model.tied_embeddings)
-    tables.runtime.problem(
-        "name",
-        "name = \"torchtitan\": its embedding and its head are units of their own, and PyTorch 2.15's "
-        "fully_shard refuses a parameter that two units share",
-        "tie_word_embeddings = false in [model_override]; \"fsdp2\" trains tied embeddings");
-  // Among experiments since August 2025, of releases since 0.2.
-  if (requested.model.architecture == "qwen3" && requested.runtime.versions.torchtitan < Version{0, 2})
-    tables.runtime.problem("versions", "torchtitan has Qwen3's models from 0.2 on", "torchtitan = \"0.2\"");
+  settle_titan_layout(requested, tables);
+  check_titan_compile(requested, tables);
+  settle_titan_train(requested, tables);
+  check_titan_model(requested, tables);
 }
 
 }  // namespace tidemark::scenarios
