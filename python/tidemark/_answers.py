@@ -64,7 +64,7 @@ class Group:
     peak_reserved_bytes: int
     peak_device_bytes: int
     peak_device_upper_bytes: int
-    required_device_bytes: int  # it gets through with so much, and no less
+    required_device_bytes: int  # the least with which the job completes
     required_device_upper_bytes: int
     peak_allocated_range_bytes: Tuple[int, int]
     peak_reserved_range_bytes: Tuple[int, int]
@@ -89,13 +89,13 @@ class Prediction(Answer):
     peak_reserved_range_bytes: Tuple[int, int]
     peak_device_bytes: int
     peak_device_upper_bytes: int
-    required_device_bytes: int  # it gets through with so much, and no less
+    required_device_bytes: int  # the least with which the job completes
     required_device_upper_bytes: int
     step_time_s: Optional[float]
     step_time_range_s: Optional[Tuple[float, float]]
     tokens_per_s_per_device: Optional[float]
     mfu: Optional[float]
-    hfu: Optional[float]  # with what is computed twice
+    hfu: Optional[float]  # recomputation included
     step_causes_s: Optional[Dict[str, float]]  # where the mean rank's step goes; adds up to it
     groups: List[Group] = field(repr=False)
     assumptions: List[str] = field(repr=False)

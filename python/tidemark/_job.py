@@ -56,7 +56,7 @@ def full_key(name: str) -> str:
         _refuse(name, f'"{name}" is a key of several tables', " or ".join(ends))
     names = {key.rpartition(".")[2] for key in keys} | set(ALIASES) | set(keys)
     near = difflib.get_close_matches(name, sorted(names), 3)
-    _refuse(name, f'there is no key "{name}"', f"did you mean {' or '.join(near)}?" if near else "`tidemark list keys` tells all")
+    _refuse(name, f'there is no key "{name}"', f"did you mean {' or '.join(near)}?" if near else "`tidemark list keys` lists all")
 
 
 def _tables() -> FrozenSet[str]:

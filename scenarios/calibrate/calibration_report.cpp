@@ -47,7 +47,8 @@ std::string calibration_report(const MachineRun& run, const MachineFiles& files,
   }
   out += '\n' + table(rows);
   if (run.ranks_per_host > run.cores)
-    out += fmt::format("{} ranks share {} cores: times are those of such a crowd\n", run.ranks_per_host, run.cores);
+    out +=
+        fmt::format("{} ranks share {} cores, which makes the measured times longer\n", run.ranks_per_host, run.cores);
   out += "\nnot measured\n";
   std::vector<std::vector<std::string>> left{{"key", "value", "from"}};
   for (const NotMeasured& n : files.not_measured) left.push_back({n.key, n.value, n.from});

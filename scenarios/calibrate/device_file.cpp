@@ -73,7 +73,7 @@ std::int64_t number(const ReportedPoints& reported, const std::filesystem::path&
   std::istringstream in(text);
   if (!(in >> value) || value < 0)
     throw InputError(Problem{.file = file.string(),
-                             .message = fmt::format("{} = {} is no number", what, text),
+                             .message = fmt::format("{} = {} is not a number", what, text),
                              .hint = "tidemark_gpu_points writes such files"});
   return value;
 }
@@ -209,7 +209,7 @@ MachineFiles device_files(const DeviceRun& run, MachineRun& machine) {
     if (p.what == "op")
       at(host, "launch").value = text(Duration{std::max<std::int64_t>(p.median.count() / 1000, 1) * 1000});
   write_communicators(document, run, reported, source);
-  files.cluster = fmt::format("# Written by tidemark calibrate --from {}, like {}. Not measured, and as there:\n",
+  files.cluster = fmt::format("# Written by tidemark calibrate --from {}, like {}. Not measured, taken from there:\n",
                               run.points.filename().string(), run.like.filename().string());
   for (const NotMeasured& n : files.not_measured) files.cluster += fmt::format("#   {}\n", n.key);
   files.cluster += toml_text(document);

@@ -154,29 +154,51 @@ std::vector<Point> copies(const HostTasks& requested, World& world) {
   return points;
 }
 
+// Several jobs of fewer ranks run side by side, each in a world of its own ranks.
+class PartOfWorld final : public World {
+ public:
+  PartOfWorld(World& whole, std::int32_t size) : whole_(whole), size_(size) {}
+  [[nodiscard]] Rank rank() const override { return {whole_.rank().value % size_}; }
+  [[nodiscard]] std::int32_t size() const override { return size_; }
+  void exchange(std::span<const execute::Message> messages, const std::string& doing) override {
+    std::vector<execute::Message> of_whole(messages.begin(), messages.end());
+    for (execute::Message& m : of_whole) m.peer.value += whole_.rank().value / size_ * size_;
+    whole_.exchange(of_whole, doing);
+  }
+  void listen() override { whole_.listen(); }
+  void report_failure(const std::string& why) override { whole_.report_failure(why); }
+
+ private:
+  World& whole_;
+  std::int32_t size_;
+};
+
+// How long each launch of the last steps took, with freeing the results that are its alone.
+std::map<std::size_t, Duration> times_of_launches(const Program& program, const std::vector<Duration>& times) {
+  std::vector<std::size_t> writer(static_cast<std::size_t>(program.buffers));  // op + 1; 0: nobody yet
+  std::map<std::size_t, Duration> launches;
+  std::int32_t step = 0;
+  for (std::size_t op = 0; op < program.ops.size(); ++op) {
+    if (const auto* const mark = std::get_if<Mark>(&program.ops[op])) step = mark->step;
+    if (const auto* const alloc = std::get_if<Alloc>(&program.ops[op])) writer[alloc->buffer.index()] = 0;
+    if (const auto* const launch = std::get_if<Launch>(&program.ops[op]); launch != nullptr) {
+      for (const Operand& output : program[launch->outputs])
+        if (writer[output.buffer.index()] == 0) writer[output.buffer.index()] = op + 1;
+      if (step > 1) launches[op] = times[op];
+    }
+    if (const auto* const free = std::get_if<Free>(&program.ops[op]))
+      if (const auto its = launches.find(writer[free->buffer.index()] - 1); its != launches.end())
+        its->second += times[op];
+  }
+  return launches;
+}
+
 // Kernels where they stand in a job, in its last steps: each with what giving its results' memory back takes, which is
 // theirs alone.
 std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& requested, World& world) {
   const Scenario scenario = reference_benchmark(name, requested.data_root);
   const Job job(scenario);
-  // Several jobs of fewer ranks stand side by side, each in a world of its own ranks.
-  class Part final : public World {
-   public:
-    Part(World& whole, std::int32_t size) : whole_(whole), size_(size) {}
-    [[nodiscard]] Rank rank() const override { return {whole_.rank().value % size_}; }
-    [[nodiscard]] std::int32_t size() const override { return size_; }
-    void exchange(std::span<const execute::Message> messages, const std::string& doing) override {
-      std::vector<execute::Message> of_whole(messages.begin(), messages.end());
-      for (execute::Message& m : of_whole) m.peer.value += whole_.rank().value / size_ * size_;
-      whole_.exchange(of_whole, doing);
-    }
-    void listen() override { whole_.listen(); }
-    void report_failure(const std::string& why) override { whole_.report_failure(why); }
-
-   private:
-    World& whole_;
-    std::int32_t size_;
-  } part(world, scenario.gpus);
+  PartOfWorld part(world, scenario.gpus);
   const RankTraining training(job, part.rank(), job);
   const Program& program = training.program();
   math::HostCalculator host;
@@ -184,22 +206,8 @@ std::vector<Point> kernels_in_place(const std::string& name, const HostTasks& re
   for (std::int64_t repeat = 0; repeat <= std::max<std::int64_t>(requested.repeats / 3, 2); ++repeat) {
     world.barrier();
     const std::vector<Duration> times = training.op_times(part, host, math::Storage::Native);
-    if (repeat == 0) continue;                                                   // it finds the memory
-    std::vector<std::size_t> writer(static_cast<std::size_t>(program.buffers));  // op + 1; 0: nobody yet
-    std::map<std::size_t, Duration> launches;
-    std::int32_t step = 0;
-    for (std::size_t op = 0; op < program.ops.size(); ++op) {
-      if (const auto* const mark = std::get_if<Mark>(&program.ops[op])) step = mark->step;
-      if (const auto* const alloc = std::get_if<Alloc>(&program.ops[op])) writer[alloc->buffer.index()] = 0;
-      if (const auto* const launch = std::get_if<Launch>(&program.ops[op]); launch != nullptr) {
-        for (const Operand& output : program[launch->outputs])
-          if (writer[output.buffer.index()] == 0) writer[output.buffer.index()] = op + 1;
-        if (step > 1) launches[op] = times[op];
-      }
-      if (const auto* const free = std::get_if<Free>(&program.ops[op]))
-        if (const auto its = launches.find(writer[free->buffer.index()] - 1); its != launches.end())
-          its->second += times[op];
-    }
+    if (repeat == 0) continue;  // it finds the memory
+    const std::map<std::size_t, Duration> launches = times_of_launches(program, times);
     // Of one kernel's launches in a run, the mean: steps are made of all of them, first and cold ones too.
     struct Sum {
       Duration all;

@@ -284,8 +284,7 @@ ValuesOfHost values_of(const Calibration& measured, const PeaksOfCore& peaks, co
   its.tf32 = not_measured("device.peak.tf32", its.fp32, of_fp32);
   const LinkOfRanks link = link_of(measured, false), network = link_of(measured, true);
   const bool has_messages = link.rate > 0, has_network = network.rate > 0;
-  const std::string one_rank =
-      has_network ? "one rank a node: its own copies" : "one rank has nobody to talk to: its own copies";
+  const std::string one_rank = has_network ? "one rank a node: its own copies" : "one rank has no peer: its own copies";
   its.link = has_messages ? bandwidth_text(link.rate)
                           : not_measured("node.bandwidth", bandwidth_text(memory.to_host), one_rank);
   its.hop =
@@ -296,7 +295,7 @@ ValuesOfHost values_of(const Calibration& measured, const PeaksOfCore& peaks, co
                                 : share(quantile(of_collectives, 0.8), 0.01, 0.9);
   for (const char* key : {"device.context", "device.modules", "device.blas_handle"})
     not_measured(key, "0 B", "there is no driver: ranks are processes");
-  not_measured("device.compute_capability", "8.0", "what lowering asks for; a host has none");
+  not_measured("device.compute_capability", "8.0", "a value that lowering needs; a host has none");
   not_measured("device.efficiency.epilogue", "0", "within the products' own times");
   not_measured("device.efficiency.sustained", "1", "products are measured one after another, as in a step");
   const std::string one_node = "one host: messages between processes";
@@ -360,7 +359,7 @@ std::string host_tables(const MachineRun& run, const Calibration& measured, cons
   const double start = collective_start(measured, link_of(measured, false).hop);
   std::string out = fmt::format(
       "[host]\nbandwidth = \"{}\"\nlatency = \"{}\"\nbridge_bandwidth = \"{}\"\nlaunch = \"{}\"\n"
-      "code_factor = 0  # programs are carried out as they are: no framework's code calls them\n"
+      "code_factor = 0  # programs run directly: no framework code calls them\n"
       "memory_bandwidth = \"{}\"\nmemory = \"{}\"\n\n",
       bandwidth_text(memory.to_host), time_text(memory.smallest_copy),
       bandwidth_text(memory.to_host * run.ranks_per_node), time_text(std::max(op, 1e-9)),

@@ -43,7 +43,7 @@ std::vector<std::int32_t> requested_numbers(const std::string& option, const std
     const std::optional<std::int32_t> from = number(word.substr(0, dash));
     const std::optional<std::int32_t> to = dash == std::string::npos ? from : number(word.substr(dash + 1));
     if (!from || !to || *from > *to)
-      refuse(option, fmt::format("{} is no {}", in_quotes(word), what), hint + "; as in 0, 2,3, 0-3 or all");
+      refuse(option, fmt::format("{} is not a {}", in_quotes(word), what), hint + "; as in 0, 2,3, 0-3 or all");
     for (const std::int32_t n : {*from, *to})
       if (n < first || n > last) refuse(option, fmt::format("there is no {} {}", what, n), hint);
     for (std::int32_t n = *from; n <= *to; ++n) found.push_back(n);
@@ -81,7 +81,7 @@ std::vector<Category> requested_categories(const std::string& text) {
     const std::optional<Category> category = category_of(word);
     if (!category) {
       const std::string meant = nearest(word, names);
-      refuse("--category", fmt::format("{} is no category of memory", in_quotes(word)),
+      refuse("--category", fmt::format("{} is not a category of memory", in_quotes(word)),
              meant.empty() ? one_of(names) : fmt::format("did you mean {}?", meant));
     }
     found.push_back(*category);
@@ -99,7 +99,7 @@ Bytes requested_size(const std::string& option, const std::string& text) {
 LinkModel requested_link_model(const std::string& text) {
   if (text == "max-min") return LinkModel::MaxMin;
   if (text == "alpha-beta") return LinkModel::AlphaBeta;
-  refuse("--link-model", fmt::format("{} is no model of links", in_quotes(text)),
+  refuse("--link-model", fmt::format("{} is not a model of links", in_quotes(text)),
          "max-min (transfers share links) or alpha-beta (they do not)");
 }
 

@@ -59,7 +59,7 @@ std::string python_of(LaunchCommand& launch) {
   const std::optional<std::string> python = interpreter_in(begin);
   if (!python)
     throw InputError(Problem{.file = "the command",
-                             .message = fmt::format("{} is no script of Python", in_quotes(script.string())),
+                             .message = fmt::format("{} is not a script of Python", in_quotes(script.string())),
                              .hint = "python train.py, or torchrun, deepspeed or accelerate launch before the script"});
   if (launch.launcher == StartedBy::Python) launch.arguments.front() = script.string();
   return *python;
@@ -256,7 +256,7 @@ class DryRuns {
       tell_output(log);
       throw InputError(Problem{.file = "the command",
                                .message = fmt::format("accelerate launch does not take it (status {})", end.status),
-                               .hint = "what it said stands above"});
+                               .hint = "see its output above"});
     }
     take_accelerate(answer_.launch, read_text(said));
   }

@@ -81,15 +81,15 @@ JobRequest requested_job(const JobWords& words) {
   if (is_foreign(file)) return of_launch_files(words);
   for (const std::string& word : words.beside)
     if (!is_override(word))
-      throw InputError(Problem{.file = word,
-                               .message = fmt::format("stands beside {}, which is a scenario", words.file),
-                               .hint = "beside one, keys are set as in layout.tensor=4; launch files go together"});
+      throw InputError(
+          Problem{.file = word,
+                  .message = fmt::format("was given with {}, which is a scenario", words.file),
+                  .hint = "with a scenario, set keys as in layout.tensor=4; only launch files can be combined"});
   if (words.launch.any())
-    throw InputError(
-        Problem{.file = words.file,
-                .message = "a scenario, and options that say what it says",
-                .hint = "change them in the file, or set keys beside it, as in layout.tensor=4: --model, --cluster and "
-                        "others are for files of frameworks, and all of them for where there is no file"});
+    throw InputError(Problem{.file = words.file,
+                             .message = "a scenario, and options that repeat its keys",
+                             .hint = "change them in the file, or set keys as in layout.tensor=4; --model, --cluster "
+                                     "and others are for launch files and for jobs without a file"});
   const ScenarioFolders folders{file.parent_path(), data_root()};
   JobRequest made{parse_toml(read_text(file), file.string()), {}, file, folders, files_behind(words.file), words.file};
   const std::vector<std::string> overrides = overrides_in(words);

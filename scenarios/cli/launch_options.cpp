@@ -37,7 +37,7 @@ ConvertRequest LaunchOptions::requested(std::vector<std::filesystem::path> files
   for (const std::string& text : variables) {
     const std::size_t sign = text.find('=');
     if (sign == std::string::npos || sign == 0)
-      refuse("--set", fmt::format("{} is no variable with a value", in_quotes(text)), "such as --set NNODES=8");
+      refuse("--set", fmt::format("{} is not a variable with a value", in_quotes(text)), "such as --set NNODES=8");
     made.variables[text.substr(0, sign)] = text.substr(sign + 1);
   }
   return made;
@@ -84,10 +84,9 @@ std::string launch_remarks_text(const std::vector<Remark>& remarks, bool all) {
     }
   };
   section(RemarkKind::NotExpressed, "not expressed");
-  section(RemarkKind::NotJudged, "not judged: --ignore NAME says of one that it has no effect");
-  section(RemarkKind::Bounded,
-          "not simulated, and within a bound: predict takes the launch file itself, and adds that");
-  section(RemarkKind::Beside, "to be said beside it");
+  section(RemarkKind::NotJudged, "not judged: use --ignore NAME for a name that has no effect");
+  section(RemarkKind::Bounded, "not simulated, but bounded: predict takes the launch file itself and adds the bound");
+  section(RemarkKind::Beside, "to be given with it");
   section(RemarkKind::Assumed, "assumed");
   if (all) {
     section(RemarkKind::NoMatter, "no effect on memory or time");

@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
     return tidemark::cli::run(argc, argv);
   } catch (const tidemark::scenarios::InputError& error) {
     const bool open = error.leaves_open();
-    constexpr const char* why = "cannot say: the launch file asks for what is not modelled\n";
+    constexpr const char* why = "cannot say: the launch file uses features that are not modelled\n";
     tidemark::cli::complain((open ? why : "") + std::string(error.what()));
     return open ? tidemark::cli::cannot_say : tidemark::cli::bad_input;
   } catch (const std::bad_alloc&) {

@@ -69,14 +69,14 @@ std::string hint_of_flag(const std::string& flag, const std::vector<std::string>
   };
   if (lists(" dp dp-size data data-parallel data-parallel-size data-parallel-degree data-parallel-shard-degree ", word))
     return fmt::format(
-        "data-parallel ranks are those that are left: all of {}, over those that share a layer or a stage",
+        "the data-parallel size follows from the others: all of {}, divided by the ranks that share a layer or a stage",
         has("--gpus") ? "--gpus" : "gpus in the scenario's file");
   if (lists(" nodes nnodes num-nodes ", word) && has("--gpus"))
     return "did you mean --gpus? It counts the devices of all nodes";
   for (const Called& its : called) {
     if (!lists(its.others, word)) continue;
     if (has(its.option)) return fmt::format("did you mean {}?", its.option);
-    return fmt::format("a scenario's file says it: {}; tidemark list keys tells all", its.key);
+    return fmt::format("set it in the scenario file: {}; tidemark list keys lists all", its.key);
   }
   return {};
 }

@@ -91,7 +91,7 @@ std::string clusters_text(const std::vector<OnCluster>& all) {
       all, [](const OnCluster& its) { return its.prediction && run_cost(*its.prediction).has_value(); });
   std::vector<std::vector<std::string>> rows{{"cluster", "fits", "to spare", "a step", "tokens/s per device"}};
   if (length) rows.front().insert(rows.front().end(), {"days", "GPU-days"});
-  rows.front().emplace_back(length ? "$ of the run" : "$ of a billion tokens");
+  rows.front().emplace_back(length ? "$ of the run" : "$ per billion tokens");
   std::string refused, unpriced;
   for (const OnCluster& its : all) {
     if (!its.prediction) {
@@ -120,11 +120,12 @@ std::string clusters_text(const std::vector<OnCluster>& all) {
   else if (all.front().fits())
     out = fmt::format("{} fits it with the shortest step; no cluster that fits it has a price\n", all.front().name);
   else
-    out = "none of them fits it for sure\n";
+    out = "none of them is certain to fit it\n";
   out += table(rows) + refused;
   if (!unpriced.empty())
     out += fmt::format(
-        "no price of {}: a line price_per_gpu_hour = 2.5 in a cluster's file tells it; none is built in\n", unpriced);
+        "no price for {}: set price_per_gpu_hour, such as 2.5, in the cluster file; Tidemark has no built-in prices\n",
+        unpriced);
   return out;
 }
 
@@ -169,7 +170,7 @@ int answer_clusters(const PredictArguments& requested) {
   check_outputs({{"--json", requested.json}}, inputs);
   if (std::ranges::all_of(all, [](const OnCluster& its) { return !its.prediction; }))
     refuse("--clusters", fmt::format("{}: {}", all.front().name, all.front().refused),
-           "tidemark list clusters tells those that are shipped");
+           "tidemark list clusters lists those that are shipped");
   // Those that fit first, the cheapest of them first; without prices the one that is quickest.
   std::ranges::stable_sort(all, {}, [](const OnCluster& its) {
     const int answer = its.fits() ? 0 : its.prediction && its.prediction->open ? 1 : its.prediction ? 2 : 3;

@@ -46,7 +46,7 @@ std::string requested_key(const std::string& word) {
            fmt::format("say which: {}", fmt::join(paths, ", ")));
   const std::string meant = nearest(word, names);
   refuse("--largest", fmt::format("there is no key {}", in_quotes(word)),
-         meant.empty() ? "such as train.micro_batch; tidemark list keys tells all"
+         meant.empty() ? "such as train.micro_batch; tidemark list keys lists all"
                        : fmt::format("did you mean {}?", in_quotes(meant)));
 }
 
@@ -57,7 +57,7 @@ std::int64_t value_now(const JobRequest& job, const std::string& key) {
   const KeyPath path = key_path(key);
   if (const TomlValue* const given = value_at(job.document, path)) {
     if (const auto* number = std::get_if<std::int64_t>(&given->value); number != nullptr && *number > 0) return *number;
-    refuse("--largest", fmt::format("{} = {} is no whole number that grows", key, text(*given)),
+    refuse("--largest", fmt::format("{} = {} is not a whole number that can be increased", key, text(*given)),
            "such as train.micro_batch, train.sequence_length or gpus");
   }
   const LargestJson scenario = LargestJson::parse(scenario_json(job.scenario, -1));
@@ -68,7 +68,8 @@ std::int64_t value_now(const JobRequest& job, const std::string& key) {
     at = &*found;
   }
   if (at->is_number_integer()) return std::max<std::int64_t>(1, at->get<std::int64_t>());
-  refuse("--largest", fmt::format("{} is no whole number", key), "such as train.micro_batch or train.sequence_length");
+  refuse("--largest", fmt::format("{} is not a whole number", key),
+         "such as train.micro_batch or train.sequence_length");
 }
 
 // Tokens go in steps that a kernel's tiles and context parallelism share; everything else one by one.
@@ -83,11 +84,11 @@ std::int64_t step_of(const std::string& key, std::int64_t begin) {
 std::string head_of(const std::string& key, const Largest& found, const std::optional<Prediction>& next) {
   const auto value = [](const std::optional<std::int64_t>& its) { return its ? std::to_string(*its) : std::string(); };
   if (!found.value)
-    return fmt::format("no {} fits: {} is the smallest that was tried, and the answer is of that\n", key,
+    return fmt::format("no {} fits: {} is the smallest that was tried, and the answer is for it\n", key,
                        value(found.next));
   std::string out = fmt::format("the largest {} that fits is {}", key, value(found.value));
   if (found.next) {
-    out += next->open ? fmt::format("; nobody can say it of the next, {}:\n", value(found.next))
+    out += next->open ? fmt::format("; whether the next, {}, fits is not certain:\n", value(found.next))
                       : fmt::format("; the next, {}, does not:\n", value(found.next));
     const std::string why = verdict_text(*next);
     for (std::size_t at = 0; at < why.size();) {
@@ -101,7 +102,7 @@ std::string head_of(const std::string& key, const Largest& found, const std::opt
     return fmt::format("{} = {} fits, and larger values may: {} was not simulated: {}\nwith {} = {}: ", key,
                        value(found.value), value(found.beyond), found.refused, key, value(found.value));
   out += found.refused.empty() ? "; larger ones were not tried\n"
-                               : fmt::format("; larger ones that were looked at are no job: {}\n", found.refused);
+                               : fmt::format("; larger values are not valid: {}\n", found.refused);
   return out + fmt::format("with {} = {}: ", key, value(found.value));
 }
 

@@ -57,7 +57,7 @@ std::string hash_of_file(const char* path) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
   for (std::istreambuf_iterator<char> at(file), end; at != end; ++at)
     hash = (hash ^ static_cast<unsigned char>(*at)) * 0x100000001b3ULL;
-  if (!file) throw std::runtime_error(fmt::format("{} cannot be read, which tells builds of Tidemark apart", path));
+  if (!file) throw std::runtime_error(fmt::format("{} cannot be read, which identifies this build of Tidemark", path));
   return fmt::format("{:016x}", hash);
 }
 

@@ -55,8 +55,8 @@ std::string hint_of_names(const std::string& text, const Shipped& kind) {
   if (model && text.find('/') != std::string::npos) {
     const std::vector<std::string> near = near_model_names(text, data_root());
     if (near.empty() && !text.ends_with(".json"))
-      return "tidemark list names tells the checkpoints that are known by name; a config.json of your own would do";
-    if (!near.empty()) return fmt::format("did you mean {}? tidemark list names tells all", one_of(near));
+      return "tidemark list names lists the checkpoints that are known by name; a config.json of your own also works";
+    if (!near.empty()) return fmt::format("did you mean {}? tidemark list names lists all", one_of(near));
   }
   std::vector<std::string> near = near_names(requested, names);
   if (model) {
@@ -65,8 +65,8 @@ std::string hint_of_names(const std::string& text, const Shipped& kind) {
     if (!closest.empty() && std::ranges::find(near, closest) == near.end()) near.insert(near.begin(), closest);
   }
   const std::string list = fmt::format("tidemark list {}", kind.folder);
-  return near.empty() ? fmt::format("{} tells those that are shipped", list)
-                      : fmt::format("did you mean {}? {} tells all", one_of(near), list);
+  return near.empty() ? fmt::format("{} lists those that are shipped", list)
+                      : fmt::format("did you mean {}? {} lists all", one_of(near), list);
 }
 
 std::optional<Problem> unknown_name_problem(const std::string& text, const Shipped& kind) {
@@ -74,15 +74,15 @@ std::optional<Problem> unknown_name_problem(const std::string& text, const Shipp
   if (kind.folder == std::string_view(studies_shipped.folder) && is_there(shipped_file(text, examples_shipped)))
     return Problem{
         .file = text,
-        .message = "is a scenario that is shipped, and no study: it has no tables [space] and [capacity]",
-        .hint = fmt::format("{} is one, and its file can be copied and changed; tidemark list studies tells all",
+        .message = "is a shipped scenario, not a study: it has no tables [space] and [capacity]",
+        .hint = fmt::format("{} is one, and its file can be copied and changed; tidemark list studies lists all",
                             shipped_names(kind).back())};
   if (kind.folder == std::string_view(examples_shipped.folder) && is_there(shipped_file(text, studies_shipped)))
-    return Problem{.file = text,
-                   .message = "is a study that is shipped, and no scenario",
-                   .hint = fmt::format("tidemark capacity {} says how far it goes; tidemark list examples tells the "
-                                       "scenarios that are shipped",
-                                       text)};
+    return Problem{
+        .file = text,
+        .message = "is a shipped study, not a scenario",
+        .hint = fmt::format(
+            "tidemark capacity {} answers it; tidemark list examples lists the scenarios that are shipped", text)};
   try {
     static_cast<void>(read_text(text));
   } catch (const InputError& error) {

@@ -44,7 +44,7 @@ std::optional<Operation> read_kind(TomlReader& entry) {
   for (std::size_t o = 0; o < all.size(); ++o)
     if (all[o].name == *kind) return static_cast<Operation>(o);
   const std::string meant = nearest(*kind, kernel_kinds());
-  entry.problem("kind", fmt::format("kind = {} is no operation", in_quotes(*kind)),
+  entry.problem("kind", fmt::format("kind = {} is not an operation", in_quotes(*kind)),
                 meant.empty() ? "docs/operations.md lists them: such as \"matmul\", \"attention\" or \"rms_norm\""
                               : fmt::format("did you mean {}?", in_quotes(meant)));
   return std::nullopt;
@@ -154,7 +154,7 @@ std::optional<Calibration::Kernel> read_kernel(TomlReader entry, const Device& d
   }
   if (timed && fraction) {
     (void)entry.raw("time");
-    entry.problem("fraction", "time and fraction say the same twice", "leave one of them out");
+    entry.problem("fraction", "time and fraction are two ways to say the same", "leave one of them out");
   } else if (!fraction) {
     kernel.time = read_time(entry);
     check_speed(entry, kernel, sizes, device);
@@ -169,7 +169,7 @@ Calibration::Collective read_collective(TomlReader entry, const Device& device) 
   c.ranks = narrow(entry.integer("ranks", several_ranks, Presence::Required).value_or(2));
   c.nodes = narrow(entry.integer("nodes", node_count).value_or(1));
   if (entry.sound("nodes") && entry.sound("ranks") && c.nodes > c.ranks)
-    entry.problem("nodes", fmt::format("{} ranks do not lie on {} nodes", c.ranks, c.nodes),
+    entry.problem("nodes", fmt::format("{} ranks do not fill {} nodes evenly", c.ranks, c.nodes),
                   "a node for each rank would do, or fewer");
   c.size = read_size(entry);
   c.time = read_time(entry);
@@ -289,7 +289,7 @@ SharedCalibration read_calibration_key(TomlReader& top, const ScenarioFolders& f
     return {};
   }
   const std::string near = near_file(*name, folders);
-  top.problem(key, fmt::format("calibration = {} is no file beside this one", in_quotes(*name)),
+  top.problem(key, fmt::format("calibration = {} is not a file next to this one", in_quotes(*name)),
               near.empty() ? "tidemark calibrate writes one, docs/calibration.md says what is in it"
                            : fmt::format("did you mean {}?", in_quotes(near)));
   return {};

@@ -90,7 +90,7 @@ std::int32_t read_compute_capability(TomlReader& table) {
   if (version && version->major >= 1 && version->major <= highest && version->minor < 10) {
     return version->major * 10 + version->minor;
   }
-  table.problem(key, fmt::format("{} = {} is no compute capability", key, in_quotes(*given)), "such as \"9.0\"");
+  table.problem(key, fmt::format("{} = {} is not a compute capability", key, in_quotes(*given)), "such as \"9.0\"");
   return 0;
 }
 
@@ -166,10 +166,9 @@ std::optional<PowerLimit> read_power_limit(TomlReader table) {
   power.limit = read_power(table, "limit");
   power.sustained_at = read_power(table, "sustained_at");
   if (table.sound("limit") && table.sound("sustained_at") && power.limit > power.sustained_at)
-    table.problem(
-        "limit", fmt::format("limit is more than the {} of sustained_at", text(power.sustained_at)),
-        "sustained_at is the limit under which [device.efficiency] sustained was measured; nothing is known of "
-        "higher ones");
+    table.problem("limit", fmt::format("limit is more than the {} of sustained_at", text(power.sustained_at)),
+                  "sustained_at is the limit under which [device.efficiency] sustained was measured; there is no data "
+                  "for higher ones");
   power.exponent = table.ratio("exponent", Ratio{}, one, Presence::Required).value_or(one);
   power.source = table.string("source", Presence::Required).value_or("");
   table.refuse_unknown_keys();
@@ -183,7 +182,7 @@ Device read_device(TomlReader table) {
   device.compute_capability = read_compute_capability(table);
   device.capacity = read_size(table, "capacity");
   if (table.sound("capacity") && device.capacity == Bytes{})
-    table.problem("capacity", "capacity is nothing at all", "what cudaMemGetInfo calls total");
+    table.problem("capacity", "capacity is zero", "what cudaMemGetInfo calls total");
   device.multiprocessors = narrow(
       table.integer("multiprocessors", multiprocessor_count, Presence::Required).value_or(device.multiprocessors));
   device.memory_bandwidth = read_bandwidth(table, "memory_bandwidth");
@@ -316,7 +315,7 @@ NcclProfile::Communicator read_communicator(TomlReader table) {
   use.nodes = narrow(table.integer("nodes", rank_count).value_or(1));
   use.local = narrow(table.integer("local", rank_count).value_or(std::max(1, use.ranks / use.nodes)));
   if (table.sound("nodes") && use.nodes > use.ranks)
-    table.problem("nodes", fmt::format("{} ranks do not lie on {} nodes", use.ranks, use.nodes));
+    table.problem("nodes", fmt::format("{} ranks do not fill {} nodes evenly", use.ranks, use.nodes));
   if (table.sound("local") && (use.local > use.ranks || (use.nodes == 1 && use.local != use.ranks)))
     table.problem("local", fmt::format("{} of {} ranks are not on one of {} nodes", use.local, use.ranks, use.nodes));
   use.reduces = table.boolean("reduces").value_or(false);

@@ -24,7 +24,7 @@ std::optional<std::string> why_times_do_not_compare(const std::vector<Cluster>& 
   for (const auto& [source, devices] : devices_by_source)
     sides.push_back(fmt::format("{} ({})", fmt::join(devices, ", "), source));
   return fmt::format(
-      "times of different clusters do not compare where their efficiencies come from different sources: {}",
+      "times of different clusters are not comparable if their efficiencies come from different sources: {}",
       fmt::join(sides, " against "));
 }
 

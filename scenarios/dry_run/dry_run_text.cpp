@@ -24,9 +24,8 @@ std::string first_line(const DryRunAnswer& answer) {
   const Bytes capacity = answer.cluster.device.capacity;
   switch (answer.verdict()) {
     case DryVerdict::Fits:
-      return fmt::format(
-          "yes, it fits: {} to spare on {}\n", gib(capacity - fullest(answer).device_upper()),
-          answer.ranks.size() == 1 ? "the rank that was run" : "the fullest rank of those that were run");
+      return fmt::format("yes, it fits: {} to spare on {}\n", gib(capacity - fullest(answer).device_upper()),
+                         answer.ranks.size() == 1 ? "the rank that was run" : "the fullest of the ranks that ran");
     case DryVerdict::DoesNotFit:
       for (const DryRank& rank : answer.ranks)
         if (rank.ran_out() && rank.report.ran_out)
@@ -45,7 +44,7 @@ std::string first_line(const DryRunAnswer& answer) {
     case DryVerdict::CannotSay:
       for (const DryRank& rank : answer.ranks) {
         if (rank.report.outcome == DryOutcome::Refused && rank.report.failure)
-          return fmt::format("cannot say whether it fits: rank {} asks for {}, which only hardware answers\n",
+          return fmt::format("cannot say whether it fits: rank {} uses {}, which needs real hardware\n",
                              rank.report.rank, printable(rank.report.failure->message));
         if (rank.report.steps.empty() && !rank.ran_out())
           return fmt::format(
@@ -53,8 +52,8 @@ std::string first_line(const DryRunAnswer& answer) {
               rank.report.rank,
               rank.report.exit_status ? fmt::format(" with status {}", *rank.report.exit_status) : std::string());
       }
-      return "cannot say whether it fits: what is not the allocator's leaves room at the lower ends of estimates, and "
-             "none at the upper ones\n";
+      return "cannot say whether it fits: memory outside the allocator leaves room at the lower ends of estimates, but "
+             "not at the upper ends\n";
   }
   return {};
 }
@@ -133,8 +132,7 @@ std::string beside_the_allocator(const DryRank& rank) {
     rows.push_back({row.name, mib(row.cost.bytes),
                     row.cost.low == row.cost.high ? std::string()
                                                   : fmt::format("{} to {}", mib(row.cost.low), mib(row.cost.high))});
-  return fmt::format("\nwhat rank {} holds of its device besides, as Tidemark estimates it\n", rank.report.rank) +
-         table(rows);
+  return fmt::format("\nother device memory of rank {}, estimated by Tidemark\n", rank.report.rank) + table(rows);
 }
 
 std::string where_it_ended(const DryRunAnswer& answer) {
@@ -161,12 +159,12 @@ std::string stood_in(const DryRunAnswer& answer) {
       if (std::ranges::find(lines, text) == lines.end()) lines.push_back(std::move(text));
     }
   std::string out =
-      "\nstood in for what is not there\n  kernels: they run no code, and what they would have written is "
-      "zero: losses and norms are 0, and nothing overflows\n";
+      "\nreplaced by stand-ins\n  kernels: they do not run, and their results are zero: losses and norms are 0, and "
+      "nothing overflows\n";
   for (const std::string& line : lines) out += "  " + line + '\n';
   for (const std::string& line : answer.not_modelled) out += "  not modelled: " + printable(line) + '\n';
   if (std::ranges::any_of(answer.ranks, [](const DryRank& rank) { return rank.held().host_resident.has_value(); }))
-    out += "  the host: what was resident is a lower bound of what a real run holds, which has CUDA's and NCCL's too\n";
+    out += "  the host: resident memory is a lower bound for a real run, which also has CUDA's and NCCL's\n";
   return out;
 }
 

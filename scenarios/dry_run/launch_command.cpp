@@ -100,7 +100,7 @@ std::int64_t count_of(const std::string& flag, std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < 1 || value > 1'000'000)
-    refuse_command(fmt::format("{} {} is no number of them", flag, in_quotes(text)), "a whole number from 1 on");
+    refuse_command(fmt::format("{} {} is not a number of them", flag, in_quotes(text)), "a whole number from 1 on");
   return value;
 }
 
@@ -234,7 +234,7 @@ void read_python(LaunchCommand& command, Words& words) {
     }
     if (!word.starts_with("--") && word.find_first_of("IES") != std::string::npos && word.find_first_of("XWc") != 1)
       refuse_command(fmt::format("{} keeps Python from reading its environment or its site", in_quotes(word)),
-                     "leave it out: that is how the training is followed");
+                     "leave it out: Tidemark observes the training through it");
     command.arguments.push_back(word);
     if (word == "-X" || word == "-W" || word == "--check-hash-based-pycs")
       command.arguments.push_back(words.value_of(word));
@@ -274,7 +274,7 @@ LaunchCommand launch_command(const std::vector<std::string>& given) {
     command.launcher = StartedBy::Accelerate;
     command.launcher_script = program;
     if (name == "accelerate" && (!words.any() || words.take() != "launch"))
-      refuse_command("accelerate starts a training by its word launch", "accelerate launch train.py");
+      refuse_command("accelerate starts a training with its launch command", "accelerate launch train.py");
     command.launcher_arguments = words.rest();
   } else if (name.ends_with(".py")) {
     refuse_command(fmt::format("{} is a script", in_quotes(program)), fmt::format("python {}", program));

@@ -127,7 +127,7 @@ RankReport parse_rank_report(const std::string& text, const std::string& file) {
   try {
     return report_of(DryJson::parse(text));
   } catch (const std::exception& error) {
-    throw std::runtime_error(fmt::format("{}: what the run left cannot be read: {}", file, error.what()));
+    throw std::runtime_error(fmt::format("{}: the run's report cannot be read: {}", file, error.what()));
   }
 }
 

@@ -192,7 +192,7 @@ class ConfReader {
 
   void timing_only() {
     (void)boolean();
-    remark("changes how long cudaMalloc holds other threads up, not what it is asked");
+    remark("changes how long cudaMalloc blocks other threads, not its requests");
   }
   void host_only() {
     (void)boolean();

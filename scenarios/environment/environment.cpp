@@ -162,7 +162,7 @@ void read_queue_scale(TomlReader& table, const std::string& value, LaunchQueueSe
   if (known != queue_scales.end())
     queue.scale = known->value;
   else
-    table.problem(queue_scale, fmt::format("{} = {} is no scale of CUDA's", queue_scale, in_quotes(value)),
+    table.problem(queue_scale, fmt::format("{} = {} is not a scale of CUDA's", queue_scale, in_quotes(value)),
                   "\"0.25x\", \"0.5x\", \"2x\" or \"4x\" is");
 }
 
@@ -228,7 +228,7 @@ Environment read_environment(TomlReader table) {
         table.problem(variable.name, fmt::format("{} = {} is neither 0 nor 1", variable.name, in_quotes(*value)));
     } else if (std::find(allocators.begin(), allocators.end(), variable.name) != allocators.end()) {
       if (environment.allocator && *environment.allocator != *value)
-        table.problem(variable.name, "and its other name say different things", "leave one of them out");
+        table.problem(variable.name, "and its other name have different values", "leave one of them out");
       environment.allocator = read_allocator_text(table, variable.name);
     } else if (variable.name != cublas) {
       if (!is_harmless_variable(variable.name)) refuse(table, variable, *value);
@@ -287,7 +287,7 @@ void check_attention_variables(TomlReader table, AttentionKernel requested) {
       hint = fmt::format("leave it out, or set attention = {} in [train]", name_of(meant->kernel));
     return table.problem(
         attention_variables[i],
-        fmt::format("{} = {}: Megatron-LM sets it to {} for attention = {}, and stops at another value",
+        fmt::format("{} = {}: Megatron-LM sets it to {} for attention = {}, and rejects other values",
                     attention_variables[i], in_quotes(*given[i]), expected.values[i], name_of(requested)),
         std::move(hint));
   }

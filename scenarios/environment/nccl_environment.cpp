@@ -169,8 +169,8 @@ constexpr auto unmodelled = std::to_array<UnmodelledVariable>({
     {"NCCL_COLLNET_ENABLE", "0", "SHARP has buffers of its own"},
     {"NCCL_COMM_SPLIT_SHARE_RESOURCES", "0", "communicators would share buffers"},
     {"NCCL_COMM_SHRINK_SHARE_RESOURCES", "0", "communicators would share buffers"},
-    {"NCCL_GDRCOPY_ENABLE", "0", "queues would lie on the device"},
-    {"NCCL_GRAPH_FILE", "", "it settles the channels: give them in [nccl.channels] of the cluster"},
+    {"NCCL_GDRCOPY_ENABLE", "0", "queues would be on the device"},
+    {"NCCL_GRAPH_FILE", "", "it determines the channels: give them in [nccl.channels] of the cluster"},
     {"NCCL_MNNVL_ENABLE", "0", "nodes joined by NVLink are not modelled"},
     {"NCCL_NET_DISABLE_INTRA", "1", "the network is not used inside a node"},
     {"NCCL_NET_SHARED_BUFFERS", "1", "every peer would have a buffer of its own"},
@@ -178,8 +178,8 @@ constexpr auto unmodelled = std::to_array<UnmodelledVariable>({
     {"NCCL_P2P_USE_CUDA_MEMCPY", "0", "copy engines have buffers of their own"},
     {"NCCL_SET_STACK_SIZE", "0", "every context would grow"},
     {"NCCL_SHM_USE_CUDA_MEMCPY", "0", "copy engines have buffers of their own"},
-    {"NCCL_TOPO_FILE", "", "it settles the channels: give them in [nccl.channels] of the cluster"},
-    {"NCCL_TUNER_PLUGIN", "", "it settles which algorithms connect"},
+    {"NCCL_TOPO_FILE", "", "it determines the channels: give them in [nccl.channels] of the cluster"},
+    {"NCCL_TUNER_PLUGIN", "", "it determines which algorithms connect"},
 });
 
 constexpr auto algorithm_names =
@@ -231,7 +231,7 @@ std::optional<std::vector<bool>> chosen(std::string_view list, const std::array<
 bool chooses_by_collective(TomlReader& table, std::string_view name, const std::string& value,
                            std::string_view example) {
   if (value.find(':') == std::string::npos) return false;
-  table.problem(name, fmt::format("{} = {} chooses by collective, which is not modelled yet", name, in_quotes(value)),
+  table.problem(name, fmt::format("{} = {} chooses per collective, which is not modelled yet", name, in_quotes(value)),
                 fmt::format("one list for all, such as {}, or leave it out", in_quotes(example)));
   return true;
 }
@@ -242,7 +242,7 @@ void read_protocols(TomlReader& table, const std::string& value, NcclSettings& s
   if (value.empty() || chooses_by_collective(table, name, value, "ll,simple")) return;
   const std::optional<std::vector<bool>> has = chosen(value, protocol_names);
   if (!has)
-    return table.problem(name, fmt::format("{} = {} has a protocol that NCCL has not", name, in_quotes(value)),
+    return table.problem(name, fmt::format("{} = {} names a protocol that NCCL does not have", name, in_quotes(value)),
                          fmt::format("{} would do", fmt::join(protocol_names, ", ")));
   settings.protocols = {.ll = (*has)[0], .ll128 = (*has)[1], .simple = (*has)[2]};
 }
@@ -252,7 +252,8 @@ void read_algorithms(TomlReader& table, const std::string& value, NcclSettings& 
   if (chooses_by_collective(table, name, value, "ring,tree")) return;
   const std::optional<std::vector<bool>> has = chosen(value, algorithm_names);
   if (!has)
-    return table.problem(name, fmt::format("{} = {} has an algorithm that NCCL has not", name, in_quotes(value)),
+    return table.problem(name,
+                         fmt::format("{} = {} names an algorithm that NCCL does not have", name, in_quotes(value)),
                          fmt::format("{} would do", fmt::join(algorithm_names, ", ")));
   if (value.empty()) return;
   const bool pat = settings.algorithms.pat;
@@ -264,7 +265,7 @@ void read_distance(TomlReader& table, const std::string& name, const std::string
   const std::optional<std::int64_t> level = number(value);  // the older form
   const bool known = std::find(distance_names.begin(), distance_names.end(), value) != distance_names.end();
   if (!known && !(level && *level >= 0 && *level <= 5))
-    return table.problem(name, fmt::format("{} = {} is no distance", name, in_quotes(value)),
+    return table.problem(name, fmt::format("{} = {} is not a distance", name, in_quotes(value)),
                          fmt::format("{} would do", fmt::join(distance_names, ", ")));
   const bool never = value == "LOC" || (level && *level == 0);
   if (name == "NCCL_NET_GDR_LEVEL")

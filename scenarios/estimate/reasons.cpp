@@ -124,7 +124,7 @@ std::string Reasons::parameters() const {
     parts.push_back(fmt::format("experts are divided over {} ranks, all else over TP x PP", s_.layout.expert));
   if (s_.train.rollout && s_.train.rollout->weights == EngineWeights::Own)
     parts.emplace_back("the engine of the rollout has weights of its own");
-  if (!s_.train.frozen.empty()) parts.emplace_back("frozen models stand beside the trained one");
+  if (!s_.train.frozen.empty()) parts.emplace_back("frozen models are loaded next to the trained one");
   if (cpu_offload(s_.runtime).parameters) parts.emplace_back("on the host, but for what is computed with");
   return joined(parts, "every tensor is rounded up to blocks of 512 B");
 }
@@ -133,8 +133,8 @@ std::string Reasons::gradients() const {
   std::vector<std::string> parts;
   if (s_.train.adapter) parts.push_back(fmt::format("of adapters alone, {}: what is frozen has none", trained_share()));
   if (b_.gradients == Bytes{}) {
-    parts.push_back(
-        fmt::format("there are none when tensors are most (in {}): they are given up after each step", name(phase())));
+    parts.push_back(fmt::format("there are none when allocated memory peaks (in {}): they are freed after each step",
+                                name(phase())));
     return joined(parts, {});
   }
   if (!eager() && size_of(s_.train.gradient_dtype) != size_of(s_.train.precision))
@@ -149,7 +149,7 @@ std::string Reasons::gradients() const {
   }
   if (!eager() && s_.layout.pipeline > 1) parts.emplace_back("embedding and head as of parameters");
   if (eager() && phase() == Phase::Backward)
-    parts.emplace_back("when tensors are most, not all layers have theirs yet");
+    parts.emplace_back("when allocated memory peaks, not all layers have theirs yet");
   return joined(parts, "every tensor is rounded up to blocks of 512 B");
 }
 
@@ -189,24 +189,24 @@ std::string Reasons::division() const {
 
 std::string Reasons::zero() const {
   constexpr std::string_view rest =
-      "pieces are padded to equal shares; what is replicated, gathered or not reduced yet is whole";
+      "pieces are padded to equal shares; replicated, gathered and not yet reduced tensors are whole";
   const std::string experts = of_experts();
   return experts.empty() ? std::string(rest) : fmt::format("{}; {}", experts, rest);
 }
 
 std::string Reasons::hidden_states() const {
   return s_.train.recompute.kind == Recompute::Full
-             ? "one hidden state a layer is what checkpointing every layer keeps; the layer that runs again, and the "
-               "logits and the loss, come on top"
-             : "a layer saves many tensors, not one, and logits and loss come on top";
+             ? "checkpointing every layer keeps one hidden state per layer; the recomputed layer, the logits and the "
+               "loss are extra"
+             : "a layer saves many tensors, not one, and logits and loss are extra";
 }
 
 std::string Reasons::activations(double k) const {
   std::vector<std::string> parts{fmt::format("k comes to {:.2f}", k)};
   const Bytes logits = in_tensors(Category::LogitsLoss);
   if (logits > Bytes{})
-    parts.push_back(
-        fmt::format("logits and loss are {}, of the vocabulary, which no k of hidden sizes knows", gb(logits)));
+    parts.push_back(fmt::format(
+        "logits and loss are {}, of the vocabulary, which no multiple of the hidden size covers", gb(logits)));
   if (s_.layout.tensor > 1)
     parts.push_back(fmt::format("{} ranks share a layer's activations{}", s_.layout.tensor,
                                 s_.layout.sequence_parallel ? ", all of them by sequence parallelism"
@@ -217,7 +217,7 @@ std::string Reasons::activations(double k) const {
                                 s_.layout.pipeline, s_.layout.pipeline));
   if (s_.train.recompute.kind == Recompute::Full) parts.emplace_back("layers run again");
   if (s_.train.recompute.kind == Recompute::Selective) parts.emplace_back("some modules run again");
-  if (cpu_offload(s_.runtime).activations) parts.emplace_back("what is saved goes to the host");
+  if (cpu_offload(s_.runtime).activations) parts.emplace_back("saved activations go to the host");
   return joined(parts, {});
 }
 
@@ -230,8 +230,8 @@ std::string Reasons::scores() const {
 
 std::string Reasons::checkpointing(Bytes whole, Bytes left) const {
   return fmt::format(
-      "{:.0f} % of {}: what is left is a hidden state of each layer, one layer while it runs again, and what lies "
-      "outside layers; the more layers and the fewer tokens of vocabulary, the more is saved",
+      "{:.0f} % of {}: a hidden state of each layer remains, one layer during recomputation, and everything outside "
+      "layers; more layers and a smaller vocabulary save more",
       100 * (1 - static_cast<double>(left.count()) / static_cast<double>(whole.count())), gb(whole));
 }
 std::string Reasons::square_root() const {
@@ -263,7 +263,7 @@ std::string Reasons::overhead() const {
       {in_tensors(Category::Workspaces), "workspaces"},
       {memory().device.bytes - memory().allocated.bytes - memory().device.composition[Category::Nccl] -
            memory().device.composition[Category::Context],
-       "what the allocator holds besides"}};
+       "the allocator's cache"}};
   Bytes communication;
   for (const Category c : {Category::CommTp, Category::CommCp, Category::CommEp, Category::CommDp, Category::CommPp})
     communication += in_tensors(c);
@@ -272,7 +272,7 @@ std::string Reasons::overhead() const {
   std::vector<std::string> texts;
   for (const auto& [bytes, what] : parts)
     if (bytes > Bytes{}) texts.push_back(fmt::format("{} {}", what, gb(bytes)));
-  return fmt::format("no share of anything: {}", fmt::join(texts, ", "));
+  return fmt::format("it is not a share of anything: {}", fmt::join(texts, ", "));
 }
 
 std::string Reasons::total() const {
@@ -281,7 +281,7 @@ std::string Reasons::total() const {
 }
 
 std::string Reasons::shortcut() const {
-  return "it knows neither layout nor batch, and takes activations for 1.5 times the parameters; its comment says 73.6 "
+  return "it ignores layout and batch, and assumes activations of 1.5 times the parameters; its comment says 73.6 "
          "GB of 7 billion parameters, its code gives 120.75";
 }
 

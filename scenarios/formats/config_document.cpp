@@ -100,7 +100,7 @@ json parse_config(std::string_view given, Problems& problems) {
     document = json::parse(text.begin(), text.end(), Watch(problems));
   } catch (const json::parse_error& error) {
     if (std::string_view(problems.file()).ends_with(".toml"))
-      throw InputError(Problem{problems.file(), 1, 1, "is no config.json of a model",
+      throw InputError(Problem{problems.file(), 1, 1, "is not a config.json of a model",
                                "a model is JSON; a cluster's file goes to cluster, or --cluster"});
     const Place place = place_of(text, error.byte);
     throw InputError(Problem{problems.file(), place.line, place.column, reason(error.what()), hint_of_json});

@@ -13,7 +13,7 @@ std::string message(const std::string& scenario, const std::vector<std::string>&
   std::string out = fmt::format("{}: internal error: its programs are not sound\n", scenario);
   for (std::size_t i = 0; i < findings.size() && i < most_shown; ++i) out += fmt::format("  {}\n", findings[i]);
   if (findings.size() > most_shown) out += fmt::format("  and {} more\n", findings.size() - most_shown);
-  return out + "  the scenario is not to blame: please report this, with the scenario";
+  return out + "  this is a bug in Tidemark, not in the scenario: please report it with the scenario";
 }
 
 }  // namespace

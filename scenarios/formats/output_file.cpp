@@ -217,7 +217,7 @@ class Unfinished {
       struct stat its {};
       if (::stat(folder.c_str(), &its) != 0)
         refuse(requested_, ENOENT, fmt::format("there is no folder {}", folder.string()));
-      if (!S_ISDIR(its.st_mode)) refuse(requested_, ENOTDIR, fmt::format("{} is no folder", folder.string()));
+      if (!S_ISDIR(its.st_mode)) refuse(requested_, ENOTDIR, fmt::format("{} is not a folder", folder.string()));
       refuse(requested_, error, fmt::format("{} takes no file: {}", folder.string(), words(error)));
     }
     name_.clear();
@@ -305,7 +305,7 @@ void check_output_folder(const Output& folder) {
   fs::path there = fs::absolute(folder.path).lexically_normal();
   std::error_code none;
   while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
-  if (!fs::is_directory(there, none)) refuse(folder.path, ENOTDIR, fmt::format("{} is no folder", there.string()));
+  if (!fs::is_directory(there, none)) refuse(folder.path, ENOTDIR, fmt::format("{} is not a folder", there.string()));
   probe(folder.path, {there / "file", std::nullopt});
 }
 

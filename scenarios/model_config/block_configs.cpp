@@ -120,7 +120,7 @@ class BlocksReader {
         if (ffn > 0 && ffn <= config_format::most_ffn) return ffn;
       }
     }
-    wrong(fmt::format("{}: ffn_mult is no number above 0 that makes an MLP", place()),
+    wrong(fmt::format("{}: ffn_mult is not a number above 0 that makes an MLP", place()),
           "\"no_op\": true where it has no MLP");
     return std::nullopt;
   }

@@ -92,9 +92,10 @@ class ConfigReader {
     const json* value = config_.find("model_type");
     if (value != nullptr && !value->is_string()) return;  // reported already
     if (const json* part = config_.find("text_config"); part != nullptr && part->is_object()) {
-      config_.problem("text_config",
-                      fmt::format("{} is a model of several parts, of which only text is modelled", in_quotes(type)),
-                      "its text_config in a file of its own would do, where its model_type is known");
+      config_.problem(
+          "text_config",
+          fmt::format("{} is a multimodal model, of which only the text model is modelled", in_quotes(type)),
+          "put its text_config into a file of its own, if its model_type is known");
       return;
     }
     const auto other = std::ranges::find(other_families, type, &OtherFamily::name);
@@ -114,7 +115,7 @@ class ConfigReader {
       return reported;
     }
     if (latent_ && model.heads > 0 && config_.count(kv_heads_rule, model.heads) != model.heads)
-      config_.problem(kv_heads_rule.key, "with latent attention every head has keys and values of its own",
+      config_.problem(kv_heads_rule.key, "with latent attention every head has its own keys and values",
                       fmt::format("{} would do, or leave it out", model.heads));
     if (latent_) return model.heads;
     const bool as_heads = config_.given(kv_heads_rule.key) || family.kv_heads == 0;
@@ -211,7 +212,8 @@ class ConfigReader {
     const std::string pattern = config_.text(pattern_key).value_or("");
     LayerList layers;
     if (std::ssize(pattern) != layers_)
-      config_.problem(pattern_key, fmt::format("{} letters are not one for each of {} layers", pattern.size(), layers_),
+      config_.problem(pattern_key,
+                      fmt::format("{} letters do not give one for each of {} layers", pattern.size(), layers_),
                       "M (Mamba), * (attention) and - (MLP), layer by layer");
     for (const char letter : pattern) {
       const std::optional<Layer> its = layer_of_letter(letter, mamba);
@@ -388,7 +390,7 @@ class ConfigReader {
       if (value == nullptr || says_nothing(*value)) return;
       const bool published = u.key == quantized || u.key == compressed;
       config_.problem(u.key, fmt::format("{} not modelled {}", u.what, where),
-                      published ? "leave it out: it says how weights are published, not how they are trained" : "");
+                      published ? "leave it out: it describes published weights, not training" : "");
     };
     for (const Unmodelled& u : foreign_keys) refuse(u, "in this family");
     for (const Unmodelled& u : unmodelled_keys) refuse(u, "yet");

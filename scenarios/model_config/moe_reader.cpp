@@ -98,7 +98,7 @@ void check_one_rank(const Scenario& scenario, ScenarioTables& tables) {
       fmt::format("imbalance = {:.9g}: a rank with {} of {} experts gets at most {:.9g} times its equal share",
                   one_rank->factor, experts.count / ranks, experts.count, most),
       by_tokens < by_ranks
-          ? fmt::format("at most {:.9g} would do: a token comes to an expert once, and chooses {} of {}", most,
+          ? fmt::format("at most {:.9g} would do: a token goes to an expert once, and chooses {} of {}", most,
                         experts.chosen, experts.count)
           : fmt::format("less than {:.9g} would do: that is all choices, which leaves none to the other ranks", most));
 }
@@ -114,7 +114,7 @@ void check_rows(const Scenario& scenario, std::int64_t tokens, ScenarioTables& t
       const std::vector<std::int64_t> rows = routing.received(rank, 1);
       if (std::ranges::any_of(rows, [](std::int64_t count) { return count > 0; })) continue;
       tables.layout.problem("expert",
-                            fmt::format("of {} tokens of a rank, none come to the experts of rank {} of {} in layer {}",
+                            fmt::format("of a rank's {} tokens, none reach the experts of rank {} of {} in layer {}",
                                         tokens, rank, scenario.layout.expert, layer),
                             "fewer ranks, more tokens or less uneven loads would do");
       return;
@@ -136,7 +136,7 @@ ExpertRouting read_routing(TomlReader& table, const Model* model, const LoadsFil
   }
   routing.pads_to_capacity = table.boolean("pad_to_capacity").value_or(false);
   if (routing.pads_to_capacity && table.sound("capacity_factor") && routing.capacity_factor == 0)
-    table.problem("pad_to_capacity", "pad_to_capacity = true: nothing says how many tokens an expert takes",
+    table.problem("pad_to_capacity", "pad_to_capacity = true: the number of tokens per expert is not given",
                   "capacity_factor = 1.0 would");
   routing.loads = read_loads(table, model, files);
   routing.quantile = as_double(table.ratio("quantile", half, nearly_one).value_or(usual_quantile));
@@ -203,7 +203,7 @@ std::vector<double> read_coefficients(TomlReader& switches, std::size_t count) {
     const double value = whole != nullptr ? static_cast<double>(*whole) : number != nullptr ? *number : -1;
     if (!(value >= 0 && value <= as_double(most_times)))
       switches.problem(coefficient_switch,
-                       fmt::format("{} = {}: {} is no coefficient", coefficient_switch, text(*given), text(entry)),
+                       fmt::format("{} = {}: {} is not a coefficient", coefficient_switch, text(*given), text(entry)),
                        "0 to 1000 would do");
     found.push_back(value);
   }
@@ -340,7 +340,7 @@ void check_flex(const Scenario& scenario, ScenarioTables& tables) {
     return;
   }
   if (8 % within != 0) {
-    refuse(fmt::format("expert_tensor = {} does not divide the eight ranks that DeepEP takes for a node's", within),
+    refuse(fmt::format("expert_tensor = {} does not divide the eight ranks that DeepEP assumes per node", within),
            "1, 2, 4 or 8 would do");
     return;
   }
@@ -350,7 +350,7 @@ void check_flex(const Scenario& scenario, ScenarioTables& tables) {
   const std::int32_t apart =
       (within - 1) * mesh.along(axis::etp).stride + (together / within - 1) * mesh.along(axis::ep).stride;
   if (apart >= devices || devices % together != 0)
-    refuse(fmt::format("DeepEP takes {} ranks in a row for those of one node, which has {}", together, devices),
+    refuse(fmt::format("DeepEP assumes that {} consecutive ranks share a node, which has {}", together, devices),
            "an order in which they lie together, or \"alltoall\"");
 }
 
@@ -448,7 +448,7 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
                           "Megatron trains experts under tensor parallelism only with sequence_parallel = true",
                           "sequence_parallel = true");
   if (scenario.train.routing.dispatcher == TokenDispatcher::AllGather && scenario.train.routing.capacity_factor > 0)
-    tables.moe.problem("capacity_factor", "Megatron drops tokens where all-to-alls dispatch them only",
+    tables.moe.problem("capacity_factor", "Megatron drops tokens only with the all-to-all dispatcher",
                        "leave it out, or dispatcher = \"alltoall\"");
   check_one_rank(scenario, tables);
   const std::int64_t tokens = scenario.train.tokens() / layout.context / (layout.sequence_parallel ? layout.tensor : 1);

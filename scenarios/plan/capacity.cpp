@@ -37,10 +37,9 @@ Study study_of(TomlTable document, const std::filesystem::path& file, const Scen
   Problems problems(file.string());
   TomlReader top(&document, {}, "", problems);
   if (!top.has("capacity"))
-    problems.add(
-        {}, "capacity is missing",
-        "a table [capacity] says which axis of [space] grows, as in largest = \"train.sequence_length\"; tidemark "
-        "list studies tells of files to copy");
+    problems.add({}, "capacity is missing",
+                 "a table [capacity] says which axis of [space] grows, as in largest = \"train.sequence_length\"; "
+                 "tidemark list studies lists files to copy");
   TomlReader table = top.table("capacity");
   const std::optional<std::string> largest =
       table.string("largest", table.present() ? Presence::Required : Presence::Optional);
@@ -56,7 +55,7 @@ Study study_of(TomlTable document, const std::filesystem::path& file, const Scen
     const auto found = std::find(names.begin(), names.end(), name);
     if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
     const std::string meant = nearest(name, names);
-    table.problem(key, fmt::format("{} = {} is no axis of [space]", key, in_quotes(name)),
+    table.problem(key, fmt::format("{} = {} is not an axis of [space]", key, in_quotes(name)),
                   meant.empty() ? one_of(names) : fmt::format("did you mean {}?", in_quotes(meant)));
     return 0;
   };

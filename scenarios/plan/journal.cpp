@@ -146,13 +146,13 @@ class JournalRunner final : public TaskRunner {
       write_at(0, head);  // new, or killed while it was begun
       end_ = head.size();
     } else if (const std::string* changed = changed_file(question, head, there)) {
-      refuse(fmt::format("was begun when {} said something else", *changed),
-             "give another file, remove this one, or put back what the search began with");
+      refuse(fmt::format("was begun with another {}", *changed),
+             "give another file, remove this one, or restore what the search began with");
     } else {
       const std::string_view what = there.starts_with(magic) && is_of_program(question, there)
-                                        ? "is the journal of another question"
+                                        ? "is the journal of another search"
                                     : there.starts_with(any_magic) ? "is the journal of another build of Tidemark"
-                                                                   : "is no journal";
+                                                                   : "is not a journal";
       refuse(std::string(what), "give another file, or remove this one");
     }
     if (ftruncate(file_, static_cast<off_t>(end_)) != 0) fail();

@@ -28,18 +28,19 @@ void add_host_assumptions(const Job& job, std::vector<std::string>& list) {
   const CpuOffload hosts = cpu_offload(runtime);
   if (!hosts.any()) return;
   list.push_back(
-      "hosts: what ranks of a node hold is added up, each at its own peak; blocks of pinned memory come back when they "
-      "are freed; at the upper end they wait until the host has waited for their copies");
+      "hosts: the peaks of a node's ranks are added up; pinned blocks can be reused as soon as they are freed, at the "
+      "upper end only after the host has waited for their copies");
   const std::vector<Estimate> nccl = nccl_host_memory(job);
   const Estimate& most = *std::ranges::max_element(nccl, {}, &Estimate::high);
   if (most.high > Bytes{})
     list.push_back(
-        fmt::format("hosts: NCCL {} takes {}{} of a node's host besides, by its sources; the upper end holds it",
+        fmt::format("hosts: NCCL {} also takes {}{} of a node's host memory, according to its source code; the upper "
+                    "end includes it",
                     text(runtime.versions.nccl), most.low == most.high ? "" : gib(most.low) + " to ", gib(most.high)));
   if (hosts.optimizer)
-    list.push_back(
-        fmt::format("hosts: what they compute is bound by the rank's share of the node's memory bandwidth{}",
-                    runtime_kind(runtime.name).shards_units() ? "; norms are summed by NCCL where gloo does it" : ""));
+    list.push_back(fmt::format(
+        "hosts: computing there is limited by the rank's share of the node's memory bandwidth{}",
+        runtime_kind(runtime.name).shards_units() ? "; NCCL sums norms where the framework uses gloo" : ""));
 }
 
 // One rank with all experts gets all choices.
@@ -68,7 +69,7 @@ void add_routing(const Scenario& s, double most, std::vector<std::string>& list)
   const ExpertRouting& routing = s.train.routing;
   if (!s.model.experts()) return;
   if (!left_to_tokens(routing)) {
-    list.push_back("routing: experts take as many tokens as their capacity, whichever choose them");
+    list.push_back("routing: every expert takes as many tokens as its capacity");
     return;
   }
   const std::string capacity = routing.capacity_factor > 0
@@ -78,47 +79,43 @@ void add_routing(const Scenario& s, double most, std::vector<std::string>& list)
                                  in_words(routing.loads, s.layout.expert), capacity);
   if (s.layout.expert > 1)
     line += fmt::format(
-        "; the upper ends hold up to {:.2f} GiB for what comes beyond that where each token chooses for "
-        "itself: more on any rank in {:.6g} % of steps",
+        "; the upper ends include up to {:.2f} GiB for more uneven routing, which some rank exceeds in {:.6g} % of "
+        "steps",
         most, 100 * (1 - routing.quantile));
   list.push_back(std::move(line));
   if (routing.dispatcher == TokenDispatcher::Flex)
     list.push_back(
-        "DeepEP 1.2.1 dispatches: a token goes once to each rank that holds any of its experts, which it chooses by "
-        "chance, as often as is said; between nodes time is that of a copy for each rank, where its kernels send one "
-        "to "
-        "a node and hand it on over NVLink");
+        "DeepEP 1.2.1 dispatches: a token goes once to each rank that holds any of its experts, which are drawn at "
+        "random with the stated loads; between nodes, the time counts a copy for each rank, where DeepEP sends one per "
+        "node and forwards it over NVLink");
 }
 
 void add_rollout(const Scenario& s, std::vector<std::string>& list) {
   if (!s.train.rollout) return;
   const Rollout& r = *s.train.rollout;
   list.push_back(fmt::format(
-      "rollout: an engine in the training's process, over {} ranks{}; {} prompts answered {} times each, all at "
-      "once and to the longest",
+      "rollout: an engine in the training process, over {} ranks{}; it answers {} prompts {} times each, all at once "
+      "and at full length",
       r.tensor, r.weights == EngineWeights::Own ? ", with weights of its own" : ", on the training's weights", r.batch,
       r.samples));
-  list.push_back(
-      r.memory_fraction > 0
-          ? fmt::format("rollout: weights and cache take {:g} % of the device when the engine wakes, as "
-                        "SGLang's mem_fraction_static; vLLM takes its activations off that",
-                        100 * r.memory_fraction)
-          : fmt::format("rollout: the cache takes blocks of {} tokens as they fill, each answer's prompt too",
-                        r.block_size));
+  list.push_back(r.memory_fraction > 0
+                     ? fmt::format("rollout: weights and cache take {:g} % of the device when the engine wakes, as "
+                                   "SGLang's mem_fraction_static; vLLM subtracts its activations from that",
+                                   100 * r.memory_fraction)
+                     : fmt::format("rollout: the cache grows by blocks of {} tokens, prompts included", r.block_size));
   if (r.sleep != EngineSleep::Awake)
     list.push_back(r.sleep == EngineSleep::WeightsToHost
-                       ? "rollout: the engine's weights are on the host, pinned, while the devices train"
-                       : "rollout: the engine's weights are thrown away while the devices train");
-  list.push_back(
-      s.layout.pipeline > 1 || s.runtime.offloaded_layers > 0 || s.runtime.module_offload.any()
-          ? "rollout: passes for log-probabilities are left out: without gradients they hold less than those "
-            "that are trained"
-          : "rollout: one pass without gradients stands for those for log-probabilities, of the policy and of "
-            "a reference, which run the same kernels");
+                       ? "rollout: the engine's weights are in pinned host memory during training"
+                       : "rollout: the engine's weights are discarded during training");
+  list.push_back(s.layout.pipeline > 1 || s.runtime.offloaded_layers > 0 || s.runtime.module_offload.any()
+                     ? "rollout: passes for log-probabilities are not simulated: without gradients they need less "
+                       "memory than training passes"
+                     : "rollout: one pass without gradients represents the log-probability passes of policy and "
+                       "reference, which run the same kernels");
   std::vector<std::string> beside;
   for (const FrozenModel& model : s.train.frozen) beside.push_back(fmt::format("a {}", model.name()));
   if (!beside.empty())
-    list.push_back(fmt::format("rollout: {} model in {}, cut as the trained one, and on the device all the time",
+    list.push_back(fmt::format("rollout: {} model in {}, split like the trained one, always on the device",
                                fmt::join(beside, " and "), name(s.train.precision)));
 }
 
@@ -126,18 +123,18 @@ void add_rollout(const Scenario& s, std::vector<std::string>& list) {
 std::vector<std::string> lent_blocks(const Job& job, double more_gib, ReportedFrees frees) {
   std::vector<std::string> list;
   const std::string_view what =
-      job.runtime.eager ? "what streams use for others (record_stream)" : "what is sent beside the passes";
+      job.runtime.eager ? "memory that other streams use (record_stream)" : "memory of overlapped sends";
   if (job.asks_the_clock && frees == ReportedFrees::ByClock)
-    list.push_back(fmt::format(
-        "{} is free again once those streams have done what they were given before, by the simulated clock: {:.2f} GiB "
-        "more on a device than if it were free at once",
-        what, more_gib));
+    list.push_back(
+        fmt::format("{} is reused when those streams have finished their earlier work on the simulated clock: {:.2f} "
+                    "GiB more on a device than with immediate reuse",
+                    what, more_gib));
   else if (job.asks_the_clock)
-    list.push_back(fmt::format("{} is free again as soon as it is given up", what));
+    list.push_back(fmt::format("{} is reused as soon as it is freed", what));
   if (prompt_stream(job.runtime).valid())
     list.emplace_back(
-        "gradients that autograd hands to DistributedDataParallel's stream (record_stream) are free again as soon as "
-        "they are given up, as in steps that were measured on B200");
+        "gradients that autograd passes to DistributedDataParallel's stream (record_stream) are reused as soon as they "
+        "are freed, as measured on B200");
   return list;
 }
 
@@ -151,23 +148,23 @@ void add_upper_ends(const Job& job, const std::vector<RankGroup>& groups, Report
   };
   if (job.has_cross_stream_frees) {
     std::ranges::copy(lent_blocks(job, most(&RankGroup::of_frees_by_clock), frees), std::back_inserter(list));
-    list.push_back(fmt::format(
-        "blocks that other streams use: the upper ends hold up to {:.2f} GiB more, as if those streams were done only "
-        "when the host thread next waits for the device, or for room in its launch queue",
-        most(&RankGroup::of_deferred_frees)));
+    list.push_back(
+        fmt::format("blocks that other streams use: the upper ends include up to {:.2f} GiB more, for reuse only after "
+                    "the host thread next waits for the device or for room in its launch queue",
+                    most(&RankGroup::of_deferred_frees)));
     const LaunchQueue queue = launch_queue_of(job.scenario);
     list.push_back(fmt::format(
-        "host thread: ahead of its device by {} launches at most, {} (measured by others: 512 to 1,024; "
+        "host thread: at most {} launches ahead of its device, {} (published measurements: 512 to 1,024; "
         "CUDA_DEVICE_MAX_CONNECTIONS, CUDA_SCALE_LAUNCH_QUEUES)",
         queue.depth,
         queue.channels == 1 ? "of all streams together" : fmt::format("of each of {} channels", queue.channels)));
   }
   add_routing(job.scenario, most(&RankGroup::of_routing), list);
   if (job.runtime.saves_batches)
-    list.push_back(fmt::format(
-        "the upper ends hold up to {:.2f} GiB for batches of a whole step, which Megatron-LM core {} keeps on "
-        "the first of tensor-parallel ranks until the next one, unless --rerun-mode is disabled",
-        most(&RankGroup::rerun_batches_bytes), text(job.scenario.runtime.versions.megatron)));
+    list.push_back(
+        fmt::format("the upper ends include up to {:.2f} GiB for a step's batches, which Megatron-LM core {} keeps on "
+                    "the first tensor-parallel rank until the next step unless --rerun-mode is disabled",
+                    most(&RankGroup::rerun_batches_bytes), text(job.scenario.runtime.versions.megatron)));
 }
 
 // What the host thread spends on an op.
@@ -175,10 +172,10 @@ std::string host_assumption(const Job& job) {
   const HostCosts& its = job.times.classes.front().host;
   const auto microseconds = [](Duration d) { return seconds(d) * 1e6; };
   const auto of = [&](Phase phase) { return microseconds(its.code[static_cast<std::size_t>(phase)]); };
-  const char* const measured = job.runtime.eager ? "measured on" : "measured of its local modules, in proportion to";
+  const char* const measured = job.runtime.eager ? "measured on" : "scaled from its local modules, measured on";
   return fmt::format(
-      "host thread: {:.1f} us for each op in the driver, and {:.1f} forward and {:.1f} backward in framework code, {} "
-      "{} (good to 40 %; [host] code_factor {})",
+      "host thread: {:.1f} us per op in the driver, and {:.1f} us forward and {:.1f} us backward in framework code, {} "
+      "{} (within 40 %; [host] code_factor {})",
       microseconds(its.launch), of(Phase::Forward), of(Phase::Backward), measured, measured_on,
       as_double(job.scenario.cluster.host.code_factor));
 }
@@ -187,35 +184,34 @@ void add_times(const Job& job, LinkModel links, std::vector<std::string>& list) 
   const Scenario& s = job.scenario;
   if (const Node& node = s.cluster.node; node.job_devices == node.devices && s.gpus > node.devices)
     list.push_back(
-        fmt::format("a job of several nodes takes {} devices of each (the cluster's job_devices)", node.job_devices));
+        fmt::format("a job of several nodes uses {} devices of each (the cluster's job_devices)", node.job_devices));
   list.push_back("kernels: roofline of " + s.cluster.device.name +
                  "; efficiencies: " + s.cluster.device.efficiency.source);
   if (const Calibration* its = s.cluster.calibration.get())
     list.push_back(
-        fmt::format("{}: times measured there, and what lies between them, are taken where they apply ({}); "
-                    "explain --show kernels says of which kernels",
+        fmt::format("{}: measured times, and interpolations between them, are used where they apply ({}); explain "
+                    "--show kernels lists those kernels",
                     its->name, its->source));
   if (const Device& device = s.cluster.device; is_limited(device))
     list.push_back(
-        fmt::format("devices may take {} of the {} under which products are that fast in a step: rates of cores as "
-                    "the {} power of that ratio ({})",
+        fmt::format("a power limit of {}, where matrix products reach these rates at {}: rates scale with that ratio "
+                    "to the power of {} ({})",
                     text(device.power->limit), text(device.power->sustained_at), text(device.power->exponent),
                     device.power->source));
   list.push_back(host_assumption(job));
-  list.push_back("times do not compare with those of clusters whose efficiencies have another source");
+  list.push_back("times are not comparable with those of clusters whose efficiencies have another source");
   const bool held_up =
       std::ranges::any_of(job.times.classes, [](const OpTimes& times) { return !times.second_waves.empty(); });
   if (held_up)
-    list.push_back("products that begin beside a collective wait for its multiprocessors; messages take none");
+    list.push_back("matrix products that start during a collective wait for its multiprocessors; messages use none");
   list.push_back(
       links == LinkModel::MaxMin
-          ? "collectives: NCCL's ring, tree, NVLS by the routes; transfers share links max-min fairly"
-          : "collectives: NCCL's ring, tree, NVLS, each as if it were alone (alpha-beta); nothing shares links");
+          ? "collectives: NCCL's ring, tree and NVLS along their routes; transfers share links max-min fairly"
+          : "collectives: NCCL's ring, tree and NVLS, each as if alone (alpha-beta); transfers do not share links");
   if (s.runtime.nccl.sockets && s.layout.world_size() > s.cluster.node.devices)
     list.push_back(
         "NCCL's sockets (NCCL_IB_DISABLE, NCCL_NET): through the host's memory at the rate of the cluster's NICs, "
-        "which "
-        "TCP does not reach: a step takes longer than told");
+        "which TCP does not reach: a real step takes longer");
   list.push_back(
       fmt::format("MFU: three forward passes{} without recomputation, causal attention counted once, over dense peak",
                   s.train.adapter ? ", two of frozen weights' products," : ""));
@@ -231,16 +227,19 @@ std::vector<std::string> assumptions_of(const Job& job, const std::vector<RankGr
   list.insert(list.begin() + 1, versions.begin(), versions.end());
   add_times(job, options.links, list);
   const AllocatorOptions allocator = allocator_options_of(s);
-  list.push_back(fmt::format(
-      "native caching allocator with {}; segments {}",
-      s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator,
-      allocator.address_order == AddressOrder::Falling ? "lie where an H100's driver put them" : "go by age"));
+  list.push_back(fmt::format("native caching allocator with {}; segments {}",
+                             s.runtime.allocator.empty() ? "default settings" : s.runtime.allocator,
+                             allocator.address_order == AddressOrder::Falling
+                                 ? "are placed as an H100's driver placed them"
+                                 : "are ordered by age"));
   for (const std::string& remark : parse_allocator_conf(s.runtime.allocator).remarks) list.push_back(remark);
   add_host_assumptions(job, list);
   add_rollout(s, list);
   add_upper_ends(job, groups, options.frees, list);
   for (std::string& line : range_assumptions(s)) list.push_back(std::move(line));
-  list.push_back("CUDA context, loaded code and NCCL are estimates with bounds; NCCL's are unverified on several GPUs");
+  list.push_back(
+      "CUDA context, loaded code and NCCL memory are estimates with bounds; those of NCCL are unverified on several "
+      "GPUs");
   return list;
 }
 

@@ -62,7 +62,7 @@ std::string deadlock_text(const DeadlockReport& report) {
   constexpr std::size_t most_shown = 8;
   for (std::size_t i = 0; i < report.stalls.size() && i < most_shown; ++i) {
     const StalledRank& stall = report.stalls[i];
-    out += fmt::format("  rank {}{} stands at {} ({}) and waits for {}{}\n", stall.rank.value,
+    out += fmt::format("  rank {}{} is at {} ({}) and waits for {}{}\n", stall.rank.value,
                        stall.alike > 1 ? fmt::format(" (and {} like it)", stall.alike - 1) : "", stall.op, stall.phase,
                        stall.waiting_for, stall.waits_for ? fmt::format(": rank {}", stall.waits_for->value) : "");
   }

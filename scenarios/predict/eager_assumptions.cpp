@@ -23,41 +23,41 @@ void add_eager_attention(const Scenario& s, const EagerBehavior& behavior, std::
   const bool dispatched = s.train.attention == AttentionKernel::Fused;
   if (behavior.titan && dispatched && s.layout.context > 1) {
     list.push_back(
-        "attention: cuDNN's, which torchtitan asks for first; what it works in between context-parallel ranks is not "
-        "known: FlashAttention's stands for it, and its times, which are longer");
+        "attention: cuDNN's, which torchtitan asks for first; its workspace under context parallelism is not known, so "
+        "FlashAttention's size and its longer times are used");
     return;
   }
   if (behavior.titan && s.layout.sharding == Sharding::None && s.layout.tensor * s.layout.pipeline > 1)
     list.push_back(
-        "computed in the type of parameters: torchtitan's mixed precision of a model in parts comes with FSDP "
-        "(maybe_enable_amp)");
+        "passes compute in the parameters' type: torchtitan applies mixed precision to a tensor- or pipeline-parallel "
+        "model only with FSDP (maybe_enable_amp)");
   const bool half = s.train.precision != DType::FP32;
   const bool cudnn =
       dispatched && half && behavior.torch.cudnn_attention && s.model.head_dim <= behavior.torch.widest_cudnn_head;
   const std::string kernel = cudnn ? "cuDNN's kernel" : "the memory-efficient kernel";
   if (dispatched && s.train.packed > 0 && !caches_keys(s, behavior)) {
     list.push_back("attention: " + kernel +
-                   ", with a bias of all tokens by all tokens in each layer: scaled_dot_product_attention is told of "
-                   "packed sequences by a mask");
+                   ", with a bias of tokens x tokens in each layer, because scaled_dot_product_attention gets packed "
+                   "sequences as a mask");
     return;
   }
   if (cudnn) {
     list.push_back(fmt::format(
-        "attention: cuDNN's kernel, which {} first{}; what it works in was measured on an H100 with cuDNN 9.19",
+        "attention: cuDNN's kernel, which {} first{}; its workspace was measured on an H100 with cuDNN 9.19",
         behavior.titan ? "torchtitan asks for" : "scaled_dot_product_attention asks for on this device",
         behavior.titan ? "" : " (torch.backends.cuda.enable_cudnn_sdp)"));
     return;
   }
   if (!half && !behavior.torch.efficient_attention) {
-    list.push_back("attention: the math kernel (products, and all scores), which torchtitan is left with in fp32");
+    list.push_back(
+        "attention: the math kernel (matrix products, all scores stored), the only one that torchtitan has in fp32");
     return;
   }
   if (dispatched && !half) {
     const bool shared =
         s.model.heads != s.model.kv_heads && !behavior.repeats_keys && !behavior.torch.efficient_shares_keys;
-    list.push_back(shared ? "attention: the math kernel (products, and all scores), which scaled_dot_product_attention "
-                            "is left with in "
-                            "fp32 where heads share keys (PyTorch before 2.14)"
+    list.push_back(shared ? "attention: the math kernel (matrix products, all scores stored), the only one of "
+                            "scaled_dot_product_attention in fp32 where heads share keys (PyTorch before 2.14)"
                           : "attention: the memory-efficient kernel, which scaled_dot_product_attention takes in fp32");
     return;
   }
@@ -115,9 +115,9 @@ std::string optimizer_rule(const Scenario& s, const EagerBehavior& behavior) {
     case Optimizer::GaloreAdamW:
     case Optimizer::GaloreAdamWLayerwise:
       return fmt::format(
-          "optimizer: galore_torch's GaLoreAdamW of layers' linears (rank {}), AdamW of the others{}; of a singular "
-          "value decomposition, whose time and cuSOLVER's work space are not counted, projections come in the first "
-          "step, and every 200 steps",
+          "optimizer: galore_torch's GaLoreAdamW of layers' linears (rank {}), AdamW of the others{}; it computes "
+          "projections by singular value decomposition in the first step and every 200 steps, whose time and cuSOLVER "
+          "workspace are not counted",
           settings.rank > 0 ? settings.rank : 128,
           s.train.optimizer == Optimizer::GaloreAdamWLayerwise ? ", each as soon as its gradient is there" : "");
   }
@@ -127,22 +127,22 @@ std::string optimizer_rule(const Scenario& s, const EagerBehavior& behavior) {
 void add_modules(const Scenario& s, const EagerBehavior& behavior, std::vector<std::string>& list) {
   const Versions& versions = s.runtime.versions;
   list.push_back(
-      behavior.titan ? fmt::format("habits of torchtitan {}, its modules and its loop, on PyTorch {}, run operation by "
-                                   "operation",
-                                   text(versions.torchtitan), text(versions.torch))
+      behavior.titan
+          ? fmt::format("torchtitan {}: its modules and its training loop, on PyTorch {}, run operation by operation",
+                        text(versions.torchtitan), text(versions.torch))
       : behavior.modules == ModuleLibrary::LitGpt
-          ? fmt::format("habits of PyTorch {} with the modules of LitGPT {}, run operation by operation; the loop "
-                        "computes the loss of logits as they are, and holds them until it has the next ones",
+          ? fmt::format("PyTorch {} with the modules of LitGPT {}, run operation by operation; the loop computes the "
+                        "loss without casting the logits, and keeps them until the next ones exist",
                         text(versions.torch), text(versions.litgpt))
-          : fmt::format("habits of PyTorch {} with the modules of transformers {}, run operation by operation",
+          : fmt::format("PyTorch {} with the modules of transformers {}, run operation by operation",
                         text(versions.torch), text(versions.transformers)));
 }
 
 void add_precision(const Scenario& s, const EagerBehavior& behavior, std::vector<std::string>& list) {
   if (behavior.zero)
     list.push_back(
-        fmt::format("DeepSpeed {} around them: {} computed with, reduced and gathered, {} updated; parameters "
-                    "are flattened on the device, and no step is skipped for a gradient that is infinite",
+        fmt::format("DeepSpeed {} around them: it computes, reduces and gathers in {} and updates in {}; it flattens "
+                    "parameters on the device, and skips no step because of infinite gradients",
                     text(s.runtime.versions.deepspeed), name(s.train.precision), name(DType::FP32)));
   else
     list.push_back(
@@ -156,7 +156,7 @@ void add_precision(const Scenario& s, const EagerBehavior& behavior, std::vector
                           name(s.train.master_dtype), name(s.train.precision), name(behavior.fully_shard->reduce_dtype))
             : fmt::format("autocast to {} over fp32 parameters", name(s.train.precision)));
   if (behavior.autocast && *behavior.autocast && s.train.master_dtype == s.train.precision)
-    list.back() += ", and autocast to it besides";
+    list.back() += ", and also autocast to it";
 }
 
 void add_quantization(const Scenario& s, const EagerBehavior& behavior, std::vector<std::string>& list) {
@@ -173,23 +173,24 @@ void add_quantization(const Scenario& s, const EagerBehavior& behavior, std::vec
                               : "not searched for outliers")
             : fmt::format("{}, which are dequantized for each pass, however few its tokens are",
                           its.nested ? ", scales quantized too" : ""),
-      behavior.zero
-          ? fmt::format("all else of the model in {}, to which DeepSpeed casts it{}", name(s.train.precision),
-                        s.layout.sharding == Sharding::Zero3 ? "; it is made whole on every rank, and cut then" : "")
-      : its.prepared == Prepared::All   ? "all else of the model in fp32 (prepare_model_for_kbit_training)"
+      behavior.zero ? fmt::format("the rest of the model in {}, to which DeepSpeed casts it{}", name(s.train.precision),
+                                  s.layout.sharding == Sharding::Zero3
+                                      ? "; every rank first makes all of it, and then partitions it"
+                                      : "")
+      : its.prepared == Prepared::All   ? "the rest of the model in fp32 (prepare_model_for_kbit_training)"
       : its.prepared == Prepared::Norms ? "norms in fp32"
-                                        : "all else as it was loaded"));
+                                        : "the rest as it was loaded"));
 }
 
 void add_fused_kernels(const Scenario& s, const EagerBehavior& behavior, std::vector<std::string>& list) {
   if (behavior.neftune > 0)
-    list.push_back(fmt::format("NEFTune: noise of alpha {} is added to what the embedding gives", behavior.neftune));
+    list.push_back(fmt::format("NEFTune: noise of alpha {} is added to the embedding's output", behavior.neftune));
   if (behavior.liger != FusedModules{})
     list.push_back(fmt::format("fused kernels of Liger-Kernel {}: {}", text(s.runtime.versions.liger),
                                fmt::join(words(fused_module_names, behavior.liger), ", ")));
   if (behavior.foak != FusedModules{})
     list.push_back(fmt::format(
-        "fused kernels as fms-acceleration has them: {}{}", fmt::join(words(fused_module_names, behavior.foak), ", "),
+        "fused kernels of fms-acceleration: {}{}", fmt::join(words(fused_module_names, behavior.foak), ", "),
         behavior.foak.has(FusedModule::RmsNorm) ? "; norms' weights get no gradients, and so no optimizer state" : ""));
 }
 
@@ -198,15 +199,14 @@ void add_zero(const Scenario& s, const ZeroBehavior& zero, std::vector<std::stri
     list.push_back("hosts: every rank makes the model there in fp32, casts it and moves it to its device");
   if ((zero.nvme.optimizer || zero.nvme.parameters))
     list.push_back(
-        "NVMe: each rank has an equal share of the bandwidths of its node's drives, of reads and of writes by "
-        "themselves; buffers for files are locked by mlock, and copied as pageable memory is");
+        "NVMe: each rank has an equal share of its node's read and write bandwidth; file buffers are locked by mlock, "
+        "and copied at the rate of pageable memory");
   if (deepspeed::takes_bf16_optimizer(s.layout, s.train, zero))
     list.push_back(
         "BF16_Optimizer: every rank adds up all gradients in fp32, which are cast to bf16 to be summed over ranks");
   if (zero.secondary_ranks > 1)
     list.push_back(
-        fmt::format("each {} neighbouring ranks hold parameters a second time between them, until they are "
-                    "updated (hpZ)",
+        fmt::format("each {} neighbouring ranks together hold a second copy of the parameters until the update (hpZ)",
                     zero.secondary_ranks));
   if (zero.idle_checkpointing)
     list.push_back(
@@ -239,15 +239,15 @@ std::vector<std::string> eager_behavior(const Scenario& s, const EagerBehavior& 
   if (s.train.adapter) {
     const Adapter& adapter = *s.train.adapter;
     list.push_back(fmt::format("PEFT's LoRA, as of 0.21: adapters of rank {} in {}, {}", adapter.rank,
-                               name(adapter.dtype.value_or(base_dtype(s))), "nothing else of the model is trained"));
+                               name(adapter.dtype.value_or(base_dtype(s))), "no other parameter is trained"));
   }
   if (s.train.packed > 0)
     list.push_back(fmt::format(
         "a pass: {} sequences of {} tokens in one row{}", s.train.sequences(), s.train.tokens_of_sequence(),
-        s.train.attention == AttentionKernel::Flash ? ", which FlashAttention tells apart by where they begin"
+        s.train.attention == AttentionKernel::Flash ? ", which FlashAttention separates by their first tokens"
         : caches_keys(s, behavior)
-            ? ", which are not told apart: transformers looks for them where keys are not cached (use_cache)"
-            : ", told apart by a mask"));
+            ? ", which are not separated: transformers detects them only if keys are not cached (use_cache)"
+            : ", separated by a mask"));
   add_quantization(s, behavior, list);
   if (const std::string rule = optimizer_rule(s, behavior); !rule.empty()) list.push_back(rule);
   add_fused_kernels(s, behavior, list);
@@ -255,11 +255,11 @@ std::vector<std::string> eager_behavior(const Scenario& s, const EagerBehavior& 
   add_compilation(behavior, list);
   add_eager_attention(s, behavior, list);
   if (!behavior.torch.kernel_workspaces)
-    list.push_back("fake tensors: gradients are never summed in place, kernels make nothing but their outputs");
+    list.push_back("fake tensors: gradients are never summed in place, and kernels allocate only their outputs");
   if (s.train.precision == DType::FP16) list.push_back("fp16: no step is skipped for an overflowing loss scale");
   list.push_back(behavior.titan
-                     ? "batches come from the host; gradients are given up when the next step begins; nothing is logged"
-                     : "the batch is made on the device, gradients are given up after each step (zero_grad)");
+                     ? "batches come from the host; gradients are freed when the next step begins; nothing is logged"
+                     : "the batch is created on the device; gradients are freed after each step (zero_grad)");
   return list;
 }
 

@@ -99,12 +99,12 @@ std::vector<std::string> range_assumptions(const Scenario& scenario) {
     const MeasuredRange range = range_of(figure, runtime);
     const RowsOfRuntime own = own_rows(figure, runtime, scenario.cluster.device.name);
     std::string line = fmt::format(
-        "{}: within {:.2f} % of what is told, as far as any of {} measured runs of other runtimes is off ({:.0f} % of "
-        "runs like those)",
+        "{}: within {:.2f} % of the prediction, the largest error of {} measured runs of other runtimes ({:.0f} % of "
+        "such runs)",
         name, 100 * range.share, range.rows, std::floor(100 * range.coverage));
     if (own.rows > 0)
-      line +=
-          fmt::format("; of {} runs of {}, on {}, {} are", own.rows, runtime, fmt::join(own.devices, ", "), own.within);
+      line += fmt::format("; of {} runs of {} on {}, {} are within it", own.rows, runtime, fmt::join(own.devices, ", "),
+                          own.within);
     list.push_back(std::move(line));
   }
   if (const std::string what = not_calibrated(scenario); !what.empty()) list.push_back("not calibrated for " + what);

@@ -187,15 +187,14 @@ void judge(const Job& job, Prediction& prediction) {
 
 std::vector<std::string> not_modelled(const Scenario& scenario) {
   std::vector<std::string> list{
-      fmt::format("host memory that no program asks for: of the process and its libraries, of data loaders{}",
-                  cpu_offload(scenario.runtime).any() ? "" : ", of NCCL"),
-      "what comes beside training steps: saving checkpoints (copies of what is gathered, on devices or hosts), "
-      "evaluation (its batches and logits), compilation and autotuning of kernels (what they try out)"};
+      fmt::format("host memory outside the simulated programs: the process and its libraries, data loaders{}",
+                  cpu_offload(scenario.runtime).any() ? "" : ", NCCL"),
+      "work outside training steps: saving checkpoints (gathered copies on devices or hosts), evaluation (its batches "
+      "and logits), compilation and autotuning of kernels (their trial runs)"};
   if (scenario.train.rollout)
     list.emplace_back(
-        "what generation takes besides weights and cache: its activations, graphs and time; a CUDA context of the "
-        "engine's "
-        "own, and what its scheduler holds, where they are processes of their own");
+        "generation beyond weights and cache: its activations, graphs and time; the CUDA context of an engine in its "
+        "own process, and its scheduler's memory");
   return list;
 }
 

@@ -32,7 +32,7 @@ std::vector<std::string> version_assumptions(const RuntimeChoice& runtime) {
     if (found == known.end())
       idle += fmt::format("{}{} {}", idle.empty() ? "" : ", ", component.name, text(requested));
     else if (requested > found->last)
-      list.push_back(fmt::format("{} {}: as of {}, the last release whose habits are known", component.name,
+      list.push_back(fmt::format("{} {}: as of {}, the last release that Tidemark knows", component.name,
                                  text(requested), text(found->last)));
   }
   list.push_back("versions that select nothing: " + idle);

@@ -157,7 +157,7 @@ Replay replay(const std::filesystem::path& snapshot, const ReplayOptions& option
     if (options.capacity_bytes) question.capacity = sim::Bytes(*options.capacity_bytes);
     if (const auto& part = question.memory_fraction; part && !(*part >= 0 && *part <= 1))
       throw scenarios::InputError(scenarios::Problem{
-          .file = "memory_fraction", .message = "is no part of the device", .hint = "between 0 and 1"});
+          .file = "memory_fraction", .message = "is not a part of the device", .hint = "between 0 and 1"});
     const scenarios::SnapshotReplay found = replay_snapshot(question);
     return Replay{found.yes(), replay_text(found), replay_json(found)};
   });

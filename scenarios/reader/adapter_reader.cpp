@@ -46,7 +46,7 @@ void check_modules(const Adapter& adapter, const Model& model, TomlReader& table
     return its.linear && parallel::transformers::is_target(adapter, model, its.path);
   };
   if (table.sound("target_modules") && std::ranges::none_of(modules, is_adapted))
-    table.problem("target_modules", "no linear is left to adapt: modules_to_save has all that target_modules names",
+    table.problem("target_modules", "no linear is left to adapt: modules_to_save contains all of target_modules",
                   "leave it out of one of them");
 }
 
@@ -58,13 +58,41 @@ void refuse_under_stage_3(const Scenario& requested, const auto& refuse) {
          "\"cpu\" would do, or leave [offload] out");
   if (requested.train.quantization)
     return refuse(!requested.train.adapter->saved.empty(),
-                  "modules_to_save beside a quantized base under DeepSpeed's stage 3 are not modelled yet",
+                  "modules_to_save with a quantized base under DeepSpeed's stage 3 are not modelled yet",
                   "leave modules_to_save out");
   refuse(!zero.contiguous_gradients && requested.train.adapter->dtype == DType::FP32,
          "gradients in fp32 that are not contiguous are not modelled yet", "leave contiguous_gradients out");
   refuse(!requested.train.adapter->saved.empty(),
-         "modules_to_save under DeepSpeed's stage 3, which lays all that is trained into one buffer of one type",
+         "modules_to_save under DeepSpeed's stage 3, which puts all trained parameters into one buffer of one type",
          "leave modules_to_save out");
+}
+
+void settle_adapter_type(Scenario& requested, ScenarioTables& tables, bool stage_3) {
+  Adapter& adapter = *requested.train.adapter;
+  TomlReader& table = tables.adapter;
+  const bool zero = runtime_kind(requested.runtime.name).id == RuntimeId::DeepSpeed;
+  // The engine casts all of a module, unless zero.Init has partitioned it before PEFT adapts it, which it does not of
+  // quantized ones.
+  const bool partitioned = stage_3 && !requested.train.quantization;
+  const DType base = base_dtype(requested);
+  if (zero && !partitioned && adapter.dtype && *adapter.dtype != base) {
+    if (table.has("dtype") && table.sound("dtype"))
+      table.problem(
+          "dtype",
+          fmt::format("dtype = \"{}\": DeepSpeed casts adapters, too, to \"{}\"", name(*adapter.dtype), name(base)),
+          "leave it out");
+    adapter.dtype = std::nullopt;
+  }
+  if (adapter.dtype && *adapter.dtype != DType::FP32 && *adapter.dtype != base && table.sound("dtype") &&
+      tables.train.sound("master_dtype"))
+    table.problem("dtype",
+                  fmt::format("dtype = \"{}\": PEFT makes adapters of their linears' type, master_dtype = \"{}\", or "
+                              "of fp32",
+                              name(*adapter.dtype), name(base)),
+                  fmt::format("\"{}\" or \"fp32\" would do", name(base)));
+  // "As their linears" is of what linears are made in. In fp32 adapters are fp32, however linears are gathered or
+  // coded.
+  if (adapter.dtype == base && base != DType::FP32) adapter.dtype = std::nullopt;
 }
 
 }  // namespace
@@ -132,28 +160,7 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
          "leave modules_to_save out");
   const bool stage_3 = zero && requested.layout.sharding == Sharding::Zero3;
   if (stage_3) refuse_under_stage_3(requested, refuse);
-  // The engine casts all of a module, unless zero.Init has partitioned it before PEFT adapts it, which it does not of
-  // quantized ones.
-  const bool partitioned = stage_3 && !requested.train.quantization;
-  const DType base = base_dtype(requested);
-  if (zero && !partitioned && adapter.dtype && *adapter.dtype != base) {
-    if (table.has("dtype") && table.sound("dtype"))
-      table.problem(
-          "dtype",
-          fmt::format("dtype = \"{}\": DeepSpeed casts adapters, too, to \"{}\"", name(*adapter.dtype), name(base)),
-          "leave it out");
-    adapter.dtype = std::nullopt;
-  }
-  if (adapter.dtype && *adapter.dtype != DType::FP32 && *adapter.dtype != base && table.sound("dtype") &&
-      tables.train.sound("master_dtype"))
-    table.problem("dtype",
-                  fmt::format("dtype = \"{}\": PEFT makes adapters of their linears' type, master_dtype = \"{}\", or "
-                              "of fp32",
-                              name(*adapter.dtype), name(base)),
-                  fmt::format("\"{}\" or \"fp32\" would do", name(base)));
-  // "As their linears" is of what linears are made in. In fp32 adapters are fp32, however linears are gathered or
-  // coded.
-  if (adapter.dtype == base && base != DType::FP32) adapter.dtype = std::nullopt;
+  settle_adapter_type(requested, tables, stage_3);
   if (!tables.model_sound || requested.model.experts() || requested.model.latent()) return;
   if (!table.has("target_modules")) {
     adapter.targets = parallel::transformers::usual_targets(requested.model);

@@ -90,7 +90,7 @@ class LayersReader {
     }
     const std::int64_t all = model_.layers.size();
     if (once.empty() || once.size() > all || all % once.size() != 0) {
-      wrong(fmt::format("layers: a list of {} layers does not fill {} by beginning again", once.size(), all),
+      wrong(fmt::format("layers: a list of {} layers cannot be repeated to make {}", once.size(), all),
             fmt::format("num_hidden_layers = {} in [model_override], or a list of {}",
                         std::max<std::int64_t>(once.size(), 1), all));
       return std::nullopt;
@@ -122,7 +122,7 @@ class LayersReader {
       const bool known = take(parts_.mixers, word, mixer) || take(parts_.mlps, word, mlp) ||
                          take_absence(word, mixer, mlp) || take_width(word, mlp);
       if (known) continue;
-      wrong(fmt::format("layers: {} in {} is no part of {}'s layers", in_quotes(word), in_quotes(line), model_.name),
+      wrong(fmt::format("layers: {} in {} is not a part of {}'s layers", in_quotes(word), in_quotes(line), model_.name),
             one_of(parts_.words()) + " would do, a number before it");
       return std::nullopt;
     }
@@ -133,9 +133,9 @@ class LayersReader {
       if (mlp && !mixer) mixer = Mixer{NoMixer{}};
     }
     if (parts_.hybrid && mixer && mlp && !Layer{*mixer, *mlp}.lacks_branch()) {
-      wrong(fmt::format("layers: {} says both what mixes tokens and an MLP, and a hybrid's layer has one of them",
+      wrong(fmt::format("layers: {} has both a token mixer and an MLP, and a layer of a hybrid has only one of them",
                         in_quotes(line)),
-            "two layers, one after the other, would do");
+            "use two consecutive layers");
       return std::nullopt;
     }
     if (!resolved(parts_.mixers, line, mixer) || !resolved(parts_.mlps, line, mlp)) return std::nullopt;

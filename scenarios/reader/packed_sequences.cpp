@@ -26,13 +26,13 @@ void check_packed_sequences(const Scenario& requested, ScenarioTables& tables) {
   refuse(switches.modules == ModuleLibrary::LitGpt, "LitGPT packs none", "leave modules = \"litgpt\" out");
   refuse(switches.compiled != CompiledParts::None, "torch_compile of packed sequences is not modelled yet",
          "leave torch_compile out");
-  refuse(train.rollout.has_value(), "what is generated is not packed", "leave [rollout] out");
+  refuse(train.rollout.has_value(), "generated sequences are not packed", "leave [rollout] out");
   if (!tables.train.sound("sequence_length") || !tables.train.sound("micro_batch")) return;
   refuse(train.sequence_length % train.packed != 0,
-         fmt::format("it does not divide sequence_length = {}, and sequences are taken to be alike",
+         fmt::format("it does not divide sequence_length = {}, and sequences are assumed to have one length",
                      train.sequence_length),
          "a divisor of it would do");
-  refuse(train.packed * train.micro_batch == 1, "one sequence alone is not packed", "leave it out");
+  refuse(train.packed * train.micro_batch == 1, "a single sequence is not packed", "leave it out");
   const std::string& family = requested.model.architecture;
   refuse(tables.model_sound && (family == "gpt2" || family == "gpt_bigcode" || family == "gpt_neox"),
          fmt::format("models of type {} with packed sequences are not modelled yet", family), "leave it out");

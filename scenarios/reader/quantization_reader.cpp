@@ -48,9 +48,7 @@ void refuse_keys_of_others(TomlReader& table, QuantizedFormat format) {
 void check_int8(const Scenario& requested, ScenarioTables& tables, bool flat) {
   if (flat)
     tables.quantization.problem(
-        "format",
-        "format = \"int8\": parameters that are sharded are numbers with a point, which codes of "
-        "8 bits are not",
+        "format", "format = \"int8\": sharded parameters are floating-point numbers, and 8-bit codes are not",
         "\"nf4\" with storage_dtype would do");
   if (requested.runtime.versions.bitsandbytes < Version{0, 45})
     tables.quantization.problem("format",
@@ -180,15 +178,15 @@ void settle_quantization(Scenario& requested, ScenarioTables& tables) {
   if (bytes) check_int8(requested, tables, flat || by_rows);
   if (by_rows) check_units(requested, table);
   if (!tables.top.has("adapter"))
-    tables.top.problem("quantization", "quantization: nothing would be trained, for codes have no gradients",
-                       "a table [adapter] says what is trained beside them");
+    tables.top.problem("quantization", "quantization: nothing would be trained, because codes have no gradients",
+                       "add a table [adapter] that gives the trained adapters");
   if (flat) check_flattened(requested, table);
   // What norms give is fp32 then, and torch.nn.functional.linear takes one type.
   const bool autocasts =
       requested.runtime.eager.autocast.value_or(requested.train.master_dtype != requested.train.precision);
   if (its.prepared == Prepared::Norms && requested.train.master_dtype != DType::FP32 && !flat && !zero && !autocasts &&
       table.sound("prepare"))
-    table.problem("prepare", "prepare = \"norms\": without autocast the head would be handed fp32, which it is not",
+    table.problem("prepare", "prepare = \"norms\": without autocast the head, which is not fp32, would get fp32 inputs",
                   "autocast = true in [runtime.switches], as TRL has it, or \"all\"");
   if (!table.has("compute_dtype")) its.computed = requested.train.precision;
   settle_skipped_modules(requested, tables);

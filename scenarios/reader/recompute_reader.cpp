@@ -36,7 +36,7 @@ void read_modules(TomlReader& table, Recomputation& requested) {
       requested.modules.add(module->value);
       continue;
     }
-    table.problem(key, fmt::format("{} is no module that can be recomputed", text(entry)), hint);
+    table.problem(key, fmt::format("{} is not a module that can be recomputed", text(entry)), hint);
   }
 }
 

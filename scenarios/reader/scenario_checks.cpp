@@ -332,9 +332,9 @@ class Checks {
           stores_scores(train_.attention) && !stores_scores(resolved_scenario(AttentionKernel::Auto));
       tables_.layout.problem(
           "context",
-          fmt::format("context = {}: no attention that stores scores works on parts of a sequence", layout_.context),
+          fmt::format("context = {}: attention kernels that store scores cannot split a sequence", layout_.context),
           model_.attention_softcap > 0 ? "leave it out: the model caps its scores"
-          : !requested                 ? "leave it out: the device has no other attention of such heads"
+          : !requested                 ? "leave it out: the device has no other attention kernel for such heads"
           : model_.latent()            ? "leave attention out, or set \"fused\""
                                        : "leave attention out, or set \"fused\" or \"flash\"");
     }
@@ -366,8 +366,7 @@ class Checks {
           inner ? fmt::format("context_inner = {} does not cut context = {} into several groups of several ranks",
                               layout_.context_inner, context)
                 : fmt::format(
-                      "context_kind = \"a2a+p2p\" needs context_inner: how many of the {} ranks all-to-alls "
-                      "go among",
+                      "context_kind = \"a2a+p2p\" needs context_inner: how many of the {} ranks each all-to-all joins",
                       context);
       tables_.layout.problem(inner ? "context_inner" : "context_kind", message,
                              good.empty() ? "\"a2a\" or \"p2p\" would do" : would(good));

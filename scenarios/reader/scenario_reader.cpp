@@ -232,12 +232,12 @@ void check_release(TomlReader& table, const KnownReleases& known, Version reques
   if (!table.has(known.key) || !table.sound(known.key)) return;
   if (requested < known.first)
     table.problem(known.key,
-                  fmt::format("{} = {} is older than {}, the first release whose habits are known", known.key,
+                  fmt::format("{} = {} is older than {}, the first release that Tidemark knows", known.key,
                               in_quotes(text(requested)), text(known.first)),
                   reported(known.first, known.last) + " would do; later ones are taken as the last");
   if (requested.major > known.last.major + 1)
     table.problem(known.key,
-                  fmt::format("{} = {} is far beyond {}, the last release whose habits are known", known.key,
+                  fmt::format("{} = {} is far beyond {}, the last release that Tidemark knows", known.key,
                               in_quotes(text(requested)), text(known.last)),
                   reported(known.first, known.last) + " would do");
 }
@@ -323,7 +323,8 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
     read_own_switches(switches, runtime);
     runtime.optimizer.offloaded = offloaded.optimizer;
     if (offloaded.activations && runtime.offloaded_layers == 0 && !runtime.module_offload.any())
-      table.problem("switches", "activations = \"cpu\" in [offload]: of how many layers is not said, nor which modules",
+      table.problem("switches",
+                    "activations = \"cpu\" in [offload]: neither the number of layers nor the modules are given",
                     "cpu-offloading-num-layers = 1 in [runtime.switches], or more, or offload-modules");
     check_offload_variable(runtime, environment, table);
   }
@@ -336,13 +337,13 @@ TomlReader read_runtime(TomlReader& table, TomlReader offload, RuntimeChoice& ru
 void refuse_questions(TomlReader& top) {
   if (top.has("space")) {
     (void)top.raw("space");  // else it is unknown as well
-    top.problem("space", "space is of searches, and this reads one job",
-                "tidemark plan searches it; leave it out to look at the job that it starts from");
+    top.problem("space", "[space] is for searches, and this command reads one job",
+                "tidemark plan searches it; leave it out to read the job at its start");
   }
   if (top.has("capacity")) {
     (void)top.raw("capacity");
-    top.problem("capacity", "capacity is of studies, and this question takes none",
-                "tidemark capacity takes the file; leave the table out to ask anything else of it");
+    top.problem("capacity", "[capacity] is for studies, which this command does not take",
+                "tidemark capacity takes the file; leave the table out for other commands");
   }
 }
 

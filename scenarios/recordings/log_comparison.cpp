@@ -22,12 +22,12 @@ Bytes peak_until(const MemoryRecord& memory, std::int64_t step) {
 void compare_ends(const Prediction& prediction, const RankGroup& group, RankPeaks& row) {
   const Bytes capacity = prediction.scenario.cluster.device.capacity;
   if (!group.failure) {
-    row.predicted_end = fmt::format("does not run out in the prediction, which fills {} of {} on it",
+    row.predicted_end = fmt::format("does not run out of memory in the prediction, which fills {} of {} on it",
                                     gib(prediction.filled(group)), gib(capacity));
     return;
   }
   row.predicted_end = fmt::format(
-      "runs out in the prediction too: {}: {} asked, {} free; without a limit it would come to {} allocated",
+      "also runs out of memory in the prediction: {}: {} asked, {} free; without a limit it would allocate {}",
       where(group.failure->at, group.failed_op), mib(group.failure->requested), mib(group.failure->free),
       gib(group.memory.allocated.bytes));
   row.allocated.reset();

@@ -302,7 +302,7 @@ class SnapshotReader {
   Address address(Entries dict, std::string_view key, const Path& path) {
     const std::optional<std::int64_t> number = integer(dict, key, path);
     if (number && (*number < 0 || *number >= largest_size)) {
-      add(Path{&path, key}, std::to_string(*number) + " is no address on a device");
+      add(Path{&path, key}, std::to_string(*number) + " is not an address on a device");
     }
     return Address{static_cast<std::uint64_t>(number.value_or(0))};
   }
@@ -310,7 +310,7 @@ class SnapshotReader {
   Bytes size(Entries dict, std::string_view key, const Path& path, std::int64_t least) {
     const std::optional<std::int64_t> number = integer(dict, key, path);
     if (number && (*number < least || *number >= largest_size)) {
-      add(Path{&path, key}, std::to_string(*number) + " is no size of memory on a device");
+      add(Path{&path, key}, std::to_string(*number) + " is not a size of memory on a device");
     }
     return Bytes{number.value_or(least)};
   }
@@ -335,7 +335,7 @@ class SnapshotReader {
       return add_kind(Path{&path, key}, "a number", *found), 0;
     }
     if (share >= 0 && share <= 1) return share;
-    return add(Path{&path, key}, std::to_string(share) + " is no share of the memory"), 0;
+    return add(Path{&path, key}, std::to_string(share) + " is not a share of the memory"), 0;
   }
 
   std::string text_or_empty(Entries dict, std::string_view key, const Path& path) {
@@ -403,7 +403,7 @@ class SnapshotReader {
   void spend(std::size_t work) {
     work_ += work;
     if (work_ <= 64 * (pickle_->value_count() + pickle_->byte_count())) return;
-    add(Path{}, "refers to the same lists and texts over and over, as no snapshot does");
+    add(Path{}, "refers to the same lists and texts more often than any snapshot does");
     throw InputError(problems_);
   }
 

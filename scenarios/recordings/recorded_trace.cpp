@@ -82,8 +82,8 @@ void read_settings(const std::optional<AllocatorSettings>& settings, const std::
   if (options.memory_fraction < 1 || options.garbage_collection_threshold > 0) {
     options.memory_fraction = 1;
     trace.remarks.emplace_back(
-        "a memory fraction is a limit that the snapshot does not state: what it made the recorded allocator give back "
-        "early cannot be told");
+        "a memory fraction is a limit that the snapshot does not state: what it made the recorded allocator return "
+        "early is unknown");
   }
 }
 

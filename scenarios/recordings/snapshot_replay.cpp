@@ -32,7 +32,7 @@ std::int64_t device_of(const SnapshotQuestion& question, const MemorySnapshot& s
     if (!builders[device].empty()) recorded.push_back(device);
   if (recorded.empty())
     refuse(question.path, "has no trace of any device",
-           "record one: torch.cuda.memory._record_memory_history() before what is to be seen");
+           "record one: torch.cuda.memory._record_memory_history() before the steps to record");
   if (recorded.size() > 1)
     refuse(question.path, fmt::format("has traces of devices {}", fmt::join(recorded, ", ")),
            "choose one with --device");

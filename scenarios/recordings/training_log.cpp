@@ -123,7 +123,7 @@ class LogReader {
                                reserved = held ? value("max reserved") : held;
     if (!now || !allocated || !held || !reserved) {
       return add(
-          read.column(), "the memory report of rank " + std::to_string(*rank) + " breaks off or is no number here",
+          read.column(), "the memory report of rank " + std::to_string(*rank) + " breaks off or is not a number here",
           "as in: [Rank 0] (after 2 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3.0 "
           "| max reserved: 3.0");
     }
@@ -144,7 +144,8 @@ class LogReader {
     const bool is_size = gib && *gib >= 0 && *gib * gibibyte < most_bytes && read.skip("GiB(") &&
                          read.number<double>() && read.skip("%)");
     if (!is_size || !step)
-      return add(is_size ? step_reader.column() : read.column(), "the memory of a step breaks off or is no number here",
+      return add(is_size ? step_reader.column() : read.column(),
+                 "the memory of a step breaks off or is not a number here",
                  "as in: step: 10  loss: 7.1  memory: 47.15GiB(49.59%)");
     Rank rank = unnamed_;
     if (const std::size_t named = line.find("[rank"); named < at) {

@@ -286,8 +286,8 @@ std::vector<Fork> forks(const RerunReading& likeliest, const RecordedTrace& trac
     found.push_back({[&report](RerunReading& reading) {
                        reading.emptied_at = report.emptied_at.empty() ? report.perhaps_emptied_at : report.emptied_at;
                      },
-                     fmt::format("{} the cache went back where nothing tells whether the program emptied it or the "
-                                 "device was full: {}",
+                     fmt::format("{} the cache was returned, and the recording does not say whether the program "
+                                 "emptied it or the device was full: {}",
                                  times(report.perhaps_emptied_at.size()),
                                  report.emptied_at.empty() ? "taken for the device" : "taken for the program")});
   // Within an expandable segment, which is one for each pool and stream, blocks lie as they did.
@@ -297,18 +297,17 @@ std::vector<Fork> forks(const RerunReading& likeliest, const RecordedTrace& trac
                            likeliest.addresses == AddressOrder::Rising ? AddressOrder::Falling : AddressOrder::Rising;
                      },
                      fmt::format("where the device puts new segments, which decides between free blocks of equal size: "
-                                 "taken to {}, as most did",
+                                 "assumed to {}, as most did",
                                  likeliest.addresses == AddressOrder::Rising ? "rise" : "fall")});
   if (!report.emptied_at.empty())
     found.push_back({[&trace](RerunReading& reading) { reading.emptied_unseen = nothing_to_give_back(trace); },
-                     "calls of empty_cache() that had nothing to give back, and left no trace: taken to be none",
-                     true});
+                     "calls of empty_cache() that had nothing to return, and left no trace: assumed to be none", true});
   const auto ooms = std::count_if(trace.events.begin(), trace.events.end(),
                                   [](const RecordedEvent& event) { return event.action == Action::OutOfMemory; });
   if (ooms > 0)
     found.push_back({[](RerunReading& reading) { reading.late_service = RerunReading::LateService::KeptToTheEnd; },
-                     fmt::format("what the program would have done with the memory that ran out {}, of sizes that are "
-                                 "recorded rounded up: taken to be freed at once",
+                     fmt::format("how the program would have used the memory that ran out {}, of sizes that are "
+                                 "recorded rounded up: assumed to be freed at once",
                                  times(static_cast<std::size_t>(ooms))),
                      true});
   return found;

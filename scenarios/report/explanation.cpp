@@ -124,7 +124,7 @@ std::string why(const Job& job, Rank rank, const LiveSet& live) {
     ahead = fmt::format(" ({}: stage {} of {} runs ahead of the last)", traits_of(layout.schedule).name,
                         coordinates(layout, rank).pipeline, layout.pipeline);
   return fmt::format(
-      "why: {} that {} micro-batch{} saved for backward passes{}\n  lie on {} that stay from step to step, and {}",
+      "why: {} that {} micro-batch{} saved for backward passes{}\n  on top of {} that stay from step to step, and {}",
       gib(saved), batches, batches == 1 ? "" : "es", ahead, gib(stays), rest);
 }
 
@@ -135,7 +135,8 @@ std::string on_device(const Job& job, const LiveSet& live) {
       "the device holds {}: {} of them in the allocator's free blocks, {} outside of it (context, NCCL)\n", gib(holds),
       gib(live.device[Category::Fragmentation]), gib(live.device[Category::Nccl] + live.device[Category::Context]));
   if (holds > has)
-    out += fmt::format("it has {}: the job runs out before, and this is what it would come to\n", gib(has));
+    out += fmt::format("it has {}: the job runs out of memory before, and these are the figures without that limit\n",
+                       gib(has));
   return out;
 }
 
@@ -188,9 +189,8 @@ std::string live_text(const Job& job, Rank rank, const RequestedMoment& wanted, 
     if (composition.bytes[c] != Bytes{0}) rows.push_back({std::string(category_names[c]), mib(composition.bytes[c])});
   out += table(rows);
   if (live.on_host)
-    out +=
-        fmt::format("besides, {} of free blocks that PyTorch keeps pinned; blocks of pinned memory are powers of two\n",
-                    mib(live.pooled));
+    out += fmt::format("also {} of free blocks that PyTorch keeps pinned; blocks of pinned memory are powers of two\n",
+                       mib(live.pooled));
   out += "\ntensors, largest first\n";
   rows = {{"tensor", "category", "count", "each", "together"}};
   if (live.on_host) rows.front().insert(rows.front().begin() + 2, "memory");

@@ -106,7 +106,8 @@ std::string format_page(const std::filesystem::path& data_root) {
   std::string text =
       "# The scenario file\n\n"
       "<!-- written by TIDEMARK_WRITE_DOCS=1 convert_test --gtest_filter='FormatPage.*' -->\n\n"
-      "TOML. Unknown keys are errors with a suggestion, and all problems are told at once, with their places. What is "
+      "TOML. Unknown keys are errors with a suggestion, and all problems are reported at once, with their places. What "
+      "is "
       "left out is as the\n"
       "framework has it; where nothing stands under *left out*, it is required, follows from the rest, or each runtime "
       "has its own. Keys\n"

@@ -58,8 +58,9 @@ std::string layers_text(const Model& model) {
   for (std::int64_t i = 0; i < model.further.size(); ++i) {
     shorter.further.append(1, model.further[i]);
     const std::int64_t with = parallel::parameter_count(parallel::build_model(shorter, {}));
-    text += fmt::format("  next token {}: {}; {}: {} parameters with what joins two vectors of a token\n", i + 1,
-                        text_of(model.further[i].mixer, model), text_of(model.further[i].mlp, model), with - known);
+    text += fmt::format(
+        "  next token {}: {}; {}: {} parameters including the projection that joins two vectors per token\n", i + 1,
+        text_of(model.further[i].mixer, model), text_of(model.further[i].mlp, model), with - known);
     further -= with - known;
     known = with;
   }

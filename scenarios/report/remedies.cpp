@@ -151,7 +151,7 @@ std::string_view text(RemedyKind remedy, const Scenario& s) {
     case RemedyKind::Adapters:
       return "[adapter], LoRA, which trains little of the model; with [quantization] too it is QLoRA";
     case RemedyKind::QuantizedBase:
-      return "[quantization] format = \"nf4\", for what adapters stand beside";
+      return "[quantization] format = \"nf4\", for the base under adapters";
     case RemedyKind::OffloadOptimizer:
       return runtime_kind(s.runtime.name).shards_units() ? "[offload] parameters = \"cpu\", and the optimizer with them"
                                                          : "[offload] optimizer = \"cpu\"";
@@ -166,7 +166,7 @@ std::string_view text(RemedyKind remedy, const Scenario& s) {
     case RemedyKind::NoLoaderMask:
       return "the switch no-create-attention-mask-in-dataloader: fused attention needs no mask";
     case RemedyKind::Sleep:
-      return "sleep = 1 or 2 in [rollout]: the engine leaves while the devices train";
+      return "sleep = 1 or 2 in [rollout]: the engine frees its memory during training";
     case RemedyKind::ShorterResponses:
       return "a shorter response_length in [rollout]";
     case RemedyKind::FewerSamples:
@@ -174,7 +174,7 @@ std::string_view text(RemedyKind remedy, const Scenario& s) {
     case RemedyKind::SmallerPool:
       return "a smaller memory_fraction in [rollout]";
     case RemedyKind::ExpandableSegments:
-      return "allocator = \"expandable_segments:True\", where memory is in pieces";
+      return "allocator = \"expandable_segments:True\", where free memory is fragmented";
   }
   return "";
 }

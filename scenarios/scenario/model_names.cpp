@@ -40,7 +40,7 @@ std::vector<ShapeOfNames> table_of(const std::filesystem::path& data_root) {
     }
   } catch (const TableJson::exception& error) {
     throw InputError(Problem{.file = file.string(),
-                             .message = std::string("is no table of models by their names: ") + error.what(),
+                             .message = std::string("is not a table of models by name: ") + error.what(),
                              .hint = "it comes with the program: install it again, or leave it out of the data root"});
   }
   return table;

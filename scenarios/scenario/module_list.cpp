@@ -24,7 +24,7 @@ std::vector<std::string> read_module_list(TomlReader& table, std::string_view ke
     if (const auto* const name = std::get_if<std::string>(&entry.value); name != nullptr && !name->empty())
       names.push_back(*name);
     else
-      table.problem(key, fmt::format("{} in {} is no name of a module", text(entry), key), std::string(hint));
+      table.problem(key, fmt::format("{} in {} is not a name of a module", text(entry), key), std::string(hint));
   if (list->empty()) table.problem(key, fmt::format("{} names no modules", key), std::string(hint));
   return names;
 }

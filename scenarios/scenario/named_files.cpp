@@ -134,15 +134,15 @@ std::string hint_for_file(std::string_view key, const std::string& name, const S
   if (key == model_key && name.find('/') != std::string::npos && !name.ends_with(".json")) {
     std::vector<std::string> near = near_model_names(name, folders.data_root);
     for (std::string& its : near) its = in_quotes(its);
-    return near.empty() ? "tidemark list names tells the checkpoints that are known by name; a config.json of your own "
-                          "would do"
-                        : fmt::format("did you mean {}? tidemark list names tells all", one_of(near));
+    return near.empty() ? "tidemark list names lists the checkpoints that are known by name; a config.json of your own "
+                          "also works"
+                        : fmt::format("did you mean {}? tidemark list names lists all", one_of(near));
   }
   std::vector<std::string> shipped;
   for (const std::string& file : near_ones.empty() ? all : near_ones) shipped.push_back(in_quotes(file));
   constexpr std::size_t most_shown = 12;
   if (shipped.size() <= most_shown) return shipped.empty() ? "" : one_of(shipped) + " would do";
-  return fmt::format("tidemark list {}s tells the {} that are shipped", key, shipped.size());
+  return fmt::format("tidemark list {}s lists the {} that are shipped", key, shipped.size());
 }
 
 }  // namespace tidemark::scenarios

@@ -163,7 +163,7 @@ void read_zero(TomlReader zero, DsConfig& config) {
   if (!zero.present()) return;
   config.stage = zero.integer("stage", {0, 3});
   if (config.stage == 0)
-    zero.problem("stage", "stage = 0 shares nothing out: DeepSpeed without ZeRO is not modelled",
+    zero.problem("stage", "stage = 0 shards nothing: DeepSpeed without ZeRO is not modelled",
                  "1, 2 or 3 would do; [runtime] name = \"pytorch\" has replicas");
   read_numbers(zero, config.keys);
   read_offload(zero, config.keys);

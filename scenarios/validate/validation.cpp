@@ -95,7 +95,7 @@ void warm_up(World& world) {
 void refuse_if_none(World& world, Mutation mutation, bool found) {
   if (!world.first_said(found ? "found" : "").empty()) return;
   throw InputError(Problem{.file = "--mutate",
-                           .message = fmt::format("{} finds nothing to spoil in this job",
+                           .message = fmt::format("{} has nothing to change in this job",
                                                   mutation_names[static_cast<std::size_t>(mutation)]),
                            .hint = "more ranks, axes, experts' ranks or larger buffers give it something"});
 }

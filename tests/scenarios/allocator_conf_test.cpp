@@ -130,10 +130,9 @@ TEST(AllocatorConf, AllWrongValuesAreReported) {
 }
 
 TEST(AllocatorConf, SaysWhatHasNoEffect) {
-  EXPECT_EQ(
-      parse_allocator_conf("release_lock_on_cudamalloc:True").remarks,
-      (std::vector<std::string>{"release_lock_on_cudamalloc has no effect here: it changes how long cudaMalloc holds "
-                                "other threads up, not what it is asked"}));
+  EXPECT_EQ(parse_allocator_conf("release_lock_on_cudamalloc:True").remarks,
+            (std::vector<std::string>{"release_lock_on_cudamalloc has no effect here: it changes how long cudaMalloc "
+                                      "blocks other threads, not its requests"}));
   for (const std::string_view text : {"pinned_use_cuda_host_register:True", "pinned_use_background_threads:True",
                                       "pinned_num_register_threads:8", "pinned_reserve_segment_size_mb:16",
                                       "graph_capture_record_stream_reuse:True", "garbage_collection_threshold:0.8"})

@@ -43,7 +43,9 @@ TEST_F(Cli, ExplainSaysThatAJobRunsOutAndWhatIsNoTensor) {
   EXPECT_EQ(fits.find("runs out"), std::string::npos) << fits;
   const std::string large = run("explain " + scenario("num_hidden_layers = 2", "num_hidden_layers = 64")).out;
   EXPECT_NE(large.find("\nit has 79.1"), std::string::npos) << large;
-  EXPECT_NE(large.find(": the job runs out before, and this is what it would come to\n"), std::string::npos) << large;
+  EXPECT_NE(large.find(": the job runs out of memory before, and these are the figures without that limit\n"),
+            std::string::npos)
+      << large;
   // Other moments are of tensors alone.
   EXPECT_EQ(run("explain --at end " + scenario()).out.find("the device holds"), std::string::npos);
 }

@@ -139,11 +139,9 @@ TEST_F(Cli, WrongUsageIsTwo) {
   EXPECT_EQ(run("explain --rank one " + scenario()).code, 2);
   EXPECT_EQ(
       run("foretell").err,
-      "tidemark: error: there is no question \"foretell\"\n  hint: predict, explain, compare, validate, calibrate, "
+      "tidemark: error: there is no command \"foretell\"\n  hint: predict, explain, compare, validate, calibrate, "
       "replay, plan, advise, capacity, estimate, report, dry-run, capture, convert, serve, list or completion; "
-      "tidemark "
-      "--help "
-      "says what each answers\n");
+      "tidemark --help describes each\n");
 }
 
 // A snapshot of one small segment with one block.
@@ -217,8 +215,8 @@ TEST_F(Cli, NoIsOneWithJsonToo) {
 TEST_F(Cli, ASearchIsNoJob) {
   const CliRun r = run("predict " + scenario("[train]", "[space.layout]\ntensor = [1, 2]\n[train]"));
   EXPECT_EQ(r.code, 2);
-  EXPECT_NE(r.err.find(":10:1: error: space is of searches, and this reads one job\n"
-                       "  hint: tidemark plan searches it; leave it out to look at the job that it starts from"),
+  EXPECT_NE(r.err.find(":10:1: error: [space] is for searches, and this command reads one job\n"
+                       "  hint: tidemark plan searches it; leave it out to read the job at its start"),
             std::string::npos)
       << r.err;
   EXPECT_EQ(r.err.find("unknown key"), std::string::npos) << r.err;

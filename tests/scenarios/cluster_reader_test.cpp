@@ -141,11 +141,10 @@ TEST(ClusterReader, PowerMayBeLimited) {
   const Cluster cluster = parse_cluster(text, "clusters/test.toml");
   EXPECT_EQ(cluster.device.power, (PowerLimit{Power{500}, Power{700}, Ratio{600'000}, "a test"}));
   const std::string too_much = std::string(table).replace(table.find("500"), 3, "701");
-  EXPECT_EQ(
-      problems("[device.context]", too_much + "[device.context]"),
-      "test.toml:18:9: error: limit is more than the 700 W of sustained_at\n"
-      "  hint: sustained_at is the limit under which [device.efficiency] sustained was measured; nothing is known of "
-      "higher ones");
+  EXPECT_EQ(problems("[device.context]", too_much + "[device.context]"),
+            "test.toml:18:9: error: limit is more than the 700 W of sustained_at\n"
+            "  hint: sustained_at is the limit under which [device.efficiency] sustained was measured; there is no "
+            "data for higher ones");
 }
 
 TEST(ClusterReader, MemoryOfTheHostIsAsLargeAndAsFastAsTheFileSays) {
@@ -213,7 +212,7 @@ TEST(ClusterReader, SizesCarryAUnit) {
             "test.toml:4:12: error: capacity = \"80\" has no unit\n"
             "  hint: such as \"80 GiB\", \"512 MiB\" or \"8519680 B\"");
   EXPECT_EQ(problems("79.25 GiB", "0 B"),
-            "test.toml:4:12: error: capacity is nothing at all\n  hint: what cudaMemGetInfo calls total");
+            "test.toml:4:12: error: capacity is zero\n  hint: what cudaMemGetInfo calls total");
   EXPECT_EQ(problems("79.25 GiB", "8388607 TiB"),
             "test.toml:4:12: error: capacity is more than any device has\n  hint: up to 64 TiB would do");
 }
@@ -346,7 +345,7 @@ TEST(ClusterReader, MeasurementsOfNcclHaveToMakeSense) {
             "test.toml:51:27: error: collective = 0 is out of range\n  hint: 1 to 64 would do");
   EXPECT_EQ(with("local_peers = 1", "local_peers = 4"),
             "test.toml:61:15: error: local_peers = 4 is out of range\n  hint: 0 to 3 would do");
-  EXPECT_EQ(with("nodes = 2", "nodes = 17"), "test.toml:68:9: error: 16 ranks do not lie on 17 nodes");
+  EXPECT_EQ(with("nodes = 2", "nodes = 17"), "test.toml:68:9: error: 16 ranks do not fill 17 nodes evenly");
   EXPECT_EQ(with("source = \"a log\"\n", ""),
             "test.toml:49:1: error: source is missing in [nccl.channels]\n  hint: give a text between quotes");
   EXPECT_EQ(with("shards = true", "shard = true"),
@@ -367,8 +366,9 @@ TEST(ClusterReader, UnknownKeysComeWithASuggestion) {
 }
 
 TEST(ClusterReader, ValuesHaveToMakeSense) {
-  EXPECT_EQ(problems("\"9.0\"", "\"sm90\""),
-            "test.toml:3:22: error: compute_capability = \"sm90\" is no compute capability\n  hint: such as \"9.0\"");
+  EXPECT_EQ(
+      problems("\"9.0\"", "\"sm90\""),
+      "test.toml:3:22: error: compute_capability = \"sm90\" is not a compute capability\n  hint: such as \"9.0\"");
   EXPECT_EQ(
       problems("\"nvlink\"", "\"pci\""),
       "test.toml:34:8: error: link = \"pci\" is not known\n  hint: \"nvswitch\", \"nvlink\" or \"pcie\" would do");

@@ -119,7 +119,7 @@ TEST(ConfigReader, WhatWouldChangeMemoryIsRefused) {
             "config.json: error: q_lora_rank: multi-head latent attention is not modelled in this family\n"
             "config.json: error: use_qk_norm: normalization of Q and K is not modelled in this family\n"
             "config.json: error: quantization_config: a quantized base is not modelled yet\n"
-            "  hint: leave it out: it says how weights are published, not how they are trained\n"
+            "  hint: leave it out: it describes published weights, not training\n"
             "config.json: error: layer_types: layers other than \"full_attention\" and \"sliding_attention\" are not "
             "modelled yet");
   EXPECT_EQ(problems(tiny(R"(, "hidden_act": "relu2")")),
@@ -347,7 +347,7 @@ TEST(ConfigReader, ExpertsThatCannotBeAreRefusedByTheirKey) {
                              "num_experts_per_tok": 300, "num_nextn_predict_layers": -1)",
                     "deepseek_v3")),
       "config.json: error: qk_rope_head_dim: 4 per head: FlashAttention and cuDNN take multiples of 8\n"
-      "config.json: error: num_key_value_heads: with latent attention every head has keys and values of its own\n"
+      "config.json: error: num_key_value_heads: with latent attention every head has its own keys and values\n"
       "  hint: 4 would do, or leave it out\n"
       "config.json: error: attention_bias: true is not modelled with latent attention\n"
       "config.json: error: num_attention_heads: 132 per head: FlashAttention and cuDNN take multiples of 8 up to "
@@ -382,9 +382,10 @@ TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
   EXPECT_EQ(problems("{}"), "config.json: error: model_type: is missing\n  hint: " + known);
   EXPECT_EQ(problems(R"({"model_type": 3})"),
             "config.json: error: model_type: takes a text, not 3\n  hint: a text between quotes");
-  EXPECT_EQ(problems(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "vision_config": {}})"),
-            "config.json: error: text_config: \"gemma3\" is a model of several parts, of which only text is modelled\n"
-            "  hint: its text_config in a file of its own would do, where its model_type is known");
+  EXPECT_EQ(
+      problems(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "vision_config": {}})"),
+      "config.json: error: text_config: \"gemma3\" is a multimodal model, of which only the text model is modelled\n"
+      "  hint: put its text_config into a file of its own, if its model_type is known");
 }
 
 TEST(ConfigReader, SyntaxErrorsHaveAPlace) {

@@ -132,7 +132,7 @@ TEST(HeterogeneousLayers, WhereAFrameworkHasNoneTheyAreRefused) {
   other.replace(other.find("llama-3.1-8b"), 12, "mixtral-8x7b");
   says(other, "in models like Llama alone");
   says(job_of(R"(["unmixed alone", "unmixed dense"])", 4), "no layer has attention");
-  says(job_of(R"(["dense=0", "dense"])", 4), "\"dense=0\" in \"dense=0\" is no part of llama-3.1-8b's layers");
+  says(job_of(R"(["dense=0", "dense"])", 4), "\"dense=0\" in \"dense=0\" is not a part of llama-3.1-8b's layers");
 }
 
 std::string config_problem(const std::string& blocks) {
@@ -163,7 +163,7 @@ TEST(HeterogeneousLayers, MistakesOfBlocksAreToldByLayer) {
   says("[" + good + R"(, {"attention": {"replace_with_linear": true}, "ffn": {"ffn_mult": 1}}])",
        "layer 1: replace_with_linear is not modelled yet");
   says("[" + good + R"(, {"attention": {"no_op": true}, "ffn": {"ffn_mult": -1}}])",
-       "layer 1: ffn_mult is no number above 0");
+       "layer 1: ffn_mult is not a number above 0");
   says("[" + none + ", " + none + "]", "no layer has attention, or none has an MLP");
 }
 

@@ -71,7 +71,7 @@ TEST(HybridLayers, ParametersAreTheClosedForm) {
 
 TEST(HybridLayers, ThatAreNotModelledAreRefused) {
   const std::string four = R"(, "hybrid_override_pattern": "M-*M")", at = "tiny.json: error: ";
-  EXPECT_EQ(problem_of(""), at + "hybrid_override_pattern: 0 letters are not one for each of 4 layers\n"
+  EXPECT_EQ(problem_of(""), at + "hybrid_override_pattern: 0 letters do not give one for each of 4 layers\n"
                                  "  hint: M (Mamba), * (attention) and - (MLP), layer by layer");
   EXPECT_EQ(problem_of(R"(, "hybrid_override_pattern": "ME*M")"),
             at + "hybrid_override_pattern: E, a layer of experts, is not modelled yet in a hybrid\n"

@@ -140,13 +140,12 @@ TEST_F(Journal, OfAnotherQuestionIsLeftAsItIs) {
     EXPECT_EQ(read(journal_), whole);
     return refusal.substr(0, refusal.find('\n'));
   };
-  const std::string another = "journal: error: is the journal of another question";
+  const std::string another = "journal: error: is the journal of another search";
   EXPECT_EQ(of("of what", question.files), another);
   EXPECT_EQ(of("of which", {{"a.toml", "A"}}), another);
   EXPECT_EQ(of("of which", {{"a.toml", "A"}, {"c.toml", "B"}}), another);
   EXPECT_EQ(of("of what", {{"a.toml", "A"}, {"b.toml", "C"}}), another);
-  EXPECT_EQ(of("of which", {{"a.toml", "A"}, {"b.toml", "C"}}),
-            "journal: error: was begun when b.toml said something else");
+  EXPECT_EQ(of("of which", {{"a.toml", "A"}, {"b.toml", "C"}}), "journal: error: was begun with another b.toml");
   EXPECT_EQ(of("of which", question.files), "");
   EXPECT_EQ(
       refused(journal_, {question.text, question.files, "a later build"}),
@@ -187,7 +186,8 @@ TEST_F(Journal, IsOfWhatEveryFileOfTheSpaceSays) {
   for (const char* name : {"mine.toml", "theirs.toml", "model.json"}) {
     const std::string before = read(folder_ / name);
     std::ofstream(folder_ / name, std::ios::app) << "\n";
-    EXPECT_TRUE(refused(journal_, question()).starts_with(fmt::format("journal: error: was begun when {} said", name)));
+    EXPECT_TRUE(
+        refused(journal_, question()).starts_with(fmt::format("journal: error: was begun with another {}", name)));
     std::ofstream(folder_ / name) << before;
     EXPECT_EQ(refused(journal_, question()), "");
   }

@@ -48,8 +48,9 @@ bool says(const std::string& text, const std::string& what) { return problems(te
 
 TEST(LayerOffload, WhatMegatronAsksForIsAskedFor) {
   EXPECT_TRUE(says(job(6), "the last layer's activations stay on the device"));
-  EXPECT_TRUE(says(job(2, "recompute = \"full\""), "has nothing to offload"));
-  EXPECT_TRUE(says(job(0, "[offload]\nactivations = \"cpu\""), "of how many layers is not said"));
+  EXPECT_TRUE(says(job(2, "recompute = \"full\""), "have nothing to offload"));
+  EXPECT_TRUE(
+      says(job(0, "[offload]\nactivations = \"cpu\""), "neither the number of layers nor the modules are given"));
   std::string all_forward_first = job(2);
   all_forward_first.replace(all_forward_first.find("tensor = 2"), 0, "schedule = \"gpipe\"\n");
   EXPECT_TRUE(says(all_forward_first, "passes follow one another"));

@@ -66,10 +66,10 @@ TEST(LayersReader, MistakesAreToldWithWhatWouldDo) {
             "job.toml:4:10: error: layers takes a list of texts, and 3 is none\n"
             "  hint: such as [\"3 dense\", \"58 experts\"]");
   EXPECT_EQ(problem_of("layers = [\"3 mamba\"]", "deepseek-v3"),
-            "job.toml:4:10: error: layers: \"mamba\" in \"3 mamba\" is no part of deepseek-v3's layers\n"
+            "job.toml:4:10: error: layers: \"mamba\" in \"3 mamba\" is not a part of deepseek-v3's layers\n"
             "  hint: \"latent\", \"dense\" or \"experts\" would do, a number before it");
   EXPECT_EQ(problem_of("layers = [\"dense dense\"]", "deepseek-v3"),
-            "job.toml:4:10: error: layers: \"dense\" in \"dense dense\" is no part of deepseek-v3's layers\n"
+            "job.toml:4:10: error: layers: \"dense\" in \"dense dense\" is not a part of deepseek-v3's layers\n"
             "  hint: \"latent\", \"dense\" or \"experts\" would do, a number before it");
   EXPECT_EQ(problem_of("layers = [\"3 dense\", \"latent\"]", "deepseek-v3"),
             "job.toml:4:10: error: layers: \"latent\" does not say which of them these layers have\n"
@@ -78,10 +78,10 @@ TEST(LayersReader, MistakesAreToldWithWhatWouldDo) {
             "job.toml:4:10: error: layers: \"62 dense\" begins with 62, and the model has 61 layers\n"
             "  hint: 1 to 61 would do");
   EXPECT_EQ(problem_of("layers = [\"3 dense\", \"57 experts\"]", "deepseek-v3"),
-            "job.toml:4:10: error: layers: a list of 60 layers does not fill 61 by beginning again\n"
+            "job.toml:4:10: error: layers: a list of 60 layers cannot be repeated to make 61\n"
             "  hint: num_hidden_layers = 60 in [model_override], or a list of 61");
   EXPECT_EQ(problem_of("layers = []", "llama-3.1-8b"),
-            "job.toml:4:10: error: layers: a list of 0 layers does not fill 32 by beginning again\n"
+            "job.toml:4:10: error: layers: a list of 0 layers cannot be repeated to make 32\n"
             "  hint: num_hidden_layers = 1 in [model_override], or a list of 32");
 }
 
@@ -94,7 +94,7 @@ TEST(LayersText, EqualLayersAreALineWithTheParametersOfEach) {
             "  layers 3-60: latent attention of 128 heads of 192, latents of 1536 and 512; 8 of 256 experts of 2048, "
             "shared ones of 2048: 11507286016 parameters each\n"
             "  next token 1: latent attention of 128 heads of 192, latents of 1536 and 512; 8 of 256 experts of 2048, "
-            "shared ones of 2048: 11610067968 parameters with what joins two vectors of a token\n"
+            "shared ones of 2048: 11610067968 parameters including the projection that joins two vectors per token\n"
             "  norm and head: 926686208 parameters\n");
   EXPECT_EQ(layers_text(scenario_with("", "gemma-3-1b").model),
             "  embedding: 301989888 parameters\n"

@@ -119,12 +119,12 @@ TEST(LayoutReader, ContextParallelRanksShareOutEverySequence) {
   says(requested("context = 4\ncontext_kind = \"a2a\""),
        "context = 4 does not divide the 16 attention and 2 key/value heads of a rank\n  hint: 1 or 2 would");
   says(requested("context = 4\ncontext_kind = \"a2a+p2p\""),
-       "needs context_inner: how many of the 4 ranks all-to-alls go among\n  hint: 2 would");
+       "needs context_inner: how many of the 4 ranks each all-to-all joins\n  hint: 2 would");
   says(requested("context = 4\ncontext_kind = \"a2a+p2p\"\ncontext_inner = 3"),
        "context_inner = 3 does not cut context = 4 into several groups of several ranks\n  hint: 2 would");
   says(requested("context = 2\ncontext_inner = 2"), "context_inner says how a2a+p2p divides ranks");
   says(problems({{"tensor = 8", "tensor = 4\ncontext = 2"}, {"[train]", "[train]\nattention = \"unfused\""}}),
-       "context = 2: no attention that stores scores works on parts of a sequence");
+       "context = 2: attention kernels that store scores cannot split a sequence");
   says(requested("context = 3"), "is not a multiple of tensor x context x pipeline = 4 x 3 x 4 = 48");
   // core/parallel_state.py: experts' ranks of a stage are those of the model's.
   says(requested("context = 2\norder = \"tp-cp-ep-pp-dp\""),
@@ -153,10 +153,9 @@ micro_batch = 1
                                    cluster));
   };
   EXPECT_EQ(requested("h100-sxm-80g"), "no problem");
-  EXPECT_EQ(
-      requested("a100-sxm-80g"),
-      "job.toml:5:11: error: context = 4: no attention that stores scores works on parts of a sequence\n  hint: leave "
-      "it out: the device has no other attention of such heads");
+  EXPECT_EQ(requested("a100-sxm-80g"),
+            "job.toml:5:11: error: context = 4: attention kernels that store scores cannot split a sequence\n  hint: "
+            "leave it out: the device has no other attention kernel for such heads");
 }
 
 TEST(LayoutReader, MegatronShardsNoParameters) {
@@ -214,7 +213,8 @@ TEST(LayoutReader, Recomputation) {
   complains("recompute = \"selective\"\nrecompute_method = \"block\"", "recompute_method is for recompute = \"full\"");
   complains("recompute = \"full\"\nrecompute_modules = [\"mlp\"]", "recompute_modules is for");
   complains("recompute = \"selective\"\nrecompute_modules = []", "with nothing to recompute");
-  complains("recompute = \"selective\"\nrecompute_modules = [\"fc1\"]", "\"fc1\" is no module that can be recomputed");
+  complains("recompute = \"selective\"\nrecompute_modules = [\"fc1\"]",
+            "\"fc1\" is not a module that can be recomputed");
   complains("recompute = \"selective\"\nrecompute_modules = \"mlp\"", "takes a list of names");
   for (const char* module : {"moe", "moe_act", "shared_experts"})
     complains(fmt::format("recompute = \"selective\"\nrecompute_modules = [\"{}\"]", module),

@@ -73,8 +73,8 @@ MemoryRecord predicted(const Requested& requested) {
 TEST(ModuleOffload, WhatMegatronAsksForIsAskedFor) {
   EXPECT_EQ(problems(job({})), "no problem");
   EXPECT_TRUE(says({.release = "0.15"}, "Megatron-LM core has it from 0.16 on"));
-  EXPECT_TRUE(says({.modules = "[]"}, "of which modules is not said"));
-  EXPECT_TRUE(says({.modules = R"(["attention"])"}, "\"attention\" is no module that can be offloaded"));
+  EXPECT_TRUE(says({.modules = "[]"}, "the modules are not given"));
+  EXPECT_TRUE(says({.modules = R"(["attention"])"}, "\"attention\" is not a module that can be offloaded"));
   EXPECT_TRUE(says({.modules = R"(["fused_group_mlp"])"}, "not modelled yet"));
   EXPECT_TRUE(says({.modules = R"(["attn_proj"])"}, "which core_attn's backward pass needs"));
   EXPECT_TRUE(says({.switches = "cpu-offloading-num-layers = 2"}, "layers are offloaded already"));

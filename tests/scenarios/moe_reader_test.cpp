@@ -96,7 +96,7 @@ TEST_F(MoeTable, WhatItMayNotSay) {
   for (const char* capacity : {"", "\ncapacity_factor = 1.0"})
     EXPECT_EQ(problems(std::string("imbalance = 2.000001") + capacity),
               "job.toml:21:13: error: imbalance = 2.000001: a rank with 1 of 4 experts gets at most 2 times its equal "
-              "share\n  hint: at most 2 would do: a token comes to an expert once, and chooses 2 of 4")
+              "share\n  hint: at most 2 would do: a token goes to an expert once, and chooses 2 of 4")
         << capacity;
   EXPECT_EQ(problems("imbalance = { zipf = 1, dirichlet = 1 }"),
             "job.toml:21:37: error: imbalance takes one distribution\n  hint: such as { zipf = 0.5, seed = 1 } or { "
@@ -150,7 +150,7 @@ TEST_F(MoeTable, FilesOfLoadsAreToldByLineAndColumn) {
 TEST_F(MoeTable, EveryRanksExpertsGetSomeTokens) {
   write("loads.csv", "1,1,1,1\n2,2,0,4\n1,1,1,1\n");
   EXPECT_EQ(problems("imbalance = \"loads.csv\""),
-            "job.toml:11:10: error: of 64 tokens of a rank, none come to the experts of rank 2 of 4 in layer 2\n"
+            "job.toml:11:10: error: of a rank's 64 tokens, none reach the experts of rank 2 of 4 in layer 2\n"
             "  hint: fewer ranks, more tokens or less uneven loads would do");
 }
 

@@ -90,7 +90,7 @@ TEST(NcclEnvironment, AlgorithmsAreAListOrAllButAList) {
   EXPECT_FALSE(settings("NCCL_ALGO = \"^ring\"\nNCCL_PAT_ENABLE = 0").algorithms.pat);
   EXPECT_EQ(settings("NCCL_ALGO = \"\"").algorithms, NcclAlgorithms{});
   EXPECT_EQ(problem("NCCL_ALGO = \"rings\""),
-            "test.toml:1:13: error: NCCL_ALGO = \"rings\" has an algorithm that NCCL has not\n"
+            "test.toml:1:13: error: NCCL_ALGO = \"rings\" names an algorithm that NCCL does not have\n"
             "  hint: tree, ring, collnetdirect, collnetchain, nvls, nvlstree, pat would do");
   EXPECT_NE(problem("NCCL_ALGO = \"allreduce:tree\""), "no problem");
 }
@@ -102,7 +102,7 @@ TEST(NcclEnvironment, ProtocolsAreThoseThatCollectivesMayTake) {
   EXPECT_EQ(settings("NCCL_PROTO = \"\""), NcclSettings{});
   EXPECT_NE(problem("NCCL_PROTO = \"allreduce:LL\""), "no problem");
   EXPECT_EQ(problem("NCCL_PROTO = \"LL256\""),
-            "test.toml:1:14: error: NCCL_PROTO = \"LL256\" has a protocol that NCCL has not\n"
+            "test.toml:1:14: error: NCCL_PROTO = \"LL256\" names a protocol that NCCL does not have\n"
             "  hint: ll, ll128, simple would do");
 }
 

@@ -167,12 +167,10 @@ TEST(OddShapes, VariablesOfTheAttentionAreThoseThatMegatronSets) {
   EXPECT_EQ(refusal(with_attention("", "NVTE_FUSED_ATTN = \"1\"\nNVTE_FLASH_ATTN = \"1\"\n")), "none");
   EXPECT_EQ(refusal(with_attention("", "NVTE_FUSED_ATTN = \"0\"\n")),
             "odd.toml:18:19: error: NVTE_FUSED_ATTN = \"0\": Megatron-LM sets it to 1 for attention = \"auto\", and "
-            "stops at another "
-            "value\n  hint: leave it out, or set attention = \"flash\" in [train]");
+            "rejects other values\n  hint: leave it out, or set attention = \"flash\" in [train]");
   EXPECT_EQ(refusal(with_attention("fused", "NVTE_FLASH_ATTN = \"1\"\nNVTE_UNFUSED_ATTN = \"1\"\n")),
             "odd.toml:19:19: error: NVTE_FLASH_ATTN = \"1\": Megatron-LM sets it to 0 for attention = \"fused\", and "
-            "stops at "
-            "another value\n  hint: leave it out, or set attention = \"auto\" in [train]");
+            "rejects other values\n  hint: leave it out, or set attention = \"auto\" in [train]");
 }
 
 std::string of_405b(std::int64_t micro_batches) {

@@ -127,7 +127,7 @@ TEST(OffloadAxis, TakesNothingElse) {
     FAIL();
   } catch (const InputError& error) {
     EXPECT_EQ(std::string(error.what()),
-              "small:14:20: error: offload: \"gradients\" is nothing that is on hosts\n"
+              "small:14:20: error: offload: \"gradients\" is not a choice of what is on hosts\n"
               "  hint: none, optimizer, parameters or activations would do");
   }
 }
@@ -182,7 +182,7 @@ TEST(AdviseOffload, SaysWhereHostsHaveNoRoomForIt) {
   ASSERT_FALSE(advice.for_hosts.empty());
   EXPECT_EQ(advice.for_hosts.front().changes, std::vector<std::string>{"offload: none -> parameters"});
   EXPECT_GT(advice.for_hosts.front().lacks, Bytes{});
-  EXPECT_NE(advice_text(advice).find("enough for devices, and too much for the fullest host"), std::string::npos);
+  EXPECT_NE(advice_text(advice).find("enough for devices, but too much for the fullest host"), std::string::npos);
 }
 
 TEST(AdviseOffload, TakesLessToHostsThatAreTooFull) {

@@ -100,7 +100,7 @@ TEST(MuonSwitches, WhatMegatronAsksForIsAskedFor) {
   EXPECT_EQ(problems(muon("optimizer = \"dist_muon\"\nmuon-momentum = 0.95\nmuon-scale-mode = \"spectral\"")),
             "no problem");
   EXPECT_TRUE(says(muon("optimizer = \"dist_muon\"", "none"), "disagrees with optimizer"));
-  EXPECT_TRUE(says(with("muon-nesterov = true"), "flags of Muon's, which is not the optimizer"));
+  EXPECT_TRUE(says(with("muon-nesterov = true"), "flags of Muon, which is not the optimizer"));
   EXPECT_TRUE(says(muon("muon-tp-mode = \"distributed\""), "not modelled"));
   EXPECT_TRUE(says(muon("muon-scalar-optimizer = \"lion\""), "not modelled"));
   EXPECT_TRUE(says(muon("muon-num-ns-steps = 0"), "out of range"));

@@ -65,7 +65,7 @@ TEST(PackedSequences, TheKernelThatTakesAMaskIsNamed) {
   const auto says = [&](const std::string& cluster, const std::string& kernel) {
     const Prediction p = predict(parsed("packed_sequences = 4", "llama-2-7b", "pytorch", cluster));
     return std::ranges::any_of(p.assumptions, [&](const std::string& a) {
-      return a.starts_with("attention: " + kernel + ", with a bias of all tokens by all tokens");
+      return a.starts_with("attention: " + kernel + ", with a bias of tokens x tokens");
     });
   };
   EXPECT_TRUE(says("a100-sxm-80g", "the memory-efficient kernel"));

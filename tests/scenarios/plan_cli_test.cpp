@@ -142,7 +142,7 @@ TEST_F(PlanCli, AJournalAnswersOneQuestion) {
   int code = 0;
   (void)answer("", "--top 3 --journal " + journal, &code);
   EXPECT_EQ(code, 2);
-  EXPECT_NE(read(folder_ / "err").find("is the journal of another question"), std::string::npos);
+  EXPECT_NE(read(folder_ / "err").find("is the journal of another search"), std::string::npos);
 }
 
 TEST_F(PlanCli, AJournalOfASmallerSpaceIsOfAnotherQuestion) {
@@ -151,7 +151,7 @@ TEST_F(PlanCli, AJournalOfASmallerSpaceIsOfAnotherQuestion) {
   int code = 0;
   (void)answer("", "--with allocator --journal " + journal, &code);
   EXPECT_EQ(code, 2);
-  EXPECT_NE(read(folder_ / "err").find("is the journal of another question"), std::string::npos);
+  EXPECT_NE(read(folder_ / "err").find("is the journal of another search"), std::string::npos);
 }
 
 TEST_F(PlanCli, AnAxisAskedForByNameIsInEveryAnswer) {

@@ -306,7 +306,7 @@ TEST(Plan, WhatAWholeRunContradictsIsBelievedOfNone) {
         EXPECT_EQ(f.figures.step, 2 * sound.best.front().figures.step);
       }
   }
-  EXPECT_NE(plan_text(space, some).find("1 came out otherwise, which is a mistake"), std::string::npos);
+  EXPECT_NE(plan_text(space, some).find("1 came out otherwise, which is a bug"), std::string::npos);
 }
 
 TEST(Plan, ListsOneOfThoseThatComeToTheSameInAHundredColumns) {

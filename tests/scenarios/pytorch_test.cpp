@@ -533,7 +533,7 @@ TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
   has(problems({.train = "cross_entropy = \"te\""}), "plain PyTorch computes its loss unfused");
   has(problems({.train = "attention = \"local\""}), "has no attention of that kind");
   has(problems({.train = "master_dtype = \"fp16\""}), "is neither \"fp32\" nor precision");
-  has(problems({.train = "gradient_dtype = \"bf16\""}), "keeps gradients in the parameters' own precision");
+  has(problems({.train = "gradient_dtype = \"bf16\""}), "keeps gradients in the precision of the parameters");
   has(problems({.train = "[layout]\ntensor = 2", .gpus = 2}), "plain PyTorch cuts no layers");
   has(problems({.train = "[layout]\nsharding = \"zero1\""}), "every rank holds a replica");
   has(problems({.train = "[layout]\nschedule = \"gpipe\""}),
@@ -544,8 +544,9 @@ TEST(PyTorch, WhatPlainPyTorchDoesNotDoIsRefused) {
   has(problems({.model = "gpt2", .override_keys = "reorder_and_upcast_attn = true"}),
       "attention in fp32 is not modelled");
   has(problems({.switches = "fused = true\nforeach = true"}), "exclude each other");
-  has(problems({.switches = "torch_compile = \"all\""}), "is no part of a model that is compiled");
-  has(problems({.switches = "torch_compile = true\nuse_cache = false"}), "of a model of transformers takes masks");
+  has(problems({.switches = "torch_compile = \"all\""}), "is not a part of a model that is compiled");
+  has(problems({.switches = "torch_compile = true\nuse_cache = false"}),
+      "of a model of transformers puts attention masks");
   has(problems({.switches = "torch_compile = \"regional\""}), "keys and values that a forward pass keeps");
   has(problems({.switches = "torch_compile = \"regional\"\nuse_cache = false"}), "with autocast");
   has(problems({.model = "gpt2", .switches = "modules = \"litgpt\""}), "is not modelled yet with layers like those");

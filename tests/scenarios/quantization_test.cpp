@@ -263,11 +263,12 @@ TEST(Quantization, WhatItDoesNotGoWith) {
   says({.quantization = "format = \"int8\"\ndouble_quant = true"}, "double_quant is of bases in 4 bits");
   says({.quantization = "format = \"nf4\"\nthreshold = 6.0"}, "threshold is of bases in 8 bits");
   says({.quantization = "format = \"int8\"", .versions = "bitsandbytes = \"0.44\""}, "is not modelled");
-  says({.quantization = "format = \"int8\"", .runtime = "fsdp", .gpus = 2}, "which codes of 8 bits are not");
+  says({.quantization = "format = \"int8\"", .runtime = "fsdp", .gpus = 2}, "and 8-bit codes are not");
   says({.quantization = "format = \"nf4\"\nblock_size = 48"}, "bitsandbytes has no such blocks");
   says({.quantization = "format = \"nf4\"\nskip_modules = [\"lm_haed\"]"}, "did you mean \"lm_head\"?");
   says({.quantization = "format = \"nf4\"\nskip_modules = [\"q_proj\"]"}, "a quantized head is not modelled yet");
-  says({.quantization = "format = \"nf4\"\nprepare = \"norms\""}, "the head would be handed fp32");
+  says({.quantization = "format = \"nf4\"\nprepare = \"norms\""},
+       "without autocast the head, which is not fp32, would get fp32 inputs");
   says({.runtime = "fsdp", .gpus = 2}, "storage_dtype = \"uint8\": FullyShardedDataParallel flattens codes");
   says({.runtime = "fsdp2", .gpus = 2}, "fully_shard gathers parameters in precision = \"bf16\"");
   says({.quantization = "format = \"nf4\"\nstorage_dtype = \"bf16\"", .runtime = "fsdp2", .gpus = 2},
@@ -280,7 +281,7 @@ TEST(Quantization, WhatItDoesNotGoWith) {
        "DeepSpeed casts codes that are kept as numbers, too, to precision = \"bf16\"");
   Requested saving = under_stage_3("format = \"nf4\"");
   saving.adapter = "[adapter]\nrank = 8\nmodules_to_save = [\"lm_head\"]\n";
-  says(saving, "modules_to_save beside a quantized base under DeepSpeed's stage 3 are not modelled yet");
+  says(saving, "modules_to_save with a quantized base under DeepSpeed's stage 3 are not modelled yet");
   Requested wide = under_stage_3("format = \"nf4\"");
   wide.adapter = "[adapter]\nrank = 8\ndtype = \"fp32\"\n";
   says(wide, "DeepSpeed casts adapters, too, to \"bf16\"");

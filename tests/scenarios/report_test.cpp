@@ -164,7 +164,7 @@ TEST(Report, SaysOfWhatThereIsNone) {
   EXPECT_NE(problem_of("{}").find("it has no schema"), std::string::npos);
   EXPECT_NE(problem_of(R"({"schema":"tidemark.prediction/1"})").find("there is no report of tidemark.prediction/1"),
             std::string::npos);
-  EXPECT_NE(problem_of(R"({"schema":"tidemark.plan/1"})").find("not all is there that tidemark.plan/1 has"),
+  EXPECT_NE(problem_of(R"({"schema":"tidemark.plan/1"})").find("the file lacks parts that tidemark.plan/1 has"),
             std::string::npos);
 }
 

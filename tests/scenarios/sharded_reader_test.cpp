@@ -60,10 +60,11 @@ TEST(ShardedReader, WhatIsReshardedToFewerRanks) {
   const auto problem = [](const std::string& layout, const std::string& switches) {
     return problem_of([&] { return fully_sharded(layout, switches); });
   };
-  EXPECT_NE(problem("", "reshard_after_forward = 3").find("reshard_after_forward = 3 divides no 16 ranks"),
+  EXPECT_NE(problem("", "reshard_after_forward = 3").find("reshard_after_forward = 3 does not divide 16 ranks"),
             std::string::npos);
-  EXPECT_NE(problem("shard_group = 8", "reshard_after_forward = 16").find("divides no 8 ranks"), std::string::npos);
-  EXPECT_NE(problem("", "reshard_after_forward = \"none\"").find("says nothing to fully_shard"), std::string::npos);
+  EXPECT_NE(problem("shard_group = 8", "reshard_after_forward = 16").find("does not divide 8 ranks"),
+            std::string::npos);
+  EXPECT_NE(problem("", "reshard_after_forward = \"none\"").find("is not a value of fully_shard's"), std::string::npos);
   EXPECT_NE(problem("sharding = \"zero2\"", "reshard_after_forward = 4").find("disagrees with"), std::string::npos);
   EXPECT_NE(problem("", "reshard_after_forward = 4\n[offload]\nparameters = \"cpu\"\n").find("with shards on the host"),
             std::string::npos);
@@ -169,7 +170,9 @@ TEST(ShardedReader, WhatTorchtitanTrainsOnOneDevice) {
   EXPECT_NE(
       problem_of([&] { return alone("[runtime.switches]\ncompile = true"); }).find("torch.compile under autocast"),
       std::string::npos);
-  EXPECT_NE(problem_of([&] { return alone("[offload]\nparameters = \"cpu\""); }).find("CPUOffloadPolicy is of what"),
+  EXPECT_NE(problem_of([&] {
+              return alone("[offload]\nparameters = \"cpu\"");
+            }).find("CPUOffloadPolicy needs data-parallel ranks"),
             std::string::npos);
 }
 
@@ -181,7 +184,7 @@ TEST(ShardedReader, WhatTorchtitanReplicates) {
   const auto problem = [](const std::string& layout, const std::string& switches = "") {
     return problem_of([&] { return of_torchtitan("", switches, "sharding = \"none\"\n" + layout); });
   };
-  EXPECT_NE(problem("tensor = 2").find("torchtitan has replicas alone along one axis only"), std::string::npos);
+  EXPECT_NE(problem("tensor = 2").find("torchtitan supports pure replicas along one axis only"), std::string::npos);
   EXPECT_NE(problem("shard_group = 4").find("shards nothing within groups"), std::string::npos);
   EXPECT_NE(problem("", "compile = true").find("torch.compile under autocast"), std::string::npos);
 }
@@ -235,7 +238,7 @@ TEST(ShardedReader, PipelinesThatTorchtitanDoesNotRun) {
   const auto parted = [&](const std::string& train, const std::string& switches = "") {
     return problem("pipeline = 2\nschedule = \"zb-v\"", "global_batch = 64\n" + train, switches);
   };
-  EXPECT_NE(parted("", "compile = true").find("does not part the backward passes of compiled layers"),
+  EXPECT_NE(parted("", "compile = true").find("does not split the backward passes of compiled layers"),
             std::string::npos);
   EXPECT_EQ(parted("", "compile = \"loss\""), "no problem");
   EXPECT_NE(parted("recompute = \"selective\"").find("PyTorch stops at the second part"), std::string::npos);
@@ -251,19 +254,20 @@ TEST(ShardedReader, PipelinesThatTorchtitanDoesNotRun) {
             std::string::npos);
   EXPECT_NE(parted("recompute = \"full\"").find("not modelled yet"), std::string::npos);
   EXPECT_NE(parted("recompute = \"selective\"", "selective_ac_option = 2").find("not modelled yet"), std::string::npos);
-  EXPECT_NE(parted("", "fsdp_reshard_after_forward = \"always\"").find("makes no gradients of them"),
+  EXPECT_NE(parted("", "fsdp_reshard_after_forward = \"always\"").find("computes no gradients for them"),
             std::string::npos);
   EXPECT_NE(problem("pipeline = 2", "global_batch = 64", "pipeline_parallel_layers_per_stage = 12")
                 .find("pipeline_parallel_layers_per_stage = 12 makes 3 stages of 34 layers"),
             std::string::npos);
-  EXPECT_NE(problem("pipeline = 2\nfirst_stage_layers = 3").find("first_stage_layers: torchtitan says how many layers"),
-            std::string::npos);
+  EXPECT_NE(
+      problem("pipeline = 2\nfirst_stage_layers = 3").find("first_stage_layers: torchtitan takes the number of layers"),
+      std::string::npos);
   EXPECT_NE(problem("schedule = \"gpipe\"").find("schedule without a pipeline"), std::string::npos);
   EXPECT_EQ(problem("pipeline = 16", "global_batch = 64"), "no problem");
   EXPECT_NE(problem("pipeline = 8\ntensor = 2", "global_batch = 64")
                 .find("a pipeline of tensors in parts without data-parallel ranks is not modelled yet"),
             std::string::npos);
-  EXPECT_NE(problem("pipeline = 8\nchunks = 8\nschedule = \"interleaved\"").find("leave an end no place"),
+  EXPECT_NE(problem("pipeline = 8\nchunks = 8\nschedule = \"interleaved\"").find("leave no place for an end"),
             std::string::npos);
 }
 
@@ -273,23 +277,26 @@ TEST(ShardedReader, WhatTorchtitanDoesNotTrain) {
     return problem_of([&] { return of_torchtitan(train, switches, layout, model); });
   };
   EXPECT_EQ(problem("", "selective_ac_option = \"ops\""),
-            "job.toml:14:23: error: selective_ac_option = \"ops\" is no way to checkpoint\n  hint: \"op\", or every "
+            "job.toml:14:23: error: selective_ac_option = \"ops\" is not a way to checkpoint\n  hint: \"op\", or every "
             "how many layers: 2");
-  EXPECT_EQ(problem("", "compile = \"head\""),
-            "job.toml:14:11: error: compile = \"head\" is no part of a training that is compiled\n  hint: true, false, "
-            "or one of its components: \"model\", \"loss\"");
+  EXPECT_EQ(
+      problem("", "compile = \"head\""),
+      "job.toml:14:11: error: compile = \"head\" is not a part of a training that is compiled\n  hint: true, false, "
+      "or one of its components: \"model\", \"loss\"");
   EXPECT_EQ(problem("", "memory_budget = 0.5"),
-            "job.toml:13:1: error: switches: memory_budget is of what torch.compile keeps\n  hint: compile = true");
+            "job.toml:13:1: error: switches: memory_budget applies to torch.compile only\n  hint: compile = true");
   EXPECT_EQ(problem("recompute = \"full\"", "compile = true\nmemory_budget = 0.5"),
             "job.toml:8:13: error: recompute: a memory_budget takes the place of checkpointing\n  hint: leave it out");
   EXPECT_EQ(problem("", "compile = true", "tensor = 2"),
-            "job.toml:5:10: error: tensor: torch.compile of what is cut over ranks is not modelled yet\n  hint: 1, or "
+            "job.toml:5:10: error: tensor: torch.compile of a model that is split over ranks is not modelled yet\n  "
+            "hint: 1, or "
             "without the switch compile");
   EXPECT_EQ(problem("", "fsdp_reshard_after_forward = \"never\"", "sharding = \"zero3\""),
             "job.toml:5:12: error: sharding = \"zero3\" is not what torchtitan does with fsdp_reshard_after_forward = "
             "\"never\"\n  hint: \"zero2\" is");
   EXPECT_EQ(problem("", "compile = true", "context = 2"),
-            "job.toml:5:11: error: context: torch.compile of what is cut over ranks is not modelled yet\n  hint: 1, or "
+            "job.toml:5:11: error: context: torch.compile of a model that is split over ranks is not modelled yet\n  "
+            "hint: 1, or "
             "without the switch compile");
   EXPECT_EQ(
       problem("", "context_parallel_load_balancer = \"ptrr\"", "context = 2"),

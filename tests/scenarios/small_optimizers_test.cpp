@@ -203,11 +203,12 @@ TEST(SmallOptimizers, WhatDoesNotGoTogetherIsAnError) {
   has(problems("optimizer = \"galore_adafactor\""), "is not modelled yet");
   has(problems("optimizer = \"galore\""), "\"galore_adamw\" or \"galore_adamw_layerwise\" would do");
   has(problems("optimizer = \"galore_adamw\"", "", "fsdp", "", 2), "it projects matrices, and shards of flat");
-  has(problems("optimizer = \"galore_adamw_layerwise\"", "", "pytorch", "", 2), "goes with no DistributedDataParallel");
-  has(problems("optimizer = \"lion_32bit\"", "rank = 8"), "rank is of optimizers that project gradients");
+  has(problems("optimizer = \"galore_adamw_layerwise\"", "", "pytorch", "", 2),
+      "does not work with DistributedDataParallel");
+  has(problems("optimizer = \"lion_32bit\"", "rank = 8"), "rank is for optimizers that project gradients");
   has(problems("optimizer = \"muon\"", "", "fsdp", "", 2), "Muon takes matrices, and shards of flat parameters have");
   has(problems("optimizer = \"muon\"", "", "fsdp2", "", 2), "Muon gathers the matrices of DTensors");
-  has(problems("optimizer = \"adamw_8bit\"", "", "fsdp2", "", 2), "bitsandbytes' kernels take no DTensors");
+  has(problems("optimizer = \"adamw_8bit\"", "", "fsdp2", "", 2), "bitsandbytes' kernels do not accept DTensors");
   has(problems("optimizer = \"adafactor\"", "", "fsdp2", "", 2), "adds DTensors to plain tensors");
   has(problems("optimizer = \"muon\"", "", "pytorch", "versions = { torch = \"2.8\" }"), "from PyTorch 2.9 on");
   has(problems("optimizer = \"lion_8bit\"", "fused = true"), "has no such kernels");

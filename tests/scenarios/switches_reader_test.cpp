@@ -91,10 +91,9 @@ TEST(SwitchesReader, EnvironmentVariablesAreUnderstoodHarmlessOrRefused) {
             "in KiB\n"
             "  hint: such as \":4096:8\" or \":4096:2:16:8\"");
   EXPECT_EQ(with_variable("NCCL_BUFFSIZE = \"8388608\""), "no problem");
-  EXPECT_EQ(
-      with_variable("NVTE_FLASH_ATTN = \"0\""),
-      "job.toml:21:19: error: NVTE_FLASH_ATTN = \"0\": Megatron-LM sets it to 1 for attention = \"auto\", and stops at "
-      "another value\n  hint: leave it out, or set attention = \"fused\" in [train]");
+  EXPECT_EQ(with_variable("NVTE_FLASH_ATTN = \"0\""),
+            "job.toml:21:19: error: NVTE_FLASH_ATTN = \"0\": Megatron-LM sets it to 1 for attention = \"auto\", and "
+            "rejects other values\n  hint: leave it out, or set attention = \"fused\" in [train]");
   EXPECT_EQ(with_variable("NVTE_FUSED_ATTN = \"1\""), "no problem");
   EXPECT_EQ(with_variable("NVTE_NO_SUCH_THING_HERE = \"0\""),
             "job.toml:21:27: error: \"NVTE_NO_SUCH_THING_HERE\" is not modelled yet\n  hint: leave it out, if it does "

@@ -131,10 +131,9 @@ TEST_F(DsConfigFile, WhatIsNotModelledIsRefusedWhereItStands) {
             "ds.json:1:21: error: use_gds = true: reading drives straight to the device is not modelled yet\n  hint: "
             "leave it "
             "out, or set false");
-  EXPECT_EQ(
-      problem(R"({"zero_optimization": {"stage": 0}})"),
-      "ds.json:1:33: error: stage = 0 shares nothing out: DeepSpeed without ZeRO is not modelled\n  hint: 1, 2 or 3 "
-      "would do; [runtime] name = \"pytorch\" has replicas");
+  EXPECT_EQ(problem(R"({"zero_optimization": {"stage": 0}})"),
+            "ds.json:1:33: error: stage = 0 shards nothing: DeepSpeed without ZeRO is not modelled\n  hint: 1, 2 or 3 "
+            "would do; [runtime] name = \"pytorch\" has replicas");
   EXPECT_NE(problem(R"({"zero_optimization": {"stage": 2, "zero_hpz_partition_size": 8}})")
                 .find("zero_hpz_partition_size: stages 1 and 2 partition no parameters\n  hint: stage 3"),
             std::string::npos);

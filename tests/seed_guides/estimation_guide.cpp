@@ -50,7 +50,7 @@ Section memory_equation() {
           return fmt::format("{} in bf16 on one device, {} under Megatron-LM, {} on eight", part(lab(bf16)),
                              part(lab(megatron)), part(lab(eight)));
         },
-        "no share of anything: fragmentation, NCCL, context and workspaces, each by its own mechanism"},
+        "it is not a share of anything: fragmentation, NCCL, context and workspaces, each by its own mechanism"},
        {"framework internals: communication buffers, temporary tensors",
         [](Lab& lab) {
           const Composition& c = memory(lab(eight)).device.composition;
@@ -499,7 +499,7 @@ Section shortcut() {
                                  rules::shortcut_gb(7, 2, rules::State::Momentum),
                                  gb(device(lab(bf16, with(small, "train.optimizer = \"sgd_momentum\"")))));
             },
-            "fp32 momentum of a bf16 model is no optimizer of PyTorch's"},
+            "fp32 momentum of a bf16 model is not an optimizer of PyTorch's"},
            {"15 % overhead",
             [](Lab& lab) {
               const auto part = [](const Prediction& p) {
@@ -509,7 +509,7 @@ Section shortcut() {
               return fmt::format("{} at batch 1 in bf16, {} under Megatron-LM", part(lab(bf16, small)),
                                  part(lab(megatron, small)));
             },
-            "as above: no share of anything"},
+            "as above: it is not a share of anything"},
            {"activations: rough lower bound at 1.5 times the parameters",
             [](Lab& lab) {
               return fmt::format("{} at batch 1, {} at batch 8",

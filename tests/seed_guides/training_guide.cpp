@@ -21,7 +21,7 @@ Section memory_hierarchy() {
   return {"Memory Hierarchy",
           {{"registers ~256 KB and L1 128 KB an SM, L2 40-60 MB",
             [](Lab& lab) { return fmt::format("{} of {} allocated", mb(Bytes{}), gb(allocated(lab(bf16)))); },
-            "agrees that they do not matter: what kernels hold on the chip is no memory of the device"},
+            "agrees that they do not matter: what kernels hold on the chip is not a memory of the device"},
            {"HBM of 24-80 GB",
             [](Lab&) {
               return fmt::format("{} (RTX 3080) to {} (GB200)", gb(cluster_file("rtx-3080-10g").device.capacity),

@@ -126,8 +126,7 @@ std::string copied(const char* id, const char* title, const std::string& text) {
 }
 
 std::string problems_of(const Parsed& answer) {
-  std::string out =
-      "<section class=\"verdict wrong\" data-verdict=\"wrong\"><h2>This job cannot be asked about</h2><ul>";
+  std::string out = "<section class=\"verdict wrong\" data-verdict=\"wrong\"><h2>This job is not valid</h2><ul>";
   for (const Parsed& p : answer["problems"]) {
     std::string fields;
     for (const Parsed& field : p["fields"]) fields += (fields.empty() ? "" : " ") + field.get<std::string>();
@@ -273,7 +272,7 @@ std::string answer_html(const std::string& answer, const Fields& fields) {
   for (const Parsed& name : a["not_judged"])
     unjudged.push_back(fmt::format("line {}: {}: {}", name["line"].get<int>(), name["what"].get<std::string>(),
                                    name["why"].get<std::string>()));
-  out += list_of("Not judged: the answer is of the job without these", unjudged);
+  out += list_of("Not judged: the answer ignores these", unjudged);
   out += copied("scenario", "Scenario (save as job.toml, then: tidemark predict job.toml)", a["scenario"]);
   out += copied(
       "launch", "Launch file",

@@ -158,7 +158,7 @@ std::optional<std::string> Asker::run(Ask what, const Fields& fields, bool ahead
     std::this_thread::sleep_for(poll_interval);
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != yes)
-    throw std::runtime_error("the process that was to answer has ended without a word");
+    throw std::runtime_error("the answering process ended without a message");
   return text_of(folder.path() / "answer.json");
 }
 

@@ -28,7 +28,7 @@ std::optional<std::int64_t> number_in(const Fields& fields, std::string_view nam
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
     throw InputError(Problem{.file = std::string(name),
-                             .message = fmt::format("{} is no whole number", in_quotes(text)),
+                             .message = fmt::format("{} is not a whole number", in_quotes(text)),
                              .hint = "write digits alone"});
   return value;
 }
@@ -94,7 +94,7 @@ JobRequest of_text(const Fields& fields, const std::string& text) {
   const std::string kind = word_in(fields, pasted_kind);
   if (std::ranges::find(pasted_kinds(), kind) == pasted_kinds().end())
     throw InputError(Problem{.file = std::string(pasted_kind),
-                             .message = fmt::format("{} is no kind of file", in_quotes(kind)),
+                             .message = fmt::format("{} is not a kind of file", in_quotes(kind)),
                              .hint = "choose one of the list"});
   JobWords words{.file = "pasted" + kind, .beside = {}, .launch = {}};
   {
@@ -185,12 +185,12 @@ Fields checked(Fields fields) {
                        std::ranges::any_of(form_fields(), [&](const FormField& f) { return f.name == name; });
     if (!known)
       throw InputError(
-          Problem{.file = "the form", .message = fmt::format("{} is no field of it", in_quotes(name)), .hint = ""});
+          Problem{.file = "the form", .message = fmt::format("{} is not a field of it", in_quotes(name)), .hint = ""});
     const std::size_t most = name == pasted_text ? longest_text : longest_field;
     if (value.size() > most)
       throw InputError(Problem{.file = name,
                                .message = fmt::format("is longer than {} bytes", most),
-                               .hint = "ask with the command line: tidemark predict FILE"});
+                               .hint = "use the command line: tidemark predict FILE"});
   }
   // What a field means where it is empty needs no saying twice: two forms of one question are one.
   for (const FormField& field : form_fields())

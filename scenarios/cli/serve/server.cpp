@@ -71,13 +71,11 @@ std::string too_long(const Fields& fields, std::chrono::milliseconds limit, cons
   return nlohmann::json{
       {"problems",
        {{{"place", ""},
-         {"message",
-          fmt::format("this takes longer than {} s, which is more than the page waits for", limit.count() / 1000)},
-         {"hint",
-          file ? fmt::format("save the file, and run: tidemark {} FILE", verb)
-               : fmt::format("run it in a terminal: tidemark {} job.toml, with the scenario of a smaller question "
-                             "and its keys set beside it, such as gpus=1024",
-                             verb)},
+         {"message", fmt::format("this takes longer than {} s, the page's time limit", limit.count() / 1000)},
+         {"hint", file ? fmt::format("save the file, and run: tidemark {} FILE", verb)
+                       : fmt::format("run it in a terminal: tidemark {} job.toml with the scenario of a smaller job, "
+                                     "and set its keys, such as gpus=1024",
+                                     verb)},
          {"fields", nlohmann::json::array()}}}}}
       .dump();
 }
@@ -239,8 +237,8 @@ void serve(const ServeOptions& options, const std::function<void(const std::stri
                                                                     : -1;
   if (port < 0)
     throw InputError(Problem{.file = "--port",
-                             .message = fmt::format("port {} cannot be had", options.port),
-                             .hint = "another program may listen there: choose another, or none"});
+                             .message = fmt::format("port {} is not available", options.port),
+                             .hint = "another program may listen there: choose another port, or none"});
   pages.is_at(std::to_string(port));
   const LastWords words([&] { pages.stop(); });
   ready(fmt::format("http://127.0.0.1:{}/?token={}", port, token));

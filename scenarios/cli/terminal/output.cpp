@@ -34,7 +34,8 @@ std::string shown(const std::string& text, int descriptor) { return answer_on(te
 
 void raise(std::optional<int> error, const char* stream) {
   if (error)
-    throw std::system_error(*error, std::generic_category(), fmt::format("the answer did not get out on {}", stream));
+    throw std::system_error(*error, std::generic_category(),
+                            fmt::format("the answer could not be written to {}", stream));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ InputError misuse(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
   const std::string called = &verb == &app ? "tidemark" : "tidemark " + verb.get_name();
   std::string hint = called + " --help says what it takes";
-  if (verb.get_name() == "dry-run") hint = "the command stands behind --: tidemark dry-run -- torchrun train.py";
+  if (verb.get_name() == "dry-run") hint = "the command follows --: tidemark dry-run -- torchrun train.py";
   for (const std::string& word : app.remaining(true)) {
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string flag = word.substr(0, word.find('='));
@@ -52,10 +52,10 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(known->get_name());
   if (std::ranges::find(names, verb) != names.end()) return;
-  const std::string all = fmt::format("{}; tidemark --help says what each answers", one_of(names));
+  const std::string all = fmt::format("{}; tidemark --help describes each", one_of(names));
   std::string hint;
   if (!verb.empty() && !unknown_name_problem(verb, examples_shipped))
-    hint = fmt::format("did you mean tidemark predict {}? The question comes first: {}", verb, all);
+    hint = fmt::format("did you mean tidemark predict {}? The command comes first: {}", verb, all);
   else if (verb == "help" || verb == "version")
     hint = fmt::format("did you mean tidemark --{}?", verb);
   else if (const std::string meant = verb_meant(verb, names); !meant.empty())
@@ -63,7 +63,7 @@ void refuse_unknown_verb(const CLI::App& app, int argc, char** argv) {
   else
     hint = all;
   throw InputError(
-      Problem{.file = "tidemark", .message = fmt::format("there is no question {}", in_quotes(verb)), .hint = hint});
+      Problem{.file = "tidemark", .message = fmt::format("there is no command {}", in_quotes(verb)), .hint = hint});
 }
 
 void refuse_empty_texts(const CLI::App& app) {

@@ -53,7 +53,7 @@ std::filesystem::path calibration_file(const CalibrateArguments& a) {
 // On every rank alike, or first on rank 0.
 void check(const CalibrateArguments& a, const World& world) {
   if (std::filesystem::path(a.output).extension() != ".toml")
-    refuse("--output", fmt::format("{} is no name of a cluster file", a.output), "such as machine.toml");
+    refuse("--output", fmt::format("{} is not a name of a cluster file", a.output), "such as machine.toml");
   for (const std::string& file : a.scenarios) {
     const Scenario scenario = read_scenario(file, data_root());
     if (world.size() % scenario.gpus != 0)
@@ -152,7 +152,7 @@ int run_on(World& world, const CalibrateArguments& a) {
 // Points that tidemark_gpu_points measured on GPUs, which need not be here.
 int run_from_points(const CalibrateArguments& a) {
   if (a.like.empty())
-    refuse("--from", "what was not measured of a GPU machine is another cluster's",
+    refuse("--from", "values that were not measured on a GPU machine come from another cluster",
            "name the nearest one: --like h100-sxm-80g");
   if (!a.journal.empty() || !a.scenarios.empty())
     refuse("--from", "measures nothing", "leave out --journal and --kernels-of");

@@ -75,7 +75,7 @@ GrowingKey growing_key(const TomlTable& document, const std::string& largest) {
       values = std::get<std::vector<TomlValue>>(
           parse_toml("x = [" + largest.substr(sign + 1) + "]", "--largest").keys.front().value.value);
     } catch (const InputError&) {
-      refuse("--largest", fmt::format("{} is no list of values", in_quotes(largest.substr(sign + 1))),
+      refuse("--largest", fmt::format("{} is not a list of values", in_quotes(largest.substr(sign + 1))),
              "such as --largest train.sequence_length=4096,8192,16384");
     }
   return {key, std::move(values), sign == std::string::npos};
@@ -138,12 +138,12 @@ StudyRequest requested_study(const CapacityArguments& a) {
   if (!has("space") && !has("capacity")) return study_of_job(a);
   if (a.largest_given)
     throw InputError(Problem{.file = a.words.file,
-                             .message = "says what grows in [capacity], and so does --largest",
+                             .message = "names the key that grows in [capacity], and so does --largest",
                              .hint = "change it in the file, or leave --largest out"});
   if (a.words.launch.any())
     throw InputError(Problem{.file = a.words.file,
-                             .message = "a study, and options that say what it says",
-                             .hint = "change them in the file, or set keys beside it, as in layout.tensor=4"});
+                             .message = "a study, and options that repeat its keys",
+                             .hint = "change them in the file, or set keys as in layout.tensor=4"});
   set_overrides(document, a.words.beside);
   StudyRequest made{study_of(std::move(document), file, {file.parent_path(), data_root()}), {}};
   made.inputs.emplace_back(file);

@@ -140,13 +140,14 @@ void make_stand_ins(const std::filesystem::path& folder) {
 }
 
 int run(const CaptureArguments& requested) {
-  if (requested.time_limit < 1) refuse("--timeout", "is no time to wait", "seconds, from 1 on");
+  if (requested.time_limit < 1) refuse("--timeout", "is not a valid time limit", "seconds, from 1 on");
   check_outputs({{"--output", requested.output}}, {});
   const std::string command = fmt::format("{}", fmt::join(requested.command, " "));
-  complain(fmt::format(
-      "runs {}: {} are stood in for and start nothing.\nAll else that it does, it does: programs that it calls by an "
-      "absolute path, or behind a PATH of its own, are not caught, and neither is what it installs, writes or deletes.",
-      command, fmt::join(stood_in, ", ")));
+  complain(
+      fmt::format("runs {}: stand-ins replace {} and start nothing.\nThe script does everything else for real: "
+                  "programs that it calls by an absolute path or with a PATH of its own are not replaced, and what it "
+                  "installs, writes or deletes stays.",
+                  command, fmt::join(stood_in, ", ")));
   const TemporaryFolder folder;
   make_stand_ins(folder.path() / "bin");
   const std::filesystem::path calls_folder = folder.path() / "calls";
@@ -162,13 +163,13 @@ int run(const CaptureArguments& requested) {
   const std::size_t all = calls.size();
   std::erase_if(calls, [](const Call& call) { return !may_launch(call); });
   if (end.took_too_long)
-    complain(fmt::format("it was ended after {} s; --timeout gives it more", requested.time_limit));
+    complain(fmt::format("it was stopped after {} s; raise the limit with --timeout", requested.time_limit));
   else if (end.status != 0)
     complain(fmt::format("it ended with {}", end.status));
   if (all > calls.size())
-    complain(fmt::format("{} of python's were asked for what they print, and printed nothing", all - calls.size()));
+    complain(fmt::format("{} of python's printed nothing, where their output was expected", all - calls.size()));
   if (calls.empty()) {
-    complain("it started nothing that is stood in for: a program by its absolute path is not caught");
+    complain("it started no program that a stand-in replaces: programs called by an absolute path are not replaced");
     return no;
   }
   const std::string script = script_of(calls, command, own);

@@ -34,7 +34,7 @@ struct CompareArguments {
 
 int run(const CompareArguments& requested) {
   if (!(requested.tolerance >= 0 && requested.tolerance <= 100))
-    refuse("--tolerance", fmt::format("{:g} is no part of a measurement", requested.tolerance), "percent: 0 to 100");
+    refuse("--tolerance", fmt::format("{:g} is not a part of a measurement", requested.tolerance), "percent: 0 to 100");
   const JobRequest job = requested_job(requested.words);
   const Scenario& scenario = job.scenario;
   std::vector<std::filesystem::path> inputs = job.files;

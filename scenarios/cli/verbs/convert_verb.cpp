@@ -51,7 +51,7 @@ Answer answer_of(const ConvertArguments& requested) {
   const std::optional<Dialect> to = dialect_named(requested.to);
   if (!to) {
     const std::string meant = nearest(requested.to, dialect_names());
-    refuse("--to", fmt::format("{} is nothing to convert to", in_quotes(requested.to)),
+    refuse("--to", fmt::format("{} is not a format to convert to", in_quotes(requested.to)),
            meant.empty() ? one_of(dialect_names()) + " would do" : fmt::format("did you mean {}?", meant));
   }
   const Launcher launcher = launcher_requested(requested.launcher);
@@ -83,7 +83,7 @@ std::string reported(const Answer& answer, bool all) {
   return text +
          (answer.to == Dialect::Scenario
               ? "next: the same with -o job.toml, change there what is not expressed, then tidemark predict job.toml\n"
-              : "next: see to what is not expressed; tidemark convert reads back what was written\n");
+              : "next: handle what is not expressed; tidemark convert reads the result back\n");
 }
 
 const char* list_of(RemarkKind kind) {

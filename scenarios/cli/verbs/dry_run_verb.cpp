@@ -93,7 +93,7 @@ void compare_ranks(const DryRunArguments& requested, const Scenario& scenario, D
 void refuse_other_world(const Scenario& scenario, const DryRunAnswer& answer) {
   if (scenario.gpus == answer.world.ranks) return;
   refuse("--against", fmt::format("is of {} ranks, and the command starts {}", scenario.gpus, answer.world.ranks),
-         "lay a scenario of the same job beside it, or say --world-size");
+         "give a scenario of the same job, or set --world-size");
 }
 
 int exit_code_of(const DryRunAnswer& answer) {
@@ -112,10 +112,10 @@ int exit_code_of(const DryRunAnswer& answer) {
 
 int run(DryRunArguments requested) {
   if (requested.runs.steps < 1 || requested.runs.steps > 1000)
-    refuse("--steps", fmt::format("{} is no number of steps to run", requested.runs.steps), "1 to 1000");
-  if (requested.time_limit < 1) refuse("--timeout", "is no time to wait", "seconds, from 1 on");
+    refuse("--steps", fmt::format("{} is not a number of steps to run", requested.runs.steps), "1 to 1000");
+  if (requested.time_limit < 1) refuse("--timeout", "is not a valid time limit", "seconds, from 1 on");
   if (requested.runs.world_size && (*requested.runs.world_size < 1 || *requested.runs.world_size > 1'000'000))
-    refuse("--world-size", fmt::format("{} is no number of ranks", *requested.runs.world_size), "1 to 1000000");
+    refuse("--world-size", fmt::format("{} is not a number of ranks", *requested.runs.world_size), "1 to 1000000");
   std::vector<Problem> problems;
   const std::string file = shipped_file(requested.cluster, clusters_shipped);
   if (const std::optional<Problem> problem = unknown_name_problem(requested.cluster, clusters_shipped))

@@ -52,7 +52,7 @@ RequestedMoment requested_moment(const std::string& at) {
   std::size_t op = 0;
   const auto [end, error] = std::from_chars(at.data(), at.data() + at.size(), op);
   if (error != std::errc{} || end != at.data() + at.size())
-    refuse("--at", fmt::format("'{}' is no moment", at),
+    refuse("--at", fmt::format("'{}' is not a moment", at),
            "peak, allocated, host, end, or the number of an op as --show program counts them");
   return {RequestedMoment::Kind::OpIndex, op};
 }

@@ -152,7 +152,7 @@ constexpr std::array kinds{
     Kind{"names", "checkpoints that --model takes, and whose shape each has", names},
     Kind{"clusters", "names that --cluster takes, and scenarios", clusters},
     Kind{"examples", "scenarios that questions take by name", examples},
-    Kind{"studies", "what capacity takes by name", studies},
+    Kind{"studies", "studies that capacity takes by name", studies},
     Kind{"keys", "every key of scenario files", [] { return keys(false); }},
     Kind{"switches", "what [runtime.switches] takes of each framework", [] { return keys(true); }}};
 

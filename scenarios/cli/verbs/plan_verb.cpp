@@ -181,7 +181,7 @@ int why(const Space& space, const PlanArguments& a) {
     const auto made = candidate(space, index);
     if (const auto* dropped = std::get_if<NoCandidate>(&made))
       throw InputError(Problem{.file = "--why",
-                               .message = fmt::format("combination {} is no candidate: {}", index, dropped->reason),
+                               .message = fmt::format("combination {} is not a candidate: {}", index, dropped->reason),
                                .hint = "the answer of plan lists candidates by number"});
     both.push_back(predict(std::get<Scenario>(made)));
     names.push_back(fmt::format("#{}", index));

@@ -102,7 +102,8 @@ int run(const PredictArguments& requested) {
   if (requested.print_scenario) refuse_outputs(requested);
   check_files(requested.files, requested.json);
   if (!requested.files.any() && requested.picked.ranks)
-    refuse("--rank", "picks from a file, and none is asked for", "give --timeline, --trace or --snapshot FILE too");
+    refuse("--rank", "selects from a file, and no file is requested",
+           "give --timeline, --trace or --snapshot FILE too");
   if (!requested.files.shows_steps()) requested.picked.refuse_filters("give --timeline or --trace FILE too");
   const JobRequest source = predicted_job(requested);
   if (requested.print_scenario) {
@@ -143,12 +144,12 @@ JobRequest predicted_job(const PredictArguments& requested, const std::vector<st
     return from_options(requested, all);
   }
   if (requested.job.lays_out())
-    throw InputError(
-        Problem{.file = requested.words.file,
-                .message = is_foreign(requested.words.file) ? "a training, and options that say what it says"
-                                                            : "a scenario, and options that say what it says",
-                .hint = "change them in the file, or set keys beside it, as in layout.tensor=4: --model, --cluster and "
-                        "others are for files of frameworks, and all of them for where there is no file"});
+    throw InputError(Problem{.file = requested.words.file,
+                             .message = is_foreign(requested.words.file)
+                                            ? "a training, and options that repeat its keys"
+                                            : "a scenario, and options that repeat its keys",
+                             .hint = "change them in the file, or set keys as in layout.tensor=4; --model, --cluster "
+                                     "and others are for launch files and for jobs without a file"});
   JobWords words = requested.words;
   words.beside.insert(words.beside.end(), keys.begin(), keys.end());
   return requested_job(words);

@@ -26,7 +26,7 @@ int run(const ReplayArguments& requested) {
   SnapshotQuestion question = requested.snapshot;
   if (!requested.capacity.empty()) question.capacity = requested_size("--capacity", requested.capacity);
   if (const std::optional<double> fraction = question.memory_fraction; fraction && !(*fraction >= 0 && *fraction <= 1))
-    refuse("--memory-fraction", fmt::format("{:g} is no part of the device", *fraction), "between 0 and 1");
+    refuse("--memory-fraction", fmt::format("{:g} is not a part of the device", *fraction), "between 0 and 1");
   check_outputs({{"--json", requested.json}}, {question.path});
   const SnapshotReplay replayed = replay_snapshot(question);
   answer(replay_text(replayed), requested.json, [&] { return replay_json(replayed); });

@@ -111,14 +111,14 @@ Report report_of(ReportArguments& requested, const std::string& command) {
 int run(ReportArguments& requested, const std::string& command) {
   if (requested.cite) {
     if (!requested.files.empty())
-      refuse("--cite", "tells how Tidemark is cited, and reports nothing", "leave the file out");
+      refuse("--cite", "prints how to cite Tidemark, and reports nothing", "leave the file out");
     answer(citation(), "", {});
     return yes;
   }
   const std::vector<std::string> files = files_in(requested);
   if (files.empty()) refuse("report", "names no file", "a scenario, a launch file, or a record");
   if (!requested.measured.empty() && (files.size() > 1 || is_record(files.front())))
-    refuse("--measured", "is laid beside one scenario", "name one scenario's file (TOML)");
+    refuse("--measured", "is compared with one scenario", "name one scenario's file (TOML)");
   std::vector<std::filesystem::path> inputs;
   for (const std::string& file : files) {
     if (is_record(file)) {

@@ -88,7 +88,7 @@ int become(std::vector<std::string> words, const ValidateArguments& requested) {
 
 int run_on_devices(const ValidateArguments& requested) {
   if (requested.scale != 1) refuse("--scale", "divides pages of host memory", "leave it out with --back-end cuda");
-  if (requested.mutation != "none") refuse("--mutate", "is there for the host back end", "leave it out");
+  if (requested.mutation != "none") refuse("--mutate", "is for the host back end", "leave it out");
   if (requested.json == "-") refuse("--json", "goes to a file with --back-end cuda", "give it a name");
   const std::string program = device_program(requested.math ? "tidemark_gpu_math" : "tidemark_gpu");
   const JobRequest job = requested_job(requested.words);
@@ -96,11 +96,11 @@ int run_on_devices(const ValidateArguments& requested) {
   check_outputs({{"--json", requested.json}}, job.files);
   if (!job.not_judged.empty())
     refuse(requested.words.file, "has names that are not judged: " + job.not_judged.front().what,
-           "--ignore NAME says of each that it has no effect");
+           "use --ignore NAME for each that has no effect");
   if (requested.math) {
     if (job.file != as_typed(requested.words.file))
-      refuse(requested.words.file, "is read by another program with --math, which takes a scenario's file alone",
-             "tidemark convert -o job.toml writes one; predict --print-scenario, with keys that are set beside it");
+      refuse(requested.words.file, "is read by another program with --math, which takes only a scenario file",
+             "tidemark convert -o job.toml writes one; predict --print-scenario writes one with the keys that you set");
     hold_to_arithmetic(scenario, requested.words.file);
     return become({program, requested.words.file, "--data", data_root().string()}, requested);
   }
@@ -127,7 +127,7 @@ std::string mistakes_of(const std::string& scenario, Work&& work) {
 std::string why_without_math(const ValidateArguments& requested, const Scenario& scenario) {
   if (requested.math) return {};
   if (requested.no_math) return "--no-math";
-  if (requested.mutation != "none") return "something is wrong on purpose (--math has them all the same)";
+  if (requested.mutation != "none") return "a fault was injected (--math runs them anyway)";
   const std::string beyond = beyond_arithmetic(scenario);
   return beyond.empty() ? too_much_arithmetic(work_of(scenario))
                         : "they do not follow " + beyond.substr(0, beyond.find('\n'));
@@ -153,7 +153,7 @@ std::string who_read_otherwise(World& world, const std::string& read, const std:
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all.front())
       return InputError(Problem{.file = scenario,
-                                .message = fmt::format("rank {} has read another scenario than rank 0: {}", rank,
+                                .message = fmt::format("rank {} read another scenario than rank 0: {}", rank,
                                                        first_difference(all.front(), all[rank])),
                                 .hint = "give all ranks the same files: scenario, model and cluster"})
           .what();
@@ -170,7 +170,7 @@ void check_arguments(const World& world, const ValidateArguments& requested, con
     refuse("--mutate", fmt::format("only real numbers show {}", requested.mutation), "add --math");
   if (requested.math) hold_to_arithmetic(scenario, requested.words.file);
   if (!requested.machine.empty() && (requested.no_math || requested.mutation != "none"))
-    refuse("--machine", "is for training with real numbers, and nothing wrong",
+    refuse("--machine", "is for training with real numbers, without a fault",
            "leave out --no-math and --mutate, or --machine");
 }
 

@@ -269,7 +269,8 @@ void settle_zero(Scenario& requested, ScenarioTables& tables) {
   if (tables.zero.config && tables.zero.config->fused_adam.value_or(false) && !settings.zero.offload_optimizer)
     settings.optimizer = OptimizerKernels::Fused;
   if (tables.train.sound("master_dtype") && requested.train.master_dtype != DType::FP32)
-    tables.train.problem("master_dtype", "DeepSpeed's optimizers keep what they update in fp32", "leave it out");
+    tables.train.problem("master_dtype", "DeepSpeed's optimizers keep parameters that they update in fp32",
+                         "leave it out");
 }
 
 }  // namespace tidemark::scenarios

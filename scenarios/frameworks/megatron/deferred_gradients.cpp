@@ -36,7 +36,7 @@ void check_deferral(TomlReader& switches, const Scenario& requested, const Scena
   if (tables.layout.sound("pipeline") && requested.layout.pipeline == 1)
     return wrong(deferral_switch, "weight gradients of the head wait for the end of a pipeline", "leave it out");
   if (!requested.runtime.gradient_accumulation_fusion)
-    return wrong(deferral_switch, "what comes later is added into the gradient buffer by the product itself",
+    return wrong(deferral_switch, "deferred gradients need products that add into the gradient buffer",
                  "leave no-gradient-accumulation-fusion out");
   // core/pipeline_parallel/schedules.py: grad_sync_func comes before finish_embedding_wgrad_compute.
   if (requested.runtime.overlap.gradients)

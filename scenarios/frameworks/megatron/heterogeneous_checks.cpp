@@ -59,7 +59,7 @@ void check_heterogeneous(const Scenario& scenario, ScenarioTables& tables) {
   unmodelled(tables.train, "recompute_modules", again(Module::Mlp) || again(Module::LayerNorm),
              "recomputation of other modules than core attention is");
   unmodelled(tables.runtime, "switches", scenario.runtime.tensor_overlap.has_value(),
-             "products beside their communication are");
+             "products that overlap their communication are");
   unmodelled(tables.runtime, "switches", scenario.runtime.offloaded_layers > 0, "offloading of layers' activations is");
   unmodelled(tables.runtime, "switches", scenario.runtime.module_offload.any(),
              "offloading of modules' activations is");

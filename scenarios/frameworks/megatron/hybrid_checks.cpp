@@ -58,7 +58,7 @@ class HybridChecks {
     for (const auto& [key, given] : {std::pair{"count_embedding", layout_.count_embedding},
                                      {"count_loss", layout_.count_loss},
                                      {"stage_layers", !layout_.stage_layers.empty()}})
-      if (given) layout(key, fmt::format("{}: stages of a hybrid know nothing of it", key), "leave it out");
+      if (given) layout(key, fmt::format("{}: stages of a hybrid do not support it", key), "leave it out");
   }
 
   void check_training() {
@@ -66,7 +66,7 @@ class HybridChecks {
       if (tables_.train.sound(key)) tables_.train.problem(key, std::move(message), std::move(hint));
     };
     if (s_.train.recompute.kind == Recompute::Full)
-      train("recompute", "recompute = \"full\": Megatron-LM's stack of a hybrid's layers runs none of them again",
+      train("recompute", "recompute = \"full\": Megatron-LM does not recompute layers of a hybrid",
             "\"none\", or \"selective\" for core attention");
     if (s_.train.attention == AttentionKernel::Local)
       train("attention", "attention = \"local\": hybrids have Transformer Engine's layers alone",
@@ -79,7 +79,7 @@ class HybridChecks {
       if (requested)
         tables_.runtime.problem("switches", fmt::format("{} not modelled yet in hybrids", what), "leave it out");
     };
-    unmodelled(s_.runtime.tensor_overlap.has_value(), "products beside their communication are");
+    unmodelled(s_.runtime.tensor_overlap.has_value(), "products that overlap their communication are");
     unmodelled(s_.runtime.offloaded_layers > 0, "offloading of layers' activations is");
     unmodelled(s_.runtime.module_offload.any(), "offloading of modules' activations is");
   }

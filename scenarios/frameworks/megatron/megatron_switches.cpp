@@ -400,7 +400,7 @@ void check_distribution(TomlReader& switches, const TomlKey& given, const Scenar
   if (requested.train.recompute.kind != Recompute::Full)
     wrong("it is for recompute = \"full\"", "leave it out, or set recompute = \"full\" in [train]");
   else if (requested.layout.tensor == 1)
-    wrong("one tensor-parallel rank has nobody to share with", "leave it out");
+    wrong("one tensor-parallel rank has no other rank to share with", "leave it out");
   else if (requested.layout.sequence_parallel)
     wrong("under sequence parallelism each rank has a part already", "leave it out");
 }
@@ -428,7 +428,7 @@ void check_paired(TomlReader& switches, const TomlKey& given, const Scenario& re
     switches.problem(
         given.name,
         fmt::format("{} = true: an interleaved schedule that hands over in pairs is not modelled yet", given.name),
-        "leave it out: Megatron overlaps there unless it is told not to");
+        "leave it out: Megatron overlaps there by default");
 }
 
 constexpr std::string_view centered_switch = "apply-layernorm-1p";
@@ -568,7 +568,7 @@ std::optional<MegatronFlag> megatron_flag(std::string_view flag) {
     if (its->kind == Table::Modelled) return std::nullopt;  // read by launch files' reader alone
     const std::string why(its->why);
     if (its->kind == Table::Nothing) return MegatronFlag{Kind::NoMatter, {}, {}, why};
-    const std::string reason = why.empty() ? "what it changes has not been looked at" : why;
+    const std::string reason = why.empty() ? "its effect has not been examined" : why;
     return MegatronFlag{Kind::Unmodelled, {}, {}, fmt::format("of {}: {}", whose(*its), reason)};
   }
   if (std::ranges::find(harmless_flags(), flag) != harmless_flags().end()) return MegatronFlag{Kind::NoMatter};

@@ -39,7 +39,7 @@ OffloadedModules read_modules(TomlReader& switches) {
     else if (is_it("fused_group_mlp"))
       switches.problem(modules_key, "fused_group_mlp: experts as one fused operation are not modelled yet", hint);
     else
-      switches.problem(modules_key, fmt::format("{} is no module that can be offloaded", text(entry)), hint);
+      switches.problem(modules_key, fmt::format("{} is not a module that can be offloaded", text(entry)), hint);
   }
   return modules;
 }
@@ -59,7 +59,7 @@ ModuleOffloadBehavior read_module_offload(TomlReader& switches) {
     behavior.fraction = static_cast<double>(part->count()) / static_cast<double>(one.count());
   if (!switches.sound(flag) || !switches.sound(modules_key)) return {};
   if (requested && !behavior.any())
-    switches.problem(flag, fmt::format("{}: of which modules is not said", flag),
+    switches.problem(flag, fmt::format("{}: the modules are not given", flag),
                      fmt::format("{} = [\"core_attn\"]", modules_key));
   if (requested) return behavior;
   for (const std::string_view key : {modules_key, smallest_key, fraction_key, in_flight_key})
@@ -86,8 +86,7 @@ void check_module_offload(const Scenario& requested, ScenarioTables& tables) {
   if (behavior.in_flight) from({0, 18}, in_flight_key, "megatron = \"0.18\" in [runtime.versions]");
   if (behavior.fraction < 1) from({0, 19}, fraction_key, "megatron = \"0.19\" in [runtime.versions]");
   if (behavior.fraction == 0)
-    wrong(fraction_key, "nothing is offloaded, which Megatron-LM's order of passes does not provide for",
-          "leave the offload out");
+    wrong(fraction_key, "nothing is offloaded, which Megatron-LM's schedule does not support", "leave the offload out");
   if (requested.runtime.offloaded_layers > 0)
     wrong(flag, "layers are offloaded already", "leave cpu-offloading-num-layers out");
   if (behavior.modules.has(AttentionProjection) && !behavior.modules.has(CoreAttention))
@@ -100,7 +99,7 @@ void check_module_offload(const Scenario& requested, ScenarioTables& tables) {
     wrong(flag, "with whole layers that run again it is not modelled yet", "recompute = \"selective\" or \"none\"");
   if (again.selects(RecomputedModule::Experts) &&
       (behavior.modules.has(ExpertFc1) || behavior.modules.has(ExpertActivation)))
-    wrong(modules_key, "experts that run again have nothing to offload", "leave moe out of recompute_modules");
+    wrong(modules_key, "recomputed experts have nothing to offload", "leave moe out of recompute_modules");
   if (requested.layout.context > 1 && tables.layout.sound("context"))
     wrong(flag, "under context parallelism it is not modelled yet", "context = 1");
   if (tables.model_sound && !requested.model.further.empty())

@@ -36,7 +36,7 @@ void settle_muon(Scenario& requested, ScenarioTables& tables) {
   OptimizerBehavior& behavior = requested.runtime.optimizer;
   if (requested.train.optimizer != Optimizer::Muon) {
     if (behavior.muon && tables.train.sound("optimizer"))
-      tables.runtime.problem("switches", "flags of Muon's, which is not the optimizer",
+      tables.runtime.problem("switches", "flags of Muon, which is not the optimizer",
                              "optimizer = \"muon\" in [train], or leave them out");
     behavior.muon.reset();
     return;
@@ -51,11 +51,13 @@ void settle_muon(Scenario& requested, ScenarioTables& tables) {
                            fmt::format("Muon is not {}", behavior.offloaded ? "offloaded" : "precision-aware"),
                            "optimizer = \"adamw\", or leave that out");
   if (sharded && requested.layout.shard_group > 0 && tables.layout.sound("shard_group"))
-    tables.layout.problem("shard_group", "shard_group: Muon's matrices are shared out over all who hold the same",
+    tables.layout.problem("shard_group",
+                          "shard_group: Muon's matrices are distributed over all ranks with the same parameters",
                           "leave it out");
   if (sharded && behavior.muon->layer_wise_layout && tables.model_sound && requested.model.experts() &&
       requested.model.mlp_bias)
-    tables.runtime.problem("switches", "experts' biases are no matrices, and have no optimizer beside Muon's layout",
+    tables.runtime.problem("switches",
+                           "experts' biases are not matrices, and no optimizer updates them in Muon's layout",
                            "no-use-layer-wise-param-layout = true");
 }
 

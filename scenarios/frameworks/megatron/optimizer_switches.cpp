@@ -62,7 +62,7 @@ void check_offloaded_layers(const Scenario& requested, ScenarioTables& tables) {
   if (requested.layout.schedule != ScheduleKind::OneFOneB)
     wrong("Megatron-LM offloads layers where each micro-batch's passes follow one another", "schedule = \"1f1b\"");
   if (requested.train.recompute.kind != Recompute::None)
-    wrong("what runs again has nothing to offload", "recompute = \"none\"");
+    wrong("recomputed layers have nothing to offload", "recompute = \"none\"");
   if (!requested.model.further.empty()) wrong("with further tokens' layers it is not modelled yet", "leave it out");
   if (requested.runtime.versions.transformer_engine < Version{2, 10})
     wrong("TransformerEngine offloads in another way before 2.10, which is not modelled",

@@ -30,7 +30,7 @@ void check_tensor_overlap(TomlReader& switches, const Scenario& requested, const
     return wrong("Megatron-LM takes it with sequence parallelism only",
                  "sequence_parallel = true in [layout], with tensor = 2 or more");
   if (tables.layout.sound("order") && dense_mesh(layout).along(axis::tp).stride != 1)
-    wrong("TransformerEngine takes ranks in a row for tensor-parallel ones", "an order that begins with tp");
+    wrong("TransformerEngine assumes that tensor-parallel ranks are consecutive", "an order that begins with tp");
   if (tables.cluster_sound && layout.tensor > requested.cluster.node.devices)
     wrong("tensor-parallel ranks reach each other's memory, on one node",
           fmt::format("tensor = {} or less", requested.cluster.node.devices));
@@ -39,7 +39,7 @@ void check_tensor_overlap(TomlReader& switches, const Scenario& requested, const
   if (requested.runtime.versions.transformer_engine < Version{2, 4})
     wrong("before TransformerEngine 2.4 it is not modelled", "transformer_engine = \"2.11\" in [runtime.versions]");
   if (tables.train.sound("attention") && requested.train.attention == AttentionKernel::Local)
-    wrong("layers of Megatron-LM's own have none", "leave attention out");
+    wrong("Megatron-LM's own layers have none", "leave attention out");
   if (tables.model_sound && (requested.model.latent() || !requested.model.further.empty()))
     wrong(
         "Megatron-LM turns it off in models with latent attention or further tokens' layers, at the first such linear: "

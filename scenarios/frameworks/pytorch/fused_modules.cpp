@@ -41,7 +41,8 @@ void check_fused_modules(const Scenario& requested, ScenarioTables& tables) {
   const EagerSettings& switches = requested.runtime.eager;
   const FusedModules liger = switches.liger, foak = switches.foak;
   if (switches.neftune > 0 && switches.modules == ModuleLibrary::LitGpt)
-    tables.runtime.problem("switches", "switches: neftune_noise_alpha is of transformers' Trainer", "leave it out");
+    tables.runtime.problem("switches", "switches: neftune_noise_alpha belongs to transformers' Trainer",
+                           "leave it out");
   if (liger == FusedModules{} && foak == FusedModules{}) return;
   const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
     if (wrong) tables.runtime.problem("switches", fmt::format("switches: {}", what), std::string(hint));
@@ -51,11 +52,11 @@ void check_fused_modules(const Scenario& requested, ScenarioTables& tables) {
   for (const FusedModules modules : {liger, foak})
     refuse(modules.has(FusedModule::CrossEntropy) && modules.has(FusedModule::LinearCrossEntropy),
            "cross_entropy and fused_linear_cross_entropy exclude each other", "leave one of them out");
-  refuse(switches.modules == ModuleLibrary::LitGpt, "fused kernels take the place of transformers' modules only",
+  refuse(switches.modules == ModuleLibrary::LitGpt, "fused kernels replace transformers' modules only",
          "leave modules = \"litgpt\" out");
   refuse(switches.compiled != CompiledParts::None, "torch.compile around fused kernels is not modelled yet",
          "leave torch_compile out");
-  refuse(switches.fake_tensors, "fused kernels run on no fake tensors", "leave fake_tensor_mode out");
+  refuse(switches.fake_tensors, "fused kernels do not run on fake tensors", "leave fake_tensor_mode out");
   if (!tables.model_sound) return;
   const Model& model = requested.model;
   const bool plain = model.norms == NormPlacement::Before && model.positions == Positions::Rotary &&

@@ -60,7 +60,7 @@ std::optional<bool> read_reshard_after_forward(TomlReader& switches, FullyShardB
   if (text == nullptr) return switches.boolean(key);
   behavior.keeps_root = *text == "default";
   if (!behavior.keeps_root)
-    switches.problem(key, fmt::format("{} = {} says nothing to fully_shard", key, in_quotes(*text)),
+    switches.problem(key, fmt::format("{} = {} is not a value of fully_shard's", key, in_quotes(*text)),
                      "true, false, a number of ranks, or \"default\": all units but the root are resharded");
   return true;
 }
@@ -73,7 +73,7 @@ CompiledParts read_compiled_parts(TomlReader& switches) {
   const auto* text = std::get_if<std::string>(&given->value);
   if (text == nullptr) return switches.boolean(key).value_or(false) ? CompiledParts::Model : CompiledParts::None;
   if (*text == "regional") return CompiledParts::Layers;
-  switches.problem(key, fmt::format("{} = {} is no part of a model that is compiled", key, in_quotes(*text)),
+  switches.problem(key, fmt::format("{} = {} is not a part of a model that is compiled", key, in_quotes(*text)),
                    "true, false, or \"regional\": each layer by itself");
   return CompiledParts::None;
 }
@@ -148,7 +148,7 @@ void settle_smaller_groups(Scenario& requested, ScenarioTables& tables) {
   const std::int64_t all = requested.layout.shard_group > 0 ? requested.layout.shard_group : requested.gpus;
   if (few > all || all % few != 0)
     tables.runtime.problem("switches",
-                           fmt::format("switches: reshard_after_forward = {} divides no {} ranks", few, all),
+                           fmt::format("switches: reshard_after_forward = {} does not divide {} ranks", few, all),
                            "as many as a node has would do, where these divide them");
   else if (few == all)
     few = 0;
@@ -211,7 +211,7 @@ void check_flat_offload(const Scenario& requested, ScenarioTables& tables) {
   // _flat_param.py prepare_gradient_for_backward: what is reduced takes the place of the gradient that is there.
   if (behavior.reduces_each_backward && requested.train.global_batch > requested.train.micro_batch * requested.gpus)
     tables.runtime.problem("switches",
-                           "switches: with sync_each_batch, CPUOffload keeps the last micro-batch's gradients alone",
+                           "switches: with sync_each_batch, CPUOffload keeps only the last micro-batch's gradients",
                            "leave sync_each_batch out");
 }
 
@@ -245,8 +245,8 @@ void check_compiled(const Scenario& requested, ScenarioTables& tables) {
          "of a model under DistributedDataParallel is cut at its buckets (DDPOptimizer), which is not modelled yet",
          "\"regional\" would do");
   refuse(switches.compiled == CompiledParts::Model && switches.modules == ModuleLibrary::Transformers,
-         "of a model of transformers takes masks of attention and the loss into graphs of their own, which is not "
-         "modelled yet",
+         "of a model of transformers puts attention masks and the loss into graphs of their own, which is not modelled "
+         "yet",
          "\"regional\" would do");
   refuse(id == RuntimeId::Fsdp && !switches.flat.original_parameters, "of flat parameters needs use_orig_params = true",
          "set it");
@@ -344,7 +344,7 @@ void settle_precision(Scenario& requested, ScenarioTables& tables) {
     train.problem("master_dtype", fmt::format("master_dtype = \"{}\" is neither \"fp32\" nor precision = \"{}\"",
                                               name(master), name(requested.train.precision)));
   if (train.sound("gradient_dtype") && train.has("gradient_dtype") && requested.train.gradient_dtype != master)
-    train.problem("gradient_dtype", "plain PyTorch keeps gradients in the parameters' own precision",
+    train.problem("gradient_dtype", "plain PyTorch keeps gradients in the precision of the parameters",
                   fmt::format("leave it out, or set \"{}\"", name(master)));
   requested.train.gradient_dtype = master;
   if (switches.autocast == false && master != requested.train.precision)

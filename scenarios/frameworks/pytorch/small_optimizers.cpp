@@ -55,8 +55,8 @@ std::string_view beyond_shards(Optimizer kind, bool torch_adafactor, RuntimeId r
     if (kind == Optimizer::Adafactor)
       return torch_adafactor ? "torch.optim.Adafactor of DTensors is not modelled yet"
                              : "transformers' Adafactor adds DTensors to plain tensors, which PyTorch refuses";
-    if (projects_gradients(kind)) return "what is projected of DTensors is not modelled yet";
-    return "bitsandbytes' kernels take no DTensors";
+    if (projects_gradients(kind)) return "projecting DTensors is not modelled yet";
+    return "bitsandbytes' kernels do not accept DTensors";
   }
   if (projects_gradients(kind)) return "it projects matrices, and shards of flat parameters have one dimension";
   return kind == Optimizer::Muon ? "Muon takes matrices, and shards of flat parameters have one dimension" : "";
@@ -82,22 +82,24 @@ void check_optimizer_switches(Optimizer kind, const SmallOptimizerSettings& sett
   refuse.switches(settings.first_moment && (!adafactor || settings.torch_adafactor),
                   "beta1 is an argument of transformers' Adafactor", "leave it out");
   refuse.switches(settings.narrow_embeddings && !is_quantized(kind),
-                  "quantize_embeddings is of optimizers that keep their state in 8 bits",
+                  "quantize_embeddings is for optimizers that keep their state in 8 bits",
                   "leave it out, or optimizer = \"adamw_8bit\"");
   refuse.switches(settings.rank > 0 && !projects_gradients(kind),
-                  "rank is of optimizers that project gradients: \"apollo_adamw\", \"galore_adamw\"", "leave it out");
+                  "rank is for optimizers that project gradients: \"apollo_adamw\", \"galore_adamw\"", "leave it out");
 }
 
 // trainer_optimizer.py _setup_low_rank_optimizer.
 void check_steps_in_backward(const Scenario& requested, const OptimizerProblems& refuse) {
   if (!steps_in_backward(requested.train.optimizer)) return;
-  refuse.optimizer(requested.gpus > 1, "what steps in the backward pass goes with no DistributedDataParallel",
+  refuse.optimizer(requested.gpus > 1,
+                   "an optimizer that steps in the backward pass does not work with DistributedDataParallel",
                    "\"galore_adamw\"");
   refuse.optimizer(requested.train.global_batch > requested.train.micro_batch * requested.gpus,
-                   "what steps in the backward pass adds up no gradients",
+                   "an optimizer that steps in the backward pass cannot accumulate gradients",
                    "\"galore_adamw\", or one micro-batch a step");
   refuse.optimizer(requested.train.precision == DType::FP16 && requested.train.master_dtype == DType::FP32,
-                   "what steps in the backward pass is not unscaled", "precision = \"bf16\" would do");
+                   "an optimizer that steps in the backward pass cannot unscale gradients",
+                   "precision = \"bf16\" would do");
 }
 
 }  // namespace
@@ -131,7 +133,7 @@ void check_small_optimizer(const Scenario& requested, ScenarioTables& tables) {
   const bool adafactor = kind == Optimizer::Adafactor;
   check_optimizer_switches(kind, settings, refuse);
   refuse.optimizer(projects_gradients(kind) && tables.model_sound && requested.model.architecture == "gpt2",
-                   "it projects gradients of linears, and GPT-2 has its own Conv1D in their place", "\"adamw\"");
+                   "it projects gradients of linears, and GPT-2 has Conv1D instead", "\"adamw\"");
   check_steps_in_backward(requested, refuse);
   const bool megatrons = kind == Optimizer::Muon && runtime == RuntimeId::Megatron;  // settle_muon
   if (!is_small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
@@ -145,14 +147,14 @@ void check_small_optimizer(const Scenario& requested, ScenarioTables& tables) {
     const std::string_view why = beyond_shards(kind, settings.torch_adafactor, runtime);
     refuse.optimizer(!why.empty(), why, "\"adamw\", or [runtime] name = \"pytorch\"");
   }
-  refuse.optimizer(switches.flat.offload || switches.fully_shard.offload,
-                   "what it does on the host is not modelled yet", "\"adamw\", or leave [offload] parameters out");
+  refuse.optimizer(switches.flat.offload || switches.fully_shard.offload, "its work on the host is not modelled yet",
+                   "\"adamw\", or leave [offload] parameters out");
   refuse.optimizer(kind == Optimizer::Muon && requested.train.precision == DType::FP16 &&
                        requested.train.master_dtype == DType::FP32,
                    "a gradient scaler with two optimizers is not modelled yet", "precision = \"bf16\" would do");
   const Version torch = requested.runtime.versions.torch;
   const auto from = [&](bool asks, Version first, std::string_view what) {
-    refuse.optimizer(asks && torch < first, fmt::format("{} is there from PyTorch {} on", what, text(first)),
+    refuse.optimizer(asks && torch < first, fmt::format("{} exists from PyTorch {} on", what, text(first)),
                      fmt::format("versions = {{ torch = \"{}\" }}, or later", text(first)));
   };
   from(kind == Optimizer::Muon, {2, 9}, "torch.optim.Muon");

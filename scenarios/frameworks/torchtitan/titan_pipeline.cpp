@@ -44,7 +44,7 @@ void settle_chunks(Scenario& requested, ScenarioTables& tables) {
   if (tables.layout.has("chunks") && chunks != layout.chunks)
     tables.layout.problem("chunks",
                           fmt::format("chunks = {}, and {} makes {} of them", layout.chunks, layers_of_each, chunks),
-                          "one of them says it");
+                          "set only one of them");
   layout.chunks = chunks;
 }
 
@@ -56,7 +56,7 @@ void settle_stage_layers(Scenario& requested, ScenarioTables& tables) {
   if (!layout.stage_layers.empty()) return;
   tables.layout.problem(
       "pipeline",
-      fmt::format("{} stages of {} layers, the ends counted as {} and {}, leave an end no place", layout.stages(),
+      fmt::format("{} stages of {} layers, the ends counted as {} and {}, leave no place for an end", layout.stages(),
                   requested.model.layers.size(), titan.first_stage_less, titan.last_stage_less),
       "fewer stages, or stage_layers");
 }
@@ -150,14 +150,14 @@ void check_parts(const Scenario& requested, ScenarioTables& tables) {
                             std::string(hint));
   };
   refuse(overlaps(requested, tables),
-         "torchtitan runs what is joined in two threads, which wait for each other at experts only",
+         "torchtitan runs overlapped passes in two threads, which wait for each other at experts only",
          fmt::format("{} = false in [runtime.switches]", overlaps_experts));
   refuse(requested.runtime.versions.torch < Version{2, 15},
          "backward passes in two parts, of PyTorch before 2.15, are not modelled", "versions = { torch = \"2.15\" }");
-  refuse(titan.compile_layers, "PyTorch does not part the backward passes of compiled layers",
+  refuse(titan.compile_layers, "PyTorch does not split the backward passes of compiled layers",
          "compile = \"loss\", or \"interleaved\"");
   refuse(recompute == Recompute::Selective && titan.checkpointed_layers == 0,
-         "what is checkpointed by operations goes backward once, and PyTorch stops at the second part",
+         "operation-level checkpointing allows one backward pass, and PyTorch stops at the second part",
          "recompute = \"none\", or \"interleaved\"");
   refuse(recompute == Recompute::Full || titan.checkpointed_layers > 0,
          "layers that run again for each of their weights are not modelled yet",
@@ -165,7 +165,7 @@ void check_parts(const Scenario& requested, ScenarioTables& tables) {
   refuse(tables.model_sound && requested.model.experts() != nullptr,
          "weight gradients of experts that come later are not modelled yet", "\"interleaved\"");
   refuse(titan.reshard == ReshardPolicy::Always,
-         "PyTorch finds no weights where parameters are gathered again, and makes no gradients of them",
+         "PyTorch finds no weights where parameters are gathered again, and computes no gradients for them",
          "leave fsdp_reshard_after_forward out");
 }
 
@@ -197,8 +197,9 @@ void settle_titan_pipeline(Scenario& requested, ScenarioTables& tables) {
   requested.runtime.eager.titan.pipelined = layout.pipeline > 1;
   for (const std::string_view key : {"count_embedding", "count_loss", "first_stage_layers", "last_stage_layers"})
     if (tables.layout.has(key) && tables.layout.sound(key))
-      tables.layout.problem(key, fmt::format("{}: torchtitan says how many layers its ends have less than others", key),
-                            fmt::format("{} and {} in [runtime.switches], or stage_layers", first_less, last_less));
+      tables.layout.problem(
+          key, fmt::format("{}: torchtitan takes the number of layers that its ends have less than other stages", key),
+          fmt::format("{} and {} in [runtime.switches], or stage_layers", first_less, last_less));
   if (layout.pipeline == 1) {
     for (const std::string_view key : {"stage_layers", "schedule"})
       if (tables.layout.has(key) && tables.layout.sound(key) &&

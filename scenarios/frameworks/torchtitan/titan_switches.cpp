@@ -21,7 +21,7 @@ std::int32_t read_checkpointed_layers(TomlReader& switches) {
   if (given == nullptr) return 0;
   if (const auto* text = std::get_if<std::string>(&given->value)) {
     if (*text != "op")
-      switches.problem(key, fmt::format("{} = {} is no way to checkpoint", key, in_quotes(*text)),
+      switches.problem(key, fmt::format("{} = {} is not a way to checkpoint", key, in_quotes(*text)),
                        "\"op\", or every how many layers: 2");
     return 0;
   }
@@ -40,7 +40,7 @@ void read_compiled_parts(TomlReader& switches, TitanSettings& titan) {
     titan.compile_layers = *text == "model";
     titan.compile_loss = *text == "loss";
   } else {
-    switches.problem(key, fmt::format("{} = {} is no part of a training that is compiled", key, in_quotes(*text)),
+    switches.problem(key, fmt::format("{} = {} is not a part of a training that is compiled", key, in_quotes(*text)),
                      "true, false, or one of its components: \"model\", \"loss\"");
   }
 }
@@ -105,7 +105,7 @@ void settle_titan_sharding(Scenario& requested, ScenarioTables& tables) {
     layout.sharding = Sharding::None;
   } else if (replicated) {  // parallelize.py apply_ddp
     if (!one_axis)
-      tables.layout.problem("sharding", "sharding = \"none\": torchtitan has replicas alone along one axis only",
+      tables.layout.problem("sharding", "sharding = \"none\": torchtitan supports pure replicas along one axis only",
                             "leave it out, or no other axis than data");
     if (tables.layout.has("shard_group"))
       tables.layout.problem("shard_group", "shard_group: sharding = \"none\" shards nothing within groups",
@@ -222,18 +222,20 @@ void check_titan_compile(const Scenario& requested, ScenarioTables& tables) {
   TomlReader& layout = tables.layout;
   const bool compiles = compiles_titan(requested);
   refuse_titan(layout, "tensor", compiles && requested.layout.tensor > 1,
-               "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
+               "torch.compile of a model that is split over ranks is not modelled yet",
+               "1, or without the switch compile");
   refuse_titan(layout, "context", compiles && requested.layout.context > 1,
-               "torch.compile of what is cut over ranks is not modelled yet", "1, or without the switch compile");
+               "torch.compile of a model that is split over ranks is not modelled yet",
+               "1, or without the switch compile");
 
   refuse_titan(tables.runtime, "switches", compiles && autocasts_titan(requested.layout),
-               "torch.compile under autocast, which models have that are not sharded, is not modelled yet",
+               "torch.compile under autocast, which unsharded models use, is not modelled yet",
                "without the switch compile, or sharded over more gpus");
   refuse_titan(tables.top, "gpus",
                replicates(requested.layout) && requested.runtime.eager.fully_shard.offload.has_value(),
-               "CPUOffloadPolicy is of what data-parallel ranks shard", "more gpus, or no [offload]");
+               "CPUOffloadPolicy needs data-parallel ranks that shard", "more gpus, or no [offload]");
   const bool budgeted = requested.runtime.eager.titan.memory_budget < 1;
-  refuse_titan(tables.runtime, "switches", budgeted && !compiles, "memory_budget is of what torch.compile keeps",
+  refuse_titan(tables.runtime, "switches", budgeted && !compiles, "memory_budget applies to torch.compile only",
                "compile = true");
   refuse_titan(tables.train, "recompute", budgeted && requested.train.recompute.kind != Recompute::None,
                "a memory_budget takes the place of checkpointing");
@@ -244,7 +246,7 @@ void settle_titan_train(Scenario& requested, ScenarioTables& tables) {
   Train& settings = requested.train;
   settings.recompute.modules = {};
   refuse_titan(train, "recompute_modules", train.has("recompute_modules"),
-               "torchtitan's selective checkpointing is of operations, or of every so many layers",
+               "torchtitan's selective checkpointing selects operations, or every n-th layer",
                "selective_ac_option in [runtime.switches]");
   refuse_titan(train, "recompute_method", train.has("recompute_method"), "torchtitan checkpoints every layer");
   refuse_titan(train, "recompute_layers", settings.recompute.layers != 1, "torchtitan checkpoints layer by layer",
@@ -253,7 +255,7 @@ void settle_titan_train(Scenario& requested, ScenarioTables& tables) {
                "torchtitan computes its loss unfused");
   refuse_titan(train, "optimizer", settings.optimizer != Optimizer::AdamW, "torchtitan has Adam and AdamW only");
   const auto drop_nothing = [&](std::string_view key, double& probability) {
-    refuse_titan(train, key, train.has(key) && probability > 0, "torchtitan's models drop nothing");
+    refuse_titan(train, key, train.has(key) && probability > 0, "torchtitan's models have no dropout");
     probability = 0;
   };
   drop_nothing("hidden_dropout", settings.hidden_dropout);
@@ -266,11 +268,11 @@ void settle_titan_train(Scenario& requested, ScenarioTables& tables) {
   if (settings.attention == AttentionKernel::Auto)
     settings.attention = requested.runtime.versions.torchtitan >= Version{0, 2} || blackwell ? AttentionKernel::Fused
                                                                                              : AttentionKernel::Flash;
-  refuse_titan(train, "precision", settings.precision == DType::FP16, "torchtitan scales no loss, as fp16 asks",
-               "\"bf16\"");
+  refuse_titan(train, "precision", settings.precision == DType::FP16,
+               "torchtitan has no loss scaling, which fp16 needs", "\"bf16\"");
   refuse_titan(train, "master_dtype",
                settings.master_dtype != DType::FP32 && settings.master_dtype != settings.precision,
-               "shards are fp32, or of the precision");
+               "shards are fp32, or in the training precision");
   refuse_titan(train, "gradient_dtype", train.has("gradient_dtype") && settings.gradient_dtype != settings.master_dtype,
                "gradients of shards are kept in the shards' own precision");
   settings.gradient_dtype = settings.master_dtype;
@@ -284,11 +286,11 @@ void check_titan_model(const Scenario& requested, ScenarioTables& tables) {
                requested.layout.tensor > 1 && requested.train.precision == DType::FP32 &&
                    requested.model.architecture.starts_with("qwen3") &&
                    requested.runtime.versions.torchtitan >= Version{0, 2, 2},
-               "in fp32 PyTorch's attention by products stops at DTensors, which torchtitan's Qwen3 hands it",
+               "in fp32 PyTorch's math attention kernel rejects DTensors, which torchtitan's Qwen3 passes to it",
                "1, or bf16 and more gpus than model ranks");
   refuse_titan(layout, "tensor",
                requested.layout.tensor > 1 && replicates(requested.layout) && deepseek(requested.model),
-               "of DeepSeek-V3 without data-parallel ranks it is not modelled yet", "1, or more gpus than model ranks");
+               "DeepSeek-V3 without data-parallel ranks is not modelled yet", "1, or more gpus than model ranks");
 
   if (tables.model_sound && !is_titans(requested.model))
     tables.runtime.problem("name",

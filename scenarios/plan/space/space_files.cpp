@@ -35,9 +35,10 @@ void refuse_no_candidates(const Space& space, const std::string& file) {
   }
   std::string why;
   for (const auto& [reason, count] : reasons) why += fmt::format("{}{} x {}", why.empty() ? "" : "; ", count, reason);
-  std::vector<Problem> problems{{.file = file,
-                                 .message = fmt::format("none of the {} combinations is a job: {}", space.size(), why),
-                                 .hint = "the first of them, as predict would read it:"}};
+  std::vector<Problem> problems{
+      {.file = file,
+       .message = fmt::format("none of the {} combinations is a valid job: {}", space.size(), why),
+       .hint = "the first of them, as predict would read it:"}};
   const auto first = scenario_or_problems(space.document(0), file, space.folders, space.files);
   if (const auto* its = std::get_if<std::vector<Problem>>(&first))
     problems.insert(problems.end(), its->begin(), its->end());

@@ -59,7 +59,7 @@ void add_offload(const TomlValue& value, Problems& problems, AxisValue& made) {
   if (word == "activations") set("activations");
   if (word != "none" && made.settings.empty()) {
     set(word.c_str());
-    problems.add(value.place, fmt::format("offload: {} is nothing that is on hosts", in_quotes(word)),
+    problems.add(value.place, fmt::format("offload: {} is not a choice of what is on hosts", in_quotes(word)),
                  one_of({offload_words.begin(), offload_words.end()}) + " would do");
   }
 }

@@ -56,8 +56,7 @@ bool is_host(const TomlValue& place) {
 std::vector<std::string> space_remarks(const Space& space) {
   std::vector<std::string> remarks;
   if (space.headroom_by_default)
-    remarks.push_back(fmt::format("{} must stay free on every device, which is the default where no headroom is given",
-                                  default_headroom));
+    remarks.push_back(fmt::format("{} must stay free on every device, the default headroom", default_headroom));
   for (const Axis& axis : space.axes) {
     if (!sets_the_cluster(axis)) continue;
     if (const std::optional<std::string> why = why_times_do_not_compare(clusters_along(axis, space)))

@@ -97,7 +97,7 @@ Report report_of_record(const std::string& text, const ReportOrigin& origin) {
       return {verdict.title, verdict.text + '\n', verdict.answer,
               out.dump(-1, ' ', false, Json::error_handler_t::replace)};
     } catch (const Json::exception&) {
-      refuse(origin, fmt::format("not all is there that {} has", kind.schema));
+      refuse(origin, fmt::format("the file lacks parts that {} has", kind.schema));
     }
   }
   if (schema.is_string()) refuse(origin, fmt::format("there is no report of {}", schema.get<std::string>()));

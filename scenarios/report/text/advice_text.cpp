@@ -67,7 +67,7 @@ std::string for_hosts_text(const Advice& advice) {
   std::vector<std::vector<std::string>> rows{{"changes", "host lacks"}};
   for (const TooMuchForHosts& its : advice.for_hosts)
     rows.push_back({fmt::format("{}", fmt::join(its.changes, "; ")), gib(its.lacks)});
-  return "\nenough for devices, and too much for the fullest host:\n" + table(rows);
+  return "\nenough for devices, but too much for the fullest host:\n" + table(rows);
 }
 
 // As it is.

@@ -156,8 +156,8 @@ std::string open_orders_text(const Plan& plan, std::size_t columns) {
   }
   std::stable_sort(by_cause.begin(), by_cause.end(),
                    [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
-  std::string out = fmt::format(
-      "\n{}: what kernels and transfers may be off by leaves open whether it is slower than the best\n", order_open);
+  std::string out =
+      fmt::format("\n{}: given the error of kernel and transfer times, it may be as fast as the best\n", order_open);
   for (const auto& [cause, tie_analyses] : by_cause) {
     std::string which;
     for (const TieAnalysis* c : tie_analyses)
@@ -312,7 +312,7 @@ std::string interrupted_text(const Space& space, const std::vector<Found>& best,
   for (const Found& f : best)
     rows.push_back(
         {fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput), gib(f.figures.device_upper)});
-  return brief_table(space, "interrupted: the best so far, of a search that was not over", best, rows, columns);
+  return brief_table(space, "interrupted: the best layouts so far", best, rows, columns);
 }
 
 std::string brief_text(const Space& space, const Plan& plan, std::size_t columns) {
@@ -327,7 +327,7 @@ std::string brief_text(const Space& space, const Plan& plan, std::size_t columns
       rows.push_back({fmt::format("#{}", m.candidate),
                       fmt::format("{}{}", m.exact ? "" : "at least ", gib(std::max(m.lacks, m.host_lacks)))});
     if (!nearest.empty()) out += brief_table(space, "near misses", nearest, rows, columns);
-    return out + "\nnext: more --gpus, or --show-space: what else can be searched (--with AXIS)\nall of it: -v\n";
+    return out + "\nnext: more --gpus, or --show-space: what else can be searched (--with AXIS)\ndetails: -v\n";
   }
   std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "device up to"}};
   const bool spare = to_spare(space, plan.best.front()).has_value(), open = any_open(plan);
@@ -349,7 +349,7 @@ std::string brief_text(const Space& space, const Plan& plan, std::size_t columns
                     plan.front.size(), gib(lowest.figures.device_upper), lowest.figures.throughput, lowest.candidate);
   return out +
          "\nnext: the same with --write-scenarios DIR writes these as files that predict takes\n"
-         "all of it, near misses and why the others fall: -v\n";
+         "details, near misses and why the others lose: -v\n";
 }
 
 std::string plan_text(const Space& space, const Plan& plan) {
@@ -361,23 +361,22 @@ std::string plan_text(const Space& space, const Plan& plan) {
   }
   if (!plan.near_misses.empty()) out += "\nnear misses\n" + miss_table(space, plan.near_misses);
   out += "\nhow it was found\n";
-  out += fmt::format("  {:>8}  do not fit: bounds of their memory say so\n", plan.tiers.bounded_rejected);
-  out += fmt::format("  {:>8}  do not fit: the emulated allocator says so\n", plan.tiers.allocator_rejected);
-  out += fmt::format("  {:>8}  are beaten in memory and throughput both, at the good ends of their bounds\n",
+  out += fmt::format("  {:>8}  do not fit, by bounds on their memory\n", plan.tiers.bounded_rejected);
+  out += fmt::format("  {:>8}  do not fit, by the emulated allocator\n", plan.tiers.allocator_rejected);
+  out += fmt::format("  {:>8}  are worse in memory and throughput, even at the good ends of their bounds\n",
                      plan.tiers.beaten);
   out += fmt::format("  {:>8}  fit, and ran on the simulated clock\n", plan.tiers.timed);
   if (plan.tiers.unbounded > 0)
-    out += fmt::format("  {:>8}  ask for what bounds do not know, and were run\n", plan.tiers.unbounded);
+    out += fmt::format("  {:>8}  use features that bounds do not cover, and were simulated\n", plan.tiers.unbounded);
   if (plan.tiers.failed > 0) out += failed_text(plan);
-  out += fmt::format(
-      "  {:>8}  of those above ran in full once more: {}\n", plan.in_full,
-      plan.disagreements.empty()
-          ? "memory to the byte, time to the picosecond"
-          : fmt::format("{} came out otherwise, {}", plan.disagreements.size(),
-                        plan.all_in_full ? "and all candidates were run in full"
-                                         : "which is a mistake of Tidemark's, and are listed as they came out; others "
-                                           "may be off by as much"));
-  out += fmt::format("\n{} of {} combinations are no candidates\n", plan.combinations - plan.candidates,
+  out += fmt::format("  {:>8}  of those above were simulated again in full: {}\n", plan.in_full,
+                     plan.disagreements.empty()
+                         ? "memory to the byte, time to the picosecond"
+                         : fmt::format("{} came out otherwise, {}", plan.disagreements.size(),
+                                       plan.all_in_full ? "and all candidates were run in full"
+                                                        : "which is a bug in Tidemark; they are listed with their "
+                                                          "simulated figures, and others may be off by as much"));
+  out += fmt::format("\n{} of {} combinations are not candidates\n", plan.combinations - plan.candidates,
                      plan.combinations);
   for (const auto& [reason, count] : by_count(plan.dropped)) out += fmt::format("  {:>8}  {}\n", count, reason);
   return out + assumed(space_remarks(space));

@@ -38,15 +38,15 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
   else if (p.fits)
     out = fmt::format("yes, it fits{}: {} to spare on the fullest device\n", headroom, gib(capacity - upper));
   else if (p.open_below)
-    out = fmt::format("cannot say whether it fits{}: {}, and what is bounded may take less than is simulated for it\n",
-                      headroom, device);
+    out = fmt::format("cannot say whether it fits{}: {}, but parts that are only bounded may need less\n", headroom,
+                      device);
   else if (p.open && lacks)
     out =
         fmt::format("cannot say whether it fits{}: {} at the upper ends of estimates, and nothing at the lower ends\n",
                     headroom, device);
   else if (p.open && !p.may_exceed_host())
     out =
-        "cannot say whether it fits: its allocator gets through at the upper ends of estimates, and not at central "
+        "cannot say whether it fits: its allocator succeeds at the upper ends of estimates, but not at central "
         "values\n";
   else if (p.open)
     out = fmt::format(
@@ -57,7 +57,7 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
   out += bounds_text(p.bounds);
   if (p.completed && p.retries_per_step() > 0)
     out += fmt::format(
-        "  gets through with {} retries a step: its allocator waits for the device and gives cached memory back\n",
+        "  completes with {} retries a step: its allocator waits for the device and returns cached memory\n",
         p.retries_per_step());
   for (const RankGroup& group : p.groups) {
     if (!group.failure) continue;
@@ -184,7 +184,7 @@ std::string peak(const Prediction& p) {
   std::string out = fmt::format(
       "\npeak on rank {} (pp {}, dp {}, {}tp {}), at {}\n"
       "  device     {:>9}  (up to {}) of {}\n"
-      "  must have  {:>9}  (up to {}): the rest its allocator would give back before it failed\n"
+      "  must have  {:>9}  (up to {}): its allocator would return the rest before failing\n"
       "  reserved   {:>9}  held by the allocator\n"
       "  allocated  {:>9}  in tensors, highest at {}\n{}\nmade of\n",
       top.ranks.front().value, top.coordinates.pipeline, top.coordinates.data, context, top.coordinates.tensor,
@@ -193,9 +193,8 @@ std::string peak(const Prediction& p) {
       where(m.allocated.at, top.allocated_peak_op), allocated_then(m.device));
   if (m.managed > Bytes{}) {
     const std::size_t before = out.rfind("\n\nmade of");
-    out.insert(before,
-               fmt::format("\n  managed    {:>9}  beside those, {} of it on the device as long as there is room",
-                           gib(m.managed), gib(p.resident(m, m.device.bytes))));
+    out.insert(before, fmt::format("\n  managed    {:>9}  in addition, {} of it on the device while there is room",
+                                   gib(m.managed), gib(p.resident(m, m.device.bytes))));
   }
 
   return out + composition_table(m.device);
@@ -210,7 +209,7 @@ std::string host(const Prediction& p) {
   std::string out = fmt::format(
       "\non the host, node {}: {}{} of {}\n", p.fullest_node.node, gib(p.fullest_node.bytes),
       p.fullest_node.upper > p.fullest_node.bytes ? fmt::format(" (up to {})", gib(p.fullest_node.upper)) : "",
-      memory > Bytes{} ? gib(memory) : "what there is, which the cluster's file does not say");
+      memory > Bytes{} ? gib(memory) : "an amount that the cluster file does not give");
   // Of managed memory alone, which is on the host where the device has no room, there is no more to say.
   if (m.host.bytes > Bytes{})
     out += fmt::format("  rank {}: {}, at {}; pinned {} (in powers of two), pageable {}\n", top.ranks.front().value,
@@ -302,7 +301,7 @@ std::string step(const Prediction& p) {
                       fmt::format("{:.1f} %", 100 * part / step)});
   }
   return '\n' + step_line(p) + run_cost_text(p) + table(rows) +
-         fmt::format("  HFU {:.1f} %, with what is computed twice; by stage: explain --show time\n", 100 * p.step.hfu);
+         fmt::format("  HFU {:.1f} %, recomputation included; by stage: explain --show time\n", 100 * p.step.hfu);
 }
 
 // The command that most people go on with.
@@ -340,9 +339,7 @@ std::string not_judged_text(const std::vector<NotJudged>& names) {
   for (const NotJudged& its : names)
     out += its.line > 0 ? fmt::format("  {}:{}: {}: {}\n", printable(its.file), its.line, its.what, its.why)
                         : fmt::format("  {}: {}\n", its.what, its.why);
-  return out +
-         "  what follows is the job without them; --ignore NAME says of one that it has no effect, and then there is "
-         "an answer\n";
+  return out + "  the figures below ignore them; use --ignore NAME for a name that has no effect, to get a verdict\n";
 }
 
 std::string with_not_judged(std::string json, const std::vector<NotJudged>& names) {
@@ -377,7 +374,7 @@ std::string brief_text(const Prediction& p, const std::string& file, const Accep
                          p.scenario.cluster.host.memory > Bytes{} ? " of " + gib(p.scenario.cluster.host.memory) : "");
   }
   if (const std::string what = not_calibrated(p.scenario); !what.empty()) out += "not calibrated for " + what + '\n';
-  return out + fmt::format("\nnext: {}\nwhere it comes from, {} assumptions and what is not modelled: -v\n",
+  return out + fmt::format("\nnext: {}\nfor details, {} assumptions and what is not modelled: -v\n",
                            next_command(p, file), p.assumptions.size());
 }
 

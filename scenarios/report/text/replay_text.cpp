@@ -19,7 +19,7 @@ std::string verdict(const SnapshotReplay& answer) {
   if (r.exact())
     return fmt::format("yes: {} of device {} replay exactly: every address, every segment, and what is left at the end",
                        count(r.events, "event"), answer.device);
-  return fmt::format("no: the replay of device {} parts from the recording: {}", answer.device,
+  return fmt::format("no: the replay of device {} differs from the recording: {}", answer.device,
                      r.first_divergence ? r.first_divergence->text : std::string("the end differs"));
 }
 
@@ -40,8 +40,8 @@ std::string what_was_recorded(const SnapshotReplay& answer) {
   const std::int64_t open = answer.trace.ambiguous_gaps - answer.trace.decided_gaps;
   if (answer.trace.ambiguous_gaps > 0)
     out += fmt::format(
-        "  the recording begins with blocks in use; of {} behind them it is not recorded whose they are"
-        " ({} counted as free)\n",
+        "  the recording begins with blocks in use; the owners of {} behind them are not recorded ({} counted as "
+        "free)\n",
         count(answer.trace.ambiguous_gaps, "gap"), open);
   if (r.ties == ReplayReport::Ties::ByAge)
     out += "  of free blocks of equal size, that of the oldest segment went first, as since PyTorch 2.13\n";
@@ -51,10 +51,10 @@ std::string what_was_recorded(const SnapshotReplay& answer) {
 
 std::string what_stays(const SnapshotReplay& answer) {
   if (answer.steps.evidence == StepEvidence::None)
-    return "steps: none to be seen: too few marks of an optimizer, and the sizes asked for do not repeat\n";
+    return "steps: none found: too few marks of an optimizer, and the requested sizes do not repeat\n";
   const bool marked = answer.steps.evidence == StepEvidence::Annotations;
   std::string out = fmt::format("steps: {}, by {}; allocated at their bounds: ", answer.steps.count(),
-                                marked ? "the optimizer's marks" : "the repetition of the sizes asked for");
+                                marked ? "the optimizer's marks" : "the repetition of the requested sizes");
   const std::vector<Bytes>& at = answer.allocated_at_steps;
   out += at.size() <= 6
              ? fmt::format("{}", fmt::join(
@@ -66,7 +66,7 @@ std::string what_stays(const SnapshotReplay& answer) {
                                      ", "))
              : fmt::format("{}, {}, … {}, {}", mib(at[0]), mib(at[1]), mib(at[at.size() - 2]), mib(at.back()));
   out += '\n';
-  if (answer.steps.count() < 4) return out + "  too few steps to tell what stays\n";
+  if (answer.steps.count() < 4) return out + "  too few steps to see what stays\n";
   if (answer.survivors.empty()) return out + "  no size from one place is left behind step after step\n";
   Bytes growth;
   for (const Survivors& group : answer.survivors) growth += group.growth();

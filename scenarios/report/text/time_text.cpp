@@ -44,7 +44,7 @@ std::string time_text(const Job& job, const Trace& trace) {
   }
   rows.push_back(std::move(sums));
   return "where the mean rank's compute stream spends the last step, by pipeline stage\n" + table(rows) +
-         fmt::format("HFU {:.1f} %: all products and attention, what is recomputed too, over dense peak\n",
+         fmt::format("HFU {:.1f} %: all matrix products and attention, recomputation included, over dense peak\n",
                      100 * hardware_utilization(job, account, classes.front().step));
 }
 

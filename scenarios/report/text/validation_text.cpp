@@ -73,7 +73,7 @@ std::string where_it_differs(const RankAgreement& rank) {
     }
   };
   look(rank.predicted.samples, rank.measured.samples, "after");
-  look(rank.predicted.phases, rank.measured.phases, "at most in the phase from");
+  look(rank.predicted.phases, rank.measured.phases, "largest in the phase from");
   return where;
 }
 
@@ -83,7 +83,7 @@ std::string time_line(const RankAgreement& rank, bool oversubscribed) {
   std::string line = fmt::format("last step: measured {}", milliseconds(rank.measured_steps[last]));
   if (last < rank.predicted_steps.size())
     line += fmt::format(", predicted {} from this machine's own rates", milliseconds(rank.predicted_steps[last]));
-  if (oversubscribed) line += " (more ranks than cores: times mean little)";
+  if (oversubscribed) line += " (more ranks than cores: times are not meaningful)";
   return line + '\n';
 }
 
@@ -108,7 +108,7 @@ std::string math_times_text(const Validation& validation) {
   add("kernels, mean of ranks", p.kernels, m.kernels);
   add("transfers and waiting", p.step - p.kernels, m.step - m.kernels);
   text += table(rows);
-  if (validation.oversubscribed) text += "more ranks than cores: times mean little\n";
+  if (validation.oversubscribed) text += "more ranks than cores: times are not meaningful\n";
   return text;
 }
 
@@ -118,10 +118,10 @@ std::string flow_lines(const std::vector<FlowNote>& flow) {
   if (known == static_cast<std::ptrdiff_t>(flow.size()))
     line += "all that is read was written, all that is written is read, and nothing is kept longer";
   else
-    line += fmt::format("{} findings that no habit of the framework explains",
+    line += fmt::format("{} findings that the framework's known behavior does not explain",
                         flow.size() - static_cast<std::size_t>(known));
-  line += fmt::format("{}\n",
-                      known == 0 ? "" : fmt::format("; {} known habits of the framework (--json names them)", known));
+  line += fmt::format(
+      "{}\n", known == 0 ? "" : fmt::format("; {} known cases of the framework's behavior (--json names them)", known));
   for (const FlowNote& note : flow)
     if (note.reason.empty()) line += "  " + text(note) + '\n';
   return line;
@@ -138,9 +138,9 @@ std::string validation_text(const Validation& validation) {
       "{}: {} ranks ran their programs on host memory{}, and {}\n\n", validation.agrees() ? "yes" : "NO",
       validation.ranks.size(),
       validation.options.scale.divisor == 1 ? "" : fmt::format(" (one page in {})", validation.options.scale.divisor),
-      !validation.memory_agrees() ? "what they held or read is not what was predicted"
-      : !validation.flows()       ? "data flows in a way that no habit of the framework explains"
-      : !validation.agrees()      ? "what they computed is not what one rank computes"
+      !validation.memory_agrees() ? "they did not hold or read what was predicted"
+      : !validation.flows()       ? "data flows in a way that the framework's known behavior does not explain"
+      : !validation.agrees()      ? "they did not compute what one rank computes"
       : validation.math.empty()
           ? "memory agrees with the prediction on every rank, phase by phase"
           : "memory agrees with the prediction on every rank, losses and gradients with one rank's");

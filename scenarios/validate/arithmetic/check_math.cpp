@@ -104,28 +104,27 @@ std::string_view beyond_replicas(const Scenario& scenario) {
 
 std::string beyond_arithmetic(const Scenario& scenario) {
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan && scenario.layout.tensor > 1)
-    return "torchtitan's tensor parallelism: which parts of parameters a rank has is not told yet\ntensor = 1";
+    return "torchtitan's tensor parallelism: a rank's parts of parameters are not mapped yet\ntensor = 1";
   if (runtime_kind(scenario.runtime.name).id == RuntimeId::TorchTitan && scenario.layout.sharding == Sharding::None &&
       scenario.layout.data > 1 && scenario.runtime.versions.torchtitan >= Version{0, 2, 2})
     return "torchtitan 0.2.2 divides by all replicas' tokens, and DistributedDataParallel by their number once more\n"
            "torchtitan = \"0.2.1\"";
-  if (scenario.train.quantization)
-    return "quantized weights: what their codes stand for is not carried out\nno table [quantization]";
+  if (scenario.train.quantization) return "quantized weights: their codes are not decoded\nno table [quantization]";
   if (scenario.train.adapter && runtime_kind(scenario.runtime.name).id == RuntimeId::DeepSpeed &&
       scenario.layout.sharding == Sharding::Zero3)
-    return "adapters under DeepSpeed's stage 3: parts of what is not trained are not told yet\nsharding = \"zero2\"";
+    return "adapters under DeepSpeed's stage 3: parts of frozen parameters are not mapped yet\nsharding = \"zero2\"";
   if (scenario.train.packed > 0)
-    return "packed sequences: where they begin is read from places that are not carried out\npacked_sequences left out";
+    return "packed sequences: their starts are read from positions that are not computed\npacked_sequences left out";
   const OptimizerBehavior& optimizer = scenario.runtime.optimizer;
   if (optimizer.mean == DType::E4M3 || optimizer.squares == DType::E4M3)
-    return "moments in fp8: no room is left to carry them out in float64\nexp-avg-dtype and exp-avg-sq-dtype = "
+    return "moments in fp8: they cannot be computed in float64\nexp-avg-dtype and exp-avg-sq-dtype = "
            "\"fp16\"";
   if (scenario.train.optimizer == Optimizer::ApolloAdamW)
-    return "APOLLO's random projections: they are drawn by nobody here\noptimizer = \"adamw\"";
+    return "APOLLO's random projections: Tidemark does not draw them\noptimizer = \"adamw\"";
   if (scenario.train.optimizer == Optimizer::GaloreAdamW || scenario.train.optimizer == Optimizer::GaloreAdamWLayerwise)
-    return "GaLore's projections: singular value decompositions are not carried out here\noptimizer = \"adamw\"";
+    return "GaLore's projections: singular value decompositions are not computed here\noptimizer = \"adamw\"";
   if (scenario.runtime.eager.neftune > 0)
-    return "noise that is added to embeddings: it is drawn by nobody here\nneftune_noise_alpha left out";
+    return "noise that is added to embeddings: Tidemark does not draw it\nneftune_noise_alpha left out";
   if (const std::string_view why = beyond_replicas(scenario); !why.empty())
     return fmt::format("optimizer = \"{}\": {}\noptimizer = \"adamw\"", word(optimizer_names, scenario.train.optimizer),
                        why);

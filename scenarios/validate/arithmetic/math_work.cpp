@@ -128,11 +128,11 @@ MathWork work_of(const Scenario& scenario) {
 std::string too_much_arithmetic(const MathWork& work) {
   const double seconds = work.multiply_adds * seconds_of_a_multiply_add + work.elements * seconds_of_an_element;
   if (seconds > most_seconds)
-    return fmt::format("they would take some {:.0f} s of a core, and {:.0f} s are spent unasked (--math has them)",
+    return fmt::format("they would take some {:.0f} s of a core, more than the {:.0f} s that are spent without --math",
                        seconds, most_seconds);
   const auto gib = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 30); };
   if (work.memory > most_memory)
-    return fmt::format("they would take {:.1f} GiB, and {:.0f} GiB are taken unasked (--math has them)",
+    return fmt::format("they would take {:.1f} GiB, more than the {:.0f} GiB that are used without --math",
                        gib(work.memory), gib(most_memory));
   return {};
 }

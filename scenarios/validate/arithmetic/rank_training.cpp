@@ -91,7 +91,7 @@ std::string RankTraining::spoil(Mutation mutation) {
   std::optional<WrongMeaning> wrong = with_wrong_meaning(workload, rank_, mutation);
   if (!wrong)
     throw InputError(Problem{.file = "--mutate",
-                             .message = fmt::format("{} finds nothing to spoil in this job", name(mutation)),
+                             .message = fmt::format("{} has nothing to change in this job", name(mutation)),
                              .hint = "more ranks, axes, biases or recomputation give it something"});
   program_ = std::move(wrong->program);
   groups_ = std::move(wrong->groups);

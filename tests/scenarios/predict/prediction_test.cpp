@@ -568,7 +568,7 @@ TEST(InternalError, NamesTheScenarioAndTheOps) {
     EXPECT_EQ(std::string(error.what()),
               "job.toml: internal error: its programs are not sound\n"
               "  op 2: free b0: b0 is already freed\n"
-              "  the scenario is not to blame: please report this, with the scenario");
+              "  this is a bug in Tidemark, not in the scenario: please report it with the scenario");
   }
   EXPECT_NO_THROW(require_sound("job.toml", {}));
 }

@@ -151,7 +151,7 @@ TEST(RequiredMemory, RetriesAreTold) {
   const Prediction tight = predict(caching_job(capacity));
   EXPECT_TRUE(tight.completed);
   EXPECT_GT(tight.retries_per_step(), 0);
-  EXPECT_NE(brief_text(tight, "").find("gets through with"), std::string::npos);
+  EXPECT_NE(brief_text(tight, "").find("completes with"), std::string::npos);
   const auto json = nlohmann::json::parse(prediction_json(tight));
   std::int64_t most = 0;
   for (const auto& group : json["groups"]) {

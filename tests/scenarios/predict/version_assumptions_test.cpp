@@ -41,10 +41,10 @@ using Lines = std::vector<std::string>;
 
 TEST(Versions, OlderOnesThanAnyoneReadAreRefused) {
   EXPECT_EQ(problem("versions = {megatron = \"0.2\"}"),
-            "job.toml:8:24: error: megatron = \"0.2\" is older than 0.10, the first release whose habits are known\n"
+            "job.toml:8:24: error: megatron = \"0.2\" is older than 0.10, the first release that Tidemark knows\n"
             "  hint: \"0.10\" to \"0.19\" would do; later ones are taken as the last");
   EXPECT_EQ(problem("name = \"pytorch\"\nversions = {torch = \"1.9\"}"),
-            "job.toml:9:21: error: torch = \"1.9\" is older than 2.4, the first release whose habits are known\n"
+            "job.toml:9:21: error: torch = \"1.9\" is older than 2.4, the first release that Tidemark knows\n"
             "  hint: \"2.4\" to \"2.15\" would do; later ones are taken as the last");
   for (const char* old : {"transformer_engine = \"2.0\"", "torch = \"2.3.1\"", "nccl = \"2.16\""})
     EXPECT_NE(problem("versions = {" + std::string(old) + "}").find("is older than"), std::string::npos) << old;
@@ -68,13 +68,13 @@ TEST(Versions, AllProblemsAreTold) {
 TEST(Versions, NewerOnesAreTakenAsTheLastOneKnownAndTheAnswerSaysSo) {
   const Scenario s = read("versions = {megatron = \"0.25\", transformer_engine = \"3.1\"}");
   EXPECT_EQ(version_assumptions(s.runtime),
-            (Lines{"Megatron-LM core 0.25: as of 0.19, the last release whose habits are known",
-                   "TransformerEngine 3.1: as of 2.18, the last release whose habits are known",
+            (Lines{"Megatron-LM core 0.25: as of 0.19, the last release that Tidemark knows",
+                   "TransformerEngine 3.1: as of 2.18, the last release that Tidemark knows",
                    "versions that select nothing: CUDA 13.1, transformers 5.23"}));
   const Lines reported = predict(s).assumptions;
   ASSERT_GE(reported.size(), 4u);
-  EXPECT_EQ(reported[0], "habits of Megatron-LM core 0.25 with TransformerEngine 3.1 on PyTorch 2.10");
-  EXPECT_EQ(reported[1], "Megatron-LM core 0.25: as of 0.19, the last release whose habits are known");
+  EXPECT_EQ(reported[0], "Megatron-LM core 0.25 with TransformerEngine 3.1 on PyTorch 2.10");
+  EXPECT_EQ(reported[1], "Megatron-LM core 0.25: as of 0.19, the last release that Tidemark knows");
 }
 
 TEST(Versions, ThoseThatSelectNothingAreNamed) {

@@ -37,7 +37,7 @@ std::string wrong_in(const TomlTable& table, const json& of, const std::string& 
     const std::string name = path + key.name;
     if (!of.contains("properties") || !of["properties"].contains(key.name)) {
       if (of.value("additionalProperties", true)) continue;
-      return name + " is no key";
+      return name + " is not a key";
     }
     const json& its = of["properties"][key.name];
     const std::string type = type_of(key.value), wanted = its.value("type", type);
@@ -80,7 +80,7 @@ TEST(JsonSchema, SaysWhatAKeyTakes) {
 
 TEST(JsonSchema, RefusesASlip) {
   const auto wrong = [](const std::string& text) { return wrong_in(parse_toml(text, "job.toml"), schema(), ""); };
-  EXPECT_EQ(wrong("[layout]\ntensr = 2\n"), "layout.tensr is no key");
+  EXPECT_EQ(wrong("[layout]\ntensr = 2\n"), "layout.tensr is not a key");
   EXPECT_EQ(wrong("gpus = \"8\"\n"), "gpus is string, not integer");
   EXPECT_EQ(wrong("[train]\nrecompute = \"fully\"\n"), "train.recompute has another word");
   EXPECT_EQ(wrong("[runtime.switches]\nmoe-grouped-gemm = true\n"), "") << "flags are their framework's";

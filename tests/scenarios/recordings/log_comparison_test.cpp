@@ -64,7 +64,7 @@ TEST(LogComparison, AMessageThatMemoryRanOutIsLaidBesideThePredictionsOwnEnd) {
   p.groups[0].memory.device.bytes = 120_MiB;
   RankPeaks row = compare_log(p, {message}).ranks[0];
   EXPECT_EQ(row.allocated, (BytePair{60_MiB, 50_MiB}));
-  EXPECT_TRUE(row.predicted_end.starts_with("does not run out in the prediction")) << row.predicted_end;
+  EXPECT_TRUE(row.predicted_end.starts_with("does not run out of memory in the prediction")) << row.predicted_end;
   p.groups[0].failure = OutOfDeviceMemory{{}, 20_MiB, 8_MiB};
   p.groups[0].failed_op = "layers.2.mlp";
   row = compare_log(p, {message}).ranks[0];

@@ -258,13 +258,14 @@ TEST(MemorySnapshot, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(snapshot_error("}"), "snapshot has neither segments nor device_traces");
   EXPECT_EQ(snapshot_error("}" + key("segments") + "}s"), "snapshot.segments is a dict, not a list");
   EXPECT_EQ(snapshot_error("]Na"), "snapshot[0] is None, not a dict");
-  EXPECT_EQ(snapshot_error("]}(" + key("address") + key("x") + key("total_size") + "K\0"s + key("segment_type") +
-                           key("medium") + "ua"),
-            "snapshot[0].address is a text, not an integer; snapshot[0].total_size 0 is no size of memory on a device; "
-            "snapshot[0].segment_type \"medium\" is not known");
+  EXPECT_EQ(
+      snapshot_error("]}(" + key("address") + key("x") + key("total_size") + "K\0"s + key("segment_type") +
+                     key("medium") + "ua"),
+      "snapshot[0].address is a text, not an integer; snapshot[0].total_size 0 is not a size of memory on a device; "
+      "snapshot[0].segment_type \"medium\" is not known");
   EXPECT_EQ(snapshot_error("}" + key("device_traces") + "]]}(" + key("action") + key("alloc") + key("addr") +
                            "J\xff\xff\xff\xff" + "uaas"),
-            "snapshot.device_traces[0][0].addr -1 is no address on a device; "
+            "snapshot.device_traces[0][0].addr -1 is not an address on a device; "
             "snapshot.device_traces[0][0].size is missing");
   for (const std::string& share : {"G\x7f\xf8\0\0\0\0\0\0"s, "G\xbf\xf0\0\0\0\0\0\0"s, "K\x02"s})  // nan, -1, 2
     EXPECT_NE(snapshot_error("}(" + key("segments") + "]" + key("allocator_settings") + "}" +
@@ -296,7 +297,7 @@ TEST(MemorySnapshot, SharedRecordsDoNotMultiplyTheWork) {
   // The dict of the snapshot holds the event and the list under keys of no meaning, to have them memoised.
   const std::string snapshot =
       "}(" + key("a") + event + key("b") + events + "e\x94" + key("device_traces") + traces + "eu";
-  EXPECT_EQ(snapshot_error(snapshot), "snapshot refers to the same lists and texts over and over, as no snapshot does");
+  EXPECT_EQ(snapshot_error(snapshot), "snapshot refers to the same lists and texts more often than any snapshot does");
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ TEST(TrainingLog, LinesWithoutARankAreOfTheOneThatIsNamed) {
 TEST(TrainingLog, AReportThatBreaksOffIsAnErrorWithItsPlace) {
   EXPECT_EQ(
       first_problem("\n[Rank 3] (after 2 iterations) memory (MB) | allocated: 1.5 | max allocated: many\n"),
-      "job.log:2:77: error: the memory report of rank 3 breaks off or is no number here\n"
+      "job.log:2:77: error: the memory report of rank 3 breaks off or is not a number here\n"
       "  hint: as in: [Rank 0] (after 2 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: "
       "3.0 | max reserved: 3.0");
   EXPECT_TRUE(first_problem("step: 1 memory: lots\n").starts_with("job.log:1:"));

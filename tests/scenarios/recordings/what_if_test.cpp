@@ -160,10 +160,10 @@ TEST(WhatIf, StacksTellWhoEmptiedTheCache) {
   EXPECT_EQ(unknown.highest_peak, 120_MiB);
   EXPECT_FALSE(unknown.certain());
   ASSERT_EQ(unknown.open.size(), 1U);
-  EXPECT_EQ(
-      unknown.open[0],
-      "once the cache went back where nothing tells whether the program emptied it or the device was full: taken for "
-      "the device");
+  EXPECT_EQ(unknown.open[0],
+            "once the cache was returned, and the recording does not say whether the program emptied it or the device "
+            "was full: taken for "
+            "the device");
 }
 
 TEST(WhatIf, AProgramThatEmptiesItsCacheDoesSoHere) {
@@ -282,7 +282,7 @@ TEST(WhatIf, EqualBlocksGoByAddressOrAge) {
   EXPECT_EQ(rising.lowest_peak, 100_MiB);
   EXPECT_EQ(rising.highest_peak, 160_MiB);
   ASSERT_EQ(rising.open.size(), 1U);
-  EXPECT_NE(rising.open[0].find("taken to rise, as most did"), std::string::npos);
+  EXPECT_NE(rising.open[0].find("assumed to rise, as most did"), std::string::npos);
 
   for (const std::uint64_t address : {3ULL << 40, 2ULL << 40})
     program.trace().events.push_back({.action = TraceEvent::Action::SegmentAlloc,

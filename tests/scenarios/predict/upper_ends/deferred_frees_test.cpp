@@ -69,7 +69,7 @@ ReplayOptions returning(const CrossStreamReturn& frees, const Scenario& scenario
   return {.allocator = allocator_options_of(scenario), .cross_stream = frees, .queue = launch_queue_of(scenario)};
 }
 
-bool says_so(const Prediction& prediction, std::string_view what = "what is sent beside the passes") {
+bool says_so(const Prediction& prediction, std::string_view what = "memory of overlapped sends") {
   return std::any_of(prediction.assumptions.begin(), prediction.assumptions.end(),
                      [&](const std::string& line) { return line.starts_with(what); });
 }
@@ -158,7 +158,7 @@ TEST(DeferredFrees, GradientsGoToTheStreamOfDistributedDataParallel) {
   const std::set<std::string> lent = lent_to_other_streams(Job(scenario));
   EXPECT_EQ(lent, std::set<std::string>{"embedding.weight_gradient"}) << "norms' are too small to be waited for";
   const Prediction prediction = predict(scenario);
-  EXPECT_TRUE(says_so(prediction, "gradients that autograd hands to DistributedDataParallel's stream"));
+  EXPECT_TRUE(says_so(prediction, "gradients that autograd passes to DistributedDataParallel's stream"));
   EXPECT_FALSE(Job(scenario).asks_the_clock) << "they are free at once";
   for (const RankGroup& group : prediction.groups) EXPECT_EQ(group.of_frees_by_clock, 0_B);
   scenario.runtime.gradient_accumulation_fusion = false;
@@ -276,7 +276,7 @@ TEST(DeferredFrees, ComeAtOnceOnADeviceThatDoesNothing) {
       EXPECT_EQ(reported, at_once);
       EXPECT_EQ(group.memory.peak_device_upper, by_clock.groups[i].memory.peak_device_upper);
     }
-    EXPECT_TRUE(says_so(prediction, "what is sent beside the passes is free again as soon as it is given up"));
+    EXPECT_TRUE(says_so(prediction, "memory of overlapped sends is reused as soon as it is freed"));
   }
 }
 

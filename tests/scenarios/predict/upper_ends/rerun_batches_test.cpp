@@ -35,7 +35,7 @@ constexpr Bytes measured_static{866179584};
 
 bool says_so(const Prediction& prediction) {
   return std::any_of(prediction.assumptions.begin(), prediction.assumptions.end(),
-                     [](const std::string& line) { return line.find("batches of a whole step") != std::string::npos; });
+                     [](const std::string& line) { return line.find("a step's batches") != std::string::npos; });
 }
 
 TEST(RerunBatches, AreWhatAMeasuredRunHasMore) {

@@ -98,7 +98,7 @@ TEST(MathMutation, WhereThereIsNothingToSpoilItSaysSo) {
        {Mutation::DropCollective, Mutation::WrongCount, Mutation::MissingBiasGradient, Mutation::TooLittleSaved}) {
     const std::vector<std::string> ends =
         on_ranks(1, [&](World& world) { (void)check_math(scenario, world, math::Storage::Wide, mutation); });
-    EXPECT_TRUE(says(ends.front(), std::string(name(mutation)) + " finds nothing to spoil in this job"));
+    EXPECT_TRUE(says(ends.front(), std::string(name(mutation)) + " has nothing to change in this job"));
   }
 }
 

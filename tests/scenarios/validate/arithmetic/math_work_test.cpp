@@ -65,9 +65,9 @@ TEST(MathWork, OfAJobGrowsWithItsBatch) {
 TEST(MathWork, IsDoneUnaskedWhereItIsLittle) {
   EXPECT_EQ(too_much_arithmetic({.multiply_adds = 1e9, .elements = 1e8, .memory = 1_GiB}), "");
   EXPECT_EQ(too_much_arithmetic({.multiply_adds = 1e12, .elements = 1e9, .memory = 2_GiB}),
-            "they would take some 60 s of a core, and 10 s are spent unasked (--math has them)");
+            "they would take some 60 s of a core, more than the 10 s that are spent without --math");
   EXPECT_EQ(too_much_arithmetic({.multiply_adds = 1e9, .elements = 1e8, .memory = 2_GiB}),
-            "they would take 2.0 GiB, and 1 GiB are taken unasked (--math has them)");
+            "they would take 2.0 GiB, more than the 1 GiB that are used without --math");
 }
 
 }  // namespace
