@@ -15,14 +15,15 @@
 
 namespace tidemark::parallel {
 
-/// Ranks that write one program. Where in the vocabulary, the sequence and the shared buffers a rank's own rows lie is
-/// said for the first of them.
+/// Ranks that run one program. The positions of a rank's own rows in the vocabulary, the sequence and the shared
+/// buffers are those of the first of them.
 struct Role {
   Coordinates first;        ///< of the lowest of them
   std::vector<Rank> ranks;  ///< in order
-  /// Roles of one number run the same passes and talk to the same groups: they differ in what they hold between passes.
+  /// Roles of one number run the same passes in the same groups: they differ in the state that they hold between
+  /// passes.
   std::int32_t passes = 0;
-  /// Of those, roles of one number hold tensors of the same sizes between passes, one after the other, of whatever
+  /// Of those, roles of one number hold tensors of the same sizes between passes, in the same order, of any
   /// parameters: their programs are the same but for names and for where in shared buffers their parts lie. Nothing
   /// where the framework does not say.
   std::optional<std::int32_t> sizes{};
@@ -31,18 +32,18 @@ struct Role {
   std::int32_t tokens = 0;
 };
 
-/// What the framework itself would stop at, however much memory there is.
+/// An error that the framework itself would raise, however much memory there is.
 struct FrameworkStops : std::runtime_error {
   FrameworkStops(const std::string& what, std::string its_hint) : std::runtime_error(what), hint(std::move(its_hint)) {}
   std::string hint;
 };
 
-/// What lowering asks of a framework, and nothing but the framework knows: which ranks do the same, and what they do.
+/// What only the framework knows: which ranks run the same program, and that program.
 struct Framework {
   /// Every rank has one role. They come pipeline rank by pipeline rank, and those with the same passes together.
   std::vector<Role> (*roles)(const LoweringInput& input);
-  /// The program of the rank at that place, with so many micro-batches in each step. `state`, where there is one, is
-  /// told where gradients and parameters are.
+  /// The program of the rank at that place, with the given micro-batches in each step. `state`, if given, is
+  /// filled with the places of gradients and parameters.
   Program (*training)(const LoweringInput& input, const Coordinates& place, const StepSizes& micro_batches,
                       TrainingState* state);
   /// Construction and the first forward pass of a rank that holds the whole model.

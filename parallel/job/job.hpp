@@ -12,7 +12,7 @@
 
 namespace tidemark::parallel {
 
-/// What the lowering is asked for. `train.attention` is settled, and `layout` is possible for the model: readers check.
+/// Input of the lowering. `train.attention` is resolved, and `layout` is valid for the model: readers check both.
 struct LoweringInput {
   const BuiltModel& built;
   const Layout& layout;
@@ -20,7 +20,7 @@ struct LoweringInput {
   const Runtime& runtime;
 };
 
-/// The communicators that the job's workload has, by slot.
+/// The communicators of the job's workload, by slot.
 [[nodiscard]] Communicators communicators_of(const LoweringInput& input);
 
 /// Micro-batches of each step that a program is written for, the first first.
@@ -32,8 +32,8 @@ using StepSizes = std::vector<std::int64_t>;
 [[nodiscard]] Schedule schedule_of(const Layout& layout, std::int32_t pipeline, std::int32_t micro_batches);
 /// Those of all pipeline ranks.
 [[nodiscard]] std::vector<Schedule> schedules_of(const Layout& layout, std::int32_t micro_batches);
-/// Micro-batches of a step as short as there can be in which ranks talk to all that they talk to, and every pass meets
-/// what it meets again and again: whatever is made once is made then.
+/// Micro-batches of the shortest step in which ranks exchange messages with all their peers, and every pass meets
+/// its steady state: tensors that are created once are created there.
 [[nodiscard]] std::int64_t shortest_step(const Layout& layout);
 
 }  // namespace tidemark::parallel

@@ -20,14 +20,14 @@ class Mesh {
     std::int32_t size = 1;
     bool operator==(const Axis&) const = default;
   };
-  /// Where a rank stands on one axis.
+  /// A rank's position on one axis.
   using Place = std::pair<std::string_view, std::int32_t>;
 
   /// Names differ.
   explicit Mesh(std::vector<Axis> axes);
 
   [[nodiscard]] const std::vector<Axis>& axes() const { return axes_; }
-  /// How many ranks there are.
+  /// Number of ranks.
   [[nodiscard]] std::int32_t size() const;
   /// The ranks that differ along that axis only.
   [[nodiscard]] GroupAxis along(std::string_view name) const;
@@ -43,8 +43,8 @@ class Mesh {
   std::vector<Axis> axes_;
 };
 
-/// Names of axes, as Megatron abbreviates them. A job has two meshes of the same ranks: one for what all tokens go
-/// through, one for experts, which cut the ranks of a pipeline stage in another way.
+/// Names of axes, as Megatron abbreviates them. A job has two meshes of the same ranks: one for modules that all tokens
+/// go through, one for experts, which cut the ranks of a pipeline stage in another way.
 ///
 ///   dense   tp  cp  dp   pp       tensor, context and data parallelism, and the pipeline's ranks
 ///   expert  etp ep  edp  pp       tensor parallelism within an expert, experts, and replicas of experts
@@ -56,7 +56,7 @@ inline constexpr std::string_view tp = "tp", cp = "cp", dp = "dp", pp = "pp", et
 [[nodiscard]] Mesh dense_mesh(const Layout& layout);
 [[nodiscard]] Mesh expert_mesh(const Layout& layout);
 
-/// Where a rank stands on the dense mesh.
+/// A rank's position on the dense mesh.
 struct Coordinates {
   std::int32_t tensor = 0;
   std::int32_t context = 0;
@@ -68,7 +68,7 @@ struct Coordinates {
 [[nodiscard]] Rank rank_at(const Layout& layout, const Coordinates& coordinates);
 /// Which of the ranks that hold the same parameters it is, in the order of their group.
 [[nodiscard]] std::int32_t replica(const Layout& layout, const Coordinates& coordinates);
-/// Which part of what is shared out it has, of as many as context-parallel ranks of a group of shards are.
+/// Which shard it has, of as many as a group of shards has ranks, context-parallel ones included.
 [[nodiscard]] std::int32_t shard_of(const Layout& layout, const Coordinates& coordinates);
 /// Ranks of a context-parallel group with equal numbers do the same in attention, on other tokens.
 [[nodiscard]] std::int32_t attention_place(const Layout& layout, std::int32_t context);
@@ -87,22 +87,22 @@ struct Communicators {
   CommSlot replicate;   ///< … and those who hold the same shard, of experts too
   CommSlot norm;        ///< the gradient norm: with a sharded optimizer an instance's ranks, tensor x pipeline without
   CommSlot model;       ///< what ranks that hold parts of one model agree on after each step: tensor x pipeline
-  CommSlot pipeline;    ///< hand-over between stages
+  CommSlot pipeline;    ///< sends and receives between stages
   CommSlot heads;       ///< all-to-alls of context parallelism
-  CommSlot context;     ///< its ring, or what it gathers over
+  CommSlot context;     ///< its ring, or its all-gathers
   CommSlot neighbours;  ///< of context-parallel ranks, where a token's value goes to the rank of the one before it
   CommSlot embedding;   ///< first and last stage, where they share the embedding's weight
 
   // Where the model has experts.
-  CommSlot tensor_context;  ///< those who hold parts of one sequence: how many of its tokens each expert gets
+  CommSlot tensor_context;  ///< ranks with parts of one sequence: how many of its tokens each expert gets
   CommSlot expert;          ///< tokens on their way to experts and back
   CommSlot expert_tensor;   ///< tokens within an expert
-  CommSlot expert_model;    ///< all who hold a layer's experts together: how many tokens go where
+  CommSlot expert_model;    ///< ranks that together hold a layer's experts: how many tokens go where
   CommSlot token_buffers;   ///< the same, through DeepEP's buffers
   CommSlot expert_data;     ///< gradients and parameters of experts
-  CommSlot expert_shard;    ///< of `expert_data`, those who share out their optimizer state
+  CommSlot expert_shard;    ///< of `expert_data`, those that shard the optimizer state
   CommSlot expert_norm;     ///< their gradient norm
-  CommSlot same_stage;      ///< all ranks of a stage: how many tokens of theirs each expert gets, where that is asked
+  CommSlot same_stage;      ///< all ranks of a stage: how many of their tokens each expert gets, if a loss needs it
 
   std::vector<Communicator> table;  ///< by slot
 };
@@ -111,13 +111,13 @@ struct Communicators {
 /// as much memory as any; nothing goes through it.
 enum class Alone : std::uint8_t { Skips, Calls };
 
-/// What decides, of a model, who talks to whom.
+/// Parts of a model that decide which ranks communicate.
 struct SharedParts {
   bool embedding_at_both_ends = false, experts = false;
-  std::int32_t secondary_ranks = 1;  ///< that hold parameters a second time together
+  std::int32_t secondary_ranks = 1;  ///< that together hold a second copy of the parameters
   bool counts_together = false;      ///< ranks of a stage add up how many tokens each expert gets
   bool token_buffers = false;        ///< tokens go through DeepEP's
-  bool user_buffers = false;         ///< Userbuffers take the place of NCCL beside products of tensor-parallel ranks
+  bool user_buffers = false;         ///< Userbuffers replace NCCL during products of tensor-parallel ranks
   bool further_tokens = false;       ///< modules read values of the tokens that follow
 };
 [[nodiscard]] Communicators communicators(const Layout& layout, SharedParts model, Alone alone = Alone::Skips,

@@ -11,7 +11,7 @@
 #include "parallel/namespace.hpp"
 
 // A layer of a model as a value: a mixer of tokens and an MLP, each of a closed set of kinds. Each kind says here what
-// others ask of all kinds: code that visits them does not compile before it has.
+// other code needs to know of all kinds, and does not compile without.
 //
 //   bounded         `plan` has bounds that are shown to hold; it runs layers without in full
 //   megatron_alone  no other framework here has it
@@ -37,7 +37,7 @@ struct Attention {
 };
 
 /// Multi-head latent attention (DeepSeek-V2): queries, keys and values are projected up from narrow latents that are
-/// normalized; a head's queries and keys have dimensions that positions turn beside those that they do not, and keys
+/// normalized; a head's queries and keys have dimensions with rotary positions and dimensions without, and keys
 /// share the former.
 struct MultiLatentAttention {
   static constexpr bool bounded = true, megatron_alone = false;
@@ -48,7 +48,7 @@ struct MultiLatentAttention {
 
   std::int64_t query_rank = 0;        ///< q_lora_rank; 0: queries have no latent
   std::int64_t kv_rank = 0;           ///< kv_lora_rank
-  std::int64_t qk_nope_head_dim = 0;  ///< qk_nope_head_dim: what positions leave alone
+  std::int64_t qk_nope_head_dim = 0;  ///< qk_nope_head_dim: dimensions without rotary positions
   std::int64_t qk_rope_head_dim = 0;  ///< qk_rope_head_dim
   std::int64_t value_head = 0;        ///< v_head_dim
   bool normalized = true;             ///< latents are, before they are projected up (Megatron's qk-layernorm)
@@ -58,7 +58,7 @@ struct MultiLatentAttention {
 };
 
 /// Mamba-2's mixer (Dao and Gu, arXiv 2405.21060): a short convolution over time, and a state of each head that each
-/// token decays and adds to. Megatron-LM's has the width of convolution that stands here, and takes no other.
+/// token decays and adds to. Megatron-LM's convolution has exactly the width given here.
 struct Mamba2 {
   static constexpr bool bounded = false, megatron_alone = true;
   static constexpr char letter = 'M';
@@ -74,12 +74,12 @@ struct Mamba2 {
 
   [[nodiscard]] std::int64_t inner() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t shared() const { return groups * state; }
-  /// Channels that the convolution goes over: x, B and C.
+  /// Channels of the convolution: x, B and C.
   [[nodiscard]] std::int64_t channels() const { return inner() + 2 * shared(); }
   bool operator==(const Mamba2&) const = default;
 };
 
-/// Of a layer that is an MLP alone: tokens do not meet there.
+/// For a layer that is only an MLP: it does not mix tokens.
 struct NoMixer {
   // Which layers do alike is restated of whole ones.
   static constexpr bool bounded = false, megatron_alone = true;
@@ -89,11 +89,11 @@ struct NoMixer {
   bool operator==(const NoMixer&) const = default;
 };
 
-/// How a router makes probabilities of its logits: softmax over the chosen experts, or over all before it chooses, or
-/// each expert's sigmoid, whose sum over the chosen ones is made one.
+/// How a router computes probabilities: softmax over the chosen experts, or over all before it chooses, or
+/// each expert's sigmoid, normalized over the chosen ones.
 enum class RouterScore : std::uint8_t { Softmax, SoftmaxBefore, Sigmoid };
 
-/// The MLPs of a mixture of experts, of which each token goes through a few.
+/// The MLPs of a mixture of experts; each token goes through a few of them.
 struct Experts {
   static constexpr bool bounded = true, megatron_alone = false;
   static constexpr char letter = 'E';
@@ -104,7 +104,7 @@ struct Experts {
   std::int64_t chosen = 0;      ///< num_experts_per_tok
   std::int64_t ffn = 0;         ///< moe_intermediate_size: of one branch
   std::int64_t shared_ffn = 0;  ///< of all experts together that every token goes through; 0: there is none
-  bool shared_gate = false;     ///< what these give is multiplied by a sigmoid of the token (Qwen2)
+  bool shared_gate = false;     ///< their output is multiplied by a sigmoid of the token (Qwen2)
   bool biases = false;          ///< of the experts' linears and of the router (gpt-oss)
   bool clamped_gate = false;    ///< SwiGLU of values within limits: (up + 1) * gate * sigmoid(1.702 * gate) (gpt-oss)
   RouterScore score = RouterScore::Softmax;
@@ -129,7 +129,7 @@ struct DenseMlp {
   bool operator==(const DenseMlp&) const = default;
 };
 
-/// Of a layer that is a mixer alone.
+/// For a layer that is only a mixer.
 struct NoMlp {
   static constexpr bool bounded = false, megatron_alone = true;
   [[nodiscard]] static std::string_view word() { return "alone"; }
@@ -140,7 +140,7 @@ struct NoMlp {
 using Mixer = std::variant<Attention, MultiLatentAttention, Mamba2, NoMixer>;
 using FeedForward = std::variant<DenseMlp, Experts, NoMlp>;
 
-/// Kinds that visits of other frameworks leave out.
+/// Kinds that other frameworks do not handle.
 template <class Kind>
 concept MegatronAlone = Kind::megatron_alone;
 

@@ -10,15 +10,15 @@ namespace tidemark::parallel {
 /// How the residual stream is normalized: RMSNorm keeps 1/rms of each token, LayerNorm mean and 1/deviation.
 enum class Normalization : std::uint8_t { Rms, Layer };
 
-/// Where a layer's norms stand: before attention and MLP (pre-norm), on what they give to the residual stream and
+/// Where a layer's norms are: before attention and MLP (pre-norm), on their outputs to the residual stream and
 /// nowhere else (OLMo 2), or both (Gemma 2 and 3).
 enum class NormPlacement : std::uint8_t { Before, After, Around };
 
-/// What of queries and keys is normalized before they are turned: nothing, each head on its own (Qwen3, Gemma 3), or
+/// Normalization of queries and keys before rotary positions: none, each head on its own (Qwen3, Gemma 3), or
 /// all heads of a token together (OLMo 2).
 enum class QkNorm : std::uint8_t { None, PerHead, AllHeads };
 
-/// What the MLP does between its two linears. SwiGLU and GeGLU gate one half of fc1's output with the other.
+/// The MLP's function between its two linears. SwiGLU and GeGLU gate one half of fc1's output with the other.
 enum class Activation : std::uint8_t { SwiGlu, GeGlu, Gelu, SquaredRelu };
 [[nodiscard]] constexpr bool gated(Activation activation) {
   return activation == Activation::SwiGlu || activation == Activation::GeGlu;
@@ -28,11 +28,11 @@ enum class Activation : std::uint8_t { SwiGlu, GeGlu, Gelu, SquaredRelu };
 /// formula, one operation after the other ("gelu_new").
 enum class GeluForm : std::uint8_t { Exact, Tanh, Composite };
 
-/// How a token's place reaches attention: by turning queries and keys, as a learned vector added to its embedding, or
-/// not at all, where mixers before it know the order of tokens (Nemotron-H).
+/// How a token's position reaches attention: by rotating queries and keys, as a learned vector added to its embedding,
+/// or not at all, if other mixers encode the order of tokens (Nemotron-H).
 enum class Positions : std::uint8_t { Rotary, Learned, None };
 
-/// What a decoder-only transformer is, before anyone shards it: the facts of a Hugging Face config.json.
+/// A decoder-only transformer before sharding: the facts of a Hugging Face config.json.
 /// Counts are elements of the whole model; `head_dim` is per head.
 struct Model {
   std::string name;          ///< of the file it came from, without folder and ending
@@ -41,7 +41,7 @@ struct Model {
   std::int64_t heads = 0;    ///< num_attention_heads
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  std::int64_t ffn = 0;         ///< intermediate_size: of one branch where the MLP is gated; a layer may say another
+  std::int64_t ffn = 0;         ///< intermediate_size: of one branch where the MLP is gated; a layer may have its own
   std::int64_t vocabulary = 0;  ///< vocab_size, before any padding
   std::int64_t max_positions = 0;
   bool tied_embeddings = false;  ///< tie_word_embeddings
@@ -57,8 +57,8 @@ struct Model {
   Activation activation = Activation::SwiGlu;
   GeluForm gelu = GeluForm::Exact;  ///< in plain PyTorch
   Positions positions = Positions::Rotary;
-  double rotary_fraction = 1;    ///< of each head, from its beginning on: what rotary positions turn (rotary_pct)
-  bool window_rotary = false;    ///< layers with a sliding window turn by angles of their own (Gemma 3)
+  double rotary_fraction = 1;    ///< part of each head, from its beginning, that rotary positions rotate (rotary_pct)
+  bool window_rotary = false;    ///< layers with a sliding window rotate by angles of their own (Gemma 3)
   double attention_softcap = 0;  ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
   double logit_softcap = 0;      ///< the same of the logits (final_logit_softcapping)
   bool attention_sinks = false;  ///< a learned logit of each head takes part in the softmax (gpt-oss)
@@ -84,7 +84,7 @@ struct Model {
     return found;
   }
 
-  /// Of all layers that have such a thing, which are alike: each framework here has one set of these sizes, and readers
+  /// The sizes shared by all layers that have such a part: each framework here has one set of them, and readers
   /// make no other. Nothing where no layer has it. Code that builds a layer asks that layer.
   [[nodiscard]] const Experts* experts() const {
     for (const Layer& its : layers.kinds())

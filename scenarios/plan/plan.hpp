@@ -14,12 +14,13 @@
 
 namespace tidemark::scenarios {
 
-/// What a candidate takes and gives, as `predict` says it: memory of its fullest rank, a step's time.
+/// A candidate's memory, of its fullest rank, and the time of its step, as `predict` reports them.
 struct Figures {
   Bytes allocated;     ///< torch.cuda.max_memory_allocated, highest of all ranks
   Bytes device;        ///< at central values of estimates
-  Bytes device_upper;  ///< at their upper ends: what it fills of the room there is, or must have beyond that
-  Bytes host_upper;    ///< the most that ranks of one node might hold of its host's memory, which it is judged at too
+  Bytes device_upper;  ///< at their upper ends: the memory that it fills, or that it requires where that is more than
+                       ///< there is
+  Bytes host_upper;    ///< the most host memory that ranks of one node might hold, by which it is judged too
   bool completed = false;
   bool deadlocks = false;  ///< and has no other figures
   Duration step;
@@ -27,14 +28,14 @@ struct Figures {
   bool operator==(const Figures&) const = default;
 };
 
-/// The upper end of a bracket where nobody knows one.
+/// The upper end of a bracket where none is known.
 inline constexpr Duration for_ever{std::numeric_limits<std::int64_t>::max()};
 
 /// A candidate whose figures are exact.
 struct Found {
   std::int64_t candidate = 0;
   Figures figures;
-  Duration step_low, step_high;  ///< the bracket that its step lies in
+  Duration step_low, step_high;  ///< the bracket of its step time
   bool straddles = false;        ///< fits at central values of estimates, and not at their upper ends
   bool operator==(const Found&) const = default;
 };
@@ -50,7 +51,7 @@ struct Miss {
   bool operator==(const Miss&) const = default;
 };
 
-/// A candidate that cannot be judged: it deadlocks, or what Tidemark makes of it is wrong.
+/// A candidate that cannot be judged: it deadlocks, or Tidemark writes a wrong program for it.
 struct Failed {
   std::int64_t candidate = 0;
   std::string why;
@@ -62,19 +63,19 @@ struct Failed {
 
 struct PlanOptions {
   std::size_t top = 10;  ///< how many of the best are listed, and near misses
-  /// Where a whole run contradicts what was said of a candidate, all run whole if there are no more than so many.
+  /// If a full simulation contradicts a candidate's bounds, all candidates are simulated in full, up to this many.
   std::int64_t most_in_full = 1000;
-  /// Is told the best so far, each time that they change: before the search is over, and before they have run whole.
+  /// Called with the best so far each time they change, before they are simulated in full.
   std::function<void(const std::vector<Found>& best)> found = {};
 };
 
 /// How many candidates each tier decided.
 struct TierCounts {
-  std::int64_t bounded_rejected = 0;    ///< bounds alone say that they do not fit
-  std::int64_t allocator_rejected = 0;  ///< the emulated allocator says so
+  std::int64_t bounded_rejected = 0;    ///< do not fit, by bounds alone
+  std::int64_t allocator_rejected = 0;  ///< do not fit, by the emulated allocator
   std::int64_t beaten = 0;              ///< no better than another one, at the good ends of their bounds
   std::int64_t timed = 0;               ///< fit, and ran on the clock
-  std::int64_t unbounded = 0;           ///< of all: bounds do not know what they ask for
+  std::int64_t unbounded = 0;           ///< of all: use features that bounds do not cover
   std::int64_t failed = 0;              ///< cannot be judged
   bool operator==(const TierCounts&) const = default;
 };
@@ -82,28 +83,28 @@ struct TierCounts {
 /// The answer of `plan`.
 struct Plan {
   std::int64_t combinations = 0;
-  std::map<std::string, std::int64_t> dropped;  ///< combinations that are no candidates, by reason
+  std::map<std::string, std::int64_t> dropped;  ///< combinations that are not candidates, by reason
   std::int64_t candidates = 0;
   TierCounts tiers;
-  std::vector<Found> best;                ///< that fit, best first; of those that come to the same, the first
+  std::vector<Found> best;                ///< that fit, best first; the first of equal ones
   std::vector<TieAnalysis> tie_analyses;  ///< of the best but the first, each against it
-  std::vector<Found> front;  ///< that fit and that no other beats in memory and throughput both: by falling memory
+  std::vector<Found> front;               ///< the Pareto front of those that fit, by falling memory
   std::vector<Miss> near_misses;
   std::vector<Failed> failed;  ///< the first of them
-  std::int64_t in_full = 0;    ///< of the best and the front: run once more, whole
-  /// Those that came out otherwise, whose figures here are those of their whole runs.
+  std::int64_t in_full = 0;    ///< of the best and the front: simulated in full
+  /// Those whose full simulation gave other figures, which are the ones here.
   std::vector<std::int64_t> disagreements;
-  bool all_in_full = false;  ///< then every candidate was run whole
+  bool all_in_full = false;  ///< then every candidate was simulated in full
 };
 
-/// Hears what is done, of how much.
+/// Called with the work done so far, and the total.
 using PlanProgress = std::function<void(const std::string& what, std::int64_t done, std::int64_t all)>;
 
 class TaskRunner;
 
 /// Searches on this process' threads.
 [[nodiscard]] Plan plan(const Space& space, const PlanOptions& options, const PlanProgress& progress = {});
-/// Searches with the runner, which may be spread over processes or remember what was done before. The answer is the
+/// Searches with the runner, which may use several processes or resume from a journal. The answer is the
 /// same.
 [[nodiscard]] Plan plan(const Space& space, const PlanOptions& options, TaskRunner& runner,
                         const PlanProgress& progress = {});

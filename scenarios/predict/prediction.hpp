@@ -20,24 +20,24 @@
 
 namespace tidemark::scenarios {
 
-/// What a transfer takes where others use its links.
+/// How long a transfer takes when other transfers use its links.
 enum class LinkModel : std::uint8_t {
   MaxMin,     ///< bytes on every link of its routes, which concurrent transfers share max-min fairly
-  AlphaBeta,  ///< each as if it were alone: a latency, and bytes over its slowest link; nothing is shared
+  AlphaBeta,  ///< each as if alone: a latency, and bytes over its slowest link; links are not shared
 };
 
-/// How much is told of what happened.
+/// Level of detail of an answer.
 enum class PredictionDetail : std::uint8_t {
   Whole,
-  Causes,   ///< how much, how long and where a step's time goes; the least that must be had only where not all of it is
+  Causes,   ///< memory, time and the causes of a step's time; required memory only where the filled memory does not
             ///< enough
-  Figures,  ///< the same, but neither when peaks are reached, nor where a step's time goes
+  Figures,  ///< the same, without the moments of peaks and the causes of a step's time
 };
 
-/// When blocks that other streams use (record_stream) come back, as reported memory has it.
+/// When the reported memory reuses blocks that other streams use (record_stream).
 enum class ReportedFrees : std::uint8_t {
-  ByClock,  ///< when those streams have done what they were given before
-  AtOnce,   ///< as on a device that does nothing, such as a dry run's
+  ByClock,  ///< when those streams have finished their earlier work
+  AtOnce,   ///< as on the null device of a dry run
 };
 
 struct PredictOptions {
@@ -46,12 +46,12 @@ struct PredictOptions {
   ReportedFrees frees = ReportedFrees::ByClock;
 };
 
-/// Where a rank's memory peaks if as many tokens come as its scenario's quantile tells of (worst_case_routing.hpp).
+/// Where a rank's memory peaks if as many tokens arrive as the scenario's quantile (worst_case_routing.hpp).
 struct WorstCaseMemory {
   Bytes allocated, reserved, device;
 };
 
-/// Ranks with one memory timeline: the same program at the same prices.
+/// Ranks with one memory timeline: the same program at the same costs.
 struct RankGroup {
   std::vector<Rank> ranks;
   Coordinates coordinates;  ///< of the lowest
@@ -60,13 +60,13 @@ struct RankGroup {
   /// PredictOptions::frees says, but for `peak_device_upper`; in a job that deadlocks at once.
   MemoryRecord memory;
   Bytes of_deferred_frees, rerun_batches_bytes;  ///< of `peak_device_upper`
-  Bytes of_routing;                              ///< the same: for tokens that come beyond what is stated
+  Bytes of_routing;                              ///< the same: for tokens beyond the stated loads
   Bytes unexplained;  ///< the same, as of `required.upper`: what measured runs of other runtimes were off by
-  std::optional<WorstCaseMemory> worst_case;  ///< nothing where what comes is stated
-  /// What it must have: the rest of what the device holds, its allocator would give back before it failed. The upper
+  std::optional<WorstCaseMemory> worst_case;  ///< nothing where the loads are exact
+  /// Its allocator would return the rest of the device's memory before it failed. The upper
   /// end holds what `peak_device_upper` does.
   RequiredMemory required;
-  bool fits_at_best = true;  ///< with the headroom asked for, at the lower ends of estimates
+  bool fits_at_best = true;  ///< with the requested headroom, at the lower ends of estimates
   Bytes unlimited_upper;     ///< as `memory.peak_device_upper`, on a device without a limit
   Bytes host_upper;          ///< as `memory.host`, if pinned blocks wait until the host next waits for their copies
   Bytes of_frees_by_clock;   ///< how much more a device holds at most by the clock than if frees came at once
@@ -79,7 +79,7 @@ struct RankGroup {
       host_peak_time;  ///< of the host thread; nothing where it deadlocks
 };
 
-/// A node and what its ranks hold of its memory, in sum of each one's own peak: ranks of a job go through their steps
+/// A node and the host memory of its ranks, as the sum of their peaks: ranks of a job go through their steps
 /// together.
 struct NodeMemory {
   std::int32_t node = 0;
@@ -93,7 +93,7 @@ struct StepPrediction {
   Duration step;
   double tokens_per_s_per_device = 0;
   double mfu = 0;  ///< model operations, causal attention counted once and nothing recomputed, over the peak rate
-  double hfu = 0;  ///< as `mfu`, of all products and attention that ranks carry out
+  double hfu = 0;  ///< as `mfu`, of all matrix products and attention that ranks execute
   CauseTimes causes{};
   std::vector<double> exposed;  ///< share by CommSlot: the compute stream waits while bytes move
 
@@ -101,11 +101,11 @@ struct StepPrediction {
     const auto part = causes[static_cast<std::size_t>(cause)];
     return step > Duration{} ? static_cast<double>(part.count()) / static_cast<double>(step.count()) : 0;
   }
-  /// That it waits for other ranks to come to a transfer.
+  /// Share of the step that it waits for other ranks to reach a transfer.
   [[nodiscard]] double waiting() const { return share(StepCause::Bubble) + share(StepCause::OtherRanks); }
 };
 
-/// What a launch file says and nobody here has judged: a name in no table, or one that is not modelled.
+/// A name of a launch file that is not judged: it is unknown, or not modelled.
 struct NotJudged {
   std::string file;
   int line = 0;  ///< 0: none
@@ -123,14 +123,14 @@ struct Prediction {
   std::optional<DeadlockReport> deadlock;
   NodeMemory fullest_node;  ///< the first of those that hold most
   bool completed = true;    ///< at central values against the full capacity, of every host too
-  bool fits = true;         ///< at upper values of what must be had, with the headroom asked for
-  /// Whether nobody can say: it does not fit at the upper ends, and does at the lower ones.
+  bool fits = true;         ///< required memory at its upper end fits, with the requested headroom
+  /// Undecided: it does not fit at the upper ends, and fits at the lower ones.
   bool open = false;
   std::vector<std::string> assumptions;
   std::vector<std::string> not_modelled;
-  std::vector<NotJudged> not_judged;  ///< while there is any, neither yes nor no
-  std::vector<MemoryBound> bounds;    ///< that the upper ends have, beside what is simulated
-  bool open_below = false;            ///< open because what is bounded may take less than what is simulated for it
+  std::vector<NotJudged> not_judged;  ///< while there is any, the answer is neither yes nor no
+  std::vector<MemoryBound> bounds;    ///< that upper ends include in addition to the simulation
+  bool open_below = false;            ///< open because bounded parts may need less than simulated
 
   /// "fits", "does_not_fit" or "cannot_say".
   [[nodiscard]] std::string_view verdict() const { return fits ? "fits" : open ? "cannot_say" : "does_not_fit"; }
@@ -138,15 +138,15 @@ struct Prediction {
   [[nodiscard]] const RankGroup& highest() const;
   /// The group that must have most at the upper ends; the lowest ranks among equals.
   [[nodiscard]] const RankGroup& most_required() const;
-  /// What the group's devices would hold of what they have, at the upper ends.
+  /// Device memory that the group would fill, at the upper ends.
   [[nodiscard]] Bytes filled(const RankGroup& group) const;
-  /// Of the group with most, how often a step has its cache given back.
+  /// How often a step of the group with most retries returns its cache.
   [[nodiscard]] std::int64_t retries_per_step() const;
   /// The fullest node's ranks hold more than its host has.
   [[nodiscard]] bool exceeds_host() const;
   /// … or might, where blocks of pinned memory wait for their copies.
   [[nodiscard]] bool may_exceed_host() const;
-  /// Of a rank's managed memory, what is on the device when `rest` of it is taken by all else.
+  /// Managed memory of a rank that is on the device when everything else takes `rest` of it.
   [[nodiscard]] Bytes resident(const MemoryRecord& memory, Bytes rest) const;
   /// The group that holds most on its host; the lowest ranks among equals.
   [[nodiscard]] const RankGroup& highest_on_host() const;
@@ -160,15 +160,15 @@ struct Prediction {
 [[nodiscard]] Prediction predict(const Job& job, const Trace& trace, const Progress& progress = {},
                                  const PredictOptions& options = {});
 
-/// Adds to upper ends what is not simulated and bounded, and judges again.
+/// Adds bounds of parts that are not simulated to the upper ends, and judges again.
 void add_bounds(Prediction& prediction, std::vector<MemoryBound> bounds);
-/// Takes yes and no out of the answer where anything is not judged.
+/// Leaves the answer open if anything is not judged.
 void leave_open(Prediction& prediction, std::vector<NotJudged> not_judged);
 
 /// Runs the job's stages on the simulated clock, to the end or to a deadlock.
 [[nodiscard]] Trace simulate_time(const Job& job, LinkModel links = LinkModel::MaxMin);
 
-/// What goes on in the last step of a completed trace.
+/// The last step of a completed trace.
 struct StepAccount {
   std::vector<StepTimes> classes;  ///< by class
   std::vector<double> operations;  ///< by program: of products and attention, of one rank
@@ -179,7 +179,7 @@ struct StepAccount {
 /// and rows of padding too.
 [[nodiscard]] double hardware_utilization(const Job& job, const StepAccount& account, Duration step);
 
-/// What a step of that length makes.
+/// Throughput with a step of that length.
 [[nodiscard]] double tokens_per_s_per_device(const Scenario& scenario, Duration step);
 
 }  // namespace tidemark::scenarios
