@@ -174,6 +174,7 @@ class BridgeWalk {
       draft_.set("gpus", named.value_or(product({std::max<std::int64_t>(nodes_, 1), devices_})));
     }
     take_length_of_rows();
+    drop_overlap_of_nothing();
     refuse_second_ones();
     return std::move(flags_);
   }
@@ -194,6 +195,17 @@ class BridgeWalk {
     std::erase_if(flags_, [&](const TomlKey& its) { return its.name == "seq-length"; });
     add("seq-length", *rows_);
   }
+  // NeMo's and Megatron-Bridge's comm_overlap.py turn it off where tensors are not cut along the sequence.
+  void drop_overlap_of_nothing() {
+    const auto named = [&](std::string_view name) { return std::ranges::find(flags_, name, &TomlKey::name); };
+    const auto overlap = named("tp-comm-overlap"), tensor = named("tensor-model-parallel-size");
+    const bool cut = tensor != flags_.end() && scenarios::text(tensor->value) != "1";
+    if (overlap == flags_.end() || (cut && named("sequence-parallel") != flags_.end())) return;
+    draft_.remark(RemarkKind::Assumed, "tp_comm_overlap",
+                  "is turned off: it takes tensor ranks with sequence parallelism", overlap->place);
+    std::erase_if(flags_, [](const TomlKey& its) { return its.name.starts_with("tp-comm-"); });
+  }
+
   // Megatron-LM would reduce the head's gradients before they are complete; NeMo sees to it otherwise.
   void defer_heads_gradients() {
     const auto named = [&](std::string_view name) { return std::ranges::find(flags_, name, &TomlKey::name); };
@@ -363,6 +375,8 @@ class BridgeWalk {
       if (flag != nullptr && !*flag) add("no-bias-swiglu-fusion", key, true), add("no-bias-gelu-fusion", key, true);
     } else if (k == "fp8" && flag != nullptr && *flag) {
       add("fp8-format", key, std::string("hybrid"));
+    } else if (k == "fp8" && text != nullptr) {
+      add("fp8-format", key);
     } else if (k == "fp8_params" || k == "fp8_param_gather" || k == "fp8_param") {
       if (flag != nullptr && *flag) add("fp8-param-gather", key, true);
     } else if (k.starts_with("contiguous_") && nemo_ && flag != nullptr) {
@@ -484,10 +498,11 @@ void refuse_other_models(const TomlTable& document, Draft& draft) {
       for (const TomlValue& one : *list)
         if (const auto* from = std::get_if<TomlTable>(&one.value);
             from != nullptr && !from->keys.empty() && is_half_of_model(from->keys.front().name))
-          return draft.remark(RemarkKind::NotExpressed, from->keys.front().name,
-                              "is a part of the model in another file: such models, with an encoder and a decoder, are "
-                              "not modelled",
-                              key.place);
+          return draft.remark(
+              RemarkKind::NotExpressed, from->keys.front().name,
+              not_modelled("is a part of the model in another file: such models, with an encoder and a decoder, are "
+                           "not modelled"),
+              key.place);
   const auto found = std::ranges::find(document.keys, "model", &TomlKey::name);
   const auto* const model = found == document.keys.end() ? nullptr : std::get_if<TomlTable>(&found->value.value);
   if (model == nullptr) return;
@@ -511,7 +526,8 @@ void refuse_other_models(const TomlTable& document, Draft& draft) {
   for (const TomlKey& key : model->keys)
     if (const auto* const its = std::ranges::find(signs, std::string_view(key.name), &Sign::key); its != signs.end())
       return draft.remark(RemarkKind::NotExpressed, fmt::format("model.{}", key.name),
-                          fmt::format("is of {}, which is not modelled: GPT and its like are", its->what), key.place);
+                          not_modelled(fmt::format("is of {}, which is not modelled: GPT and its like are", its->what)),
+                          key.place);
 }
 
 }  // namespace
@@ -548,6 +564,7 @@ std::vector<TomlKey> bridge_flags(TomlTable document, Draft& draft) {
     std::erase_if(flags, [](const TomlKey& f) {
       return f.name == "num-virtual-stages-per-pipeline-rank" && scenarios::text(f.value) == "1";
     });
+  take_alibi(flags, draft);
   return flags;
 }
 

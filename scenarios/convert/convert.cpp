@@ -168,11 +168,21 @@ class Conversion {
       case FileKind::PythonRecipe: {
         from_ = Dialect::Megatron;
         const auto named = requested_.variables.find("recipe");
-        Given flags(bridge_flags(
-                        bridge_recipe(content.text, named == requested_.variables.end() ? std::string() : named->second,
-                                      models_, draft_),
-                        draft_),
-                    "--", draft_);
+        Given flags(
+            bridge_flags(
+                is_nemo_recipe(content.text)
+                    ? nemo_recipe(content.text, requested_.variables, draft_)
+                    : bridge_recipe(content.text, named == requested_.variables.end() ? std::string() : named->second,
+                                    models_, draft_),
+                draft_),
+            "--", draft_);
+        return read_megatron(flags, models_, draft_);
+      }
+      case FileKind::Primus: {
+        const PrimusTraining its = primus_training(content.document, requested_.variables, models_, draft_);
+        from_ = its.of_titan ? Dialect::TorchTitan : Dialect::Megatron;
+        if (its.of_titan) return read_titan(its.document, models_, draft_);
+        Given flags(megatron_flags_of_forks(bridge_flags(its.document, draft_), draft_), "--", draft_);
         return read_megatron(flags, models_, draft_);
       }
       case FileKind::FlagScale: {
@@ -353,7 +363,9 @@ void add_problems(Converted& converted, const std::filesystem::path& data_root) 
                                  problem.file,
                                  {problem.line, problem.column},
                                  problem.message,
-                                 option_saying(problem.message).value_or(problem.hint)});
+                                 option_saying(problem.message).value_or(problem.hint),
+                                 false,
+                                 problem.kind});
   }
 }
 
@@ -453,8 +465,7 @@ Converted convert(const ConvertRequest& requested) try {
     return file.extension() == ".toml";
   });
   std::vector<Problem> problems = error.problems();
-  for (Problem& problem : problems)
-    problem.not_modelled = foreign && (problem.not_modelled || says_not_modelled(problem.message));
+  for (Problem& problem : problems) problem.leaves_open = foreign && problem.kind == ProblemKind::NotModelled;
   throw InputError(std::move(problems));
 }
 
@@ -467,7 +478,7 @@ Scenario scenario_of(const Converted& converted, const std::filesystem::path& da
   for (const Remark& remark : converted.remarks)
     if (remark.kind == RemarkKind::NotExpressed && (!open || remark.is_not_modelled()))
       problems.push_back({remark.file.empty() ? converted.file.string() : remark.file, remark.place.line,
-                          remark.place.column, remark.what, remark.why, open});
+                          remark.place.column, remark.what, remark.why, remark.problem, open});
   if (!problems.empty()) throw InputError(std::move(problems));
   return scenario_of(converted.document, converted.file, {converted.file.parent_path(), data_root});
 }

@@ -46,6 +46,7 @@ FileKind kind_of(const TomlTable& its, bool toml) {
   if (!toml && tool_of(its) == "torchtune") return FileKind::Torchtune;
   if (!toml && tool_of(its) == "llm-foundry" && has(its, {"model"})) return FileKind::LlmFoundry;
   if (!toml && tool_of(its) == "NeMo AutoModel" && has(its, {"model"})) return FileKind::AutoModel;
+  if (!toml && tool_of(its) == "Primus") return FileKind::Primus;
   if (!toml && tool_of(its) == "LitGPT") return FileKind::LitGpt;
   if (!toml && tool_of(its) == "LLaMA-Factory's second version") return FileKind::LlamaFactoryV1;
   if (!toml && tool_of(its) == "axolotl") return FileKind::Axolotl;
@@ -105,14 +106,15 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
       throw InputError(Problem{file.string(), 1, 1, fmt::format("has more than {} keys", most_keys),
                                "the files that belong here have some dozens"});
     const FileKind kind = kind_of(document, false);
-    constexpr std::array read_by_name{
-        FileKind::Nanotron,  FileKind::GptNeox, FileKind::FlagScale,      FileKind::Axolotl,    FileKind::LlamaFactory,
-        FileKind::Torchtune, FileKind::LitGpt,  FileKind::LlamaFactoryV1, FileKind::LlmFoundry, FileKind::AutoModel};
+    constexpr std::array read_by_name{FileKind::Nanotron,  FileKind::GptNeox,        FileKind::FlagScale,
+                                      FileKind::Axolotl,   FileKind::LlamaFactory,   FileKind::Torchtune,
+                                      FileKind::LitGpt,    FileKind::LlamaFactoryV1, FileKind::LlmFoundry,
+                                      FileKind::AutoModel, FileKind::Primus};
     if (std::ranges::find(read_by_name, kind) != read_by_name.end()) return {kind, {}, std::move(document)};
     if (const std::string tool = tool_of(document); !tool.empty())
       throw InputError(Problem{file.string(), 1, 1,
                                fmt::format("is a configuration of {}, which is not modelled", tool),
-                               std::string(instead_of_other_tools), true});
+                               std::string(instead_of_other_tools), ProblemKind::NotModelled});
     if (kind == FileKind::Scenario && has(document, {"cluster"}))
       throw InputError(Problem{.file = file.string(),
                                .line = 1,

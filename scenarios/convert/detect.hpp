@@ -27,6 +27,7 @@ enum class FileKind : std::uint8_t {
   LlamaFactoryV1,
   LlmFoundry,
   AutoModel,
+  Primus,
   PythonRecipe,
   Packages  ///< a requirements.txt, or what pip freeze prints
 };

@@ -81,10 +81,10 @@ std::optional<std::string> Draft::text(std::string_view path) const {
   return text == nullptr ? std::nullopt : std::optional(*text);
 }
 
-void Draft::remark(RemarkKind kind, std::string what, std::string why, Place place) {
-  what = printable(what), why = printable(why);
-  if (!reported_.insert(fmt::format("{}\n{}\n{}", static_cast<int>(kind), what, why)).second) return;
-  remarks.push_back({kind, file, place, std::move(what), std::move(why), false, {}});
+void Draft::remark(RemarkKind kind, std::string what, ProblemText why, Place place) {
+  what = printable(what), why.text = printable(why.text);
+  if (!reported_.insert(fmt::format("{}\n{}\n{}", static_cast<int>(kind), what, why.text)).second) return;
+  remarks.push_back({kind, file, place, std::move(what), std::move(why.text), false, why.kind, {}});
 }
 
 void Draft::remark_bounded(std::string what, std::string why, std::string bound, Place place) {
@@ -103,13 +103,8 @@ void Draft::remark_unknown(std::string what, std::string_view name, std::string 
   if (remarks.size() > before) remarks.back().is_slip = true;
 }
 
-bool says_not_modelled(std::string_view message) {
-  return message.find("not modelled") != std::string_view::npos ||
-         message.find("are modelled under") != std::string_view::npos;
-}
-
 bool Remark::is_not_modelled() const {
-  return kind == RemarkKind::NotExpressed && !is_slip && (says_not_modelled(what) || says_not_modelled(why));
+  return kind == RemarkKind::NotExpressed && !is_slip && problem == ProblemKind::NotModelled;
 }
 
 std::string bare_name(std::string_view what) {
@@ -259,7 +254,7 @@ std::string Given::written(const TomlKey& key) const {
   return bare ? prefix_ + key.name : fmt::format("{}{} = {}", prefix_, key.name, value);
 }
 
-void Given::tell(RemarkKind kind, std::string_view name, std::string why) {
+void Given::tell(RemarkKind kind, std::string_view name, ProblemText why) {
   const TomlKey* key = find(name);
   if (key == nullptr) return;
   taken_.emplace(name);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/toml_value.hpp"
 
 // A scenario in the making, and what became of everything that an input says.
@@ -32,7 +33,8 @@ struct Remark {
   Place place;
   std::string what;  ///< as the input writes it
   std::string why;
-  bool is_slip = false;    ///< NotExpressed: a name that is nearly a known one
+  bool is_slip = false;                      ///< NotExpressed: a name that is nearly a known one
+  ProblemKind problem = ProblemKind::Wrong;  ///< NotExpressed: what is the matter
   std::string bound = {};  ///< Bounded: what the bound is called (scenarios/scenario/memory_bounds.hpp)
   /// Whether who asks may say that it has no effect.
   [[nodiscard]] bool may_be_ignored() const {
@@ -42,9 +44,6 @@ struct Remark {
   [[nodiscard]] bool is_not_modelled() const;
   bool operator==(const Remark& other) const { return kind == other.kind && what == other.what && why == other.why; }
 };
-
-/// Whether a message says that something is not modelled, and not that it is wrong: all of ours say so in these words.
-[[nodiscard]] bool says_not_modelled(std::string_view message);
 
 /// The bare name of what an input writes, as --ignore takes it: "use-mpi" of "--use_mpi = true".
 [[nodiscard]] std::string bare_name(std::string_view what);
@@ -89,7 +88,7 @@ class Draft {
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view path) const;
   [[nodiscard]] std::optional<std::string> text(std::string_view path) const;
 
-  void remark(RemarkKind kind, std::string what, std::string why, Place place = {});
+  void remark(RemarkKind kind, std::string what, ProblemText why, Place place = {});
   /// What is not simulated, and takes no more than the bound of that name.
   void remark_bounded(std::string what, std::string why, std::string bound, Place place = {});
   /// A name that nobody knows: not judged, or, where it is one slip away from one of `known`, refused.
@@ -138,7 +137,7 @@ class Given {
   }
   /// Takes a key that is not modelled, unless it says `neutral`.
   void refuse(std::string_view name, std::string_view what, const std::vector<std::string>& neutral);
-  void tell(RemarkKind kind, std::string_view name, std::string why);
+  void tell(RemarkKind kind, std::string_view name, ProblemText why);
   void tell_bounded(std::string_view name, std::string why, std::string bound);
   /// What nobody took is not judged, and refused where it is one slip away from a name that somebody asked for, or from
   /// one of `known`.

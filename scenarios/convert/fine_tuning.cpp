@@ -88,14 +88,15 @@ class Rewritten {
              asks || its == "1" ? fmt::format("{} not modelled", what) : "asks for nothing");
       }
   }
-  void tell(RemarkKind kind, const TomlKey& key, std::string_view why) {
-    draft_->remark(kind, written(key), std::string(why), key.place);
+  void tell(RemarkKind kind, const TomlKey& key, const ProblemText& why) {
+    draft_->remark(kind, written(key), why, key.place);
   }
   void bound(const TomlKey& key, std::string_view why, std::string_view name) {
     draft_->remark_bounded(written(key), std::string(why), std::string(name), key.place);
   }
-  [[noreturn]] void fail(const TomlKey& key, std::string message, std::string hint) const {
-    throw InputError(Problem{draft_->file, key.place.line, key.place.column, std::move(message), std::move(hint)});
+  [[noreturn]] void fail(const TomlKey& key, ProblemText message, std::string hint) const {
+    throw InputError(Problem{draft_->file, key.place.line, key.place.column, std::move(message.text), std::move(hint),
+                             message.kind});
   }
   [[nodiscard]] std::string written(const TomlKey& key) const {
     const auto* text = std::get_if<std::string>(&key.value.value);
@@ -129,7 +130,7 @@ void set_attention(Rewritten& its, const TomlKey& key, std::string_view kernel) 
 
 void refuse_task(const Rewritten& its, std::string_view name, std::string_view task) {
   if (const TomlKey* const key = its.find(name))
-    its.fail(*key, fmt::format("{}: trains by {}, a task that is not modelled", its.written(*key), task),
+    its.fail(*key, not_modelled(fmt::format("{}: trains by {}, a task that is not modelled", its.written(*key), task)),
              std::string(supervised));
 }
 
@@ -144,7 +145,7 @@ std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& 
   const std::optional<TomlKey> type = its.take("finetuning_type");
   const bool full = Rewritten::word(type) == "full";
   if (type && !full && Rewritten::word(type) != "lora")
-    its.fail(*type, fmt::format("finetuning_type = {}: is not modelled", scenarios::text(type->value)),
+    its.fail(*type, not_modelled(fmt::format("finetuning_type = {}: is not modelled", scenarios::text(type->value))),
              "full and lora are");
   // Which types weights are loaded and trained in (model/adapter.py init_adapter).
   const bool pure = its.take_on("pure_bf16");
@@ -169,11 +170,12 @@ std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& 
   if (const std::optional<TomlKey> bits = its.take("quantization_bit")) {
     const std::optional<TomlKey> method = its.take("quantization_method");
     if (const std::string by = Rewritten::word(method); !by.empty() && by != "bnb" && by != "bitsandbytes")
-      its.fail(*method, fmt::format("quantization_method = {}: is not modelled", scenarios::text(method->value)),
+      its.fail(*method,
+               not_modelled(fmt::format("quantization_method = {}: is not modelled", scenarios::text(method->value))),
                "bnb is, of 4 and 8 bits");
     const std::string many = Rewritten::word(bits);
     if (many != "4" && many != "8")
-      its.fail(*bits, fmt::format("quantization_bit = {}: is not modelled", many), "4 and 8 are");
+      its.fail(*bits, not_modelled(fmt::format("quantization_bit = {}: is not modelled", many)), "4 and 8 are");
     its.set(many == "4" ? "load_in_4bit" : "load_in_8bit", true, bits->place);
     if (many == "4") {
       its.set("bnb_4bit_use_double_quant", !its.off("double_quantization"));
@@ -379,7 +381,8 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
       draft.set("quantization.prepare", std::string(flash || apart ? "none" : "norms"));
     }
   } else if (adapter && !kind.empty()) {
-    its.fail(*adapter, fmt::format("adapter = {}: is not modelled", in_quotes(kind)), "lora and qlora are");
+    its.fail(*adapter, not_modelled(fmt::format("adapter = {}: is not modelled", in_quotes(kind))),
+             "lora and qlora are");
   }
   (void)its.take("lora_target_linear");
   its.no_matter({"lora_model_dir", "lora_fan_in_fan_out", "peft_init_lora_weights", "merge_lora", "reinit_weights"},
@@ -419,7 +422,7 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
   }
   for (const std::string_view name : {"context_parallel_size", "sequence_parallel_degree", "tensor_parallel_size"})
     if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) != "1")
-      its.fail(*key, fmt::format("{}: axolotl's meshes are not modelled", its.written(*key)),
+      its.fail(*key, not_modelled(fmt::format("{}: axolotl's meshes are not modelled", its.written(*key))),
                "FSDP, DeepSpeed and plain data parallelism are: leave it out");
   its.refuse({"dp_shard_size", "dp_replicate_size"}, "axolotl's own meshes are");
   its.refuse({"tiled_mlp", "unfrozen_parameters", "relora", "relora_steps", "torch_compile_backend", "lisa_n_layers",
@@ -518,7 +521,7 @@ std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre
   if (const std::optional<TomlKey> old = its.take("sft_type")) type = old;
   const std::string tuner = type ? Rewritten::word(type) : pre_training ? "full" : "lora";
   if (tuner != "full" && tuner != "lora")
-    its.fail(*type, fmt::format("{}: is not modelled", its.written(*type)), "full and lora are");
+    its.fail(*type, not_modelled(fmt::format("{}: is not modelled", its.written(*type))), "full and lora are");
   if (tuner == "lora") {
     its.set("use_peft", true, type ? type->place : Place{});
     its.usual("lora_rank", std::int64_t{8});
@@ -541,7 +544,7 @@ std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre
   if (const std::optional<TomlKey> bits = its.take("quant_bits"); bits && Rewritten::word(bits) != "0") {
     const std::string method = Rewritten::word(its.take("quant_method")), many = Rewritten::word(bits);
     if ((!method.empty() && method != "bnb") || (many != "4" && many != "8"))
-      its.fail(*bits, fmt::format("{}: is not modelled", its.written(*bits)), "bnb of 4 and 8 bits is");
+      its.fail(*bits, not_modelled(fmt::format("{}: is not modelled", its.written(*bits))), "bnb of 4 and 8 bits is");
     its.set(many == "4" ? "load_in_4bit" : "load_in_8bit", true, bits->place);
     if (many == "4") its.usual("bnb_4bit_use_double_quant", true);
     draft.set("quantization.prepare", std::string("none"));

@@ -32,7 +32,7 @@ struct ShippedModels {
 /// " (did you mean …?)" of a checkpoint that is none; empty where no name is near.
 [[nodiscard]] std::string perhaps_meant(const ShippedModels& models, const std::string& checkpoint);
 /// What there is to say of a checkpoint that is none: its family is not modelled, or its config.json is wanted.
-[[nodiscard]] std::string why_not_shipped(const ShippedModels& models, const std::string& checkpoint);
+[[nodiscard]] ProblemText why_not_shipped(const ShippedModels& models, const std::string& checkpoint);
 
 /// The model of a checkpoint's name in the draft, unless that names one; what nobody gives a shape is told.
 std::optional<ShippedModel> name_checkpoint(const ShippedModels& models, const std::string& checkpoint,
@@ -57,6 +57,20 @@ void read_megatron(Given& flags, const ShippedModels& models, Draft& draft);
 /// which of several functions; empty where there is one.
 [[nodiscard]] TomlTable bridge_recipe(std::string_view text, const std::string& named, const ShippedModels& models,
                                       Draft& draft);
+/// A recipe of NeMo 2's in Python as such a configuration: evaluated, as far as it makes settings.
+[[nodiscard]] TomlTable nemo_recipe(std::string_view text, const std::map<std::string, std::string>& variables,
+                                    Draft& draft);
+[[nodiscard]] bool is_nemo_recipe(std::string_view text);
+/// An experiment of Primus', as torchtitan's configuration or as one of Megatron-Bridge's kind.
+struct PrimusTraining {
+  bool of_titan = false;
+  TomlTable document;
+};
+[[nodiscard]] PrimusTraining primus_training(const TomlTable& document,
+                                             const std::map<std::string, std::string>& variables,
+                                             const ShippedModels& models, Draft& draft);
+/// ALiBi, which the figures have rotary positions in place of.
+void take_alibi(std::vector<TomlKey>& flags, Draft& draft);
 /// The arguments, one by one: "--tensor-model-parallel-size", "8".
 [[nodiscard]] std::vector<std::vector<std::string>> megatron_arguments(const Scenario& scenario);
 

@@ -158,12 +158,13 @@ void read_fsdp_config(Given config, const BesideFsdpConfig& beside) {
   const std::string policy = either("auto_wrap_policy");
   const std::optional<std::string> wraps_by_policy = config.text(policy);
   if (wraps_by_policy && lower(*wraps_by_policy) != "transformer_based_wrap")
-    config.tell(RemarkKind::NotExpressed, policy, "other units than layers are not modelled yet");
+    config.tell(RemarkKind::NotExpressed, policy, not_modelled("other units than layers are not modelled yet"));
   else if (!wraps && !wraps_by_policy)
-    draft.remark(RemarkKind::NotExpressed, policy, "without it the model is one unit, which is not modelled yet");
+    draft.remark(RemarkKind::NotExpressed, policy,
+                 not_modelled("without it the model is one unit, which is not modelled yet"));
   for (const char* its : {"min_num_params", "cpu_offload_pin_memory"})
     if (config.has(either(its)) && config.text(either(its)) != "0" && config.text(either(its)) != "true")
-      config.tell(RemarkKind::NotExpressed, either(its), "other units than layers are not modelled yet");
+      config.tell(RemarkKind::NotExpressed, either(its), not_modelled("other units than layers are not modelled yet"));
   for (const char* its : {"transformer_layer_cls_to_wrap", "state_dict_type", "cpu_ram_efficient_loading",
                           "auto_wrap_policy", "min_num_params", "cpu_offload_pin_memory", "activation_cpu_offload"})
     config.no_matter(std::array{std::string_view(either(its))});
@@ -274,7 +275,7 @@ void read_optimizer(Given& given) {
   const std::string name = given.text("optim").value_or("adamw_torch_fused");
   const auto its = std::ranges::find(optimizers, name, &OptimizerName::hugging);
   if (its == optimizers.end())
-    given.tell(RemarkKind::NotExpressed, "optim", "an optimizer that is not modelled yet");
+    given.tell(RemarkKind::NotExpressed, "optim", not_modelled("an optimizer that is not modelled yet"));
   else if (!its->ours.empty())
     draft.set("train.optimizer", std::string(its->ours), given.place("optim"));
   if (name == "adamw_torch_fused") draft.set("runtime.switches.fused", true, given.place("optim"));
@@ -361,7 +362,7 @@ void read_trl(Given& given) {
   else if (loss == "chunked_nll")
     given.tell_bounded("loss_type", "the figures are of whole logits, which it never has", std::string(chunked));
   else if (loss)
-    given.tell(RemarkKind::NotExpressed, "loss_type", "a loss that is not modelled: nll is");
+    given.tell(RemarkKind::NotExpressed, "loss_type", not_modelled("a loss that is not modelled: nll is"));
   else if (!liger)
     draft.remark_bounded(
         "loss_type",
@@ -437,7 +438,8 @@ void read_kernels(Given& given) {
     } else if (*attention == "eager")
       draft.set("train.attention", std::string("unfused"), given.place("attn_implementation"));
     else if (*attention != "sdpa")
-      given.tell(RemarkKind::NotExpressed, "attn_implementation", "an attention that is not modelled yet");
+      given.tell(RemarkKind::NotExpressed, "attn_implementation",
+                 not_modelled("an attention that is not modelled yet"));
   }
   if (given.flag("use_flash_attn").value_or(false))
     draft.set("train.attention", std::string("flash"), given.place("use_flash_attn"));
@@ -516,10 +518,11 @@ void read_training_arguments(Given& given, const ShippedModels& models, Draft& d
     } else if (const auto* name = std::get_if<std::string>(&value->value)) {
       read_deepspeed_file(given, "deepspeed", *name);
     } else {
-      given.tell(RemarkKind::NotExpressed, "deepspeed",
-                 std::holds_alternative<bool>(value->value)
-                     ? "names no file: the program makes DeepSpeed's configuration itself, which is not modelled"
-                     : "takes a file's name or a table");
+      given.tell(
+          RemarkKind::NotExpressed, "deepspeed",
+          std::holds_alternative<bool>(value->value)
+              ? not_modelled("names no file: the program makes DeepSpeed's configuration itself, which is not modelled")
+              : "takes a file's name or a table");
     }
   }
   read_trl(given);
@@ -543,7 +546,7 @@ void read_accelerate(Given& config, Draft& draft) {
   if (precision == "bf16" || precision == "fp16")
     draft.set("train.precision", precision, config.place("mixed_precision"));
   else if (precision != "no")
-    config.tell(RemarkKind::NotExpressed, "mixed_precision", "FP8 is not modelled yet");
+    config.tell(RemarkKind::NotExpressed, "mixed_precision", not_modelled("FP8 is not modelled yet"));
   if (const auto steps = config.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
   const bool mixed = precision == "bf16" || precision == "fp16";
   draft.mixed_precision |= mixed;
@@ -592,7 +595,8 @@ void read_accelerate(Given& config, Draft& draft) {
   config.refuse("downcast_bf16", "bf16 for everything is", {"false", "\"no\""});
   config.refuse("use_cpu", "training on hosts is", {"false"});
   if (config.has("parallelism_config"))
-    config.tell(RemarkKind::NotExpressed, "parallelism_config", "accelerate's own meshes are not modelled yet");
+    config.tell(RemarkKind::NotExpressed, "parallelism_config",
+                not_modelled("accelerate's own meshes are not modelled yet"));
   config.no_matter(plain_accelerate);
   config.refuse_the_rest("is no key of accelerate's that is known here");
 }
@@ -648,8 +652,8 @@ void read_deepspeed(Given& given, Draft& draft) {
   if (const auto stage = zero.integer("stage"); stage && *stage >= 1 && *stage <= 3)
     draft.set("layout.sharding", fmt::format("zero{}", *stage), zero.place("stage"));
   else
-    draft.remark(RemarkKind::NotExpressed, "zero_optimization.stage", "DeepSpeed without ZeRO is not modelled",
-                 config.place("zero_optimization"));
+    draft.remark(RemarkKind::NotExpressed, "zero_optimization.stage",
+                 not_modelled("DeepSpeed without ZeRO is not modelled"), config.place("zero_optimization"));
   for (const std::string_view name : zero_switches()) copy(zero, name, fmt::format("runtime.switches.{}", name));
   for (const std::string_view name :
        {"reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"})
@@ -677,7 +681,7 @@ void read_deepspeed(Given& given, Draft& draft) {
     (void)parse_ds_config(deepspeed_text(config.keys()), draft.file);
   } catch (const InputError& error) {
     for (const Problem& problem : error.problems())
-      draft.remark(RemarkKind::NotExpressed, problem.message, problem.hint);
+      draft.remark(RemarkKind::NotExpressed, problem.message, {problem.hint, problem.kind});
   }
 }
 

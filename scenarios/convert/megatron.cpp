@@ -151,7 +151,8 @@ class MegatronReader {
         if (value != nullptr && asks_for_nothing(key.name, *value))
           flags_.tell(RemarkKind::NoMatter, key.name, "asks for nothing");
         else
-          flags_.tell(says_which_job(key.name) ? RemarkKind::NotExpressed : RemarkKind::NotJudged, key.name, its->why);
+          flags_.tell(says_which_job(key.name) ? RemarkKind::NotExpressed : RemarkKind::NotJudged, key.name,
+                      not_modelled(its->why));
       } else if (!flags_.is_taken(key.name)) {
         // What nothing above asked for repeats what is said of model or layout: the scenario's reader holds it to that.
         if (const TomlValue* value = flags_.take(key.name))
@@ -351,7 +352,8 @@ class MegatronReader {
     if (const TomlValue* kind = flags_.take("cp-comm-type")) {
       const auto* list = std::get_if<std::vector<TomlValue>>(&kind->value);
       if (list != nullptr && list->size() > 1)
-        flags_.tell(RemarkKind::NotExpressed, "cp-comm-type", "another kind for each layer is not modelled yet");
+        flags_.tell(RemarkKind::NotExpressed, "cp-comm-type",
+                    not_modelled("another kind for each layer is not modelled yet"));
       else if (draft_.integer("layout.context").value_or(1) > 1)
         set("layout.context_kind", list != nullptr ? list->front().value : kind->value, "cp-comm-type");
     }

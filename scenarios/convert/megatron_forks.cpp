@@ -9,6 +9,7 @@
 
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/suggestion.hpp"
 
 // Flags of forks of Megatron-LM, and older and newer names, as the flags that the reader of Megatron-LM's takes. What
@@ -58,6 +59,8 @@ class Forks {
       flag.name = alias->flag;
     }
     read_padded_layers();
+    read_chunks();
+    refuse_pyramids();
     read_groups();
     read_other_words();
     read_one_expert();
@@ -127,6 +130,25 @@ class Forks {
          fmt::format("is assigned nowhere: the figures are of a group for each head; --set {}=N says how many",
                      variable));
     erase("group-query-attention");
+  }
+
+  // zero-bubble: layers run again by chunks of its schedules.
+  void read_chunks() {
+    const auto its = std::ranges::find(flags_, "recompute-method", &TomlKey::name);
+    if (!says("recompute-method", "chunk")) return;
+    draft_.remark(RemarkKind::NotJudged, "--recompute-method = \"chunk\"",
+                  "is of zero-bubble's, and is not modelled: the figures are of uniform parts", its->place);
+    its->value.value = std::string("uniform");
+  }
+
+  // Megatron-DeepSpeed's pyramids have another number of experts in each layer.
+  void refuse_pyramids() {
+    const TomlKey* const key = find("num-experts");
+    if (key == nullptr || !std::holds_alternative<std::vector<TomlValue>>(key->value.value)) return;
+    throw InputError(Problem{draft_.file, key->place.line, key->place.column,
+                             fmt::format("--num-experts = {}: layers of different numbers of experts are not modelled",
+                                         scenarios::text(key->value)),
+                             "one number, of all layers, is", ProblemKind::NotModelled});
   }
 
   // What Megatron-LM says with other flags.
@@ -235,14 +257,8 @@ class Forks {
       if (text == nullptr) continue;
       if (flag.name == "normalization" && (*text == "rmsnorm" || *text == "layernorm"))
         flag.value.value = std::string(*text == "rmsnorm" ? "RMSNorm" : "LayerNorm");
-      if (flag.name == "position-embedding-type" && *text == "alibi") {
-        draft_.remark_bounded("--position-embedding-type = \"alibi\"",
-                              "the figures are of rotary positions, which have no table either; ALiBi has a row of "
-                              "slopes for each head",
-                              "alibi", flag.place);
-        flag.value.value = std::string("rope");
-      }
     }
+    take_alibi(flags_, draft_);
   }
 
   // PAI-Megatron-LM's --optimizer cpu-adam: states are on the host, and gradients and parameters go to and fro.
@@ -268,12 +284,25 @@ class Forks {
       std::int64_t size;
     };
     // vocab_size of what transformers loads, which is without the tokens that are added to it.
-    constexpr std::array tokenizers{Tokenizer{"LLamaTokenizer", 32'000}, Tokenizer{"LLama2Tokenizer", 32'000},
-                                    Tokenizer{"MixtralTokenizer", 32'000}, Tokenizer{"LLama3Tokenizer", 128'000},
-                                    Tokenizer{"DeepSeekV2Tokenizer", 100'000}};
+    constexpr std::array tokenizers{Tokenizer{"LLamaTokenizer", 32'000},
+                                    Tokenizer{"LLama2Tokenizer", 32'000},
+                                    Tokenizer{"MixtralTokenizer", 32'000},
+                                    Tokenizer{"LLama3Tokenizer", 128'000},
+                                    Tokenizer{"DeepSeekV2Tokenizer", 100'000},
+                                    Tokenizer{"QwenTokenizer", 151'851},  // 151643 merged, and 208 special ones
+                                    Tokenizer{"Qwen2Tokenizer", 151'643},
+                                    Tokenizer{"Qwen3Tokenizer", 151'643},
+                                    Tokenizer{"FalconTokenizer", 65'024}};
     const auto* const its =
         name == nullptr ? tokenizers.end() : std::ranges::find(tokenizers, std::string_view(*name), &Tokenizer::name);
-    if (its == tokenizers.end() || has("padded-vocab-size") || has("vocab-size")) return;
+    if (has("padded-vocab-size") || has("vocab-size")) return;
+    if (its == tokenizers.end()) {
+      tell(
+          RemarkKind::NotJudged, "extra-vocab-size",
+          fmt::format("is beside the vocabulary of {}, whose size is not read: put --padded-vocab-size into the script",
+                      name == nullptr ? "a tokenizer" : *name));
+      return tell(RemarkKind::NoMatter, "patch-tokenizer-type", "the vocabulary's size is what counts");
+    }
     add("padded-vocab-size", its->size + *more, find("extra-vocab-size")->place);
     tell(RemarkKind::Assumed, "extra-vocab-size",
          fmt::format("a vocabulary of {} and so many more, as {} has it, and no padding", its->size, its->name));
@@ -285,6 +314,18 @@ class Forks {
 };
 
 }  // namespace
+
+void take_alibi(std::vector<TomlKey>& flags, Draft& draft) {
+  for (TomlKey& flag : flags) {
+    auto* const text = std::get_if<std::string>(&flag.value.value);
+    if (flag.name != "position-embedding-type" || text == nullptr || (*text != "alibi" && *text != "ALiBi")) continue;
+    draft.remark_bounded("--position-embedding-type = \"alibi\"",
+                         "the figures are of rotary positions, which have no table either; ALiBi has a row of slopes "
+                         "for each head",
+                         "alibi", flag.place);
+    *text = "rope";
+  }
+}
 
 std::vector<TomlKey> megatron_flags_of_forks(std::vector<TomlKey> flags, Draft& draft) {
   return Forks(std::move(flags), draft).read();

@@ -163,9 +163,12 @@ class Wanted {
     struct Tokenizer {
       std::string_view name, size;
     };
+    // llm-jp's models say 99,487 of theirs (model specifications of llm-jp-3).
     constexpr std::array tokenizers{Tokenizer{"t5-small", "32100"}, Tokenizer{"t5-base", "32100"},
-                                    Tokenizer{"t5-large", "32100"}, Tokenizer{"gpt2", of_gpt2}};
-    const std::string name = flags_.text("tokenizer-model").value_or("");
+                                    Tokenizer{"t5-large", "32100"}, Tokenizer{"gpt2", of_gpt2},
+                                    Tokenizer{"llm-jp-tokenizer-100k.ver3.0b1.model", "99487"}};
+    std::string name = flags_.text("tokenizer-model").value_or("");
+    if (name.ends_with(".model")) name.erase(0, name.rfind('/') + 1);
     const auto* const its = std::ranges::find(tokenizers, std::string_view(name), &Tokenizer::name);
     return its == tokenizers.end() ? std::nullopt : std::optional<std::string>(its->size);
   }
@@ -460,8 +463,8 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   constexpr std::string_view letters = "hybrid-override-pattern";
   const std::string pattern = flags.has(letters) ? flags.text(letters).value_or("") : "";
   if (const std::size_t other = pattern.find_first_not_of("M*-"); other != std::string::npos) {
-    const std::string why =
-        fmt::format("layers of {} are not modelled yet in a hybrid", in_quotes(pattern.substr(other, 1)));
+    const ProblemText why =
+        not_modelled(fmt::format("layers of {} are not modelled yet in a hybrid", in_quotes(pattern.substr(other, 1))));
     return draft.remark(RemarkKind::NotExpressed, fmt::format("--{}", letters), why, flags.place(letters));
   }
   if (!flags.has("num-layers") || !flags.has("hidden-size") || !flags.has("num-attention-heads")) {
@@ -481,12 +484,13 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   }
   if (found.empty()) {
     const std::vector<std::string> fault = at_fault(models, wanted, flags);
-    draft.remark(RemarkKind::NotExpressed, "the model",
-                 fault.empty() ? "no family that is known has one like this: give a config.json with --model"
-                               : fmt::format("no family that is known has one like this, but for {}: give a "
-                                             "config.json with --model",
-                                             one_of(fault)),
-                 place);
+    draft.remark(
+        RemarkKind::NotExpressed, "the model",
+        not_modelled(fault.empty() ? "no family that is known has one like this: give a config.json with --model"
+                                   : fmt::format("no family that is known has one like this, but for {}: give a "
+                                                 "config.json with --model",
+                                                 one_of(fault))),
+        place);
     return;
   }
   prefer_alike(found, wanted, flags);
@@ -507,7 +511,20 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
   }
   const Candidate& best = found.front();
   if (!flags.has("vocab-size") && !flags.has("padded-vocab-size")) {
-    if (!wanted.text("vocab-size"))
+    // A shape that is no shipped model's is of a model with a vocabulary of its own.
+    const bool own = std::ranges::any_of(best.overrides, [](const ConfigOverride& its) {
+      return its.key == "hidden_size" || its.key == "num_hidden_layers" || its.key == "intermediate_size";
+    });
+    // Llama's own tokenizer is a file of this name.
+    const std::string tokenizer = wanted.tokenizer().value_or("");
+    const bool llamas = best.base->model.vocabulary == 32'000 && tokenizer.ends_with("/tokenizer.model");
+    if (!wanted.text("vocab-size") && own && !llamas && draft.find("model_override.vocab_size") == nullptr)
+      draft.remark(RemarkKind::NotJudged, "vocab-size",
+                   fmt::format("is not said, and the tokenizer is not read: the figures are of {}, as {} has it; put "
+                               "--vocab-size into the script",
+                               best.base->model.vocabulary, best.base->file),
+                   place);
+    else if (!wanted.text("vocab-size"))
       draft.remark(
           RemarkKind::Assumed, "vocab-size",
           fmt::format("{}, as {} has it: the tokenizer is not read", best.base->model.vocabulary, best.base->file));

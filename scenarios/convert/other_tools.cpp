@@ -104,6 +104,8 @@ std::string tool_of_program(std::string_view path) {
                                                            {"run_recipe.py", "Megatron-Bridge's recipes"},
                                                            {"setup_experiment.py", "Megatron-Bridge's recipes"},
                                                            {"mindspeed_llm", "MindSpeed-LLM"},
+                                                           {"olmo_core", "OLMo-core"},
+                                                           {"launcher_scripts/main.py", "NeMo's launcher scripts"},
                                                            {"composer", "Composer"},
                                                            {"nemo_automodel", "NeMo AutoModel"}});
   const auto* const found =

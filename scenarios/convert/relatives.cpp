@@ -77,8 +77,8 @@ void judge_nanotrons_model(const TomlTable& document, Draft& draft) {
         (key.name == "_attn_implementation" && value.find("flash_attention_2") != std::string::npos))
       draft.remark(RemarkKind::NoMatter, name, "within what nanotron's own bound covers, or shapes nothing", key.place);
     else if (key.name.starts_with("is_"))
-      draft.remark(RemarkKind::NotExpressed, name, "is a model of nanotron's that is not read: Llama and Qwen 2 are",
-                   key.place);
+      draft.remark(RemarkKind::NotExpressed, name,
+                   not_modelled("is a model of nanotron's that is not modelled: Llama and Qwen 2 are"), key.place);
     else
       draft.remark(RemarkKind::NotJudged, fmt::format("{} = {}", name, value), "is not read of nanotron's models",
                    key.place);
@@ -145,6 +145,10 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
                                                           "dataloader-persistent-workers",
                                                           "custom-dataset-info",
                                                           "columns"});
+  constexpr auto of_adapters = std::to_array<std::string_view>(
+      {"lora-rank", "lora-alpha", "lora-dropout", "lora-bias", "lora-dtype", "use-rslora", "target-modules",
+       "target-regex", "modules-to-save", "adapters", "freeze-llm", "freeze-vit", "freeze-aligner", "num-labels",
+       "task-type", "problem-type"});
   std::vector<TomlKey> flags;
   for (const TomlKey& key : given) {
     const std::string name = "--" + key.name;
@@ -171,7 +175,12 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
                              "packed-sequences", its.place);
     } else if ((its.name == "tuner-type" || its.name == "train-type") && scenarios::text(its.value) != "\"full\"") {
       draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(its.value)),
-                   "adapters on Megatron-LM are not modelled", its.place);
+                   not_modelled("adapters on Megatron-LM are not modelled"), its.place);
+    } else if (its.name == "task-type" && scenarios::text(its.value) != "\"causal_lm\"") {
+      draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(its.value)),
+                   not_modelled("a head for another task is not modelled"), its.place);
+    } else if (std::ranges::find(of_adapters, std::string_view(its.name)) != of_adapters.end()) {
+      draft.remark(RemarkKind::NoMatter, name, "of an adapter, which tuner_type asks for", its.place);
     } else if (its.name == "tuner-type" || its.name == "train-type") {
       draft.remark(RemarkKind::NoMatter, name, "all weights are trained", its.place);
     } else if (std::optional<TomlKey> flag = as_flag(its, name, draft)) {
@@ -299,8 +308,8 @@ std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft) {
   if (const TomlKey* mode = value("parallelism.tp_mode"))
     if (scenarios::text(mode->value) == "\"REDUCE_SCATTER\"") add(flags, "sequence-parallel", true, mode->place);
   if (const std::int64_t experts = number("parallelism.expert_parallel_size", 1); experts > 1)
-    draft.remark(RemarkKind::NotExpressed, "parallelism.expert_parallel_size", "nanotron's experts are not read",
-                 value("parallelism.expert_parallel_size")->place);
+    draft.remark(RemarkKind::NotExpressed, "parallelism.expert_parallel_size",
+                 not_modelled("nanotron's experts are not modelled"), value("parallelism.expert_parallel_size")->place);
   copy("tokens.sequence_length", "seq-length");
   copy("tokens.micro_batch_size", "micro-batch-size");
   const std::int64_t data = number("parallelism.dp", 1);
@@ -336,8 +345,8 @@ std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft) {
   if (fused == nullptr) fused = value("optimizer.torch_adam_is_fused");
   for (const char* path : {"parallelism.tp_recompute_allgather", "model.model_config._fused_rms_norm"})
     if (const TomlKey* key = value(path); key != nullptr && !is_on(key))
-      draft.remark(RemarkKind::NotJudged, fmt::format("{} = false", path), "what layers save then is not modelled",
-                   key->place);
+      draft.remark(RemarkKind::NotJudged, fmt::format("{} = false", path),
+                   not_modelled("what layers save then is not modelled"), key->place);
   const TomlKey* const its = value("parallelism");
   draft.remark_bounded(
       "nanotron",

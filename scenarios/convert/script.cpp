@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "scenarios/convert/detect.hpp"
 #include "scenarios/convert/inner_script.hpp"
@@ -21,6 +22,7 @@
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
 
 namespace tidemark::scenarios {
 namespace {
@@ -41,9 +43,8 @@ TomlTable nested(const std::vector<TomlKey>& flags, TomlTable document, const st
   return std::move(draft.document);
 }
 
-[[noreturn]] void refuse_line(const std::string& file, Place place, std::string message, std::string hint) {
-  const bool open = says_not_modelled(message);
-  throw InputError(Problem{file, place.line, place.column, std::move(message), std::move(hint), open});
+[[noreturn]] void refuse_line(const std::string& file, Place place, ProblemText message, std::string hint) {
+  throw InputError(Problem{file, place.line, place.column, std::move(message.text), std::move(hint), message.kind});
 }
 
 class ScriptReader {
@@ -80,6 +81,8 @@ class ScriptReader {
       else
         not_read(word, "; --gpus says on how many GPUs");
     for (const auto& [name, value] : *line.environment) read_variable(name, value, draft_);
+    candidates_ = script.candidates;
+    tell_presumed(script, line);
     read_arguments(line);
     if (from_ == Dialect::Megatron) settle_attention(models_, draft_);
   }
@@ -87,6 +90,21 @@ class ScriptReader {
   [[nodiscard]] Dialect dialect() const { return from_; }
 
  private:
+  // A file that is sourced and not there may assign again what the script has assigned.
+  void tell_presumed(const ShellScript& script, const LaunchLine& line) {
+    const auto source = std::ranges::find_if(script.skips, &ShellSkip::assigns);
+    if (line.presumed.empty() || source == script.skips.end()) return;
+    constexpr std::size_t most = 4;
+    std::vector<std::string> names(line.presumed.begin(), line.presumed.end());
+    const bool more = names.size() > most;
+    if (more) names.resize(most);
+    draft_.remark(RemarkKind::NotJudged, source->what.substr(source->what.find_last_of(" /") + 1),
+                  fmt::format("is not there, and may assign {}{} again: they stand as the script assigns them; put the "
+                              "file beside the script, or say them with --set NAME=VALUE",
+                              fmt::join(names, ", "), more ? " and others" : ""),
+                  source->place);
+  }
+
   // The script that this one starts, with what it is given; what whoever asks sets goes before.
   void read_inner(const InnerScript& inner) {
     draft_.remark(RemarkKind::Assumed, inner.file.filename().string(),
@@ -115,9 +133,30 @@ class ScriptReader {
     return found == flags.end() ? nullptr : &*found;
   }
 
+  // Whether all that the variable may hold are flags that leave memory and time as they are: "--finetune", or nothing.
+  bool holds_nothing_that_matters(const std::string& name) const {
+    const auto its = candidates_.find(name);
+    return its != candidates_.end() && std::ranges::all_of(its->second, [](const std::string& text) {
+             std::vector<ShellWord> words, unread;
+             for (std::size_t at = text.find_first_not_of(' '); at != std::string::npos;) {
+               const std::size_t end = std::min(text.find(' ', at), text.size());
+               words.push_back({text.substr(at, end - at), {}});
+               at = text.find_first_not_of(' ', end);
+             }
+             const std::vector<TomlKey> flags = flags_of(words, unread);
+             return unread.empty() && std::ranges::all_of(flags, [](const TomlKey& flag) {
+                      const std::optional<MegatronFlag> known = megatron_flag(flag.name);
+                      return known && known->kind == MegatronFlag::Kind::NoMatter;
+                    });
+           });
+  }
+
   // What the script gives on and does not say itself.
   void not_read(const ShellWord& word, std::string_view besides = "") {
     const std::string name = variable_of(word.unknown);
+    if (!name.empty() && holds_nothing_that_matters(name))
+      return draft_.remark(RemarkKind::NoMatter, "$" + name, "whichever it holds, memory and time are the same",
+                           word.place);
     const bool assigned = word.unknown.ends_with(')');  // somewhere, and why that is not known
     // What is assigned somewhere may be of the layout; of what is assigned nowhere the script alone knows nothing.
     draft_.remark(
@@ -170,9 +209,10 @@ class ScriptReader {
     std::erase_if(unread, [](const ShellWord& word) { return word.unknown.empty(); });
     if (const TomlKey* const its = rollout_in(flags); its != nullptr) {
       from_ = Dialect::Megatron;
-      return draft_.remark(RemarkKind::NotExpressed, fmt::format("--{}", its->name),
-                           "trains on what it generates beside: a task that is not modelled from launch files",
-                           its->place);
+      return draft_.remark(
+          RemarkKind::NotExpressed, fmt::format("--{}", its->name),
+          not_modelled("trains on what it generates beside: a task that is not modelled from launch files"),
+          its->place);
     }
     if (is_openrlhf(line)) return read_tuning(line, openrlhf_arguments(std::move(flags), draft_), "--");
     if (is_verl(line)) {
@@ -283,7 +323,7 @@ class ScriptReader {
   [[noreturn]] void refuse_unknown(const LaunchLine& line, const std::vector<ShellWord>& unread) const {
     if (const std::string tool = tool_of_program(line.path); !tool.empty())
       refuse_line(draft_.file, line.place,
-                  fmt::format("{} is of {}, which is not modelled", in_quotes(line.path), tool),
+                  not_modelled(fmt::format("{} is of {}, which is not modelled", in_quotes(line.path), tool)),
                   std::string(instead_of_other_tools));
     std::string words;
     for (const ShellWord& word : unread) words += (words.empty() ? "" : ", ") + word.unknown;
@@ -298,7 +338,7 @@ class ScriptReader {
                                      in_quotes(line.program), words),
         .hint = unread.empty() ? "Megatron-LM's, torchtitan's and TrainingArguments' are: tidemark convert --help"
                                : "say them with --set NAME=\"…\"",
-        .not_modelled = unread.empty() && !line.launcher.empty()});
+        .kind = unread.empty() && !line.launcher.empty() ? ProblemKind::NotModelled : ProblemKind::Wrong});
   }
 
   // HfArgumentParser gives what only running the script tells no number: it is told, unless it has no effect.
@@ -393,8 +433,9 @@ class ScriptReader {
   const ShippedModels& models_;
   Draft& draft_;
   Dialect from_ = Dialect::Scenario;
-  bool lone_ = false;  // a script is started by python itself
-  int depth_ = 0;      // of scripts that start each other
+  bool lone_ = false;                                           // a script is started by python itself
+  std::map<std::string, std::vector<std::string>> candidates_;  // ShellScript
+  int depth_ = 0;                                               // of scripts that start each other
 };
 
 }  // namespace

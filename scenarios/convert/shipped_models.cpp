@@ -59,24 +59,24 @@ std::optional<ShippedModel> shipped_model(const ShippedModels& models, const std
   return std::nullopt;
 }
 
-std::string why_not_shipped(const ShippedModels& models, const std::string& checkpoint) {
+ProblemText why_not_shipped(const ShippedModels& models, const std::string& checkpoint) {
   // Parts of names that say what else a model reads, and families whose layers no reader knows.
   constexpr auto towers =
       std::to_array<std::string_view>({"-vl-", "-vl", "vision", "llava", "-omni", "audio", "whisper", "pixtral",
                                        "internvl", "paligemma", "multimodal"});
   constexpr auto families = std::to_array<std::string_view>(
-      {"starcoder2", "/opt-",      "bloom",    "falcon-7b",  "falcon-40b", "falcon-180b", "phi-1",  "phi-2",
-       "gpt-j",      "mpt-",       "baichuan", "chatglm",    "mamba",      "jamba",       "olmo-1", "olmoe",
-       "falcon-h1",  "nemotron-h", "qwen3.5",  "qwen3-next", "command-r",  "dbrx"});
+      {"starcoder2", "/opt-",      "bloom",    "falcon-7b",  "falcon-40b", "falcon-180b", "phi-1",        "phi-2",
+       "gpt-j",      "mpt-",       "baichuan", "chatglm",    "mamba",      "jamba",       "olmo-1",       "olmoe",
+       "falcon-h1",  "nemotron-h", "qwen3.5",  "qwen3-next", "command-r",  "dbrx",        "glm-4.7-flash"});
   std::string name = checkpoint;
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   const auto has = [&](std::string_view part) {
     return part == "-vl" ? name.ends_with(part) : name.find(part) != std::string::npos;
   };
   constexpr auto packed = std::to_array<std::string_view>({"-awq", "-gptq", "-aqlm", "-hqq"});
-  if (std::ranges::any_of(packed, has)) return "a checkpoint that is quantized already is not modelled";
-  if (std::ranges::any_of(towers, has)) return "a model that reads more than text is not modelled";
-  if (std::ranges::any_of(families, has)) return "a model of this family is not modelled";
+  if (std::ranges::any_of(packed, has)) return not_modelled("a checkpoint that is quantized already is not modelled");
+  if (std::ranges::any_of(towers, has)) return not_modelled("a model that reads more than text is not modelled");
+  if (std::ranges::any_of(families, has)) return not_modelled("a model of this family is not modelled");
   return fmt::format("this model is not shipped{}: give its config.json with --model",
                      perhaps_meant(models, checkpoint));
 }

@@ -29,6 +29,11 @@ constexpr std::array flavors{
     Flavor{"qwen3", "32B", "models/qwen3-32b.json"},
     Flavor{"qwen3", "30B-A3B", "models/qwen3-30b-a3b.json"},
     Flavor{"qwen3", "235B-A22B", "models/qwen3-235b-a22b.json"},
+    // torchtitan/models/qwen3/__init__.py: as the checkpoints are.
+    Flavor{"qwen3", "0.6B", "Qwen/Qwen3-0.6B"},
+    Flavor{"qwen3", "1.7B", "Qwen/Qwen3-1.7B"},
+    Flavor{"qwen3", "4B", "Qwen/Qwen3-4B"},
+    Flavor{"qwen3", "14B", "Qwen/Qwen3-14B"},
     Flavor{"deepseek_v3", "16B", "models/deepseek-v2-lite.json"},
     Flavor{"deepseek_v3", "236B", "models/deepseek-v2.json"},
     Flavor{"deepseek_v3", "671B", "models/deepseek-v3.json"},
@@ -42,10 +47,42 @@ std::string long_name(DType dtype) {
   return dtype == DType::FP32 ? "float32" : dtype == DType::FP16 ? "float16" : "bfloat16";
 }
 
+TomlTable* table_in(TomlTable& document, std::string_view name) {
+  const auto found = std::ranges::find(document.keys, name, &TomlKey::name);
+  return found == document.keys.end() ? nullptr : std::get_if<TomlTable>(&found->value.value);
+}
+
+// Releases of 2024 had the degrees in [training] and [experimental] (torchtitan/config_manager.py).
+TomlTable with_degrees_in_place(TomlTable document) {
+  constexpr auto moved = std::to_array<std::string_view>(
+      {"tensor_parallel_degree", "data_parallel_degree", "data_parallel_replicate_degree", "data_parallel_shard_degree",
+       "pipeline_parallel_degree", "context_parallel_degree", "pipeline_parallel_schedule",
+       "pipeline_parallel_split_points", "pipeline_parallel_microbatches", "context_parallel_rotate_method",
+       "enable_async_tensor_parallel", "enable_compiled_autograd", "enable_loss_parallel"});
+  std::vector<TomlKey> found;
+  for (const char* name : {"training", "experimental"})
+    if (TomlTable* const its = table_in(document, name))
+      std::erase_if(its->keys, [&](const TomlKey& key) {
+        const bool is_one = std::ranges::find(moved, std::string_view(key.name)) != moved.end();
+        if (is_one) found.push_back(key);
+        return is_one;
+      });
+  if (found.empty()) return document;
+  if (table_in(document, "parallelism") == nullptr)
+    document.keys.push_back({"parallelism", found.front().place, {TomlTable{}, found.front().place}});
+  TomlTable& parallelism = *table_in(document, "parallelism");
+  for (TomlKey& key : found) {
+    if (key.name == "data_parallel_degree") key.name = "data_parallel_shard_degree";  // of FSDP, its only kind
+    if (std::ranges::find(parallelism.keys, key.name, &TomlKey::name) == parallelism.keys.end())
+      parallelism.keys.push_back(std::move(key));
+  }
+  return document;
+}
+
 class TitanReader {
  public:
   TitanReader(const TomlTable& document, const ShippedModels& models, Draft& draft)
-      : top_(document.keys, "", draft), models_(models), draft_(draft) {}
+      : top_(with_degrees_in_place(document).keys, "", draft), models_(models), draft_(draft) {}
 
   void read() {
     draft_.set("runtime.name", std::string("torchtitan"));
@@ -59,9 +96,13 @@ class TitanReader {
       memory.no_matter(std::array<std::string_view, 2>{"enable", "disable_fake_mode"}), memory.refuse_the_rest(unknown);
     read_validation(top_.table("validation"));
     if (Given tolerant = top_.table("fault_tolerance"); tolerant.flag("enable").value_or(false))
-      tolerant.tell(RemarkKind::NotExpressed, "enable", "training in replicas that come and go is not modelled");
+      tolerant.tell(RemarkKind::NotExpressed, "enable",
+                    not_modelled("training in replicas that come and go is not modelled"));
     if (Given debug = top_.table("debug"); debug.flag("deterministic").value_or(false))
-      debug.tell(RemarkKind::NotExpressed, "deterministic", "deterministic kernels are not modelled with torchtitan");
+      debug.tell(RemarkKind::NotExpressed, "deterministic",
+                 not_modelled("deterministic kernels are not modelled with torchtitan"));
+    if (Given eighth = top_.table("float8"); eighth.flag("enable_float8_linear").value_or(false))  // of 2024
+      eighth.tell(RemarkKind::NotJudged, "enable_float8_linear", "FP8 is not modelled: the figures are of bf16");
     top_.no_matter(std::array<std::string_view, 3>{"quantize", "float8", "mx"}, "model.converters says whether");
     if (top_.has("comm")) {
       Given comm = top_.table("comm");
@@ -85,7 +126,11 @@ class TitanReader {
     if (draft_.find("model") != nullptr) {
       // --model says it.
     } else if (known != flavors.end()) {
-      draft_.set("model", std::string(known->model), table.place("name"));
+      const bool shipped = known->model.starts_with("models/");
+      if (shipped)
+        draft_.set("model", std::string(known->model), table.place("name"));
+      else
+        name_checkpoint(models_, std::string(known->model), "model.flavor", table.place("flavor"), draft_);
       if (flavor == "671B")  // which torchtitan has not
         draft_.set("model_override.num_nextn_predict_layers", std::int64_t{0}, table.place("flavor"));
     } else if (name == "llama3" && flavor == "debugmodel") {
@@ -106,7 +151,8 @@ class TitanReader {
     if (const TomlValue* converters = table.take("converters")) {
       const auto* list = std::get_if<std::vector<TomlValue>>(&converters->value);
       if (list == nullptr || !list->empty())
-        table.tell(RemarkKind::NotExpressed, "converters", "FP8 and other conversions of linears are not modelled yet");
+        table.tell(RemarkKind::NotExpressed, "converters",
+                   not_modelled("FP8 and other conversions of linears are not modelled yet"));
     }
     table.no_matter(
         std::array<std::string_view, 4>{"hf_assets_path", "tokenizer_path", "print_after_conversion", "norm_type"});
@@ -200,6 +246,8 @@ class TitanReader {
       draft_.set("runtime.switches.fsdp_reshard_after_forward", *policy, table.place("fsdp_reshard_after_forward"));
     if (table.flag("disable_loss_parallel").value_or(false))
       draft_.set("runtime.switches.disable_loss_parallel", true, table.place("disable_loss_parallel"));
+    if (const auto parts = table.flag("enable_loss_parallel"))  // of releases before 0.1
+      draft_.set("runtime.switches.disable_loss_parallel", !*parts, table.place("enable_loss_parallel"));
     table.refuse("enable_async_tensor_parallel", "asynchronous tensor parallelism is", {"false"});
     table.refuse("enable_compiled_autograd", "compiled autograd is", {"false"});
     table.refuse("expert_parallel_comm_backend", "DeepEP is", {"\"standard\""});
@@ -237,9 +285,10 @@ class TitanReader {
                                                     "visualize_memory_budget_pareto", "memory_budget"});
     if (table.has("per_op_sac_force_recompute_mm_shapes_by_fqns")) {
       const bool requested = mode == "selective";
-      table.tell(
-          requested ? RemarkKind::NotExpressed : RemarkKind::NoMatter, "per_op_sac_force_recompute_mm_shapes_by_fqns",
-          requested ? "products that run again by their shape are not modelled yet" : "is for mode = \"selective\"");
+      table.tell(requested ? RemarkKind::NotExpressed : RemarkKind::NoMatter,
+                 "per_op_sac_force_recompute_mm_shapes_by_fqns",
+                 requested ? not_modelled("products that run again by their shape are not modelled yet")
+                           : "is for mode = \"selective\"");
     }
     table.refuse_the_rest(unknown);
   }
@@ -268,7 +317,7 @@ class TitanReader {
   void read_optimizer(Given table) {
     const std::string name = table.text("name").value_or("AdamW");
     if (name != "AdamW" && name != "Adam")
-      table.tell(RemarkKind::NotExpressed, "name", "torchtitan's Adam and AdamW are modelled");
+      table.tell(RemarkKind::NotExpressed, "name", not_modelled("is not modelled: torchtitan's Adam and AdamW are"));
     if (const auto kernels = table.text("implementation"))
       draft_.set("runtime.switches.implementation", *kernels, table.place("implementation"));
     else if (table.has("fused"))  // of releases before 0.2
@@ -283,7 +332,7 @@ class TitanReader {
 
   void read_validation(Given table) {
     if (table.flag("enable").value_or(false))
-      table.tell(RemarkKind::NotExpressed, "enable", "validation between steps is not modelled");
+      table.tell(RemarkKind::NotExpressed, "enable", not_modelled("validation between steps is not modelled"));
   }
 
   Given top_;

@@ -62,7 +62,8 @@ void read_batches(Given& parallelism, Draft& draft) {
   const std::int64_t of_all = local * (gpus / model_ranks);
   if (global && *global != of_all)
     draft.remark(RemarkKind::NotExpressed, "training.global_batch_size",
-                 "several local batches, one after the other through the pipeline, are not modelled yet", {});
+                 not_modelled("several local batches, one after the other through the pipeline, are not modelled yet"),
+                 {});
   if (!global) draft.set("train.global_batch", of_all, parallelism.place("pipeline_parallel_degree"));
 }
 
@@ -109,7 +110,7 @@ void read_titan_pipeline(Given& parallelism, Draft& draft) {
     draft.set("layout.schedule", std::string(known->here), parallelism.place(schedule_key));
   else
     parallelism.tell(RemarkKind::NotExpressed, schedule_key,
-                     fmt::format("PyTorch's schedule {} is not modelled yet", schedule));
+                     not_modelled(fmt::format("PyTorch's schedule {} is not modelled yet", schedule)));
   read_batches(parallelism, draft);
   read_parts(parallelism, draft);
   for (const std::string_view key : {"pipeline_parallel_layers_per_stage", "pipeline_parallel_first_stage_less_layers",
@@ -122,8 +123,9 @@ void read_titan_pipeline(Given& parallelism, Draft& draft) {
   if (schedule != "DualPipeV")
     parallelism.no_matter(std::array{overlap}, "is for DualPipeV");
   else if (const Place place = parallelism.place(overlap); parallelism.flag(overlap).value_or(true))
-    parallelism.tell(RemarkKind::NotExpressed, schedule_key,
-                     fmt::format("DualPipeV with {} runs passes in two threads, which is not modelled", overlap));
+    parallelism.tell(
+        RemarkKind::NotExpressed, schedule_key,
+        not_modelled(fmt::format("DualPipeV with {} runs passes in two threads, which is not modelled", overlap)));
   else
     draft.set(fmt::format("runtime.switches.{}", overlap), false, place);
 }

@@ -17,9 +17,8 @@
 namespace tidemark::scenarios {
 namespace {
 
-[[noreturn]] void stop(const std::string& file, Place place, std::string message, std::string hint) {
-  const bool open = says_not_modelled(message);
-  throw InputError(Problem{file, place.line, place.column, std::move(message), std::move(hint), open});
+[[noreturn]] void stop(const std::string& file, Place place, ProblemText message, std::string hint) {
+  throw InputError(Problem{file, place.line, place.column, std::move(message.text), std::move(hint), message.kind});
 }
 
 bool says_the_same(const LaunchLine& a, const LaunchLine& b) {
@@ -132,7 +131,7 @@ LaunchLine training_of(const ShellScript& script, const std::string& file, Draft
   if (lines.empty())
     for (const ShellCommand& command : script.commands)
       if (const std::string tool = tool_called(command.words); !tool.empty())
-        stop(file, command.words.front().place, fmt::format("calls {}, which is not modelled", tool),
+        stop(file, command.words.front().place, not_modelled(fmt::format("calls {}, which is not modelled", tool)),
              std::string(instead_of_other_tools));
   if (lines.empty() && hidden == script.skips.end())
     stop(file, {1, 1}, "starts no training that is known here",
@@ -180,7 +179,7 @@ void refuse_other_programs(const LaunchLine& line, Draft& draft) {
   draft.hybrid = its == "pretrain_mamba.py";
   if (its.starts_with("pretrain_") && std::ranges::any_of(others, named))
     draft.remark(RemarkKind::NotExpressed, its,
-                 "trains another kind of model than pretrain_gpt.py, which is not modelled", line.place);
+                 not_modelled("trains another kind of model than pretrain_gpt.py, which is not modelled"), line.place);
   else if (const PaiProgram* const pai = pai_program(line, draft); pai != nullptr && pai->bound.empty())
     draft.remark(RemarkKind::Assumed, its, fmt::format("of Pai-Megatron-Patch: {}", pai->why), line.place);
   else if (pai != nullptr)
@@ -221,7 +220,8 @@ void refuse_other_tasks(const LaunchLine& line, Draft& draft) {
     if (task != tasks.end())
       return draft.remark(
           RemarkKind::NotExpressed, line.program,
-          fmt::format("trains by {}, a task that is not modelled: supervised fine-tuning is", task->what), line.place);
+          not_modelled(fmt::format("trains by {}, a task that is not modelled: supervised fine-tuning is", task->what)),
+          line.place);
     at = end + 1;
   }
 }

@@ -181,7 +181,9 @@ class ConfReader {
     const std::size_t value = next_++;
     const std::string& name = token(value).text;
     if (name == "cudaMallocAsync") {
-      wrong(value, "backend:cudaMallocAsync is not modelled: its pool is the driver's, with rules of its own",
+      wrong(value,
+            scenarios::not_modelled(
+                "backend:cudaMallocAsync is not modelled: its pool is the driver's, with rules of its own"),
             "leave it out for the native allocator");
     } else if (name != "native") {
       wrong(value, "Unknown allocator backend, options are native and cudaMallocAsync");
@@ -219,7 +221,9 @@ class ConfReader {
   void not_modelled() {
     const std::size_t value = next_++;
     if (token(value).text != "False")
-      wrong(key_, fmt::format("{} is newer than PyTorch 2.11 and not modelled", tokens_[key_].text), "leave it out");
+      wrong(key_,
+            scenarios::not_modelled(fmt::format("{} is newer than PyTorch 2.11 and not modelled", tokens_[key_].text)),
+            "leave it out");
   }
 
   struct Setting {
@@ -325,8 +329,8 @@ class ConfReader {
   void remark(std::string_view why) {
     conf_.remarks.push_back(fmt::format("{} has no effect here: it {}", tokens_[key_].text, why));
   }
-  void wrong(std::size_t i, std::string message, std::string hint = {}) {
-    conf_.problems.push_back({tokens_[i].at, std::move(message), std::move(hint)});
+  void wrong(std::size_t i, ProblemText message, std::string hint = {}) {
+    conf_.problems.push_back({tokens_[i].at, std::move(message.text), std::move(hint), message.kind});
   }
   [[noreturn]] void syntax(std::size_t i, std::string message, std::string hint) const {
     throw SyntaxError{{tokens_[i].at, std::move(message), std::move(hint)}};
@@ -346,7 +350,7 @@ AllocatorConf parse_allocator_conf(std::string_view text) { return ConfReader(te
 std::string read_allocator_text(TomlReader& table, std::string_view key) {
   std::string text = table.string(key).value_or("");
   for (const AllocatorConfProblem& problem : parse_allocator_conf(text).problems)
-    table.problem(key, fmt::format("character {}: {}", problem.at + 1, problem.message), problem.hint);
+    table.problem(key, {fmt::format("character {}: {}", problem.at + 1, problem.message), problem.kind}, problem.hint);
   return text;
 }
 
@@ -358,7 +362,8 @@ AllocatorConf read_allocator_conf(std::string_view text, const std::string& sour
                         .line = 1,
                         .column = static_cast<int>(problem.at) + 1,
                         .message = problem.message,
-                        .hint = problem.hint});
+                        .hint = problem.hint,
+                        .kind = problem.kind});
   if (!problems.empty()) throw InputError(std::move(problems));
   return conf;
 }

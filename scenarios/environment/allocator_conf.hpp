@@ -15,6 +15,7 @@ struct AllocatorConfProblem {
   std::size_t at = 0;
   std::string message;
   std::string hint;
+  ProblemKind kind = ProblemKind::Wrong;
 
   friend bool operator==(const AllocatorConfProblem&, const AllocatorConfProblem&) = default;
 };

@@ -137,12 +137,13 @@ void refuse(TomlReader& table, const TomlKey& variable, const std::string& value
       std::find_if(neutral.begin(), neutral.end(), [&](const Neutral& n) { return n.name == variable.name; });
   if (known != neutral.end()) {
     if (value == known->value) return;
-    table.problem(variable.name, fmt::format("{} = {} is not modelled yet", variable.name, in_quotes(value)),
+    table.problem(variable.name,
+                  not_modelled(fmt::format("{} = {} is not modelled yet", variable.name, in_quotes(value))),
                   fmt::format("leave it out, or set {}", in_quotes(known->value)));
     return;
   }
   const std::string meant = nearest(variable.name, known_variables());
-  table.problem(variable.name, fmt::format("{} is not modelled yet", in_quotes(variable.name)),
+  table.problem(variable.name, not_modelled(fmt::format("{} is not modelled yet", in_quotes(variable.name))),
                 meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
 }
 
@@ -236,7 +237,8 @@ Environment read_environment(TomlReader table) {
       environment.cublas_workspace_config = *value;
       if (cublas_workspace(*value, {}) == Bytes{})
         table.problem(variable.name,
-                      fmt::format("{} = {}: cuBLAS without a workspace is not modelled yet", cublas, in_quotes(*value)),
+                      not_modelled(fmt::format("{} = {}: cuBLAS without a workspace is not modelled yet", cublas,
+                                               in_quotes(*value))),
                       "leave it out, or set \":4096:8\"");
     } else if (!value->empty()) {
       table.problem(

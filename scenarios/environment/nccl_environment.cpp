@@ -231,8 +231,10 @@ std::optional<std::vector<bool>> chosen(std::string_view list, const std::array<
 bool chooses_by_collective(TomlReader& table, std::string_view name, const std::string& value,
                            std::string_view example) {
   if (value.find(':') == std::string::npos) return false;
-  table.problem(name, fmt::format("{} = {} chooses per collective, which is not modelled yet", name, in_quotes(value)),
-                fmt::format("one list for all, such as {}, or leave it out", in_quotes(example)));
+  table.problem(
+      name,
+      not_modelled(fmt::format("{} = {} chooses per collective, which is not modelled yet", name, in_quotes(value))),
+      fmt::format("one list for all, such as {}, or leave it out", in_quotes(example)));
   return true;
 }
 
@@ -307,10 +309,10 @@ void read_nccl_variable(TomlReader& table, const std::string& name, const std::s
       std::find_if(unmodelled.begin(), unmodelled.end(), [&](const UnmodelledVariable& u) { return u.name == name; });
   if (refused != unmodelled.end()) {
     if (value == refused->neutral) return;
-    return table.problem(name, fmt::format("{} = {} is not modelled: {}", name, in_quotes(value), refused->why),
-                         refused->neutral.empty()
-                             ? "leave it out"
-                             : fmt::format("leave it out, or set {}", in_quotes(refused->neutral)));
+    return table.problem(
+        name, not_modelled(fmt::format("{} = {} is not modelled: {}", name, in_quotes(value), refused->why)),
+        refused->neutral.empty() ? "leave it out"
+                                 : fmt::format("leave it out, or set {}", in_quotes(refused->neutral)));
   }
   if (name == "NCCL_ALGO") return read_algorithms(table, value, settings);
   if (name == "NCCL_PROTO") return read_protocols(table, value, settings);

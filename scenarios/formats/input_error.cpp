@@ -38,7 +38,7 @@ std::string text(const Problem& problem) {
     block += std::to_string(number);
   }
   if (!block.empty()) block += ": ";
-  block += problem.not_modelled ? "not modelled: " : "error: ";
+  block += problem.leaves_open ? "not modelled: " : "error: ";
   block += printable_lines(problem.message);
   if (problem.hint.empty()) return block;
   block += "\n  hint: ";
@@ -52,7 +52,7 @@ InputError::InputError(std::vector<Problem> problems)
 InputError::InputError(Problem problem) : InputError(std::vector<Problem>{std::move(problem)}) {}
 
 bool InputError::leaves_open() const {
-  return !problems_.empty() && std::ranges::all_of(problems_, &Problem::not_modelled);
+  return !problems_.empty() && std::ranges::all_of(problems_, &Problem::leaves_open);
 }
 
 InputError with_file(const InputError& error, const std::string& scenario) {

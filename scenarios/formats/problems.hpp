@@ -19,8 +19,8 @@ class Problems {
  public:
   explicit Problems(std::string file) : file_(std::move(file)) {}
 
-  void add(Place place, std::string message, std::string hint = {}) {
-    found_.push_back({file_, place.line, place.column, std::move(message), std::move(hint)});
+  void add(Place place, ProblemText message, std::string hint = {}) {
+    found_.push_back({file_, place.line, place.column, std::move(message.text), std::move(hint), message.kind});
   }
   /// What reading another file found.
   void add(const InputError& error) { found_.insert(found_.end(), error.problems().begin(), error.problems().end()); }

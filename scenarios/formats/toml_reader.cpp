@@ -64,7 +64,7 @@ Place TomlReader::place(std::string_view key) const {
   return found == nullptr ? place_ : found->value.place;
 }
 
-void TomlReader::problem(std::string_view key, std::string message, std::string hint) {
+void TomlReader::problem(std::string_view key, ProblemText message, std::string hint) {
   unsound_.emplace(key);
   problems_->add(place(key), std::move(message), std::move(hint));
 }
@@ -250,7 +250,7 @@ void TomlReader::refuse(std::string_view key, std::string_view what, std::initia
   const std::string found = is_table ? fmt::format("[{}]", key) : fmt::format("{} = {}", key, given);
   std::string hint = "leave it out";
   if (neutral.size() > 0) hint += fmt::format(", or set {}", *neutral.begin());
-  problem(key, fmt::format("{}: {} not modelled yet", found, what), std::move(hint));
+  problem(key, not_modelled(fmt::format("{}: {} not modelled yet", found, what)), std::move(hint));
 }
 
 void TomlReader::refuse_unknown_keys() {

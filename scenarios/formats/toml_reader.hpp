@@ -88,7 +88,7 @@ class TomlReader {
   /// What depends on the key is not to be judged; the reason has been reported.
   void refuse_to_judge(std::string_view key) { unsound_.emplace(key); }
   /// Reports a problem of the key's value.
-  void problem(std::string_view key, std::string message, std::string hint = {});
+  void problem(std::string_view key, ProblemText message, std::string hint = {});
 
  private:
   [[nodiscard]] const TomlKey* find(std::string_view key) const;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/formats/detail/config_document.hpp"
+#include "scenarios/formats/suggestion.hpp"
 #include "scenarios/model_config/detail/config_format.hpp"
 
 namespace tidemark::scenarios {
@@ -46,7 +47,7 @@ class BlocksReader {
     std::int64_t ffn = 0;
   };
 
-  void wrong(const std::string& what, std::string hint = {}) { config_.problem(block_configs, what, std::move(hint)); }
+  void wrong(const ProblemText& what, std::string hint = {}) { config_.problem(block_configs, what, std::move(hint)); }
   [[nodiscard]] std::string place() const { return fmt::format("layer {}", blocks_.size()); }
 
   static bool says(const json& part, const char* key) {
@@ -64,18 +65,38 @@ class BlocksReader {
     }
     const json& part = block.at(key);
     for (const char* unmodelled : {"replace_with_linear", "sparsify", "num_sink_tokens", "unshifted_sink",
-                                   "use_prefill_window_in_sink_attention", "window_length"})
+                                   "use_prefill_window_in_sink_attention", "window_length", "mamba", "llama4", "moe"})
       if (says(part, unmodelled)) {
-        wrong(fmt::format("{}: {} is not modelled yet", place(), unmodelled), "false, or null, would do");
+        wrong(not_modelled(fmt::format("{}: {} is not modelled yet", place(), unmodelled)), "false, or null, would do");
         return nullptr;
       }
     return &part;
   }
 
+  // What Megatron-LM (heterogeneous_config.py) and the model's own code (configuration_decilm.py) know of a part.
+  bool names_all(const json& part, const char* name, std::initializer_list<std::string_view> known) {
+    for (const auto& [key, value] : part.items()) {
+      if (std::ranges::find(known, std::string_view(key)) != known.end()) continue;
+      wrong(fmt::format("{}: {} of its {} is not known here", place(), in_quotes(printable(key)), name),
+            "leave it out, if it does not change memory");
+      return false;
+    }
+    return true;
+  }
+
   bool add(const json& block) {
+    if (block.is_object() && !names_all(block, "configuration", {"attention", "ffn", "mlp", "parallel_blocks"}))
+      return false;
     const json* const attention = part_of(block, "attention", "attention");
     const json* const mlp = attention == nullptr ? nullptr : part_of(block, "ffn", "mlp");
     if (mlp == nullptr) return false;
+    if (!names_all(*attention, "attention",
+                   {"no_op", "replace_with_linear", "sparsify", "n_heads_in_group", "num_query_groups", "window_length",
+                    "num_sink_tokens", "use_prefill_window_in_sink_attention", "unshifted_sink", "mamba", "llama4"}) ||
+        !names_all(*mlp, "MLP",
+                   {"no_op", "replace_with_linear", "sparsify", "ffn_mult", "ffn_hidden_size", "intermediate_size",
+                    "gated", "hidden_act", "moe"}))
+      return false;
     const std::optional<std::int64_t> kv_heads = says(*attention, "no_op") ? 0 : kv_heads_of(*attention);
     const std::optional<std::int64_t> ffn = says(*mlp, "no_op") ? 0 : ffn_of(*mlp);
     if (!kv_heads || !ffn) return false;

@@ -27,7 +27,7 @@ class ExpertsReader {
     experts.ffn = usual_ffn > 0 ? config_.count(expert_ffn_rule, usual_ffn) : model_.ffn;
     if (format_.requested_for) experts.shared_ffn = config_.count(shared_ffn_rule, 0);
     if (format_.requested_for && model_.mlp_bias)
-      config_.problem(format_.count_key, "experts with biases are not modelled in this family",
+      config_.problem(format_.count_key, not_modelled("experts with biases are not modelled in this family"),
                       fmt::format("{} = false would do", config_format::linear_bias));
     experts.biases = experts.clamped_gate = format_.as_gpt_oss;
     read_shared(experts);
@@ -70,7 +70,7 @@ class ExpertsReader {
         experts.score = RouterScore::Sigmoid;
         experts.correction_bias = true;
         if (!config_.flag(normalized_weights, true))
-          config_.problem(normalized_weights, "sigmoids whose sum is not made one are not modelled yet");
+          config_.problem(normalized_weights, not_modelled("sigmoids whose sum is not made one are not modelled yet"));
         only(scoring, {"sigmoid"});
         only(choice, {"noaux_tc"});
         read_groups(experts);
@@ -105,7 +105,8 @@ class ExpertsReader {
     const std::optional<std::string> requested = config_.text(key);
     if (!requested || std::find(modelled.begin(), modelled.end(), *requested) != modelled.end()) return;
     for (std::string& name : modelled) name = in_quotes(name);
-    config_.problem(key, fmt::format("{} is not modelled yet", in_quotes(*requested)), one_of(modelled) + " would do");
+    config_.problem(key, not_modelled(fmt::format("{} is not modelled yet", in_quotes(*requested))),
+                    one_of(modelled) + " would do");
   }
 
   std::vector<bool> dense_layers() {

@@ -100,11 +100,13 @@ class ConfigReader {
     }
     const auto other = std::ranges::find(other_families, type, &OtherFamily::name);
     if (other != other_families.end())
-      return config_.problem("model_type", fmt::format("{} is not modelled: {}", in_quotes(type), other->why),
+      return config_.problem("model_type",
+                             not_modelled(fmt::format("{} is not modelled: {}", in_quotes(type), other->why)),
                              one_of(names) + " would do");
-    config_.problem("model_type",
-                    value == nullptr ? "is missing" : fmt::format("{} is not modelled yet", in_quotes(type)),
-                    one_of(names) + " would do");
+    config_.problem(
+        "model_type",
+        value == nullptr ? "is missing" : not_modelled(fmt::format("{} is not modelled yet", in_quotes(type))),
+        one_of(names) + " would do");
   }
 
   std::int64_t read_kv_heads(const Family& family, const Model& model) {
@@ -158,7 +160,8 @@ class ConfigReader {
     if (family.name == gpt_neox)
       model.parallel_residual = config_.flag(parallel_residual, true);
     else if (config_.flag(parallel_residual))
-      config_.problem(parallel_residual, fmt::format("true is not modelled: {} has no such switch", family.name));
+      config_.problem(parallel_residual,
+                      not_modelled(fmt::format("true is not modelled: {} has no such switch", family.name)));
     model.attention_softcap =
         read_softcap(attention_softcap, family.name == gemma2 ? Requested::Understood : Requested::Refused,
                      "capping of attention scores", family.name == gemma2 ? gemma2_attention_softcap : 0);
@@ -180,7 +183,7 @@ class ConfigReader {
     else if (kind == "absolute")
       model.positions = Positions::Learned;
     else if (kind != "none" || !none)
-      config_.problem(position_kind, fmt::format("{} is not modelled yet", in_quotes(kind)),
+      config_.problem(position_kind, not_modelled(fmt::format("{} is not modelled yet", in_quotes(kind))),
                       none ? R"("none", "absolute" (learned vectors) or "rope" would do)"
                            : R"("absolute" (learned vectors) or "rope" would do)");
   }
@@ -198,10 +201,11 @@ class ConfigReader {
       config_.problem("conv_kernel", "Megatron-LM's mixer convolves over 4 tokens, and over no other number",
                       "4 would do");
     if (!config_.flag("use_conv_bias", true))
-      config_.problem("use_conv_bias", "false is not modelled: Megatron-LM's mixer has biases there", "leave it out");
+      config_.problem("use_conv_bias", not_modelled("false is not modelled: Megatron-LM's mixer has biases there"),
+                      "leave it out");
     for (const std::string_view key : {"use_bias", "mamba_proj_bias", "residual_in_fp32"})
       if (config_.flag(key))
-        config_.problem(key, "true is not modelled: Megatron-LM's mixer has no such", "leave it out");
+        config_.problem(key, not_modelled("true is not modelled: Megatron-LM's mixer has no such"), "leave it out");
     if (config_.text("mamba_hidden_act").value_or("silu") != "silu")
       config_.problem("mamba_hidden_act", "Megatron-LM's mixer has \"silu\"", "leave it out");
     return its;
@@ -222,7 +226,7 @@ class ConfigReader {
         continue;
       }
       config_.problem(pattern_key,
-                      letter == 'E' ? "E, a layer of experts, is not modelled yet in a hybrid"
+                      letter == 'E' ? not_modelled("E, a layer of experts, is not modelled yet in a hybrid")
                                     : fmt::format("{} is the letter of no layer", in_quotes(std::string(1, letter))),
                       "M (Mamba), * (attention) and - (MLP) would do");
       break;
@@ -241,7 +245,7 @@ class ConfigReader {
     const json* value = config_.find(key);
     if (value == nullptr || says_nothing(*value)) return 0;
     if (requested == Requested::Refused) {
-      config_.problem(key, fmt::format("{} is not modelled in this family", what));
+      config_.problem(key, not_modelled(fmt::format("{} is not modelled in this family", what)));
       return 0;
     }
     return config_.number(key, *value, 0, most_softcap);
@@ -261,7 +265,7 @@ class ConfigReader {
   void read_sliding_window(const Family& family) {
     if (family.window == Window::FlagRefused) {
       if (config_.flag(use_sliding_window))
-        config_.problem(use_sliding_window, "a window of keys is not modelled in this family");
+        config_.problem(use_sliding_window, not_modelled("a window of keys is not modelled in this family"));
       return;
     }
     if (family.window == Window::Flag)  // without the flag they are there, and do nothing
@@ -313,8 +317,9 @@ class ConfigReader {
         return;
       case Biases::AttentionFlag:
         if (config_.flag(attention_bias))
-          config_.problem(attention_bias, latent_ ? "true is not modelled with latent attention"
-                                                  : "true is not modelled where a norm follows the output projection");
+          config_.problem(attention_bias,
+                          latent_ ? not_modelled("true is not modelled with latent attention")
+                                  : not_modelled("true is not modelled where a norm follows the output projection"));
         refuse_bias(family, mlp_bias);
         return;
       case Biases::Projections:
@@ -345,7 +350,7 @@ class ConfigReader {
   }
   void refuse_bias(const Family& family, std::string_view key) {
     if (config_.flag(key))
-      config_.problem(key, fmt::format("true is not modelled: {} has no such switch", family.name));
+      config_.problem(key, not_modelled(fmt::format("true is not modelled: {} has no such switch", family.name)));
   }
 
   void check_heads(const Model& model) {
@@ -379,7 +384,7 @@ class ConfigReader {
       names.push_back(in_quotes(a.name));
     }
     if (family.name == gpt2) names.push_back(in_quotes(gated_gpt2));
-    config_.problem(keys_.activation, fmt::format("{} is not modelled yet", in_quotes(name)),
+    config_.problem(keys_.activation, not_modelled(fmt::format("{} is not modelled yet", in_quotes(name))),
                     one_of(names) + " would do");
   }
 
@@ -389,7 +394,7 @@ class ConfigReader {
       const json* value = config_.find(u.key);
       if (value == nullptr || says_nothing(*value)) return;
       const bool published = u.key == quantized || u.key == compressed;
-      config_.problem(u.key, fmt::format("{} not modelled {}", u.what, where),
+      config_.problem(u.key, not_modelled(fmt::format("{} not modelled {}", u.what, where)),
                       published ? "leave it out: it describes published weights, not training" : "");
     };
     for (const Unmodelled& u : foreign_keys) refuse(u, "in this family");
@@ -398,8 +403,9 @@ class ConfigReader {
     if (types == nullptr) return;
     const auto modelled = [](const json& type) { return type == "full_attention" || type == "sliding_attention"; };
     if (!types->is_array() || !std::all_of(types->begin(), types->end(), modelled)) {
-      config_.problem("layer_types",
-                      "layers other than \"full_attention\" and \"sliding_attention\" are not modelled yet");
+      config_.problem(
+          "layer_types",
+          not_modelled("layers other than \"full_attention\" and \"sliding_attention\" are not modelled yet"));
     }
   }
 

@@ -124,11 +124,12 @@ void ConfigValues::refuse_unread_overrides(std::string_view family) {
       problem(o.key, fmt::format("means nothing to this model, of type {}", in_quotes(family)), "leave it out");
 }
 
-void ConfigValues::problem(std::string_view key, std::string_view message, std::string hint) {
+void ConfigValues::problem(std::string_view key, const ProblemText& message, std::string hint) {
   const auto overridden =
       std::find_if(overridden_.rbegin(), overridden_.rend(), [&](const ConfigOverride& o) { return o.key == key; });
   Problem found = overridden == overridden_.rend() ? Problem{problems_->file(), 0, 0, {}, {}} : overridden->place;
-  found.message = fmt::format("{}: {}", key, message);
+  found.message = fmt::format("{}: {}", key, message.text);
+  found.kind = message.kind;
   found.hint = std::move(hint);
   problems_->add(InputError(std::move(found)));
 }

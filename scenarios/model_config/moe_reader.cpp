@@ -269,7 +269,8 @@ void check_kernels(const Scenario& scenario, ScenarioTables& tables) {
     tables.top.problem("model", "experts' fused activation is SwiGLU, and this model has another one",
                        "no-bias-gelu-fusion = true in [runtime.switches]");
   if (scenario.train.attention == AttentionKernel::Local && behavior.grouped_linears)
-    tables.train.problem("attention", "attention = \"local\": grouped linears of Megatron's own are not modelled",
+    tables.train.problem("attention",
+                         not_modelled("attention = \"local\": grouped linears of Megatron's own are not modelled"),
                          "moe-grouped-gemm = false in [runtime.switches]");
   if (scenario.train.recompute.selects(RecomputedModule::ExpertActivation) && !behavior.grouped_linears)
     tables.train.problem("recompute_modules", "moe_act: experts' activations run again with grouped linears only",
@@ -309,8 +310,8 @@ void check_flex(const Scenario& scenario, ScenarioTables& tables) {
   const Layout& layout = scenario.layout;
   const ExpertRouting& routing = scenario.train.routing;
   const Version core = scenario.runtime.versions.megatron;
-  const auto refuse = [&](const std::string& what, const std::string& hint) {
-    tables.moe.problem("dispatcher", "dispatcher = \"flex\": " + what, hint);
+  const auto refuse = [&](const ProblemText& what, const std::string& hint) {
+    tables.moe.problem("dispatcher", ProblemText("dispatcher = \"flex\": " + what.text, what.kind), hint);
   };
   const std::string other = "\"alltoall\" would do";
   if (core < Version{0, 14} || core > Version{0, 17})
@@ -321,12 +322,12 @@ void check_flex(const Scenario& scenario, ScenarioTables& tables) {
   if (routing.pads_to_capacity)
     refuse("Megatron does not pad experts to their capacity with it", "leave pad_to_capacity out, or \"alltoall\"");
   else if (routing.capacity_factor > 0)
-    refuse("dropped tokens are not modelled with it yet", "leave capacity_factor out, or \"alltoall\"");
+    refuse(not_modelled("dropped tokens are not modelled with it yet"), "leave capacity_factor out, or \"alltoall\"");
   if (scenario.model.experts()->groups > 0 && !std::holds_alternative<EqualLoads>(routing.loads))
     refuse("which experts tokens choose together is found for equal loads only where they choose by groups",
            "imbalance = \"uniform\", or \"alltoall\"");
   if (scenario.runtime.experts.balances_by(LoadBalancing::Sinkhorn))
-    refuse("Sinkhorn routing is not modelled with it yet", other);
+    refuse(not_modelled("Sinkhorn routing is not modelled with it yet"), other);
   const std::int32_t within = layout.expert_tensor_parallel(), ranks = layout.expert * within;
   if (ranks == 1) {
     refuse("Megatron has it for experts of several ranks", "expert = 2 in [layout], or \"alltoall\"");
@@ -376,13 +377,14 @@ void check_shared_out(const Scenario& scenario, ScenarioTables& tables) {
         fmt::format("expert = {} does not divide the {} ranks that share out parameters", layout.expert, shards),
         those);
   else if (shards > count)
-    tables.layout.problem("expert",
-                          fmt::format("expert = {}: of {} experts and {} ranks that share out parameters, torchtitan "
-                                      "cuts weights along another dimension, which is not modelled yet",
-                                      layout.expert, count, shards),
-                          count * parts < layout.tensor
-                              ? std::string("expert = 1")
-                              : fmt::format("shard_group = {}, or less, or expert = 1", count * parts / layout.tensor));
+    tables.layout.problem(
+        "expert",
+        not_modelled(fmt::format("expert = {}: of {} experts and {} ranks that share out parameters, torchtitan "
+                                 "cuts weights along another dimension, which is not modelled yet",
+                                 layout.expert, count, shards)),
+        count * parts < layout.tensor
+            ? std::string("expert = 1")
+            : fmt::format("shard_group = {}, or less, or expert = 1", count * parts / layout.tensor));
   else {
     check_one_rank(scenario, tables);
     if (scenario.train.tokens() * parts >= layout.tensor && tables.moe.sound("imbalance"))
@@ -414,7 +416,8 @@ void check_expert_ranks(const Experts& experts, const Layout& layout, ScenarioTa
                                   layout.expert, within, ranks),
         within == 1 ? those : "expert_tensor = 1 would leave more ranks");
   if (experts.biases && within > 1)
-    tables.layout.problem(degree, "parts of experts with biases are not modelled yet", "expert_tensor = 1 would do");
+    tables.layout.problem(degree, not_modelled("parts of experts with biases are not modelled yet"),
+                          "expert_tensor = 1 would do");
 }
 
 }  // namespace
@@ -434,12 +437,12 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   if (runtime.id == RuntimeId::TorchTitan)
     return check_shared_out(scenario, tables);  // the rest settle_titan has judged
   if (runtime.eager())
-    tables.top.problem(
-        "model",
-        fmt::format("{} has experts, which are modelled under Megatron and torchtitan only", scenario.model.name),
-        "name = \"megatron\" in [runtime]");
+    tables.top.problem("model",
+                       not_modelled(fmt::format("{} has experts, which are modelled under Megatron and torchtitan only",
+                                                scenario.model.name)),
+                       "name = \"megatron\" in [runtime]");
   if (layout.schedule == ScheduleKind::ZeroBubbleH1)
-    tables.layout.problem("schedule", "weight gradients of experts that come later are not modelled yet",
+    tables.layout.problem("schedule", not_modelled("weight gradients of experts that come later are not modelled yet"),
                           "\"1f1b\" would do");
   check_expert_ranks(*experts, layout, tables);
   check_kernels(scenario, tables);

@@ -54,14 +54,16 @@ void check_modules(const Adapter& adapter, const Model& model, TomlReader& table
 // (defragment in deepspeed/runtime/zero/utils.py).
 void refuse_under_stage_3(const Scenario& requested, const auto& refuse) {
   const ZeroBehavior& zero = requested.runtime.eager.zero;
-  refuse(zero.nvme.optimizer || zero.nvme.parameters, "under DeepSpeed's stage 3 on NVMe is not modelled yet",
+  refuse(zero.nvme.optimizer || zero.nvme.parameters,
+         not_modelled("under DeepSpeed's stage 3 on NVMe is not modelled yet"),
          "\"cpu\" would do, or leave [offload] out");
   if (requested.train.quantization)
     return refuse(!requested.train.adapter->saved.empty(),
-                  "modules_to_save with a quantized base under DeepSpeed's stage 3 are not modelled yet",
+                  not_modelled("modules_to_save with a quantized base under DeepSpeed's stage 3 are not modelled yet"),
                   "leave modules_to_save out");
   refuse(!zero.contiguous_gradients && requested.train.adapter->dtype == DType::FP32,
-         "gradients in fp32 that are not contiguous are not modelled yet", "leave contiguous_gradients out");
+         not_modelled("gradients in fp32 that are not contiguous are not modelled yet"),
+         "leave contiguous_gradients out");
   refuse(!requested.train.adapter->saved.empty(),
          "modules_to_save under DeepSpeed's stage 3, which puts all trained parameters into one buffer of one type",
          "leave modules_to_save out");
@@ -121,9 +123,10 @@ std::optional<Adapter> read_adapter(TomlReader& table) {
   if (word != nullptr && *word == all_linear)
     adapter.all_linear = true;
   else if (word != nullptr)
-    table.problem("target_modules",
-                  fmt::format("target_modules = {}: regular expressions are not modelled yet", in_quotes(*word)),
-                  std::string(like));
+    table.problem(
+        "target_modules",
+        not_modelled(fmt::format("target_modules = {}: regular expressions are not modelled yet", in_quotes(*word))),
+        std::string(like));
   else
     adapter.targets = read_module_list(table, "target_modules", like);
   adapter.saved = read_module_list(table, "modules_to_save", "such as [\"embed_tokens\", \"lm_head\"]");
@@ -141,22 +144,26 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
   const bool flat = runtime.id == RuntimeId::Fsdp;
   const bool zero = runtime.id == RuntimeId::DeepSpeed;
   if (runtime.id != RuntimeId::PyTorch && runtime.id != RuntimeId::Fsdp2 && !flat && !zero) {
-    tables.top.problem("adapter", fmt::format("adapter: training one under {} is not modelled yet", runtime.name),
+    tables.top.problem("adapter",
+                       not_modelled(fmt::format("adapter: training one under {} is not modelled yet", runtime.name)),
                        "[runtime] name = \"pytorch\" would do");
     return;
   }
-  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
-    if (wrong) tables.top.problem("adapter", fmt::format("adapter: {}", what), std::string(hint));
+  const auto refuse = [&](bool wrong, const ProblemText& what, std::string_view hint) {
+    if (wrong)
+      tables.top.problem("adapter", ProblemText(fmt::format("adapter: {}", what.text), what.kind), std::string(hint));
   };
-  refuse(switches.modules == ModuleLibrary::LitGpt, "LitGPT's own LoRA is not modelled yet",
+  refuse(switches.modules == ModuleLibrary::LitGpt, not_modelled("LitGPT's own LoRA is not modelled yet"),
          "modules = \"transformers\" would do");
   refuse(switches.input_gradients == false && requested.train.recompute.kind != Recompute::None,
-         "enable_input_require_grads = false where layers are checkpointed is not modelled yet", "leave it out");
-  refuse(switches.compiled != CompiledParts::None, "torch_compile of adapted models is not modelled yet",
+         not_modelled("enable_input_require_grads = false where layers are checkpointed is not modelled yet"),
+         "leave it out");
+  refuse(switches.compiled != CompiledParts::None, not_modelled("torch_compile of adapted models is not modelled yet"),
          "leave torch_compile out");
-  refuse(flat && switches.flat.offload, "under FullyShardedDataParallel with CPUOffload is not modelled yet",
-         "leave [offload] out");
-  refuse(flat && !adapter.saved.empty(), "modules_to_save under FullyShardedDataParallel are not modelled yet",
+  refuse(flat && switches.flat.offload,
+         not_modelled("under FullyShardedDataParallel with CPUOffload is not modelled yet"), "leave [offload] out");
+  refuse(flat && !adapter.saved.empty(),
+         not_modelled("modules_to_save under FullyShardedDataParallel are not modelled yet"),
          "leave modules_to_save out");
   const bool stage_3 = zero && requested.layout.sharding == Sharding::Zero3;
   if (stage_3) refuse_under_stage_3(requested, refuse);

@@ -51,11 +51,12 @@ void check_int8(const Scenario& requested, ScenarioTables& tables, bool flat) {
         "format", "format = \"int8\": sharded parameters are floating-point numbers, and 8-bit codes are not",
         "\"nf4\" with storage_dtype would do");
   if (requested.runtime.versions.bitsandbytes < Version{0, 45})
-    tables.quantization.problem("format",
-                                fmt::format("format = \"int8\" of bitsandbytes {} is not modelled: it keeps codes in a "
-                                            "layout of the device's",
-                                            text(requested.runtime.versions.bitsandbytes)),
-                                "bitsandbytes = \"0.45\" or later in [runtime.versions] would do");
+    tables.quantization.problem(
+        "format",
+        not_modelled(fmt::format("format = \"int8\" of bitsandbytes {} is not modelled: it keeps codes in a "
+                                 "layout of the device's",
+                                 text(requested.runtime.versions.bitsandbytes))),
+        "bitsandbytes = \"0.45\" or later in [runtime.versions] would do");
 }
 
 // The engine makes all that has a point the type that is computed in (_cast_module_mixed_precision), what was prepared
@@ -68,7 +69,8 @@ void settle_under_zero(Scenario& requested, ScenarioTables& tables) {
   if (!partitions && (zero.offload_optimizer || zero.offload_parameters))
     tables.top.problem(
         "quantization",
-        "quantization: a quantized base under DeepSpeed's stages 1 and 2 with [offload] is not modelled yet",
+        not_modelled(
+            "quantization: a quantized base under DeepSpeed's stages 1 and 2 with [offload] is not modelled yet"),
         "leave [offload] out, or set sharding = \"zero3\"");
   const DType precision = requested.train.precision;
   if (its.stored && *its.stored != precision && precision != DType::FP32 && tables.quantization.sound("storage_dtype"))
@@ -93,10 +95,10 @@ void check_units(const Scenario& requested, TomlReader& table) {
                     word(storage_names, its.stored), name(requested.train.precision)),
         fmt::format("\"{0}\" and master_dtype = \"{0}\" would do", name(requested.train.precision)));
   if (its.prepared != Prepared::Nothing && table.sound("prepare"))
-    table.problem(
-        "prepare",
-        fmt::format("prepare = \"{}\" under fully_shard is not modelled yet", word(prepared_names, its.prepared)),
-        "\"none\" would do");
+    table.problem("prepare",
+                  not_modelled(fmt::format("prepare = \"{}\" under fully_shard is not modelled yet",
+                                           word(prepared_names, its.prepared))),
+                  "\"none\" would do");
 }
 
 // Under FullyShardedDataParallel. _flat_param.py _validate_tensors_to_flatten: "Must flatten tensors with uniform
@@ -135,7 +137,8 @@ void settle_skipped_modules(Scenario& requested, ScenarioTables& tables) {
   if (!table.has("skip_modules")) its.skipped = {head};
   const auto is_head = [&](const std::string& name) { return parallel::transformers::is_or_ends(head, name); };
   if (table.sound("skip_modules") && std::ranges::none_of(its.skipped, is_head))
-    table.problem("skip_modules", fmt::format("skip_modules without {}: a quantized head is not modelled yet", head),
+    table.problem("skip_modules",
+                  not_modelled(fmt::format("skip_modules without {}: a quantized head is not modelled yet", head)),
                   "name it, too");
 }
 
@@ -168,9 +171,10 @@ void settle_quantization(Scenario& requested, ScenarioTables& tables) {
   const bool flat = runtime.id == RuntimeId::Fsdp, by_rows = runtime.id == RuntimeId::Fsdp2;
   const bool zero = runtime.id == RuntimeId::DeepSpeed;
   if (runtime.id != RuntimeId::PyTorch && !flat && !by_rows && !zero) {
-    tables.top.problem("quantization",
-                       fmt::format("quantization: a quantized base under {} is not modelled yet", runtime.name),
-                       "[runtime] name = \"pytorch\" would do");
+    tables.top.problem(
+        "quantization",
+        not_modelled(fmt::format("quantization: a quantized base under {} is not modelled yet", runtime.name)),
+        "[runtime] name = \"pytorch\" would do");
     return;
   }
   if (zero) settle_under_zero(requested, tables);

@@ -114,7 +114,7 @@ void settle_rollout(TomlReader& table, Scenario& scenario, const ScenarioTables&
   if (requested->tensor == 0) requested->tensor = scenario.layout.tensor;
   const RuntimeKind& kind = runtime_kind(scenario.runtime.name);
   if (!runs_rollouts(kind.id))
-    table.problem("batch", fmt::format("generation beside training by {} is not modelled yet", kind.name),
+    table.problem("batch", not_modelled(fmt::format("generation beside training by {} is not modelled yet", kind.name)),
                   "name = \"megatron\", \"pytorch\", \"fsdp\" or \"fsdp2\" in [runtime]");
   const std::int64_t tokens = requested->prompt_length + requested->response_length;
   if (tokens == 0)

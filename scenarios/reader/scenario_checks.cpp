@@ -119,13 +119,13 @@ class Checks {
   void check_tensor() {
     if (!tables_.model_sound || !tables_.layout.sound("tensor")) return;
     const std::int64_t t = layout_.tensor;
-    std::string message;
+    ProblemText message("");
     if (model_.heads % t != 0) {
       message = fmt::format("tensor = {} does not divide {} attention heads", t, model_.heads);
     } else if (t > model_.kv_heads && t % model_.kv_heads == 0) {
-      message =
+      message = not_modelled(
           fmt::format("tensor = {} is more than {} key/value heads: replicated key/value heads are not modelled yet", t,
-                      model_.kv_heads);
+                      model_.kv_heads));
     } else if (model_.kv_heads % t != 0) {
       message = fmt::format("tensor = {} does not divide {} key/value heads", t, model_.kv_heads);
     } else if (const std::int64_t ffn = uncut_mlp(t); ffn > 0) {
@@ -425,7 +425,8 @@ class Checks {
       tables_.train.problem("attention", "attention = \"flash\" has no attention sinks, as the model does",
                             R"("auto", "fused" or "unfused" would do)");
     if (tables_.layout.sound("context") && layout_.context > 1)
-      tables_.layout.problem("context", "context parallelism of a model with attention sinks is not modelled yet",
+      tables_.layout.problem("context",
+                             not_modelled("context parallelism of a model with attention sinks is not modelled yet"),
                              "leave it out");
   }
 
@@ -433,9 +434,10 @@ class Checks {
     if (!tables_.model_sound || !model_.latent()) return;
     const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
     if (runtime.eager() && runtime.id != RuntimeId::TorchTitan)
-      tables_.runtime.problem(
-          "name", fmt::format("name = \"{}\": latent attention is not modelled there yet", scenario_.runtime.name),
-          "\"megatron\" or \"torchtitan\" would do");
+      tables_.runtime.problem("name",
+                              not_modelled(fmt::format("name = \"{}\": latent attention is not modelled there yet",
+                                                       scenario_.runtime.name)),
+                              "\"megatron\" or \"torchtitan\" would do");
     if (tables_.train.sound("attention") &&
         (train_.attention == AttentionKernel::Flash || train_.attention == AttentionKernel::Local))
       tables_.train.problem("attention",

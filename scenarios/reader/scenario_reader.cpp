@@ -169,7 +169,7 @@ DType read_precision(TomlReader& table) {
   const TomlValue* given = table.raw("precision");
   const auto* text = given == nullptr ? nullptr : std::get_if<std::string>(&given->value);
   if (text != nullptr && text->starts_with("fp8")) {
-    table.problem("precision", fmt::format("precision = {}: FP8 is not modelled yet", in_quotes(*text)),
+    table.problem("precision", not_modelled(fmt::format("precision = {}: FP8 is not modelled yet", in_quotes(*text))),
                   "\"bf16\" or \"fp16\" would do");
     return DType::BF16;
   }
@@ -375,7 +375,8 @@ void settle_together(Scenario& scenario, ScenarioTables& tables, TomlReader& rol
   else if (eager)
     settle_pytorch(scenario, tables);
   else if (scenario.train.master_dtype != DType::FP32)
-    tables.train.problem("master_dtype", "optimizer state of another precision than fp32 is not modelled yet",
+    tables.train.problem("master_dtype",
+                         not_modelled("optimizer state of another precision than fp32 is not modelled yet"),
                          "plain PyTorch ([runtime] name = \"pytorch\") keeps none where it is the parameters' own");
   check_small_optimizer(scenario, tables);
   settle_adapter(scenario, tables);

@@ -163,7 +163,7 @@ void read_zero(TomlReader zero, DsConfig& config) {
   if (!zero.present()) return;
   config.stage = zero.integer("stage", {0, 3});
   if (config.stage == 0)
-    zero.problem("stage", "stage = 0 shards nothing: DeepSpeed without ZeRO is not modelled",
+    zero.problem("stage", not_modelled("stage = 0 shards nothing: DeepSpeed without ZeRO is not modelled"),
                  "1, 2 or 3 would do; [runtime] name = \"pytorch\" has replicas");
   read_numbers(zero, config.keys);
   read_offload(zero, config.keys);
@@ -219,8 +219,9 @@ void read_optimizer(TomlReader& top, DsConfig& config) {
   if (!optimizer.present()) return;
   const std::string type = optimizer.string("type").value_or("AdamW");
   if (type != "AdamW" && type != "Adam")
-    optimizer.problem("type", fmt::format("type = \"{}\": an optimizer of DeepSpeed's that is not modelled yet", type),
-                      "\"AdamW\" would do; [train] optimizer names others, which a script makes itself");
+    optimizer.problem(
+        "type", not_modelled(fmt::format("type = \"{}\": an optimizer of DeepSpeed's that is not modelled yet", type)),
+        "\"AdamW\" would do; [train] optimizer names others, which a script makes itself");
   TomlReader parameters = optimizer.table("params");
   config.fused_adam = !parameters.boolean("torch_adam").value_or(false);
   config.keys.forces_cpu_adam = config.fused_adam;

@@ -39,7 +39,6 @@ std::string first_line(const std::string& file, const std::string& text) {
 TEST(OtherTools, FilesAreToldByTheirToolsName) {
   const std::map<std::string, std::string> files{
       {"GPT-NeoX", "{\"pipe-parallel-size\": 2, \"model-parallel-size\": 2, \"zero_optimization\": {\"stage\": 1}}\n"},
-      {"Primus", "modules: {pre_trainer: {framework: megatron, model: llama3_8B.yaml}}\n"},
       {"FlagScale", "system: {}\nmodel: {batch_size: 4, exp_name: Robotics}\n"},
       {"ms-swift", "model: Qwen/Qwen3-8B\ntrain_type: lora\noutput_dir: o\n"}};
   for (const auto& [tool, text] : files)

@@ -44,7 +44,6 @@ TEST(LaunchRefusals, WhatAConstructMayHaveAssignedIsAskedForWithItsLine) {
   };
   EXPECT_EQ(because("for i in 1 2 3; do TP=$((TP*2)); done"), "$TP (a loop (for) in line 2 may assign it)");
   EXPECT_EQ(because("((TP*=8))"), "$TP (arithmetic in line 2 may assign it)");
-  EXPECT_EQ(because("source ./env.sh"), "$TP (source in line 2 may assign it)");
   EXPECT_EQ(because("case $(tool) in a) TP=2;; esac"), "$TP (a case in line 2 may assign it)");
   EXPECT_EQ(because("f() { shift; TP=8; }; f"), "$TP (a function in line 2 may assign it)");
   EXPECT_EQ(because("unset TP"), "$TP (unset in line 2 may assign it)");

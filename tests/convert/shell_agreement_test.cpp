@@ -81,6 +81,8 @@ Ours by_reader(const Snippet& snippet) {
     const ShellScript script = read_shell(snippet.text, "snippet.sh");
     for (const ShellCommand& command : script.commands) {
       if (command.words.front().text != "torchrun") continue;
+      // A file that is not there may assign them again, which the answer says: the job is not judged.
+      if (!command.presumed.empty()) ours.refused = "$" + *command.presumed.begin();
       std::string words;
       for (std::size_t i = 1; i < command.words.size(); ++i) {
         if (!command.words[i].unknown.empty()) ours.refused = command.words[i].unknown;

@@ -162,6 +162,10 @@ TEST(HeterogeneousLayers, MistakesOfBlocksAreToldByLayer) {
        "layer 1 has 1 heads of keys, and others have 2");
   says("[" + good + R"(, {"attention": {"replace_with_linear": true}, "ffn": {"ffn_mult": 1}}])",
        "layer 1: replace_with_linear is not modelled yet");
+  says("[" + good + R"(, {"attention": {"no_op": true, "heads": 8}, "ffn": {"ffn_mult": 1}}])",
+       "layer 1: \"heads\" of its attention is not known here");
+  says("[" + good + R"(, {"attention": {"no_op": true}, "ffn": {"ffn_mult": 1}, "mixer": {}}])",
+       "layer 1: \"mixer\" of its configuration is not known here");
   says("[" + good + R"(, {"attention": {"no_op": true}, "ffn": {"ffn_mult": -1}}])",
        "layer 1: ffn_mult is not a number above 0");
   says("[" + none + ", " + none + "]", "no layer has attention, or none has an MLP");

@@ -70,7 +70,8 @@ class AutoModel {
   [[noreturn]] void fail(const Given& of, std::string_view key, std::string message) const {
     const Place place = of.place(key);
     throw InputError(Problem{draft_.file, place.line, place.column, std::move(message),
-                             "full fine-tuning and LoRA of dense models under fully_shard are modelled", true});
+                             "full fine-tuning and LoRA of dense models under fully_shard are modelled",
+                             ProblemKind::NotModelled});
   }
 
   void refuse_other_recipes() {

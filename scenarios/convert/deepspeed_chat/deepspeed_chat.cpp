@@ -43,7 +43,8 @@ std::vector<TomlKey> deepspeed_chat_arguments(std::vector<TomlKey> flags, Draft&
     made.push_back({std::string(name), its, {std::move(content), its}});
   };
   if (given.has("num_padding_at_beginning"))
-    given.tell(RemarkKind::NotExpressed, "num_padding_at_beginning", "trains a reward model, which is not modelled");
+    given.tell(RemarkKind::NotExpressed, "num_padding_at_beginning",
+               not_modelled("trains a reward model, which is not modelled"));
   const std::int64_t micro = given.integer("per_device_train_batch_size").value_or(16);
   const std::int64_t evaluated = given.integer("per_device_eval_batch_size").value_or(16);
   const std::string half = given.half_type("dtype", "fp16");
@@ -69,7 +70,7 @@ std::vector<TomlKey> deepspeed_chat_arguments(std::vector<TomlKey> flags, Draft&
   make("deepspeed", parse_json_table(text, draft.file, Automatic::Kept), "deepspeed");
   (void)given.flag("deepspeed");
   if (given.integer("lora_dim").value_or(0) > 0)
-    given.tell(RemarkKind::NotExpressed, "lora_dim", "DeepSpeed-Chat's own LoRA is not modelled");
+    given.tell(RemarkKind::NotExpressed, "lora_dim", not_modelled("DeepSpeed-Chat's own LoRA is not modelled"));
   given.no_matter(std::array<std::string_view, 2>{"lora_module_name", "only_optimize_lora"}, "there is no LoRA");
   if (given.number("dropout").value_or(0) > 0)
     given.tell(RemarkKind::NotJudged, "dropout", "dropout of one's own choosing is not modelled here");

@@ -50,7 +50,7 @@ class LitgptReader {
   [[noreturn]] void fail(std::string_view key, std::string message) const {
     const Place place = given_.place(key);
     throw InputError(Problem{draft_.file, place.line, place.column, std::move(message),
-                             "full fine-tuning and LoRA are modelled", true});
+                             "full fine-tuning and LoRA are modelled", ProblemKind::NotModelled});
   }
 
   void refuse_others() {

@@ -89,7 +89,7 @@ class FactoryV1 {
   [[noreturn]] void fail(std::string_view key, std::string_view what) const {
     const Place place = given_.place(key);
     throw InputError(Problem{draft_.file, place.line, place.column, fmt::format("{}: {} not modelled", key, what),
-                             "FSDP2, DeepSpeed and plain data parallelism with AdamW are", true});
+                             "FSDP2, DeepSpeed and plain data parallelism with AdamW are", ProblemKind::NotModelled});
   }
 
   void read_distribution() {

@@ -84,7 +84,7 @@ class LlmFoundry {
 
  private:
   void open(const Given& of, std::string_view key, std::string why) {
-    draft_.remark(RemarkKind::NotExpressed, std::string(key), std::move(why), of.place(key));
+    draft_.remark(RemarkKind::NotExpressed, std::string(key), not_modelled(std::move(why)), of.place(key));
   }
 
   void read_model() {

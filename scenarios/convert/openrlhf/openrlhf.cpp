@@ -146,11 +146,11 @@ class OpenRlhf {
   void refuse_meshes() {
     for (const std::string_view key : {"ring_attn_size", "ds_tensor_parallel_size", "zpg"})
       if (given_.integer(key).value_or(1) != 1)
-        given_.tell(RemarkKind::NotExpressed, key, "is not modelled: OpenRLHF under ZeRO alone is");
+        given_.tell(RemarkKind::NotExpressed, key, not_modelled("is not modelled: OpenRLHF under ZeRO alone is"));
     for (const std::string_view key : {"deepcompile", "full_determinism_enable", "full_determinism"})
       given_.refuse(key, "it is", {"false"});
     if (given_.text("optim").value_or("adam") != "adam")
-      given_.tell(RemarkKind::NotExpressed, "optim", "DeepSpeed's Muon is not modelled");
+      given_.tell(RemarkKind::NotExpressed, "optim", not_modelled("DeepSpeed's Muon is not modelled"));
     if (given_.number("aux_loss_coef").value_or(0) > 0)
       given_.tell(RemarkKind::NotJudged, "aux_loss_coef", "the loss of routers is not modelled here");
   }

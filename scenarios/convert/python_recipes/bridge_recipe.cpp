@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,11 +10,14 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/python_recipes/python_statements.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/suggestion.hpp"
+#include "scenarios/formats/text_file.hpp"
 
 // Megatron-Bridge's recipes (src/megatron/bridge/recipes): a function makes a ConfigContainer, begins with one of
 // common.py's, and sets literal values, "cfg.model.seq_length = 4096". They are read, and nothing is run.
@@ -65,6 +69,12 @@ class BridgeRecipe {
   TomlTable settings(const std::string& named) {
     for (const PythonLine& line : file_.top)
       if (const auto its = assignment_in(line)) constants_[its->target] = its->value;
+    const auto of_olmo = [](const PythonLine& line) { return line.text.find("olmo_core") != std::string::npos; };
+    if (std::ranges::any_of(file_.top, of_olmo))
+      fail({1, 1}, not_modelled("is a script of OLMo-core's, which is not modelled"),
+           std::string(instead_of_other_tools));
+    if (std::ranges::none_of(file_.functions, is_recipe))
+      if (std::optional<TomlTable> its = settings_elsewhere(named)) return *std::move(its);
     const PythonFunction& recipe = chosen(named);
     draft_.remark(RemarkKind::Assumed, recipe.name, "is the recipe that is read", recipe.place);
     follow(recipe, 0);
@@ -77,14 +87,49 @@ class BridgeRecipe {
   }
 
  private:
-  [[noreturn]] void fail(Place place, std::string message, std::string hint, bool open = false) const {
-    throw InputError(Problem{draft_.file, place.line, place.column, std::move(message), std::move(hint), open});
+  [[noreturn]] void fail(Place place, ProblemText message, std::string hint) const {
+    throw InputError(
+        Problem{draft_.file, place.line, place.column, std::move(message.text), std::move(hint), message.kind});
   }
 
   static bool is_recipe(const PythonFunction& its) {
     return std::ranges::any_of(its.lines, [](const PythonLine& line) {
       return line.text.starts_with("cfg = ") || line.text.starts_with("config = ");
     });
+  }
+
+  // "from megatron.bridge.recipes.llama.h100.llama3 import (a as b)": a file of other names for recipes of another.
+  std::optional<TomlTable> settings_elsewhere(const std::string& named) {
+    std::vector<PythonImport> recipes;
+    for (const PythonLine& line : file_.top)
+      for (PythonImport& its : imports_in(line))
+        if (its.module.starts_with("megatron.bridge.recipes.") && its.name.ends_with("_config"))
+          recipes.push_back(std::move(its));
+    if (recipes.empty()) return std::nullopt;
+    std::vector<std::string> names;
+    const PythonImport* found = nullptr;
+    for (const PythonImport& its : recipes) {
+      if (its.as == named || (named.empty() && recipes.size() == 1)) found = &its;
+      names.push_back(its.as);
+    }
+    if (found == nullptr)
+      fail({1, 1},
+           named.empty() ? fmt::format("has {} recipes, and a scenario is of one", names.size())
+                         : fmt::format("has no recipe {}", in_quotes(named)),
+           fmt::format("--set recipe={} takes one of {}", names.front(), fmt::join(names, ", ")));
+    std::string file = found->module;
+    std::ranges::replace(file, '.', '/');
+    const std::filesystem::path path = named_beside(draft_.folder, file + ".py");
+    constexpr int deepest = 4;
+    if (!is_there(path) || depth_ >= deepest)
+      fail(found->place, fmt::format("{} is of {}.py, which is not there", found->as, file),
+           "give that file, or keep the repository's folders around this one");
+    draft_.remark(RemarkKind::Assumed, found->as, fmt::format("is {} of {}.py", found->name, file), found->place);
+    draft_.file = path.string(), draft_.folder = path.parent_path();
+    const PythonFile other = parse_python(read_text(path));
+    BridgeRecipe recipe(other, models_, draft_);
+    recipe.depth_ = depth_ + 1;
+    return recipe.settings(found->name);
   }
 
   const PythonFunction& chosen(const std::string& named) const {
@@ -96,8 +141,9 @@ class BridgeRecipe {
       names.push_back(its.name);
     }
     if (names.empty())
-      fail({1, 1}, "is Python that is not modelled: no function in it makes a configuration of Megatron-Bridge",
-           "a recipe of src/megatron/bridge/recipes would do, or a script that starts a training", true);
+      fail({1, 1},
+           not_modelled("is Python that is not modelled: no function in it makes a configuration of Megatron-Bridge"),
+           "a recipe of src/megatron/bridge/recipes would do, or a script that starts a training");
     if (!named.empty() && found == nullptr)
       fail({1, 1}, fmt::format("has no recipe {}", in_quotes(named)), fmt::format("{}", fmt::join(names, ", ")));
     if (named.empty() && names.size() > 1)
@@ -138,10 +184,9 @@ class BridgeRecipe {
     if (name == "_pretrain_common") return take(usual_pretraining);
     if (name == "_sft_common") return take(usual_fine_tuning);
     if (name == "_peft_common")
-      fail(line.place, fmt::format("{}: adapters on Megatron-LM are not modelled", name),
+      fail(line.place, not_modelled(fmt::format("{}: adapters on Megatron-LM are not modelled", name)),
            "pre-training and full "
-           "fine-tuning are",
-           true);
+           "fine-tuning are");
     constexpr int deepest = 8, most = 64;  // recipes that begin with each other would be followed without end
     const auto other = std::ranges::find(file_.functions, name, &PythonFunction::name);
     if (depth < deepest && ++begun_ < most && other != file_.functions.end() && is_recipe(*other))
@@ -170,7 +215,8 @@ class BridgeRecipe {
     }
     if (path == "env_vars") return read_variables(value, place);
     if (path == "peft" && value != "None")
-      fail(place, "cfg.peft: adapters on Megatron-LM are not modelled", "pre-training and full fine-tuning are", true);
+      fail(place, not_modelled("cfg.peft: adapters on Megatron-LM are not modelled"),
+           "pre-training and full fine-tuning are");
     // "cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)".
     if (call && call->function.ends_with("Config")) {
       for (const std::string& argument : call->arguments)
@@ -276,6 +322,7 @@ class BridgeRecipe {
   std::map<std::string, std::pair<std::string, Place>, std::less<>> values_;  // by path, the last one
   std::vector<PythonLine> not_read_;
   int begun_ = 0;  // with another recipe
+  int depth_ = 0;  // of files of other names
 };
 
 }  // namespace

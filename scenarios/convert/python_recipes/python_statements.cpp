@@ -92,7 +92,14 @@ class PythonText {
   std::vector<PythonLine> lines_;
 };
 
-/// What stands between commas that are in no bracket and no quotes.
+bool is_path(std::string_view text) {
+  return !text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") ==
+             std::string_view::npos;
+}
+
+}  // namespace
+
 std::vector<std::string> between_commas_of(std::string_view text) {
   std::vector<std::string> parts;
   std::string part;
@@ -118,21 +125,55 @@ std::vector<std::string> between_commas_of(std::string_view text) {
   return parts;
 }
 
-bool is_path(std::string_view text) {
-  return !text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") ==
-             std::string_view::npos;
+std::vector<PythonImport> imports_in(const PythonLine& line) {
+  std::vector<PythonImport> made;
+  const std::string& text = line.text;
+  const bool from = text.starts_with("from ");
+  const std::size_t middle = from ? text.find(" import ") : 0;
+  if ((!from && !text.starts_with("import ")) || middle == std::string::npos) return made;
+  constexpr std::size_t word = 8, start = 5;  // " import ", "from "
+  const std::string module = from ? std::string(trimmed(text.substr(start, middle - start))) : std::string();
+  std::string names = text.substr(from ? middle + word : word - 1);
+  std::erase_if(names, [](char c) { return c == '(' || c == ')'; });
+  for (const std::string& part : between_commas_of(names)) {
+    const std::size_t as = part.find(" as ");
+    const std::string name(trimmed(std::string_view(part).substr(0, as)));
+    const std::string other =
+        as == std::string::npos ? name : std::string(trimmed(std::string_view(part).substr(as + 4)));
+    if (name.empty()) continue;
+    made.push_back(from ? PythonImport{module, name, other, line.place} : PythonImport{name, {}, other, line.place});
+  }
+  return made;
 }
-
-}  // namespace
 
 PythonFile parse_python(std::string_view text) {
   PythonFile file;
+  bool in_class = false;
+  const auto behind = [](const std::string& its, std::size_t from) {
+    const std::size_t open = its.find('(', from);
+    if (open == std::string::npos) return std::string();
+    int depth = 0;
+    std::size_t end = open;
+    for (; end < its.size(); ++end) {
+      depth += its[end] == '(' ? 1 : its[end] == ')' ? -1 : 0;
+      if (depth == 0) break;
+    }
+    return its.substr(open + 1, end - open - 1);
+  };
   for (PythonLine& line : PythonText(text).lines()) {
     const bool is_function = line.indent == 0 && line.text.starts_with("def ");
+    const bool is_class = line.indent == 0 && line.text.starts_with("class ");
     if (is_function) {
       const std::string name = line.text.substr(4, line.text.find('(') - 4);
-      file.functions.push_back({name, line.place, {}});
+      file.functions.push_back({name, line.place, {}, behind(line.text, 0)});
+      in_class = false;
+    } else if (is_class) {
+      constexpr std::size_t word = 6;
+      const std::string name = line.text.substr(word, line.text.find_first_of("(:") - word);
+      file.classes.push_back({name, behind(line.text, 0), {}});
+      in_class = true;
+    } else if (line.indent > 0 && in_class) {
+      file.classes.back().lines.push_back(std::move(line));
     } else if (line.indent > 0 && !file.functions.empty()) {
       file.functions.back().lines.push_back(std::move(line));
     } else if (line.indent == 0) {

@@ -23,12 +23,29 @@ struct PythonFunction {
   std::string name;
   Place place;
   std::vector<PythonLine> lines;
+  std::string parameters = {};  ///< "a: int = 1, b=2"
+};
+struct PythonClass {
+  std::string name;
+  std::string bases = {};         ///< "GPTConfig, Mixin"
+  std::vector<PythonLine> lines;  ///< of its body, those of its methods too
 };
 struct PythonFile {
   std::vector<PythonLine> top;
   std::vector<PythonFunction> functions;
+  std::vector<PythonClass> classes;
 };
 [[nodiscard]] PythonFile parse_python(std::string_view text);
+
+/// "from module import name as as_name"; "import module as as_name" has no name.
+struct PythonImport {
+  std::string module, name, as;
+  Place place;
+};
+[[nodiscard]] std::vector<PythonImport> imports_in(const PythonLine& line);
+
+/// What stands between commas that are in no bracket and no quotes.
+[[nodiscard]] std::vector<std::string> between_commas_of(std::string_view text);
 
 /// "cfg.model.seq_length = 4096": what stands on each side.
 struct PythonAssignment {

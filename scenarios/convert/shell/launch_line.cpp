@@ -90,6 +90,7 @@ class Line {
         line_.arguments.assign(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1, words_.end());
         if (!launched_) return std::nullopt;
         count_devices();
+        call_by_command();
         return line_;
       }
       if (i + 1 < words_.size() && trains_by_command(name, words_[i + 1].text)) {
@@ -121,6 +122,20 @@ class Line {
   }
 
  private:
+  // The files that ms-swift's commands start (swift/cli/main.py).
+  void call_by_command() {
+    struct Started {
+      std::string_view path, command;
+    };
+    constexpr auto files = std::to_array<Started>({{"swift/cli/_megatron/sft.py", "megatron sft"},
+                                                   {"swift/cli/_megatron/pt.py", "megatron pt"},
+                                                   {"swift/cli/sft.py", "swift sft"},
+                                                   {"swift/cli/pt.py", "swift pt"}});
+    const auto* const its =
+        std::ranges::find_if(files, [&](const Started& one) { return line_.path.ends_with(one.path); });
+    if (its != files.end()) line_.program = line_.path = std::string(its->command);
+  }
+
   // The program where only running the script would tell which: torchrun … $SCRIPT --num-layers 32.
   std::optional<LaunchLine> hidden_program() {
     std::size_t i = beginning_.value_or(words_.size());
@@ -320,7 +335,10 @@ class Line {
 std::vector<LaunchLine> launch_lines(const ShellScript& script, const std::string& file) {
   std::vector<LaunchLine> lines;
   for (const ShellCommand& command : script.commands)
-    if (std::optional<LaunchLine> line = Line(command, file).read()) lines.push_back(*std::move(line));
+    if (std::optional<LaunchLine> line = Line(command, file).read()) {
+      line->presumed = command.presumed;
+      lines.push_back(*std::move(line));
+    }
   if (!lines.empty()) return lines;
   // Arguments alone, as they stand in a paper's appendix.
   for (const ShellCommand& command : script.commands)
@@ -329,6 +347,7 @@ std::vector<LaunchLine> launch_lines(const ShellScript& script, const std::strin
       line.arguments = command.words;
       line.place = command.words.front().place;
       line.environment = command.environment;
+      line.presumed = command.presumed;
       lines.push_back(std::move(line));
     }
   return lines;

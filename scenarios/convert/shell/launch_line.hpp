@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,7 @@ struct LaunchLine {
   std::int64_t starts_nodes = 1;        ///< on how many of them
   std::optional<Problem> gpus_problem;  ///< why it says that and it is not known
   std::shared_ptr<const ShellEnvironment> environment;
+  std::set<std::string> presumed = {};  ///< variables of it that a sourced file may assign which is not there
   Place place;
 };
 

@@ -176,7 +176,9 @@ std::string ShellExpansion::argument_held_by(const ShellValue& value) const {
 const ShellValue* ShellExpansion::value_of(const std::string& name) const {
   if (name == "IFS" && !variables.contains(name) && all_doubt.empty()) return &usual_separators();
   const auto found = variables.find(name);
-  return found == variables.end() ? nullptr : &found->second;
+  if (found == variables.end()) return nullptr;
+  shared_->presumed.insert(found->second.presumed.begin(), found->second.presumed.end());
+  return &found->second;
 }
 
 std::string ShellExpansion::doubt_of(const std::string& name) const {
@@ -205,8 +207,11 @@ void ShellExpansion::assign(const std::string& name, ShellValue value, bool adds
     return;
   }
   ShellValue& known = found->second;
+  const bool keeps = adds || (known.array && !value.array);
+  std::set<std::string> presumed = value.presumed;
+  if (keeps) presumed.insert(known.presumed.begin(), known.presumed.end());
   if (!known.doubt.empty()) {
-    if (adds || (known.array && !value.array)) return;
+    if (keeps) return;
     known = std::move(value);
   } else if (adds && value.array) {
     known.array = true;
@@ -219,19 +224,33 @@ void ShellExpansion::assign(const std::string& name, ShellValue value, bool adds
   } else {
     known = std::move(value);
   }
+  known.presumed = std::move(presumed);
 }
 
 void ShellExpansion::doubt(const std::string& name, const std::string& why) {
   if (fixed.contains(name)) return;
   if (name == "IFS") lose_track(why);
+  shared_->candidates.erase(name);
   ShellValue& its = variables[name];
   its.words.clear();
   its.doubt = why;
 }
 
 void ShellExpansion::doubt_all(const std::string& why) {
+  shared_->candidates.clear();
   for (auto& [name, value] : variables)
     if (!fixed.contains(name)) value.words.clear(), value.doubt = why;
+  all_doubt = arguments_doubt = why;
+}
+
+void ShellExpansion::presume_all(const std::string& why) {
+  // Another path says where data, code and checkpoints are.
+  const auto is_path = [](const ShellValue& value) {
+    return !value.array && value.words.size() == 1 && value.words.front().text.find('/') != std::string::npos &&
+           value.words.front().text.find("--") == std::string::npos;
+  };
+  for (auto& [name, value] : variables)
+    if (!fixed.contains(name) && value.doubt.empty() && !is_path(value)) value.presumed.insert(name);
   all_doubt = arguments_doubt = why;
 }
 
@@ -576,6 +595,10 @@ ShellFields ShellExpansion::word(const ShellSource& source, const ShellSpan& spa
     for (const std::size_t i : fields.patterns) {
       // No file is called so: it stays as it stands.
       if (fields.words[i].text.find_first_of("'\"()") != std::string::npos) continue;
+      // "stages=[training]", an override of Hydra's.
+      const std::string& text_of_word = fields.words[i].text;
+      if (text_of_word.find_first_of("*?") == std::string::npos && text_of_word.find("=[") != std::string::npos)
+        continue;
       ShellFields unknown;
       add_unknown(unknown, fmt::format("{} (a pattern of file names)", resolved_scenario(fields.words[i]).text), place);
       fields.words[i].text = unknown.words.front().text;

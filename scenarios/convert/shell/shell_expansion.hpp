@@ -21,6 +21,8 @@ struct ShellValue {
   std::vector<ShellWord> words;
   bool array = false;
   std::string doubt = {};  ///< why it is not known: "a loop (for) in line 3 may assign it"
+  /// Variables that it was made of and that a file may have assigned since which is not there.
+  std::set<std::string> presumed = {};
 };
 
 /// What a word comes to while it is read: unquoted expansions split it into several.
@@ -48,6 +50,9 @@ struct ShellShared {
   std::vector<std::string> unknowns = {};
   std::set<std::string> left_out = {};  ///< variables that branches assign which are not taken
   std::set<std::string> unset = {};     ///< variables that tests asked about and nothing assigned
+  std::set<std::string> presumed = {};  ///< that the command which is being read was made of (ShellValue)
+  /// Of variables that an if may assign or not: all that they may hold.
+  std::map<std::string, std::vector<std::string>> candidates = {};
   std::int64_t steps = 0, bytes = 0;
   int depth = 0;  ///< of scripts in scripts, and of brackets
 
@@ -85,6 +90,8 @@ class ShellExpansion {
   /// Something may have assigned it, or all of them.
   void doubt(const std::string& name, const std::string& why);
   void doubt_all(const std::string& why);
+  /// A file that is not there may have assigned any of them: they stand as they are, and are presumed to.
+  void presume_all(const std::string& why);
   /// From here on, what is assigned is not known either.
   void lose_track(const std::string& why);
 

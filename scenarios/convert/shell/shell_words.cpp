@@ -75,6 +75,7 @@ class ShellReader {
       if (word.unknown.empty()) script_.exported[name] = word.text;
     script_.exported.insert(within_.begin(), within_.end());
     script_.taken_for_unset = shared_->unset;
+    script_.candidates = shared_->candidates;
     return std::move(script_);
   }
 
@@ -211,6 +212,7 @@ class ShellReader {
       ++conditions_;
       const Status said = run(*its.parts[i]);
       --conditions_;
+      presume_behind();
       if (said == Status::Success) {
         for (std::size_t k = i + 2; k < its.parts.size(); ++k) leave_out(*its.parts[k]);
         return run(*its.parts[i + 1]);
@@ -221,16 +223,54 @@ class ShellReader {
       }
       ShellEffects together;
       for (std::size_t k = i + 1; k < its.parts.size(); ++k) add(together, effects(*its.parts[k]));
+      std::map<std::string, std::vector<std::string>> held = candidates(its, i + 1, together);
       note("an if whose condition only running it would tell", its.place(), together);
+      shared_->candidates.merge(held);
       return Status::Unknown;
     }
     return i < its.parts.size() ? run(*its.parts[i]) : Status::Success;
   }
 
+  // What a variable may hold behind an if: what it holds before, and what bodies assign that do nothing else to it.
+  std::map<std::string, std::vector<std::string>> candidates(const ShellNode& its, std::size_t first,
+                                                             const ShellEffects& all) {
+    std::map<std::string, std::vector<std::string>> made;
+    if (all.all) return made;
+    for (const std::string& name : all.names) {
+      const auto before = shell_.expansion.variables.find(name);
+      const bool is_text = before == shell_.expansion.variables.end() ||
+                           (!before->second.array && before->second.doubt.empty() && before->second.words.size() == 1);
+      if (!is_text || shell_.expansion.fixed.contains(name)) continue;
+      std::vector<std::string> held{before == shell_.expansion.variables.end() ? std::string()
+                                                                               : before->second.words.front().text};
+      bool known = true;
+      for (std::size_t k = first; k < its.parts.size() && known; ++k) known = held_behind(*its.parts[k], name, held);
+      if (known && std::ranges::all_of(held, ShellExpansion::is_known)) made.emplace(name, std::move(held));
+    }
+    return made;
+  }
+
+  // Adds what a body assigns to the variable; false where it does so in another way.
+  bool held_behind(const ShellNode& body, const std::string& name, std::vector<std::string>& held) {
+    if (!effects(body).names.contains(name)) return true;
+    if (body.kind == ShellNode::Kind::List)
+      return std::ranges::all_of(body.parts, [&](const ShellNodePtr& part) { return held_behind(*part, name, held); });
+    if (body.kind != ShellNode::Kind::Simple || !body.words.empty()) return false;
+    for (const ShellAssignment& one : body.assignments) {
+      if (one.name != name) continue;
+      const ShellValue value = value_of(body, one);
+      if (one.adds || one.element || value.array || value.words.size() != 1) return false;
+      held.push_back(value.words.front().text);
+    }
+    return true;
+  }
+
   // Of a case, the bodies of the first pattern that the word is like. Where it or a pattern before that is not known,
   // the case is not followed.
   Status chosen(const ShellNode& its) {
+    shared_->presumed.clear();
     const std::optional<std::string> word = known_text(its, its.words.front(), false);
+    presume_behind();
     bool runs = false, ended_by_next = false;
     std::vector<const ShellNode*> taken;
     std::size_t pattern = 1, body = 0;
@@ -260,6 +300,9 @@ class ShellReader {
     for (const ShellNode* part : taken) last = run(*part);
     return last;
   }
+
+  // What comes next depends on all that was just read.
+  void presume_behind() { presumed_.insert(shared_->presumed.begin(), shared_->presumed.end()); }
 
   // Nothing where only running it would tell, or where quotes hide what is special in a pattern.
   std::optional<std::string> known_text(const ShellNode& its, const ShellSpan& span, bool pattern) {
@@ -388,6 +431,7 @@ class ShellReader {
 
   Status simple(const ShellNode& its) {
     shared_->spend_step(its.place());
+    shared_->presumed.clear();
     WordList words;
     const bool tests = !its.words.empty() && is_one_of(its.text(its.words.front()), {"[", "test"});
     const std::optional<InTest> requested =
@@ -414,6 +458,14 @@ class ShellReader {
   }
 
   ShellValue value_of(const ShellNode& its, const ShellAssignment& one) {
+    std::set<std::string> before = std::exchange(shared_->presumed, {});
+    ShellValue value = value_as_written(its, one);
+    value.presumed = shared_->presumed;
+    shared_->presumed.merge(before);
+    return value;
+  }
+
+  ShellValue value_as_written(const ShellNode& its, const ShellAssignment& one) {
     if (one.element) return {{}, false, "an element is assigned"};
     ShellValue value{.words = {}, .array = one.array};
     if (!one.array) {
@@ -778,6 +830,7 @@ class ShellReader {
   }
 
   Status run_text(const std::string& text, Place place) {
+    presume_behind();
     shared_->enter(place);
     shared_->spend_bytes(text.size(), place);
     const ShellSource& source = shared_->sources.emplace_back(ShellSource{text, shared_->file, place});
@@ -798,14 +851,16 @@ class ShellReader {
         if (text.find("return") != std::string::npos) shell_.expansion.doubt_all(why);
         return last;
       }
-    if (words.size() == 2 && ShellExpansion::is_known(words[1].text))
-      if (const std::optional<std::string> text = text_beside(words[1].text)) {
+    const ShellWord named = words.size() == 2 ? shell_.expansion.resolved_scenario(words[1]) : ShellWord{};
+    if (const std::optional<std::string> name = named.unknown.empty() ? named.text : within_own_folder(named);
+        words.size() == 2 && name)
+      if (const std::optional<std::string> text = text_beside(*name)) {
         const Status last = run_text(*text, place);
         if (shell_.ended) shell_.ended = text->find("return") == std::string::npos;
         return last;
       }
     const std::string file = words.size() > 1 ? shell_.expansion.resolved_scenario(words[1]).text : std::string();
-    script_.skips.push_back({fmt::format("{} {}", words.front().text, file), place});
+    ShellSkip& skipped = script_.skips.emplace_back(fmt::format("{} {}", words.front().text, file), place);
     // What sets up an environment of Python or of modules says nothing of a training's arguments.
     constexpr std::array<std::string_view, 5> environments{"/activate", "conda.sh", "/modules.sh", ".bashrc",
                                                            "/profile"};
@@ -815,9 +870,22 @@ class ShellReader {
     std::map<std::string, ShellValue> of_slurm;
     for (const auto& [name, value] : shell_.expansion.variables)
       if (name.starts_with("SLURM_")) of_slurm.emplace(name, value);
-    shell_.expansion.doubt_all(why);
+    skipped.assigns = true;
+    shell_.expansion.presume_all(why);
     for (const auto& [name, value] : of_slurm) shell_.expansion.variables[name] = value;
     return Status::Presumed;
+  }
+
+  // "$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/common.sh" is "../common.sh".
+  static std::optional<std::string> within_own_folder(const ShellWord& word) {
+    const std::string& how = word.unknown;
+    const bool own = how.find("dirname") != std::string::npos && word.text.starts_with("?/") &&
+                     word.text.find('?', 1) == std::string::npos &&
+                     (how.find("$0") != std::string::npos || how.find("BASH_SOURCE") != std::string::npos);
+    if (!own) return std::nullopt;
+    std::string above;
+    for (std::size_t at = how.find("/.."); at != std::string::npos; at = how.find("/..", at + 3)) above += "../";
+    return above + word.text.substr(2);
   }
 
   // Of a file that is there, from where the script is, or from where it is started.
@@ -936,7 +1004,9 @@ class ShellReader {
                                                   words[i + 1].unknown};
       its = std::make_shared<const ShellEnvironment>(std::move(more));
     }
-    script_.commands.push_back({std::move(words), std::move(its)});
+    std::set<std::string> presumed = presumed_;
+    presumed.insert(shared_->presumed.begin(), shared_->presumed.end());
+    script_.commands.push_back({std::move(words), std::move(its), std::move(presumed)});
   }
 
   [[nodiscard]] ShellWord shown(const std::string& name, const ShellValue& value) const {
@@ -969,6 +1039,7 @@ class ShellReader {
   std::set<std::string> entered_;                            // functions
   std::map<std::string, std::optional<ShellValue>> locals_;  // of the innermost, and what they hide
   std::map<std::string, std::string> files_;                 // that cat wrote
+  std::set<std::string> presumed_;                           // variables that say which commands come (ShellValue)
   std::map<std::string, std::string> within_;                // exported by shells within
   std::shared_ptr<const ShellEnvironment> environment_;
   ShellScript script_;

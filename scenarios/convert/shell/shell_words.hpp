@@ -30,13 +30,15 @@ using ShellEnvironment = std::map<std::string, ShellWord>;
 struct ShellCommand {
   std::vector<ShellWord> words;
   std::shared_ptr<const ShellEnvironment> environment;
+  std::set<std::string> presumed = {};  ///< variables of it that a sourced file may assign which is not there
 };
 
 /// What is not followed: a loop, a function, a branch whose condition is not known.
 struct ShellSkip {
   std::string what;
   Place place;
-  bool trains = false;  ///< it may start a training
+  bool trains = false;   ///< it may start a training
+  bool assigns = false;  ///< a file that is not there, and may assign what the script assigned before
 };
 
 struct ShellScript {
@@ -44,6 +46,8 @@ struct ShellScript {
   std::vector<ShellCommand> commands;           ///< simple ones, in their order; of branches those that are taken
   std::map<std::string, std::string> exported;  ///< environment at the end, as far as it is known
   std::vector<ShellSkip> skips;
+  /// Variables that an if may assign whose condition is not known, and all that they may hold.
+  std::map<std::string, std::vector<std::string>> candidates;
   Place stopped;  ///< where it ends itself with a failure: `exit 1`
 };
 

@@ -132,7 +132,7 @@ class TorchtuneReader {
   [[noreturn]] void fail(std::string_view key, std::string message) const {
     const Place place = given_.place(key);
     throw InputError(Problem{draft_.file, place.line, place.column, std::move(message),
-                             "full fine-tuning and LoRA are modelled", true});
+                             "full fine-tuning and LoRA are modelled", ProblemKind::NotModelled});
   }
 
   // Which recipe a configuration is of, its name says, and how many processes are started.
@@ -184,7 +184,7 @@ class TorchtuneReader {
       name_checkpoint(models_, std::string(known->checkpoint), "model._component_", model.place("_component_"), draft_);
     else if (draft_.find("model") == nullptr)
       draft_.remark(RemarkKind::NotExpressed, fmt::format("model._component_ = {}", in_quotes(component)),
-                    "this model of torchtune's is not modelled: --model says its config.json",
+                    not_modelled("this model of torchtune's is not modelled: --model says its config.json"),
                     model.place("_component_"));
     if (adapted) read_adapter(model, quantized, name.starts_with("phi"));
     model.no_matter(std::array<std::string_view, 1>{"max_seq_len"}, "how far tables of positions reach");
@@ -194,7 +194,8 @@ class TorchtuneReader {
   void read_adapter(Given& model, bool quantized, bool other_names) {
     if (other_names)
       draft_.remark(RemarkKind::NotExpressed, "model._component_",
-                    "LoRA on parts of what transformers has as one linear is not modelled", model.place("_component_"));
+                    not_modelled("LoRA on parts of what transformers has as one linear is not modelled"),
+                    model.place("_component_"));
     draft_.set("adapter.method", std::string("lora"), model.place("_component_"));
     draft_.set("adapter.dtype", type_);
     for (const auto& [name, path] :

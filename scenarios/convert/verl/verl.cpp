@@ -46,7 +46,8 @@ class VerlTuning {
     read_shards();
     read_adapter();
     if (given_.integer("ulysses_sequence_parallel_size").value_or(1) > 1)
-      given_.tell(RemarkKind::NotExpressed, "ulysses_sequence_parallel_size", "Ulysses under FSDP is not modelled");
+      given_.tell(RemarkKind::NotExpressed, "ulysses_sequence_parallel_size",
+                  not_modelled("Ulysses under FSDP is not modelled"));
     if (given_.flag("use_remove_padding").value_or(false))
       given_.tell_bounded("use_remove_padding",
                           "the figures are of whole rows, which those without padding fill at most", "packed-rows");
@@ -90,7 +91,7 @@ class VerlTuning {
       draft_.set("runtime.switches.autocast", true);
       draft_.set("runtime.switches.sync_module_states", true);
     } else if (strategy != "fsdp2") {
-      given_.tell(RemarkKind::NotExpressed, "model.strategy", "is not modelled: fsdp and fsdp2 are");
+      given_.tell(RemarkKind::NotExpressed, "model.strategy", not_modelled("is not modelled: fsdp and fsdp2 are"));
     }
     if (given_.flag("model.fsdp_config.cpu_offload").value_or(false))
       draft_.set("offload.parameters", std::string("cpu"), given_.place("model.fsdp_config.cpu_offload"));

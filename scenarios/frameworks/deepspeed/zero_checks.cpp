@@ -67,7 +67,7 @@ void settle_stage(Scenario& requested, ScenarioTables& tables) {
       tables.layout.problem("sharding", "sharding is missing: it says which stage of ZeRO DeepSpeed runs",
                             R"("zero1", "zero2" or "zero3"; or zero_optimization.stage in a ds_config.json)");
   } else if (layout.sharding == Sharding::None) {
-    tables.layout.problem("sharding", "sharding = \"none\": DeepSpeed without ZeRO is not modelled",
+    tables.layout.problem("sharding", not_modelled("sharding = \"none\": DeepSpeed without ZeRO is not modelled"),
                           R"("zero1", "zero2" or "zero3" would do)");
   } else if (says && said != layout.sharding) {
     tables.layout.problem("sharding",
@@ -119,11 +119,13 @@ void check_accumulation(const Scenario& requested, const ZeroBehavior& behavior,
                                        name(accumulation), name(precision)),
                            "leave it out");
   else if (requested.layout.sharding == Sharding::Zero1 && behavior.offload_optimizer)
-    tables.runtime.problem("switches",
-                           "grad_accum_dtype = \"fp32\" with stage 1 and its optimizer on the host is not modelled yet",
-                           "stage 2, or leave one of them out");
+    tables.runtime.problem(
+        "switches",
+        not_modelled("grad_accum_dtype = \"fp32\" with stage 1 and its optimizer on the host is not modelled yet"),
+        "stage 2, or leave one of them out");
   else if (requested.layout.sharding == Sharding::Zero1 && precision != DType::BF16)
-    tables.runtime.problem("switches", "grad_accum_dtype = \"fp32\" with stage 1 in fp16 is not modelled yet",
+    tables.runtime.problem("switches",
+                           not_modelled("grad_accum_dtype = \"fp32\" with stage 1 in fp16 is not modelled yet"),
                            "precision = \"bf16\", stage 2, or leave it out");
 }
 
@@ -131,7 +133,7 @@ void check_secondary(const Scenario& requested, ScenarioTables& tables) {
   const ZeroBehavior& behavior = requested.runtime.eager.zero;
   const std::int64_t ranks = behavior.secondary_ranks;
   if (ranks == 1) return;
-  const auto problem = [&](std::string what, std::string hint) {
+  const auto problem = [&](ProblemText what, std::string hint) {
     tables.runtime.problem("switches", std::move(what), std::move(hint));
   };
   if (requested.layout.sharding == Sharding::Zero1 || requested.layout.sharding == Sharding::Zero2)
@@ -142,7 +144,7 @@ void check_secondary(const Scenario& requested, ScenarioTables& tables) {
     problem(fmt::format("zero_hpz_partition_size = {} does not divide {} ranks", ranks, requested.gpus),
             "as many as a node has would do");
   else if (behavior.offload_parameters)
-    problem("zero_hpz_partition_size: secondary partitions on the host (offload_param) are not modelled",
+    problem(not_modelled("zero_hpz_partition_size: secondary partitions on the host (offload_param) are not modelled"),
             "leave one of them out");
 }
 
@@ -160,7 +162,7 @@ void check_drives(const Scenario& requested, bool of_stage_3, ScenarioTables& ta
 }
 
 void check_offload(const Scenario& requested, const ZeroKeys& keys, ScenarioTables& tables) {
-  const auto problem = [&](std::string what, std::string hint) {
+  const auto problem = [&](ProblemText what, std::string hint) {
     tables.runtime.problem("switches", std::move(what), std::move(hint));
   };
   const ZeroBehavior& behavior = requested.runtime.eager.zero;
@@ -174,7 +176,7 @@ void check_offload(const Scenario& requested, const ZeroKeys& keys, ScenarioTabl
   else if (of_part && !of_stage_3)
     problem("ratio: stages 1 and 2 offload all of the optimizer", "stage 3, or leave it out");
   else if (of_part && (behavior.nvme.optimizer || behavior.nvme.parameters))
-    problem("ratio: a part of the optimizer on the device beside one on NVMe is not modelled yet",
+    problem(not_modelled("ratio: a part of the optimizer on the device beside one on NVMe is not modelled yet"),
             "leave it out, or device = \"cpu\"");
   else if (of_part && !behavior.cpu_adam)
     problem("ratio: DeepSpeed leaves a part on the device with DeepSpeedCPUAdam only",

@@ -51,7 +51,7 @@ void check_heterogeneous(const Scenario& scenario, ScenarioTables& tables) {
   if (!lacks) return;
   const auto unmodelled = [&](TomlReader& table, std::string_view key, bool requested, std::string_view what) {
     if (requested && table.sound(key))
-      table.problem(key, fmt::format("{} not modelled yet where layers lack attention or an MLP", what),
+      table.problem(key, not_modelled(fmt::format("{} not modelled yet where layers lack attention or an MLP", what)),
                     "leave it out");
   };
   using Module = parallel::RecomputedModule;

@@ -31,7 +31,7 @@ class HybridChecks {
   }
 
  private:
-  void layout(std::string_view key, std::string message, std::string hint) {
+  void layout(std::string_view key, ProblemText message, std::string hint) {
     if (tables_.layout.sound(key)) tables_.layout.problem(key, std::move(message), std::move(hint));
   }
 
@@ -45,7 +45,7 @@ class HybridChecks {
                          mamba->groups),
              fmt::format("a divisor of {} would do", std::gcd(mamba->heads, mamba->groups)));
     if (layout_.context > 1)
-      layout("context", "context parallelism of layers of Mamba is not modelled yet", "leave it out");
+      layout("context", not_modelled("context parallelism of layers of Mamba is not modelled yet"), "leave it out");
   }
 
   // mamba_block.py _select_layers_for_pipeline_parallel
@@ -62,7 +62,7 @@ class HybridChecks {
   }
 
   void check_training() {
-    const auto train = [&](std::string_view key, std::string message, std::string hint) {
+    const auto train = [&](std::string_view key, ProblemText message, std::string hint) {
       if (tables_.train.sound(key)) tables_.train.problem(key, std::move(message), std::move(hint));
     };
     if (s_.train.recompute.kind == Recompute::Full)
@@ -72,12 +72,13 @@ class HybridChecks {
       train("attention", "attention = \"local\": hybrids have Transformer Engine's layers alone",
             R"("auto", "fused", "flash" or "unfused" would do)");
     if (s_.train.optimizer == Optimizer::Muon)
-      train("optimizer", "Muon is not modelled yet with layers of Mamba", "\"adamw\" would do");
+      train("optimizer", not_modelled("Muon is not modelled yet with layers of Mamba"), "\"adamw\" would do");
     if (s_.train.rollout)
-      tables_.top.problem("rollout", "an engine's states of Mamba are not modelled yet", "leave it out");
+      tables_.top.problem("rollout", not_modelled("an engine's states of Mamba are not modelled yet"), "leave it out");
     const auto unmodelled = [&](bool requested, std::string_view what) {
       if (requested)
-        tables_.runtime.problem("switches", fmt::format("{} not modelled yet in hybrids", what), "leave it out");
+        tables_.runtime.problem("switches", not_modelled(fmt::format("{} not modelled yet in hybrids", what)),
+                                "leave it out");
     };
     unmodelled(s_.runtime.tensor_overlap.has_value(), "products that overlap their communication are");
     unmodelled(s_.runtime.offloaded_layers > 0, "offloading of layers' activations is");
@@ -96,10 +97,11 @@ void check_hybrid(const Scenario& scenario, ScenarioTables& tables) {
   const auto kinds = scenario.model.layers.kinds();
   const auto of_megatron = std::ranges::find_if(kinds, [](const Layer& its) { return its.megatron_alone(); });
   if (of_megatron != kinds.end() && runtime_kind(scenario.runtime.name).id != RuntimeId::Megatron)
-    tables.runtime.problem("name",
-                           fmt::format("name = \"{}\": layers of \"{} {}\" are not modelled there yet",
-                                       scenario.runtime.name, word_of(of_megatron->mixer), word_of(of_megatron->mlp)),
-                           "\"megatron\" would do");
+    tables.runtime.problem(
+        "name",
+        not_modelled(fmt::format("name = \"{}\": layers of \"{} {}\" are not modelled there yet", scenario.runtime.name,
+                                 word_of(of_megatron->mixer), word_of(of_megatron->mlp))),
+        "\"megatron\" would do");
   else if (scenario.model.hybrid())
     HybridChecks(scenario, tables).run();
   else if (scenario.model.heterogeneous())

@@ -379,7 +379,7 @@ void check_unmodelled(TomlReader& switches, const TomlKey& given, const Unmodell
   const auto is_given = [&](std::string_view neutral) { return neutral == plain(given.value); };
   if (std::any_of(flag.neutral.begin(), flag.neutral.end(), is_given)) return;
   switches.problem(
-      given.name, fmt::format("{} = {}: {} not modelled yet", given.name, text(given.value), flag.what),
+      given.name, not_modelled(fmt::format("{} = {}: {} not modelled yet", given.name, text(given.value), flag.what)),
       flag.neutral.empty() ? "leave it out" : fmt::format("leave it out, or set {}", flag.neutral.front()));
 }
 
@@ -427,7 +427,8 @@ void check_paired(TomlReader& switches, const TomlKey& given, const Scenario& re
   if (requested.layout.schedule == ScheduleKind::Interleaved)
     switches.problem(
         given.name,
-        fmt::format("{} = true: an interleaved schedule that hands over in pairs is not modelled yet", given.name),
+        not_modelled(
+            fmt::format("{} = true: an interleaved schedule that hands over in pairs is not modelled yet", given.name)),
         "leave it out: Megatron overlaps there by default");
 }
 
@@ -441,7 +442,8 @@ void check_centered(TomlReader& switches, const TomlKey& given, const Scenario& 
   if (requested.train.attention == AttentionKernel::Local)
     switches.problem(
         given.name,
-        fmt::format("{} = true: scales of norms that begin at zero are not modelled yet of local layers", given.name),
+        not_modelled(fmt::format("{} = true: scales of norms that begin at zero are not modelled yet of local layers",
+                                 given.name)),
         "leave it out, or set attention in [train] to another kind than \"local\"");
 }
 
@@ -543,9 +545,9 @@ void check_megatron_switches(TomlReader switches, const Scenario& requested, con
       const std::string meant = known != nullptr ? "" : nearest(given.name, all_flags());
       switches.problem(
           given.name,
-          known == nullptr
-              ? fmt::format("{} is not a flag of Megatron's that is known here", in_quotes(given.name))
-              : fmt::format("{} is a flag of {}, and is not modelled", in_quotes(given.name), whose(*known)),
+          known == nullptr ? fmt::format("{} is not a flag of Megatron's that is known here", in_quotes(given.name))
+                           : not_modelled(fmt::format("{} is a flag of {}, and is not modelled", in_quotes(given.name),
+                                                      whose(*known))),
           meant.empty() ? "leave it out, if it does not change memory" : fmt::format("did you mean {}?", meant));
     }
   }

@@ -37,7 +37,8 @@ OffloadedModules read_modules(TomlReader& switches) {
     if (module != offloaded_module_names.end())
       modules.add(module->value);
     else if (is_it("fused_group_mlp"))
-      switches.problem(modules_key, "fused_group_mlp: experts as one fused operation are not modelled yet", hint);
+      switches.problem(modules_key,
+                       not_modelled("fused_group_mlp: experts as one fused operation are not modelled yet"), hint);
     else
       switches.problem(modules_key, fmt::format("{} is not a module that can be offloaded", text(entry)), hint);
   }
@@ -74,8 +75,8 @@ void check_module_offload(const Scenario& requested, ScenarioTables& tables) {
   const ModuleOffloadBehavior& behavior = requested.runtime.module_offload;
   if (!behavior.any()) return;
   using enum OffloadedModule;
-  const auto wrong = [&](std::string_view key, std::string_view why, const char* hint) {
-    tables.runtime.problem("switches", fmt::format("{}: {}", key, why), hint);
+  const auto wrong = [&](std::string_view key, const ProblemText& why, const char* hint) {
+    tables.runtime.problem("switches", ProblemText(fmt::format("{}: {}", key, why.text), why.kind), hint);
   };
   const Version release = requested.runtime.versions.megatron;
   const auto from = [&](Version first, std::string_view key, const char* hint) {
@@ -96,25 +97,27 @@ void check_module_offload(const Scenario& requested, ScenarioTables& tables) {
     wrong(flag, "TransformerEngine's layers have it only", "another attention than \"local\"");
   const Recomputation& again = requested.train.recompute;
   if (again.kind == Recompute::Full)
-    wrong(flag, "with whole layers that run again it is not modelled yet", "recompute = \"selective\" or \"none\"");
+    wrong(flag, not_modelled("with whole layers that run again it is not modelled yet"),
+          "recompute = \"selective\" or \"none\"");
   if (again.selects(RecomputedModule::Experts) &&
       (behavior.modules.has(ExpertFc1) || behavior.modules.has(ExpertActivation)))
     wrong(modules_key, "recomputed experts have nothing to offload", "leave moe out of recompute_modules");
   if (requested.layout.context > 1 && tables.layout.sound("context"))
-    wrong(flag, "under context parallelism it is not modelled yet", "context = 1");
+    wrong(flag, not_modelled("under context parallelism it is not modelled yet"), "context = 1");
   if (tables.model_sound && !requested.model.further.empty())
-    wrong(flag, "with further tokens' layers it is not modelled yet",
+    wrong(flag, not_modelled("with further tokens' layers it is not modelled yet"),
           "num_nextn_predict_layers = 0 in [model_override]");
   if (tables.model_sound && requested.model.parallel_residual && requested.model.experts() &&
       behavior.modules.has(MlpNorm))
-    wrong(modules_key, "mlp_norm beside a parallel residual is not modelled yet", "leave mlp_norm out");
+    wrong(modules_key, not_modelled("mlp_norm beside a parallel residual is not modelled yet"), "leave mlp_norm out");
 }
 
 // training/arguments.py: modules are offloaded by TransformerEngine's older way; layers here by the newer one.
 void check_offload_variable(const RuntimeChoice& requested, const Environment& environment, TomlReader& table) {
   if (!environment.older_offload) return;
   if (*environment.older_offload && requested.offloaded_layers > 0)
-    table.problem("environment", "NVTE_CPU_OFFLOAD_V1 = \"1\": layers offloaded that way are not modelled yet",
+    table.problem("environment",
+                  not_modelled("NVTE_CPU_OFFLOAD_V1 = \"1\": layers offloaded that way are not modelled yet"),
                   "leave it out");
   if (!*environment.older_offload && requested.module_offload.any() &&
       requested.versions.transformer_engine >= Version{2, 10})

@@ -52,9 +52,12 @@ namespace {
 // core/transformer/transformer_config.py __post_init__; transformer_engine/pytorch/cpu_offload.py.
 void check_offloaded_layers(const Scenario& requested, ScenarioTables& tables) {
   if (requested.runtime.offloaded_layers == 0) return;
-  const auto wrong = [&](const char* why, const char* hint) {
+  const auto wrong = [&](const ProblemText& why, const char* hint) {
     tables.runtime.problem(
-        "switches", fmt::format("cpu-offloading-num-layers = {}: {}", requested.runtime.offloaded_layers, why), hint);
+        "switches",
+        ProblemText(fmt::format("cpu-offloading-num-layers = {}: {}", requested.runtime.offloaded_layers, why.text),
+                    why.kind),
+        hint);
   };
   if (tables.model_sound && requested.runtime.offloaded_layers >= requested.model.layers.size())
     wrong("the last layer's activations stay on the device", "fewer than the model has would do");
@@ -63,9 +66,10 @@ void check_offloaded_layers(const Scenario& requested, ScenarioTables& tables) {
     wrong("Megatron-LM offloads layers where each micro-batch's passes follow one another", "schedule = \"1f1b\"");
   if (requested.train.recompute.kind != Recompute::None)
     wrong("recomputed layers have nothing to offload", "recompute = \"none\"");
-  if (!requested.model.further.empty()) wrong("with further tokens' layers it is not modelled yet", "leave it out");
+  if (!requested.model.further.empty())
+    wrong(not_modelled("with further tokens' layers it is not modelled yet"), "leave it out");
   if (requested.runtime.versions.transformer_engine < Version{2, 10})
-    wrong("TransformerEngine offloads in another way before 2.10, which is not modelled",
+    wrong(not_modelled("TransformerEngine offloads in another way before 2.10, which is not modelled"),
           "transformer_engine = \"2.11\" in [runtime.versions]");
 }
 
@@ -83,7 +87,7 @@ void check_optimizer_behavior(const Scenario& requested, ScenarioTables& tables)
   if (requested.train.optimizer != Optimizer::AdamW && tables.train.sound("optimizer"))
     tables.train.problem("optimizer", fmt::format("{} is AdamW", what), "optimizer = \"adamw\"");
   if (behavior.precision_aware && requested.train.precision == DType::FP32 && tables.train.sound("precision"))
-    tables.train.problem("precision", "a precision-aware optimizer of fp32 parameters is not modelled",
+    tables.train.problem("precision", not_modelled("a precision-aware optimizer of fp32 parameters is not modelled"),
                          "precision = \"bf16\", or leave use-precision-aware-optimizer out");
   if (behavior.offloaded &&
       (behavior.main_parameters != DType::FP32 || behavior.mean != DType::FP32 || behavior.squares != DType::FP32))

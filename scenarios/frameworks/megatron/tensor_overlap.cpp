@@ -21,9 +21,10 @@ std::optional<TensorOverlap> read_tensor_overlap(TomlReader& switches) {
 // common/comm_gemm_overlap/.
 void check_tensor_overlap(TomlReader& switches, const Scenario& requested, const ScenarioTables& tables) {
   if (!requested.runtime.tensor_overlap) return;
-  const auto wrong = [&](std::string_view why, std::string_view hint) {
+  const auto wrong = [&](const ProblemText& why, std::string_view hint) {
     switches.problem(tensor_overlap_switches.front(),
-                     fmt::format("{} = true: {}", tensor_overlap_switches.front(), why), std::string(hint));
+                     ProblemText(fmt::format("{} = true: {}", tensor_overlap_switches.front(), why.text), why.kind),
+                     std::string(hint));
   };
   const Layout& layout = requested.layout;
   if (tables.layout.sound("tensor") && (layout.tensor == 1 || !layout.sequence_parallel))
@@ -35,16 +36,18 @@ void check_tensor_overlap(TomlReader& switches, const Scenario& requested, const
     wrong("tensor-parallel ranks reach each other's memory, on one node",
           fmt::format("tensor = {} or less", requested.cluster.node.devices));
   if (tables.cluster_sound && requested.cluster.device.compute_capability < 90)
-    wrong("TransformerEngine stops on devices without multicast (UB_SKIPMC = 1 is not modelled)", "leave it out");
+    wrong(not_modelled("TransformerEngine stops on devices without multicast (UB_SKIPMC = 1 is not modelled)"),
+          "leave it out");
   if (requested.runtime.versions.transformer_engine < Version{2, 4})
-    wrong("before TransformerEngine 2.4 it is not modelled", "transformer_engine = \"2.11\" in [runtime.versions]");
+    wrong(not_modelled("before TransformerEngine 2.4 it is not modelled"),
+          "transformer_engine = \"2.11\" in [runtime.versions]");
   if (tables.train.sound("attention") && requested.train.attention == AttentionKernel::Local)
     wrong("Megatron-LM's own layers have none", "leave attention out");
   if (tables.model_sound && (requested.model.latent() || !requested.model.further.empty()))
-    wrong(
-        "Megatron-LM turns it off in models with latent attention or further tokens' layers, at the first such linear: "
-        "not modelled",
-        "leave it out");
+    wrong(not_modelled("Megatron-LM turns it off in models with latent attention or further tokens' layers, at the "
+                       "first such linear: "
+                       "not modelled"),
+          "leave it out");
   if (requested.layout.schedule == ScheduleKind::ZeroBubbleH1)
     wrong("TransformerEngine computes no weight gradients later beside it", "schedule = \"1f1b\"");
   const std::int64_t tokens = requested.train.micro_batch * requested.train.sequence_length;

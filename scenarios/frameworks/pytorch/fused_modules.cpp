@@ -44,8 +44,10 @@ void check_fused_modules(const Scenario& requested, ScenarioTables& tables) {
     tables.runtime.problem("switches", "switches: neftune_noise_alpha belongs to transformers' Trainer",
                            "leave it out");
   if (liger == FusedModules{} && foak == FusedModules{}) return;
-  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
-    if (wrong) tables.runtime.problem("switches", fmt::format("switches: {}", what), std::string(hint));
+  const auto refuse = [&](bool wrong, const ProblemText& what, std::string_view hint) {
+    if (wrong)
+      tables.runtime.problem("switches", ProblemText(fmt::format("switches: {}", what.text), what.kind),
+                             std::string(hint));
   };
   refuse(liger != FusedModules{} && foak != FusedModules{}, "use_liger_kernel and fast_kernels patch the same modules",
          "leave one of them out");
@@ -54,17 +56,18 @@ void check_fused_modules(const Scenario& requested, ScenarioTables& tables) {
            "cross_entropy and fused_linear_cross_entropy exclude each other", "leave one of them out");
   refuse(switches.modules == ModuleLibrary::LitGpt, "fused kernels replace transformers' modules only",
          "leave modules = \"litgpt\" out");
-  refuse(switches.compiled != CompiledParts::None, "torch.compile around fused kernels is not modelled yet",
-         "leave torch_compile out");
+  refuse(switches.compiled != CompiledParts::None,
+         not_modelled("torch.compile around fused kernels is not modelled yet"), "leave torch_compile out");
   refuse(switches.fake_tensors, "fused kernels do not run on fake tensors", "leave fake_tensor_mode out");
   if (!tables.model_sound) return;
   const Model& model = requested.model;
   const bool plain = model.norms == NormPlacement::Before && model.positions == Positions::Rotary &&
                      !model.zero_centered_norms && model.activation == Activation::SwiGlu &&
                      model.normalization == Normalization::Rms && model.architecture != "phi3";
-  refuse(liger != FusedModules{} && !plain,
-         fmt::format("Liger's kernels are not modelled yet in layers like those of {}", model.architecture),
-         "Llama's, Mistral's and Qwen's are");
+  refuse(
+      liger != FusedModules{} && !plain,
+      not_modelled(fmt::format("Liger's kernels are not modelled yet in layers like those of {}", model.architecture)),
+      "Llama's, Mistral's and Qwen's are");
   const bool only_loss = foak == FusedModules{FusedModule::CrossEntropy};
   const bool bigcode = model.architecture == "gpt_bigcode";
   refuse(foak != FusedModules{} && !(plain || (bigcode && only_loss)),
@@ -72,15 +75,16 @@ void check_fused_modules(const Scenario& requested, ScenarioTables& tables) {
          bigcode ? "fast_loss alone is" : "Llama's and Mistral's have all of them");
   const bool rope = liger.has(FusedModule::Rope) || foak.has(FusedModule::Rope);
   refuse(rope && model.rotary_dim() != model.head_dim,
-         "fused rotary positions are not modelled where a part of a head turns", "leave rope out");
+         not_modelled("fused rotary positions are not modelled where a part of a head turns"), "leave rope out");
   const bool head = liger.has(FusedModule::LinearCrossEntropy) || foak.has(FusedModule::LinearCrossEntropy);
-  refuse(head && model.logit_softcap > 0, "a fused head with capped logits is not modelled yet", "leave it out");
+  refuse(head && model.logit_softcap > 0, not_modelled("a fused head with capped logits is not modelled yet"),
+         "leave it out");
   const RuntimeId runtime = runtime_kind(requested.runtime.name).id;
   refuse(foak.has(FusedModule::RmsNorm) && runtime == RuntimeId::PyTorch && requested.layout.data > 1,
          "fast_rms_layernorm gives norms' weights no gradients, for which DistributedDataParallel waits",
          "leave it out, or [runtime] name = \"fsdp\"");
   refuse(head && runtime != RuntimeId::PyTorch && runtime != RuntimeId::Fsdp && runtime != RuntimeId::Fsdp2,
-         "a fused head is not modelled with it", "leave it out, or [runtime] name = \"pytorch\"");
+         not_modelled("a fused head is not modelled with it"), "leave it out, or [runtime] name = \"pytorch\"");
 }
 
 }  // namespace tidemark::scenarios

@@ -153,9 +153,10 @@ void settle_smaller_groups(Scenario& requested, ScenarioTables& tables) {
   else if (few == all)
     few = 0;
   if (few > 0 && requested.runtime.eager.fully_shard.offload)
-    tables.runtime.problem("switches",
-                           "switches: a number for reshard_after_forward with shards on the host is not modelled yet",
-                           "true or false would do");
+    tables.runtime.problem(
+        "switches",
+        not_modelled("switches: a number for reshard_after_forward with shards on the host is not modelled yet"),
+        "true or false would do");
 }
 
 // What is gathered goes after each unit's forward pass (stage 3), or stays for its backward pass (stage 2).
@@ -223,7 +224,7 @@ void settle_flat_precision(Scenario& requested, ScenarioTables& tables) {
   switches.flat.reduce_dtype = switches.reduce_dtype.value_or(switches.flat.param_dtype);
   switches.flat.mixed = switches.param_dtype || switches.flat.autocast || requested.train.master_dtype != computed;
   if (computed == DType::FP16 && tables.train.sound("precision"))
-    tables.train.problem("precision", "precision = \"fp16\": its ShardedGradScaler is not modelled yet",
+    tables.train.problem("precision", not_modelled("precision = \"fp16\": its ShardedGradScaler is not modelled yet"),
                          "\"bf16\" would do");
   if (switches.flat.param_dtype != computed && !switches.flat.autocast)
     tables.runtime.problem("switches",
@@ -237,37 +238,43 @@ void check_compiled(const Scenario& requested, ScenarioTables& tables) {
   const EagerSettings& switches = requested.runtime.eager;
   const Train& train = requested.train;
   if (switches.compiled == CompiledParts::None) return;
-  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
-    if (wrong) tables.runtime.problem("switches", fmt::format("switches: torch_compile {}", what), std::string(hint));
+  const auto refuse = [&](bool wrong, const ProblemText& what, std::string_view hint) {
+    if (wrong)
+      tables.runtime.problem("switches", ProblemText(fmt::format("switches: torch_compile {}", what.text), what.kind),
+                             std::string(hint));
   };
   const RuntimeId id = runtime_kind(requested.runtime.name).id;
-  refuse(id == RuntimeId::PyTorch && switches.compiled == CompiledParts::Model && requested.layout.data > 1,
-         "of a model under DistributedDataParallel is cut at its buckets (DDPOptimizer), which is not modelled yet",
-         "\"regional\" would do");
+  refuse(
+      id == RuntimeId::PyTorch && switches.compiled == CompiledParts::Model && requested.layout.data > 1,
+      not_modelled(
+          "of a model under DistributedDataParallel is cut at its buckets (DDPOptimizer), which is not modelled yet"),
+      "\"regional\" would do");
   refuse(switches.compiled == CompiledParts::Model && switches.modules == ModuleLibrary::Transformers,
-         "of a model of transformers puts attention masks and the loss into graphs of their own, which is not modelled "
-         "yet",
+         not_modelled("of a model of transformers puts attention masks and the loss into graphs of their own, which is "
+                      "not modelled "
+                      "yet"),
          "\"regional\" would do");
   refuse(id == RuntimeId::Fsdp && !switches.flat.original_parameters, "of flat parameters needs use_orig_params = true",
          "set it");
   refuse(switches.caches_keys && train.recompute.kind == Recompute::None,
-         "is not modelled yet with keys and values that a forward pass keeps", "set use_cache = false");
+         not_modelled("is not modelled yet with keys and values that a forward pass keeps"), "set use_cache = false");
   refuse(train.attention != AttentionKernel::Auto && train.attention != AttentionKernel::Fused,
          "is modelled with scaled_dot_product_attention only", "set attention = \"fused\"");
   refuse(train.precision == DType::FP16 || (id == RuntimeId::PyTorch && train.master_dtype != train.precision) ||
              (id == RuntimeId::Fsdp && switches.flat.autocast),
-         "is not modelled yet with autocast and scaled losses", "parameters of one type would do: master_dtype");
-  refuse(train.hidden_dropout > 0 || train.attention_dropout > 0, "is not modelled yet with dropout",
+         not_modelled("is not modelled yet with autocast and scaled losses"),
+         "parameters of one type would do: master_dtype");
+  refuse(train.hidden_dropout > 0 || train.attention_dropout > 0, not_modelled("is not modelled yet with dropout"),
          "set hidden_dropout and attention_dropout to 0 in [train]");
   refuse(switches.fake_tensors || switches.saved_on_host || switches.fully_shard.offload || switches.flat.offload,
-         "is not modelled yet with fake tensors and what is offloaded", "leave those out");
+         not_modelled("is not modelled yet with fake tensors and what is offloaded"), "leave those out");
   if (!tables.model_sound) return;
   const Model& m = requested.model;
   refuse(m.window() > 0 && m.window() <= train.sequence_length,
-         "is not modelled yet where a sliding window takes a mask", "a shorter sequence would do");
+         not_modelled("is not modelled yet where a sliding window takes a mask"), "a shorter sequence would do");
   refuse(m.norms != NormPlacement::Before || m.attention_softcap > 0 || m.logit_softcap > 0 || m.scaled_embedding ||
              m.positions != Positions::Rotary,
-         fmt::format("is not modelled yet with layers like those of {}", m.architecture), "leave it out");
+         not_modelled(fmt::format("is not modelled yet with layers like those of {}", m.architecture)), "leave it out");
 }
 
 // litgpt/model.py: what its GPT can be, as far as it is modelled.
@@ -275,9 +282,11 @@ void check_litgpt(const Scenario& requested, ScenarioTables& tables) {
   const EagerSettings& switches = requested.runtime.eager;
   if (switches.modules != ModuleLibrary::LitGpt) return;
   const Model& m = requested.model;
-  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
+  const auto refuse = [&](bool wrong, const ProblemText& what, std::string_view hint) {
     if (wrong)
-      tables.runtime.problem("switches", fmt::format("switches: modules = \"litgpt\" {}", what), std::string(hint));
+      tables.runtime.problem("switches",
+                             ProblemText(fmt::format("switches: modules = \"litgpt\" {}", what.text), what.kind),
+                             std::string(hint));
   };
   refuse(switches.caches_keys, "keeps no keys and values in training", "leave use_cache out");
   refuse(requested.train.attention == AttentionKernel::Unfused || requested.train.attention == AttentionKernel::Flash,
@@ -293,11 +302,13 @@ void check_litgpt(const Scenario& requested, ScenarioTables& tables) {
     refuse(m.positions != Positions::Rotary || m.tied_embeddings || m.norms != NormPlacement::Before ||
                m.qk_norm != QkNorm::None || m.zero_centered_norms || m.scaled_embedding || m.logit_softcap > 0 ||
                m.window() > 0 || m.attention_softcap > 0,
-           fmt::format("is not modelled yet with layers like those of {}", m.architecture), "leave it out");
+           not_modelled(fmt::format("is not modelled yet with layers like those of {}", m.architecture)),
+           "leave it out");
   refuse(requested.runtime.eager.compiled == CompiledParts::Model &&
              requested.train.recompute.kind != Recompute::None &&
              runtime_kind(requested.runtime.name).id == RuntimeId::PyTorch,
-         "with torch_compile and checkpointed layers is not modelled yet", "torch_compile = \"regional\" would do");
+         not_modelled("with torch_compile and checkpointed layers is not modelled yet"),
+         "torch_compile = \"regional\" would do");
 }
 
 void refuse_plain(TomlReader& table, std::string_view key, bool wrong, std::string_view what) {

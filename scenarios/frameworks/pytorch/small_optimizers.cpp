@@ -49,26 +49,30 @@ bool is_quantized(Optimizer kind) {
 }
 
 // Over a rank's shards: what it cannot do there, or is not modelled.
-std::string_view beyond_shards(Optimizer kind, bool torch_adafactor, RuntimeId runtime) {
+std::optional<ProblemText> beyond_shards(Optimizer kind, bool torch_adafactor, RuntimeId runtime) {
   if (runtime == RuntimeId::Fsdp2) {
-    if (kind == Optimizer::Muon) return "Muon gathers the matrices of DTensors, which is not modelled yet";
+    if (kind == Optimizer::Muon)
+      return not_modelled("Muon gathers the matrices of DTensors, which is not modelled yet");
     if (kind == Optimizer::Adafactor)
-      return torch_adafactor ? "torch.optim.Adafactor of DTensors is not modelled yet"
-                             : "transformers' Adafactor adds DTensors to plain tensors, which PyTorch refuses";
-    if (projects_gradients(kind)) return "projecting DTensors is not modelled yet";
+      return torch_adafactor
+                 ? not_modelled("torch.optim.Adafactor of DTensors is not modelled yet")
+                 : ProblemText("transformers' Adafactor adds DTensors to plain tensors, which PyTorch refuses");
+    if (projects_gradients(kind)) return not_modelled("projecting DTensors is not modelled yet");
     return "bitsandbytes' kernels do not accept DTensors";
   }
   if (projects_gradients(kind)) return "it projects matrices, and shards of flat parameters have one dimension";
-  return kind == Optimizer::Muon ? "Muon takes matrices, and shards of flat parameters have one dimension" : "";
+  if (kind == Optimizer::Muon) return "Muon takes matrices, and shards of flat parameters have one dimension";
+  return std::nullopt;
 }
 
 struct OptimizerProblems {
   std::string_view name;
   ScenarioTables& tables;
 
-  void optimizer(bool wrong, std::string_view what, std::string_view hint) const {
+  void optimizer(bool wrong, const ProblemText& what, std::string_view hint) const {
     if (wrong && tables.train.sound("optimizer"))
-      tables.train.problem("optimizer", fmt::format("optimizer = \"{}\": {}", name, what), std::string(hint));
+      tables.train.problem("optimizer", ProblemText(fmt::format("optimizer = \"{}\": {}", name, what.text), what.kind),
+                           std::string(hint));
   }
   void switches(bool wrong, std::string_view what, std::string_view hint) const {
     if (wrong) tables.runtime.problem("switches", fmt::format("switches: {}", what), std::string(hint));
@@ -138,20 +142,22 @@ void check_small_optimizer(const Scenario& requested, ScenarioTables& tables) {
   const bool megatrons = kind == Optimizer::Muon && runtime == RuntimeId::Megatron;  // settle_muon
   if (!is_small(kind) || runtime == RuntimeId::TorchTitan || megatrons) return;
   if (runtime != RuntimeId::PyTorch && !runtime_kind(requested.runtime.name).shards_units()) {
-    refuse.optimizer(true, fmt::format("{} is not modelled with it", requested.runtime.name),
+    refuse.optimizer(true, not_modelled(fmt::format("{} is not modelled with it", requested.runtime.name)),
                      "\"adamw\", or [runtime] name = \"pytorch\" or \"fsdp\"");
     return;
   }
   const bool shards = runtime != RuntimeId::PyTorch;
   if (shards) {
-    const std::string_view why = beyond_shards(kind, settings.torch_adafactor, runtime);
-    refuse.optimizer(!why.empty(), why, "\"adamw\", or [runtime] name = \"pytorch\"");
+    const std::optional<ProblemText> why = beyond_shards(kind, settings.torch_adafactor, runtime);
+    if (why) refuse.optimizer(true, *why, "\"adamw\", or [runtime] name = \"pytorch\"");
   }
-  refuse.optimizer(switches.flat.offload || switches.fully_shard.offload, "its work on the host is not modelled yet",
+  refuse.optimizer(switches.flat.offload || switches.fully_shard.offload,
+                   not_modelled("its work on the host is not modelled yet"),
                    "\"adamw\", or leave [offload] parameters out");
   refuse.optimizer(kind == Optimizer::Muon && requested.train.precision == DType::FP16 &&
                        requested.train.master_dtype == DType::FP32,
-                   "a gradient scaler with two optimizers is not modelled yet", "precision = \"bf16\" would do");
+                   not_modelled("a gradient scaler with two optimizers is not modelled yet"),
+                   "precision = \"bf16\" would do");
   const Version torch = requested.runtime.versions.torch;
   const auto from = [&](bool asks, Version first, std::string_view what) {
     refuse.optimizer(asks && torch < first, fmt::format("{} exists from PyTorch {} on", what, text(first)),

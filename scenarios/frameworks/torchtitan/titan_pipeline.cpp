@@ -97,20 +97,21 @@ void settle_rounds(Scenario& requested, ScenarioTables& tables) {
 void refuse_unmodelled(Scenario& requested, ScenarioTables& tables) {
   const Layout& layout = requested.layout;
   const Versions& versions = requested.runtime.versions;
-  const auto refuse = [&](std::string_view key, bool wrong, std::string_view what, std::string_view hint) {
-    if (wrong && tables.layout.sound(key)) tables.layout.problem(key, std::string(what), std::string(hint));
+  const auto refuse = [&](std::string_view key, bool wrong, const ProblemText& what, std::string_view hint) {
+    if (wrong && tables.layout.sound(key)) tables.layout.problem(key, what, std::string(hint));
   };
-  refuse("pipeline", versions.torchtitan < Version{0, 2}, "pipelines of torchtitan before 0.2 are not modelled",
-         "versions = { torchtitan = \"0.2.2\" }");
+  refuse("pipeline", versions.torchtitan < Version{0, 2},
+         not_modelled("pipelines of torchtitan before 0.2 are not modelled"), "versions = { torchtitan = \"0.2.2\" }");
   refuse("schedule", traits_of(layout.schedule).several_chunks && versions.torch < Version{2, 10},
-         "several stages on a rank, of PyTorch before 2.10, are not modelled",
+         not_modelled("several stages on a rank, of PyTorch before 2.10, are not modelled"),
          "versions = { torch = \"2.10\" }, or \"1f1b\"");
   refuse("schedule", layout.schedule == ScheduleKind::ZeroBubbleH1, "PyTorch has no ZB-H1",
          "\"1f1b\", \"interleaved-zb\" or \"zb-v\"");
   refuse("pipeline", layout.tensor > 1 && requested.gpus == layout.tensor * layout.pipeline,
-         "a pipeline of tensors in parts without data-parallel ranks is not modelled yet", "more gpus, or tensor = 1");
+         not_modelled("a pipeline of tensors in parts without data-parallel ranks is not modelled yet"),
+         "more gpus, or tensor = 1");
   refuse("pipeline", requested.runtime.eager.fully_shard.offload.has_value(),
-         "CPUOffloadPolicy in a pipeline is not modelled yet", "1, or no [offload]");
+         not_modelled("CPUOffloadPolicy in a pipeline is not modelled yet"), "1, or no [offload]");
 }
 
 // Backward passes in two parts (torch/distributed/pipelining/_backward.py): weights get their gradients later.
@@ -143,27 +144,29 @@ void check_parts(const Scenario& requested, ScenarioTables& tables) {
   if (!parts_backward(requested.layout.schedule)) return;
   const TitanSettings& titan = requested.runtime.eager.titan;
   const Recompute recompute = requested.train.recompute.kind;
-  const auto refuse = [&](bool wrong, std::string_view what, std::string_view hint) {
+  const auto refuse = [&](bool wrong, const ProblemText& what, std::string_view hint) {
     if (wrong)
-      tables.layout.problem("schedule",
-                            fmt::format("schedule = \"{}\": {}", word(schedule_names, requested.layout.schedule), what),
-                            std::string(hint));
+      tables.layout.problem(
+          "schedule",
+          {fmt::format("schedule = \"{}\": {}", word(schedule_names, requested.layout.schedule), what.text), what.kind},
+          std::string(hint));
   };
   refuse(overlaps(requested, tables),
          "torchtitan runs overlapped passes in two threads, which wait for each other at experts only",
          fmt::format("{} = false in [runtime.switches]", overlaps_experts));
   refuse(requested.runtime.versions.torch < Version{2, 15},
-         "backward passes in two parts, of PyTorch before 2.15, are not modelled", "versions = { torch = \"2.15\" }");
+         not_modelled("backward passes in two parts, of PyTorch before 2.15, are not modelled"),
+         "versions = { torch = \"2.15\" }");
   refuse(titan.compile_layers, "PyTorch does not split the backward passes of compiled layers",
          "compile = \"loss\", or \"interleaved\"");
   refuse(recompute == Recompute::Selective && titan.checkpointed_layers == 0,
          "operation-level checkpointing allows one backward pass, and PyTorch stops at the second part",
          "recompute = \"none\", or \"interleaved\"");
   refuse(recompute == Recompute::Full || titan.checkpointed_layers > 0,
-         "layers that run again for each of their weights are not modelled yet",
+         not_modelled("layers that run again for each of their weights are not modelled yet"),
          "recompute = \"none\", or \"interleaved\"");
   refuse(tables.model_sound && requested.model.experts() != nullptr,
-         "weight gradients of experts that come later are not modelled yet", "\"interleaved\"");
+         not_modelled("weight gradients of experts that come later are not modelled yet"), "\"interleaved\"");
   refuse(titan.reshard == ReshardPolicy::Always,
          "PyTorch finds no weights where parameters are gathered again, and computes no gradients for them",
          "leave fsdp_reshard_after_forward out");

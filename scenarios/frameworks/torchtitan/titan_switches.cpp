@@ -61,7 +61,7 @@ void check_rotation(TomlReader& switches) {
   constexpr std::string_view key = "context_parallel_rotate_method";
   const std::string text = switches.string(key).value_or("allgather");
   if (text != "allgather")
-    switches.problem(key, fmt::format("{} = {} is not modelled", key, in_quotes(text)),
+    switches.problem(key, not_modelled(fmt::format("{} = {} is not modelled", key, in_quotes(text))),
                      "\"allgather\": torchtitan 0.2.2 trains with nothing else");
 }
 
@@ -141,11 +141,12 @@ void settle_parts_of_experts(Layout& layout, TomlReader& table) {
 // models/moe of 0.2.2, whose experts are products in groups.
 void check_titan_experts(const Scenario& requested, ScenarioTables& tables) {
   const Experts& experts = *requested.model.experts();
-  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, std::string_view what,
+  const auto refuse = [](TomlReader& table, std::string_view key, bool wrong, const ProblemText& what,
                          std::string_view hint = "leave it out") {
-    if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
+    if (wrong && table.sound(key))
+      table.problem(key, ProblemText(fmt::format("{}: {}", key, what.text), what.kind), std::string(hint));
   };
-  constexpr std::string_view later = "of torchtitan's experts it is not modelled yet";
+  const ProblemText later = not_modelled("of torchtitan's experts it is not modelled yet");
   refuse(tables.runtime, "versions", requested.runtime.versions.torchtitan < Version{0, 2, 2},
          "experts are modelled as torchtitan 0.2.2 has them", "torchtitan = \"0.2.2\"");
   for (std::int64_t layer = 0; layer < requested.model.layers.size() && !deepseek(requested.model); ++layer)
@@ -161,8 +162,9 @@ void check_titan_experts(const Scenario& requested, ScenarioTables& tables) {
   if (tables.cluster_sound) {
     const std::int32_t generation = requested.cluster.device.compute_capability / 10;
     refuse(tables.top, "cluster", generation != 9 && generation != 10,
-           "torch._grouped_mm has kernels for Hopper and for Blackwell of compute capability 10 only; what it does "
-           "elsewhere is not modelled",
+           not_modelled(
+               "torch._grouped_mm has kernels for Hopper and for Blackwell of compute capability 10 only; what it does "
+               "elsewhere is not modelled"),
            "a cluster of H100, H200 or B200");
   }
   const std::int32_t tensor = requested.layout.tensor, parts = requested.layout.expert_tensor_parallel();
@@ -179,14 +181,15 @@ void check_titan_experts(const Scenario& requested, ScenarioTables& tables) {
          "PyTorch 2.15's checkpointing by operations stops where units of their own lie within what runs again",
          "recompute = \"full\", or selective_ac_option = 2");
   refuse(tables.runtime, "switches", titan.compile_layers || titan.compile_loss,
-         "torch.compile of experts is not modelled yet", "without compile");
+         not_modelled("torch.compile of experts is not modelled yet"), "without compile");
   refuse(tables.moe, "dispatcher", requested.train.routing.dispatcher != TokenDispatcher::AllToAll, later);
   refuse(tables.moe, "capacity_factor", requested.train.routing.capacity_factor > 0, "torchtitan drops no tokens");
 }
 
-void refuse_titan(TomlReader& table, std::string_view key, bool wrong, std::string_view what,
+void refuse_titan(TomlReader& table, std::string_view key, bool wrong, const ProblemText& what,
                   std::string_view hint = "leave it out") {
-  if (wrong && table.sound(key)) table.problem(key, fmt::format("{}: {}", key, what), std::string(hint));
+  if (wrong && table.sound(key))
+    table.problem(key, ProblemText(fmt::format("{}: {}", key, what.text), what.kind), std::string(hint));
 }
 
 bool replicates(const Layout& layout) { return layout.sharding == Sharding::None; }
@@ -199,9 +202,10 @@ bool compiles_titan(const Scenario& requested) {
 
 void settle_titan_layout(Scenario& requested, ScenarioTables& tables) {
   TomlReader& layout = tables.layout;
-  refuse_titan(
-      layout, "context", requested.layout.context > 1 && requested.runtime.versions.torchtitan < Version{0, 2, 2},
-      "context parallelism of torchtitan before 0.2.2 is not modelled", "versions = { torchtitan = \"0.2.2\" }");
+  refuse_titan(layout, "context",
+               requested.layout.context > 1 && requested.runtime.versions.torchtitan < Version{0, 2, 2},
+               not_modelled("context parallelism of torchtitan before 0.2.2 is not modelled"),
+               "versions = { torchtitan = \"0.2.2\" }");
   for (const std::string_view key : {"context_kind", "context_inner"})
     refuse_titan(layout, key, layout.has(key), "torchtitan gathers keys and values");
   // apply_tp: the sequence is cut between linears, whichever way the loss is computed.
@@ -211,8 +215,8 @@ void settle_titan_layout(Scenario& requested, ScenarioTables& tables) {
   requested.layout.sequence_parallel = requested.layout.tensor > 1;
   if (tables.model_sound && layout.sound("tensor") && requested.model.vocabulary % requested.layout.tensor != 0)
     layout.problem("tensor",
-                   fmt::format("tensor = {} does not divide the vocabulary of {}", requested.layout.tensor,
-                               requested.model.vocabulary),
+                   not_modelled(fmt::format("tensor = {} does not divide the vocabulary of {}", requested.layout.tensor,
+                                            requested.model.vocabulary)),
                    "uneven parts are not modelled with torchtitan yet");
   settle_titan_sharding(requested, tables);
   settle_parts_of_experts(requested.layout, layout);
@@ -222,14 +226,14 @@ void check_titan_compile(const Scenario& requested, ScenarioTables& tables) {
   TomlReader& layout = tables.layout;
   const bool compiles = compiles_titan(requested);
   refuse_titan(layout, "tensor", compiles && requested.layout.tensor > 1,
-               "torch.compile of a model that is split over ranks is not modelled yet",
+               not_modelled("torch.compile of a model that is split over ranks is not modelled yet"),
                "1, or without the switch compile");
   refuse_titan(layout, "context", compiles && requested.layout.context > 1,
-               "torch.compile of a model that is split over ranks is not modelled yet",
+               not_modelled("torch.compile of a model that is split over ranks is not modelled yet"),
                "1, or without the switch compile");
 
   refuse_titan(tables.runtime, "switches", compiles && autocasts_titan(requested.layout),
-               "torch.compile under autocast, which unsharded models use, is not modelled yet",
+               not_modelled("torch.compile under autocast, which unsharded models use, is not modelled yet"),
                "without the switch compile, or sharded over more gpus");
   refuse_titan(tables.top, "gpus",
                replicates(requested.layout) && requested.runtime.eager.fully_shard.offload.has_value(),
@@ -288,9 +292,9 @@ void check_titan_model(const Scenario& requested, ScenarioTables& tables) {
                    requested.runtime.versions.torchtitan >= Version{0, 2, 2},
                "in fp32 PyTorch's math attention kernel rejects DTensors, which torchtitan's Qwen3 passes to it",
                "1, or bf16 and more gpus than model ranks");
-  refuse_titan(layout, "tensor",
-               requested.layout.tensor > 1 && replicates(requested.layout) && deepseek(requested.model),
-               "DeepSeek-V3 without data-parallel ranks is not modelled yet", "1, or more gpus than model ranks");
+  refuse_titan(
+      layout, "tensor", requested.layout.tensor > 1 && replicates(requested.layout) && deepseek(requested.model),
+      not_modelled("DeepSeek-V3 without data-parallel ranks is not modelled yet"), "1, or more gpus than model ranks");
 
   if (tables.model_sound && !is_titans(requested.model))
     tables.runtime.problem("name",
@@ -304,8 +308,8 @@ void check_titan_model(const Scenario& requested, ScenarioTables& tables) {
   if (requested.model.architecture.starts_with("qwen3") && requested.model.tied_embeddings)
     tables.runtime.problem(
         "name",
-        "name = \"torchtitan\": its embedding and its head are units of their own, and PyTorch 2.15's "
-        "fully_shard refuses a parameter that two units share",
+        not_modelled("name = \"torchtitan\": its embedding and its head are units of their own, and PyTorch 2.15's "
+                     "fully_shard refuses a parameter that two units share"),
         "tie_word_embeddings = false in [model_override]; \"fsdp2\" trains tied embeddings");
   // Among experiments since August 2025, of releases since 0.2.
   if (requested.model.architecture == "qwen3" && requested.runtime.versions.torchtitan < Version{0, 2})

@@ -39,7 +39,7 @@ class ConfigValues {
   /// Overrides of keys that mean something in other families, and that nobody asked for in this one.
   void refuse_unread_overrides(std::string_view family);
 
-  void problem(std::string_view key, std::string_view message, std::string hint = {});
+  void problem(std::string_view key, const ProblemText& message, std::string hint = {});
 
   /// `fallback` stands for a key that is left out; without it that is a problem. 0 when wrong.
   std::int64_t count(const CountRule& rule, std::optional<std::int64_t> fallback = std::nullopt);

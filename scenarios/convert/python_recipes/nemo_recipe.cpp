@@ -1,0 +1,341 @@
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/python_recipes/python_values.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/suggestion.hpp"
+#include "scenarios/frameworks/megatron/megatron_switches.hpp"
+
+// NeMo 2's recipes (nemo/collections/llm/recipes): a function makes run.Partial(pretrain, model=…, trainer=…, data=…,
+// optim=…). It is evaluated with the functions and dataclasses that its file and the files beside it define, and its
+// settings become tables of Megatron-Bridge's kind.
+
+namespace tidemark::scenarios {
+namespace {
+
+using Fields = std::map<std::string, PythonValue, std::less<>>;
+
+// What TransformerConfig has where a NeMo class says nothing, and Megatron-LM's flags have otherwise
+// (megatron/core/transformer/transformer_config.py, model_parallel_config.py).
+constexpr auto of_core = std::to_array<std::pair<std::string_view, bool>>({{"bias_activation_fusion", false},
+                                                                           {"bias_dropout_fusion", false},
+                                                                           {"apply_rope_fusion", false},
+                                                                           {"masked_softmax_fusion", false},
+                                                                           {"attention_softmax_in_fp32", true}});
+// Fields that shape nothing, whatever they say.
+constexpr auto of_no_matter = std::to_array<std::string_view>({"parallel_output",
+                                                               "deallocate_pipeline_outputs",
+                                                               "scatter_embedding_sequence_parallel",
+                                                               "tp_only_amax_red",
+                                                               "use_transformer_engine_full_layer_spec",
+                                                               "fp16_lm_cross_entropy",
+                                                               "seq_length",
+                                                               "bias_dropout_add_fusion",
+                                                               "gradient_accumulation_fusion",
+                                                               "params_dtype",
+                                                               "pipeline_dtype",
+                                                               "autocast_dtype",
+                                                               "bf16",
+                                                               "fp16",
+                                                               "rotary_base",
+                                                               "rotary_scaling",
+                                                               "scale_factor",
+                                                               "low_freq_factor",
+                                                               "high_freq_factor",
+                                                               "old_context_len",
+                                                               "init_method_std",
+                                                               "seq_len_interpolation_factor",
+                                                               "is_hf_config",
+                                                               "embedding_init_method_std",
+                                                               "use_transformer_engine_op_fuser",
+                                                               "rope_scaling",
+                                                               "rope_scaling_factor",
+                                                               "persist_layer_norm"});
+
+class NemoRecipe {
+ public:
+  NemoRecipe(std::string_view text, const std::map<std::string, std::string>& variables, Draft& draft)
+      : draft_(draft),
+        variables_(variables),
+        python_(draft.file, text, [this](const PythonLine& line) { tell_not_read(line); }) {}
+
+  TomlTable settings() {
+    const PythonFunction& recipe = chosen();
+    Fields named;
+    for (const std::string& parameter : PythonEvaluation::parameters_of(recipe))
+      if (const auto its = variables_.find(parameter); its != variables_.end())
+        named[parameter] = python_.expression(is_literal(its->second) ? its->second : '"' + its->second + '"',
+                                              python_.module(), recipe.place);
+    const PythonValue made = python_.call({&python_.module(), &recipe}, {}, named);
+    const PythonObject* const all = made.object();
+    const PythonObject* const model = all == nullptr ? nullptr : all->field("model").object();
+    const PythonObject* const trainer = all == nullptr ? nullptr : all->field("trainer").object();
+    if (model == nullptr || trainer == nullptr)
+      fail(recipe.place,
+           not_modelled(fmt::format("{} makes no model and trainer that can be read without running it", recipe.name)),
+           "a recipe of nemo/collections/llm/recipes would do, with the repository around it");
+    if (!all->field("peft").none())
+      fail(recipe.place, not_modelled(fmt::format("{}: adapters on Megatron-LM are not modelled", recipe.name)),
+           "--set peft_scheme=none asks for full fine-tuning");
+    take_model(*model, recipe.place);
+    take_trainer(*trainer);
+    if (const PythonObject* const data = all->field("data").object()) take_data(*data, all->field("resume"));
+    if (const PythonObject* const optim = all->field("optim").object()) take_optimizer(*optim);
+    TomlTable document;
+    for (auto& [name, table] : tables_) document.keys.push_back({name, recipe.place, {std::move(table), recipe.place}});
+    return document;
+  }
+
+ private:
+  [[noreturn]] void fail(Place place, ProblemText message, std::string hint) const {
+    throw InputError(
+        Problem{draft_.file, place.line, place.column, std::move(message.text), std::move(hint), message.kind});
+  }
+
+  static bool is_literal(const std::string& word) {
+    return word == "None" || !std::holds_alternative<std::string>(typed(word));
+  }
+
+  const PythonFunction& chosen() const {
+    const auto named = variables_.find("recipe");
+    const std::string name = named == variables_.end() ? "pretrain_recipe" : named->second;
+    std::vector<std::string> names;
+    const PythonFunction* found = nullptr;
+    for (const PythonFunction& its : python_.module().file.functions) {
+      if (its.name.find("recipe") == std::string::npos) continue;
+      names.push_back(its.name);
+      if (its.name == name || (named == variables_.end() && found == nullptr && its.name == "finetune_recipe"))
+        found = &its;
+    }
+    if (found == nullptr)
+      throw InputError(Problem{draft_.file, 1, 1, fmt::format("has no recipe {}", in_quotes(name)),
+                               names.empty()
+                                   ? "a file of nemo/collections/llm/recipes has some"
+                                   : fmt::format("--set recipe=NAME takes one of {}", fmt::join(names, ", "))});
+    draft_.remark(RemarkKind::Assumed, found->name, "is the recipe that is read: --set recipe=NAME takes another one",
+                  found->place);
+    return *found;
+  }
+
+  void tell_not_read(const PythonLine& line) {
+    draft_.remark(RemarkKind::NotJudged, line.text.substr(0, 80), "is Python that is not read", line.place);
+  }
+
+  void put(const std::string& table, std::string name, Content content, Place place = {}) {
+    std::vector<TomlKey>& keys = tables_[table].keys;
+    std::erase_if(keys, [&](const TomlKey& key) { return key.name == name; });
+    keys.push_back({std::move(name), place, {std::move(content), place}});
+  }
+
+  // As NeMo 1 has it: a kind of tokenizer, or the checkpoint that it is of.
+  void put_tokenizer(std::string type) {
+    TomlTable its;
+    its.keys.push_back({"type", {}, {std::move(type), {}}});
+    put("model", "tokenizer", std::move(its));
+  }
+
+  // Numbers, switches and words; nothing of what is left out or is a function.
+  static std::optional<Content> content_of(const PythonValue& value) {
+    if (const auto* const its = std::get_if<bool>(&value.is)) return *its;
+    if (const auto* const its = std::get_if<std::int64_t>(&value.is)) return *its;
+    if (const auto* const its = std::get_if<double>(&value.is)) return *its;
+    if (const auto* const its = std::get_if<std::string>(&value.is)) return *its;
+    if (const auto* const list = std::get_if<std::shared_ptr<PythonList>>(&value.is)) {
+      std::vector<TomlValue> made;
+      for (const PythonValue& one : **list)
+        if (std::optional<Content> its = content_of(one)) made.push_back({*std::move(its), value.place});
+      return made;
+    }
+    return std::nullopt;
+  }
+
+  void take(const std::string& table, const Fields& fields) {
+    for (const auto& [name, value] : fields) {
+      if (std::ranges::find(of_no_matter, name) != of_no_matter.end() || name == "activation_func") continue;
+      if (std::optional<Content> its = content_of(value)) {
+        put(table, name, *std::move(its), value.place);
+      } else if (std::holds_alternative<PythonUnknown>(value.is)) {
+        std::string flag = name;
+        std::ranges::replace(flag, '_', '-');
+        if (megatron_flag(flag)) draft_.remark(RemarkKind::NotJudged, name, "is Python that is not read", value.place);
+      }
+    }
+  }
+
+  void take_model(const PythonObject& model, Place place) {
+    const PythonObject* const config = model.field("config").object();
+    const PythonClassOf* const type = config == nullptr ? nullptr : std::get_if<PythonClassOf>(&config->type.is);
+    if (type == nullptr)
+      fail(place,
+           not_modelled(
+               fmt::format("the model's configuration{} is in no file that is there, so that it is not modelled",
+                           config == nullptr ? "" : " " + config->name())),
+           "keep the repository's folders around this file: nemo/collections/llm/gpt/model");
+    Fields fields;
+    if (!python_.fields_of(*type, fields))
+      draft_.remark(RemarkKind::NotJudged, type->type->name, "is of classes that are not there", place);
+    for (const auto& [name, usual] : of_core)
+      if (!fields.contains(name)) fields[std::string(name)] = {usual, {}};
+    for (const auto& [name, value] : config->fields) fields.insert_or_assign(name, value);
+    const PythonValue gated = fields["gated_linear_unit"];
+    if (const auto* const act = std::get_if<PythonSymbol>(&fields["activation_func"].is)) {
+      const std::string name = act->text.substr(act->text.rfind('.') + 1);
+      const bool is_gated = truth_of(gated) == true;
+      if (is_gated || name != "gelu")
+        put("model", "activation",
+            name == "silu" && is_gated ? std::string("fast-swiglu")
+            : name == "squared_relu"   ? std::string("squared-relu")
+            : is_gated                 ? "gated " + name
+                                       : name,
+            place);
+    } else if (const auto* const own = std::get_if<PythonFunctionOf>(&fields["activation_func"].is)) {
+      const bool is_gated = truth_of(gated) == true;
+      put("model", "activation",
+          !is_gated && own->function->name == "squared_relu" ? std::string("squared-relu")
+                                                             : (is_gated ? "gated " : "") + own->function->name,
+          place);
+    }
+    fields.erase("gated_linear_unit");
+    take("model", fields);
+  }
+
+  void take_trainer(const PythonObject& trainer) {
+    for (const char* name : {"devices", "num_nodes"})
+      if (std::optional<Content> its = content_of(trainer.field(name))) put("trainer", name, *std::move(its));
+    const PythonObject* const strategy = trainer.field("strategy").object();
+    if (strategy != nullptr) {
+      Fields fields = strategy->fields;
+      std::erase_if(fields, [](const auto& its) {
+        return its.first.starts_with("ckpt_") || its.first == "ddp" || its.first == "gradient_as_bucket_view" ||
+               its.first == "find_unused_parameters" || its.first == "progress_interval" ||
+               its.first == "save_ckpt_format" || its.first == "expert_tensor_model_parallel_size";
+      });
+      take("model", fields);
+      if (const PythonObject* const ddp = strategy->field("ddp").object()) take("ddp", ddp->fields);
+    }
+    take_precision(trainer.field("plugins"));
+    const PythonValue callbacks = trainer.field("callbacks");
+    const auto* const list = std::get_if<std::shared_ptr<PythonList>>(&callbacks.is);
+    for (const PythonValue& one : list == nullptr ? PythonList{} : **list)
+      if (const PythonObject* const its = one.object()) take_callback(*its, one.place, strategy);
+  }
+
+  // nemo/lightning/pytorch/plugins/mixed_precision.py: its types count over the model's and DDP's.
+  void take_precision(PythonValue plugins) {
+    if (const auto* const list = std::get_if<std::shared_ptr<PythonList>>(&plugins.is);
+        list != nullptr && !(*list)->empty())
+      plugins = (*list)->front();
+    const PythonObject* const plugin = plugins.object();
+    if (plugin == nullptr) return;
+    if (std::optional<Content> its = content_of(plugin->field("precision")))
+      put("trainer", "precision", *std::move(its));
+    const PythonValue wide = plugin->field("grad_reduce_in_fp32");
+    put("ddp", "grad_reduce_in_fp32", wide.none() || truth_of(wide) == true);
+    Fields eighth;
+    for (const auto& [name, value] : plugin->fields)
+      if (name.starts_with("fp8") || name == "first_last_layers_bf16" || name.starts_with("num_layers_at_"))
+        eighth.emplace(name, value);
+    take("model", eighth);
+  }
+
+  // nemo/lightning/pytorch/callbacks: those that change settings.
+  void take_callback(const PythonObject& callback, Place place, const PythonObject* strategy) {
+    const std::string name = callback.name();
+    constexpr auto aside = std::to_array<std::string_view>(
+        {"TimingCallback", "GarbageCollectionCallback", "NsysCallback", "FLOPsMeasurementCallback", "ModelCheckpoint",
+         "MemoryProfileCallback", "PreemptionCallback", "LearningRateMonitor"});
+    if (std::ranges::find(aside, name) != aside.end()) return;
+    if (name != "MegatronCommOverlapCallback")
+      return draft_.remark(RemarkKind::NotJudged, name, "is a callback that is not modelled", place);
+    // _get_optimizer_overlap_cfgs, with the shared optimizer that recipes have.
+    put("ddp", "overlap_grad_reduce", true), put("ddp", "overlap_param_gather", true);
+    constexpr std::int64_t bucket = 134'217'728;  // 128 Mi elements
+    put("ddp", "ddp_bucket_size", bucket);
+    const auto more_than_one = [&](std::string_view degree) {
+      const PythonValue its = strategy == nullptr ? PythonValue{} : strategy->field(degree);
+      const auto* const number = std::get_if<std::int64_t>(&its.is);
+      return number != nullptr && *number > 1;
+    };
+    Fields fields = callback.fields;
+    std::erase_if(fields, [](const auto& its) { return its.first == "tp_comm_overlap_cfg" || its.second.none(); });
+    if (!more_than_one("tensor_model_parallel_size") || strategy == nullptr ||
+        truth_of(strategy->field("sequence_parallel")) != true)
+      fields.erase("tp_comm_overlap");
+    if (const auto own = fields.find("bucket_size"); own != fields.end()) {
+      if (std::optional<Content> its = content_of(own->second)) put("ddp", "ddp_bucket_size", *std::move(its));
+      fields.erase(own);
+    }
+    take("model", fields);
+  }
+
+  void take_data(const PythonObject& data, const PythonValue& resume) {
+    for (const auto& [theirs, table] :
+         {std::pair{"seq_length", "model"}, {"global_batch_size", "train"}, {"micro_batch_size", "train"}})
+      if (std::optional<Content> its = content_of(data.field(theirs)))
+        put(table, theirs, *std::move(its), data.field(theirs).place);
+    if (!data.field("packed_sequence_specs").none())
+      draft_.remark_bounded("packed_sequence_specs",
+                            "the figures are of whole sequences of that length, which packed ones fill at most",
+                            "packed-sequences", data.field("packed_sequence_specs").place);
+    const bool says =
+        std::ranges::any_of(tables_["model"].keys, [](const TomlKey& key) { return key.name == "vocab_size"; });
+    if (says) return;
+    // nemo/collections/llm/gpt/data/mock.py: GPT-2's tokenizer where none is given.
+    if (data.name() == "MockDataModule" && data.field("tokenizer").none()) {
+      put_tokenizer("GPT2BPETokenizer");
+      draft_.remark(RemarkKind::Assumed, "vocab_size", "50257: mock data comes with GPT-2's tokenizer");
+      return;
+    }
+    // "nemo://meta-llama/Llama-2-7b-hf": the checkpoint, whose tokenizer is taken.
+    const PythonObject* const restored =
+        resume.object() == nullptr ? nullptr : resume.object()->field("restore_config").object();
+    const PythonValue path = restored == nullptr ? PythonValue{} : restored->field("path");
+    if (const auto* const text = std::get_if<std::string>(&path.is)) {
+      constexpr std::string_view scheme = "nemo://";
+      put_tokenizer(text->starts_with(scheme) ? text->substr(scheme.size()) : *text);
+    }
+  }
+
+  void take_optimizer(const PythonObject& optim) {
+    const PythonObject* const config = optim.field("config").object();
+    if (config == nullptr)
+      return draft_.remark(RemarkKind::NotJudged, optim.name(),
+                           "is no optimizer of Megatron core's: the figures are of its Adam");
+    constexpr auto read = std::to_array<std::string_view>(
+        {"optimizer", "use_distributed_optimizer", "use_precision_aware_optimizer", "main_params_dtype",
+         "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype", "clip_grad", "optimizer_cpu_offload",
+         "optimizer_offload_fraction", "overlap_cpu_optimizer_d2h_h2d"});
+    Fields fields;
+    for (const std::string_view name : read)
+      if (const PythonValue its = config->field(name); !its.none()) fields.emplace(name, its);
+    take("optimizer", fields);
+  }
+
+  Draft& draft_;
+  const std::map<std::string, std::string>& variables_;
+  PythonEvaluation python_;
+  std::map<std::string, TomlTable> tables_;
+};
+
+}  // namespace
+
+bool is_nemo_recipe(std::string_view text) {
+  return text.find("import nemo_run") != std::string_view::npos ||
+         text.find("nemo.collections.llm") != std::string_view::npos;
+}
+
+TomlTable nemo_recipe(std::string_view text, const std::map<std::string, std::string>& variables, Draft& draft) {
+  return NemoRecipe(text, variables, draft).settings();
+}
+
+}  // namespace tidemark::scenarios
