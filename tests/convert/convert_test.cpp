@@ -268,8 +268,8 @@ TEST(Convert, WhatTheFrameworkStopsAtIsRefused) {
   EXPECT_EQ(problem("--overlap-param-gather --overlap-grad-reduce --use-distributed-optimizer"), "no problem");
   const std::string stages = "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage ";
   EXPECT_EQ(problem(stages + "3"),
-            "job.sh:1:78: error: --num-layers-per-virtual-pipeline-stage: Megatron-LM stops at it: 3 does not divide "
-            "the 2 layers of a stage\n  hint: a number that divides the layers of a stage");
+            "job.sh:1:118: error: --num-layers-per-virtual-pipeline-stage: Megatron-LM stops at it: 3 does not divide "
+            "the 1 layers of a stage\n  hint: a number that divides the layers of a stage");
   EXPECT_EQ(problem(stages + "1"), "no problem");
   EXPECT_EQ(problem_of("args.json", R"({"bf16": true, "per_device_train_batch_size": 1, "fp16": true})"),
             "args.json:1:58: error: fp16 and bf16 are asked for both, at which transformers stops\n"

@@ -154,7 +154,7 @@ TEST_F(Journal, OfAnotherQuestionIsLeftAsItIs) {
     std::ofstream(journal_, std::ios::binary) << text;
     EXPECT_EQ(refused(journal_, question),
               fmt::format("journal: error: is {}\n  hint: give another file, or remove this one",
-                          text.starts_with("tidemark") ? "the journal of another build of Tidemark" : "no journal"));
+                          text.starts_with("tidemark") ? "the journal of another build of Tidemark" : "not a journal"));
     EXPECT_EQ(read(journal_), text);
   }
 }

@@ -123,7 +123,7 @@ TEST_F(Serve, SaysWhatIsWrongAtItsField) {
   EXPECT_NE(get("model=%3Cscript%3Ealert(1)%3C/script%3E&cluster=h100-sxm-80g&gpus=8&sequence=1024")
                 .find("&lt;script&gt;alert(1)"),
             std::string::npos);
-  EXPECT_NE(get("colour=blue").find("is no field of it"), std::string::npos);
+  EXPECT_NE(get("colour=blue").find("is not a field of it"), std::string::npos);
   EXPECT_NE(get("model=llama-3.1-8b").find("not filled in"), std::string::npos);
 }
 
