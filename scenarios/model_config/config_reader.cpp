@@ -82,6 +82,7 @@ class ConfigReader {
       model.further.append(config_.count(mtp_layers_rule, 0), layer(static_cast<std::size_t>(layers_)));
     refuse_unmodelled();
     config_.refuse_unread_overrides(family->name);
+    config_.refuse_slips();
     return model;
   }
 

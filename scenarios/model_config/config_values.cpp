@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/formats/detail/config_document.hpp"
+#include "scenarios/formats/slips.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/model_config/detail/config_format.hpp"
 
@@ -122,6 +123,17 @@ void ConfigValues::refuse_unread_overrides(std::string_view family) {
   for (const ConfigOverride& o : overridden_)
     if (!read(o.key) && std::ranges::find(meaningful, o.key) != meaningful.end())
       problem(o.key, fmt::format("means nothing to this model, of type {}", in_quotes(family)), "leave it out");
+}
+
+void ConfigValues::refuse_slips() {
+  std::vector<std::string> absent;
+  for (const std::string& key : read_)
+    if (!document_.contains(key)) absent.push_back(key);
+  for (const auto& [key, value] : document_.items()) {
+    if (read(key) || known(key)) continue;
+    if (const std::string meant = one_slip_from(key, absent); !meant.empty())
+      problem(key, "is not a key that models of this type have", fmt::format("did you mean {}?", meant));
+  }
 }
 
 void ConfigValues::problem(std::string_view key, const ProblemText& message, std::string hint) {

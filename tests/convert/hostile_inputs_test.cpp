@@ -205,6 +205,17 @@ TEST(Bombs, PythonThatNestsWithoutEndIsReadSoon) {
     EXPECT_NE(problem_of("recipe.py", text), "no problem") << text.substr(0, 200);
 }
 
+// Texts that double with each line: 2^60 bytes, were they put together.
+TEST(NemoRecipes, OfTextsThatGrowWithoutEndTakeNoMemory) {
+  const std::string begun =
+      "import nemo_run as run\nfrom nemo.collections import llm\ndef pretrain_recipe():\n    a = \"x\"\n";
+  for (const std::string line : {"    a = a + a\n", "    a = f\"{a}{a}\"\n"}) {
+    std::string text = begun;
+    for (int i = 0; i < 60; ++i) text += line;
+    EXPECT_NE(problem_of("recipe.py", text + "    return run.Partial(llm.pretrain, model=a)\n"), "no problem");
+  }
+}
+
 TEST(Text, AByteOrderMarkIsNoPartOfIt) {
   const std::string zero =
       R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1})";

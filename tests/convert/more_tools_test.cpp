@@ -117,6 +117,19 @@ TEST(Primus, ExtendsItsModelsAndTrainersFilesAndOverridesThem) {
   EXPECT_TRUE(other.layout.sequence_parallel) << "of language_model.yaml";
 }
 
+TEST(Primus, FilesThatExtendEachOtherOrWhatIsNotThereAreNotPassedOver) {
+  const Folder folder("primus_loop");
+  folder.put("primus/configs/models/megatron/small.yaml", "extends:\n  - other.yaml\n  - other.yaml\n");
+  folder.put("primus/configs/models/megatron/other.yaml", "extends:\n  - small.yaml\n");
+  const std::string file = folder.put("examples/megatron/job.yaml", primus_experiment);
+  ConvertRequest requested = requested_of_file(file);
+  requested.gpus = 8;
+  EXPECT_NE(problem_of(requested).find("extends more than 64 files"), std::string::npos);
+  folder.put("primus/configs/models/megatron/small.yaml",
+             "extends:\n  - absent.yaml\nnum_layers: 4\nhidden_size: 512\nnum_attention_heads: 8\n");
+  EXPECT_TRUE(has(convert(requested), RemarkKind::NotJudged, "absent.yaml"));
+}
+
 TEST(Primus, AloneHasItsTrainersDefaultsAndAModelByName) {
   ConvertRequest requested =
       requested_of("job.yaml",

@@ -108,7 +108,7 @@ TEST(LaunchCommand, RefusesWhatStartsNoTraining) {
   EXPECT_NE(error("").find("is empty"), std::string::npos);
   EXPECT_NE(error("torchrun").find("no script"), std::string::npos);
   EXPECT_NE(error("torchrun --nproc-per-node").find("ends with"), std::string::npos);
-  EXPECT_NE(error("torchrun --nproc-per-node 0 t.py").find("no number"), std::string::npos);
+  EXPECT_NE(error("torchrun --nproc-per-node 0 t.py").find("is not a number"), std::string::npos);
   EXPECT_NE(error("torchrun --colour blue t.py").find("no flag"), std::string::npos);
   EXPECT_NE(error("torchrun --no-python t").find("not Python"), std::string::npos);
   EXPECT_NE(error("python").find("without a script"), std::string::npos);

@@ -183,7 +183,7 @@ class PrimusExperiment {
     const std::filesystem::path path =
         named_beside(draft_.folder, fmt::format("primus/configs/{}/{}/{}", folder, framework_, name));
     if (is_there(path)) {
-      read(path, made, 0);
+      read(path, made);
       return made;
     }
     if (folder == "modules")
@@ -191,22 +191,37 @@ class PrimusExperiment {
     return made;
   }
 
-  void read(const std::filesystem::path& path, Chain& into, int depth) {
-    constexpr int deepest = 8;
+  void read(const std::filesystem::path& path, Chain& into) {
+    constexpr int most_files = 64;
+    if (++files_ > most_files)
+      throw InputError(Problem{.file = draft_.file,
+                               .line = place_.line,
+                               .column = place_.column,
+                               .message = fmt::format("extends more than {} files, the last of them {}", most_files,
+                                                      path.filename().string()),
+                               .hint = "one of them extends itself, or one that extends it"});
     TomlTable its = parse_yaml_table(read_text(path), path.string());
     environment_.settle(its);
     const TomlKey* const extends = key_in(its, "extends");
     const auto* const list = extends == nullptr ? nullptr : std::get_if<std::vector<TomlValue>>(&extends->value.value);
-    for (const TomlValue& one : list == nullptr ? std::vector<TomlValue>{} : *list)
-      if (const auto* const name = std::get_if<std::string>(&one.value);
-          name != nullptr && depth < deepest && is_there(path.parent_path() / *name))
-        read(path.parent_path() / *name, into, depth + 1);
+    for (const TomlValue& one : list == nullptr ? std::vector<TomlValue>{} : *list) {
+      const auto* const name = std::get_if<std::string>(&one.value);
+      if (name == nullptr) continue;
+      if (const std::filesystem::path extended = path.parent_path() / *name; is_there(extended))
+        read(extended, into);
+      else if (!begins_every_file(extended))
+        draft_.remark(RemarkKind::NotJudged, *name,
+                      fmt::format("{} extends it, and it is not there", path.filename().string()), place_);
+    }
     std::erase_if(its.keys, [](const TomlKey& key) { return key.name == "extends"; });
+    for (TomlKey& key : its.keys) forget_places(key);  // which are none of the experiment's
+    merge(begins_every_file(path) ? into.base : into.given, its);
+  }
+
+  static bool begins_every_file(const std::filesystem::path& path) {
     const std::string stem = path.stem().string();
     const bool of_model = path.string().find("/models/") != std::string::npos;
-    const bool is_base = !of_model || stem == "language_model" || stem == "primus_megatron_model";
-    for (TomlKey& key : its.keys) forget_places(key);  // which are none of the experiment's
-    merge(is_base ? into.base : into.given, its);
+    return !of_model || stem == "language_model" || stem == "primus_megatron_model";
   }
 
   static void forget_places(TomlKey& key) {
@@ -396,6 +411,7 @@ class PrimusExperiment {
   TomlTable trainer_, overrides_;
   std::string framework_;
   Place place_;
+  int files_ = 0;  // read so far
 };
 
 }  // namespace

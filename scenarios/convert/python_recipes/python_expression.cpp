@@ -10,6 +10,7 @@ namespace tidemark::scenarios {
 namespace {
 
 constexpr int deepest_expression = 48;
+constexpr std::size_t longest_text = 64 << 10;  // that expressions put together
 
 bool of_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
@@ -168,7 +169,7 @@ PythonValue PythonExpression::sum() {
     const auto* const a = std::get_if<std::string>(&made.is);
     const auto* const b = std::get_if<std::string>(&other.is);
     if (a != nullptr && b != nullptr && sign == '+')
-      made = {*a + *b, place_};
+      made = a->size() + b->size() > longest_text ? unknown() : PythonValue{*a + *b, place_};
     else
       made = calculated(made, sign, other, place_).value_or(unknown());
   }
@@ -287,6 +288,8 @@ PythonValue PythonExpression::quoted(bool formatted) {
   const char quote = text_[at_++];
   std::string made;
   while (at_ < text_.size() && text_[at_] != quote) {
+    if (made.size() > longest_text) failed_ = true;
+    if (failed_) return unknown();
     if (text_[at_] == '\\' && at_ + 1 < text_.size()) ++at_;
     if (formatted && text_[at_] == '{') {
       const std::size_t end = std::min(text_.find('}', at_), text_.size());

@@ -38,6 +38,8 @@ class ConfigValues {
   void also_called(std::string_view key, std::string_view other);
   /// Overrides of keys that mean something in other families, and that nobody asked for in this one.
   void refuse_unread_overrides(std::string_view family);
+  /// Keys of the file that nobody reads, one slip away from one that was looked for and is not there.
+  void refuse_slips();
 
   void problem(std::string_view key, const ProblemText& message, std::string hint = {});
 
