@@ -268,8 +268,8 @@ class MegatronReader {
     if (on("overlap-param-gather") && (!sharded || !on("overlap-grad-reduce")))
       refuse("overlap-param-gather", "it takes a distributed optimizer and --overlap-grad-reduce",
              "leave it out, or add --use-distributed-optimizer --overlap-grad-reduce");
-    if (const std::string why = uneven_virtual_stages(); !why.empty())
-      refuse("num-layers-per-virtual-pipeline-stage", why, "a number that divides the layers of a stage");
+    if (const auto [why, hint] = uneven_virtual_stages(); !why.empty())
+      refuse("num-layers-per-virtual-pipeline-stage", why, hint);
     if (!problems.empty()) throw InputError(std::move(problems));
   }
 
@@ -279,14 +279,19 @@ class MegatronReader {
            (on("account-for-loss-in-pipeline-split") ? 1 : 0);
   }
 
-  // Empty where stages have whole virtual stages, or nothing says so.
-  [[nodiscard]] std::string uneven_virtual_stages() {
+  // What is wrong and what would do; empty where stages have whole virtual stages, or nothing says so.
+  [[nodiscard]] std::pair<std::string, std::string> uneven_virtual_stages() {
     const std::optional<std::int64_t> each = flags_.integer("num-layers-per-virtual-pipeline-stage");
     const std::int64_t stages = flags_.integer("pipeline-model-parallel-size").value_or(1), all = shared_out_layers();
-    if (!each || *each < 1 || stages <= 1 || !flags_.has("num-layers")) return {};
-    if (all % stages != 0) return fmt::format("{} pipeline stages do not divide {} layers", stages, all);
+    // Lighter ends are judged by rules of their own, which differ from release to release.
+    const bool ends = flags_.has("decoder-first-pipeline-num-layers") || flags_.has("decoder-last-pipeline-num-layers");
+    if (!each || *each < 1 || stages <= 1 || ends || !flags_.has("num-layers")) return {};
+    if (all % stages != 0)
+      return {fmt::format("{} pipeline stages do not divide {} layers", stages, all),
+              "--pipeline-model-parallel-size of a divisor of the layers"};
     if (all / stages % *each != 0)
-      return fmt::format("{} does not divide the {} layers of a stage", *each, all / stages);
+      return {fmt::format("{} does not divide the {} layers of a stage", *each, all / stages),
+              "a number that divides the layers of a stage"};
     return {};
   }
 
