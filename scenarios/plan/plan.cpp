@@ -62,6 +62,7 @@ class Search {
     ran_whole_.clear();
     otherwise_.clear();
     corrected_ = 0;
+    bounds_of_timed_ = timed_steps_ = {};
   }
 
   void add_failed(const Failed& failed) {
@@ -94,7 +95,10 @@ class Search {
         (bar.beats(survivors[next].device_low, survivors[next].throughput_high) ? beaten_ : chosen)
             .push_back(survivors[next]);
       const Done done{static_cast<std::int64_t>(before), std::ssize(survivors)};
-      allocate(time(std::move(chosen), done), done);
+      if (bounds_of_time_are_near())
+        time_what_fits(std::move(chosen), bar, done);
+      else
+        allocate(time(std::move(chosen), done), done);
     }
   }
 
@@ -136,6 +140,7 @@ class Search {
         add(evaluated);
         continue;
       }
+      note_time(evaluated.found);
       requested[i].throughput_high = evaluated.found.figures.throughput;
       timed.push_back({requested[i], evaluated.found.figures});
     }
@@ -159,19 +164,70 @@ class Search {
     const std::vector<std::string> results = run("evaluating", tasks, done.before, done.all);
     for (std::size_t i = 0; i < requested.size(); ++i) {
       Evaluated evaluated = evaluated_from(results[i]);
-      if (evaluated.verdict == Evaluated::Verdict::Beaten) {
-        Survivor& s = requested[i].survivor;
-        s.device_low = std::max(s.device_low, evaluated.found.figures.device_upper);
-        beaten_.push_back(s);
+      if (is_beaten(evaluated, requested[i].survivor)) continue;
+      if (!evaluated.timed) set_time(requested[i].figures, evaluated);
+      add_allocated(evaluated);
+    }
+  }
+
+  // Where bounds say nearly how long steps take, who loses does so by its memory: that is asked first, and steps of
+  // the others alone are timed.
+  void time_what_fits(std::vector<Survivor> chosen, const Bar& bar, const Done& done) {
+    std::vector<std::string> tasks;
+    for (const Survivor& s : chosen) tasks.push_back(allocate_task(s, bar));
+    const std::vector<std::string> results = run("evaluating", tasks, done.before, done.all);
+    std::vector<Evaluated> allocated;
+    tasks.clear();
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      Evaluated evaluated = evaluated_from(results[i]);
+      if (is_beaten(evaluated, chosen[i])) continue;
+      if (evaluated.timed || evaluated.verdict == Evaluated::Verdict::Failed) {
+        add_allocated(evaluated);
         continue;
       }
-      if (evaluated.verdict == Evaluated::Verdict::Fits && !evaluated.timed) {
-        evaluated.found.figures.step = requested[i].figures.step;
-        evaluated.found.figures.throughput = requested[i].figures.throughput;
-        if (evaluated.asks_the_clock) asking_.insert(evaluated.found.candidate);
-      }
-      add(evaluated);
+      tasks.push_back(time_task({chosen[i].candidate, {}, chosen[i].step_low, chosen[i].step_high}));
+      allocated.push_back(std::move(evaluated));
     }
+    const std::vector<std::string> times = run("evaluating", tasks, done.before, done.all);
+    for (std::size_t i = 0; i < allocated.size(); ++i) {
+      const Evaluated timed = evaluated_from(times[i]);
+      if (timed.verdict != Evaluated::Verdict::Fits) {
+        add(timed);
+        continue;
+      }
+      note_time(timed.found);
+      set_time(timed.found.figures, allocated[i]);
+      add_allocated(allocated[i]);
+    }
+  }
+
+  bool is_beaten(const Evaluated& evaluated, Survivor survivor) {
+    if (evaluated.verdict != Evaluated::Verdict::Beaten) return false;
+    survivor.device_low = std::max(survivor.device_low, evaluated.found.figures.device_upper);
+    beaten_.push_back(survivor);
+    return true;
+  }
+
+  static void set_time(const Figures& timed, Evaluated& evaluated) {
+    evaluated.found.figures.step = timed.step;
+    evaluated.found.figures.throughput = timed.throughput;
+    evaluated.miss.throughput = timed.throughput;
+  }
+
+  void add_allocated(const Evaluated& evaluated) {
+    if (evaluated.verdict == Evaluated::Verdict::Fits && evaluated.asks_the_clock)
+      asking_.insert(evaluated.found.candidate);
+    add(evaluated);
+  }
+
+  // Of steps that were timed, all together.
+  void note_time(const Found& timed) {
+    bounds_of_timed_ += timed.step_low;
+    timed_steps_ += timed.figures.step;
+  }
+  [[nodiscard]] bool bounds_of_time_are_near() const {
+    constexpr double near = 0.98;
+    return timed_steps_ > Duration{} && seconds(bounds_of_timed_) >= near * seconds(timed_steps_);
   }
 
   // What devices hold by the clock takes a whole run, and may be more than was said. Only what would be recommended is
@@ -429,6 +485,7 @@ class Search {
   std::set<std::int64_t> ran_whole_;           // candidates
   std::map<std::int64_t, Figures> otherwise_;  // of those whose whole run says other than its tiers
   std::size_t corrected_ = 0;                  // of them
+  Duration bounds_of_timed_, timed_steps_;     // their lower bounds, and what they take
 };
 
 }  // namespace

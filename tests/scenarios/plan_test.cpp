@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <random>
 #include <set>
 #include <sstream>
@@ -18,6 +20,8 @@
 #include "scenarios/formats/internal_error.hpp"
 #include "scenarios/formats/toml_text.hpp"
 #include "scenarios/plan/bounds/exact_memory.hpp"
+#include "scenarios/plan/bounds/pack.hpp"
+#include "scenarios/plan/detail/task_texts.hpp"
 #include "scenarios/plan/evaluate.hpp"
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/plan/front.hpp"
@@ -361,6 +365,43 @@ TEST(Plan, CombinationsThatRepeatOthersAreNoCandidates) {
   small.axes = {{"layout.tensor", {"1", "2"}}, {"layout.sequence_parallel", {"false", "true"}}};
   small.train += "micro_batch = 1\n";
   EXPECT_EQ(plan(space_of(small), {}).candidates, 3);
+}
+
+// Long passes of wide layers, whose steps bounds know to a hundredth.
+SmallSpace space_of_long_passes() {
+  SmallSpace small;
+  small.top =
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+      "model_override.num_hidden_layers = 4\n";
+  small.train =
+      "sequence_length = 8192\nglobal_batch = 16\ncross_entropy = \"te\"\nhidden_dropout = 0.0\n"
+      "attention_dropout = 0.0\n";
+  small.axes = {{"layout.tensor", {"1", "2", "4"}},
+                {"layout.pipeline", {"1", "2"}},
+                {"layout.sharding", {"\"none\"", "\"zero1\""}},
+                {"train.micro_batch", {"1", "2"}},
+                {"train.recompute", {"\"none\"", "\"full\""}}};
+  return small;
+}
+
+TEST(Plan, TimesWhatMemoryHasNotBeatenOnceBoundsOfTimeAreNear) {
+  const SmallSpace small = space_of_long_passes();
+  const Space space = space_of(small);
+  std::mutex mutex;
+  std::map<TaskKind, std::int64_t> tasks;
+  const auto counted = [&, run = task_function(space)](const std::string& task) {
+    TaskKind kind{};
+    Unpack(task) >> kind;
+    {
+      const std::lock_guard lock(mutex);
+      ++tasks[kind];
+    }
+    return run(task);
+  };
+  const Plan found = plan(space, {.top = 1}, *thread_runner(counted));
+  EXPECT_GT(found.tiers.beaten, 0);
+  EXPECT_LT(tasks[TaskKind::Time], tasks[TaskKind::Allocate]);
+  expect_as_by_brute_force(found, brute_force(small));
 }
 
 // Those too that lack more than every near miss.
