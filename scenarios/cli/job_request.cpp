@@ -1,6 +1,7 @@
 #include "scenarios/cli/detail/job_request.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,13 +20,6 @@
 namespace tidemark::cli {
 namespace {
 
-std::vector<std::string> overrides_in(const JobWords& words) {
-  std::vector<std::string> found;
-  for (const std::string& word : words.beside)
-    if (is_override(word)) found.push_back(word);
-  return found;
-}
-
 JobRequest of_launch_files(const JobWords& words) {
   std::vector<std::filesystem::path> files{words.file}, read = files_behind(words.file);
   for (const std::string& word : words.beside)
@@ -34,7 +28,7 @@ JobRequest of_launch_files(const JobWords& words) {
       read.emplace_back(word);
     }
   ConvertRequest requested = words.launch.requested(files);
-  requested.overrides = overrides_in(words);
+  requested.overrides = words.overrides();
   Converted converted = convert(requested);
   JobRequest made{{},
                   scenario_of(converted, data_root()),
@@ -64,6 +58,21 @@ JobRequest of_launch_files(const JobWords& words) {
 
 }  // namespace
 
+std::vector<std::string> JobWords::overrides() const {
+  std::vector<std::string> found;
+  std::ranges::copy_if(beside, std::back_inserter(found), is_override);
+  return found;
+}
+
+JobWords JobWords::with_first_key() const {
+  JobWords its = *this;
+  if (is_override(file) && !std::filesystem::exists(file)) {
+    its.beside.insert(its.beside.begin(), file);
+    its.file.clear();
+  }
+  return its;
+}
+
 void add_job(CLI::App& verb, JobWords& words, bool required) {
   add_scenario(verb, words.file, "scenario file (TOML), or a file that convert takes")->required(required);
   add_beside(verb, words);
@@ -92,9 +101,9 @@ JobRequest requested_job(const JobWords& words) {
                                      "and others are for launch files and for jobs without a file"});
   const ScenarioFolders folders{file.parent_path(), data_root()};
   JobRequest made{parse_toml(read_text(file), file.string()), {}, file, folders, files_behind(words.file), words.file};
-  const std::vector<std::string> overrides = overrides_in(words);
+  const std::vector<std::string> overrides = words.overrides();
   set_overrides(made.document, overrides);
-  made.scenario = scenario_of(made.document, file, folders);
+  made.scenario = with_overrides(overrides, [&] { return scenario_of(made.document, file, folders); });
   made.file = as_typed(words.file);
   for (const std::string& word : overrides) made.file += " " + word;
   return made;

@@ -93,6 +93,7 @@ std::string clusters_text(const std::vector<OnCluster>& all) {
   if (length) rows.front().insert(rows.front().end(), {"days", "GPU-days"});
   rows.front().emplace_back(length ? "$ of the run" : "$ per billion tokens");
   std::string refused, unpriced;
+  bool fits_unpriced = false;
   for (const OnCluster& its : all) {
     if (!its.prediction) {
       refused += fmt::format("{} cannot run it: {}\n", its.name, its.refused);
@@ -112,11 +113,12 @@ std::string clusters_text(const std::vector<OnCluster>& all) {
                                              cost ? between_words(cost->gpu_days) : ""});
     const std::optional<Between> dollars = cost ? cost->dollars : dollars_per_billion_tokens(p);
     rows.back().push_back(dollars ? between_words(*dollars) : "no price");
+    fits_unpriced |= !dollars && its.fits();
     if (!dollars) unpriced += fmt::format("{}{}", unpriced.empty() ? "" : ", ", its.name);
   }
   std::string out;
   if (all.front().fits() && all.front().dollars() < std::numeric_limits<double>::infinity())
-    out = fmt::format("{} fits it cheapest\n", all.front().name);
+    out = fmt::format("{} fits it cheapest{}\n", all.front().name, fits_unpriced ? ", of those with a price" : "");
   else if (all.front().fits())
     out = fmt::format("{} fits it with the shortest step; no cluster that fits it has a price\n", all.front().name);
   else

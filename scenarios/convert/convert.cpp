@@ -349,7 +349,8 @@ std::optional<std::string> option_saying(const std::string& problem) {
 }
 
 // Why the scenario would not be taken: of what comes from a framework, that it is not modelled.
-void add_problems(Converted& converted, const std::filesystem::path& data_root) {
+void add_problems(Converted& converted, const std::vector<std::string>& overrides,
+                  const std::filesystem::path& data_root) {
   const auto read =
       scenario_or_problems(converted.document, converted.file, {converted.file.parent_path(), data_root}, {});
   const auto* problems = std::get_if<std::vector<Problem>>(&read);
@@ -357,8 +358,14 @@ void add_problems(Converted& converted, const std::filesystem::path& data_root) 
   const bool reported_model = std::ranges::any_of(converted.remarks, [](const Remark& remark) {
     return remark.kind == RemarkKind::NotExpressed && remark.why.ends_with("--model");
   });
-  for (const Problem& problem : *problems) {
+  // What is missing may stand in a file that is not there.
+  const bool lacks_a_file = std::ranges::any_of(converted.remarks, [](const Remark& remark) {
+    return remark.kind == RemarkKind::NotExpressed && remark.why.ends_with("give it as a file, too");
+  });
+  const InputError placed = placed_at(overrides, InputError(*problems));
+  for (const Problem& problem : placed.problems()) {
     if (reported_model && problem.message == "model is missing") continue;
+    if (lacks_a_file && problem.message.starts_with("sharding is missing")) continue;
     converted.remarks.push_back({RemarkKind::NotExpressed,
                                  problem.file,
                                  {problem.line, problem.column},
@@ -423,10 +430,36 @@ bool is_override(const std::string& word) {
   return is_path && !key.starts_with('-') && !key.starts_with('.') && !key.ends_with('.');
 }
 
+namespace {
+
+// Lines of a file count from 1: those below 0 are overrides, from the first on.
+Place place_of_override(std::size_t index) { return {-static_cast<int>(index) - 1, 0}; }
+
+// Columns tell values of one override apart.
+void put_on_line(int line, Content& content) {
+  if (auto* const list = std::get_if<std::vector<TomlValue>>(&content))
+    for (TomlValue& value : *list) value.place.line = line, put_on_line(line, value.value);
+  if (auto* const table = std::get_if<TomlTable>(&content))
+    for (TomlKey& key : table->keys) key.place.line = key.value.place.line = line, put_on_line(line, key.value.value);
+}
+
+}  // namespace
+
+InputError placed_at(const std::vector<std::string>& overrides, const InputError& error) {
+  std::vector<Problem> problems = error.problems();
+  for (Problem& problem : problems) {
+    if (problem.line >= 0 || -problem.line > std::ssize(overrides)) continue;
+    problem.file = overrides[static_cast<std::size_t>(-problem.line - 1)];
+    problem.line = problem.column = 0;
+  }
+  return InputError(std::move(problems));
+}
+
 void set_overrides(TomlTable& document, const std::vector<std::string>& overrides) {
   Draft draft;
   draft.document = std::move(document);
-  for (const std::string& text : overrides) {
+  for (std::size_t i = 0; i < overrides.size(); ++i) {
+    const std::string& text = overrides[i];
     const std::size_t sign = text.find('=');
     if (!is_override(text))
       throw InputError(Problem{
@@ -438,7 +471,8 @@ void set_overrides(TomlTable& document, const std::vector<std::string>& override
       content = parse_toml("x = " + value, text).keys.front().value.value;
     } catch (const InputError&) {
     }
-    draft.set(text.substr(0, sign), std::move(content));
+    put_on_line(place_of_override(i).line, content);
+    draft.set(text.substr(0, sign), std::move(content), place_of_override(i));
   }
   document = std::move(draft.document);
 }
@@ -453,7 +487,7 @@ Converted convert(const ConvertRequest& requested) try {
   set_overrides(converted.document, requested.overrides);
   settle_stages(converted, requested.data_root);
   settle_devices(converted, requested, requested.data_root);
-  add_problems(converted, requested.data_root);
+  add_problems(converted, requested.overrides, requested.data_root);
   for (const std::string& name : requested.ignored) ignore(converted, name);
   if (requested.strict)
     for (Remark& remark : converted.remarks)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "scenarios/convert/draft.hpp"
+#include "scenarios/formats/input_error.hpp"
 #include "scenarios/scenario/scenario.hpp"
 
 // Launch arguments and configurations of training frameworks to scenarios, and back.
@@ -48,6 +49,17 @@ struct Converted {
 
 /// Sets keys of a document: "layout.tensor=4", "train.precision=fp16". Throws InputError where one is no key and value.
 void set_overrides(TomlTable& document, const std::vector<std::string>& overrides);
+/// What is wrong with a document in which they are set: each problem of a key that one of them sets is at that one.
+[[nodiscard]] InputError placed_at(const std::vector<std::string>& overrides, const InputError& error);
+/// Does `read` with a document in which they are set, and places its problems so.
+template <class Read>
+auto with_overrides(const std::vector<std::string>& overrides, const Read& read) {
+  try {
+    return read();
+  } catch (const InputError& error) {
+    throw placed_at(overrides, error);
+  }
+}
 /// Whether a word of a command line is one of those, and no file's name.
 [[nodiscard]] bool is_override(const std::string& word);
 

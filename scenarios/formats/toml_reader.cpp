@@ -50,7 +50,7 @@ const TomlKey* TomlReader::find(std::string_view key) const {
 }
 
 const TomlKey* TomlReader::look_up(std::string_view key, Presence presence, std::string_view wanted) {
-  if (table_ != nullptr) known_.push_back(key);
+  known_.push_back(key);
   const TomlKey* found = find(key);
   if (found == nullptr && presence == Presence::Required) {
     unsound_.emplace(key);
@@ -253,7 +253,7 @@ void TomlReader::refuse(std::string_view key, std::string_view what, std::initia
   problem(key, not_modelled(fmt::format("{}: {} not modelled yet", found, what)), std::move(hint));
 }
 
-void TomlReader::refuse_unknown_keys() {
+void TomlReader::refuse_unknown_keys(std::span<const TomlReader* const> tables) {
   if (table_ == nullptr) return;
   std::vector<std::string> known;  // in order, each once: made where there is something to say
   for (const TomlKey& key : table_->keys) {
@@ -263,7 +263,10 @@ void TomlReader::refuse_unknown_keys() {
       std::sort(known.begin(), known.end());
       known.erase(std::unique(known.begin(), known.end()), known.end());
     }
-    const std::string meant = nearest(key.name, known);
+    const auto elsewhere = std::ranges::find_if(
+        tables, [&](const TomlReader* its) { return std::ranges::count(its->known_, key.name) > 0; });
+    const std::string meant =
+        elsewhere != tables.end() ? (*elsewhere)->name_ + '.' + key.name : nearest(key.name, known);
     std::string hint;
     if (!meant.empty()) hint = fmt::format("did you mean {}?", meant);
     if (meant.empty() && !known.empty()) hint = "known here: " + one_of(known);

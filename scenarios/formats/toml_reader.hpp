@@ -73,10 +73,10 @@ class TomlReader {
   /// Refuses a key of the format that is not modelled yet, when it asks for something: `what` it asks for ("… is"), and
   /// the values that ask for nothing, as TOML writes them; the first one is suggested.
   void refuse(std::string_view key, std::string_view what, std::initializer_list<std::string_view> neutral);
-  /// Reports keys that nobody asked for. Call it last.
-  void refuse_unknown_keys();
+  /// Reports keys that nobody asked for; a hint names the one of `tables` that has such a key. Call it last.
+  void refuse_unknown_keys(std::span<const TomlReader* const> tables = {});
 
-  /// Keys that were asked for, perhaps more than once; none of a table that is missing.
+  /// Keys that were asked for, perhaps more than once.
   [[nodiscard]] std::span<const std::string_view> requested() const { return known_; }
 
   [[nodiscard]] bool present() const { return table_ != nullptr; }
@@ -104,7 +104,7 @@ class TomlReader {
   Place place_;
   std::string name_;
   Problems* problems_;
-  std::vector<std::string_view> known_;  // asked for, in that order, perhaps more than once; none without a table
+  std::vector<std::string_view> known_;  // asked for, in that order, perhaps more than once
   std::set<std::string, std::less<>> unsound_;
 };
 

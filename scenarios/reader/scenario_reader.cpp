@@ -431,7 +431,7 @@ std::variant<Scenario, std::vector<Problem>> judged(const TomlTable& document, c
                                      {folders, read_before, problems}, tables.zero);
   const bool eager = runtime_kind(scenario.runtime.name).eager();
   if (!eager) scenario.layout.chunk_group = read_chunk_group(switches);
-  tables.top.refuse_unknown_keys();
+  tables.top.refuse_unknown_keys(std::array<const TomlReader*, 3>{&tables.layout, &tables.train, &tables.runtime});
   if (how == Judged::KeyByKey) return std::move(problems).sorted();
   settle_together(scenario, tables, rollout, switches);
   if (problems.any()) return std::move(problems).sorted();

@@ -253,6 +253,44 @@ TEST_F(Cli, TheLargestValueOfAKeyFitsAndTheNextDoesNot) {
   EXPECT_NE(run(question + "train.micro_batch=" + std::to_string(next)).code, 0);
 }
 
+TEST_F(Cli, ProblemsOfKeysBesideTheFileArePlacedAtThem) {
+  const std::string job = scenario();
+  for (const auto& [beside, line] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"layout.tensr=4", "layout.tensr=4: error: unknown key \"tensr\" in [layout]\n  hint: did you mean tensor?"},
+           {"layout={tensr=4}", "layout={tensr=4}: error: unknown key \"tensr\" in [layout]"},
+           {"tensor=4", "tensor=4: error: unknown key \"tensor\"\n  hint: did you mean layout.tensor?"}})
+    for (const std::string verb : {"predict ", "plan ", "capacity --largest train.micro_batch "}) {
+      const CliRun r = run(verb + job + " '" + beside + "'");
+      EXPECT_EQ(r.code, 2) << verb << beside;
+      EXPECT_NE(("\n" + r.err).find("\n" + line), std::string::npos) << verb << r.err;
+    }
+}
+
+TEST_F(Cli, ValuesOfKeysBesideTheFileArePlacedAtThem) {
+  const CliRun r = run("predict " + scenario() + " train.micro_batch=1 layout.tensor=3");
+  EXPECT_EQ(r.code, 2);
+  EXPECT_TRUE(r.err.starts_with("layout.tensor=3: error: tensor = 3 does not divide ")) << r.err;
+}
+
+TEST_F(Cli, KeysSetBesideAreNoAxesOfASearch) {
+  const std::string job = scenario();
+  const CliRun of_default = run("plan " + job + " --show-space layout.tensor=2 train.recompute=full");
+  EXPECT_EQ(of_default.code, 0) << of_default.err;
+  EXPECT_NE(of_default.out.find("\n  layout.pipeline "), std::string::npos) << of_default.out;
+  for (const std::string axis : {"\n  layout.tensor ", "\n  recompute "})
+    EXPECT_EQ(of_default.out.find(axis), std::string::npos) << of_default.out;
+  const CliRun without_file =
+      run("plan layout.tensor=2 train.recompute=full --show-space --model llama-3.1-8b --cluster h100-sxm-80g --gpus 8 "
+          "--sequence 4096 --global-batch 64");
+  EXPECT_EQ(without_file.out.find("\n  layout.tensor "), std::string::npos) << without_file.out << without_file.err;
+  EXPECT_EQ(without_file.code, 0);
+  const CliRun of_file =
+      run("plan " + scenario("[train]", "[space]\nlayout.tensor = [1, 2]\n[train]") + " layout.tensor=2");
+  EXPECT_EQ(of_file.code, 2);
+  EXPECT_EQ(of_file.err,
+            "layout.tensor=2: error: the space searches layout.tensor, too\n  hint: leave one of them out\n");
+}
+
 TEST_F(Cli, ClustersAreToldByWhatTheRunCostsThere) {
   const std::string h100 = content(std::filesystem::path(TIDEMARK_SOURCE_DIR) / "scenarios/clusters/h100-sxm-80g.toml");
   std::ofstream(folder_ / "dear.toml") << "price_per_gpu_hour = 9\n" << h100;
@@ -262,7 +300,7 @@ TEST_F(Cli, ClustersAreToldByWhatTheRunCostsThere) {
                        " run.tokens=1000000000 --json " + file + " --clusters h200-sxm-141g," +
                        (folder_ / "dear.toml").string() + ",rtx-3080-10g," + (folder_ / "cheap.toml").string());
   EXPECT_EQ(r.code, 0) << r.err;
-  EXPECT_TRUE(r.out.starts_with("cheap fits it cheapest\n")) << r.out;
+  EXPECT_TRUE(r.out.starts_with("cheap fits it cheapest, of those with a price\n")) << r.out;
   const json all = json::parse(content(file))["clusters"];
   ASSERT_EQ(all.size(), 4U);
   EXPECT_EQ(all[0]["cluster"], "cheap");

@@ -18,6 +18,10 @@ struct JobWords {
   std::string file;
   std::vector<std::string> beside;  ///< "layout.tensor=4", and further files of the same training
   LaunchOptions launch;
+
+  [[nodiscard]] std::vector<std::string> overrides() const;  ///< of those beside, the keys to set
+  /// The same of a job without a file, whose first word is a key already: without `file`, and with that beside.
+  [[nodiscard]] JobWords with_first_key() const;
 };
 /// `required`: of questions that options alone cannot ask.
 void add_job(CLI::App& verb, JobWords& words, bool required = true);

@@ -84,8 +84,9 @@ JobRequest of_form(const Fields& fields) {
                              .hint = "a job needs a model, a cluster, a number of GPUs and a sequence length"});
   const ScenarioFolders folders{data_root(), data_root()};
   JobRequest made{document_of(options), {}, "job.toml", folders, {}, {}};
-  set_overrides(made.document, overrides_of(fields, false));
-  made.scenario = scenario_of(made.document, made.at, folders);
+  const std::vector<std::string> overrides = overrides_of(fields, false);
+  set_overrides(made.document, overrides);
+  made.scenario = with_overrides(overrides, [&] { return scenario_of(made.document, made.at, folders); });
   made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
   return made;
 }

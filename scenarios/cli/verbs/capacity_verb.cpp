@@ -145,7 +145,11 @@ StudyRequest requested_study(const CapacityArguments& a) {
                              .message = "a study, and options that repeat its keys",
                              .hint = "change them in the file, or set keys as in layout.tensor=4"});
   set_overrides(document, a.words.beside);
-  StudyRequest made{study_of(std::move(document), file, {file.parent_path(), data_root()}), {}};
+  StudyRequest made{with_overrides(a.words.beside,
+                                   [&] {
+                                     return study_of(std::move(document), file, {file.parent_path(), data_root()});
+                                   }),
+                    {}};
   made.inputs.emplace_back(file);
   return made;
 }

@@ -79,8 +79,9 @@ SpaceRequest space_of_file(const PlanArguments& a) {
   const std::filesystem::path file = a.words.file;
   if (is_foreign(file)) {
     JobRequest job = requested_job(a.words);
-    return {space_of(std::move(job.document), job.at, job.folders, a.with), std::move(job.not_judged),
-            std::move(job.bounds)};
+    return {with_overrides(a.words.overrides(),
+                           [&] { return space_of(std::move(job.document), job.at, job.folders, a.with); }),
+            std::move(job.not_judged), std::move(job.bounds)};
   }
   if (a.words.launch.any())
     throw InputError(Problem{.file = a.words.file,
@@ -89,7 +90,9 @@ SpaceRequest space_of_file(const PlanArguments& a) {
                                      "file out"});
   TomlTable document = parse_toml(read_text(file), file.string());
   set_overrides(document, a.words.beside);
-  return {space_of(std::move(document), file, {file.parent_path(), data_root()}, a.with)};
+  return {with_overrides(a.words.beside, [&] {
+    return space_of(std::move(document), file, {file.parent_path(), data_root()}, a.with);
+  })};
 }
 
 SpaceRequest requested_space(const PlanArguments& a) {
@@ -121,7 +124,11 @@ SpaceRequest requested_space(const PlanArguments& a) {
   base.sequence = o.sequence;
   base.micro_batch = o.micro_batch;
   base.global_batch = o.global_batch;
-  Space space = space_of(document_of(base), "plan", {std::filesystem::current_path(), data_root()}, a.with);
+  TomlTable document = document_of(base);
+  set_overrides(document, a.words.beside);
+  Space space = with_overrides(a.words.beside, [&] {
+    return space_of(std::move(document), "plan", {std::filesystem::current_path(), data_root()}, a.with);
+  });
   take_default_headroom(space);
   return {std::move(space)};
 }
@@ -350,7 +357,12 @@ Verb plan_verb(CLI::App& app) {
   add_examples(*verb, {{"plan --model gpt2 --cluster a100-sxm-40g --gpus 2 --sequence 1024 --global-batch 64",
                         "all layouts of two GPUs"},
                        {"plan llama-3.1-8b-8xh100 --show-space", "the search space around an example"}});
-  return {verb, [requested] { return run(*requested); }, nullptr};
+  return {verb,
+          [requested] {
+            requested->words = requested->words.with_first_key();
+            return run(*requested);
+          },
+          nullptr};
 }
 
 }  // namespace tidemark::cli

@@ -42,13 +42,11 @@ JobRequest from_options(const PredictArguments& requested, const std::vector<std
   const ScenarioFolders folders{std::filesystem::current_path(), data_root()};
   JobRequest made{document_of(job), {}, "tidemark predict", folders, {}, {}};
   set_overrides(made.document, keys);
-  made.scenario = scenario_of(made.document, made.at, folders);
+  made.scenario = with_overrides(keys, [&] { return scenario_of(made.document, made.at, folders); });
   made.files = files_named(made.document, folders);
   made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
   return made;
 }
-
-bool names_no_file_but_a_key(const std::string& word) { return is_override(word) && !std::filesystem::exists(word); }
 
 // Where memory runs out.
 std::optional<AcceptedChanges> accepted_changes(JobRequest source, const Prediction& prediction) {
@@ -136,10 +134,8 @@ int run(const PredictArguments& requested) {
 }  // namespace
 
 JobRequest predicted_job(const PredictArguments& requested, const std::vector<std::string>& keys) {
-  // Without a file the first word is a key already.
-  if (const std::string& first = requested.words.file; first.empty() || names_no_file_but_a_key(first)) {
-    std::vector<std::string> all = requested.words.beside;
-    if (!first.empty()) all.insert(all.begin(), first);
+  if (const JobWords words = requested.words.with_first_key(); words.file.empty()) {
+    std::vector<std::string> all = words.beside;
     all.insert(all.end(), keys.begin(), keys.end());
     return from_options(requested, all);
   }

@@ -117,7 +117,8 @@ struct FurtherAxis {
 /// Throws InputError.
 [[nodiscard]] Space read_space(const std::filesystem::path& path, const std::filesystem::path& data_root,
                                const std::vector<std::string>& with = {});
-/// The same from a document.
+/// The same from a document. A key that is set beside the file (convert.hpp: set_overrides) is no axis by default, and
+/// none of [space].
 [[nodiscard]] Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
                              const std::vector<std::string>& with = {});
 

@@ -122,7 +122,7 @@ void read_axes(const TomlKey& key, const KeyPath& path, Problems& problems, std:
   axes.push_back(std::move(axis));
 }
 
-bool one_place(const Problem& a, const Place& b) { return a.line > 0 && a.line == b.line && a.column == b.column; }
+bool one_place(const Problem& a, const Place& b) { return a.line != 0 && a.line == b.line && a.column == b.column; }
 
 /// Looks at each value of each axis with the others at their first, and finds keys and values that no combination makes
 /// right: they would drop candidates, unsaid among those that do not go together.
@@ -311,6 +311,21 @@ Scenario base_of(const Space& space, Problems& problems) {
   return base;
 }
 
+// Which of the axis's keys somebody set beside the file (set_overrides); nothing: none of them.
+std::optional<KeyPath> key_set_beside(const Space& space, const Axis& axis) {
+  for (const KeyPath& key : axis.keys())
+    if (const TomlValue* const value = value_at(space.base, key); value != nullptr && value->place.line < 0) return key;
+  return std::nullopt;
+}
+
+void refuse_axes_set_beside(const Space& space, Problems& problems) {
+  for (const Axis& axis : space.axes)
+    if (const auto key = key_set_beside(space, axis))
+      problems.add(value_at(space.base, *key)->place, fmt::format("the space searches {}, too", axis.name),
+                   "leave one of them out");
+  problems.raise_if_any();
+}
+
 }  // namespace
 
 Space space_of(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
@@ -329,6 +344,7 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   if (requested) {
     add_offloaded_layers(space);
     add_further_axes(with, space);
+    refuse_axes_set_beside(space, problems);
     ValueCheck(space, file).run(problems);
     problems.raise_if_any();
     return space;
@@ -339,7 +355,9 @@ Space space_of(TomlTable document, const std::filesystem::path& file, const Scen
   const bool all = std::ranges::find(with, "runtime") != with.end();
   space.axes = default_axes(base, all ? Runtimes::All : Runtimes::One);
   drop_unmodelled_expert_tensor(base, space);
+  std::erase_if(space.axes, [&](const Axis& axis) { return key_set_beside(space, axis).has_value(); });
   add_further_axes(with, space);
+  refuse_axes_set_beside(space, problems);
   ValueCheck(space, file).run(problems);
   problems.raise_if_any();
   return space;

@@ -49,7 +49,7 @@ std::string remedies_text(const Advice& advice, bool changes_training, std::stri
   const bool hosts = advice.now.host_upper > Bytes{} || std::ranges::any_of(advice.remedies, [](const Remedy& r) {
                        return r.found.figures.host_upper > Bytes{};
                      });
-  std::vector<std::vector<std::string>> rows{{"changes", "tokens/s", "against now", "device up to", "frees"}};
+  std::vector<std::vector<std::string>> rows{{"changes", "tokens/s", "against now", "fills up to", "frees"}};
   if (hosts) rows.front().emplace_back("host up to");
   for (const Remedy& r : advice.remedies) {
     if (r.changes_training != changes_training) continue;
@@ -135,7 +135,7 @@ std::string capacity_text(const Study& study, const std::vector<Limit>& limits) 
   std::string out = any ? fmt::format("yes: the largest {} that fits\n\n", grows)
                         : fmt::format("no: not even the smallest {} fits\n\n", grows);
   std::vector<std::vector<std::string>> rows{
-      {study.by ? study.space.axes[*study.by].name : "", grows, "tokens/s", "device up to", "the next lacks", "with"}};
+      {study.by ? study.space.axes[*study.by].name : "", grows, "tokens/s", "fills up to", "the next lacks", "with"}};
   for (const Limit& l : limits) {
     std::vector<std::string> row{study.by ? value_text(study, *study.by, l.by) : ""};
     row.push_back(l.largest ? value_text(study, study.grows, *l.largest) : l.refused.empty() ? "none" : "refused");

@@ -173,9 +173,9 @@ std::string open_orders_text(const Plan& plan, std::size_t columns) {
 std::string found_table(const Space& space, const Plan& plan, const std::vector<Found>& found) {
   // Of the fullest node, where any candidate has something there.
   const bool hosts = std::ranges::any_of(found, [](const Found& f) { return f.figures.host_upper > Bytes{}; });
-  std::vector<std::string> figures{"tokens/s", "step", "device up to"};
+  std::vector<std::string> figures{"tokens/s", "step", "fills up to"};
   const bool spare = !found.empty() && to_spare(space, found.front());
-  if (spare) figures.emplace_back("to spare");
+  if (spare) figures.emplace_back("unfilled");
   if (hosts) figures.emplace_back("host up to");
   const bool open = std::ranges::any_of(found, [&](const Found& f) { return !order_mark(plan, f).empty(); });
   if (open) figures.emplace_back("order");
@@ -308,7 +308,7 @@ std::string narrow_gradients_text(const Space& space, const Plan& plan, std::siz
 
 std::string interrupted_text(const Space& space, const std::vector<Found>& best, std::size_t columns) {
   if (best.empty()) return "interrupted, before any layout was found to fit\n";
-  std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "device up to"}};
+  std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "fills up to"}};
   for (const Found& f : best)
     rows.push_back(
         {fmt::format("#{}", f.candidate), fmt::format("{:.0f}", f.figures.throughput), gib(f.figures.device_upper)});
@@ -329,9 +329,9 @@ std::string brief_text(const Space& space, const Plan& plan, std::size_t columns
     if (!nearest.empty()) out += brief_table(space, "near misses", nearest, rows, columns);
     return out + "\nnext: more --gpus, or --show-space: what else can be searched (--with AXIS)\ndetails: -v\n";
   }
-  std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "device up to"}};
+  std::vector<std::vector<std::string>> rows{{"layout", "tokens/s", "fills up to"}};
   const bool spare = to_spare(space, plan.best.front()).has_value(), open = any_open(plan);
-  if (spare) rows.front().emplace_back("to spare");
+  if (spare) rows.front().emplace_back("unfilled");
   if (open) rows.front().emplace_back("order");
   for (const Found& f : plan.best) {
     rows.push_back(
