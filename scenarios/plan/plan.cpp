@@ -9,10 +9,10 @@
 #include <tuple>
 #include <utility>
 
+#include "scenarios/plan/detail/standings.hpp"
 #include "scenarios/plan/detail/task_texts.hpp"
 #include "scenarios/plan/evaluate.hpp"
 #include "scenarios/plan/figures.hpp"
-#include "scenarios/plan/front.hpp"
 #include "scenarios/plan/same_job.hpp"
 #include "scenarios/plan/tasks.hpp"
 
@@ -29,7 +29,7 @@ constexpr std::size_t evaluated_together = 8;  // candidates between two looks a
 class Search {
  public:
   Search(const Space& space, const PlanOptions& options, TaskRunner& runner, const PlanProgress& progress)
-      : space_(space), options_(options), runner_(runner), progress_(progress) {}
+      : space_(space), options_(options), runner_(runner), progress_(progress), standings_(space_, options_) {}
 
   Plan run() && {
     do {
@@ -39,10 +39,10 @@ class Search {
       ask_the_clock();
       plan_.tiers.beaten = std::ssize(beaten_);
     } while (!winners_run_in_full());
-    plan_.best = best_;
+    plan_.best = standings_.best();
     plan_.best.resize(std::min(plan_.best.size(), options_.top));
     plan_.tie_analyses = tie_analyses_of_best();
-    plan_.front = front_;
+    plan_.front = standings_.front();
     plan_.near_misses = misses_;
     return std::move(plan_);
   }
@@ -53,8 +53,7 @@ class Search {
     plan_ = {};
     plan_.combinations = space_.size();
     for (const Failed& failed : failed_in_full_) add_failed(failed);
-    best_.clear();
-    front_.clear();
+    standings_.clear();
     misses_.clear();
     timed_.clear();
     beaten_.clear();
@@ -88,7 +87,7 @@ class Search {
       return a.device_low != b.device_low ? a.device_low < b.device_low : a.candidate < b.candidate;
     });
     for (std::size_t next = 0; next < survivors.size();) {
-      const Bar bar = bar_now();
+      const Bar bar = standings_.bar();
       std::vector<Survivor> chosen;
       const std::size_t before = next;
       for (; next < survivors.size() && chosen.size() < evaluated_together; ++next)
@@ -150,7 +149,7 @@ class Search {
   }
 
   void allocate(const std::vector<Timed>& timed, const Done& done) {
-    const Bar bar = bar_now();
+    const Bar bar = standings_.bar();
     std::vector<std::string> tasks;
     std::vector<Timed> requested;  // by task
     for (const Timed& t : timed) {
@@ -234,7 +233,7 @@ class Search {
   // run; where it holds more, what it beat without that is looked at again.
   void ask_the_clock() {
     for (;;) {
-      std::vector<Found> asking = recommended(best_.size());
+      std::vector<Found> asking = standings_.recommended(standings_.best().size());
       std::erase_if(asking, [&](const Found& f) { return !asking_.contains(f.candidate); });
       if (asking.empty()) return;
       std::vector<std::string> tasks;
@@ -269,10 +268,9 @@ class Search {
 
   // With what is known of those that were timed, once some of it is otherwise.
   void look_again() {
-    best_.clear();
-    front_.clear();
-    for (const Found& found : timed_) keep(found);
-    const Bar bar = bar_now();
+    standings_.clear();
+    for (const Found& found : timed_) standings_.keep(found);
+    const Bar bar = standings_.bar();
     std::vector<Survivor> again;
     std::erase_if(beaten_, [&](const Survivor& s) {
       const bool beaten = bar.beats(s.device_low, s.throughput_high);
@@ -317,50 +315,12 @@ class Search {
                        [&](const Failed& f) { return f.candidate == candidate; });
   }
 
-  [[nodiscard]] Bar bar_now() const {
-    Bar bar;
-    for (const Found& f : front_) bar.front.push_back({f.figures.device_upper, f.figures.throughput});
-    // Until as many are found as are listed, each is of interest.
-    bar.throughput = best_.size() < options_.top ? 0 : best_[options_.top - 1].figures.throughput;
-    if (best_.size() < options_.top) bar.front.clear();
-    return bar;
-  }
-
-  // Whether a list of the best needs one of them only: the same figures, or the same bytes of the same ranks in another
-  // order.
-  [[nodiscard]] bool are_twins(const Found& a, const Found& b) const {
-    const auto bytes = [](const Figures& f) { return std::tuple(f.allocated, f.device, f.device_upper, f.host_upper); };
-    if (bytes(a.figures) != bytes(b.figures)) return false;
-    if (a.figures.step == b.figures.step && a.figures.throughput == b.figures.throughput) return true;
-    const std::vector<std::size_t> x = space_.values_of(a.candidate), y = space_.values_of(b.candidate);
-    for (std::size_t axis = 0; axis < x.size(); ++axis)
-      if (x[axis] != y[axis] && space_.axes[axis].name != "layout.order") return false;
-    return true;
-  }
-
-  void keep_best(const Found& found) {
-    const auto twin = std::ranges::find_if(best_, [&](const Found& f) { return are_twins(f, found); });
-    if (twin != best_.end()) {
-      if (better(*twin, found)) return;
-      best_.erase(twin);
-    }
-    best_.insert(std::upper_bound(best_.begin(), best_.end(), found, better), found);
-    best_.resize(std::min(best_.size(), options_.top));
-    if (options_.found) options_.found(best_);
-  }
-
-  void keep(const Found& found) {
-    keep_best(found);
-    front_.push_back(found);
-    front_ = pareto_front(std::move(front_));
-  }
-
   void add(const Evaluated& evaluated) {
     switch (evaluated.verdict) {
       case Evaluated::Verdict::Fits:
         ++plan_.tiers.timed;
         timed_.push_back(evaluated.found);
-        keep(evaluated.found);
+        standings_.keep(evaluated.found);
         break;
       case Evaluated::Verdict::DoesNotFit:
         ++plan_.tiers.allocator_rejected;
@@ -375,18 +335,10 @@ class Search {
     }
   }
 
-  // The front, and so many of the best.
-  [[nodiscard]] std::vector<Found> recommended(std::size_t best) const {
-    std::vector<Found> all = front_;
-    for (std::size_t i = 0; i < std::min(best, best_.size()); ++i)
-      if (std::ranges::find(front_, best_[i].candidate, &Found::candidate) == front_.end()) all.push_back(best_[i]);
-    return all;
-  }
-
   // What is recommended runs whole, without what the tiers leave out. False where some of it cannot: what it beat may
   // be the answer then.
   bool winners_run_in_full() {
-    std::vector<Found> winners = recommended(1);
+    std::vector<Found> winners = standings_.recommended(1);
     plan_.in_full = static_cast<std::int64_t>(
         std::erase_if(winners, [&](const Found& f) { return ran_whole_.contains(f.candidate); }));
     std::vector<std::string> tasks;
@@ -417,15 +369,12 @@ class Search {
   // recommended after that runs whole, too.
   void correct() {
     corrected_ = otherwise_.size();
-    for (std::vector<Found>* list : {&best_, &front_}) {
-      for (Found& f : *list)
-        if (const auto known = otherwise_.find(f.candidate); known != otherwise_.end()) f.figures = known->second;
-      std::erase_if(*list, [&](const Found& f) {
-        return otherwise_.contains(f.candidate) && !fits(std::get<Scenario>(candidate(space_, f.candidate)), f.figures);
-      });
-    }
-    std::ranges::sort(best_, better);
-    front_ = pareto_front(std::move(front_));
+    standings_.correct([&](Found& f) {
+      const auto known = otherwise_.find(f.candidate);
+      if (known == otherwise_.end()) return true;
+      f.figures = known->second;
+      return fits(std::get<Scenario>(candidate(space_, f.candidate)), f.figures);
+    });
   }
 
   // Whether the order of the best rests on more than what their times may be off by. The candidates that
@@ -457,8 +406,7 @@ class Search {
   void widen() {
     plan_.all_in_full = true;
     timed_.clear();
-    best_.clear();
-    front_.clear();
+    standings_.clear();
     misses_.clear();
     plan_.failed.clear();
     plan_.tiers.failed = 0;
@@ -476,7 +424,7 @@ class Search {
   TaskRunner& runner_;
   const PlanProgress& progress_;
   Plan plan_;
-  std::vector<Found> best_, front_;
+  Standings standings_;
   std::vector<Found> timed_;       // all of them
   std::vector<Survivor> beaten_;   // with the most that is known of their memory
   std::set<std::int64_t> asking_;  // of those timed, candidates that may hold more by the clock
