@@ -15,6 +15,7 @@
 #include "scenarios/plan/bounds/shared.hpp"
 #include "scenarios/plan/space/keys.hpp"
 #include "scenarios/scenario/scenario.hpp"
+#include "sim/program/workload.hpp"
 
 namespace tidemark::scenarios {
 
@@ -83,7 +84,17 @@ class Bounder {
 
   [[nodiscard]] std::vector<std::vector<Chunk>> chunks_of(const Scenario& scenario);
   [[nodiscard]] std::shared_ptr<const Mesh> mesh_of(const Scenario& scenario);
+  /// Of the host, whichever phase an op is of: which one is not kept.
+  [[nodiscard]] static Duration longest_launch(const Host& host);
+  /// The shortest job on a mesh, as ranks of it run it.
+  struct ShortestWorkload {
+    Workload workload;
+    std::int32_t streams = 0;  ///< on which a rank has transfers at once, at most
+  };
   [[nodiscard]] Mesh make_mesh(const Scenario& scenario);
+  [[nodiscard]] ShortestWorkload lower_shortest_job(const Scenario& requested, const Communicators& comms, Mesh& mesh);
+  void add_costs(const Scenario& requested, const Communicators& comms, std::int32_t streams, Mesh& mesh);
+  static void add_states(const Scenario& requested, const LoweringInput& input, const Communicators& comms, Mesh& mesh);
   [[nodiscard]] Bytes make_held(const Scenario& scenario);
   [[nodiscard]] static StateCost state_cost(const Scenario& requested, const Program& state, const Communicators& comms,
                                             const Mesh& mesh);

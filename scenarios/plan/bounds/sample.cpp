@@ -342,6 +342,10 @@ std::vector<LayerRun> layer_runs(std::span<const LayerKind> layers, const Recomp
   return runs;
 }
 
+std::span<const LayerKind> kinds_of(const Stage& stage, std::span<const LayerKind> all) {
+  return all.subspan(static_cast<std::size_t>(stage.first), static_cast<std::size_t>(stage.layers()));
+}
+
 std::int32_t layers_of(std::span<const LayerRun> runs) {
   std::int32_t layers = 0;
   for (const LayerRun& run : runs) layers += run.layers();

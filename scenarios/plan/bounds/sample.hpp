@@ -13,6 +13,7 @@
 #include "parallel/job/built_model.hpp"
 #include "parallel/job/layout.hpp"
 #include "parallel/job/mesh.hpp"
+#include "parallel/job/stages.hpp"
 #include "parallel/schedule/schedule.hpp"
 #include "scenarios/scenario/scenario.hpp"
 #include "sim/base/time.hpp"
@@ -48,6 +49,8 @@ struct LayerRun {
 /// The layers of a chunk in order, as recomputation sees them.
 [[nodiscard]] std::vector<LayerRun> layer_runs(std::span<const LayerKind> layers, const Recomputation& recompute);
 [[nodiscard]] std::int32_t layers_of(std::span<const LayerRun> runs);
+/// Those of a stage, of all of a model.
+[[nodiscard]] std::span<const LayerKind> kinds_of(const Stage& stage, std::span<const LayerKind> all);
 
 /// The groups that passes talk to, hand-overs apart: in one order for all jobs, and invalid where a job has none.
 using PassGroups = std::array<CommSlot, 9>;
