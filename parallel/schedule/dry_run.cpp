@@ -48,7 +48,7 @@ class Runner {
   struct Rank {
     std::size_t next = 0;
     bool begun = false;  // the hand-over that is next
-    Duration now;
+    Duration now, host;
   };
 
   // A message is known by where it goes.
@@ -72,6 +72,7 @@ class Runner {
       if (its.beside) at.now = std::max(at.now, its.sent + spans_.message);
     }
     at.now += spans_.action(rank, action);
+    if (spans_.host.action) at.now = std::max(at.now, at.host += spans_.host.action(rank, action));
     ++at.next;
     if (const auto message = neighbours_.made(rank, action); message && message->to.rank == rank)
       passage(*message).sent = at.now;
@@ -97,6 +98,7 @@ class Runner {
         end = std::max(end, std::max(its.sent, its.awaited) + spans_.message);
       }
       at.now = end;
+      if (spans_.host.waits) at.host = end;
     }
     at.begun = false;
     ++at.next;

@@ -24,10 +24,17 @@ struct DryRun {
   std::vector<StuckRank> stuck;  ///< nobody, unless ranks wait for each other or for what nobody sends
 };
 
+/// What each rank's host thread spends, which may run ahead of its device.
+struct HostSpans {
+  std::function<Duration(std::int32_t rank, const Action& action)> action;
+  bool waits = false;  ///< for its device, after each exchange that is not beside actions
+};
+
 struct Spans {
   std::function<Duration(std::int32_t rank, const Action& action)> action;
   Duration message;             ///< from when both sides have begun; beside actions: from when it is sent
   std::vector<Duration> begin;  ///< by rank
+  HostSpans host{};             ///< no action ends before its rank's host has handed it over
 };
 
 /// Runs the steps of all ranks.

@@ -282,6 +282,20 @@ TEST(PassSchedule, HandOversOfOneStageWaitForEachOther) {
   EXPECT_EQ(PassSchedule(layout, 1).earliest_ends(spans, Duration{5}, {Duration{}, Duration{}}).front(), Duration{70});
 }
 
+TEST(PassSchedule, NoPassEndsBeforeItsHostHasHandedItOver) {
+  Layout layout;
+  // Alone, a host runs ahead: only all that it spends counts. Its forward pass is late, its backward pass is not.
+  const PassSpans late{Duration{10}, Duration{20}, Duration{16}, Duration{4}};
+  EXPECT_EQ(PassSchedule(layout, 3).earliest_ends({{late}}, Duration{}, {Duration{}}).front(),
+            Duration{16 + 20 + 2 * 30});
+  // Between stages it waits for its device after each message, and is late again: F0 16 | 5 | F0' B0' 36 | 5 | B0 20.
+  layout.pipeline = 2;
+  const std::vector<std::vector<PassSpans>> spans(2, {late});
+  const std::vector<Duration> begin(2);
+  EXPECT_EQ(PassSchedule(layout, 1).earliest_ends(spans, Duration{5}, begin).front(), Duration{82});
+  EXPECT_EQ(PassSchedule(layout, 1).latest_ends(spans, Duration{5}, begin).front(), Duration{70});
+}
+
 TEST(PassSchedule, InterleavedRanksHoldTheMostBeforeTheirFirstBackwardPass) {
   std::int32_t most = 0;
   for (const InFlight::At& at : fullest_moments(interleaved(0, 2, 16, 2, 2), 2).moments)

@@ -1,6 +1,7 @@
 #include "scenarios/plan/bounds/bounds.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <span>
@@ -8,6 +9,7 @@
 
 #include "kernels/cost/roofline.hpp"
 #include "parallel/frameworks/megatron/optimizer/optimizer.hpp"
+#include "parallel/job/host_code.hpp"
 #include "parallel/job/mesh.hpp"
 #include "parallel/job/sizes.hpp"
 #include "parallel/job/stages.hpp"
@@ -216,55 +218,59 @@ Bounder::WindowClocks Bounder::make_clocks(const ClockKey& key) {
   return clocks;
 }
 
-Bounder::ChunkSpans Bounder::spans_of(const Chunk& chunk, const WindowClocks& clocks, bool second_waves) {
+Bounder::ChunkSpans Bounder::spans_of(const Chunk& chunk, const WindowClocks& clocks, const HostCosts& host,
+                                      bool second_waves) {
   constexpr Duration longest{std::numeric_limits<std::int64_t>::max()};
-  ChunkSpans spans{{longest, longest}, {}, 0};
-  std::int64_t fewest[2] = {longest.count(), longest.count()};  // launches, by pass
+  ChunkSpans spans{{longest, longest}, {}};
+  std::array<Duration, 2> of_host{longest, longest};  // by pass, at least
   for (std::size_t w = 0; w < clocks.pieces.size(); ++w) {
     Duration from, to;
-    std::int64_t launches = 0;
+    Duration on_host;
     const Window& window = chunk.sample->windows[w];
     for (std::size_t piece = 0; piece < window.pieces.size(); ++piece) {
       const PieceClock& clock = clocks.pieces[w][piece];
       const std::int64_t times = times_of(window.pieces[piece], chunk.runs);
       from += (second_waves ? clock.second_waves->low : clock.low) * times;
       to += clock.high * times;
-      launches += clock.launches * times;
+      on_host += host_time(clock.launches, host) * times;
     }
     const bool forward = is_forward(window.kind);
     Duration& least = forward ? spans.shortest.forward : spans.shortest.backward;
     Duration& most = forward ? spans.longest.forward : spans.longest.backward;
     least = std::min(least, from);
     most = std::max(most, to);
-    fewest[forward ? 0 : 1] = std::min(fewest[forward ? 0 : 1], launches);
+    Duration& of_pass = of_host[forward ? 0 : 1];
+    of_pass = std::min(of_pass, on_host);
   }
-  spans.launches = fewest[0] + fewest[1];
+  spans.shortest.host_forward = of_host[0];
+  spans.shortest.host_backward = of_host[1];
   return spans;
 }
 
 DurationBounds Bounder::step(const Scenario& s, const Ground& ground) {
   const auto& [mesh, chunks] = ground;
-  const Duration launch = s.cluster.host.launch, late_launch = longest_launch(s.cluster.host);
+  const HostCosts host = on_host(megatron_host_code(), s.cluster.host);
+  const Duration late_launch = longest_launch(s.cluster.host);
   std::vector<std::vector<PassSpans>> low, high;  // by pipeline rank and chunk
   bool alike = true;
   Bytes boundary;
   const std::int64_t micro_batches = micro_batches_of(s.train, s.layout);
   Duration of_host;
   for (const std::vector<Chunk>& of_rank : chunks) {
-    std::int64_t launches = 0;
+    Duration of_passes;
     low.emplace_back();
     high.emplace_back();
     for (const Chunk& chunk : of_rank) {
       alike = alike && chunk.sample->alike;
       const ClockKey key{chunk.sample, mesh->of_passes, late_launch};
       const auto clocks = clocks_.get(key, hash_of(key));
-      const ChunkSpans spans = spans_of(chunk, *clocks, mesh->passes_alone && clocks->second_waves);
-      launches += spans.launches;
+      const ChunkSpans spans = spans_of(chunk, *clocks, host, mesh->passes_alone && clocks->second_waves);
+      of_passes += spans.shortest.host_forward + spans.shortest.host_backward;
       low.back().push_back(spans.shortest);
       high.back().push_back(spans.longest);
       boundary = std::max(boundary, chunk.sample->boundary);
     }
-    of_host = std::max(of_host, launch * (launches * micro_batches + mesh->stages[low.size() - 1].launches));
+    of_host = std::max(of_host, of_passes * micro_batches + host_time(mesh->stages[low.size() - 1].launches, host));
   }
   const DurationBounds message = mesh->pipeline ? mesh->pipeline->message(boundary) : DurationBounds{};
   std::vector<Duration> begin_low, begin_high;

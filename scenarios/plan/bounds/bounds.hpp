@@ -52,7 +52,7 @@ class Bounder {
     Bytes before_passes;                ///< what is there when the last step's passes begin
     Bytes highest, last_step_highest;   ///< with no pass at all: of the whole job, and within its last step
     DurationBounds zero, reduce, rest;  ///< of a step: before its passes, up to the gradient norm, after it
-    std::int64_t launches = 0;          ///< in all three
+    Launches launches{};                ///< in all three
     Bytes driver_upper;
   };
   /// What depends on where ranks stand, and not on their passes.
@@ -69,7 +69,7 @@ class Bounder {
   struct PieceClock {
     Duration low, high;
     std::optional<LowWithSecondWaves> second_waves;
-    std::int64_t launches = 0;
+    Launches launches{};
   };
   struct WindowClocks {
     std::vector<std::vector<PieceClock>> pieces;  ///< by window
@@ -106,9 +106,9 @@ class Bounder {
   [[nodiscard]] static WindowClocks make_clocks(const ClockKey& key);
   struct ChunkSpans {
     PassSpans shortest, longest;
-    std::int64_t launches = 0;  ///< of a forward pass and a backward one, at least
   };
-  [[nodiscard]] static ChunkSpans spans_of(const Chunk& chunk, const WindowClocks& clocks, bool second_waves);
+  [[nodiscard]] static ChunkSpans spans_of(const Chunk& chunk, const WindowClocks& clocks, const HostCosts& host,
+                                           bool second_waves);
 
   SharedModels& models_;
   Shared<SampleKey, std::optional<ChunkSample>> samples_{

@@ -176,11 +176,19 @@ std::optional<LowWithSecondWaves> low_with_second_waves(const std::vector<TimedO
   return LowWithSecondWaves{low, waves.runs_on(), waves.waits_for_before()};
 }
 
-std::int64_t launches_of(const std::vector<TimedOp>& ops) {
-  return std::count_if(ops.begin(), ops.end(), [](const TimedOp& op) {
-    return (op.kind == TimedOp::Kind::Compute && op.launched) || op.kind == TimedOp::Kind::Transfer ||
-           op.kind == TimedOp::Kind::Message;
-  });
+Launches launches_of(const std::vector<TimedOp>& ops) {
+  Launches found{};
+  for (const TimedOp& op : ops)
+    if ((op.kind == TimedOp::Kind::Compute && op.launched) || op.kind == TimedOp::Kind::Transfer ||
+        op.kind == TimedOp::Kind::Message)
+      ++found[static_cast<std::size_t>(op.phase)];
+  return found;
+}
+
+Duration host_time(const Launches& launches, const HostCosts& costs) {
+  Duration all;
+  for (std::size_t phase = 0; phase < phases; ++phase) all += launches[phase] * costs.of(static_cast<Phase>(phase));
+  return all;
 }
 
 }  // namespace tidemark::scenarios

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -8,6 +9,8 @@
 #include "scenarios/plan/bounds/group_costs.hpp"
 #include "scenarios/plan/bounds/sample.hpp"
 #include "sim/base/time.hpp"
+#include "sim/clock/host_costs.hpp"
+#include "sim/program/program.hpp"
 
 namespace tidemark::scenarios {
 
@@ -31,7 +34,10 @@ struct LowWithSecondWaves {
 [[nodiscard]] std::optional<LowWithSecondWaves> low_with_second_waves(const std::vector<TimedOp>& ops,
                                                                       const CostsOf& costs_of);
 
-/// How many launches the ops take.
-[[nodiscard]] std::int64_t launches_of(const std::vector<TimedOp>& ops);
+/// How many launches ops take, by phase.
+using Launches = std::array<std::int64_t, phases>;
+[[nodiscard]] Launches launches_of(const std::vector<TimedOp>& ops);
+/// What they take of the host thread.
+[[nodiscard]] Duration host_time(const Launches& launches, const HostCosts& costs);
 
 }  // namespace tidemark::scenarios

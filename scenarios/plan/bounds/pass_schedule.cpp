@@ -8,12 +8,12 @@
 namespace tidemark::scenarios {
 namespace {
 
-Duration span_of(const PassSpans& spans, ActionKind kind) {
+Duration span_of(ActionKind kind, Duration forward, Duration backward) {
   switch (kind) {
     case ActionKind::Forward:
-      return spans.forward;
+      return forward;
     case ActionKind::Backward:
-      return spans.backward;
+      return backward;
     case ActionKind::InputGradient:
     case ActionKind::WeightGradient:
       break;
@@ -35,14 +35,27 @@ P2pMode at_best(P2pMode mode) {
   return P2pMode::Free;
 }
 
+enum class HostThread : std::uint8_t {
+  NotCounted,
+  RunsAhead,
+  Waits  // Megatron-LM's p2p_communication.py: batch_p2p_sync
+};
+
 std::vector<Duration> ends(const std::vector<Steps>& steps, const StagePlacement& placement,
                            const std::vector<std::vector<PassSpans>>& spans, Duration message,
-                           const std::vector<Duration>& begin) {
-  const auto span = [&](std::int32_t rank, const Action& action) {
-    const std::vector<PassSpans>& its = spans[static_cast<std::size_t>(rank)];
-    return span_of(its[static_cast<std::size_t>(action.chunk)], action.kind);
+                           const std::vector<Duration>& begin, HostThread host) {
+  const auto its = [&](std::int32_t rank, const Action& action) -> const PassSpans& {
+    return spans[static_cast<std::size_t>(rank)][static_cast<std::size_t>(action.chunk)];
   };
-  DryRun run = dry_run(steps, placement, {span, message, begin});
+  const auto on_device = [&](std::int32_t rank, const Action& action) {
+    return span_of(action.kind, its(rank, action).forward, its(rank, action).backward);
+  };
+  const auto on_host = [&](std::int32_t rank, const Action& action) {
+    return span_of(action.kind, its(rank, action).host_forward, its(rank, action).host_backward);
+  };
+  Spans all{on_device, message, begin, {}};
+  if (host != HostThread::NotCounted) all.host = {on_host, host == HostThread::Waits};
+  DryRun run = dry_run(steps, placement, all);
   ensure(run.stuck.empty(), "a schedule that runs to its end does so here");
   return std::move(run.ends);
 }
@@ -58,12 +71,13 @@ PassSchedule::PassSchedule(const Layout& layout, std::int64_t micro_batches)
 
 std::vector<Duration> PassSchedule::earliest_ends(const std::vector<std::vector<PassSpans>>& spans, Duration message,
                                                   const std::vector<Duration>& begin) const {
-  return ends(steps_, placement_, spans, message, begin);
+  const bool waits = mode_ == P2pMode::Batched && placement_.chunks == 1;
+  return ends(steps_, placement_, spans, message, begin, waits ? HostThread::Waits : HostThread::RunsAhead);
 }
 
 std::vector<Duration> PassSchedule::latest_ends(const std::vector<std::vector<PassSpans>>& spans, Duration message,
                                                 const std::vector<Duration>& begin) const {
-  if (at_best(mode_) == mode_) return ends(steps_, placement_, spans, message, begin);
+  if (at_best(mode_) == mode_) return ends(steps_, placement_, spans, message, begin, HostThread::NotCounted);
   // Something is always under way, so all of it one after the other takes longest: each pass, and with it what it hands
   // over and is handed.
   Duration all = *std::max_element(begin.begin(), begin.end());

@@ -16,6 +16,7 @@ namespace tidemark::scenarios {
 /// How long the passes of a chunk take.
 struct PassSpans {
   Duration forward, backward;
+  Duration host_forward{}, host_backward{};  ///< of the host thread
 };
 
 /// The passes of all pipeline ranks in one step.
@@ -24,10 +25,10 @@ class PassSchedule {
   PassSchedule(const Layout& layout, std::int64_t micro_batches);
 
   /// When each rank can have done its passes at the earliest, if they take `spans` (by rank and chunk) and hand-overs
-  /// `message`, and ranks begin at `begin`.
+  /// `message`, and devices begin at `begin`, their hosts at once.
   [[nodiscard]] std::vector<Duration> earliest_ends(const std::vector<std::vector<PassSpans>>& spans, Duration message,
                                                     const std::vector<Duration>& begin) const;
-  /// When it has at the latest.
+  /// When it has at the latest, however late its host is.
   [[nodiscard]] std::vector<Duration> latest_ends(const std::vector<std::vector<PassSpans>>& spans, Duration message,
                                                   const std::vector<Duration>& begin) const;
 

@@ -38,12 +38,12 @@ void add_work(const Program& program, std::size_t from, std::size_t to, const st
               PassWork& work) {
   for (const TimedOp& op : ops)
     if (is_work(op))
-      ++work.times[{static_cast<std::int32_t>(op.kind), static_cast<std::int32_t>(op.collective), op.stream.value != 0,
-                    op.kind == TimedOp::Kind::Compute ? op.duration.count() : op.size.count()}];
+      ++work.times[{static_cast<std::int32_t>(op.kind), static_cast<std::int32_t>(op.collective), op.phase,
+                    op.stream.value != 0, op.kind == TimedOp::Kind::Compute ? op.duration.count() : op.size.count()}];
   for (std::size_t i = from; i < to; ++i)
     if (const auto* alloc = std::get_if<Alloc>(&program.ops[i]);
         alloc != nullptr && program.layer_of(alloc->label) >= 0)
-      ++work.times[{a_tensor, static_cast<std::int32_t>(alloc->category), false, alloc->size.count()}];
+      ++work.times[{a_tensor, static_cast<std::int32_t>(alloc->category), {}, false, alloc->size.count()}];
 }
 
 // The job that is lowered: a stage with the chunk, and those around it.
@@ -282,6 +282,17 @@ TimedBy timed_by(const Program& program, const Cluster& cluster, CommSlot p2p_ex
   return by;
 }
 
+namespace {
+
+// Of ops from there on, before another mark.
+Phase phase_at(const Program& program, std::size_t op) {
+  while (op > 0)
+    if (const auto* mark = std::get_if<Mark>(&program.ops[--op])) return mark->phase;
+  return {};
+}
+
+}  // namespace
+
 std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::size_t to, const TimedBy& by) {
   std::vector<TimedOp> ops;
   std::vector<EventId> recorded;  // the latest last
@@ -289,6 +300,7 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
     const auto found = std::find(recorded.rbegin(), recorded.rend(), event);
     return found == recorded.rend() ? -1 : static_cast<std::int32_t>(recorded.rend() - found) - 1;
   };
+  Phase phase = phase_at(program, from);
   for (std::size_t i = from; i < to; ++i) {
     const Op& op = program.ops[i];
     TimedOp timed;
@@ -299,9 +311,9 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
       if (!by.second_waves.empty()) timed.longer = by.second_waves[o->kernel.index()];
       timed.stream = o->stream;
     } else if (const auto* c = std::get_if<Collective>(&op)) {
-      timed = {TimedOp::Kind::Transfer, c->kind, c->row.valid(), true, c->stream, 0, c->comm, c->size, {}};
+      timed = {TimedOp::Kind::Transfer, c->kind, c->row.valid(), true, {}, c->stream, 0, c->comm, c->size, {}};
     } else if (const auto* e = std::get_if<Exchange>(&op); e != nullptr && e->comm != by.p2p_exchanges) {
-      timed = {TimedOp::Kind::Message, {}, false, true, e->stream, 0, e->comm, {}, {}};
+      timed = {TimedOp::Kind::Message, {}, false, true, {}, e->stream, 0, e->comm, {}, {}};
       for (const Transfer& t : program[e->transfers])
         timed.size = std::max(timed.size, t.size(by.buffers[t.buffer.index()]));
     } else if (const auto* r = std::get_if<Record>(&op)) {
@@ -317,8 +329,10 @@ std::vector<TimedOp> timed_ops(const Program& program, std::size_t from, std::si
       timed.kind = TimedOp::Kind::HostAwait;
       timed.event = number(s->event);
     } else {
+      if (const auto* mark = std::get_if<Mark>(&op)) phase = mark->phase;
       continue;
     }
+    timed.phase = phase;
     ops.push_back(timed);
   }
   return ops;

@@ -68,8 +68,9 @@ struct TimedOp {
   };
   Kind kind = Kind::Compute;
   CollectiveKind collective = CollectiveKind::AllReduce;
-  bool uneven = false;     ///< parts of members differ
-  bool launched = true;    ///< by itself: not as a part of the kernel before it
+  bool uneven = false;   ///< parts of members differ
+  bool launched = true;  ///< by itself: not as a part of the kernel before it
+  Phase phase = Phase::Forward;
   StreamId stream{0};      ///< 0: the compute stream
   std::int32_t event = 0;  ///< how many were recorded before it among these ops; -1: it was recorded before them
   CommSlot comm{};
@@ -95,7 +96,7 @@ struct TimedBy {
 /// What passes do, whatever the order: each kernel, each collective and each tensor of a layer, and how often.
 struct PassWork {
   using What =
-      std::tuple<std::int32_t, std::int32_t, bool, std::int64_t>;  ///< kind of op, its own kind, aside, how much
+      std::tuple<std::int32_t, std::int32_t, Phase, bool, std::int64_t>;  ///< kind of op, its own, aside, how much
   std::map<What, std::int64_t> times;
   void add(const PassWork& other, std::int64_t so_often);
   /// Whether all of that is done, as often or more.
