@@ -147,7 +147,13 @@ std::int32_t found(const Cluster& cluster, const NcclSettings& settings, const C
   const Rings rings = several_nodes ? rings_of_several_nodes(cluster, use) : rings_of_one_node(cluster, use);
   const std::int32_t channels = channels_of(rings, capability, several_nodes);
   const bool switched = !several_nodes && cluster.node.link == NodeLink::NvSwitch;
-  const bool seen_in_logs = switched && (capability == 80 || capability == 90);
+  // "24 coll channels" of eight H100 and A100; "16 coll channels, 16 collnet channels, 16 nvls channels, 16 p2p
+  // channels, 2 p2p channels per peer" of two nodes of eight H100, by EFA (p5.48xlarge) and by InfiniBand with a NIC
+  // for each.
+  const Node& node = cluster.node;
+  const bool whole_nodes = several_nodes && node.link == NodeLink::NvSwitch && capability == 90 && node.devices == 8 &&
+                           use.local == 8 && channels == 16;
+  const bool seen_in_logs = (switched && (capability == 80 || capability == 90)) || whole_nodes;
   if (seen_in_logs || bound == Bound::Central) return channels;
   if (bound == Bound::Low) return std::max(2, channels / 2);
   return switched ? channels : 2 * channels;  // a switch's links are full

@@ -205,10 +205,14 @@ Connected connected(const Cluster& cluster, const NcclSettings& settings, const 
     return all;
   }
   // Large all-gathers and reduce-scatters go through the switch where they can; small all-reduces go up a tree.
-  all.nvls = may.nvls && switches && (use.shards || bound == Bound::High);
-  all.tree = may.tree && (use.reduces || (bound == Bound::High && use.shards));
+  // graph/tuning.cc: trees run nothing but all-reduces. On several nodes the switches work together only by SHARP or,
+  // for all-reduces, by a tree that takes 25 us before its first hop, where LL's tree takes 7: little goes by that one.
+  const bool several_nodes = use.nodes > 1;
+  all.tree = may.tree && use.reduces;
   all.pat = may.pat && has_pat && use.shards && bound == Bound::High;
-  all.nvls_tree = may.nvls_tree && switches && use.nodes > 1 && use.reduces && bound == Bound::High;
+  all.nvls_tree = may.nvls_tree && switches && several_nodes && use.reduces && bound == Bound::High &&
+                  !(use.reduces_little && settings.protocols.ll && (may.tree || may.ring));
+  all.nvls = several_nodes ? all.nvls_tree : may.nvls && switches && (use.shards || bound == Bound::High);
   return all;
 }
 
@@ -270,9 +274,10 @@ Estimate pairs_memory(Side side, const Cluster& cluster, const NcclSettings& set
   return sum;
 }
 
-// A cluster's file does not say by whose NIC ranks sent.
+// A cluster's file does not say by whose NIC ranks sent, nor how much they reduced.
 bool measured_as(const NcclProfile::Communicator& measured, CommunicatorUse use) {
   use.senders = measured.use.senders;
+  use.reduces_little = measured.use.reduces_little;
   return measured.use == use;
 }
 

@@ -103,6 +103,9 @@ struct NcclChannels {
   bool operator==(const NcclChannels&) const = default;
 };
 
+/// As norms, losses and barriers are, and counts of experts' tokens.
+inline constexpr Bytes little{32 << 10};
+
 /// How the ranks of one group lie on nodes, seen from one of them, and what they do.
 struct CommunicatorUse {
   std::int32_t ranks = 1;
@@ -116,6 +119,7 @@ struct CommunicatorUse {
   /// Messages go through communicators of two ranks, one for every peer and order of calls, instead of the group's own:
   /// so many of them.
   std::int32_t pairs = 0;
+  bool reduces_little = false;  ///< no all-reduce or broadcast of more than `little`
 
   auto operator<=>(const CommunicatorUse&) const = default;
 };

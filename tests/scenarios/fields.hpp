@@ -112,8 +112,8 @@ inline auto fields(NcclChannels& v) {
   return std::tie(a, b, c, d);
 }
 inline auto fields(CommunicatorUse& v) {
-  auto& [a, b, c, d, e, f, g, h, i] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i);
+  auto& [a, b, c, d, e, f, g, h, i, j] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
 inline auto fields(NcclProfile::Communicator& v) {
   auto& [a, b] = v;

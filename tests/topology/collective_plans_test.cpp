@@ -20,6 +20,22 @@ constexpr CollectiveKind all_kinds[] = {CollectiveKind::AllReduce, CollectiveKin
                                         CollectiveKind::ReduceScatter, CollectiveKind::Broadcast,
                                         CollectiveKind::AllToAll};
 
+// What memory of communicators takes for granted (nccl_memory.cpp).
+TEST(Collective, LittleOfSeveralNodesGoesByNoSwitch) {
+  for (const std::int32_t capability : {90, 100})
+    for (const std::int32_t nodes : {2, 3, 4, 8, 16, 64, 256}) {
+      const Fabric fabric = build_fabric(hgx(capability), 8 * nodes);
+      const std::vector<CollectivePlan> plans =
+          eligible_plans(fabric, devices(fabric.devices), CollectiveKind::AllReduce);
+      EXPECT_EQ(plans.back().algorithm, Algorithm::Nvls);
+      for (const Bytes size : {1_B, 4_B, 4_KiB, little})
+        EXPECT_NE(plans[best_plan(plans, size)].algorithm, Algorithm::Nvls) << nodes << " nodes, " << size.count();
+      for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::ReduceScatter})
+        for (const CollectivePlan& plan : eligible_plans(fabric, devices(fabric.devices), kind))
+          EXPECT_EQ(plan.algorithm, Algorithm::Ring);
+    }
+}
+
 // Over groups that lie anyhow: links come once and in order, sizes are never rounded down, no part is lost between a
 // leaf and its spines, several sizes of one plan agree with prices made one by one.
 TEST(Collective, PlansHoldOnGeneratedGroups) {

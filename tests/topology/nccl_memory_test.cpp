@@ -80,6 +80,18 @@ TEST(NcclChannels, AreThoseOfLogsBehindNvSwitch) {
   EXPECT_EQ(channels(b200, inside_a_node(8), release(224)), "32 16 32 32");
 }
 
+// "16 coll channels, 16 collnet channels, 16 nvls channels, 16 p2p channels, 2 p2p channels per peer" in logs of two
+// nodes.
+TEST(NcclChannels, OfWholeNodesAreThoseOfLogsToo) {
+  const auto bounds = [](const Cluster& on, const CommunicatorUse& use) {
+    return fmt::format("{} {}", nccl_channels(on, {}, use, Bound::Low).collective,
+                       nccl_channels(on, {}, use, Bound::High).collective);
+  };
+  EXPECT_EQ(bounds(h100, {.ranks = 16, .local = 8, .nodes = 2}), "16 16");
+  EXPECT_EQ(bounds(h100, {.ranks = 16, .local = 4, .nodes = 4}), "8 32");  // no logs
+  EXPECT_EQ(bounds(b200, {.ranks = 16, .local = 8, .nodes = 2}), "8 32");
+}
+
 TEST(NcclChannels, OneRemoteRankLowersThoseToEveryPeer) {
   EXPECT_EQ(channels(h100, {.ranks = 16, .local = 8, .nodes = 2}), "16 16 16 2");
   EXPECT_EQ(channels(h100, {.ranks = 64, .local = 8, .nodes = 8}), "16 16 16 1");
@@ -184,13 +196,13 @@ TEST(PublishedFigures, AllToAllAmongEightH100) {
 // Channels of 8 H100: 24 for collectives, 16 for NVLink SHARP, 32 for messages.
 // fixed 6 x 32 + 2 x 16 + 6 = 230, ring 12 x 24 = 288, NVLS 16 x 2 x 8 = 256, tree up to 12 x 24 = 288.
 TEST(NcclMemory, TensorParallelismOnEightH100) {
-  EXPECT_EQ(mib(h100, sharding(inside_a_node(8))), "518 774 1062");
+  EXPECT_EQ(mib(h100, sharding(inside_a_node(8))), "518 774 774");
   EXPECT_EQ(mib(h100, reducing(inside_a_node(8))), "518 806 1062");
   EXPECT_EQ(mib(h100, reducing(sharding(inside_a_node(8)))), "518 1062 1062");
 }
 
 TEST(NcclMemory, EightA100HaveNoNvlinkSharp) {
-  EXPECT_EQ(mib(a100, sharding(inside_a_node(8))), "484 484 772");
+  EXPECT_EQ(mib(a100, sharding(inside_a_node(8))), "484 484 484");
   EXPECT_EQ(mib(a100, reducing(inside_a_node(8))), "484 772 772");
 }
 
@@ -201,7 +213,7 @@ TEST(NcclMemory, ATreeOfTwoUsesTheRingsConnections) {
 
 TEST(NcclMemory, BlackwellsSwitchTakesMore) {
   // 24 NVLS channels: 24 x 2 x 8 = 384, and 6 x 32 + 2 x 24 + 6 = 246 of structures; a ring of 32 channels 384
-  EXPECT_EQ(mib(b200, sharding(inside_a_node(8))), "390 1014 1398");
+  EXPECT_EQ(mib(b200, sharding(inside_a_node(8))), "390 1014 1014");
 }
 
 TEST(NcclMemory, MessagesInsideANode) {
@@ -314,7 +326,7 @@ TEST(NcclMemory, VariablesChangeWhatConnectionsTake) {
 TEST(NcclMemory, VariablesChangeWhatConnects) {
   NcclSettings s;
   s.nvls = false;
-  EXPECT_EQ(mib(h100, sharding(inside_a_node(8)), s), "484 484 772");
+  EXPECT_EQ(mib(h100, sharding(inside_a_node(8)), s), "484 484 484");
   s = {};
   s.algorithms = {.ring = true, .tree = false, .nvls = false, .nvls_tree = false, .pat = false};
   EXPECT_EQ(mib(h100, reducing(sharding(inside_a_node(8))), s), "518 518 518");
@@ -346,7 +358,7 @@ TEST(NcclMemory, EagerCommunicatorsConnectEverything) {
 
 TEST(NcclMemory, WithoutPeerAccessOverPcieRanksMeetInHostMemory) {
   Cluster geforce = linked(NodeLink::Pcie);
-  EXPECT_EQ(mib(geforce, sharding(inside_a_node(4))), "40 40 124");
+  EXPECT_EQ(mib(geforce, sharding(inside_a_node(4))), "40 40 76");
   geforce.nccl.peer_access = PeerAccess::NvLink;
   EXPECT_EQ(mib(geforce, sharding(inside_a_node(4))), "16 16 28");
   Cluster bridged = linked(NodeLink::NvLink);
@@ -384,6 +396,28 @@ TEST(NcclMemory, ChannelsFromALogHaveNoBounds) {
   EXPECT_EQ(nccl_channels(known, s, inside_a_node(8)).collective, 8);
 }
 
+// graph/tuning.cc of 2.28.9: without SHARP, switches of several nodes work together in all-reduces only, by a tree of
+// their own, which little never takes.
+TEST(NcclMemory, SwitchesOfSeveralNodesServeLargeAllReducesOnly) {
+  const CommunicatorUse of_four_nodes{.ranks = 32, .local = 8, .nodes = 4};
+  CommunicatorUse little_reduced = reducing(of_four_nodes);
+  little_reduced.reduces_little = true;
+  const auto high = [](const CommunicatorUse& use, const NcclSettings& settings = {}) {
+    return communicator_memory(h100, settings, use).high;
+  };
+  // NVLS 16 x 2 x 8 = 256, and its tree 16 x 20 x 3 = 960
+  EXPECT_EQ(high(reducing(of_four_nodes)) - high(little_reduced), 256_MiB + 960_MiB);
+  EXPECT_EQ(high(sharding(little_reduced)), high(little_reduced));
+  EXPECT_LT(high(sharding(of_four_nodes)), high(little_reduced));  // no tree
+  NcclSettings s;
+  s.protocols.ll = false;
+  EXPECT_EQ(high(little_reduced, s), high(reducing(of_four_nodes)));
+  // On one node a switch may serve anything.
+  CommunicatorUse on_one_node = reducing(inside_a_node(8));
+  on_one_node.reduces_little = true;
+  EXPECT_EQ(mib(h100, on_one_node), mib(h100, reducing(inside_a_node(8))));
+}
+
 // ---- properties ---------------------------------------------------------------------------------------------------
 
 TEST(NcclMemory, BoundsAreInOrderWhateverTheUse) {
@@ -392,7 +426,7 @@ TEST(NcclMemory, BoundsAreInOrderWhateverTheUse) {
       for (const bool rdma : {false, true})
         for (const std::int32_t nodes : {1, 2, 3, 8, 64})
           for (const std::int32_t local : {1, 2, 3, 8})
-            for (const int requested : {0, 1, 2, 3})
+            for (const int requested : {0, 1, 2, 3, 5, 7})
               for (const std::int32_t peers : {0, 1, 2}) {
                 Cluster cluster = on;
                 cluster.node.gpu_direct_rdma = rdma;
@@ -402,7 +436,8 @@ TEST(NcclMemory, BoundsAreInOrderWhateverTheUse) {
                                           .reduces = (requested & 1) != 0,
                                           .shards = (requested & 2) != 0,
                                           .local_peers = std::min(peers, local - 1),
-                                          .remote_peers = nodes > 1 ? peers : 0};
+                                          .remote_peers = nodes > 1 ? peers : 0,
+                                          .reduces_little = (requested & 4) != 0};
                 const Estimate e = communicator_memory(cluster, release(number), use);
                 EXPECT_GT(e.low, 0_B);
                 EXPECT_LE(e.low, e.bytes) << e.source;

@@ -17,6 +17,7 @@ namespace {
 struct SlotUse {
   bool reduces = false;
   bool shards = false;
+  Bytes most_reduced;            ///< by one all-reduce or broadcast
   bool with_all = false;         ///< all-to-all: a message to every member
   std::set<std::int32_t> steps;  ///< to peers of messages
   [[nodiscard]] bool anything() const { return reduces || shards || with_all || !steps.empty(); }
@@ -36,6 +37,7 @@ std::vector<SlotUse> slot_uses(const Program& program, std::size_t slots) {
                        case CollectiveKind::AllReduce:
                        case CollectiveKind::Broadcast:
                          use.reduces = true;
+                         use.most_reduced = std::max(use.most_reduced, o.size);
                          break;
                        case CollectiveKind::AllToAll:
                          use.with_all = true;
@@ -90,6 +92,7 @@ class GroupPlacement {
     use.local = local_[rank.index()];
     use.nodes = nodes_[leaders_[rank.index()].index()];
     use.reduces = requested.reduces;
+    use.reduces_little = requested.reduces && requested.most_reduced <= little;
     use.shards = requested.shards;
     const bool in_pairs = communicator_.messages == MessageRoute::Pairs && !requested.with_all;
     if (use.nodes > 1 && !in_pairs) use.senders = senders(rank, requested_of);
@@ -173,9 +176,8 @@ class GroupPlacement {
 
 // How each rank's groups lie and what it does with them, by slot, in the order of ranks; `told` is told, too, where it
 // is as that of the rank before.
-template <class PredictionDetail>
-void tell_signatures(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl,
-                     const PredictionDetail& reported) {
+template <class Told>
+void tell_signatures(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl, const Told& told) {
   const std::size_t slots = workload.communicators.size();
   std::vector<std::vector<SlotUse>> uses;
   for (const Program& program : workload.programs) uses.push_back(slot_uses(program, slots));
@@ -195,7 +197,7 @@ void tell_signatures(const Workload& workload, const Cluster& cluster, const Ncc
     }
     const bool as_before = r > 0 && signature == before;
     before = signature;
-    reported(rank, signature, as_before);
+    told(rank, signature, as_before);
   }
 }
 

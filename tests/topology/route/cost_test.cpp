@@ -68,7 +68,12 @@ TEST(Cost, EverySlotHasItsOwnCost) {
       one_group(8, "collective s0 g0 all_reduce sum bool 1 b0 -> b0\ncollective s0 g1 all_gather bool 1 b0 -> b1\n",
                 {{"pairs", {{2, 1}}}}),
       on);
-  EXPECT_EQ(costs.of(Rank{0}).of(CommSlot{0}), communicator(on, {.ranks = 8, .local = 4, .nodes = 2, .reduces = true}));
+  CommunicatorUse use{.ranks = 8, .local = 4, .nodes = 2, .reduces = true, .reduces_little = true};
+  EXPECT_EQ(costs.of(Rank{0}).of(CommSlot{0}), communicator(on, use));
+  use.reduces_little = false;
+  const std::string more_at_once =
+      "collective s0 g0 all_reduce sum bool 1 b0 -> b0\ncollective s0 g0 all_reduce sum bool 32769 b0 -> b0\n";
+  EXPECT_EQ(cost(one_group(8, more_at_once), on).of(Rank{0}).of(CommSlot{0}), communicator(on, use));
   EXPECT_EQ(costs.of(Rank{0}).of(CommSlot{1}), communicator(on, {.ranks = 2, .local = 2, .nodes = 1, .shards = true}));
 }
 
