@@ -257,6 +257,9 @@ constexpr std::string_view
         "per-operation checkpointing keeps all that a compiled region returns, queries, keys and values among it; "
         "those that "
         "run again nobody needs (torch/_higher_order_ops inductor_compiled_code)",
+    counted_before =
+        "per-operation checkpointing keeps what ranks told each other of it "
+        "(torchtitan/models/deepseek_v3/infra/parallelize.py _op_sac_save_list)",
     layer_by_layer =
         "counts of all layers in one tensor, which goes when the last has been moved by its row "
         "(torchtitan/components/optimizer.py _update_expert_bias)";
@@ -506,6 +509,7 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.moe.experts.silu_gradient", "backward *", "backward *", beyond_groups},
     {Unread, "layers.*.moe.experts.indices.permuted_indices", "*", "*", filled_first},
     {Unread, "layers.*.moe.zeros", "*", "*", filled_first},
+    {Unread, "layers.*.moe.histc", "backward layers.*", "backward layers.*", counted_before},
     {Unread, "layers.*.moe.index_gradient", "backward *", "backward *", own_chunk},
     {Unread, "layers.*.moe.shared_experts.all_reduce", "backward *", "backward *", own_chunk},
     {Unread, "layers.*.moe.router.topk", "*", "*", given_besides},

@@ -56,7 +56,14 @@ class Scratch {
 };
 
 /// Operations that modes below autograd tell apart.
-enum class Dispatched : std::uint8_t { MatrixProduct, AddedProduct, FusedAttention, ReduceScatter };
+enum class Dispatched : std::uint8_t {
+  MatrixProduct,
+  AddedProduct,
+  FusedAttention,
+  ReduceScatter,
+  AllToAll,
+  CopyToHost
+};
 
 /// A mode below autograd (torch.utils._python_dispatch.TorchDispatchMode): sees what operations make, or has it
 /// already.

@@ -15,15 +15,19 @@ namespace {
 bool qwen3(const Model& model) { return model.architecture.starts_with("qwen3"); }
 
 // activation_checkpoint.py _apply_op_sac, and the list that parallelize.py hands it: attention's results are kept where
-// its kernel is listed, and every second matrix product's, beginning with the first.
-KeepsResult every_second_product(bool attention) {
-  return [attention, products = 0](Dispatched what) mutable {
+// its kernel is listed, every second matrix product's, beginning with the first, and in DeepSeek-V3's list, not in
+// Qwen3's, tokens that came to experts and came back.
+KeepsResult every_second_product(bool attention, bool exchanged_tokens) {
+  return [attention, exchanged_tokens, products = 0](Dispatched what) mutable {
     switch (what) {
       case Dispatched::MatrixProduct:
         return ++products % 2 == 1;
       case Dispatched::FusedAttention:
         return attention;
+      case Dispatched::AllToAll:
+        return exchanged_tokens;
       case Dispatched::ReduceScatter:
+      case Dispatched::CopyToHost:
         return true;
       case Dispatched::AddedProduct:
         return false;
@@ -381,7 +385,7 @@ Tensor Decoder::run_layer(std::size_t index, const Tensor& hidden) {
     if (!checkpoints(index)) return plain();
     if (train_.recompute.kind == Recompute::Selective && behavior_.requested.checkpointed_layers == 0) {
       const bool listed = model_.latent() || train_.attention == AttentionKernel::Flash || behavior_.keeps_cudnn;
-      options.policy = [listed] { return every_second_product(listed); };
+      options.policy = [listed, all = model_.latent() != nullptr] { return every_second_product(listed, all); };
     }
     return checkpointed();
   };

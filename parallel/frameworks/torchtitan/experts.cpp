@@ -290,8 +290,12 @@ Tensor MixtureOfExperts::exchanged(const Tensor& rows, bool back) {
   const auto made = [this, width = rows.size(1), dtype = rows.dtype](bool home) {
     return s_.empty({home ? own_rows_ : arriving_rows_, width}, dtype, "all_to_all", Category::CommEp);
   };
-  Tensor out = made(back);
-  exchange(rows, out, back);
+  Tensor out;
+  if (!s_.recalled(Dispatched::AllToAll, {&out, 1})) {
+    out = made(back);
+    exchange(rows, out, back);
+    s_.made(Dispatched::AllToAll, {&out, 1});
+  }
   if (node)
     node->apply = [this, made, back](const Gradients& g) {
       Tensor gradient = made(!back);
@@ -301,12 +305,25 @@ Tensor MixtureOfExperts::exchanged(const Tensor& rows, bool back) {
   return with(std::move(out), std::move(node));
 }
 
+// How many rows go, and come: the host waits for them, once where checkpointing keeps what it read.
+Tensor MixtureOfExperts::counted_by_ranks(const Tensor& counts) {
+  Tensor of_group;
+  if (!s_.recalled(Dispatched::AllToAll, {&of_group, 1})) {
+    of_group = s_.empty(counts.sizes, DType::INT64, "tokens_per_expert_group", Category::CommEp);
+    s_.collective(group_.comm, CollectiveKind::AllToAll, counts, of_group);
+    s_.made(Dispatched::AllToAll, {&of_group, 1});
+  }
+  if (!s_.recalled(Dispatched::CopyToHost, {})) {
+    s_.process.synchronize();
+    s_.made(Dispatched::CopyToHost, {});
+  }
+  return of_group;
+}
+
 // expert_parallel.py ExpertParallel, hooks of the module: what it gives is held while they put it back.
 Tensor MixtureOfExperts::of_all_ranks(const Tensor& routed, const Tensor& counts) {
   const auto dispatched = [&] {
-    const Tensor of_group = s_.empty(counts.sizes, DType::INT64, "tokens_per_expert_group", Category::CommEp);
-    s_.collective(group_.comm, CollectiveKind::AllToAll, counts, of_group);
-    s_.process.synchronize();  // how many rows go, and come
+    const Tensor of_group = counted_by_ranks(counts);
     const Tensor received = exchanged(routed, false);
     return permuted(received, of_group);
   };

@@ -60,6 +60,7 @@ class MixtureOfExperts {
   Tensor of_best_groups(const Tensor& scores);
   Tensor experts(const Tensor& routed, const Tensor& counts);
   Tensor in_groups(const Tensor& routed, const Tensor& counts);
+  Tensor counted_by_ranks(const Tensor& counts);
   Tensor of_all_ranks(const Tensor& routed, const Tensor& counts);
   Tensor exchanged(const Tensor& rows, bool back);
   void exchange(const Tensor& from, const Tensor& to, bool back);

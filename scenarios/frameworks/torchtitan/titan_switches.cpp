@@ -174,14 +174,15 @@ void check_titan_experts(const Scenario& requested, ScenarioTables& tables) {
          fmt::format("it does not divide experts' width of {}", experts.shared_ffn));
   refuse(tables.layout, "context", requested.layout.context > 1, later);
   const TitanSettings& titan = requested.runtime.eager.titan;
-  // torch/utils/checkpoint.py: gathering in the second run was not there in the first, where it came ahead.
+  // torch/utils/checkpoint.py since 2.13 numbers all operations: gathering in the second run was not there in the
+  // first, where it came ahead.
   refuse(tables.layout, "expert",
          requested.layout.expert > 1 && requested.train.recompute.kind == Recompute::Selective &&
-             titan.checkpointed_layers == 0,
-         "PyTorch 2.15's checkpointing by operations stops where units of their own lie within what runs again",
-         "recompute = \"full\", or selective_ac_option = 2");
-  refuse(tables.runtime, "switches", titan.compile_layers || titan.compile_loss,
-         not_modelled("torch.compile of experts is not modelled yet"), "without compile");
+             titan.checkpointed_layers == 0 && requested.runtime.versions.torch >= Version{2, 13},
+         "since PyTorch 2.13 checkpointing by operations stops where units of their own lie within what runs again",
+         "an earlier PyTorch in [runtime] versions, recompute = \"full\", or selective_ac_option = 2");
+  refuse(tables.runtime, "switches", titan.compile_layers, not_modelled("torch.compile of experts is not modelled yet"),
+         "without compile");
   refuse(tables.moe, "dispatcher", requested.train.routing.dispatcher != TokenDispatcher::AllToAll, later);
   refuse(tables.moe, "capacity_factor", requested.train.routing.capacity_factor > 0, "torchtitan drops no tokens");
 }

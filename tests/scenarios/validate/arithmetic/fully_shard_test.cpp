@@ -100,18 +100,21 @@ MathCase deepseek_v3(MathCase its) {
                   "q_lora_rank = 16\nn_group = 4\ntopk_group = 2\nnum_nextn_predict_layers = 0");
 }
 
+MathCase on_torch(MathCase its, const std::string& torch) {
+  its.runtime.replace(its.runtime.find("2.15"), 4, torch);
+  return its;
+}
+
 // Over ranks.
 MathCase shared_out(MathCase its, std::string layout) {
   its.layout = std::move(layout);
   return its;
 }
 
-MathCase pipelined(MathCase its, const std::string& layout, std::string torch = "2.15", int micro_batches = 4) {
+MathCase pipelined(MathCase its, const std::string& layout, const std::string& torch = "2.15", int micro_batches = 4) {
   its.layout = "pipeline = 2\n" + layout;
   its.global_batch = its.gpus / 2 * micro_batches;
-  const std::size_t at = its.runtime.find("2.15");
-  its.runtime.replace(at, 4, torch);
-  return in_bf16(std::move(its));
+  return in_bf16(on_torch(std::move(its), torch));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -173,6 +176,15 @@ INSTANTIATE_TEST_SUITE_P(
         deepseek(twice(titan("titan_deepseek_per_operation", 3, "0.2.2", "recompute = \"selective\""))),
         deepseek_v3(titan("titan_deepseek_groups", 2, "0.2.2", "recompute = \"full\"")),
         shared_out(deepseek(titan("titan_deepseek_parallel", 4, "0.2.2")), "expert = 2"),
+        on_torch(shared_out(with_experts(twice(titan("titan_experts_parallel_per_operation", 4, "0.2.2",
+                                                     "recompute = \"selective\"")),
+                                         "imbalance = { zipf = 0.8, seed = 3 }"),
+                            "expert = 4"),
+                 "2.12"),
+        on_torch(shared_out(deepseek(twice(titan("titan_deepseek_parallel_per_operation", 4, "0.2.2",
+                                                 "recompute = \"selective\""))),
+                            "expert = 2"),
+                 "2.12"),
         shared_out(deepseek_v3(twice(titan("titan_deepseek_groups_parallel", 8, "0.2.2", "recompute = \"full\""))),
                    "expert = 4\nshard_group = 4")),
     [](const testing::TestParamInfo<MathCase>& row) { return row.param.name; });
