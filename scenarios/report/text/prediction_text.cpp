@@ -176,6 +176,16 @@ std::string composition_line(const Peak& peak) {
   return out;
 }
 
+// Reserved memory is highest when the last segment comes, which may be long after tensors took the most. Where what is
+// free by then is the largest part, the other moment says what the memory is for.
+std::string tensors_at_most(const RankGroup& of) {
+  const Composition& at_device_peak = of.memory.device.composition;
+  if (std::ranges::max(at_device_peak.bytes) > at_device_peak[Category::Fragmentation]) return {};
+  const Peak& most = of.memory.allocated;
+  return fmt::format("  at the peak of allocated, {} at {}:\n  {}\n", gib(most.bytes),
+                     where(most.at, of.allocated_peak_op), composition_line(most));
+}
+
 std::string peak(const Prediction& p) {
   const RankGroup& top = p.highest();
   const MemoryRecord& m = top.memory;
@@ -197,7 +207,7 @@ std::string peak(const Prediction& p) {
                                    gib(m.managed), gib(p.resident(m, m.device.bytes))));
   }
 
-  return out + composition_table(m.device);
+  return out + composition_table(m.device) + tensors_at_most(top);
 }
 
 // Of the rank that holds most on its host, and of the node whose ranks do.
@@ -369,6 +379,7 @@ std::string brief_text(const Prediction& p, const std::string& file, const Accep
     out +=
         fmt::format("\npeak on rank {} (stage {}), at {}\n{}  {}\n", top.ranks.front().value, top.coordinates.pipeline,
                     where(m.device.at, top.device_peak_op), allocated_then(m.device), composition_line(m.device));
+    out += tensors_at_most(top);
     if (p.fullest_node.bytes > Bytes{})
       out += fmt::format("on the host, node {}: up to {}{}\n", p.fullest_node.node, gib(p.fullest_node.upper),
                          p.scenario.cluster.host.memory > Bytes{} ? " of " + gib(p.scenario.cluster.host.memory) : "");
