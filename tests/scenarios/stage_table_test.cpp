@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "scenarios/formats/format.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
@@ -43,6 +44,21 @@ TEST(StageTable, EachColumnIsTheHighestOfTheStagesRanks) {
   const std::string row = table.substr(table.find("\n", table.find("to spare")));
   EXPECT_NE(row.substr(0, row.find('\n', 1)).find("60.00 GiB"), std::string::npos) << table;
   EXPECT_NE(row.substr(0, row.find('\n', 1)).find("70.00 GiB"), std::string::npos) << table;
+}
+
+// Under fully_shard the last segment may come when the passes are over: what is free then says nothing of the tensors.
+TEST(StageTable, TensorsAtTheirPeakAreThereWhereMostIsFreeAtTheDevices) {
+  Prediction prediction = small_prediction();
+  RankGroup& only = prediction.groups.front();
+  Composition& at_device_peak = only.memory.device.composition;
+  const auto both = [&] { return prediction_text(prediction) + brief_text(prediction, "small.toml"); };
+  ASSERT_LT(at_device_peak[Category::Fragmentation], at_device_peak[Category::Parameters]);
+  EXPECT_EQ(both().find("at the peak of allocated, "), std::string::npos);
+  at_device_peak[Category::Fragmentation] = only.memory.device.bytes;
+  const std::string text = both();
+  const std::size_t first = text.find("  at the peak of allocated, " + gib(only.memory.allocated.bytes) + " at step ");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_NE(text.find("at the peak of allocated, ", first + 10), std::string::npos) << text;
 }
 
 }  // namespace

@@ -174,10 +174,10 @@ class GroupPlacement {
   std::pair<std::pair<Rank, std::int32_t>, std::vector<std::int32_t>> of_places_{{{}, -1}, {}};  // the last ones
 };
 
-// How each rank's groups lie and what it does with them, by slot, in the order of ranks; `told` is told, too, where it
+// How each rank's groups lie and what it does with them, by slot, in the order of ranks; `report` learns, too, where it
 // is as that of the rank before.
-template <class Told>
-void tell_signatures(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl, const Told& told) {
+template <class Report>
+void tell_signatures(const Workload& workload, const Cluster& cluster, const NcclSettings& nccl, const Report& report) {
   const std::size_t slots = workload.communicators.size();
   std::vector<std::vector<SlotUse>> uses;
   for (const Program& program : workload.programs) uses.push_back(slot_uses(program, slots));
@@ -197,7 +197,7 @@ void tell_signatures(const Workload& workload, const Cluster& cluster, const Ncc
     }
     const bool as_before = r > 0 && signature == before;
     before = signature;
-    told(rank, signature, as_before);
+    report(rank, signature, as_before);
   }
 }
 
