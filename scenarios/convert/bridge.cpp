@@ -51,6 +51,7 @@ constexpr std::array renamed{
     Renamed{"overlap_grad_sync", "overlap-grad-reduce"},
     Renamed{"overlap_param_sync", "overlap-param-gather"},
     Renamed{"average_in_collective", "ddp-average-in-collective"},
+    Renamed{"layernorm_zero_centered_gamma", "apply-layernorm-1p"},
 };
 
 /// NeMo 1's own, nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py and its configurations: what
@@ -422,7 +423,60 @@ class BridgeWalk {
                   key.place);
   }
 
+  // What asks for nothing at zero: nemo/collections/llm/gpt/model/ssm.py, nemo/lightning/pytorch/strategies; and names
+  // of tokenizers and checkpoints' formats, which no step reads.
+  static bool asks_for_nothing(const TomlKey& key) {
+    constexpr auto at_zero = std::to_array<std::string_view>(
+        {"hybrid_attention_ratio", "hybrid_mlp_ratio", "pipeline_model_parallel_split_rank",
+         "encoder_pipeline_model_parallel_size", "encoder_tensor_model_parallel_size"});
+    constexpr auto names = std::to_array<std::string_view>(
+        {"tokenizer_library", "tokenizer_name", "mapping_type", "tokenizer_model_path"});
+    const std::string value = scenarios::text(key.value);
+    if (std::ranges::find(at_zero, std::string_view(key.name)) != at_zero.end()) return value == "0" || value == "0.0";
+    return std::ranges::find(names, std::string_view(key.name)) != names.end();
+  }
+
+  // Megatron-Bridge 067f987d, src/megatron/bridge/training/config.py and data/packing/config.py: fields of what comes
+  // and of how often Python collects garbage, which Megatron-LM has no argument for.
+  static bool is_of_data(std::string_view name) {
+    constexpr auto fields = std::to_array<std::string_view>({"train.manual_gc_eval",
+                                                             "train.num_epochs",
+                                                             "train.check_optimizer_step_success",
+                                                             "dataset.random_seed",
+                                                             "dataset.data_sharding",
+                                                             "dataset.pin_memory",
+                                                             "dataset.persistent_workers",
+                                                             "dataset.trust_remote_code",
+                                                             "dataset.drop_last",
+                                                             "dataset.per_dataset_sequences_path",
+                                                             "dataset.dataset_name",
+                                                             "dataset.dataset_root",
+                                                             "dataset.seed",
+                                                             "dataset.memmap_workers",
+                                                             "dataset.max_train_samples",
+                                                             "dataset.do_validation",
+                                                             "dataset.do_test",
+                                                             "dataset.split_val_from_train",
+                                                             "dataset.rewrite",
+                                                             "dataset.delete_raw",
+                                                             "dataset.val_proportion",
+                                                             "dataset.skip_getting_attention_mask_from_dataset",
+                                                             "dataset.defer_in_batch_packing_to_step",
+                                                             "dataset.offline_packing_specs.pad_seq_to_mult",
+                                                             "dataset.offline_packing_specs.pad_cu_seqlens",
+                                                             "dataset.offline_packing_specs.tokenizer_model_name",
+                                                             "model.use_te_rng_tracker"});
+    return std::ranges::find(fields, name) != fields.end();
+  }
+
   void plain(const TomlKey& key, const std::string& name, const bool* flag) {
+    if (asks_for_nothing(key) || is_of_data(name))
+      return draft_.remark(RemarkKind::NoMatter, fmt::format("{} = {}", name, scenarios::text(key.value)),
+                           "changes neither memory nor time", key.place);
+    if (name == "dataset.offline_packing_specs.packed_sequence_size")
+      return draft_.remark_bounded(fmt::format("{} = {}", name, scenarios::text(key.value)),
+                                   "the figures are of whole sequences of that length, which packed ones fill at most",
+                                   "packed-sequences", key.place);
     std::string its = key.name;
     if (const auto other = std::ranges::find(renamed, key.name, &Renamed::key); other != renamed.end())
       its = std::string(other->flag);

@@ -56,6 +56,10 @@ struct KeptArguments {
 
 using Content = decltype(TomlValue::value);
 
+/// What a training learns from: rows; pairs of answers (DPO and its like); rows that a frozen model judges, too (KTO);
+/// pairs of which a reward model ranks one above the other.
+enum class LearnsFrom : std::uint8_t { Rows, Pairs, JudgedRows, RankedPairs };
+
 class Draft {
  public:
   TomlTable document;
@@ -79,6 +83,9 @@ class Draft {
   bool type_said = false;     ///< in which a model is loaded
   /// A key that would say how long rows are; where nobody does, they are as long as the data's. Empty: of no such tool.
   std::string rows_of_data;
+  LearnsFrom learns_from = LearnsFrom::Rows;
+  Remark lesson;                 ///< what says that it is other than rows, and where
+  bool judges_whole = false;     ///< a tool of its own loss, by logits that are whole in fp32
   bool mixed_precision = false;  ///< accelerate's: autocast, or FSDP's MixedPrecision
 
   /// `path` as in "layout.tensor".

@@ -139,7 +139,7 @@ void refuse_task(const Rewritten& its, std::string_view name, std::string_view t
 // src/llamafactory/hparams (finetuning_args, model_args, data_args), model/adapter.py, model/patcher.py.
 std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& draft) {
   Rewritten its(std::move(given), draft);
-  draft.own_defaults = true;
+  draft.own_defaults = draft.judges_whole = true;
   draft.starts_all = "llamafactory-cli train";
   (void)its.take("stage");
   const std::optional<TomlKey> type = its.take("finetuning_type");
@@ -219,10 +219,10 @@ std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& 
   its.refuse({"shift_attn", "mixture_of_depths", "upcast_lmhead_output", "pissa_init", "resize_vocab", "use_kt",
               "add_tokens", "new_special_tokens_config"},
              "this change of the model is");
-  its.no_matter_of(
-      {"wandb_", "swanlab_", "use_swanlab", "ray_", "export_", "vllm_", "sglang_", "image_", "video_", "audio_",
-       "galore_", "apollo_", "badam_", "infer_", "pref_", "freeze_", "ref_model", "reward_model"},
-      "is of something else than the step");
+  its.no_matter_of({"wandb_", "swanlab_", "use_swanlab", "ray_",         "export_", "vllm_",  "sglang_",
+                    "image_", "video_",   "audio_",      "galore_",      "apollo_", "badam_", "infer_",
+                    "pref_",  "freeze_",  "ref_model",   "reward_model", "dpo_",    "kto_",   "simpo_"},
+                   "is of something else than the step");
   its.no_matter({"dataset_dir",
                  "max_samples",
                  "plot_loss",
@@ -274,28 +274,31 @@ std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& 
 void refuse_other_tasks_of_tools(const TomlTable& document, Draft& draft) {
   const Rewritten its(document.keys, draft);
   const TomlKey* const stage = its.find("stage");
+  const auto learns = [&](std::string_view name) {
+    const TomlKey* const key = its.find(name);
+    return key != nullptr && learn_from(Rewritten::word(*key), its.written(*key), key->place, draft);
+  };
   if (stage != nullptr) {
     const std::string word = Rewritten::word(*stage);
-    if (word != "sft" && word != "pt")
-      refuse_task(its, "stage",
-                  word == "rm"    ? "a reward model"
-                  : word == "dpo" ? "DPO"
-                  : word == "kto" ? "KTO"
-                  : word == "ppo" ? "PPO"
-                                  : "something else");
+    if (word != "sft" && word != "pt" && !learns("stage"))
+      refuse_task(its, "stage", word == "ppo" ? "PPO" : "something else");
   }
-  refuse_task(its, "rl", "preferences or rewards");
-  refuse_task(its, "rlhf_type", "preferences or rewards");
+  if (!learns("rl")) refuse_task(its, "rl", "preferences or rewards");
+  if (!learns("rlhf_type")) refuse_task(its, "rlhf_type", "preferences or rewards");
   // Of TRL's trainers for other tasks (trl/trainer/dpo_config.py, orpo_config.py, kto_config.py, grpo_config.py,
   // rloo_config.py, ppo_config.py).
   for (const std::string_view name : {"num_generations", "reward_funcs", "use_vllm", "max_completion_length",
                                       "reward_weights", "num_iterations", "kl_coef", "reward_model_path"})
-    refuse_task(its, name, "rewards (GRPO, RLOO, PPO)");
-  for (const std::string_view name : {"beta", "max_prompt_length", "desirable_weight", "precompute_ref_log_probs",
+    if (name != "max_completion_length" || draft.learns_from == LearnsFrom::Rows)
+      refuse_task(its, name, "rewards (GRPO, RLOO, PPO)");
+  // KTO's own, and those of TRL's others by pairs.
+  for (const std::string_view name : {"desirable_weight", "beta", "max_prompt_length", "precompute_ref_log_probs",
                                       "rpo_alpha", "ref_model_init_kwargs"})
-    refuse_task(its, name, "preferences (DPO, ORPO, KTO)");
-  for (const std::string_view name : {"reward_model", "process_reward_model"})
-    if (its.on(name)) refuse_task(its, name, "rewards");
+    if (const TomlKey* const key = its.find(name))
+      draft.trl |= learn_from(name == "desirable_weight" ? "kto" : "dpo", its.written(*key), key->place, draft);
+  if (its.on("process_reward_model")) refuse_task(its, "process_reward_model", "rewards");
+  if (const TomlKey* const key = its.find("reward_model"); key != nullptr && its.on("reward_model"))
+    (void)learn_from("reward", its.written(*key), key->place, draft);
 }
 
 // src/axolotl/utils/schemas, utils/config (resolve_dtype, normalize_config), core/builders, loaders/model.py.
@@ -303,6 +306,12 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
   Rewritten its(std::move(given), draft);
   draft.own_defaults = true;
   draft.starts_all = "axolotl train";
+  if (draft.learns_from != LearnsFrom::Rows)
+    its.no_matter(
+        {"rl", "rl_beta", "orpo_alpha", "trl", "dpo_use_weighting", "dpo_use_logits_to_keep", "dpo_label_smoothing",
+         "dpo_norm_loss", "dpo_padding_free", "kto_desirable_weight", "kto_undesirable_weight", "simpo_gamma",
+         "cpo_alpha", "reward_model", "num_labels", "precompute_ref_log_probs"},
+        "of how answers are judged");
   its.rename("base_model", "model_name_or_path");
   its.rename("micro_batch_size", "per_device_train_batch_size");
   its.usual("per_device_train_batch_size", std::int64_t{1});
@@ -389,7 +398,8 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
                 "of how weights begin");
   for (const std::string_view name : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"})
     if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) == "true")
-      its.tell(RemarkKind::NotJudged, *key, "axolotl's own kernels for LoRA are not modelled");
+      its.bound(*key, "the figures are of PEFT's own linears, which save as much; weights at work are two more",
+                "lora-kernels");
   its.rename("peft_use_dora", "use_dora");
   its.rename("peft_use_rslora", "use_rslora");
   // Plug-ins.
@@ -552,6 +562,10 @@ std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre
   for (const std::string_view name : {"packing", "padding_free"})
     if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) == "true") pack(its, *key);
   its.refuse({"sequence_parallel_size"}, "Ulysses is");
+  if (draft.learns_from != LearnsFrom::Rows)
+    its.no_matter(
+        {"loss_type", "beta", "rpo_alpha", "rlhf_type", "ref_model", "ref_adapters", "center_rewards_coefficient"},
+        "of how answers are judged");
   its.refuse({"use_galore", "lisa_activated_layers", "optimizer", "loss_type", "freeze_parameters",
               "freeze_parameters_ratio", "trainable_parameters", "tuner_backend", "zero_hpz_partition_size",
               "deepspeed_autotp_size", "resize_vocab", "new_special_tokens", "device_map", "use_logits_to_keep"},

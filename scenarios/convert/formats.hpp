@@ -102,6 +102,12 @@ void read_litgpt(const TomlTable& document, const ShippedModels& models, Draft& 
 /// llm-foundry's training of transformers' models, and NeMo AutoModel's.
 void read_llm_foundry(const TomlTable& document, const ShippedModels& models, Draft& draft);
 void read_automodel(const TomlTable& document, const ShippedModels& models, Draft& draft);
+/// Whether a task of this name ("dpo", "kto", "rm") is one that is bounded; it is the draft's then.
+bool learn_from(std::string_view word, std::string what, Place place, Draft& draft);
+/// Takes the keys of such a task; and, once all else is settled, has its batch and its bound. `bytes`: of each of the
+/// reference's parameters.
+void read_preferences(Given& given);
+void settle_preferences(Draft& draft, std::int64_t bytes);
 /// InputError where such a file asks for a task that is not modelled.
 void refuse_other_tasks_of_tools(const TomlTable& document, Draft& draft);
 /// awsome-distributed-training's train.py for FSDP2: whether these are its arguments, and what they come to.

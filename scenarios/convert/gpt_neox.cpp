@@ -277,9 +277,9 @@ class NeoxReader {
     const std::string type = text("tokenizer_type", "GPT2BPETokenizer"), file = text("vocab_file", "");
     if (type == "GPT2BPETokenizer" || file.ends_with("gpt2-vocab.json")) return of_gpt2;
     if (file.ends_with("20B_tokenizer.json")) return of_20b;
-    draft_.remark(RemarkKind::NotJudged, fmt::format("tokenizer_type = {}", in_quotes(type)),
-                  fmt::format("the vocabulary is its own, which is not read: the figures are of {}", of_20b),
-                  place("tokenizer_type"));
+    draft_.remark_bounded(fmt::format("tokenizer_type = {}", in_quotes(type)),
+                          fmt::format("the vocabulary is its own, which is not read: the figures are of {}", of_20b),
+                          "vocabulary", place("tokenizer_type"));
     return of_20b;
   }
 

@@ -343,17 +343,9 @@ void read_adapter(Given& given) {
   }
 }
 
-// TRL's defaults are not TrainingArguments', and changed with its releases (trl/trainer/base_config.py, sft_config.py):
-// bf16 and gradient_checkpointing were false up to 0.18 and 0.21, and are true from 0.20 and 0.22 on; the loss is
-// chunked_nll from 1.7 on.
-void read_trl(Given& given) {
-  constexpr auto telling =
-      std::to_array<std::string_view>({"use_peft", "packing", "dataset_text_field", "loss_type", "assistant_only_loss",
-                                       "completion_only_loss", "chat_template_path", "max_length"});
+// The loss is chunked_nll from 1.7 on (trl/trainer/sft_config.py).
+void read_loss_of_trl(Given& given) {
   Draft& draft = given.draft();
-  if (draft.own_defaults) return;
-  draft.trl |= std::ranges::any_of(telling, [&](std::string_view name) { return given.has(name); });
-  if (!draft.trl) return;
   const bool liger = given.flag("use_liger_kernel").value_or(false) || given.flag("use_liger").value_or(false);
   const std::optional<std::string> loss = given.text("loss_type");
   constexpr std::string_view chunked = "chunked-loss";
@@ -369,6 +361,19 @@ void read_trl(Given& given) {
         "is not said: the figures are of nll, with whole logits, which TRL had before 1.7; chunked_nll, its default "
         "since, never has them",
         std::string(chunked));
+}
+
+// TRL's defaults are not TrainingArguments', and changed with its releases (trl/trainer/base_config.py, sft_config.py):
+// bf16 and gradient_checkpointing were false up to 0.18 and 0.21, and are true from 0.20 and 0.22 on.
+void read_trl(Given& given) {
+  constexpr auto telling =
+      std::to_array<std::string_view>({"use_peft", "packing", "dataset_text_field", "loss_type", "assistant_only_loss",
+                                       "completion_only_loss", "chat_template_path", "max_length"});
+  Draft& draft = given.draft();
+  if (draft.own_defaults) return;
+  draft.trl |= std::ranges::any_of(telling, [&](std::string_view name) { return given.has(name); });
+  if (!draft.trl) return;
+  if (draft.learns_from == LearnsFrom::Rows) read_loss_of_trl(given);
   const auto recent = [&](std::string_view name, std::string_view older) {
     if (given.has(name) && !given.left_to_others(name)) return false;
     draft.remark(RemarkKind::Assumed, std::string(name),
@@ -404,13 +409,14 @@ void read_evaluation(Given& given) {
   constexpr std::int64_t usual = 8;  // TrainingArguments
   const bool evaluates = says("eval_strategy") || says("evaluation_strategy") ||
                          given.flag("eval_on_start").value_or(false) || given.flag("do_eval").value_or(false);
-  const std::int64_t batch = given.integer(key).value_or(usual),
-                     trained = draft.integer("train.micro_batch").value_or(usual);
+  const bool pairs = draft.learns_from == LearnsFrom::Pairs || draft.learns_from == LearnsFrom::RankedPairs;
+  const std::int64_t answers = pairs ? 2 : 1, batch = product({answers, given.integer(key).value_or(usual)}),
+                     trained = product({answers, draft.integer("train.micro_batch").value_or(usual)});
   if (!evaluates) {
     if (given.has(key)) given.tell(RemarkKind::NoMatter, key, "nothing is evaluated");
     return;
   }
-  const std::string what = given.has(key) ? fmt::format("{} = {}", key, batch) : std::string(key);
+  const std::string what = given.has(key) ? fmt::format("{} = {}", key, batch / answers) : std::string(key);
   const Place place = given.place(given.has(key) ? key : says("eval_strategy") ? "eval_strategy" : "do_eval");
   const bool liger = draft.find("runtime.switches.use_liger_kernel") != nullptr;
   if (batch > trained || liger)
@@ -525,6 +531,7 @@ void read_training_arguments(Given& given, const ShippedModels& models, Draft& d
               : "takes a file's name or a table");
     }
   }
+  read_preferences(given);
   read_trl(given);
   read_packing(given);
   read_evaluation(given);
@@ -819,8 +826,11 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
     draft.remark(
         RemarkKind::Assumed, "dtype",
         "float32: nothing says in which type the model is loaded, which transformers 5 leaves to the checkpoint");
+  // A reference is loaded as the model is, and DeepSpeed has it in what it computes in.
+  const bool narrow = runtime == "deepspeed" || draft.text("train.master_dtype").value_or("fp32") != "fp32";
   settle_held_type(draft, runtime);
   if (draft.find("train.precision") == nullptr) draft.set("train.precision", std::string("fp32"));
+  settle_preferences(draft, narrow && draft.text("train.precision") != "fp32" ? 2 : 4);
 }
 
 }  // namespace tidemark::scenarios

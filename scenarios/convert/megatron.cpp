@@ -319,6 +319,10 @@ class MegatronReader {
   }
 
   void read_recomputation() {
+    // transformer_block.py _checkpointed_forward: of "block" so many layers run again.
+    if (draft_.text("train.recompute") == "full" && draft_.text("train.recompute_method") == "block" &&
+        draft_.integer("train.recompute_layers") == 0)
+      set("train.recompute", std::string("none"), "recompute-num-layers");
     if (on("recompute-activations") && !flags_.has("recompute-granularity"))
       set("train.recompute", std::string("selective"), "recompute-activations");
     // Nothing asks for these where nothing is computed again, and recipes leave them in.

@@ -297,10 +297,12 @@ class Forks {
         name == nullptr ? tokenizers.end() : std::ranges::find(tokenizers, std::string_view(*name), &Tokenizer::name);
     if (has("padded-vocab-size") || has("vocab-size")) return;
     if (its == tokenizers.end()) {
-      tell(
-          RemarkKind::NotJudged, "extra-vocab-size",
-          fmt::format("is beside the vocabulary of {}, whose size is not read: put --padded-vocab-size into the script",
-                      name == nullptr ? "a tokenizer" : *name));
+      draft_.remark_bounded("--extra-vocab-size",
+                            fmt::format("is beside the vocabulary of {}, whose size is not read: the figures are of "
+                                        "a model of this shape; put --padded-vocab-size into the script",
+                                        name == nullptr ? "a tokenizer" : *name),
+                            "vocabulary", find("extra-vocab-size")->place);
+      erase("extra-vocab-size");
       return tell(RemarkKind::NoMatter, "patch-tokenizer-type", "the vocabulary's size is what counts");
     }
     add("padded-vocab-size", its->size + *more, find("extra-vocab-size")->place);

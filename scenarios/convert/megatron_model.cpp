@@ -501,29 +501,35 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
               *std::ranges::max_element(found, {}, [](const Candidate& c) { return c.model.vocabulary; }));
     const auto smaller =
         std::ranges::find_if(found, [&](const Candidate& its) { return its.model != found.front().model; });
-    draft.remark(RemarkKind::NotJudged, "vocab-size",
-                 fmt::format("{} and {} have this shape, and vocabularies of {} and {} tokens; which of them is not "
-                             "said, and the figures are of the former: put --vocab-size into the script, or name one "
-                             "with --model",
-                             found.front().base->file, smaller->base->file, found.front().model.vocabulary,
-                             smaller->model.vocabulary),
-                 place);
+    draft.remark_bounded(
+        "vocab-size",
+        fmt::format("{} and {} have this shape, and vocabularies of {} and {} tokens; which of them is not "
+                    "said, and the figures are of the former: put --vocab-size into the script, or name one "
+                    "with --model",
+                    found.front().base->file, smaller->base->file, found.front().model.vocabulary,
+                    smaller->model.vocabulary),
+        "vocabulary", place);
   }
   const Candidate& best = found.front();
   if (!flags.has("vocab-size") && !flags.has("padded-vocab-size")) {
     // A shape that is no shipped model's is of a model with a vocabulary of its own.
-    const bool own = std::ranges::any_of(best.overrides, [](const ConfigOverride& its) {
-      return its.key == "hidden_size" || its.key == "num_hidden_layers" || its.key == "intermediate_size";
+    // GPT's are, where the tokenizer is said to be other than GPT-2's.
+    const TomlValue* const type = flags.look_at("tokenizer-type");
+    const bool gpt2s = type == nullptr || scenarios::text(*type).find("GPT2") != std::string::npos;
+    const bool own = std::ranges::any_of(best.overrides, [&](const ConfigOverride& its) {
+      return its.key == "hidden_size" || its.key == "num_hidden_layers" || its.key == "intermediate_size" ||
+             (!gpt2s && (its.key == "n_embd" || its.key == "n_layer"));
     });
     // Llama's own tokenizer is a file of this name.
     const std::string tokenizer = wanted.tokenizer().value_or("");
     const bool llamas = best.base->model.vocabulary == 32'000 && tokenizer.ends_with("/tokenizer.model");
-    if (!wanted.text("vocab-size") && own && !llamas && draft.find("model_override.vocab_size") == nullptr)
-      draft.remark(RemarkKind::NotJudged, "vocab-size",
-                   fmt::format("is not said, and the tokenizer is not read: the figures are of {}, as {} has it; put "
-                               "--vocab-size into the script",
-                               best.base->model.vocabulary, best.base->file),
-                   place);
+    const bool reported = std::ranges::any_of(draft.remarks, [](const Remark& its) { return its.bound == "vocabulary"; });
+    if (!wanted.text("vocab-size") && own && !llamas && !reported && draft.find("model_override.vocab_size") == nullptr)
+      draft.remark_bounded("vocab-size",
+                           fmt::format("is not said, and the tokenizer is not read: the figures are of {}, as {} has "
+                                       "it; put --vocab-size into the script",
+                                       best.base->model.vocabulary, best.base->file),
+                           "vocabulary", place);
     else if (!wanted.text("vocab-size"))
       draft.remark(
           RemarkKind::Assumed, "vocab-size",

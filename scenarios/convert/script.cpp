@@ -17,6 +17,7 @@
 #include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/script_variables.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
+#include "scenarios/convert/shell/slurm_variables.hpp"
 #include "scenarios/convert/which_training.hpp"
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/formats/input_error.hpp"
@@ -65,10 +66,15 @@ class ScriptReader {
     for (const ShellSkip& skip : script.skips)
       draft_.remark(RemarkKind::Assumed, skip.what, "is passed over: nothing is run", skip.place);
     if (launch_lines(script, file.string()).empty())
-      if (const std::optional<InnerScript> inner = inner_script(script, file.string())) return read_inner(*inner);
+      if (const std::optional<InnerScript> inner = inner_script(script, file.string())) {
+        if (!inner->gpus) take_allocation(file, text);
+        return read_inner(*inner);
+      }
     const LaunchLine line = training_of(script, file.string(), draft_);
+    if (line.gpus_problem) take_allocation(file, text);
     if (line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
     if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place);
+    if (!line.gpus && !line.launcher.empty()) take_allocation(file, text);
     if (draft_.find("gpus") == nullptr) draft_.starts_all = line.starts_all, draft_.starts_nodes = line.starts_nodes;
     lone_ = line.launcher.empty() && line.program.ends_with(".py");
     for (const std::string& name : script.taken_for_unset)
@@ -90,6 +96,18 @@ class ScriptReader {
   [[nodiscard]] Dialect dialect() const { return from_; }
 
  private:
+  // Where only running the script would tell on how many devices it starts: those that its #SBATCH lines ask for.
+  void take_allocation(const std::filesystem::path& file, const std::string& text) {
+    if (draft_.find("gpus") != nullptr || requested_.gpus) return;
+    const std::optional<std::int64_t> devices = devices_of_allocation(text, file.string());
+    if (!devices) return;
+    draft_.set("gpus", *devices);
+    draft_.remark(RemarkKind::Assumed, "gpus",
+                  fmt::format("{}, all that the #SBATCH lines ask for: on how many it starts, the launch does not say; "
+                              "--gpus says another number",
+                              *devices));
+  }
+
   // A file that is sourced and not there may assign again what the script has assigned.
   void tell_presumed(const ShellScript& script, const LaunchLine& line) {
     const auto source = std::ranges::find_if(script.skips, &ShellSkip::assigns);
@@ -214,6 +232,7 @@ class ScriptReader {
           not_modelled("trains on what it generates beside: a task that is not modelled from launch files"),
           its->place);
     }
+    if (is_openrlhf(line)) (void)learn_from(line.path.substr(line.path.rfind('_') + 1), line.path, line.place, draft_);
     if (is_openrlhf(line)) return read_tuning(line, openrlhf_arguments(std::move(flags), draft_), "--");
     if (is_verl(line)) {
       for (TomlKey& key : flags)
@@ -303,7 +322,14 @@ class ScriptReader {
                       fmt::format("{} holds no arguments of a training", in_quotes(configuration->text)),
                       "TrainingArguments, LLaMA-Factory's or axolotl's are read");
       }
-    refuse_other_tasks_of_tools(TomlTable{flags}, draft_);
+    constexpr std::string_view of_trl = "trl ";
+    if (line.program.starts_with(of_trl))
+      (void)learn_from(line.program.substr(of_trl.size()), line.program, line.place, draft_);
+    if (line.program == "swift rlhf" && std::ranges::none_of(flags, [](const TomlKey& key) {
+          return key.name == "rlhf_type" || key.name == "rlhf-type";
+        }))
+      (void)learn_from("dpo", line.program, line.place, draft_);  // swift/arguments/rlhf_args.py
+    refuse_other_tasks_of_tools(TomlTable{underscored(flags)}, draft_);
     const std::string starter = draft_.starts_all;
     const bool swift = line.program.starts_with("swift ");
     if (kind == FileKind::Axolotl)

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
+#include "scenarios/formats/slips.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/model_config/config_reader.hpp"
@@ -77,6 +78,13 @@ ProblemText why_not_shipped(const ShippedModels& models, const std::string& chec
   if (std::ranges::any_of(packed, has)) return not_modelled("a checkpoint that is quantized already is not modelled");
   if (std::ranges::any_of(towers, has)) return not_modelled("a model that reads more than text is not modelled");
   if (std::ranges::any_of(families, has)) return not_modelled("a model of this family is not modelled");
+  // "org/name" of which nobody says a shape: nothing is wrong with it, but for one slip from a name that is known.
+  const bool is_folder =
+      checkpoint.find_first_of("/~.$<") != checkpoint.find('/') || std::ranges::count(checkpoint, '/') != 1;
+  std::vector<std::string> names;
+  for (const ModelName& its : model_names(models.data_root)) names.push_back(its.name);
+  if (!is_folder && one_slip_from(checkpoint, names).empty())
+    return not_modelled("no model is known here by this name: give its config.json with --model");
   return fmt::format("this model is not shipped{}: give its config.json with --model",
                      perhaps_meant(models, checkpoint));
 }

@@ -34,6 +34,10 @@ constexpr std::array flavors{
     Flavor{"qwen3", "1.7B", "Qwen/Qwen3-1.7B"},
     Flavor{"qwen3", "4B", "Qwen/Qwen3-4B"},
     Flavor{"qwen3", "14B", "Qwen/Qwen3-14B"},
+    // torchtitan/models/llama/__init__.py of releases before 0.1.
+    Flavor{"llama2", "7B", "models/llama-2-7b.json"},
+    Flavor{"llama2", "13B", "models/llama-2-13b.json"},
+    Flavor{"llama2", "70B", "models/llama-2-70b.json"},
     Flavor{"deepseek_v3", "16B", "models/deepseek-v2-lite.json"},
     Flavor{"deepseek_v3", "236B", "models/deepseek-v2.json"},
     Flavor{"deepseek_v3", "671B", "models/deepseek-v3.json"},
@@ -91,6 +95,7 @@ class TitanReader {
     read_parallelism(top_.table("parallelism"));
     read_checkpointing(top_.table("activation_checkpoint"));
     read_compilation(top_.table("compile"));
+    bound_compilation();
     read_optimizer(top_.table("optimizer"));
     if (Given memory = top_.table("memory_estimation"); !memory.keys().empty())
       memory.no_matter(std::array<std::string_view, 2>{"enable", "disable_fake_mode"}), memory.refuse_the_rest(unknown);
@@ -102,7 +107,7 @@ class TitanReader {
       debug.tell(RemarkKind::NotExpressed, "deterministic",
                  not_modelled("deterministic kernels are not modelled with torchtitan"));
     if (Given eighth = top_.table("float8"); eighth.flag("enable_float8_linear").value_or(false))  // of 2024
-      eighth.tell(RemarkKind::NotJudged, "enable_float8_linear", "FP8 is not modelled: the figures are of bf16");
+      eighth.tell_bounded("enable_float8_linear", std::string(of_float8), "float8-linears");
     top_.no_matter(std::array<std::string_view, 3>{"quantize", "float8", "mx"}, "model.converters says whether");
     if (top_.has("comm")) {
       Given comm = top_.table("comm");
@@ -116,6 +121,10 @@ class TitanReader {
   }
 
  private:
+  static constexpr std::string_view of_float8 =
+      "the figures are of bf16; in FP8 products take less time, and inputs and weights of the one at work are there "
+      "once "
+      "more";
   static constexpr std::string_view unknown = "is no key of torchtitan's that is known here";
 
   void read_model(Given table) {
@@ -131,6 +140,7 @@ class TitanReader {
         draft_.set("model", std::string(known->model), table.place("name"));
       else
         name_checkpoint(models_, std::string(known->model), "model.flavor", table.place("flavor"), draft_);
+      if (flavor == "0.6B" || flavor == "1.7B" || flavor == "4B") untie(table, flavor);
       if (flavor == "671B")  // which torchtitan has not
         draft_.set("model_override.num_nextn_predict_layers", std::int64_t{0}, table.place("flavor"));
     } else if (name == "llama3" && flavor == "debugmodel") {
@@ -150,9 +160,16 @@ class TitanReader {
     }
     if (const TomlValue* converters = table.take("converters")) {
       const auto* list = std::get_if<std::vector<TomlValue>>(&converters->value);
-      if (list == nullptr || !list->empty())
+      constexpr auto eighths =
+          std::to_array<std::string_view>({R"("float8")", R"("quantize.linear.float8")", R"("quantize.dense.float8")"});
+      const bool bounded = list != nullptr && std::ranges::all_of(*list, [&](const TomlValue& its) {
+                             return std::ranges::find(eighths, scenarios::text(its)) != eighths.end();
+                           });
+      if (bounded && !list->empty())
+        table.tell_bounded("converters", std::string(of_float8), "float8-linears");
+      else if (!bounded)
         table.tell(RemarkKind::NotExpressed, "converters",
-                   not_modelled("FP8 and other conversions of linears are not modelled yet"));
+                   not_modelled("conversions of linears other than to FP8 are not modelled yet"));
     }
     table.no_matter(
         std::array<std::string_view, 4>{"hf_assets_path", "tokenizer_path", "print_after_conversion", "norm_type"});
@@ -185,6 +202,8 @@ class TitanReader {
       draft_.set("runtime.switches.max_norm", norm->value, norm->place);
     if (table.flag("compile").value_or(false))  // of releases before 0.2
       draft_.set("runtime.switches.compile", true, table.place("compile"));
+    if (const auto eighth = table.text("fp8_linear"); eighth && !eighth->empty())  // of early 2024
+      table.tell_bounded("fp8_linear", std::string(of_float8), "float8-linears");
     table.refuse("deterministic", "deterministic kernels are", {"false"});
     table.no_matter(std::array<std::string_view, 8>{"steps", "dataset", "dataset_path", "gc_freq", "gc_debug", "seed",
                                                     "dataloader", "warmup_steps"});
@@ -248,7 +267,11 @@ class TitanReader {
       draft_.set("runtime.switches.disable_loss_parallel", true, table.place("disable_loss_parallel"));
     if (const auto parts = table.flag("enable_loss_parallel"))  // of releases before 0.1
       draft_.set("runtime.switches.disable_loss_parallel", !*parts, table.place("enable_loss_parallel"));
-    table.refuse("enable_async_tensor_parallel", "asynchronous tensor parallelism is", {"false"});
+    if (table.flag("enable_async_tensor_parallel").value_or(false))
+      table.tell_bounded("enable_async_tensor_parallel",
+                         "the figures are of products behind their collectives; in pieces they take less time, and "
+                         "buffers of their own",
+                         "async-tensor");
     table.refuse("enable_compiled_autograd", "compiled autograd is", {"false"});
     table.refuse("expert_parallel_comm_backend", "DeepEP is", {"\"standard\""});
     read_titan_pipeline(table, draft_);
@@ -314,6 +337,30 @@ class TitanReader {
     table.refuse_the_rest(unknown);
   }
 
+  // torchtitan/models/qwen3/infra/parallelize.py of 0.2: the head's weight is the embedding's once both are sharded;
+  // torchtitan/distributed/fsdp.py of later ones: both ends are one unit.
+  void untie(const Given& table, const std::string& flavor) {
+    draft_.set("model_override.tie_word_embeddings", false, table.place("flavor"));
+    draft_.remark_bounded(fmt::format("model.flavor = {}", in_quotes(flavor)),
+                          "its embedding is its head: the figures are of two that are apart, gathered each by itself",
+                          "tied-ends", table.place("flavor"));
+  }
+
+  // What is compiled and cut over ranks is simulated without the compiler.
+  void bound_compilation() {
+    const TomlValue* const compiled = draft_.find("runtime.switches.compile");
+    if (compiled == nullptr || draft_.find("runtime.switches.memory_budget") != nullptr ||
+        (draft_.integer("layout.tensor").value_or(1) == 1 && draft_.integer("layout.context").value_or(1) == 1))
+      return;
+    if (const auto* part = std::get_if<std::string>(&compiled->value); part != nullptr && *part == "loss") return;
+    const Place place = compiled->place;
+    draft_.erase("runtime.switches.compile");
+    draft_.remark_bounded("compile",
+                          "the figures are of layers that are not compiled, as the model is cut over ranks; compiled "
+                          "ones save no more, and take less time",
+                          "compiled-layers", place);
+  }
+
   void read_optimizer(Given table) {
     const std::string name = table.text("name").value_or("AdamW");
     if (name != "AdamW" && name != "Adam")
@@ -362,7 +409,7 @@ TomlTable titan_config(const Scenario& scenario) {
   const std::string file = "models/" + s.model.name + ".json";
   const auto* known = std::ranges::find(flavors, file, &Flavor::model);
   std::vector<TomlKey> model;
-  if (known != flavors.end())
+  if (known != flavors.end() && known->name != "llama2")  // which today's torchtitan has not
     model = {key("name", std::string(known->name)), key("flavor", std::string(known->flavor))};
   // It has replicas alone along one axis only.
   const bool cut = s.layout.tensor * s.layout.pipeline * s.layout.context > 1;

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/other_tools.hpp"
 #include "scenarios/formats/input_error.hpp"
 
@@ -83,7 +84,11 @@ bool is_megatron(const LaunchLine& line, const std::vector<TomlKey>& flags) {
 }
 
 bool is_verl(const LaunchLine& line) { return line.path.find("verl.trainer.fsdp_sft_trainer") != std::string::npos; }
-bool is_openrlhf(const LaunchLine& line) { return line.path.find("openrlhf.cli.train_sft") != std::string::npos; }
+bool is_openrlhf(const LaunchLine& line) {
+  constexpr auto programs =
+      std::to_array<std::string_view>({"openrlhf.cli.train_sft", "openrlhf.cli.train_dpo", "openrlhf.cli.train_rm"});
+  return std::ranges::any_of(programs, [&](std::string_view its) { return line.path.find(its) != std::string::npos; });
+}
 
 // Flags that scripts around transformers' Trainer have, one of them at least.
 bool has_training_arguments(const std::vector<TomlKey>& flags) {
@@ -217,6 +222,10 @@ void refuse_other_tasks(const LaunchLine& line, Draft& draft) {
   for (std::size_t at = 0; at <= name.size();) {
     const std::size_t end = std::min(name.find('_', at), name.size());
     const auto* const task = std::ranges::find(tasks, std::string_view(name).substr(at, end - at), &Task::word);
+    if (task != tasks.end() && learn_from(task->word, line.program, line.place, draft)) {
+      draft.trl = true;
+      return;
+    }
     if (task != tasks.end())
       return draft.remark(
           RemarkKind::NotExpressed, line.program,

@@ -9,7 +9,26 @@
 namespace tidemark::scenarios {
 namespace {
 
+// Of so many tokens of the vocabulary on a rank: parameters, gradients, and an optimizer's three numbers of a share; of
+// logits those in half precision and in fp32, their exponentials, and gradients.
+std::int64_t of_vocabulary(const BoundSizes& z, std::int64_t all) {
+  const std::int64_t words = over(std::max<std::int64_t>(all, 0), z.s.layout.tensor);
+  const std::int64_t ends =
+      z.embedding && z.head && z.s.model.tied_embeddings ? 1 : (z.embedding ? 1 : 0) + (z.head ? 1 : 0);
+  const std::int64_t parameters = ends * words * z.s.model.hidden;
+  const std::int64_t shares = z.s.layout.sharding == parallel::Sharding::None ? 1 : z.s.layout.data;
+  return (half + whole) * parameters + over(3 * whole * parameters, shares) +
+         (z.head ? z.tokens() * words * (2 * half + 3 * whole) : 0);
+}
+
 constexpr std::array megatron_formulas{
+    // A vocabulary that nobody says: at most the largest of the models that are shipped, which is Gemma 3's, padded.
+    BoundFormula{"vocabulary",
+                 [](const BoundSizes& z) {
+                   constexpr std::int64_t largest = 262'208 + 1024;
+                   return of_vocabulary(z, largest - z.s.model.vocabulary);
+                 },
+                 [](const BoundSizes& z) { return of_vocabulary(z, z.s.model.vocabulary); }},
     // Packed sequences are told apart by offsets (ms-swift, swift/megatron/trainers/utils.py; Megatron-LM core
     // 0.12, core/packed_seq_params.py): positions and offsets as whole numbers, and rotary positions that are turned
     // sequence by sequence, which saves cosines and sines of each for queries and keys, and has their parts beside

@@ -17,6 +17,33 @@ std::int64_t evaluated(const BoundSizes& z) {
   return 4 * whole * tokens * z.vocabulary() + 2 * whole * tokens * m.layers.size() * z.kv_heads() * m.head_dim +
          whole * tokens * (6 * m.hidden + 3 * z.ffn() + 3 * z.heads() * m.head_dim) + scores;
 }
+// All that the operations of one of torchtitan's layers give, of a token, in bytes (torchtitan/models/llama3/model.py):
+// of tensors that sequence parallelism cuts norms in fp32 and sums with the residual; whole, what linears gather and
+// give; queries, keys and values, turned as complex numbers in fp32; of MLPs gate, up, the activation and the product.
+std::int64_t results_of_layer(const BoundSizes& z) {
+  const Model& m = z.s.model;
+  const std::int64_t cut = over(12 * m.hidden, z.s.layout.tensor), gathered = 4 * m.hidden;
+  const std::int64_t attention = (7 * z.heads() + 7 * z.kv_heads()) * m.head_dim;
+  return half * (cut + gathered + attention + 2 * z.ffn());
+}
+// A frozen model of the same shape that only judges, and one layer of it at work. Its parameters, of so many bytes each
+// (the number; 0: adapters are turned off), are cut as those of ZeRO-3 and FSDP are, with two layers and an end
+// gathered; else each rank has all.
+std::int64_t reference_model(const BoundSizes& z) {
+  const Model& m = z.s.model;
+  const bool cut = z.s.layout.sharding == parallel::Sharding::Zero3;
+  const std::int64_t layers = std::max<std::int64_t>(m.layers.size(), 1);
+  const std::int64_t gathered = 2 * over(z.parameters(), layers) + z.vocabulary() * m.hidden;
+  return z.number * (over(z.parameters(), cut ? z.s.layout.shards() : 1) + (cut ? gathered : 0)) +
+         whole * z.tokens() * (6 * m.hidden + 3 * z.ffn() + 3 * z.heads() * m.head_dim);
+}
+// All that a step has of rows, which may be shorter than the longest: logits, and what layers save.
+std::int64_t rows_of_answers(const BoundSizes& z) {
+  const Model& m = z.s.model;
+  return z.tokens() * (5 * whole * z.vocabulary() +
+                       whole * (6 * m.hidden + 3 * z.ffn() + 3 * z.heads() * m.head_dim) * (z.saved_layers() + 1) +
+                       half * m.hidden * static_cast<std::int64_t>(m.layers.size()));
+}
 std::int64_t logits_trained(const BoundSizes& z) {
   return 2 * half * z.tokens() * over(z.s.model.vocabulary, z.s.layout.tensor);
 }
@@ -88,6 +115,93 @@ constexpr std::array tool_formulas{
                    const Model& m = z.s.model;
                    return 2 * half * z.tokens() * z.heads() * m.head_dim * (z.saved_layers() + 1) +
                           2 * half * z.vocabulary() * m.hidden;
+                 }},
+    // Beside a step on answers, trl/trainer/dpo_trainer.py and kto_trainer.py of 0.13 and later: logarithms of softmax
+    // row by row (trainer/utils.py selective_log_softmax), of which each row's gradient is as large as all of them
+    // while it is added, and answers' logits are copied. Then, while the trained model's logits wait, the reference's
+    // pass without gradients: logits, one row's in fp32, and one layer at work. Less: all of rows that are shorter.
+    BoundFormula{"preferences",
+                 [](const BoundSizes& z) {
+                   const std::int64_t row = 2 * whole * z.s.train.sequence_length * z.vocabulary();
+                   return reference_model(z) + z.tokens() * 4 * half * z.vocabulary() + row;
+                 },
+                 rows_of_answers},
+    // The same where logits and logarithms of softmax are whole in fp32, of the reference too: LLaMA-Factory
+    // (src/llamafactory/train/dpo/trainer.py concatenated_forward, train/trainer_utils.py), OpenRLHF
+    // (openrlhf/models/utils.py log_probs_from_logits), torchtune (torchtune/rlhf/sequence_processing.py).
+    BoundFormula{"preferences-whole",
+                 [](const BoundSizes& z) {
+                   const std::int64_t logits = (2 * whole + half) + (half + 2 * whole);
+                   return reference_model(z) + z.tokens() * logits * z.vocabulary();
+                 },
+                 rows_of_answers},
+    // A reward model (trl/trainer/reward_trainer.py, openrlhf/models/model.py): a number for each token or row of the
+    // last hidden states, which are copied in fp32. Less: logits with their gradients, and the head with all that an
+    // optimizer has of a share.
+    BoundFormula{"ranked-pairs", [](const BoundSizes& z) { return 2 * whole * z.tokens() * z.s.model.hidden; },
+                 [](const BoundSizes& z) {
+                   const std::int64_t head = z.vocabulary() * z.s.model.hidden;
+                   const bool cut = z.s.layout.sharding != parallel::Sharding::None;
+                   return rows_of_answers(z) + 2 * half * head + over(4 * whole * head, cut ? z.s.layout.shards() : 1);
+                 }},
+    // torchao/quantization/qat: each linear keeps what its input and its weight are rounded to, in fp32 at most, and a
+    // byte of each element for the gradient (qat/utils.py _GenericFakeQuantize); rounding has four copies in fp32 of
+    // the one at work. Less: inputs themselves, which nobody else may save.
+    BoundFormula{"fake-quantized",
+                 [](const BoundSizes& z) {
+                   const Model& m = z.s.model;
+                   const std::int64_t inputs = 5 * m.hidden + z.heads() * m.head_dim + z.ffn();
+                   const std::int64_t layer = over(z.parameters(), std::max<std::int64_t>(m.layers.size(), 1));
+                   const std::int64_t kept = (whole + 1) * (z.tokens() * inputs + layer) * (z.saved_layers() + 1) +
+                                             (whole + 1) * m.hidden * (z.tokens() + z.vocabulary());
+                   const std::int64_t widest = std::max(z.ffn(), m.hidden);
+                   return kept + 4 * whole * std::max(z.tokens() * widest, m.hidden * std::max(widest, z.vocabulary()));
+                 },
+                 [](const BoundSizes& z) {
+                   return half * z.tokens() * (5 * z.s.model.hidden + z.ffn()) * (z.saved_layers() + 1);
+                 }},
+    // axolotl 067b021c, src/axolotl/kernels/lora.py: what its functions save PEFT's linears do as well; at work are the
+    // product of gate and up, three gradients as wide, and two weights made whole. Less: what PEFT keeps of inputs that
+    // are dropped out or cast, activations and products.
+    BoundFormula{"lora-kernels",
+                 [](const BoundSizes& z) {
+                   const std::int64_t hidden = z.s.model.hidden;
+                   return half * (z.tokens() * (4 * z.ffn() + 4 * hidden) + 2 * hidden * z.ffn());
+                 },
+                 [](const BoundSizes& z) {
+                   return whole * z.tokens() * (7 * z.s.model.hidden + 3 * z.ffn()) * (z.saved_layers() + 1);
+                 }},
+    // torchao/float8/float8_linear.py matmul_with_hp_or_float8_args saves inputs and weights as they are; those of the
+    // linear at work, and its gradient, are there in eight bits, by rows and by columns. Less: weights that are
+    // gathered
+    // so, and products that selective checkpoints do not know.
+    BoundFormula{"float8-linears",
+                 [](const BoundSizes& z) {
+                   const std::int64_t widest = std::max(z.ffn(), z.s.model.hidden);
+                   return 2 * (2 * z.tokens() * widest + z.s.model.hidden * widest);
+                 },
+                 [](const BoundSizes& z) {
+                   const std::int64_t layer = over(z.parameters(), std::max<std::int64_t>(z.s.model.layers.size(), 1));
+                   return 2 * layer + z.tokens() * results_of_layer(z) * (z.saved_layers() + 1);
+                 }},
+    // torch/distributed/_symmetric_memory: what is gathered for a product lies in memory of its own that all ranks see,
+    // twice in turn, and partial sums are stacked before they are reduced.
+    BoundFormula{"async-tensor", [](const BoundSizes& z) { return 3 * half * z.tokens() * z.s.model.hidden; }},
+    // torch.compile of each layer (torchtitan/models/llama3/infra/parallelize.py apply_compile): the partitioner saves
+    // no more bytes than autograd does (torch/_functorch/partitioners.py min_cut_rematerialization_partition, of which
+    // those are a cut), and a graph that runs holds at most all results of its operations at once. Less: what is saved,
+    // and logits of a compiled loss in fp32.
+    BoundFormula{"compiled-layers", [](const BoundSizes& z) { return z.tokens() * results_of_layer(z); },
+                 [](const BoundSizes& z) {
+                   return z.tokens() * (results_of_layer(z) * (z.saved_layers() + 1) + 4 * whole * z.vocabulary());
+                 }},
+    // torchtitan's tied ends as one unit (distributed/fsdp.py): gathered all the step, and their gradient until it is
+    // reduced, in half precision and in fp32. Less: a head of its own, with all that an optimizer has of a share.
+    BoundFormula{"tied-ends",
+                 [](const BoundSizes& z) { return (2 * half + whole) * z.vocabulary() * z.s.model.hidden; },
+                 [](const BoundSizes& z) {
+                   const std::int64_t head = z.vocabulary() * z.s.model.hidden;
+                   return over(4 * whole * head, z.s.layout.shards() * z.s.layout.context) + (half + whole) * head;
                  }},
     // An optimizer's step for each parameter as its gradient is there, which then goes (torchtune/training/memory.py
     // register_optim_in_bwd_hooks).

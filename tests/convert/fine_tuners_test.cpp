@@ -124,14 +124,18 @@ TEST(FineTuners, TorchtuneThatSaysNoLengthIsShownAndNotJudged) {
 }
 
 TEST(FineTuners, TorchtunesOtherTasksAreNotModelled) {
-  for (const char* more : {"ref_checkpointer:\n  checkpoint_dir: a\n", "kd_ratio: 0.5\nteacher_model:\n  a: 1\n",
-                           "quantizer:\n  groupsize: 256\n"})
-    try {
+  for (const char* more : {"kd_ratio: 0.5\nteacher_model:\n  a: 1\n", "grpo_samples: 4\n"}) try {
       (void)convert(requested_of("8B.yaml", tune_lora + more));
       ADD_FAILURE() << more;
     } catch (const InputError& error) {
       EXPECT_TRUE(error.leaves_open()) << error.what();
     }
+}
+
+TEST(FineTuners, TorchtunesQuantizationWhileItTrainsIsBounded) {
+  const Converted its = convert(requested_of(
+      "0.5B_lora_single_device.yaml", tune_lora + "quantizer:\n  groupsize: 256\nfake_quant_after_n_steps: 1000\n"));
+  EXPECT_TRUE(std::ranges::any_of(its.remarks, [](const Remark& one) { return one.bound == "fake-quantized"; }));
 }
 
 const std::string lit_common =

@@ -46,7 +46,7 @@ TEST(OtherTools, FilesAreToldByTheirToolsName) {
               fmt::format("job.yaml:1:1: error: is a configuration of {}, which is not modelled", tool));
   EXPECT_EQ(first_line("job.sh", "NPROC_PER_NODE=8 megatron rlhf --model Qwen/Qwen3-8B --micro_batch_size 1\n"),
             "job.sh:1:18: error: calls ms-swift, which is not modelled");
-  EXPECT_EQ(first_line("job.sh", "trl dpo --config dpo.yaml\n"),
+  EXPECT_EQ(first_line("job.sh", "trl grpo --config grpo.yaml\n"),
             "job.sh:1:1: error: calls TRL's own command, which is not modelled");
   EXPECT_EQ(first_line("job.sh", "python -m verl.trainer.main_ppo data.train_batch_size=8\n"),
             "job.sh:1:11: error: \"verl.trainer.main_ppo\" is of verl, which is not modelled");

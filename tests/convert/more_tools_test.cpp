@@ -334,7 +334,7 @@ TEST(TitanOf2024, HasItsDegreesInTrainingAndExperimental) {
   EXPECT_EQ(s.train.global_batch, 16);
   EXPECT_EQ(s.train.recompute.kind, Recompute::Full);
   requested.texts.begin()->second += "[float8]\nenable_float8_linear = true\n";
-  EXPECT_TRUE(has(convert(requested), RemarkKind::NotJudged, "float8.enable_float8_linear"));
+  EXPECT_TRUE(has(convert(requested), RemarkKind::Bounded, "float8.enable_float8_linear"));
 }
 
 const std::string launch =
@@ -390,17 +390,17 @@ TEST(PaiTokenizers, AreAsManyTokensAsTheirVocabulariesAndSoManyMore) {
       requested_of("job.sh", job + "--patch-tokenizer-type Qwen2Tokenizer --extra-vocab-size 293\n"));
   EXPECT_EQ(parameters(s), llama(32, 4096, 4096, 11'008, 151'936)) << "151643 and 293";
   EXPECT_TRUE(has(convert(requested_of("job.sh", job + "--patch-tokenizer-type OPTTokenizer --extra-vocab-size 0\n")),
-                  RemarkKind::NotJudged, "--extra-vocab-size"));
+                  RemarkKind::Bounded, "--extra-vocab-size"));
 }
 
-TEST(Vocabularies, OfShapesThatAreNobodysAreNotJudged) {
+TEST(Vocabularies, OfShapesThatAreNobodysAreBounded) {
   const std::string job = launch.substr(0, launch.find("--vocab-size")) + launch.substr(launch.find("--seq-length")) +
                           "--tokenizer-type Llama2Tokenizer --tokenizer-model my.model ";
-  EXPECT_FALSE(has(convert(requested_of("job.sh", job)), RemarkKind::NotJudged, "vocab-size")) << "Llama-2 7B's shape";
+  EXPECT_FALSE(has(convert(requested_of("job.sh", job)), RemarkKind::Bounded, "vocab-size")) << "Llama-2 7B's shape";
   const std::string other = job + "--ffn-hidden-size 13696 ";
-  EXPECT_TRUE(has(convert(requested_of("job.sh", other)), RemarkKind::NotJudged, "vocab-size"));
+  EXPECT_TRUE(has(convert(requested_of("job.sh", other)), RemarkKind::Bounded, "vocab-size"));
   EXPECT_FALSE(has(convert(requested_of("job.sh", other + "--tokenizer-model /llama/tokenizer.model\n")),
-                   RemarkKind::NotJudged, "vocab-size"));
+                   RemarkKind::Bounded, "vocab-size"));
   EXPECT_EQ(parameters(scenario_of_request(
                 requested_of("job.sh", other + "--tokenizer-model a/llm-jp-tokenizer-100k.ver3.0b1.model\n"))),
             llama(32, 4096, 4096, 13'696, 99'487));

@@ -33,8 +33,8 @@ TEST(OpenAnswers, ToolsThatAreNotModelledAreNoErrors) {
     EXPECT_EQ(became("job.yaml", text), "open: is a configuration of " + tool + ", which is not modelled");
   EXPECT_EQ(became("job.sh", "python3 -m verl.trainer.main_ppo data.train_batch_size=8\n"),
             "open: \"verl.trainer.main_ppo\" is of verl, which is not modelled");
-  EXPECT_EQ(became("job.sh", "deepspeed --module openrlhf.cli.train_dpo --train.batch_size 256\n"),
-            "open: \"openrlhf.cli.train_dpo\" is of OpenRLHF, which is not modelled");
+  EXPECT_EQ(became("job.sh", "deepspeed --module openrlhf.cli.train_ppo_ray --train.batch_size 256\n"),
+            "open: \"openrlhf.cli.train_ppo_ray\" is of OpenRLHF, which is not modelled");
   EXPECT_EQ(became("job.sh", "torchrun --nproc-per-node 8 train.py --depth 20\n"),
             "open: \"train.py\" has no argument of a framework that is known here");
   // What is wrong stays so, and with --strict nothing is left open.
@@ -45,7 +45,7 @@ TEST(OpenAnswers, ToolsThatAreNotModelledAreNoErrors) {
 }
 
 TEST(OpenAnswers, TasksAndModelsThatAreNotModelledAreNamedBeforeWhatIsMissing) {
-  EXPECT_TRUE(begins(became("job.yaml", "base_model: a/b\nsequence_len: 512\nrl: dpo\n"), "open: rl = \"dpo\""));
+  EXPECT_TRUE(begins(became("job.yaml", "base_model: a/b\nsequence_len: 512\nrl: grpo\n"), "open: rl = \"grpo\""));
   EXPECT_TRUE(begins(became("job.sh",
                             "ray job submit -- python3 train.py --actor-num-nodes 1 --rollout-batch-size 32 "
                             "--tensor-model-parallel-size 2\n"),
@@ -114,7 +114,9 @@ TEST(OpenAnswers, ModelsThatReadImagesOrAreOfNoKnownFamilyAreNotModelled) {
   };
   EXPECT_TRUE(begins(of("Qwen/Qwen3-VL-4B-Instruct"), "open: model_name_or_path"));
   EXPECT_TRUE(begins(of("tiiuae/falcon-7b"), "open: model_name_or_path"));
-  EXPECT_TRUE(begins(of("nobody/no-such-model"), "wrong: model_name_or_path"));
+  EXPECT_TRUE(begins(of("nobody/no-such-model"), "open: model_name_or_path")) << "nothing is wrong with it";
+  EXPECT_TRUE(begins(of("Qwen/Qwen2.5-7b-Instrukt"), "wrong: model_name_or_path")) << "one slip from a name";
+  EXPECT_TRUE(begins(of("./no-such-folder"), "wrong: model_name_or_path"));
 }
 
 TEST(OpenAnswers, AScriptThatChecksWhatIsFilledInIsReadOn) {

@@ -44,20 +44,33 @@ std::string script(const std::string& program, const std::string& more = "") {
          " --bf16 --gradient_checkpointing --per_device_train_batch_size 4 --output_dir out " + more;
 }
 
-TEST(TrainingTasks, OthersThanSupervisedFineTuningAreNamed) {
-  for (const auto& [program, task] : std::map<std::string, std::string>{{"trl/scripts/dpo.py", "DPO"},
-                                                                        {"trl/scripts/grpo.py", "GRPO"},
-                                                                        {"trl/scripts/kto.py", "KTO"},
-                                                                        {"examples/scripts/orpo.py", "ORPO"},
-                                                                        {"trl/scripts/reward.py", "a reward model"},
+TEST(TrainingTasks, ThoseThatGenerateAreNamed) {
+  for (const auto& [program, task] : std::map<std::string, std::string>{{"trl/scripts/grpo.py", "GRPO"},
                                                                         {"trl/scripts/rloo.py", "RLOO"},
-                                                                        {"scripts/run_dpo.py", "DPO"},
+                                                                        {"scripts/run_ppo.py", "PPO"},
                                                                         {"-m trl.scripts.grpo", "GRPO"}})
     EXPECT_TRUE(has(problem_of("job.sh", script(program, "--loss_type nll")),
                     "trains by " + task + ", a task that is not modelled: supervised fine-tuning is"))
         << program;
   EXPECT_EQ(problem_of("job.sh", script("trl/scripts/sft.py", "--loss_type nll")), "no problem");
   EXPECT_EQ(problem_of("job.sh", script("finetune_norm.py")), "no problem");
+}
+
+// Of two answers each, of rows that are judged, and of pairs that are ranked: four rows are eight, four and eight.
+TEST(TrainingTasks, ThoseByPreferencesAreBounded) {
+  struct Task {
+    std::string program, bound;
+    std::int64_t sequences;
+  };
+  for (const auto& [program, bound, sequences] :
+       {Task{"trl/scripts/dpo.py", "preferences:4", 8}, Task{"examples/scripts/orpo.py", "preferences:4", 8},
+        Task{"scripts/run_dpo.py", "preferences:4", 8}, Task{"trl/scripts/kto.py", "preferences:4", 4},
+        Task{"trl/scripts/reward.py", "ranked-pairs", 8}}) {
+    const Converted its = convert(requested_of("job.sh", script(program)));
+    EXPECT_TRUE(std::ranges::any_of(its.remarks, [&](const Remark& remark) { return remark.bound == bound; }))
+        << program;
+    EXPECT_EQ(scenario_of(its, shipped_data()).train.micro_batch, sequences) << program;
+  }
 }
 
 bool remarks(const Converted& converted, RemarkKind kind, std::string_view what, std::string_view why) {
@@ -69,11 +82,9 @@ bool remarks(const Converted& converted, RemarkKind kind, std::string_view what,
 TEST(TrainingTasks, FilesOfOthersAreNamedByTheKeysThatOnlyTheyHave) {
   const std::string trains = "model_name_or_path: Qwen/Qwen2.5-0.5B\noutput_dir: o\nper_device_train_batch_size: 1\n";
   for (const auto& [keys, problem] : std::map<std::string, std::string>{
-           {"beta: 0.1\n", "beta = 0.1: trains by preferences (DPO, ORPO, KTO), a task that is not modelled"},
            {"num_generations: 8\n", "num_generations = 8: trains by rewards (GRPO, RLOO, PPO), a task"},
-           {"stage: dpo\ntemplate: qwen\n", "stage = \"dpo\": trains by DPO, a task that is not modelled"},
-           {"stage: rm\nfinetuning_type: lora\n", "stage = \"rm\": trains by a reward model, a task"},
-           {"base_model: a/b\nsequence_len: 512\nrl: dpo\n", "rl = \"dpo\": trains by preferences or rewards"}})
+           {"stage: ppo\ntemplate: qwen\n", "stage = \"ppo\": trains by PPO, a task that is not modelled"},
+           {"base_model: a/b\nsequence_len: 512\nrl: grpo\n", "rl = \"grpo\": trains by preferences or rewards"}})
     EXPECT_TRUE(has(problem_of("job.yaml", trains + keys), problem)) << keys << problem_of("job.yaml", trains + keys);
 }
 

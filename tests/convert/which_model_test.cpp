@@ -67,13 +67,14 @@ TEST(WhichModel, AFileOfLayersIsTheModelWhateverWidthIsSaid) {
   EXPECT_NE(reported->why.find("name a nemotron-nas config.json as the model"), std::string::npos) << reported->why;
 }
 
-// The figures are of the larger vocabulary, without yes or no.
-TEST(WhichModel, ATieThatChangesMemoryIsNotJudged) {
+// The figures are of the larger vocabulary, within the bound of one that nobody says.
+TEST(WhichModel, ATieThatChangesMemoryIsBounded) {
   EXPECT_EQ(model_of(of_70b + "--tokenizer-model /data/tokenizer"), "llama-3.1-70b of 128256");
   const Converted its = convert(requested_of(of_70b + "--tokenizer-model /data/tokenizer"));
-  const auto reported = std::ranges::find(its.remarks, RemarkKind::NotJudged, &Remark::kind);
+  const auto reported = std::ranges::find(its.remarks, RemarkKind::Bounded, &Remark::kind);
   ASSERT_NE(reported, its.remarks.end());
   EXPECT_EQ(reported->what, "vocab-size");
+  EXPECT_EQ(reported->bound, "vocabulary");
   EXPECT_EQ(
       reported->why,
       "models/llama-3.1-70b.json and models/llama-2-70b.json have this shape, and vocabularies of 128256 and 32000 "

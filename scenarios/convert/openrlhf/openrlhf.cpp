@@ -128,8 +128,15 @@ class OpenRlhf {
     read_model();
     read_adapter();
     read_engine();
+    if (draft_.learns_from != LearnsFrom::Rows)
+      given_.no_matter(
+          std::to_array<std::string_view>({"beta", "ipo", "ipo_enable", "label_smoothing", "nll_loss_coef",
+                                           "chosen_key", "rejected_key", "prompt_key", "ref_pretrain", "ref_offload",
+                                           "ref.offload", "ref.model_name_or_path", "compute_fp32_loss", "margin_loss",
+                                           "loss", "loss_type", "value_head_prefix"}),
+          "of how answers are judged");
     given_.no_matter(rlhf_aside, "of data, checkpoints and logs");
-    given_.refuse_the_rest("is no argument of OpenRLHF's train_sft that is known here");
+    given_.refuse_the_rest("is no argument of OpenRLHF's that is known here");
     draft_.set("runtime.switches.use_cache", false);  // models/actor.py
     draft_.remark_bounded("OpenRLHF",
                           "the figures are of transformers' own loss; OpenRLHF's log-probabilities are of logits in "
@@ -225,7 +232,7 @@ class OpenRlhf {
 
 std::vector<TomlKey> openrlhf_arguments(std::vector<TomlKey> flags, Draft& draft) {
   for (TomlKey& flag : flags) flag = without_section(std::move(flag));
-  draft.own_defaults = true;
+  draft.own_defaults = draft.judges_whole = true;
   return OpenRlhf(std::move(flags), draft).arguments();
 }
 

@@ -168,6 +168,10 @@ class PrimusExperiment {
     TomlTable all = defaults(trainer.base, given);
     merge(all, given);
     rename(all, "activation_func", "activation");
+    for (TomlKey& key : all.keys)  // which Python takes for true and false
+      if (const auto* const number = std::get_if<std::int64_t>(&key.value.value);
+          number != nullptr && (*number == 0 || *number == 1) && key.name == "sequence_parallel")
+        key.value.value = *number == 1;
     TomlTable document;
     document.keys.push_back({"model", place_, {std::move(all), place_}});
     return document;

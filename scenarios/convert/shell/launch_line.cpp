@@ -46,8 +46,10 @@ bool is_arguments(const ShellWord& word) {
 
 /// Commands of tools that train: "megatron sft", "axolotl train".
 bool trains_by_command(std::string_view tool, std::string_view command) {
+  if (tool == "swift" && command == "rlhf") return true;
   if (tool == "megatron" || tool == "swift") return command == "sft" || command == "pt";
-  if (tool == "trl") return command == "sft";
+  constexpr auto of_trl = std::to_array<std::string_view>({"sft", "dpo", "kto", "orpo", "cpo", "reward"});
+  if (tool == "trl") return std::ranges::find(of_trl, command) != of_trl.end();
   return (tool == "llamafactory-cli" || tool == "lmf" || tool == "axolotl") && command == "train";
 }
 
@@ -130,6 +132,7 @@ class Line {
     constexpr auto files = std::to_array<Started>({{"swift/cli/_megatron/sft.py", "megatron sft"},
                                                    {"swift/cli/_megatron/pt.py", "megatron pt"},
                                                    {"swift/cli/sft.py", "swift sft"},
+                                                   {"swift/cli/rlhf.py", "swift rlhf"},
                                                    {"swift/cli/pt.py", "swift pt"}});
     const auto* const its =
         std::ranges::find_if(files, [&](const Started& one) { return line_.path.ends_with(one.path); });

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/convert/draft.hpp"
 #include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
@@ -75,6 +76,13 @@ std::map<std::string, std::string> slurm_variables(std::string_view script, cons
   set(tasks_per_node, {"SLURM_NTASKS_PER_NODE"});
   set(devices_per_node, {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"});
   return found;
+}
+
+std::optional<std::int64_t> devices_of_allocation(std::string_view script, const std::string& file) {
+  const std::map<std::string, std::string> said = slurm_variables(script, file, {});
+  const auto nodes = said.find("SLURM_NNODES"), each = said.find("SLURM_GPUS_PER_NODE");
+  if (nodes == said.end() || each == said.end()) return std::nullopt;
+  return product({*count_in(nodes->second), *count_in(each->second)});
 }
 
 }  // namespace tidemark::scenarios

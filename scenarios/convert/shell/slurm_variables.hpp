@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,5 +15,8 @@ namespace tidemark::scenarios {
 /// that is none of these.
 [[nodiscard]] std::map<std::string, std::string> slurm_variables(std::string_view script, const std::string& file,
                                                                  std::optional<Place> within = {});
+
+/// The devices of all nodes that its #SBATCH lines ask for, where they say both.
+[[nodiscard]] std::optional<std::int64_t> devices_of_allocation(std::string_view script, const std::string& file);
 
 }  // namespace tidemark::scenarios

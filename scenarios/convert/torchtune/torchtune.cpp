@@ -100,6 +100,7 @@ class TorchtuneReader {
     read_precision();
     read_optimizer();
     read_memory();
+    read_quantizer();
     read_loss();
     given_.no_matter(tune_aside, "of data, checkpoints and logs");
     given_.refuse_the_rest("is no key of torchtune's that is known here");
@@ -116,14 +117,18 @@ class TorchtuneReader {
     struct Task {
       std::string_view key, what;
     };
-    for (const auto& [key, what] :
-         {Task{"ref_checkpointer", "preferences (DPO)"}, Task{"teacher_model", "distillation"},
-          Task{"kd_loss", "distillation"}, Task{"reward_and_value_model", "rewards (PPO)"},
-          Task{"grpo_samples", "rewards (GRPO)"}, Task{"orchestration", "rewards (GRPO)"},
-          Task{"quantizer", "quantization while it trains"}})
+    for (const auto& [key, what] : {Task{"teacher_model", "distillation"}, Task{"kd_loss", "distillation"},
+                                    Task{"reward_and_value_model", "rewards (PPO)"},
+                                    Task{"grpo_samples", "rewards (GRPO)"}, Task{"orchestration", "rewards (GRPO)"}})
       if (given_.has(key)) fail(key, fmt::format("{}: trains by {}, which is not modelled", key, what));
-    if (Given loss = given_.table("loss"); loss.text("_component_").value_or("").find("rlhf") != std::string::npos)
-      fail("loss", "loss: trains by preferences, a task that is not modelled");
+    // recipes/full_dpo_distributed.py, lora_dpo_*.py.
+    if (Given loss = given_.table("loss"); loss.text("_component_").value_or("").find("rlhf") != std::string::npos) {
+      if (loss.text("_component_").value_or("").find("PPO") != std::string::npos)
+        fail("loss", "loss: trains by rewards, a task that is not modelled");
+      (void)learn_from("dpo", "loss", given_.place("loss"), draft_);
+      draft_.judges_whole = true;
+    }
+    given_.no_matter(std::array<std::string_view, 1>{"ref_checkpointer"}, "where the reference's weights are");
     if (!given_.has("optimizer") || !given_.has("model"))
       throw InputError(Problem{draft_.file, 1, 1, "is of torchtune, and trains nothing: it has no model or optimizer",
                                "a recipe's configuration would do, such as recipes/configs/llama3_1/8B_full.yaml"});
@@ -300,6 +305,16 @@ class TorchtuneReader {
                           "optimizer-in-backward");
   }
 
+  // recipes/qat_distributed.py and qat_lora_finetune_distributed.py, torchtune/training/quantization.py.
+  void read_quantizer() {
+    if (!given_.has("quantizer")) return;
+    given_.tell_bounded("quantizer",
+                        "the figures are of linears that round nothing; these keep what inputs and weights are rounded "
+                        "to, and a mask of each",
+                        "fake-quantized");
+    given_.no_matter(std::array<std::string_view, 1>{"fake_quant_after_n_steps"}, "from then on it is bounded");
+  }
+
   void read_memory() {
     draft_.set("runtime.switches.use_cache", false);
     if (given_.flag("enable_activation_checkpointing").value_or(false)) {
@@ -329,6 +344,8 @@ class TorchtuneReader {
   void read_loss() {
     Given loss = given_.table("loss");
     const std::string component = loss.text("_component_").value_or("");
+    loss.no_matter(std::array<std::string_view, 3>{"beta", "label_smoothing", "gamma"}, "of how answers are judged");
+    if (draft_.learns_from != LearnsFrom::Rows) return;
     if (component.find("Chunked") != std::string::npos || component.find("LinearCrossEntropy") != std::string::npos)
       loss.tell_bounded("_component_", "the figures are of whole logits, which it never has", "chunked-loss");
     else if (component.find("CrossEntropyLoss") == std::string::npos)
