@@ -72,6 +72,7 @@ class MegatronReader {
     draft_.set("runtime.name", std::string("megatron"));
     refuse_unknown_values();
     refuse_what_megatron_refuses();
+    pass_over_fsdp();
     for (const Copied& its : copied)
       if (const TomlValue* value = flags_.take(its.flag))
         draft_.set(its.path,
@@ -241,6 +242,15 @@ class MegatronReader {
                           .hint = hint_of_unknown(unknown)});
     }
     if (!problems.empty()) throw InputError(std::move(problems));
+  }
+
+  // core/distributed/fsdp reads these, and nothing else does.
+  void pass_over_fsdp() {
+    if (on("use-megatron-fsdp") || on("use-custom-fsdp")) return;
+    for (const std::string_view flag :
+         {"data-parallel-sharding-strategy", "outer-dp-sharding-strategy", "fsdp-double-buffer",
+          "fsdp-manual-registration", "suggested-communication-unit-size"})
+      if (flags_.has(flag)) flags_.tell(RemarkKind::NoMatter, flag, "is for Megatron's FSDP, which is not asked for");
   }
 
   // What ends the run as it starts (core 0.12 to 0.15: validate_args of arguments.py, TransformerConfig.__post_init__).

@@ -523,7 +523,8 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
     // Llama's own tokenizer is a file of this name.
     const std::string tokenizer = wanted.tokenizer().value_or("");
     const bool llamas = best.base->model.vocabulary == 32'000 && tokenizer.ends_with("/tokenizer.model");
-    const bool reported = std::ranges::any_of(draft.remarks, [](const Remark& its) { return its.bound == "vocabulary"; });
+    const bool reported =
+        std::ranges::any_of(draft.remarks, [](const Remark& its) { return its.bound == "vocabulary"; });
     if (!wanted.text("vocab-size") && own && !llamas && !reported && draft.find("model_override.vocab_size") == nullptr)
       draft.remark_bounded("vocab-size",
                            fmt::format("is not said, and the tokenizer is not read: the figures are of {}, as {} has "

@@ -210,6 +210,15 @@ TEST(Preferences, DevicesAreThoseThatSlurmGivesWhereTheLaunchDoesNotSay) {
   EXPECT_EQ(scenario_of(convert(requested_of("job.sh", script + launch)), shipped_data()).layout.data, 32);
 }
 
+TEST(Preferences, StrategiesOfMegatronsFsdpCountWithItOnly) {
+  const std::string job =
+      "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 "
+      "--seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 1 --bf16 "
+      "--data-parallel-sharding-strategy optim_grads_params";
+  EXPECT_FALSE(not_judged(convert(requested_of("job.sh", job + "\n"))));
+  EXPECT_TRUE(not_judged(convert(requested_of("job.sh", job + " --use-megatron-fsdp\n"))));
+}
+
 TEST(Preferences, NemosNormsAroundOneAreMegatrons) {
   const Converted its =
       convert(requested_of("job.yaml",

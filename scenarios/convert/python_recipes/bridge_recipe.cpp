@@ -155,11 +155,15 @@ class BridgeRecipe {
   void set(std::string path, std::string value, Place place) { values_[std::move(path)] = {std::move(value), place}; }
 
   void follow(const PythonFunction& recipe, int depth) {
-    for (const PythonLine& line : recipe.lines) {
+    for (std::size_t i = 0; i < recipe.lines.size(); ++i) {
+      const PythonLine& line = recipe.lines[i];
       const std::optional<PythonAssignment> its = assignment_in(line);
       const std::string_view text = line.text;
+      // A condition on nothing but how rows are padded.
+      const bool of_rows = text.starts_with("if ") && text.ends_with(':') && i + 1 < recipe.lines.size() &&
+                           recipe.lines[i + 1].text.starts_with("cfg.dataset.offline_packing_specs.pad_");
       const bool aside = text.starts_with('"') || text.starts_with("return") || text.starts_with("'");
-      if (aside) continue;
+      if (aside || of_rows) continue;
       if (its && (its->target == "cfg" || its->target == "config")) {
         begin(*its, line, depth + 1);
       } else if (its && its->target.starts_with("cfg.")) {
