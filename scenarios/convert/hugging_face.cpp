@@ -812,8 +812,11 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
   }
   // Liger's functions are not simulated there: without them there are whole logits, and more of each layer is saved.
   if (const TomlValue* liger = draft.find("runtime.switches.use_liger_kernel");
-      liger != nullptr && runtime == "deepspeed") {
-    draft.remark_bounded("use_liger_kernel", "the figures under DeepSpeed are without it, which take more",
+      liger != nullptr && (runtime == "deepspeed" || draft.learns_from != LearnsFrom::Rows)) {
+    draft.remark_bounded("use_liger_kernel",
+                         runtime == "deepspeed"
+                             ? "the figures under DeepSpeed are without it, which take more"
+                             : "the figures of training by preferences are without it, which take more",
                          "liger-kernel", liger->place);
     draft.erase("runtime.switches.use_liger_kernel");
     draft.erase("runtime.switches.liger_kernel_config");

@@ -246,7 +246,7 @@ class MegatronReader {
 
   // core/distributed/fsdp reads these, and nothing else does.
   void pass_over_fsdp() {
-    if (on("use-megatron-fsdp") || on("use-custom-fsdp")) return;
+    if (flags_.has("use-megatron-fsdp") || flags_.has("use-custom-fsdp")) return;  // which are judged by themselves
     for (const std::string_view flag :
          {"data-parallel-sharding-strategy", "outer-dp-sharding-strategy", "fsdp-double-buffer",
           "fsdp-manual-registration", "suggested-communication-unit-size"})

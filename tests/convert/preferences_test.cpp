@@ -78,6 +78,11 @@ TEST(Preferences, OfTrlHaveAReferenceInTheTypeThatModelsAreLoadedIn) {
   EXPECT_EQ(scenario_of(whole, shipped_data()).train.sequence_length, 1024);
   requested.texts = {{"job.yaml", file + "torch_dtype: bfloat16\n"}};
   EXPECT_EQ(bounds_of(convert(requested)), std::vector<std::string>{"preferences:2"});
+  // Answers are judged by logits, which Liger's loss would spare.
+  requested.texts = {{"job.yaml", file + "torch_dtype: bfloat16\nuse_liger_kernel: true\n"}};
+  const Converted liger = convert(requested);
+  EXPECT_EQ(bounds_of(liger), (std::vector<std::string>{"liger-kernel", "preferences:2"}));
+  EXPECT_FALSE(scenario_of(liger, shipped_data()).runtime.eager.liger.has(FusedModule::LinearCrossEntropy));
 }
 
 TEST(Preferences, OfSwiftAndAxolotlAreReadAsTheirSupervisedTuningIs) {
@@ -216,7 +221,11 @@ TEST(Preferences, StrategiesOfMegatronsFsdpCountWithItOnly) {
       "--seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 1 --bf16 "
       "--data-parallel-sharding-strategy optim_grads_params";
   EXPECT_FALSE(not_judged(convert(requested_of("job.sh", job + "\n"))));
-  EXPECT_TRUE(not_judged(convert(requested_of("job.sh", job + " --use-megatron-fsdp\n"))));
+  const Converted with_it = convert(requested_of("job.sh", job + " --use-megatron-fsdp\n"));
+  for (const std::string flag : {"--use-megatron-fsdp", "--data-parallel-sharding-strategy"})
+    EXPECT_TRUE(std::ranges::any_of(with_it.remarks, [&](const Remark& its) {
+      return its.kind == RemarkKind::NotJudged && its.what.starts_with(flag);
+    })) << flag;
 }
 
 TEST(Preferences, NemosNormsAroundOneAreMegatrons) {
