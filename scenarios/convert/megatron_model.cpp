@@ -468,8 +468,13 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
     return draft.remark(RemarkKind::NotExpressed, fmt::format("--{}", letters), why, flags.place(letters));
   }
   if (!flags.has("num-layers") || !flags.has("hidden-size") || !flags.has("num-attention-heads")) {
+    const bool hidden = std::ranges::any_of(
+        draft.remarks, [](const Remark& its) { return its.why.starts_with("is Python that is not read"); });
+    const std::string_view why =
+        "num-layers, hidden-size and num-attention-heads are not all given: name it with --model";
     draft.remark(RemarkKind::NotExpressed, "the model",
-                 "num-layers, hidden-size and num-attention-heads are not all given: name it with --model");
+                 hidden ? not_modelled("is made by Python that is not read: name it with --model")
+                        : ProblemText(std::string(why)));
     return;
   }
   const Place place = flags.place("num-layers");

@@ -228,6 +228,21 @@ TEST(Preferences, StrategiesOfMegatronsFsdpCountWithItOnly) {
     })) << flag;
 }
 
+TEST(Preferences, AModelThatPythonMakesIsNotModelled) {
+  const auto open = [](const std::string& model) {
+    try {
+      (void)scenario_of(convert(requested_of("job.py", "def vanilla_gpt_pretrain_8gpu_config():\n    cfg = " + model +
+                                                           "\n    cfg.train.global_batch_size = 8\n    return cfg\n")),
+                        shipped_data());
+      return false;
+    } catch (const InputError& error) {
+      return error.leaves_open();
+    }
+  };
+  EXPECT_TRUE(open("ConfigContainer(model=GPTModelProvider())"));
+  EXPECT_FALSE(open("_pretrain_common()")) << "nothing says it";
+}
+
 TEST(Preferences, NemosNormsAroundOneAreMegatrons) {
   const Converted its =
       convert(requested_of("job.yaml",
