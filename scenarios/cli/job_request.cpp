@@ -20,6 +20,15 @@
 namespace tidemark::cli {
 namespace {
 
+void refuse_what_devices_lack(const Converted& converted, const Device& device) {
+  std::vector<Problem> problems;
+  for (const Remark& remark : converted.remarks)
+    if (std::string lacks = lacking_on(remark.bound, device); remark.kind == RemarkKind::Bounded && !lacks.empty())
+      problems.push_back({remark.file, remark.place.line, remark.place.column,
+                          fmt::format("{}: {}", remark.what, lacks), "another cluster, or train without it"});
+  if (!problems.empty()) throw InputError(std::move(problems));
+}
+
 JobRequest of_launch_files(const JobWords& words) {
   std::vector<std::filesystem::path> files{words.file}, read = files_behind(words.file);
   for (const std::string& word : words.beside)
@@ -37,6 +46,7 @@ JobRequest of_launch_files(const JobWords& words) {
                   std::move(read),
                   {}};
   made.document = std::move(converted.document);
+  refuse_what_devices_lack(converted, made.scenario.cluster.device);
   for (const Remark& remark : converted.remarks) {
     if (remark.kind == RemarkKind::Assumed)
       made.assumed.push_back(remark.place.line > 0

@@ -44,7 +44,8 @@ ConvertRequest LaunchOptions::requested(std::vector<std::filesystem::path> files
 }
 
 void add_launch_options(CLI::App& verb, LaunchOptions& options) {
-  const std::string group = "With a launch file, or without any file";
+  const bool asks_without_files = verb.get_name() == "predict" || verb.get_name() == "plan";
+  const std::string group = asks_without_files ? "With a launch file, or without any file" : "With a launch file";
   verb.add_option("--model", options.model, "name of a model (tidemark list models), or a config.json")
       ->type_name("NAME")
       ->group(group);

@@ -109,7 +109,10 @@ class Wanted {
       return std::to_string(on("swiglu") ? product({hidden, 8}) / 3 / 64 * 64 : product({4, hidden}));
     }
     if (flag == "kv-channels") {
-      if (latent) return std::nullopt;
+      if (latent) {  // multi_latent_attention.py has sizes of its own for each part of a head
+        flags_.no_matter(std::array{flag}, "heads of MLA have the sizes of qk-head-dim and v-head-dim");
+        return std::nullopt;
+      }
       if (!says(flag))
         return std::to_string(number("hidden-size", 0) / std::max<std::int64_t>(number("num-attention-heads", 1), 1));
     }

@@ -21,6 +21,7 @@ Bytes peak_until(const MemoryRecord& memory, std::int64_t step) {
 // A message says what was held as memory ran out, and not what the job would have come to.
 void compare_ends(const Prediction& prediction, const RankGroup& group, RankPeaks& row) {
   const Bytes capacity = prediction.scenario.cluster.device.capacity;
+  row.ends_alike = group.failure.has_value();
   if (!group.failure) {
     row.predicted_end = fmt::format("does not run out of memory in the prediction, which fills {} of {} on it",
                                     gib(prediction.filled(group)), gib(capacity));
@@ -44,8 +45,11 @@ double RankPeaks::error() const {
   return most;
 }
 
+bool LogComparison::ends_alike() const { return std::ranges::all_of(ranks, &RankPeaks::ends_alike); }
+
 bool LogComparison::agrees(double tolerance) const {
-  return std::all_of(ranks.begin(), ranks.end(), [&](const RankPeaks& r) { return r.error() <= tolerance; });
+  return ends_alike() &&
+         std::all_of(ranks.begin(), ranks.end(), [&](const RankPeaks& r) { return r.error() <= tolerance; });
 }
 
 LogComparison compare_log(const Prediction& prediction, const std::vector<LoggedPeak>& logged,

@@ -18,6 +18,7 @@ struct RankPeaks {
   std::optional<BytePair> device = {};
   /// Of a message that memory ran out: whether and where it does in the prediction.
   std::string predicted_end = {};
+  bool ends_alike = true;  ///< both of them run out of memory, or neither does
 
   /// The larger of its errors, without sign.
   [[nodiscard]] double error() const;
@@ -27,7 +28,9 @@ struct RankPeaks {
 struct LogComparison {
   std::vector<RankPeaks> ranks;  ///< in order
 
-  /// Every rank's errors are no larger than this.
+  /// Every rank ends as measured.
+  [[nodiscard]] bool ends_alike() const;
+  /// And its errors are no larger than this.
   [[nodiscard]] bool agrees(double tolerance) const;
 };
 

@@ -25,13 +25,32 @@
 namespace tidemark::scenarios {
 namespace {
 
-// As `predict` reports it, on a device without a limit. Only blocks that other streams use ask for a clock.
-MemoryRecord unlimited_memory_of(const Job& job, Rank rank, const Program& program, const DriverCosts& costs) {
-  if (!job.asks_the_clock) return replay(program, costs, {.allocator = allocator_options_of(job.scenario)});
+// A rank's memory, and how it is shown op by op.
+struct Shown {
+  MemoryRecord memory;
+  ReplayOptions options;
+};
+
+// As `predict` reports it: on the device, whose allocator gives its cache back before it gives up, and without a limit
+// where memory runs out. Only blocks that other streams use ask for a clock.
+Shown memory_of(const Job& job, Rank rank, const Program& program, const DriverCosts& costs) {
+  const Bytes capacity = job.scenario.cluster.device.capacity;
+  const ReplayOptions on_device{.capacity = capacity, .allocator = allocator_options_of(job.scenario)},
+      unlimited = without_device(on_device);
+  const auto shown = [&](const auto& run) -> Shown {
+    MemoryRecord whole = run(unlimited);
+    if (whole.device.bytes <= capacity && !on_device.allocator.memory_limit()) return {std::move(whole), unlimited};
+    MemoryRecord limited = run(on_device);
+    return limited.failure ? Shown{std::move(whole), unlimited} : Shown{std::move(limited), on_device};
+  };
+  if (!job.asks_the_clock) return shown([&](const ReplayOptions& options) { return replay(program, costs, options); });
   const Trace trace = simulate_time(job);
   const RoleProgram its(job, job.role_of(rank));
   const ProgramTimes times = its.times(trace, rank);
-  return replay(its.program(), costs, without_device(reported_replay(job, trace, times)));
+  return shown([&](ReplayOptions options) {
+    options.cross_stream = reported_replay(job, trace, times).cross_stream;
+    return replay(its.program(), costs, options);
+  });
 }
 
 // A rank's program, and what is live in it at the moment asked for.
@@ -47,7 +66,7 @@ struct LiveSet {
   LiveSet(const Job& job, Rank rank, const RequestedMoment& wanted)
       : program(lower_role(job.lowering(), job.role_of(rank))) {
     const DriverCosts& costs = job.costs.of(rank);
-    const MemoryRecord memory = unlimited_memory_of(job, rank, program, costs);
+    const auto [memory, options] = memory_of(job, rank, program, costs);
     switch (wanted.kind) {
       case RequestedMoment::Kind::DevicePeak:
         at = memory.device.at;
@@ -77,8 +96,7 @@ struct LiveSet {
     }
     for (std::size_t i = 0; i <= at.op; ++i)
       if (const Mark* mark = std::get_if<Mark>(&program.ops[i])) at.mark = *mark;
-    buffers = on_host ? live_on_host(program, costs, at.op)
-                      : live_buffers(program, costs, at.op, allocator_options_of(job.scenario));
+    buffers = on_host ? live_on_host(program, costs, at.op) : live_buffers(program, costs, at.op, options);
     for (const LiveBuffer& b : buffers) allocated += b.block;
     if (on_host) pooled = memory.host.bytes - allocated;
   }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include <fmt/format.h>
+
 #include "scenarios/scenario/detail/bound_formulas.hpp"
 #include "scenarios/scenario/memory_bounds_below.hpp"
 #include "scenarios/scenario/scenario.hpp"
@@ -63,6 +65,22 @@ Bytes most_more(const std::vector<MemoryBound>& bounds) {
 bool may_take_less(std::string_view name) {
   const NamedBound its = named(name);
   return its.formula != nullptr && its.formula->less != nullptr;
+}
+
+// Transformer Engine's pytorch/quantization.py: _compute_fp8_support, _compute_fp8_block_scaling_support,
+// _compute_mxfp8_support.
+std::string lacking_on(std::string_view name, const Device& device) {
+  constexpr std::int64_t by_blocks = 2, in_mx = 3;
+  const NamedBound its = named(name);
+  if (its.formula == nullptr || its.formula->name != "fp8-format") return {};
+  const std::int32_t least = its.number == in_mx ? 100 : its.number == by_blocks ? 90 : 89;
+  if (device.compute_capability >= least) return {};
+  return fmt::format("Transformer Engine stops: {} takes compute capability {}.{}, and {} has {}.{}",
+                     its.number == in_mx       ? "MXFP8"
+                     : its.number == by_blocks ? "FP8 by blocks"
+                                               : "FP8",
+                     least / 10, least % 10, device.name, device.compute_capability / 10,
+                     device.compute_capability % 10);
 }
 
 std::vector<std::string> memory_bounds() {

@@ -7,6 +7,7 @@
 
 #include "scenarios/namespace.hpp"
 #include "sim/base/units.hpp"
+#include "topology/cluster.hpp"
 
 // What a launch file asks for, is not simulated, and is known to take no more than so many bytes.
 
@@ -33,6 +34,8 @@ struct MemoryBound {
 /// The same on the ranks of each pipeline stage.
 [[nodiscard]] std::vector<Bytes> more_by_stage(std::string_view name, const Scenario& scenario);
 [[nodiscard]] bool may_take_less(std::string_view name);
+/// What a device lacks for it, in words; empty: nothing.
+[[nodiscard]] std::string lacking_on(std::string_view name, const Device& device);
 /// Of all of them together.
 [[nodiscard]] Bytes most_more(const std::vector<MemoryBound>& bounds);
 /// All that there are.

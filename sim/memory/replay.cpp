@@ -571,8 +571,8 @@ namespace {
 // Of those spaces.
 template <class Wanted>
 std::vector<LiveBuffer> live_in(const Program& program, const DriverCosts& costs, std::size_t op,
-                                const AllocatorOptions& allocator, Wanted wanted) {
-  Replayer replayer(program, costs, {.allocator = allocator});
+                                const ReplayOptions& options, Wanted wanted) {
+  Replayer replayer(program, costs, options);
   std::vector<LiveBuffer> buffers(static_cast<std::size_t>(program.buffers));
   for (std::size_t i = 0; i <= op && i < program.ops.size(); ++i) {
     replayer.step(i, program.ops[i]);
@@ -591,8 +591,8 @@ std::vector<LiveBuffer> live_in(const Program& program, const DriverCosts& costs
 }  // namespace
 
 std::vector<LiveBuffer> live_buffers(const Program& program, const DriverCosts& costs, std::size_t op,
-                                     const AllocatorOptions& allocator) {
-  return live_in(program, costs, op, allocator, [](MemorySpace space) { return space == MemorySpace::Device; });
+                                     const ReplayOptions& options) {
+  return live_in(program, costs, op, options, [](MemorySpace space) { return space == MemorySpace::Device; });
 }
 
 std::vector<LiveBuffer> live_on_host(const Program& program, const DriverCosts& costs, std::size_t op) {

@@ -208,7 +208,7 @@ struct LiveBuffer {
 
 /// Tensors that are live on the device right after the op of that index, largest first, then in order of allocation.
 [[nodiscard]] std::vector<LiveBuffer> live_buffers(const Program& program, const DriverCosts& costs, std::size_t op,
-                                                   const AllocatorOptions& allocator = {});
+                                                   const ReplayOptions& options = {});
 
 /// The same of its host. A pinned block is as large as PyTorch's allocator makes it.
 [[nodiscard]] std::vector<LiveBuffer> live_on_host(const Program& program, const DriverCosts& costs, std::size_t op);

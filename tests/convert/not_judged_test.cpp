@@ -156,7 +156,8 @@ TEST(NotJudged, VariablesAreReadOrOfNoMatterOrTold) {
   // Values of latent attention are narrower than its keys, for which FlashAttention pads them.
   const Converted latent = convert(requested_of(
       "export NVTE_FLASH_ATTN=1 NVTE_FUSED_ATTN=0\ntorchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 27 "
-      "--hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16 --multi-latent-attention --kv-lora-rank 512 "
+      "--hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16 --multi-latent-attention --kv-channels 16 "
+      "--kv-lora-rank 512 "
       "--qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 --qk-layernorm --num-experts 64 --moe-router-topk 6 "
       "--moe-ffn-hidden-size 1408 --moe-shared-expert-intermediate-size 2816 --swiglu --normalization RMSNorm "
       "--disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 102400 "
@@ -164,6 +165,7 @@ TEST(NotJudged, VariablesAreReadOrOfNoMatterOrTold) {
       "'([0]*1+[1]*26)'\n"));
   EXPECT_EQ(reported(latent, RemarkKind::Bounded),
             (std::vector<std::string>{"2: --moe-router-pre-softmax", "1: NVTE_FLASH_ATTN = 1, NVTE_FUSED_ATTN = 0"}));
+  EXPECT_EQ(scenario_of(latent, shipped_data()).model.latent()->value_head, 128) << "kv-channels is of other attention";
 }
 
 TEST(NotJudged, KeysAreSetBesideALaunchFile) {

@@ -1,9 +1,13 @@
 // What explain and predict write of a job: tensors, stages of the flow, timelines, snapshots.
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/scenarios/cli_fixture.hpp"
@@ -48,6 +52,21 @@ TEST_F(Cli, ExplainSaysThatAJobRunsOutAndWhatIsNoTensor) {
       << large;
   // Other moments are of tensors alone.
   EXPECT_EQ(run("explain --at end " + scenario()).out.find("the device holds"), std::string::npos);
+}
+
+TEST_F(Cli, ExplainHoldsWhatPredictHoldsOnceTheAllocatorGaveItsCacheBack) {
+  const std::filesystem::path job = folder_ / "retries.toml";
+  std::ofstream(job) << "model = \"models/gemma-3-27b-text.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n"
+                        "[layout]\nsharding = \"zero3\"\n[train]\nsequence_length = 4096\nmicro_batch = 1\n"
+                        "recompute = \"full\"\n[runtime]\nname = \"fsdp2\"\n";
+  const std::filesystem::path file = folder_ / "retries.json";
+  ASSERT_EQ(run("predict " + job.string() + " --json " + file.string()).code, 0);
+  const json predicted = json::parse(content(file))["groups"][0];
+  ASSERT_GT(predicted["retries_per_step"].get<int>(), 0);
+  const CliRun explained = run("explain " + job.string());
+  const double held = predicted["peak_device_bytes"].get<double>() / (std::int64_t{1} << 30);
+  EXPECT_NE(explained.out.find(fmt::format("the device holds {:.2f} GiB: ", held)), std::string::npos) << explained.out;
+  EXPECT_EQ(explained.out.find("runs out"), std::string::npos);
 }
 
 TEST_F(Cli, ExplainShowsEveryStageOfTheFlow) {

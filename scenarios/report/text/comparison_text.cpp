@@ -129,7 +129,10 @@ std::string comparison_text(const SnapshotComparison& c, const ComparisonSubject
 }
 
 std::string comparison_text(const LogComparison& c, const ComparisonSubject& subject) {
-  std::string out = verdict(c.agrees(subject.tolerance), subject, "");
+  std::string out = c.ends_alike()
+                        ? verdict(c.agrees(subject.tolerance), subject, "")
+                        : fmt::format("no, the run ran out of memory and the prediction does not: {} beside {}\n",
+                                      subject.scenario, subject.file);
   Rows rows{{"rank", "after step", "of", "predicted", "measured", "difference", ""}};
   for (const RankPeaks& rank : c.ranks) {
     const std::string step = rank.logged.step < 0 ? "-" : std::to_string(rank.logged.step);

@@ -65,10 +65,12 @@ TEST(LogComparison, AMessageThatMemoryRanOutIsLaidBesideThePredictionsOwnEnd) {
   RankPeaks row = compare_log(p, {message}).ranks[0];
   EXPECT_EQ(row.allocated, (BytePair{60_MiB, 50_MiB}));
   EXPECT_TRUE(row.predicted_end.starts_with("does not run out of memory in the prediction")) << row.predicted_end;
+  EXPECT_FALSE(compare_log(p, {message}).agrees(1));
   p.groups[0].failure = OutOfDeviceMemory{{}, 20_MiB, 8_MiB};
   p.groups[0].failed_op = "layers.2.mlp";
   row = compare_log(p, {message}).ranks[0];
   EXPECT_FALSE(row.allocated || row.reserved);
+  EXPECT_TRUE(compare_log(p, {message}).agrees(0.05));
   EXPECT_EQ(row.device, (BytePair{92_MiB, 90_MiB}));
   EXPECT_NE(row.predicted_end.find("layers.2.mlp: 20.00 MiB asked, 8.00 MiB free"), std::string::npos)
       << row.predicted_end;
