@@ -269,7 +269,8 @@ void TomlReader::refuse_unknown_keys(std::span<const TomlReader* const> tables) 
         elsewhere != tables.end() ? (*elsewhere)->name_ + '.' + key.name : nearest(key.name, known);
     std::string hint;
     if (!meant.empty()) hint = fmt::format("did you mean {}?", meant);
-    if (meant.empty() && !known.empty()) hint = "known here: " + one_of(known);
+    if (key.name.find('.') != std::string::npos) hint = fmt::format("did you mean {} without quotes?", key.name);
+    if (hint.empty() && !known.empty()) hint = "known here: " + one_of(known);
     problems_->add(key.place, fmt::format("unknown key {}{}", in_quotes(key.name), where()), std::move(hint));
   }
 }

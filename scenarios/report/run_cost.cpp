@@ -40,6 +40,16 @@ std::string range_words(const Between& its) {
   return fmt::format("{} ({} to {})", rounded_amount(its.value), rounded_amount(its.low), rounded_amount(its.high));
 }
 
+// In days; in hours or minutes where it is less than one.
+std::string length_words(const Between& seconds, std::string_view of_what) {
+  constexpr double minute = 60;
+  const auto in = [&](double unit, std::string_view name) {
+    return fmt::format("{} {}{}", range_words(seconds * (1 / unit)), of_what, name);
+  };
+  if (seconds.value >= seconds_per_day) return in(seconds_per_day, "days");
+  return seconds.value >= seconds_per_hour ? in(seconds_per_hour, "hours") : in(minute, "minutes");
+}
+
 }  // namespace
 
 std::optional<RunCost> run_cost(const Prediction& p) {
@@ -78,10 +88,9 @@ std::string run_cost_text(const Prediction& p) {
                                ? fmt::format("${:.2f} a GPU-hour", as_double(*p.scenario.cluster.dollars_per_gpu_hour))
                                : std::string();
   if (const std::optional<RunCost> cost = run_cost(p)) {
-    const Between days = cost->seconds * (1 / seconds_per_day);
     std::string out =
-        fmt::format("the run, {} tokens in {:.0f} steps: {} days, {} GPU-days", rounded_amount(cost->tokens),
-                    cost->steps, range_words(days), range_words(cost->gpu_days));
+        fmt::format("the run, {} tokens in {:.0f} steps: {}, {}", rounded_amount(cost->tokens), cost->steps,
+                    length_words(cost->seconds, ""), length_words(cost->gpu_days * seconds_per_day, "GPU-"));
     if (cost->dollars) out += fmt::format(", ${} at {}", range_words(*cost->dollars), rate);
     return out + "; steps alone\n";
   }

@@ -86,12 +86,14 @@ std::optional<std::filesystem::path> resolved(const std::string& name, const Sce
 
 namespace {
 
-/// A file in one of the folders, or a cluster that is shipped by its name alone, such as "h100-sxm-80g".
+// A file in one of the folders, or what is shipped, by its name alone: "h100-sxm-80g", "nemotron-h-8b".
 std::optional<std::filesystem::path> resolved_as(std::string_view key, const std::string& name,
                                                  const ScenarioFolders& folders) {
   if (std::optional<std::filesystem::path> path = resolved(name, folders)) return path;
-  if (key != "cluster" || name.find('/') != std::string::npos) return std::nullopt;
-  return resolved("clusters/" + name + ".toml", {folders.data_root, folders.data_root});
+  if (name.find('/') != std::string::npos) return std::nullopt;
+  const ScenarioFolders shipped{folders.data_root, folders.data_root};
+  if (key == "cluster") return resolved("clusters/" + name + ".toml", shipped);
+  return key == model_key ? resolved("models/" + name + ".json", shipped) : std::nullopt;
 }
 
 }  // namespace

@@ -53,6 +53,18 @@ TEST(RunCost, TakesThePriceOfAllGpusForTheWholeTime) {
       "528) at $2.50 a GPU-hour; steps alone\n");
 }
 
+TEST(RunCost, OfLessThanADayIsInHoursOrMinutes) {
+  Prediction p = step_of_two_seconds();
+  p.scenario.run.steps = 2 * 1800;
+  EXPECT_EQ(
+      run_cost_text(p),
+      "the run, 28.8 M tokens in 3600 steps: 2.00 (1.82 to 2.20) hours, 16.0 (14.5 to 17.6) GPU-hours; steps alone\n");
+  p.scenario.run.steps = 15;
+  EXPECT_EQ(run_cost_text(p),
+            "the run, 120 k tokens in 15 steps: 0.50 (0.45 to 0.55) minutes, 4.00 (3.64 to 4.40) GPU-minutes; steps "
+            "alone\n");
+}
+
 TEST(RunCost, TellsWhatABillionTokensCostWhereOnlyThePriceIsKnown) {
   Prediction p = step_of_two_seconds();
   p.scenario.cluster.dollars_per_gpu_hour = Ratio{3'600'000};

@@ -149,6 +149,17 @@ TEST(ScenarioReader, UnknownKeysComeWithASuggestion) {
             "job.toml:5:2: error: unknown key \"layuot\"\n  hint: did you mean layout");
   EXPECT_EQ(with("[runtime]", "versions = {pytorch = \"2.9\"}"),
             "job.toml:19:13: error: unknown key \"pytorch\" in [runtime.versions]\n  hint: did you mean torch?");
+  const std::string quoted = problems_of("\"train.recompute\" = \"none\"\ntensor = 2\n" + std::string(job));
+  EXPECT_NE(quoted.find("unknown key \"train.recompute\"\n  hint: did you mean train.recompute without quotes?"),
+            std::string::npos)
+      << quoted;
+  EXPECT_NE(quoted.find("unknown key \"tensor\"\n  hint: did you mean layout.tensor?"), std::string::npos) << quoted;
+}
+
+TEST(ScenarioReader, TakesShippedModelsByTheirNamesAlone) {
+  const std::string named = problems({{"\"models/llama-3.1-70b.json\"", "\"nemotron-h-8b\""}});
+  EXPECT_EQ(named.find("neither in the scenario's folder"), std::string::npos) << named;
+  EXPECT_NE(problems({{"\"models/llama-3.1-70b.json\"", "\"nemotron-h-9b\""}}).find("neither"), std::string::npos);
 }
 
 TEST(ScenarioReader, AllProblemsAreReportedAtOnce) {

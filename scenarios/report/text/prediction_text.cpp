@@ -296,8 +296,10 @@ std::string step_line(const Prediction& p) {
   const auto end = [&](Duration d) {
     return static_cast<double>(d.count()) / static_cast<double>(picoseconds_per_second);
   };
-  return fmt::format("a step takes {:.3f} s ({:.3f} to {:.3f}): {:.0f} tokens/s per device, MFU {:.1f} %\n", seconds,
-                     end(range.low), end(range.high), p.step.tokens_per_s_per_device, 100 * p.step.mfu);
+  return fmt::format(
+      "a step takes {:.3f} s ({:.3f} to {:.3f}): {:.0f} tokens/s per device, MFU {:.1f} %\n{}", seconds, end(range.low),
+      end(range.high), p.step.tokens_per_s_per_device, 100 * p.step.mfu,
+      p.scenario.train.rollout ? "  without its rollout: how long engines generate is not modelled\n" : "");
 }
 
 std::string step(const Prediction& p) {
