@@ -219,7 +219,7 @@ class Search {
     add(evaluated);
   }
 
-  // Of steps that were timed, all together.
+  // Of steps that were timed, all together. How near is near decides what is asked first, and no answer: a choice.
   void note_time(const Found& timed) {
     bounds_of_timed_ += timed.step_low;
     timed_steps_ += timed.figures.step;

@@ -132,6 +132,11 @@ constexpr std::array megatron_formulas{
                  [](const BoundSizes& z) {
                    return z.tokens() * (2 * z.s.model.hidden + z.heads() * z.s.model.value_dim() + z.ffn()) *
                           (z.saved_layers() + 1);
+                 },
+                 // Transformer Engine's pytorch/quantization.py: _compute_fp8_support and those of the other recipes.
+                 [](std::int64_t number) {
+                   constexpr std::int32_t ada = 89, hopper = 90, blackwell = 100;
+                   return number == 3 ? blackwell : number == 2 ? hopper : ada;
                  }},
     // Parameters themselves in FP8 (core/fp8_utils.py): there are none in half precision.
     BoundFormula{"fp8-param-gather", [](const BoundSizes& z) { return over(2 * z.parameters(), z.s.layout.data); },

@@ -67,20 +67,13 @@ bool may_take_less(std::string_view name) {
   return its.formula != nullptr && its.formula->less != nullptr;
 }
 
-// Transformer Engine's pytorch/quantization.py: _compute_fp8_support, _compute_fp8_block_scaling_support,
-// _compute_mxfp8_support.
 std::string lacking_on(std::string_view name, const Device& device) {
-  constexpr std::int64_t by_blocks = 2, in_mx = 3;
   const NamedBound its = named(name);
-  if (its.formula == nullptr || its.formula->name != "fp8-format") return {};
-  const std::int32_t least = its.number == in_mx ? 100 : its.number == by_blocks ? 90 : 89;
-  if (device.compute_capability >= least) return {};
-  return fmt::format("Transformer Engine stops: {} takes compute capability {}.{}, and {} has {}.{}",
-                     its.number == in_mx       ? "MXFP8"
-                     : its.number == by_blocks ? "FP8 by blocks"
-                                               : "FP8",
-                     least / 10, least % 10, device.name, device.compute_capability / 10,
-                     device.compute_capability % 10);
+  if (its.formula == nullptr || its.formula->least_capability == nullptr) return {};
+  const std::int32_t least = its.formula->least_capability(its.number), has = device.compute_capability;
+  if (has >= least) return {};
+  return fmt::format("takes compute capability {}.{}, and {} has {}.{}", least / 10, least % 10, device.name, has / 10,
+                     has % 10);
 }
 
 std::vector<std::string> memory_bounds() {

@@ -19,15 +19,6 @@ namespace {
 
 using namespace literals;
 
-ConvertRequest requested_of(const std::string& file, const std::string& text) {
-  ConvertRequest requested;
-  requested.files = {file};
-  requested.texts = {{file, text}};
-  requested.cluster = "clusters/h100-sxm-80g.toml";
-  requested.data_root = shipped_data();
-  return requested;
-}
-
 std::vector<std::string> bounds_of(const Converted& its) {
   std::vector<std::string> found;
   for (const Remark& remark : its.remarks)

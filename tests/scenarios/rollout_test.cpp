@@ -187,6 +187,7 @@ TEST(Rollout, AnswersSayWhichPhaseIsHighest) {
   const std::string text = prediction_text(predicted(long_answers));
   EXPECT_NE(text.find("by phase, on rank 0"), std::string::npos) << text;
   EXPECT_NE(text.find("rollout"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  without its rollout: "), std::string::npos) << text;
   const auto line = text.find("  rollout ");
   ASSERT_NE(line, std::string::npos) << text;
   EXPECT_NE(text.substr(line, text.find('\n', line) - line).find("the highest"), std::string::npos) << text;

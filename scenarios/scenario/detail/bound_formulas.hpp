@@ -93,6 +93,8 @@ struct BoundFormula {
   std::string_view name;
   std::int64_t (*more)(const BoundSizes&);
   std::int64_t (*less)(const BoundSizes&) = nullptr;  // null: nothing
+  /// What a device must have, by the name's number, as Device::compute_capability; null: any does.
+  std::int32_t (*least_capability)(std::int64_t number) = nullptr;
 };
 
 inline constexpr std::int64_t half = 2, whole = 4;  // bytes of bf16 and fp16, and of fp32
