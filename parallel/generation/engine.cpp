@@ -10,6 +10,10 @@ namespace {
 
 constexpr std::int64_t vocabulary_padding = 64;  // vLLM: vocab_parallel_embedding.py DEFAULT_VOCAB_PADDING_SIZE
 
+// An engine that sleeps has a pool of its own (vLLM's device_allocator/cumem.py, SGLang's torch_memory_saver): what
+// training leaves of its segments is of no use to it. A stream has such a pool.
+constexpr StreamId engine_stream{16};
+
 std::int64_t parts(std::int64_t whole, std::int64_t ranks) { return (whole + ranks - 1) / ranks; }
 
 bool joint_projection(const Model& model, const Parameter& parameter) {
@@ -50,7 +54,11 @@ std::vector<std::int64_t> weight_parts(const BuiltModel& built, const Rollout& r
 }
 
 Engine::Engine(Session& session, const BuiltModel& built, const Train& train)
-    : s_(session), model_(built.model), requested_(*train.rollout), precision_(train.precision) {
+    : s_(session),
+      model_(built.model),
+      requested_(*train.rollout),
+      precision_(train.precision),
+      stream_(train.rollout->sleeps() ? engine_stream : Process::compute_stream) {
   if (requested_.weights == EngineWeights::Own) parts_ = weight_parts(built, requested_);
 }
 
@@ -62,16 +70,19 @@ void Engine::construct() {
 
 void Engine::generate() {
   s_.process.mark(Phase::Rollout, "wake");
+  // TRL's generation/vllm_generation.py before wake_up, and verl's workers.
+  if (requested_.sleeps()) s_.process.empty_cache();
   wake();
   s_.process.mark(Phase::Rollout, "generate");
   if (!pool_.defined()) fill_cache();
-  s_.process.synchronize();
+  wait_for_engine();
   s_.process.mark(Phase::Rollout, "sleep");
   sleep();
 }
 
 void Engine::make_weights() {
   const Session::Scope scope(s_, "rollout");
+  const OnStream stream(s_, stream_);
   for (const std::int64_t elements : parts_) {
     weights_.push_back(s_.empty({elements}, precision_, "weights", Category::Parameters));
     if (on_host_.empty())
@@ -79,7 +90,7 @@ void Engine::make_weights() {
     else
       s_.copy(on_host_[weights_.size() - 1], weights_.back());
   }
-  if (!on_host_.empty()) s_.process.synchronize();
+  if (!on_host_.empty()) wait_for_engine();
   on_host_.clear();
 }
 
@@ -95,6 +106,7 @@ void Engine::wake() {
 
 Tensor Engine::cache_blocks(std::int64_t blocks) const {
   const Session::Scope scope(s_, "rollout");
+  const OnStream stream(s_, stream_);
   const Bytes block = cache_of_token(model_, requested_) * requested_.block_size;
   Tensor made = s_.empty({blocks, block.count() / size_of(requested_.kv_dtype).count()}, requested_.kv_dtype,
                          "kv_cache", Category::KvCache);
@@ -112,7 +124,7 @@ void Engine::fill_cache() {
 }
 
 void Engine::sleep() {
-  if (requested_.sleep == EngineSleep::Awake) return;
+  if (!requested_.sleeps()) return;
   pool_ = {};
   if (requested_.sleep == EngineSleep::WeightsToHost) {
     const Session::Scope scope(s_, "rollout");
@@ -120,10 +132,17 @@ void Engine::sleep() {
       const OnHost host(s_, MemorySpace::Pinned);
       on_host_.push_back(s_.empty(its.sizes, its.dtype, "weights_on_host", Category::Parameters));
     }
+    const OnStream stream(s_, stream_);
     for (std::size_t i = 0; i < weights_.size(); ++i) s_.copy(weights_[i], on_host_[i]);
-    s_.process.synchronize();
   }
+  wait_for_engine();
   weights_.clear();
+  s_.process.empty_cache();  // CuMemAllocator.sleep gives its memory back, and ends so
+}
+
+void Engine::wait_for_engine() {
+  if (stream_ != Process::compute_stream) s_.process.join(s_.process.record(stream_));
+  s_.process.synchronize();
 }
 
 std::vector<Tensor> frozen(Session& session, const BuiltModel& built, const Train& train,

@@ -41,12 +41,14 @@ class Engine {
   void wake();
   void fill_cache();
   void sleep();
+  void wait_for_engine();
   [[nodiscard]] Tensor cache_blocks(std::int64_t blocks) const;
 
   Session& s_;
   const Model& model_;
   const Rollout& requested_;
   DType precision_;
+  StreamId stream_;                  ///< whose pool has its memory
   std::vector<std::int64_t> parts_;  ///< elements of the rank's weights
   std::vector<Tensor> weights_, on_host_;
   Tensor pool_;  ///< reserved for the cache

@@ -31,6 +31,7 @@ struct Rollout {
   EngineSleep sleep = EngineSleep::Awake;
   EngineWeights weights = EngineWeights::Own;
 
+  [[nodiscard]] bool sleeps() const { return sleep != EngineSleep::Awake; }
   [[nodiscard]] std::int64_t sequences() const { return batch * samples; }
   bool operator==(const Rollout&) const = default;
 };

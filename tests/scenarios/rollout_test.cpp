@@ -107,6 +107,22 @@ TEST(Rollout, AnEngineThatReservesTakesItsPartWhateverIsAsked) {
   EXPECT_EQ(in(asleep, Phase::Rollout)[Category::KvCache], in(p, Phase::Backward)[Category::KvCache]);
 }
 
+TEST(Rollout, AnEngineThatSleepsHasAPoolOfItsOwn) {
+  // Rows long enough that training's cache is most of what it reserves; the engine reserves what training leaves.
+  std::string longer = policy;
+  longer.replace(longer.find("sequence_length = 1024"), 22, "sequence_length = 8192");
+  const Prediction training = predicted(longer), p = predicted(longer + rollout + "memory_fraction = 0.9\nsleep = 2\n");
+  const Bytes engine{static_cast<std::int64_t>(0.9 * static_cast<double>(p.scenario.cluster.device.capacity.count()))};
+  const MemoryRecord &alone = training.highest().memory, &both = p.highest().memory;
+  const Bytes cached = alone.peak_reserved - alone.final_allocated;
+  EXPECT_FALSE(both.failure);
+  EXPECT_EQ(both.retries_of_last_step, 0);
+  // The cache goes back before the engine wakes, but for what shares segments with what stays: more than half here.
+  EXPECT_GT(both.peak_reserved, engine);
+  EXPECT_LT(both.peak_reserved, engine + alone.final_allocated + Bytes{cached.count() / 2})
+      << both.peak_reserved.count() - engine.count() - alone.final_allocated.count() << " of " << cached.count();
+}
+
 TEST(Rollout, FrozenModelsStandBesideTheTrainedOne) {
   const Prediction one = predicted(std::string(policy) + rollout),
                    two = predicted(std::string(policy) + rollout + "reference_model = true\n"),
