@@ -36,6 +36,21 @@ void compare_ends(const Prediction& prediction, const RankGroup& group, RankPeak
   if (row.device) row.device->predicted = capacity - group.failure->free;
 }
 
+// Devices of one name differ by what their driver keeps: an H100 of 80 GB has 79.10 to 79.33 GiB.
+bool is_another_device(Bytes said, Bytes capacity) {
+  constexpr double alike = 0.02;
+  return std::abs(static_cast<double>(said.count()) / static_cast<double>(capacity.count()) - 1) > alike;
+}
+
+Problem another_device(const std::string& file, const LoggedPeak& peak, Bytes capacity) {
+  return {.file = file,
+          .line = static_cast<int>(peak.line),
+          .column = 0,
+          .message = fmt::format("ran out of memory on a device of {}, and the scenario's have {}", gib(*peak.capacity),
+                                 gib(capacity)),
+          .hint = "cluster = the one that the run was on (tidemark list clusters)"};
+}
+
 }  // namespace
 
 double RankPeaks::error() const {
@@ -47,8 +62,13 @@ double RankPeaks::error() const {
 
 bool LogComparison::ends_alike() const { return std::ranges::all_of(ranks, &RankPeaks::ends_alike); }
 
+bool StepBeside::within(double tolerance) const {
+  const double its = seconds(measured.median);
+  return its >= seconds(low) * (1 - tolerance) && its <= seconds(high) * (1 + tolerance);
+}
+
 bool LogComparison::agrees(double tolerance) const {
-  return ends_alike() &&
+  return ends_alike() && (!step || step->within(tolerance)) &&
          std::all_of(ranks.begin(), ranks.end(), [&](const RankPeaks& r) { return r.error() <= tolerance; });
 }
 
@@ -70,10 +90,16 @@ LogComparison compare_log(const Prediction& prediction, const std::vector<Logged
                                               prediction.scenario.gpus - 1)});
       continue;
     }
+    const Bytes capacity = prediction.scenario.cluster.device.capacity;
+    if (peak.capacity && is_another_device(*peak.capacity, capacity)) {
+      problems.push_back(another_device(file, peak, capacity));
+      continue;
+    }
     const MemoryRecord& memory = found->second->memory;
     RankPeaks& row = out.ranks.emplace_back();
     row.logged = peak;
-    if (peak.reserved) row.reserved = BytePair{memory.peak_reserved, *peak.reserved};
+    // What a run reserved as its job was made is not what it came to.
+    if (peak.reserved && peak.step != 0) row.reserved = BytePair{memory.peak_reserved, *peak.reserved};
     if (peak.device) row.device = BytePair{memory.device.bytes, *peak.device};
     if (peak.allocated) row.allocated = BytePair{peak_until(memory, peak.step), *peak.allocated};
     if (peak.framework == LoggedPeak::Framework::OutOfMemory) compare_ends(prediction, *found->second, row);

@@ -86,7 +86,7 @@ SnapshotReplay replay_snapshot(const SnapshotQuestion& question) {
   answer.trace =
       std::move(builders[static_cast<std::size_t>(answer.device)]).build(answer.snapshot, answer.device, question.path);
   answer.report = replay(answer.trace);
-  answer.steps = steps_of(answer.trace, answer.snapshot.annotations, answer.device);
+  answer.steps = steps_of(answer.trace, answer.snapshot.annotations, answer.device, {.fewest_steps = 1});
   answer.allocated_at_steps = allocated_at(answer.trace, answer.steps);
   answer.survivors = survivors(answer.trace, answer.steps);
   if (question.asks_what_if()) answer.what_if = ask(question, answer.trace, answer.report);

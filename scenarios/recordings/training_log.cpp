@@ -3,65 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/recordings/log_line.hpp"
+#include "scenarios/recordings/logged_steps.hpp"
 
 namespace tidemark::scenarios {
 namespace {
 
 constexpr double mebibyte = 1 << 20, gibibyte = 1 << 30;
 constexpr double most_bytes = 1LL << 50;  // a petabyte: more than any device has
-
-// Terminals' colours, which torchtitan prints: ESC [ … m.
-std::string without_colours(std::string_view text) {
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\x1b' && i + 1 < text.size() && text[i + 1] == '[') {
-      const std::size_t end = text.find('m', i);
-      if (end == std::string_view::npos) break;
-      i = end;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
-}
-
-bool is_space(char c) { return c == ' ' || c == '\t'; }
-
-// A line, and how far it was read.
-class LineReader {
- public:
-  explicit LineReader(std::string_view text, std::size_t at = 0) : text_(text), at_(at) {}
-
-  [[nodiscard]] std::size_t column() const { return at_ + 1; }
-
-  bool skip(std::string_view word) {
-    std::size_t at = at_;
-    while (at < text_.size() && is_space(text_[at])) ++at;
-    if (!text_.substr(at).starts_with(word)) return false;
-    at_ = at + word.size();
-    return true;
-  }
-
-  template <class T>
-  std::optional<T> number() {
-    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
-    T value{};
-    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-    if (error != std::errc{}) return std::nullopt;
-    at_ = static_cast<std::size_t>(end - text_.data());
-    return value;
-  }
-
- private:
-  std::string_view text_;
-  std::size_t at_;
-};
 
 class LogReader {
  public:
@@ -82,11 +36,11 @@ class LogReader {
     nvidia_smi(line);
   }
 
-  std::vector<LoggedPeak> peaks() && {
+  std::vector<LoggedPeak> peaks(bool or_none) && {
     if (!problems_.empty()) throw InputError(problems_);
-    if (peaks_.empty())
+    if (peaks_.empty() && !or_none)
       throw InputError(Problem{.file = file_,
-                               .message = "has no memory report of a rank",
+                               .message = "has no memory report of a rank, and no step's time",
                                .hint =
                                    "Megatron-LM writes \"[Rank 0] (after 2 iterations) memory (MB) | allocated: …\" "
                                    "after its first two logged iterations, torchtitan \"memory: 47.15GiB(49.59%)\" "
@@ -163,17 +117,8 @@ class LogReader {
                      .line = number_};
   }
 
-  // The number behind a word, and behind ':', '=' or blanks that follow it.
-  static std::optional<double> number_behind(std::string_view line, std::string_view word, std::size_t from = 0) {
-    const std::size_t at = line.find(word, from);
-    if (at == std::string_view::npos) return std::nullopt;
-    std::size_t begin = at + word.size();
-    while (begin < line.size() && (is_space(line[begin]) || line[begin] == ':' || line[begin] == '=')) ++begin;
-    const std::optional<double> found = LineReader(line, begin).number<double>();
-    return found && *found >= 0 && *found < most_bytes ? found : std::nullopt;
-  }
   static std::optional<Bytes> bytes_of(std::optional<double> number, double unit) {
-    if (!number || *number * unit >= most_bytes) return std::nullopt;
+    if (!number || *number < 0 || *number * unit >= most_bytes) return std::nullopt;
     return Bytes{std::llround(*number * unit)};
   }
   // "GiB", "MiB", as PyTorch writes sizes.
@@ -181,24 +126,18 @@ class LogReader {
     const std::size_t at = line.find(words);
     if (at == std::string_view::npos) return std::nullopt;
     std::size_t end = at;
-    while (end > 0 && is_space(line[end - 1])) --end;
+    while (end > 0 && is_blank(line[end - 1])) --end;
     std::size_t unit = end;
     while (unit > 0 && std::isalpha(static_cast<unsigned char>(line[unit - 1])) != 0) --unit;
     std::size_t begin = unit;
-    while (begin > 0 && is_space(line[begin - 1])) --begin;
+    while (begin > 0 && is_blank(line[begin - 1])) --begin;
     while (begin > 0 && (std::isdigit(static_cast<unsigned char>(line[begin - 1])) != 0 || line[begin - 1] == '.'))
       --begin;
     const std::string_view name = line.substr(unit, end - unit);
     const double scale = name == "GiB" ? gibibyte : name == "MiB" ? mebibyte : name == "KiB" ? 1024 : 1;
     return bytes_of(LineReader(line, begin).number<double>(), scale);
   }
-  [[nodiscard]] Rank rank_of(std::string_view line) const {
-    for (const std::string_view name : {"[rank", "[Rank ", "[default", "rank="})
-      if (const std::size_t at = line.find(name); at != std::string_view::npos)
-        if (const auto number = LineReader(line, at + name.size()).number<std::int32_t>(); number && *number >= 0)
-          return {*number};
-    return unnamed_;
-  }
+  [[nodiscard]] Rank rank_of(std::string_view line) const { return named_rank(line).value_or(unnamed_); }
   static std::int64_t step_of(std::string_view line) {
     for (const std::string_view word : {"iteration", "step="})
       if (const std::optional<double> found = number_behind(line, word)) return std::llround(*found);
@@ -233,16 +172,27 @@ class LogReader {
            .allocated = bytes_of(number_behind(line, "max allocated", at), mebibyte),
            .reserved = bytes_of(number_behind(line, "max reserved", at), mebibyte)});
   }
+  // What see_memory_usage is given a name for: deepspeed/runtime/engine.py, and zero/ of it.
+  static bool is_of_initialization(std::string_view name) {
+    return std::ranges::any_of(
+        std::array{"initializ", "Stage 3 initialize", " fp16 partitions", " fp32 partitions", "bf16_optimizer",
+                   "bf16_ optimizer", "DeepSpeed Engine:", "Set Grad positions", "lattening", "param group",
+                   "partitioning param", "converting"},
+        [&](const char* its) { return name.find(its) != std::string_view::npos; });
+  }
   // GB of 1024^3 bytes; the highest that the cache held is told in whole ones, so what it holds now counts, too.
   void deepspeed(std::string_view line) {
     const std::size_t at = line.find("Max_MA ");
+    if (const std::size_t said = line.find("see_memory_usage]");
+        said != std::string_view::npos && at == std::string_view::npos)
+      initializes_ = is_of_initialization(line.substr(said));
     if (at == std::string_view::npos || line.find("Max_CA ") == std::string_view::npos) return;
     const std::optional<double> now = number_behind(line, " CA ", at), most = number_behind(line, "Max_CA ", at);
     constexpr double half = 0.5;
     const std::optional<double> held = now && most ? std::max(*now, *most - half) : now;
     raise({.rank = rank_of(line),
            .framework = LoggedPeak::Framework::DeepSpeed,
-           .step = step_of(line),
+           .step = initializes_ ? 0 : step_of(line),
            .allocated = bytes_of(number_behind(line, "Max_MA ", at), gibibyte),
            .reserved = bytes_of(held, gibibyte)});
   }
@@ -296,7 +246,9 @@ class LogReader {
            .step = step_of(line),
            .allocated = allocated,
            .reserved = reserved,
-           .device = size_before(line, "memory in use")});
+           .device = size_before(line, "memory in use"),
+           .capacity = size_before(
+               line, line.find("total capacity;") == std::string_view::npos ? "of which" : "total capacity;")});
   }
   // nvidia-smi --query-gpu=index,memory.used --format=csv, with or without units.
   void nvidia_smi(std::string_view line) {
@@ -304,8 +256,8 @@ class LogReader {
     for (std::size_t at = 0; at <= line.size();) {
       const std::size_t end = std::min(line.find(',', at), line.size());
       std::string_view field = line.substr(at, end - at);
-      while (!field.empty() && (is_space(field.front()))) field.remove_prefix(1);
-      while (!field.empty() && (is_space(field.back()) || field.back() == '\r')) field.remove_suffix(1);
+      while (!field.empty() && (is_blank(field.front()))) field.remove_prefix(1);
+      while (!field.empty() && (is_blank(field.back()) || field.back() == '\r')) field.remove_suffix(1);
       fields.push_back(field);
       at = end + 1;
     }
@@ -350,6 +302,7 @@ class LogReader {
   const std::string& file_;
   Rank unnamed_;
   std::size_t number_ = 0;
+  bool initializes_ = false;                        // what DeepSpeed's next report of memory is of
   std::size_t used_ = 0, index_ = 0, columns_ = 0;  // of nvidia-smi's table; 0 columns: there is none
   std::map<Rank, LoggedPeak> peaks_;
   std::vector<Problem> problems_;
@@ -371,7 +324,7 @@ std::vector<LoggedPeak> training_log(std::string_view text, const std::string& f
     reader.read(without_colours(text.substr(at, end - at)), ++number);
     at = end + 1;
   }
-  return std::move(reader).peaks();
+  return std::move(reader).peaks(!logged_steps(text).empty());
 }
 
 }  // namespace tidemark::scenarios

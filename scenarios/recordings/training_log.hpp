@@ -29,11 +29,13 @@ struct LoggedPeak {
 
   Rank rank;
   Framework framework = Framework::Megatron;
-  std::int64_t step = 0;             ///< after which the line was written; -1: it does not say
-  std::optional<Bytes> allocated;    ///< highest so far; some do not say
-  std::optional<Bytes> reserved;     ///< the same
-  std::size_t line = 0;              ///< of the log, from 1
+  std::int64_t step = 0;           ///< after which the line was written; 0: the job's construction; -1: it does not say
+  std::optional<Bytes> allocated;  ///< highest so far; some do not say
+  std::optional<Bytes> reserved;   ///< the same
+  std::size_t line = 0;            ///< of the log, from 1
   std::optional<Bytes> device = {};  ///< all that the process has of its device: nvidia-smi's
+
+  std::optional<Bytes> capacity = {};  ///< of the device, where PyTorch says it as memory runs out
 
   friend bool operator==(const LoggedPeak&, const LoggedPeak&) = default;
 };
@@ -52,10 +54,12 @@ struct LoggedPeak {
 /// reserved: …MiB", OLMo-core's "GPU reserved mem (GiB)=N", PyTorch's "CUDA out of memory. …" of both forms, and
 /// nvidia-smi's CSV with a column memory.used, where each index is a rank's.
 ///
+/// What DeepSpeed writes while its engine is made is of step 0.
+///
 /// One entry for each rank, in order: of Megatron's lines the last one counts, whose peaks are those of the whole run;
 /// of torchtitan's the highest, which are each of one interval. Where torchtitan's lines name no rank, they are of
 /// `unnamed`. Throws InputError, which names `file` and line, if a line has that form but not such numbers, or if there
-/// is none.
+/// is none and no step's time either (logged_steps.hpp).
 [[nodiscard]] std::vector<LoggedPeak> training_log(std::string_view text, const std::string& file = {},
                                                    Rank unnamed = Rank{0});
 

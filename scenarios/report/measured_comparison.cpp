@@ -14,6 +14,7 @@
 #include "scenarios/recordings/snapshot_replay.hpp"
 #include "scenarios/recordings/training_log.hpp"
 #include "scenarios/report/simulated_snapshot.hpp"
+#include "scenarios/report/step_range.hpp"
 #include "scenarios/report/text/comparison_text.hpp"
 
 namespace tidemark::scenarios {
@@ -44,6 +45,17 @@ MeasuredComparison with_snapshot(const Scenario& scenario, const Measurement& me
           comparison_json(comparison, subject, rank)};
 }
 
+// A step with a rollout has a part whose time is not modelled.
+std::optional<StepBeside> step_beside(const Prediction& prediction, const std::vector<LoggedStep>& steps) {
+  const Scenario& s = prediction.scenario;
+  const auto samples = static_cast<double>(s.train.global_batch);
+  const std::optional<MeasuredStep> measured =
+      measured_step(steps, samples, samples * static_cast<double>(s.train.sequence_length), s.gpus);
+  if (!measured || s.train.rollout) return std::nullopt;
+  const StepRange range = step_range(prediction.step, s.cluster.device.efficiency);
+  return StepBeside{prediction.step.step, range.low, range.high, *measured};
+}
+
 MeasuredComparison with_log(const Scenario& scenario, const Measurement& measured, const std::string& text,
                             const Progress& progress) {
   if (measured.device)
@@ -57,14 +69,17 @@ MeasuredComparison with_log(const Scenario& scenario, const Measurement& measure
     std::erase_if(logged, [&](const LoggedPeak& peak) {
       return !std::binary_search(requested.begin(), requested.end(), peak.rank);
     });
-  if (logged.empty())
+  const std::vector<LoggedStep> steps = logged_steps(text);
+  if (logged.empty() && (steps.empty() || !requested.empty()))
     throw InputError(Problem{.file = measured.file,
                              .message = "has no memory report of the ranks that --rank asks for",
                              .hint = "Megatron-LM writes those of the first data-parallel ranks only"});
   const Job job(scenario);
   const Trace trace = simulate_time(job);
   if (const auto report = deadlock_of(job, trace)) return {false, deadlock_text(*report), {}};
-  const LogComparison comparison = compare_log(predict(job, trace, progress), logged, measured.file);
+  const Prediction prediction = predict(job, trace, progress);
+  LogComparison comparison = compare_log(prediction, logged, measured.file);
+  comparison.step = step_beside(prediction, steps);
   const ComparisonSubject subject{scenario.name, measured.file, measured.tolerance, scenario_json(scenario, -1)};
   return {comparison.agrees(measured.tolerance), comparison_text(comparison, subject),
           comparison_json(comparison, subject)};

@@ -105,6 +105,13 @@ std::string comparison_json(const LogComparison& c, const ComparisonSubject& sub
     if (rank.device) ranks.back()["device"] = pair_json(*rank.device);
   }
   out["ranks"] = std::move(ranks);
+  if (c.step)
+    out["step_time"] = {{"predicted_s", seconds(c.step->predicted)},
+                        {"range_s", {seconds(c.step->low), seconds(c.step->high)}},
+                        {"measured_s", seconds(c.step->measured.median)},
+                        {"steps", c.step->measured.steps},
+                        {"error", seconds(c.step->predicted) / seconds(c.step->measured.median) - 1},
+                        {"within_range", c.step->within(subject.tolerance)}};
   return dumped(out);
 }
 

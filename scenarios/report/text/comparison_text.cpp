@@ -36,6 +36,28 @@ std::string verdict(bool agrees, const ComparisonSubject& subject, const std::st
                      100 * subject.tolerance, subject.scenario, subject.file, of_what);
 }
 
+std::string verdict(const LogComparison& c, const ComparisonSubject& subject) {
+  if (!c.ends_alike())
+    return fmt::format("no, the run ran out of memory and the prediction does not: {} beside {}\n", subject.scenario,
+                       subject.file);
+  LogComparison memory = c;
+  memory.step.reset();
+  if (c.step && !c.step->within(subject.tolerance) && memory.agrees(subject.tolerance))
+    return fmt::format("no, steps took another time than predicted{}: {} beside {}\n",
+                       c.ranks.empty() ? "" : ", while memory agrees", subject.scenario, subject.file);
+  if (c.ranks.empty())
+    return fmt::format("yes, steps took as long as predicted: {} beside {}\n", subject.scenario, subject.file);
+  return verdict(c.agrees(subject.tolerance), subject, "");
+}
+
+std::string step_line(const StepBeside& step, double tolerance) {
+  return fmt::format(
+      "a step: {:.3f} s predicted ({:.3f} to {:.3f}), {:.3f} s measured, the median of {}: {:+.1f} %, {}\n",
+      seconds(step.predicted), seconds(step.low), seconds(step.high), seconds(step.measured.median),
+      step.measured.steps, 100 * (seconds(step.predicted) / seconds(step.measured.median) - 1),
+      step.within(tolerance) ? "in the predicted range" : "outside the predicted range");
+}
+
 // Most differences are of another setting than the job that was measured.
 constexpr const char* next_step =
     "\nnext: tidemark explain with the same scenario shows what is held at the peak, --show scenario what was "
@@ -129,10 +151,7 @@ std::string comparison_text(const SnapshotComparison& c, const ComparisonSubject
 }
 
 std::string comparison_text(const LogComparison& c, const ComparisonSubject& subject) {
-  std::string out = c.ends_alike()
-                        ? verdict(c.agrees(subject.tolerance), subject, "")
-                        : fmt::format("no, the run ran out of memory and the prediction does not: {} beside {}\n",
-                                      subject.scenario, subject.file);
+  std::string out = verdict(c, subject);
   Rows rows{{"rank", "after step", "of", "predicted", "measured", "difference", ""}};
   for (const RankPeaks& rank : c.ranks) {
     const std::string step = rank.logged.step < 0 ? "-" : std::to_string(rank.logged.step);
@@ -147,6 +166,7 @@ std::string comparison_text(const LogComparison& c, const ComparisonSubject& sub
   if (rows.size() > 1) out += table(rows);
   for (const RankPeaks& rank : c.ranks)
     if (!rank.predicted_end.empty()) out += fmt::format("rank {} {}\n", rank.logged.rank.value, rank.predicted_end);
+  if (c.step) out += step_line(*c.step, subject.tolerance);
   return out + (c.agrees(subject.tolerance) ? "" : next_step);
 }
 

@@ -51,7 +51,7 @@ std::string what_was_recorded(const SnapshotReplay& answer) {
 
 std::string what_stays(const SnapshotReplay& answer) {
   if (answer.steps.evidence == StepEvidence::None)
-    return "steps: none found: too few marks of an optimizer, and the requested sizes do not repeat\n";
+    return "steps: none found: no two marks of an optimizer, and the requested sizes do not repeat\n";
   const bool marked = answer.steps.evidence == StepEvidence::Annotations;
   std::string out = fmt::format("steps: {}, by {}; allocated at their bounds: ", answer.steps.count(),
                                 marked ? "the optimizer's marks" : "the repetition of the requested sizes");

@@ -76,6 +76,40 @@ TEST(LogComparison, AMessageThatMemoryRanOutIsLaidBesideThePredictionsOwnEnd) {
       << row.predicted_end;
 }
 
+TEST(LogComparison, AMessageOfADeviceOfAnotherSizeIsAnError) {
+  LoggedPeak message{{0}, LoggedPeak::Framework::OutOfMemory, -1, 50_MiB, 70_MiB, 7, 90_MiB, 50_GiB};
+  Prediction p = prediction();
+  p.scenario.cluster.device.capacity = 79_GiB;
+  try {
+    (void)compare_log(p, {message}, "job.log");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.problems().at(0).line, 7);
+    EXPECT_EQ(error.problems().at(0).message,
+              "ran out of memory on a device of 50.00 GiB, and the scenario's have 79.00 GiB");
+  }
+  message.capacity = 80_GiB;  // an H100 with another driver
+  EXPECT_EQ(compare_log(p, {message}).ranks.size(), 1U);
+}
+
+TEST(LogComparison, WhatIsReservedAsAJobIsMadeIsNotCompared) {
+  const LogComparison c = compare_log(prediction(), {logged(0, 0, 10_MiB, 30_MiB)});
+  EXPECT_EQ(c.ranks[0].allocated, (BytePair{10_MiB, 10_MiB}));
+  EXPECT_FALSE(c.ranks[0].reserved);
+}
+
+TEST(LogComparison, AStepOutsideItsRangeDoesNotAgree) {
+  const auto s = [](double seconds) { return Duration{static_cast<std::int64_t>(seconds * picoseconds_per_second)}; };
+  LogComparison c = compare_log(prediction(), {logged(0, 2, 60_MiB, 80_MiB)});
+  EXPECT_TRUE(c.agrees(0.02));
+  c.step = StepBeside{s(2), s(1.8), s(2.4), {s(2.44), 3}};
+  EXPECT_TRUE(c.agrees(0.02));  // 2.4 and 2 % of it
+  c.step->measured.median = s(2.46);
+  EXPECT_FALSE(c.agrees(0.02));
+  c.step->measured.median = s(1.7);
+  EXPECT_FALSE(c.agrees(0.02));
+}
+
 TEST(LogComparison, ARankOfAnotherJobIsAnError) {
   try {
     (void)compare_log(prediction(), {logged(0, 1, 50_MiB, 80_MiB), logged(3, 1, 50_MiB, 80_MiB)}, "job.log");

@@ -193,6 +193,34 @@ TEST(TrainingLog, ReadsTheLinesOfOtherTools) {
   }
 }
 
+TEST(TrainingLog, DeepSpeedsEngineReportsWhileItIsMade) {
+  const std::string made =
+      "[INFO] [utils.py:781:see_memory_usage] After initializing ZeRO optimizer\n"
+      "[INFO] [utils.py:782:see_memory_usage] MA 1.0 GB         Max_MA 2.0 GB         CA 3.0 GB         Max_CA 3 GB \n";
+  EXPECT_EQ(training_log(made).front().step, 0);
+  const std::string trains =
+      made +
+      "[INFO] [utils.py:781:see_memory_usage] Engine after backward\n"
+      "[INFO] [utils.py:782:see_memory_usage] MA 1.0 GB         Max_MA 5.0 GB         CA 7.0 GB         Max_CA 7 GB \n";
+  EXPECT_EQ(training_log(trains).front().step, -1);
+  EXPECT_EQ(training_log(trains).front().allocated, 5_GiB);
+}
+
+TEST(TrainingLog, MessagesSayTheSizeOfTheDevice) {
+  EXPECT_EQ(
+      training_log("CUDA out of memory. GPU 0 has a total capacity of 39.50 GiB of which 1.00 GiB is free. Of the "
+                   "allocated memory 30.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but "
+                   "unallocated.")
+          .front()
+          .capacity,
+      Bytes{79LL << 29});
+  EXPECT_EQ(training_log("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 39.50 GiB total capacity; 30.00 GiB "
+                         "already allocated; 1.00 GiB free; 31.00 GiB reserved in total by PyTorch)")
+                .front()
+                .capacity,
+            Bytes{79LL << 29});
+}
+
 TEST(TrainingLog, ReadsNvidiaSmisTableByIndexAndKeepsTheHighest) {
   const std::vector<LoggedPeak> found = training_log(
       "index, timestamp, memory.used [MiB]\n0, 2026/01/01, 100 MiB\n1, 2026/01/01, 300 MiB\n0, 2026/01/01, 200 MiB\n"
