@@ -31,12 +31,12 @@ void add_table(TomlTable& document, const char* name, TomlTable table) {
 
 }  // namespace
 
-bool JobOptions::lays_out() const {
+bool LayoutOptions::any() const {
   return runtime != "megatron" || !headroom.empty() || tensor || context || expert || pipeline || chunks ||
          sequence_parallel || !sharding.empty() || !precision.empty() || !recompute.empty();
 }
 
-void add_layout_options(CLI::App& verb, JobOptions& options) {
+void add_layout_options(CLI::App& verb, LayoutOptions& options) {
   const std::string group = "Without a file, in addition to the options above";
   const auto number = [&](const char* name, std::optional<std::int64_t>& value, const char* what) {
     verb.add_option(name, value, what)->type_name("N")->group(group);
@@ -59,15 +59,15 @@ void add_layout_options(CLI::App& verb, JobOptions& options) {
   word("--headroom", options.headroom, "SIZE", "memory to keep free on every device, such as \"2 GiB\"");
 }
 
-TomlTable document_of(const JobOptions& o) {
+TomlTable document_of(const LaunchOptions& job, const LayoutOptions& o, const std::string& verb) {
   std::string missing;
   for (const auto& [name, given] :
-       {std::pair("--model", !o.model.empty()), std::pair("--cluster", !o.cluster.empty()),
-        std::pair("--gpus", o.gpus.has_value()), std::pair("--sequence", o.sequence.has_value())})
+       {std::pair("--model", !job.model.empty()), std::pair("--cluster", !job.cluster.empty()),
+        std::pair("--gpus", job.gpus.has_value()), std::pair("--sequence", job.sequence.has_value())})
     if (!given) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
   if (!missing.empty())
-    refuse("tidemark predict", fmt::format("neither a scenario file nor {}", missing),
-           "name a file, or give --model --cluster --gpus --sequence; see tidemark predict --help");
+    refuse("tidemark " + verb, fmt::format("neither a scenario file nor {}", missing),
+           fmt::format("name a file, or give --model --cluster --gpus --sequence; see tidemark {} --help", verb));
 
   TomlTable layout, train, runtime, document;
   add_given(layout, "tensor", o.tensor);
@@ -77,9 +77,9 @@ TomlTable document_of(const JobOptions& o) {
   add_given(layout, "pipeline", o.pipeline);
   add_given(layout, "chunks", o.chunks);
   add_given(layout, "sharding", o.sharding);
-  add(train, "sequence_length", *o.sequence);
-  add(train, "micro_batch", o.micro_batch.value_or(1));
-  add_given(train, "global_batch", o.global_batch);
+  add(train, "sequence_length", *job.sequence);
+  add(train, "micro_batch", job.micro_batch.value_or(1));
+  add_given(train, "global_batch", job.global_batch);
   add_given(train, "precision", o.precision);
   add_given(train, "recompute", o.recompute);
   if (o.runtime == "megatron") {
@@ -92,11 +92,11 @@ TomlTable document_of(const JobOptions& o) {
   if (!o.headroom.empty()) add(runtime, "headroom", text(requested_size("--headroom", o.headroom)));
 
   std::vector<Problem> problems;
-  std::string model = named_in_scenario("--model", o.model, models_shipped, problems);
-  std::string cluster = named_in_scenario("--cluster", o.cluster, clusters_shipped, problems);
+  std::string model = named_in_scenario("--model", job.model, models_shipped, problems);
+  std::string cluster = named_in_scenario("--cluster", job.cluster, clusters_shipped, problems);
   if (!problems.empty()) throw InputError(std::move(problems));
   add(document, "cluster", std::move(cluster));
-  add(document, "gpus", *o.gpus);
+  add(document, "gpus", *job.gpus);
   add_table(document, "layout", std::move(layout));
   add(document, "model", std::move(model));
   add_table(document, "runtime", std::move(runtime));

@@ -14,6 +14,7 @@
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/plan/space/space.hpp"
+#include "scenarios/reader/document_parts.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 #include "scenarios/scenario/memory_bounds_below.hpp"
 
@@ -66,6 +67,24 @@ JobRequest of_launch_files(const JobWords& words) {
   return made;
 }
 
+JobRequest of_options(const JobWords& words) {
+  const ScenarioFolders folders{std::filesystem::current_path(), data_root()};
+  JobRequest made{document_of(words.launch, words.layout, words.verb), {}, "tidemark " + words.verb, folders, {}, {}};
+  const std::vector<std::string> keys = words.overrides();
+  set_overrides(made.document, keys);
+  made.scenario = with_overrides(keys, [&] { return scenario_of(made.document, made.at, folders); });
+  made.files = files_named(made.document, folders);
+  made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
+  return made;
+}
+
+[[noreturn]] void refuse_repeated(const std::string& file, const char* what) {
+  throw InputError(Problem{.file = file,
+                           .message = fmt::format("{}, and options that repeat its keys", what),
+                           .hint = "change them in the file, or set keys as in layout.tensor=4; --model, --cluster "
+                                   "and others are for launch files and for jobs without a file"});
+}
+
 }  // namespace
 
 std::vector<std::string> JobWords::overrides() const {
@@ -83,20 +102,26 @@ JobWords JobWords::with_first_key() const {
   return its;
 }
 
-void add_job(CLI::App& verb, JobWords& words, bool required) {
-  add_scenario(verb, words.file, "scenario file (TOML), or a file that convert takes")->required(required);
-  add_beside(verb, words);
+void add_job(CLI::App& verb, JobWords& words, JobSource source) {
+  const bool needs_a_file = source == JobSource::File;
+  add_scenario(verb, words.file, "scenario file (TOML), or a file that convert takes")->required(needs_a_file);
+  add_beside(verb, words, source);
+  if (!needs_a_file) add_layout_options(verb, words.layout);
 }
 
-void add_beside(CLI::App& verb, JobWords& words) {
+void add_beside(CLI::App& verb, JobWords& words, JobSource source) {
+  words.verb = verb.get_name();
   verb.add_option("BESIDE", words.beside,
                   "scenario keys to set, such as layout.tensor=4, and more launch files of the same job")
       ->type_name("KEY=VALUE");
-  add_launch_options(verb, words.launch);
+  add_launch_options(verb, words.launch, source);
 }
 
-JobRequest requested_job(const JobWords& words) {
+JobRequest requested_job(const JobWords& given) {
+  const JobWords words = given.with_first_key();
+  if (words.file.empty()) return of_options(words);
   const std::filesystem::path file = words.file;
+  if (words.layout.any()) refuse_repeated(words.file, is_foreign(file) ? "a training" : "a scenario");
   if (is_foreign(file)) return of_launch_files(words);
   for (const std::string& word : words.beside)
     if (!is_override(word))
@@ -104,11 +129,7 @@ JobRequest requested_job(const JobWords& words) {
           Problem{.file = word,
                   .message = fmt::format("was given with {}, which is a scenario", words.file),
                   .hint = "with a scenario, set keys as in layout.tensor=4; only launch files can be combined"});
-  if (words.launch.any())
-    throw InputError(Problem{.file = words.file,
-                             .message = "a scenario, and options that repeat its keys",
-                             .hint = "change them in the file, or set keys as in layout.tensor=4; --model, --cluster "
-                                     "and others are for launch files and for jobs without a file"});
+  if (words.launch.any()) refuse_repeated(words.file, "a scenario");
   const ScenarioFolders folders{file.parent_path(), data_root()};
   JobRequest made{parse_toml(read_text(file), file.string()), {}, file, folders, files_behind(words.file), words.file};
   const std::vector<std::string> overrides = words.overrides();

@@ -43,9 +43,9 @@ ConvertRequest LaunchOptions::requested(std::vector<std::filesystem::path> files
   return made;
 }
 
-void add_launch_options(CLI::App& verb, LaunchOptions& options) {
-  const bool asks_without_files = verb.get_name() == "predict" || verb.get_name() == "plan";
-  const std::string group = asks_without_files ? "With a launch file, or without any file" : "With a launch file";
+void add_launch_options(CLI::App& verb, LaunchOptions& options, JobSource source) {
+  const std::string group =
+      source == JobSource::File ? "With a launch file" : "With a launch file, or without any file";
   verb.add_option("--model", options.model, "name of a model (tidemark list models), or a config.json")
       ->type_name("NAME")
       ->group(group);

@@ -71,12 +71,6 @@ std::string hint_of_names(const std::string& text, const Shipped& kind) {
 
 std::optional<Problem> unknown_name_problem(const std::string& text, const Shipped& kind) {
   if (text.empty() || is_there(shipped_file(text, kind))) return std::nullopt;
-  if (kind.folder == std::string_view(studies_shipped.folder) && is_there(shipped_file(text, examples_shipped)))
-    return Problem{
-        .file = text,
-        .message = "is a shipped scenario, not a study: it has no tables [space] and [capacity]",
-        .hint = fmt::format("{} is one, and its file can be copied and changed; tidemark list studies lists all",
-                            shipped_names(kind).back())};
   if (kind.folder == std::string_view(examples_shipped.folder) && is_there(shipped_file(text, studies_shipped)))
     return Problem{
         .file = text,

@@ -330,6 +330,30 @@ TEST_F(Cli, OptionsAloneAreAJobAndTheFileThatTheyStandForIsTheSame) {
   EXPECT_NE(run(options).out.find("--print-scenario > job.toml, then tidemark explain job.toml\n"), std::string::npos);
 }
 
+TEST_F(Cli, EveryQuestionAboutOneJobTakesOptionsAlone) {
+  const std::string options =
+      " --model gpt2 --cluster a100-sxm-40g --gpus 4 --sequence 1024 --tensor 2 train.micro_batch=2";
+  const std::string path = (folder_ / "job.toml").string();
+  std::ofstream(path) << run("predict" + options + " --print-scenario").out;
+  EXPECT_EQ(run("explain" + options).out, run("explain " + path).out);
+  const CliRun rules = run("estimate" + options), rules_of_file = run("estimate " + path);
+  EXPECT_EQ(rules.code, rules_of_file.code) << rules.err;
+  const auto table = [](const std::string& out) {  // without the job's name, and what is assumed
+    const std::size_t from = std::min(out.find("rules of thumb"), out.size());
+    return out.substr(from, out.find("\nwhy\n") - from);
+  };
+  EXPECT_FALSE(table(rules.out).empty());
+  EXPECT_EQ(table(rules.out), table(rules_of_file.out));
+  const CliRun advice = run("advise -q --changes 1 --free '39 GiB'" + options);
+  EXPECT_NE(advice.out.find("as it is, gpt2 on 4 devices has "), std::string::npos) << advice.out << advice.err;
+}
+
+TEST_F(Cli, CapacityTakesAnExampleByItsName) {
+  const CliRun r = run("capacity llama-3.1-8b-8xh100 -q --largest train.micro_batch=1,64");
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(r.out.starts_with("yes: the largest train.micro_batch that fits")) << r.out;
+}
+
 TEST_F(Cli, SameInputGivesSameBytes) {
   const CliRun first = run("predict --json - " + scenario()), second = run("predict --json - " + scenario());
   EXPECT_EQ(first.out, second.out);

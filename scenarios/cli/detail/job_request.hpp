@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "scenarios/cli/detail/job_options.hpp"
 #include "scenarios/cli/detail/launch_options.hpp"
 #include "scenarios/cli/namespace.hpp"
 #include "scenarios/predict/prediction.hpp"
@@ -13,21 +14,23 @@
 
 namespace tidemark::cli {
 
-/// What a question is about: a scenario's file, or what files of another framework come to; with keys set beside it.
+/// What a question is about: a scenario's file, what files of another framework come to, or what options say without
+/// any; with keys set beside it.
 struct JobWords {
   std::string file;
   std::vector<std::string> beside;  ///< "layout.tensor=4", and further files of the same training
   LaunchOptions launch;
+  LayoutOptions layout = {};  ///< of a job without a file
+  std::string verb = {};      ///< that is asked
 
   [[nodiscard]] std::vector<std::string> overrides() const;  ///< of those beside, the keys to set
   /// The same of a job without a file, whose first word is a key already: without `file`, and with that beside.
   [[nodiscard]] JobWords with_first_key() const;
 };
-/// `required`: of questions that options alone cannot ask.
-void add_job(CLI::App& verb, JobWords& words, bool required = true);
+void add_job(CLI::App& verb, JobWords& words, JobSource source = JobSource::File);
 
 /// The same but for the file.
-void add_beside(CLI::App& verb, JobWords& words);
+void add_beside(CLI::App& verb, JobWords& words, JobSource source = JobSource::File);
 
 struct JobRequest {
   TomlTable document;

@@ -25,7 +25,9 @@ struct LaunchOptions {
   [[nodiscard]] ConvertRequest requested(std::vector<std::filesystem::path> files) const;
 };
 
-void add_launch_options(CLI::App& verb, LaunchOptions& options);
+/// Whether options alone, without a file, can ask a question.
+enum class JobSource : std::uint8_t { File, FileOrOptions };
+void add_launch_options(CLI::App& verb, LaunchOptions& options, JobSource source = JobSource::File);
 
 /// What became of an input that is not a key of the scenario, as lines.
 [[nodiscard]] std::string launch_remarks_text(const std::vector<Remark>& remarks, bool all);

@@ -17,7 +17,6 @@ struct PredictArguments {
   std::string json;
   TimelineOptions picked;
   PredictedFiles files;
-  JobOptions job;
   Loudness loudness;
   bool verbose = false, print_scenario = false;
   std::string largest, clusters;  ///< what is asked instead of one answer

@@ -57,14 +57,20 @@ std::vector<std::string> overrides_of(const Fields& fields, bool all) {
   return out;
 }
 
+LaunchOptions job_in(const Fields& fields) {
+  LaunchOptions job;
+  job.model = word_in(fields, "model");
+  job.cluster = word_in(fields, "cluster");
+  job.gpus = number_in(fields, "gpus");
+  job.sequence = number_in(fields, "sequence");
+  job.micro_batch = number_in(fields, "micro_batch");
+  job.global_batch = number_in(fields, "global_batch");
+  return job;
+}
+
 JobRequest of_form(const Fields& fields) {
-  JobOptions options;
-  options.model = word_in(fields, "model");
-  options.cluster = word_in(fields, "cluster");
-  options.gpus = number_in(fields, "gpus");
-  options.sequence = number_in(fields, "sequence");
-  options.micro_batch = number_in(fields, "micro_batch");
-  options.global_batch = number_in(fields, "global_batch");
+  const LaunchOptions job = job_in(fields);
+  LayoutOptions options;
   options.tensor = number_in(fields, "tensor");
   options.context = number_in(fields, "context");
   options.expert = number_in(fields, "expert");
@@ -83,7 +89,7 @@ JobRequest of_form(const Fields& fields) {
                              .message = fmt::format("{} not filled in", missing),
                              .hint = "a job needs a model, a cluster, a number of GPUs and a sequence length"});
   const ScenarioFolders folders{data_root(), data_root()};
-  JobRequest made{document_of(options), {}, "job.toml", folders, {}, {}};
+  JobRequest made{document_of(job, options, "serve"), {}, "job.toml", folders, {}, {}};
   const std::vector<std::string> overrides = overrides_of(fields, false);
   set_overrides(made.document, overrides);
   made.scenario = with_overrides(overrides, [&] { return scenario_of(made.document, made.at, folders); });
@@ -104,12 +110,7 @@ JobRequest of_text(const Fields& fields, const std::string& text) {
     if (!file.flush()) throw std::system_error(errno, std::generic_category(), words.file);
   }
   if (is_foreign(words.file)) {
-    words.launch.model = word_in(fields, "model");
-    words.launch.cluster = word_in(fields, "cluster");
-    words.launch.gpus = number_in(fields, "gpus");
-    words.launch.sequence = number_in(fields, "sequence");
-    words.launch.micro_batch = number_in(fields, "micro_batch");
-    words.launch.global_batch = number_in(fields, "global_batch");
+    words.launch = job_in(fields);
     Fields layout = fields;
     for (const std::string_view said : {"sequence", "micro_batch", "global_batch"}) layout.erase(std::string(said));
     words.beside = overrides_of(layout, true);

@@ -32,7 +32,8 @@ int run(const AdviseArguments& a) {
   JobRequest job = requested_job(a.words);
   keep_room(job.document, job.bounds);
   check_outputs({{"--json", a.json}}, job.files);
-  const Advice advice = advise(job.document, job.at, job.folders, options, plan_progress_on_terminal(a.loudness));
+  Advice advice = advise(job.document, job.at, job.folders, options, plan_progress_on_terminal(a.loudness));
+  advice.space.name = job.scenario.name;
   answer(job.lead() + advice_text(advice), a.json,
          [&] { return with_not_judged(advice_json(advice), job.not_judged); });
   if (!job.not_judged.empty()) return cannot_say;
@@ -44,7 +45,7 @@ int run(const AdviseArguments& a) {
 Verb advise_verb(CLI::App& app) {
   const auto requested = std::make_shared<AdviseArguments>();
   CLI::App* verb = app.add_subcommand("advise", "find the smallest changes that make a job fit, each one simulated");
-  add_job(*verb, requested->words);
+  add_job(*verb, requested->words, JobSource::FileOrOptions);
   verb->add_option("--free", requested->free, "find changes that free this much, whether or not the job fits")
       ->type_name("SIZE");
   verb->add_option("--changes", requested->most_changes, "largest number of combined changes")

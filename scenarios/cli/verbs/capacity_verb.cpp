@@ -182,9 +182,10 @@ Verb capacity_verb(CLI::App& app) {
   takes_shipped(
       *verb,
       verb->add_option("STUDY", requested->words.file,
-                       "scenario file (TOML) with tables [space] and [capacity], the name of one that is shipped "
-                       "(tidemark list studies), or a file that convert takes"),
+                       "scenario file (TOML), perhaps with tables [space] and [capacity], the name of one that is "
+                       "shipped (tidemark list studies, examples), or a file that convert takes"),
       studies_shipped)
+      ->transform([](const std::string& text) { return shipped_file(text, examples_shipped); })
       ->required();
   add_beside(*verb, requested->words);
   CLI::Option* largest =

@@ -36,7 +36,7 @@ Verb estimate_verb(CLI::App& app) {
   const auto requested = std::make_shared<EstimateArguments>();
   CLI::App* verb =
       app.add_subcommand("estimate", "compare common rules of thumb with the simulation, and explain the differences");
-  add_job(*verb, requested->words);
+  add_job(*verb, requested->words, JobSource::FileOrOptions);
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   add_examples(*verb, {{"estimate llama-3.1-70b-64xh100", "compares rules of thumb with the simulation"},

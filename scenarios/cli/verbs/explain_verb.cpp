@@ -144,7 +144,7 @@ Verb explain_verb(CLI::App& app) {
   const auto requested = std::make_shared<ExplainArguments>();
   CLI::App* verb =
       app.add_subcommand("explain", "list the live tensors at a moment, or print any stage of the simulation as text");
-  add_job(*verb, requested->words);
+  add_job(*verb, requested->words, JobSource::FileOrOptions);
   add_json(*verb, requested->json);
   add_quiet(*verb, requested->loudness);
   add_timeline_options(*verb, requested->picked,

@@ -116,15 +116,9 @@ SpaceRequest requested_space(const PlanArguments& a) {
     throw InputError(Problem{.file = "plan",
                              .message = fmt::format("{} left out", missing),
                              .hint = "give all five of --model --cluster --gpus --sequence --global-batch, or a file"});
-  JobOptions base;
-  base.model = o.model;
-  base.cluster = o.cluster;
-  base.headroom = a.headroom;
-  base.gpus = o.gpus;
-  base.sequence = o.sequence;
-  base.micro_batch = o.micro_batch;
-  base.global_batch = o.global_batch;
-  TomlTable document = document_of(base);
+  LayoutOptions searched;
+  searched.headroom = a.headroom;
+  TomlTable document = document_of(o, searched, "plan");
   set_overrides(document, a.words.beside);
   Space space = with_overrides(a.words.beside, [&] {
     return space_of(std::move(document), "plan", {std::filesystem::current_path(), data_root()}, a.with);
@@ -329,7 +323,7 @@ Verb plan_verb(CLI::App& app) {
                        "scenario file (TOML), perhaps with a table [space], a launch file that convert takes, "
                        "or the name of an example"),
       examples_shipped);
-  add_beside(*verb, requested->words);
+  add_beside(*verb, requested->words, JobSource::FileOrOptions);
   verb->add_option(
           "--headroom", requested->headroom,
           fmt::format("memory to keep free on every device, unless the file sets it (default: {})", default_headroom))

@@ -30,24 +30,6 @@
 namespace tidemark::cli {
 namespace {
 
-JobRequest from_options(const PredictArguments& requested, const std::vector<std::string>& keys) {
-  JobOptions job = requested.job;
-  const LaunchOptions& launch = requested.words.launch;
-  job.model = launch.model;
-  job.cluster = launch.cluster;
-  job.gpus = launch.gpus;
-  job.sequence = launch.sequence;
-  job.micro_batch = launch.micro_batch;
-  job.global_batch = launch.global_batch;
-  const ScenarioFolders folders{std::filesystem::current_path(), data_root()};
-  JobRequest made{document_of(job), {}, "tidemark predict", folders, {}, {}};
-  set_overrides(made.document, keys);
-  made.scenario = with_overrides(keys, [&] { return scenario_of(made.document, made.at, folders); });
-  made.files = files_named(made.document, folders);
-  made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
-  return made;
-}
-
 // Where memory runs out.
 std::optional<AcceptedChanges> accepted_changes(JobRequest source, const Prediction& prediction) {
   if (std::ranges::none_of(prediction.groups, [](const RankGroup& group) { return group.failure.has_value(); }))
@@ -134,18 +116,6 @@ int run(const PredictArguments& requested) {
 }  // namespace
 
 JobRequest predicted_job(const PredictArguments& requested, const std::vector<std::string>& keys) {
-  if (const JobWords words = requested.words.with_first_key(); words.file.empty()) {
-    std::vector<std::string> all = words.beside;
-    all.insert(all.end(), keys.begin(), keys.end());
-    return from_options(requested, all);
-  }
-  if (requested.job.lays_out())
-    throw InputError(Problem{.file = requested.words.file,
-                             .message = is_foreign(requested.words.file)
-                                            ? "a training, and options that repeat its keys"
-                                            : "a scenario, and options that repeat its keys",
-                             .hint = "change them in the file, or set keys as in layout.tensor=4; --model, --cluster "
-                                     "and others are for launch files and for jobs without a file"});
   JobWords words = requested.words;
   words.beside.insert(words.beside.end(), keys.begin(), keys.end());
   return requested_job(words);
@@ -155,8 +125,7 @@ Verb predict_verb(CLI::App& app) {
   const auto requested = std::make_shared<PredictArguments>();
   CLI::App* verb = app.add_subcommand(
       "predict", "predict whether a job fits, each rank's peak memory and its composition, and step time");
-  add_job(*verb, requested->words, false);
-  add_layout_options(*verb, requested->job);
+  add_job(*verb, requested->words, JobSource::FileOrOptions);
   verb->add_flag("--print-scenario", requested->print_scenario,
                  "print the scenario that the options or the launch file amount to, and stop");
   verb->add_option("--largest", requested->largest,
