@@ -144,11 +144,12 @@ def plan(space: Optional[Scenario] = None, *, model: Optional[str] = None, clust
     return Plan(yes, candidates(json["best"]), candidates(json["front"]), json["candidates"], text, json)
 
 
-def advise(scenario: Optional[Scenario] = None, *, changes: int = 3, free: Optional[str] = None,
+def advise(scenario: Optional[Scenario] = None, *, changes: Optional[int] = None, free: Optional[str] = None,
            progress: Optional[Progress] = None, **keys: Any) -> Advice:
-    """The smallest sets of at most ``changes`` changes that make it fit, or that free so much ("4 GiB")."""
+    """The smallest sets of at most ``changes`` changes that make it fit, or that free so much ("4 GiB"). Without a number, as
+    few as are enough without changing what is trained, and three at most."""
     with Job(scenario, keys) as job:
-        text, json, _ = job.ask(["advise", *job.arguments, "--changes", str(changes), *_option("--free", free)], progress)
+        text, json, _ = job.ask(["advise", *job.arguments, *_option("--changes", changes), *_option("--free", free)], progress)
     remedies = [Remedy(r["changes"], r["changes_training"], r["step_time_s"], r["tokens_per_s_per_device"],
                        r["peak_device_upper_bytes"]) for r in json["remedies"]]
     return Advice(json["fits"], json["lacks_bytes"], remedies, text, json)

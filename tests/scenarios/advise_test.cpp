@@ -289,6 +289,25 @@ INSTANTIATE_TEST_SUITE_P(
               {"train.sequence_length: 8192 -> 4096", "train.micro_batch: 4 -> 2", "recompute: full, block of 1 -> "}}),
     [](const testing::TestParamInfo<Guide>& param) { return param.param.name; });
 
+TEST(Advise, GoesOnToLargerSetsOnlyWhereSmallerOnesAreNotEnough) {
+  const auto advised = [](std::string text, std::optional<std::size_t> most) {
+    return advise(parse_toml(text, "much"), "much.toml", folders, {.most_changes = most, .free = {}});
+  };
+  const Advice one = advised(too_much, 1), enough = advised(too_much, {});
+  ASSERT_FALSE(one.remedies.empty());
+  EXPECT_EQ(enough.remedies, one.remedies);
+  EXPECT_EQ(enough.tried, one.tried);
+  EXPECT_EQ(enough.not_tried, 2U);
+  EXPECT_EQ(one.not_tried, 0U);
+  EXPECT_NE(advice_text(enough).find("next: --changes 2 tries that many together"), std::string::npos);
+  // On devices of 10 GB a single change is not.
+  std::string small = too_much;
+  small.replace(small.find("a100-sxm-40g"), 12, "rtx-3080-10g");
+  const Advice more = advised(small, {});
+  EXPECT_TRUE(std::ranges::none_of(more.remedies, [](const Remedy& r) { return r.changes.size() == 1; }));
+  EXPECT_GT(more.tried, one.tried);
+}
+
 TEST(Advise, FreesAsMuchAsItIsAskedTo) {
   const std::string small = std::string(too_much) + "[layout]\ntensor = 4\n";
   const Advice fits = advise(parse_toml(small, "small"), "small.toml", folders, {});

@@ -22,12 +22,13 @@ namespace {
 struct AdviseArguments {
   JobWords words;
   std::string free, json;
-  std::int64_t most_changes = 3;
+  std::optional<std::int64_t> most_changes;
   Loudness loudness;
 };
 
 int run(const AdviseArguments& a) {
-  AdviseOptions options{.most_changes = static_cast<std::size_t>(a.most_changes), .free = {}};
+  AdviseOptions options;
+  if (a.most_changes) options.most_changes = static_cast<std::size_t>(*a.most_changes);
   if (!a.free.empty()) options.free = requested_size("--free", a.free);
   JobRequest job = requested_job(a.words);
   keep_room(job.document, job.bounds);
@@ -48,7 +49,7 @@ Verb advise_verb(CLI::App& app) {
   add_job(*verb, requested->words, JobSource::FileOrOptions);
   verb->add_option("--free", requested->free, "find changes that free this much, whether or not the job fits")
       ->type_name("SIZE");
-  verb->add_option("--changes", requested->most_changes, "largest number of combined changes")
+  verb->add_option("--changes", requested->most_changes, "largest number of combined changes (default: as few as are enough, up to 3)")
       ->check(CLI::Range(1, 6))
       ->type_name("N");
   add_json(*verb, requested->json);

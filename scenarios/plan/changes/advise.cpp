@@ -191,6 +191,10 @@ void sort_remedies(std::vector<Remedy>& remedies) {
   });
 }
 
+bool trains_the_same(const std::vector<Remedy>& remedies) {
+  return std::ranges::any_of(remedies, [](const Remedy& its) { return !its.changes_training; });
+}
+
 }  // namespace
 
 Advice advise(TomlTable document, const std::filesystem::path& file, const ScenarioFolders& folders,
@@ -226,7 +230,12 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   };
   std::vector<Values> enough, too_much;
   Twins twins(space, enough);
-  for (std::size_t count = 1; count <= std::min(options.most_changes, space.axes.size()); ++count) {
+  constexpr std::size_t most = 3;
+  for (std::size_t count = 1; count <= std::min(options.most_changes.value_or(most), space.axes.size()); ++count) {
+    if (!options.most_changes && trains_the_same(advice.remedies)) {
+      advice.not_tried = count;
+      break;
+    }
     std::vector<Values> sets = Choices(space, enough).of(count);
     std::erase_if(sets, is_too_large);
     const std::vector<std::optional<Evaluated>> found = tried(evaluator, space, sets, count, progress);

@@ -11,8 +11,9 @@
 namespace tidemark::scenarios {
 
 struct AdviseOptions {
-  std::size_t most_changes = 3;  ///< at once
-  std::optional<Bytes> free;     ///< how much less the fullest device is to hold; nothing: it is to fit
+  /// At once. Nothing: no more than it takes until some that train the same are enough, and three.
+  std::optional<std::size_t> most_changes;
+  std::optional<Bytes> free;  ///< how much less the fullest device is to hold; nothing: it is to fit
 };
 
 /// A smallest set of changes that does it: without any one of them, it does not.
@@ -39,6 +40,7 @@ struct Advice {
   std::vector<Remedy> remedies;  ///< those that train the same first; the fewest changes, then the fastest
   std::vector<TooMuchForHosts> for_hosts;  ///< that are none because of hosts, where these are not too full already
   std::int64_t tried = 0;                  ///< sets of changes
+  std::size_t not_tried = 0;  ///< so many changes at once and more, where fewer are enough; 0: what was asked was tried
 };
 
 /// Tries every set of changes of one axis, then of two that are no supersets of what did it, and so on.

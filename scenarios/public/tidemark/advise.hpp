@@ -26,8 +26,8 @@ struct Advice {
   std::string json;  ///< "tidemark.advice/1"
 };
 struct AdviseOptions : Options {
-  std::size_t most_changes = 3;            ///< at once
-  std::optional<std::int64_t> free_bytes;  ///< how much less is to be held than now; nothing: it is to fit
+  std::optional<std::size_t> most_changes;  ///< at once; nothing: until some are enough, and three
+  std::optional<std::int64_t> free_bytes;   ///< how much less is to be held than now; nothing: it is to fit
 };
 [[nodiscard]] std::optional<Advice> advise(const Scenario& scenario, const AdviseOptions& options);
 

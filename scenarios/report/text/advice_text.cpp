@@ -100,6 +100,8 @@ std::string advice_text(const Advice& advice) {
   out += for_hosts_text(advice);
   if (advice.remedies.empty())
     out += "\nnext: tidemark plan with the same file searches every layout of these GPUs; or more gpus in the file\n";
+  else if (advice.not_tried > 0)
+    out += fmt::format("\nnext: --changes {} tries that many together, too\n", advice.not_tried);
   return out;
 }
 
