@@ -348,7 +348,7 @@ Verb plan_verb(CLI::App& app) {
       ->type_name("AXIS");
   verb->add_flag("--show-space", requested->show_space,
                  "print the axes, their values and the number of combinations, and stop");
-  add_examples(*verb, {{"plan --model gpt2 --cluster a100-sxm-40g --gpus 2 --sequence 1024 --global-batch 64",
+  add_examples(*verb, {{"plan --model gpt2 --cluster a100-sxm-40g --gpus 2 --sequence 1024 --global-batch 8",
                         "all layouts of two GPUs"},
                        {"plan llama-3.1-8b-8xh100 --show-space", "the search space around an example"}});
   return {verb,
