@@ -159,7 +159,9 @@ class Conversion {
         return;
       case FileKind::TorchTitan:
         from_ = Dialect::TorchTitan;
-        return read_titan(content.document, models_, draft_);
+        read_titan(content.document, models_, draft_);
+        if (requested_.files.size() == 1) launch_by_run_train(draft_);
+        return;
       case FileKind::Bridge: {
         from_ = Dialect::Megatron;
         Given flags(bridge_flags(content.document, draft_), "--", draft_);

@@ -79,6 +79,9 @@ void take_alibi(std::vector<TomlKey>& flags, Draft& draft);
 
 /// torchtitan's configuration: a table of tables.
 void read_titan(const TomlTable& document, const ShippedModels& models, Draft& draft);
+/// What torchtitan's run_train.sh (run_llama_train.sh before) has set since October 2024, for a configuration without a
+/// script: PYTORCH_ALLOC_CONF=expandable_segments:True.
+void launch_by_run_train(Draft& draft);
 [[nodiscard]] TomlTable titan_config(const Scenario& scenario);
 
 /// transformers' TrainingArguments, and what scripts take beside them.

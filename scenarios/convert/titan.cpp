@@ -399,6 +399,15 @@ void read_titan(const TomlTable& document, const ShippedModels& models, Draft& d
   TitanReader(document, models, draft).read();
 }
 
+void launch_by_run_train(Draft& draft) {
+  constexpr const char* allocator = "expandable_segments:True";
+  draft.set("runtime.allocator", std::string(allocator));
+  draft.remark(RemarkKind::Assumed, "PYTORCH_ALLOC_CONF",
+               fmt::format("{}, as torchtitan's run_train.sh sets it; runtime.allocator=\"\" is the native allocator's "
+                           "defaults",
+                           allocator));
+}
+
 TomlTable titan_config(const Scenario& scenario) {
   Scenario s = scenario;
   if (!runtime_kind(s.runtime.name).eager()) {  // whose switches none of torchtitan's follow from
