@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,9 @@ class Executor {
         backend_(backend),
         probe_(probe),
         references_(program_) {}
+
+  /// Called at each mark of the program, with how many of its ops are behind; without it, nothing is.
+  std::function<void(std::size_t done, std::size_t all)> progress = {};
 
   [[nodiscard]] RunRecord run(const std::vector<std::size_t>& moments) {
     auto next = moments.begin();
@@ -180,6 +184,7 @@ class Executor {
   }
 
   void enter(const Mark& mark) {
+    if (progress && op_ > 0) untimed([&] { progress(op_, program_.ops.size()); });
     if (mark.step == mark_.step && mark.phase == mark_.phase) {
       mark_ = mark;
       return;

@@ -167,6 +167,7 @@ std::vector<RankAgreement> run_and_compare(const Workload& workload, World& worl
   const HostRates rates = measured_host_rates(world);
   ResidentProbe probe;
   Executor executor(executed, groups, expectation, me, backend, probe);
+  executor.progress = options.progress;
   RunRecord run = executor.run(moments);
   mine.measured = std::move(run.memory);
   mine.measured_steps = std::move(run.steps);

@@ -8,6 +8,7 @@
 #include "kernels/execute/agreement.hpp"
 #include "kernels/execute/mutation/mutation.hpp"
 #include "kernels/execute/world/world.hpp"
+#include "scenarios/predict/job.hpp"
 #include "scenarios/scenario/scenario.hpp"
 #include "scenarios/validate/flow_check.hpp"
 #include "scenarios/validate/math_check.hpp"
@@ -21,6 +22,7 @@ namespace tidemark::scenarios {
 struct ValidateOptions {
   PageScale scale;
   Mutation mutation = Mutation::None;  ///< something wrong on purpose
+  Progress progress = {};              ///< of this rank's ops
 };
 
 /// The answer of `validate`.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -23,6 +24,7 @@
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/cli/terminal/progress.hpp"
 #include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/cluster/cluster_reader.hpp"
 #include "scenarios/formats/output_file.hpp"
@@ -49,6 +51,7 @@ struct ValidateArguments {
   bool math = false, no_math = false;  ///< neither: where it is little work
   std::string machine;                 ///< cluster file whose times are laid beside what training takes
   std::int64_t timed_runs = 5;
+  Loudness loudness;
   std::string command;  ///< the whole line
 };
 
@@ -181,9 +184,14 @@ Validation validated(World& world, const ValidateArguments& requested, const Val
   const Mutation in_numbers = predicts ? Mutation::None : options.mutation;
   Validation validation = validate(scenario, world, options);
   validation.without_math = world.broadcast(speaks ? why_without_math(requested, resolved_scenario(scenario)) : "");
-  if (validation.without_math.empty())
-    for (const math::Storage storage : {math::Storage::Wide, math::Storage::Native})
+  if (validation.without_math.empty()) {
+    const Progress progress = speaks ? progress_on_terminal("training with real numbers", requested.loudness) : nullptr;
+    constexpr std::array storages{math::Storage::Wide, math::Storage::Native};
+    for (const math::Storage storage : storages) {
       validation.math.push_back(check_math(scenario, world, storage, in_numbers));
+      if (progress) progress(validation.math.size(), storages.size());
+    }
+  }
   if (!requested.machine.empty() && validation.without_math.empty()) {
     MathTimes& times = validation.math_times;
     times.cluster = machine.name;
@@ -221,6 +229,7 @@ int run_on(World& world, const ValidateArguments& requested) {
   if (!agreed(misread)) return bad_input;
   if (!agreed(who_read_otherwise(world, read, requested.words.file))) return bad_input;
 
+  if (speaks) options.progress = progress_on_terminal("running allocations and messages", requested.loudness);
   std::string agrees;
   // What it refuses, it refuses on all ranks.
   const std::string refused = mistakes_of(requested.words.file, [&] {
@@ -263,6 +272,7 @@ Verb validate_verb(CLI::App& app, const std::string& command) {
   add_job(*verb, requested->words);
   verb->add_option("--json", requested->json, "write the record as JSON to FILE, or '-': then text goes to stderr")
       ->type_name("FILE");
+  add_quiet(*verb, requested->loudness);
   verb->add_option("--scale", requested->scale,
                    "allocate one page in N of each block, so that large jobs run on a laptop")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))

@@ -346,12 +346,13 @@ std::string bounds_text(const std::vector<MemoryBound>& bounds) {
 std::string not_judged_text(const std::vector<NotJudged>& names) {
   if (names.empty()) return {};
   std::string out = fmt::format("cannot say: {} that the launch file asks for {} not judged here\n",
-                                names.size() == 1 ? "a name" : fmt::format("{} names", names.size()),
+                                names.size() == 1 ? "one thing" : fmt::format("{} things", names.size()),
                                 names.size() == 1 ? "is" : "are");
   for (const NotJudged& its : names)
     out += its.line > 0 ? fmt::format("  {}:{}: {}: {}\n", printable(its.file), its.line, its.what, its.why)
                         : fmt::format("  {}: {}\n", its.what, its.why);
-  return out + "  the figures below ignore them; use --ignore NAME for a name that has no effect, to get a verdict\n";
+  return out + "  the figures below leave them out, unless their line says otherwise; --ignore NAME gives a verdict, for a name "
+         "that has no effect\n";
 }
 
 std::string with_not_judged(std::string json, const std::vector<NotJudged>& names) {
