@@ -351,7 +351,9 @@ std::string not_judged_text(const std::vector<NotJudged>& names) {
   for (const NotJudged& its : names)
     out += its.line > 0 ? fmt::format("  {}:{}: {}: {}\n", printable(its.file), its.line, its.what, its.why)
                         : fmt::format("  {}: {}\n", its.what, its.why);
-  return out + "  the figures below leave them out, unless their line says otherwise; --ignore NAME gives a verdict, for a name "
+  return out +
+         "  the figures below leave them out, unless their line says otherwise; --ignore NAME gives a verdict, for a "
+         "name "
          "that has no effect\n";
 }
 
