@@ -1,6 +1,7 @@
 #include "scenarios/cli/shipped_names.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,21 @@ namespace {
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
+}
+
+// "8xH100", "DGX-H100-80GB": those whose device is named in it, such as "h100".
+std::vector<std::string> clusters_of_device(std::string text, const std::vector<std::string>& names) {
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0; };
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    const std::string device = name.substr(0, name.find('-'));
+    const std::size_t at = text.find(device), end = at + device.size();
+    if (at == std::string::npos || device.find_first_of("0123456789") == std::string::npos) continue;
+    const bool begins = at == 0 || text[at - 1] == 'x' || !is_letter(static_cast<unsigned char>(text[at - 1]));
+    if (begins && (end == text.size() || !is_letter(static_cast<unsigned char>(text[end])))) found.push_back(name);
+  }
+  return found;
 }
 
 }  // namespace
@@ -64,6 +80,12 @@ std::string hint_of_names(const std::string& text, const Shipped& kind) {
     const std::string closest = nearest(requested, names);
     if (!closest.empty() && std::ranges::find(near, closest) == near.end()) near.insert(near.begin(), closest);
   }
+  const bool cluster = kind.folder == std::string_view(clusters_shipped.folder);
+  if (cluster && near.empty()) near = clusters_of_device(requested, names);
+  if (cluster && near.empty())
+    return "tidemark list clusters lists those that are shipped; of other devices write a file, from a copy of the "
+           "nearest "
+           "one in scenarios/clusters (docs/device.md)";
   const std::string list = fmt::format("tidemark list {}", kind.folder);
   return near.empty() ? fmt::format("{} lists those that are shipped", list)
                       : fmt::format("did you mean {}? {} lists all", one_of(near), list);
