@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "parallel/runtime/runtimes.hpp"
@@ -163,6 +165,27 @@ std::string megatron_script(const Scenario& s, Launcher launcher, const std::str
   return text + '\n';
 }
 
+// What Megatron-LM does not start without and no scenario has (megatron/training: arguments.py, tokenizer,
+// get_optimizer_param_scheduler), unless the original script says it.
+void say_what_starts_it(const KeptArguments& kept, std::vector<Remark>& remarks) {
+  const auto says = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::any_of(kept.flags,
+                               [&](const auto& flag) { return std::ranges::find(names, flag.front()) != names.end(); });
+  };
+  std::vector<std::string_view> missing;
+  if (!says({"--data-path", "--mock-data", "--train-data-path", "--data-args-path", "--per-split-data-args-path"}))
+    missing.emplace_back("--data-path");
+  if (!says({"--tokenizer-type", "--tokenizer-model", "--vocab-file"})) missing.emplace_back("--tokenizer-type");
+  if (!says({"--lr"})) missing.emplace_back("--lr");
+  if (!says({"--train-iters", "--train-samples"})) missing.emplace_back("--train-iters");
+  if (!missing.empty())
+    remarks.push_back({RemarkKind::Beside,
+                       {},
+                       {},
+                       fmt::format("{}", fmt::join(missing, ", ")),
+                       "Megatron-LM does not start without, and a scenario does not say it"});
+}
+
 std::string file_of(const Scenario& s, Dialect dialect, Launcher launcher, const std::string& config,
                     const KeptArguments& kept) {
   switch (dialect) {
@@ -201,6 +224,7 @@ Written written(const Scenario& scenario, Dialect dialect, Launcher launcher, co
     made.launch = exports + line;
   }
   made.remarks = differences(scenario, dialect, made.text, {model, cluster, data_root});
+  if (dialect == Dialect::Megatron) say_what_starts_it(kept, made.remarks);
   return made;
 }
 

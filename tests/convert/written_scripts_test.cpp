@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -56,9 +57,12 @@ TEST(WrittenScripts, FromAScriptKeepTheOriginalsFlags) {
   requested.cluster = "clusters/h100-sxm-80g.toml";
   requested.data_root = shipped_data();
   const Converted converted = convert(requested);
-  const std::string text = written(scenario_of(converted, shipped_data()), Dialect::Megatron, Launcher::Torchrun,
-                                   "models/llama-3.1-8b.json", requested.cluster, shipped_data(), converted.kept)
-                               .text;
+  const Written out = written(scenario_of(converted, shipped_data()), Dialect::Megatron, Launcher::Torchrun,
+                              "models/llama-3.1-8b.json", requested.cluster, shipped_data(), converted.kept);
+  const std::string& text = out.text;
+  const auto beside = std::ranges::find(out.remarks, RemarkKind::Beside, &Remark::kind);
+  ASSERT_NE(beside, out.remarks.end());
+  EXPECT_EQ(beside->what, "--data-path, --tokenizer-type, --train-iters") << "it says its learning rate";
   for (const char* part :
        {"export CUDA_DEVICE_MAX_CONNECTIONS=1\n", "export NCCL_IB_SL=1\n", "--max-position-embeddings 8192",
         "--rotary-base 1000000", "--norm-epsilon 1e-06", "--lr 0.00015", "--split 949,50,1", "--init-method-std 0.008"})
