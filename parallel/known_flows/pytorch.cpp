@@ -262,9 +262,16 @@ constexpr std::string_view
         "(torchtitan/models/deepseek_v3/infra/parallelize.py _op_sac_save_list)",
     layer_by_layer =
         "counts of all layers in one tensor, which goes when the last has been moved by its row "
-        "(torchtitan/components/optimizer.py _update_expert_bias)";
+        "(torchtitan/components/optimizer.py _update_expert_bias)",
+    expert_frame =
+        "numbers of experts are converted for torch.histc, and where they stand in order is found with them "
+        "(transformers integrations/moe.py grouped_mm_experts_forward)",
+    hit_experts =
+        "the host reads which experts any token chose (transformers models/*/modeling_*.py SparseMoeBlock.forward)";
 
 constexpr KnownFlow of_pytorch[] = {
+    {Unread, "layers.*.moe.experts.to", "*", "*", expert_frame},
+    {Unread, "layers.*.moe.experts.expert_hit", "*", "*", hit_experts},
     {Unread, "layers.*.outliers", "forward layers.*", "forward layers.*", no_outliers},
     {Unread, "layers.*.outliers", "backward layers.*", "backward layers.*", no_outliers},
     {Kept, "layers.*.mul", "forward layers.*", "forward loss", held_by_context},

@@ -69,6 +69,15 @@ void set_modules(EagerBehavior& behavior, const Versions& versions, const EagerS
   behavior.upcasts_every_loss = versions.transformers >= Version{4, 49};  // these models had a loss of their own
   behavior.shifts_logits = versions.transformers < Version{4, 49};        // loss/loss_utils.py ForCausalLMLoss
   behavior.widens_logits = versions.transformers < Version{4, 46};        // self.lm_head(hidden_states).float()
+  // models/*/modeling_*.py …SparseMoeBlock, …Experts; integrations/moe.py grouped_mm_experts_forward.
+  const auto before = [&](std::int32_t major, std::int32_t minor) {
+    return versions.transformers < Version{major, minor};
+  };
+  behavior.experts = {.fused = !before(5, 0),
+                      .runs_idle = before(4, 52),
+                      .copies_tokens = before(5, 5),
+                      .numbers_tokens = before(5, 8),
+                      .masks_rows = before(5, 18) && !before(5, 6)};
 }
 
 void set_torch(TorchBehavior& torch, const Versions& versions, const EagerSettings& requested, const Target& target) {
@@ -91,6 +100,8 @@ void set_torch(TorchBehavior& torch, const Versions& versions, const EagerSettin
   torch.efficient_random_state = versions.torch >= Version{2, 15};  // recorded so; not in 2.11
   torch.widens_rms_norm = versions.torch >= Version{2, 12};         // autocast_mode.h, pytorch#174824
   torch.drops_empty_parts = versions.torch >= Version{2, 5};        // _inductor/decomposition.py cat
+  // cuda/GroupedBlas.cpp _grouped_mm_cuda: of compute capabilities 9.0 and 10.x.
+  torch.grouped_kernels = capability == 90 || capability == 100 || capability == 103;
   torch.multiprocessors = target.multiprocessors;
   torch.device_threads = target.multiprocessors * threads_of_multiprocessor(target.compute_capability);
   torch.large_blocks = has_large_shared_memory(target.compute_capability);

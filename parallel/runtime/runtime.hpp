@@ -294,6 +294,7 @@ struct TorchBehavior {
   bool large_blocks = true;            ///< a multiprocessor's shared memory holds attention's largest blocks
   bool widens_rms_norm = true;         ///< rms_norm is on autocast's list of what runs in fp32
   bool drops_empty_parts = true;       ///< torch.compile leaves parts without elements out of torch.cat
+  bool grouped_kernels = true;         ///< torch._grouped_mm of bf16 is one kernel; else a product for each group
   /// torch._functorch.config's: of what a compiled region would keep for its backward pass, so much may be kept.
   double activation_memory_budget = 1;
 };
@@ -302,6 +303,16 @@ struct TorchBehavior {
 struct QuantizedBehavior {
   bool input_sets_type = false;  ///< a linear computes in the type of what it is first given (set_compute_type)
   bool converts_once = true;     ///< weights come in the type that is computed in; else in their own, and are converted
+};
+
+/// How transformers' mixtures of experts are made and run, by version.
+struct HubExperts {
+  bool fused = true;            ///< a layer's experts are one module with two parameters; else each has linears
+  bool runs_idle = false;       ///< … and runs whether or not tokens chose it
+  bool copies_tokens = false;   ///< each token's copies are made before they are sorted
+  bool numbers_tokens = false;  ///< which tokens rows are of is a tensor, which is sorted too
+  bool masks_rows = false;      ///< rows of experts that are elsewhere are filled, of which one process has none
+  bool operator==(const HubExperts&) const = default;
 };
 
 /// Habits of modules that run operation by operation, under autograd.
@@ -323,6 +334,7 @@ struct EagerBehavior {
   std::optional<bool> autocast;         ///< unset: where what is computed in is not the parameters' type
   std::optional<bool> input_gradients;  ///< embeddings ask for gradients; unset: where an adapted model is checkpointed
   QuantizedBehavior quantized;
+  HubExperts experts;
   bool keeps_outputs = false;           ///< logits, and keys and values, outlive the backward pass
   bool filters_losses = false;          ///< the host reads each micro-batch's loss after its backward pass
   bool repeats_keys = false;            ///< each query head gets keys and values of its own before fused attention

@@ -44,6 +44,7 @@ Runtime torchtitan_runtime(const Versions& versions, const RuntimeSettings& sett
   runtime.eager->titan = titan;
   runtime.eager->first_bucket = runtime.eager->bucket = 100_MiB;  // parallelize.py apply_ddp
   // models/attention.py: an order of its own, which begins with cuDNN's on any device, and in 0.2.2 ends with products.
+  runtime.eager->torch.grouped_kernels = true;  // others are not modelled here
   runtime.eager->torch.cudnn_attention = settings.eager.cudnn_attention;
   runtime.eager->torch.efficient_attention = versions.torchtitan < Version{0, 2, 2};
   runtime.eager->torch.activation_memory_budget = titan.requested.memory_budget;

@@ -17,6 +17,7 @@
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/version_text.hpp"
+#include "scenarios/model_config/hub_experts.hpp"
 #include "scenarios/model_config/loads_reader.hpp"
 #include "scenarios/scenario/named_files.hpp"
 #include "scenarios/scenario/names.hpp"
@@ -436,11 +437,7 @@ void check_experts(const Scenario& scenario, ScenarioTables& tables) {
   const RuntimeKind& runtime = runtime_kind(scenario.runtime.name);
   if (runtime.id == RuntimeId::TorchTitan)
     return check_shared_out(scenario, tables);  // the rest settle_titan has judged
-  if (runtime.eager())
-    tables.top.problem("model",
-                       not_modelled(fmt::format("{} has experts, which are modelled under Megatron and torchtitan only",
-                                                scenario.model.name)),
-                       "name = \"megatron\" in [runtime]");
+  if (runtime.eager()) return check_hub_experts(scenario, tables);
   if (layout.schedule == ScheduleKind::ZeroBubbleH1)
     tables.layout.problem("schedule", not_modelled("weight gradients of experts that come later are not modelled yet"),
                           "\"1f1b\" would do");

@@ -84,7 +84,10 @@ double training_operations(const Scenario& s) {
   const double packed = static_cast<double>(s.train.sequence_length / s.train.tokens_of_sequence());
   forward.linears *= packed, forward.attention *= packed;
   if (!s.train.adapter) return 3 * forward.all();
-  const auto trained = parallel::transformers::counts_of_adapted(s.model, *s.train.adapter).trained;
+  using parallel::transformers::has_fused_experts;
+  const auto trained =
+      parallel::transformers::counts_of_adapted(s.model, *s.train.adapter, has_fused_experts(s.runtime.versions))
+          .trained;
   return 2 * forward.linears + 3 * forward.attention +
          2 * static_cast<double>(trained) * static_cast<double>(s.train.sequence_length);
 }
@@ -165,7 +168,8 @@ NodeMemory fullest_node(const Job& job, const std::vector<RankGroup>& groups) {
 void count_parameters(const Job& job, Prediction& prediction) {
   prediction.parameters = prediction.trained = parameter_count(job.built);
   if (const auto& adapter = job.scenario.train.adapter) {
-    const auto counts = parallel::transformers::counts_of_adapted(job.scenario.model, *adapter);
+    const auto counts = parallel::transformers::counts_of_adapted(
+        job.scenario.model, *adapter, parallel::transformers::has_fused_experts(job.scenario.runtime.versions));
     prediction.parameters = counts.all, prediction.trained = counts.trained;
   }
 }

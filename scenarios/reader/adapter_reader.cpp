@@ -23,8 +23,11 @@ constexpr std::string_view all_linear = "all-linear";
 constexpr IntegerRange ranks{1, 1 << 16};
 constexpr Ratio most_alpha{std::int64_t{1'000'000'000'000}};
 
-void check_modules(const Adapter& adapter, const Model& model, TomlReader& table) {
-  const std::vector<ModuleName> modules = parallel::transformers::module_names(model);
+void check_modules(const Scenario& requested, TomlReader& table) {
+  const Adapter& adapter = *requested.train.adapter;
+  const Model& model = requested.model;
+  const std::vector<ModuleName> modules = parallel::transformers::module_names(
+      model, parallel::transformers::has_fused_experts(requested.runtime.versions));
   if (table.sound("modules_to_save"))
     for (const std::string& name : adapter.saved)
       if (std::ranges::none_of(modules, [&](const ModuleName& its) { return its.path.ends_with(name); }))
@@ -168,7 +171,7 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
   const bool stage_3 = zero && requested.layout.sharding == Sharding::Zero3;
   if (stage_3) refuse_under_stage_3(requested, refuse);
   settle_adapter_type(requested, tables, stage_3);
-  if (!tables.model_sound || requested.model.experts() || requested.model.latent()) return;
+  if (!tables.model_sound || !parallel::transformers::models_layers_of(requested.model)) return;
   if (!table.has("target_modules")) {
     adapter.targets = parallel::transformers::usual_targets(requested.model);
     if (adapter.targets.empty()) {
@@ -178,7 +181,10 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
       return;
     }
   }
-  check_modules(adapter, requested.model, table);
+  const bool of_experts = requested.model.experts() &&
+                          parallel::transformers::has_fused_experts(requested.runtime.versions) &&
+                          parallel::transformers::targets_experts(adapter);
+  if (!of_experts) check_modules(requested, table);  // else check_hub_experts says what they are
 }
 
 }  // namespace tidemark::scenarios

@@ -122,9 +122,10 @@ void check_flattened(const Scenario& requested, TomlReader& table) {
 void settle_skipped_modules(Scenario& requested, ScenarioTables& tables) {
   Quantization& its = *requested.train.quantization;
   TomlReader& table = tables.quantization;
-  if (!tables.model_sound || requested.model.experts() || requested.model.latent() || !table.sound("skip_modules"))
+  if (!tables.model_sound || !parallel::transformers::models_layers_of(requested.model) || !table.sound("skip_modules"))
     return;
-  const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(requested.model);
+  const std::vector<parallel::transformers::ModuleName> modules = parallel::transformers::module_names(
+      requested.model, parallel::transformers::has_fused_experts(requested.runtime.versions));
   if (table.has("skip_modules"))
     for (const std::string& name : its.skipped) {
       const auto is_meant = [&](const parallel::transformers::ModuleName& m) {

@@ -157,6 +157,7 @@ std::vector<Recording> drawn_recordings() { return recordings_in("drawn"); }
 std::vector<Recording> optimizer_recordings() { return recordings_in("optimizers"); }
 std::vector<Recording> fused_recordings() { return recordings_in("fused"); }
 std::vector<Recording> packed_recordings() { return recordings_in("packed"); }
+std::vector<Recording> expert_recordings() { return recordings_in("experts"); }
 std::vector<Recording> adapted_recordings() { return recordings_in("adapted"); }
 
 std::vector<Recording> gpu_plain_runs() {

@@ -71,6 +71,8 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> packed_recordings();
 /// tests/golden/gpu_recordings/plain_runs.json: plain runs of the first two on a GPU (record_gpu.py plain_runs).
 [[nodiscard]] std::vector<Recording> gpu_plain_runs();
+/// Those under tests/golden/fake_tensor/experts: mixtures of experts (tests/ground_truth/experts.py).
+[[nodiscard]] std::vector<Recording> expert_recordings();
 /// Of models that PEFT adapts.
 [[nodiscard]] std::vector<Recording> adapted_recordings();
 

@@ -228,6 +228,7 @@ std::vector<Golden> goldens() {
   add(all, "fused", fused_recordings(), of_tensors);
   add(all, "packed", packed_recordings(), of_tensors);
   add(all, "adapted", adapted_recordings(), of_tensors);
+  add(all, "experts", expert_recordings(), of_tensors);
   add(all, "sharded", sharded_recordings(), of_plain_run);
   add(all, "flat", flat_recordings(), of_plain_run);
   add(all, "zero", zero_recordings(), of_plain_run);

@@ -233,7 +233,9 @@ void write_compiled(const Json& settings, Json& document) {
 
 Json document_of(const Json& recording) {
   const Json &settings = recording.at("settings"), &config = recording.at("config");
-  Json document = {{"model", recorded_model}, {"cluster", a100}, {"layout", Json::object()}};
+  Json document = {{"model", recorded_model},
+                   {"cluster", settings.value("capability", "80") == "90" ? h100 : a100},
+                   {"layout", Json::object()}};
   Json &train = document["train"], &runtime = document["runtime"];
   runtime["versions"]["torch"] = "2.15";
   Json& switches = runtime["switches"];

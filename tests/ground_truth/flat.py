@@ -1,7 +1,7 @@
 """What is recorded of trainings under FullyShardedDataParallel: as in sharded.py, with settings of its own."""
 
-from recordings import SETTINGS, gpt2, gpt_neox, llama, olmo2, phi3, qwen3
-from sharded import DEEP, LORA
+from recordings import SETTINGS, gpt2, gpt_neox, llama, mixtral, olmo2, phi3, qwen3, qwen3_moe
+from sharded import DEEP, GROUPED, LORA
 
 MORE_SETTINGS = {
     "world": 8,
@@ -86,6 +86,10 @@ RECORDINGS = {
     "qwen3_8": (qwen3(), {"clip_grad_norm": 1.0}),
     "qwen3_checkpointed_16": (
         qwen3(vocab_size=8192, num_hidden_layers=6), {"world": 16, "batch": 4, "checkpointing": "non_reentrant"},
+    ),
+    "mixtral_8": (mixtral(**DEEP), {**GROUPED, "batch": 2}),
+    "qwen3_moe_8_checkpointed": (
+        qwen3_moe(), {**GROUPED, "batch": 4, "checkpointing": "non_reentrant", "clip_grad_norm": 1.0},
     ),
     "gpt2_4": (gpt2(n_layer=4, vocab_size=8192), {"world": 4, "sequence": 512}),
     "gpt2_8_flat": (gpt2(vocab_size=8192), {"batch": 4, "checkpointing": "non_reentrant", "use_orig_params": False}),

@@ -6,6 +6,7 @@ python tests/ground_truth/record_fake.py --optimizers
 python tests/ground_truth/record_fake.py --fused
 python tests/ground_truth/record_fake.py --packed
 python tests/ground_truth/record_fake.py --adapted
+python tests/ground_truth/record_fake.py --experts
 python tests/ground_truth/record_fake.py --list
 python tests/ground_truth/record_fake.py NAME... [--out DIRECTORY]
 """
@@ -29,6 +30,7 @@ DRAWN_OUT = HERE.parent / "golden" / "fake_tensor" / "drawn"
 FUSED_OUT = HERE.parent / "golden" / "fake_tensor" / "fused"
 OPTIMIZERS_OUT = HERE.parent / "golden" / "fake_tensor" / "optimizers"
 PACKED_OUT = HERE.parent / "golden" / "fake_tensor" / "packed"
+EXPERTS_OUT = HERE.parent / "golden" / "fake_tensor" / "experts"
 ADAPTED_OUT = HERE.parent / "golden" / "fake_tensor" / "adapted"
 LISTED = 150  # lines of live storages at a peak
 LISTED_OF_DRAWN = 40
@@ -378,23 +380,25 @@ def main():
     parser.add_argument("--fused", action="store_true", help="those of fused.py")
     parser.add_argument("--packed", action="store_true", help="those of packed.py")
     parser.add_argument("--adapted", action="store_true", help="the recordings of models that PEFT adapts")
+    parser.add_argument("--experts", action="store_true", help="those of experts.py")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="print the recordings' table in Markdown")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--snapshots", type=Path, help="also leave the plain runs' allocator snapshots here")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
+    from experts import EXPERTS
     from fused import FUSED
     from optimizers import OPTIMIZERS
     from packed import PACKED
     from recordings import ADAPTED, DRAWN, RECORDINGS, settings_of
 
     chosen = [(arguments.drawn, DRAWN), (arguments.adapted, ADAPTED), (arguments.optimizers, OPTIMIZERS), (arguments.fused, FUSED)]
-    chosen.append((arguments.packed, PACKED))
+    chosen += [(arguments.packed, PACKED), (arguments.experts, EXPERTS)]
     group = next((group for asked, group in chosen if asked), RECORDINGS)
     names = list(group) if arguments.all or group is not RECORDINGS else arguments.names
-    in_two_runs = {**DRAWN, **ADAPTED, **OPTIMIZERS, **FUSED, **PACKED}
-    folders = ((DRAWN, DRAWN_OUT), (ADAPTED, ADAPTED_OUT), (OPTIMIZERS, OPTIMIZERS_OUT), (FUSED, FUSED_OUT), (PACKED, PACKED_OUT), (RECORDINGS, OUT))
+    in_two_runs = {**DRAWN, **ADAPTED, **OPTIMIZERS, **FUSED, **PACKED, **EXPERTS}
+    folders = ((DRAWN, DRAWN_OUT), (ADAPTED, ADAPTED_OUT), (OPTIMIZERS, OPTIMIZERS_OUT), (FUSED, FUSED_OUT), (PACKED, PACKED_OUT), (EXPERTS, EXPERTS_OUT), (RECORDINGS, OUT))
 
     def folder_of(name):
         return arguments.out or next(folder for group, folder in folders if name in group)

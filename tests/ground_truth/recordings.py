@@ -66,6 +66,28 @@ def qwen3_moe(**chosen):
     }  # fmt: skip
 
 
+def mixtral(**chosen):
+    return {
+        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 1024,
+        "intermediate_size": 1792, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
+        "head_dim": 128, "vocab_size": 8192, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+        "rope_theta": 1000000.0, "hidden_act": "silu", "sliding_window": None, "tie_word_embeddings": False,
+        "use_cache": False, "num_local_experts": 8, "num_experts_per_tok": 2, **chosen,
+    }  # fmt: skip
+
+
+def qwen2_moe(**chosen):
+    return {
+        "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "hidden_size": 1024,
+        "intermediate_size": 2816, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4,
+        "vocab_size": 8192, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+        "hidden_act": "silu", "tie_word_embeddings": False, "use_sliding_window": False, "use_cache": False,
+        "num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 512, "norm_topk_prob": False,
+        "shared_expert_intermediate_size": 2048, "decoder_sparse_step": 1, "mlp_only_layers": [], "qkv_bias": True,
+        **chosen,
+    }  # fmt: skip
+
+
 def deepseek_v2(**chosen):
     return {
         "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_size": 1024,
@@ -253,6 +275,7 @@ ADAPTED = {**adapted.adapted(sys.modules[__name__]), **QUANTIZED}
 
 
 def settings_of(name):
+    import experts
     import fused
     import optimizers
     import packed
@@ -267,6 +290,9 @@ def settings_of(name):
     elif name in ADAPTED:
         config, chosen = ADAPTED[name]
         known = {**SETTINGS, **(adapted.QUANTIZED_SETTINGS if name in QUANTIZED else adapted.MORE_SETTINGS)}
+    elif name in experts.EXPERTS:
+        config, chosen = experts.EXPERTS[name]
+        known = {**SETTINGS, **experts.MORE_SETTINGS}
     elif name in packed.PACKED:
         config, chosen = packed.PACKED[name]
         known = {**SETTINGS, **packed.MORE_SETTINGS}

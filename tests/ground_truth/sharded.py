@@ -1,6 +1,6 @@
 """What is recorded of sharded trainings: models and settings as in recordings.py, over worlds of many ranks."""
 
-from recordings import SETTINGS, gpt2, gpt_neox, llama, olmo2, phi3, qwen3
+from recordings import SETTINGS, gpt2, gpt_neox, llama, mixtral, olmo2, phi3, qwen3, qwen3_moe
 
 MORE_SETTINGS = {
     "world": 8,
@@ -17,6 +17,9 @@ MORE_SETTINGS = {
 DEFAULTS = {**SETTINGS, **MORE_SETTINGS, "precision": "bf16", "optimizer": "adamw foreach"}
 
 DEEP = {"num_hidden_layers": 6, "vocab_size": 4096}
+
+# Experts are multiplied by a kernel that an H100 has.
+GROUPED = {"capability": "90"}
 
 LORA = {"r": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_dropout": 0.1}
 
@@ -90,6 +93,14 @@ RECORDINGS = {
     "qwen3_8": (qwen3(), {"clip_grad_norm": 1.0}),
     "qwen3_checkpointed_16": (
         qwen3(vocab_size=8192, num_hidden_layers=6), {"world": 16, "batch": 4, "checkpointing": "non_reentrant"},
+    ),
+    "mixtral_8": (mixtral(**DEEP), {**GROUPED, "batch": 2}),
+    "mixtral_8_checkpointed": (
+        mixtral(**DEEP), {**GROUPED, "batch": 4, "checkpointing": "non_reentrant", "clip_grad_norm": 1.0},
+    ),
+    "qwen3_moe_8": (qwen3_moe(), {**GROUPED, "batch": 2}),
+    "qwen3_moe_6_last_checkpointed": (
+        qwen3_moe(), {**GROUPED, "world": 6, "rank": 5, "batch": 4, "checkpointing": "non_reentrant"},
     ),
     "gpt2_4": (gpt2(n_layer=4, vocab_size=8192), {"world": 4, "sequence": 512}),
     "gpt2_8_checkpointed": (gpt2(vocab_size=8192), {"batch": 4, "checkpointing": "non_reentrant"}),

@@ -1,7 +1,7 @@
 """What is recorded of trainings under DeepSpeed's ZeRO: models and settings as in recordings.py, over worlds of many
 ranks. `ds` is what the ds_config.json has in zero_optimization, but for the stage."""
 
-from recordings import SETTINGS, gpt2, gpt_neox, llama, olmo2, phi3, qwen3
+from recordings import SETTINGS, gpt2, gpt_neox, llama, mixtral, olmo2, phi3, qwen3, qwen3_moe
 
 MORE_SETTINGS = {
     "world": 8,
@@ -211,6 +211,15 @@ RECORDINGS = {
         llama(**DEEP),
         {"stage": 3, "world": 4, "rank": 3, "batch": 2, "checkpointing": "reentrant", "adapter": LORA,
          "ds": {**SMALL_BUCKETS, **RELEASING}, "quantization": {"format": "int8", "prepare": "all"}},
+    ),
+    "zero2_mixtral_8": (mixtral(**DEEP), {"capability": "90", "batch": 2}),
+    "zero2_qwen3_moe_8_checkpointed": (
+        qwen3_moe(), {"capability": "90", "batch": 4, "checkpointing": "non_reentrant", "ds": SMALL_BUCKETS},
+    ),
+    "zero3_mixtral_8": (mixtral(**DEEP), {"capability": "90", "stage": 3, "batch": 2}),
+    "zero3_qwen3_moe_8_checkpointed": (
+        qwen3_moe(),
+        {"capability": "90", "stage": 3, "batch": 4, "checkpointing": "non_reentrant", "ds": {**SMALL_BUCKETS, **RELEASING}},
     ),
     "zero3_gpt_neox_8": (gpt_neox(vocab_size=2048), {"stage": 3, "ds": {**SMALL_BUCKETS, **RELEASING}}),
 }

@@ -243,7 +243,7 @@ TEST(Adapters, CheckpointsWithinWrappersAreThoseOfLaterReleases) {
 TEST(Adapters, TargetsAreNamesAndEndsOfNames) {
   const auto trained = [](const std::string& adapter, const std::string& model = "llama-2-7b") {
     const Scenario scenario = parsed({.adapter = adapter, .model = model});
-    return parallel::transformers::counts_of_adapted(scenario.model, *scenario.train.adapter).trained;
+    return parallel::transformers::counts_of_adapted(scenario.model, *scenario.train.adapter, true).trained;
   };
   constexpr std::int64_t square = 8 * (hidden + hidden), wide = 8 * (hidden + 11008);
   EXPECT_EQ(trained("target_modules = [\"self_attn.q_proj\"]"), layers * square);

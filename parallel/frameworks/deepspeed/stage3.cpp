@@ -50,7 +50,11 @@ Stage3::Stage3(Session& session, const DataGroup& group, const DataGroup& neighb
     // create_reduce_and_remove_grad_hooks gathers each, and gives it up.
     parameters_.gather_now(std::span(&p, 1));
     parameters_.free(p);
-    parameters_[p].leaf->accumulated = [this, p](const Leaf&) { add_to_bucket(p); };
+    const auto has_it = [p](const std::vector<std::size_t>& of_module) {
+      return std::ranges::find(of_module, p) != of_module.end();
+    };
+    if (std::ranges::none_of(reduced_together_, has_it))
+      parameters_[p].leaf->accumulated = [this, p](const Leaf&) { add_to_bucket(p); };
   }
 }
 
@@ -206,11 +210,13 @@ void Stage3::hook(CausalLM& model, const Train& train, const EagerBehavior& eage
   std::vector<std::vector<std::size_t>> owned;
   for (const ModuleSite& site : sites) {
     owned.emplace_back();
+    reduced_together_.emplace_back();
     for (const std::shared_ptr<Leaf>& its : site.own)
       for (std::size_t p = 0; p < parameters_.size(); ++p) {
         if (parameters_[p].leaf != its) continue;
         owned.back().push_back(p);
-        parameters_[p].viewed |= site.saves_views;
+        parameters_[p].viewed |= std::ranges::find(site.viewed, its) != site.viewed.end();
+        if (site.whole && parameters_[p].trained) reduced_together_.back().push_back(p);
       }
   }
   using Checkpoints = ParameterCoordinator::Checkpoints;
@@ -236,6 +242,7 @@ Tensor Stage3::before_forward(std::size_t module, const Tensor& input) {
   const Ref<Node> node = s_.node({input});
   if (!node) return input;
   node->apply = [this, module](Gradients& gradients) {
+    for (const std::size_t p : reduced_together_[module]) add_to_bucket(p);  // reduce_leaf_module_grads
     coordinator_->release(module, Direction::Backward);
     return std::move(gradients);
   };

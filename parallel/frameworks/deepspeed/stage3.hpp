@@ -82,6 +82,8 @@ class Stage3 {
   DType dtype_, accumulation_;
   PartitionedParameters parameters_;
   std::vector<std::size_t> persistent_, trained_;
+  /// By module, parameters whose gradients are reduced when its backward pass is over.
+  std::vector<std::vector<std::size_t>> reduced_together_;
   std::unique_ptr<ParameterCoordinator> coordinator_;
   std::vector<std::int64_t> begins_;  ///< in the rank's parts of all; by parameter
   std::vector<SubGroup> groups_;

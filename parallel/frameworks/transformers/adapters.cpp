@@ -1,6 +1,7 @@
 #include "parallel/frameworks/transformers/adapters.hpp"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <functional>
 #include <iterator>
@@ -44,10 +45,11 @@ bool is_or_ends(std::string_view path, std::string_view end) {
 namespace {
 
 // A model without memory, of which `see` is told every parameter.
-void dry_model(const Model& model, const Train& train, const std::function<void(CausalLM&)>& see) {
+void dry_model(const Model& model, const Train& train, bool fused_experts, const std::function<void(CausalLM&)>& see) {
   Process process({}, {});
   Session session(process, {});
-  const EagerBehavior behavior;
+  EagerBehavior behavior;
+  behavior.experts.fused = fused_experts;
   CausalLM made(
       session, model, model.vocabulary, train, behavior, train.precision,
       [&](const std::string&, const Shape& sizes, DType dtype) { return parameter_elsewhere(session, sizes, dtype); });
@@ -56,6 +58,21 @@ void dry_model(const Model& model, const Train& train, const std::function<void(
 }
 
 }  // namespace
+
+bool targets_experts(const Adapter& adapter) {
+  static constexpr std::array<std::string_view, 8> names{"gate", "gate_proj", "up_proj", "down_proj",
+                                                         "w1",   "w2",        "w3",      "gate_up_proj"};
+  const auto is_named = [&](const std::string& target) {
+    return std::ranges::any_of(names, [&](std::string_view its) { return is_or_ends(target, its); });
+  };
+  return adapter.all_linear || std::ranges::any_of(adapter.targets, is_named);
+}
+
+bool models_layers_of(const Model& model) {
+  static constexpr std::array<std::string_view, 3> of_experts{"mixtral", "qwen2_moe", "qwen3_moe"};
+  if (model.latent() != nullptr || model.attention_sinks) return false;
+  return !model.experts() || std::ranges::find(of_experts, model.architecture) != of_experts.end();
+}
 
 bool is_saved(const Adapter& adapter, std::string_view path) {
   return std::ranges::any_of(adapter.saved, [&](const std::string& name) { return path.ends_with(name); });
@@ -86,25 +103,26 @@ std::vector<std::string> usual_targets(const Model& model) {
       {"gemma3_text", {"q_proj", "v_proj"}}, {"gpt2", {"c_attn"}},
       {"gpt_bigcode", {"c_attn"}},           {"gpt_neox", {"query_key_value"}},
       {"llama", {"q_proj", "v_proj"}},       {"mistral", {"q_proj", "v_proj"}},
-      {"qwen2", {"q_proj", "v_proj"}},       {"qwen3", {"q_proj", "v_proj"}},
+      {"mixtral", {"q_proj", "v_proj"}},     {"qwen2", {"q_proj", "v_proj"}},
+      {"qwen3", {"q_proj", "v_proj"}},
   };
   const auto its = known.find(model.architecture);
   return its == known.end() ? std::vector<std::string>() : its->second;
 }
 
-std::vector<ModuleName> module_names(const Model& model) {
+std::vector<ModuleName> module_names(const Model& model, bool fused_experts) {
   std::vector<ModuleName> names;
-  dry_model(model, {}, [&](CausalLM& made) {
+  dry_model(model, {}, fused_experts, [&](CausalLM& made) {
     for (const CausalLM::NamedModule& its : made.named_modules()) names.push_back({its.path, its.linear != nullptr});
   });
   return names;
 }
 
-ParameterCounts counts_of_adapted(const Model& model, const Adapter& adapter) {
+ParameterCounts counts_of_adapted(const Model& model, const Adapter& adapter, bool fused_experts) {
   Train train;
   train.adapter = adapter;
   ParameterCounts counts;
-  dry_model(model, train, [&](CausalLM& made) {
+  dry_model(model, train, fused_experts, [&](CausalLM& made) {
     for (const std::shared_ptr<Leaf>& p : made.parameters()) {
       counts.all += p->value.elements();
       if (p->trained()) counts.trained += p->value.elements();
@@ -167,7 +185,23 @@ std::vector<CausalLM::NamedModule> CausalLM::named_modules() {
     Attention& a = layer.attention;
     for (Linear* const its : {&a.query, &a.key, &a.value, &a.output}) add_linear(*its);
     for (Norm* const its : {&a.query_norm, &a.key_norm}) add_norm(*its);
-    for (Linear* const its : {&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) add_linear(*its);
+    const auto add_mlp = [&](Mlp& mlp) {
+      for (Linear* const its : {&mlp.gate, &mlp.up, &mlp.down}) add_linear(*its);
+    };
+    add_mlp(layer.mlp);
+    if (layer.mixture) {
+      Mixture& m = *layer.mixture;
+      const std::string block = block_name(layer.name);
+      if (m.gate_up) {  // neither the router nor the experts are linears
+        add_embedding(block + ".gate", m.router.weight);
+        all.push_back({path_of(model_, block + ".experts"), block + ".experts", &m.gate_up, &m.down});
+      } else {
+        add_linear(m.router);
+      }
+      for (Mlp& its : m.each) add_mlp(its);
+      add_mlp(m.shared);
+      add_linear(m.shared_gate);
+    }
     for (Norm* const its : {&layer.attention_norm, &layer.after_attention, &layer.mlp_norm, &layer.after_mlp})
       add_norm(*its);
   }

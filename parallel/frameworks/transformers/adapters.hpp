@@ -8,10 +8,17 @@
 #include "parallel/frameworks/namespace.hpp"
 #include "parallel/model/fine_tuning.hpp"
 #include "parallel/model/model.hpp"
+#include "parallel/runtime/versions.hpp"
 
 // Which modules of a model PEFT finds by what names.
 
 namespace tidemark::parallel::transformers {
+
+/// Whether its layers are of those kinds: of experts Mixtral's, Qwen2-MoE's and Qwen3-MoE's.
+[[nodiscard]] bool models_layers_of(const Model& model);
+
+/// Whether a layer's experts are one module of parameters, not linears each.
+[[nodiscard]] inline bool has_fused_experts(const Versions& versions) { return versions.transformers >= Version{5, 0}; }
 
 /// A module with parameters of its own.
 struct ModuleName {
@@ -20,7 +27,7 @@ struct ModuleName {
 };
 
 /// All of a model's.
-[[nodiscard]] std::vector<ModuleName> module_names(const Model& model);
+[[nodiscard]] std::vector<ModuleName> module_names(const Model& model, bool fused_experts);
 
 /// Whether an adapter goes beside the linear of that path (peft/tuners/tuners_utils.py check_target_module_exists).
 [[nodiscard]] bool is_target(const Adapter& adapter, const Model& model, std::string_view path);
@@ -28,6 +35,9 @@ struct ModuleName {
 [[nodiscard]] std::string path_of(const Model& model, std::string_view name);
 /// Whether a path is that name, or ends in it after a dot.
 [[nodiscard]] bool is_or_ends(std::string_view path, std::string_view name);
+
+/// Whether targets are names that experts' linears had, or all linears (peft/utils/transformers_weight_conversion.py).
+[[nodiscard]] bool targets_experts(const Adapter& adapter);
 
 /// Whether modules_to_save means the module of that path (peft/utils/other.py _set_trainable).
 [[nodiscard]] bool is_saved(const Adapter& adapter, std::string_view path);
@@ -42,6 +52,6 @@ struct ModuleName {
 struct ParameterCounts {
   std::int64_t all = 0, trained = 0;
 };
-[[nodiscard]] ParameterCounts counts_of_adapted(const Model& model, const Adapter& adapter);
+[[nodiscard]] ParameterCounts counts_of_adapted(const Model& model, const Adapter& adapter, bool fused_experts);
 
 }  // namespace tidemark::parallel::transformers

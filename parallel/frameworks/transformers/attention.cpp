@@ -203,7 +203,7 @@ Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weight
 // Up to 4.47 models had classes of their own for FlashAttention: Mistral's, and those made after it, repeat keys and
 // values (modeling_mistral.py MistralFlashAttention2); Llama's, and those made after it, hand them over as they are.
 bool CausalLM::repeats_keys_for_flash() const {
-  constexpr std::string_view like_mistral[] = {"mistral", "qwen2", "phi3"};
+  constexpr std::string_view like_mistral[] = {"mistral", "mixtral", "qwen2", "qwen2_moe", "phi3"};
   return behavior_.own_flash_classes && std::ranges::find(like_mistral, model_.architecture) != std::end(like_mistral);
 }
 

@@ -95,14 +95,20 @@ void CausalLM::make_attention(const std::string& at, Layer& layer) {
   }
 }
 
+CausalLM::Mlp CausalLM::make_gated(const std::string& at, std::int64_t width, bool bias) {
+  Mlp made;
+  made.gate = make_linear(at + ".gate_proj", width, model_.hidden, bias);
+  made.up = make_linear(at + ".up_proj", width, model_.hidden, bias);
+  made.down = make_linear(at + ".down_proj", model_.hidden, width, bias);
+  return made;
+}
+
 void CausalLM::make_mlp(const std::string& at, Layer& layer) {
   Mlp& m = layer.mlp;
   const std::string in = at + ".mlp";
   switch (family_of(model_)) {
     case Family::Llama:
-      m.gate = make_linear(in + ".gate_proj", model_.ffn, model_.hidden, model_.mlp_bias);
-      m.up = make_linear(in + ".up_proj", model_.ffn, model_.hidden, model_.mlp_bias);
-      m.down = make_linear(in + ".down_proj", model_.hidden, model_.ffn, model_.mlp_bias);
+      m = make_gated(in, model_.ffn, model_.mlp_bias);
       return;
     case Family::Phi3:
       m.gate = make_linear(in + ".gate_up_proj", 2 * model_.ffn, model_.hidden, model_.mlp_bias);
@@ -160,7 +166,10 @@ void CausalLM::make_layer(std::int32_t index) {
     make_mlp(layer.name, layer);
   } else {
     make_attention(layer.name, layer);
-    make_mlp(layer.name, layer);
+    if (model_.has_experts(index))
+      make_mixture(layer.name, index, layer);
+    else
+      make_mlp(layer.name, layer);
     make_layer_norms(layer.name, layer);
   }
   layer.parameters.end = parameters_.size();
@@ -203,6 +212,22 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
   if (train.adapter) adapt();
 }
 
+Parameters CausalLM::parameters_of(const Mixture& mixture) {
+  Parameters all;
+  const auto add = [&](const Linear& its) {
+    for (const std::shared_ptr<Leaf>& p : {its.weight, its.bias})
+      if (p) all.push_back(p);
+    if (its.lora) all.insert(all.end(), {its.lora->down, its.lora->up});
+  };
+  const auto add_mlp = [&](const Mlp& its) { add(its.gate), add(its.up), add(its.down); };
+  add(mixture.router);
+  if (mixture.gate_up) all.insert(all.end(), {mixture.gate_up, mixture.down});
+  for (const Mlp& its : mixture.each) add_mlp(its);
+  add_mlp(mixture.shared);
+  add(mixture.shared_gate);
+  return all;
+}
+
 std::vector<ModuleSite> CausalLM::modules() {
   std::vector<ModuleSite> sites;
   const auto add = [&](ForwardHooks& hooks, std::initializer_list<std::shared_ptr<Leaf>> own = {}) {
@@ -214,7 +239,7 @@ std::vector<ModuleSite> CausalLM::modules() {
     if (!its.weight) return;
     if (its.lora) add(its.hooks);
     add(its.lora ? its.lora->of_base : its.hooks, {its.weight, its.bias});
-    sites.back().saves_views = its.quantized != nullptr;
+    if (its.quantized) sites.back().viewed = sites.back().own;
     if (!its.lora) return;
     add(its.lora->of_dropout);
     add(its.lora->of_down, {its.lora->down});
@@ -222,6 +247,10 @@ std::vector<ModuleSite> CausalLM::modules() {
   };
   const auto add_norm = [&](Norm& its) {
     if (its.weight) add(its.hooks, {its.weight, its.bias});
+  };
+  const auto add_mlp = [&](Mlp& its) {
+    for (Linear* const linear : {&its.gate, &its.up, &its.down}) add_linear(*linear);
+    add(its.of_activation);
   };
   for (ForwardHooks& hooks : around_)
     if (train_.adapter) add(hooks);
@@ -241,8 +270,16 @@ std::vector<ModuleSite> CausalLM::modules() {
       add_linear(*its);
     for (Norm* const its : {&layer.attention.query_norm, &layer.attention.key_norm}) add_norm(*its);
     add(layer.mlp.hooks);
-    for (Linear* const its : {&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) add_linear(*its);
-    add(layer.mlp.of_activation);
+    // Whole, with what is within (deepspeed/runtime/zero/leaf_module_config.py DEFAULT_LEAF_MODULE_CLASSES).
+    if (layer.mixture) {
+      ModuleSite& block = sites.back();
+      block.own = parameters_of(*layer.mixture);
+      block.whole = true;
+      // torch._grouped_mm is handed weights that are transposed.
+      if (layer.mixture->gate_up) block.viewed = {layer.mixture->gate_up, layer.mixture->down};
+    } else {
+      add_mlp(layer.mlp);
+    }
     for (Norm* const its : {&layer.attention_norm, &layer.after_attention, &layer.mlp_norm, &layer.after_mlp})
       add_norm(*its);
   }

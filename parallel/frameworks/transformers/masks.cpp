@@ -186,9 +186,12 @@ Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden, const Tensor& posi
 
 void CausalLM::make_masks(Context& context, const Tensor& positions, const Tensor& hidden, bool caching) {
   const NoGrad no_grad(s_);
-  // Mistral and Phi-3 make one mask for all layers, Qwen a second one where a layer has a window, Gemma always.
+  // Mistral, Mixtral and Phi-3 make one mask for all layers, Qwen a second one where a layer has a window, Gemma
+  // always.
   const bool gemma = model_.norms == NormPlacement::Around;
-  const bool one_for_all = has_layers(true) && (model_.architecture == "mistral" || model_.architecture == "phi3");
+  const bool alone =
+      model_.architecture == "mistral" || model_.architecture == "mixtral" || model_.architecture == "phi3";
+  const bool one_for_all = has_layers(true) && alone;
   // FlashAttention's own functions take windows as numbers.
   const bool scores = train_.attention == AttentionKernel::Unfused;
   if (train_.attention == AttentionKernel::Flash) return;

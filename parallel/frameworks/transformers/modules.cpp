@@ -132,24 +132,28 @@ Tensor CausalLM::activated(const Tensor& x) {
 }
 
 Tensor CausalLM::run_mlp(const Layer& layer, const Tensor& given) {
-  return hooked(layer.mlp.hooks, given, [&](const Tensor& x) { return mlp(layer, x); });
+  return hooked(layer.mlp.hooks, given,
+                [&](const Tensor& x) { return layer.mixture ? mixture_of(layer, x) : mlp(layer, x); });
+}
+
+Tensor CausalLM::gated_mlp(const Mlp& m, const Tensor& x) {
+  const auto product = [&] {
+    if (behavior_.liger.has(FusedModule::SwiGlu)) {
+      const Tensor gate = m.gate(s_, x);
+      return liger::swiglu(s_, gate, m.up(s_, x));
+    }
+    const Tensor gate = activate(m, m.gate(s_, x));
+    return mul(s_, gate, m.up(s_, x));
+  };
+  return m.down(s_, product());
 }
 
 Tensor CausalLM::mlp(const Layer& layer, const Tensor& x) {
   const Session::Scope scope(s_, "mlp");
   const Mlp& m = layer.mlp;
   switch (family_of(model_)) {
-    case Family::Llama: {
-      const auto product = [&] {
-        if (behavior_.liger.has(FusedModule::SwiGlu)) {
-          const Tensor gate = m.gate(s_, x);
-          return liger::swiglu(s_, gate, m.up(s_, x));
-        }
-        const Tensor gate = activate(m, m.gate(s_, x));
-        return mul(s_, gate, m.up(s_, x));
-      };
-      return m.down(s_, product());
-    }
+    case Family::Llama:
+      return gated_mlp(m, x);
     case Family::Phi3: {
       const std::vector<Tensor> parts = split_last(s_, m.gate(s_, x), {model_.ffn, model_.ffn});
       const Tensor product = mul(s_, parts[1], activate(m, parts[0]));

@@ -17,6 +17,7 @@
 #include "parallel/runtime/runtime.hpp"
 #include "parallel/torch/compiled.hpp"
 #include "parallel/torch/ops/aten.hpp"
+#include "parallel/torch/ops/indexing.hpp"
 
 // Hugging Face transformers' decoder models, module by module as their forward functions run: a local variable here is
 // one of theirs, and lives as long.
@@ -137,7 +138,8 @@ enum class Family : std::uint8_t { Llama, Phi3, Gpt2, BigCode, NeoX };
 /// A module that can be hooked, and the parameters that are its own.
 struct ModuleSite {
   Parameters own;
-  bool saves_views = false;  ///< of its own: views, which keep the memory that it has then
+  Parameters viewed = {};  ///< of its own, what it saves views of, which keep the memory that it has then
+  bool whole = false;      ///< with all that is within: gradients are reduced when its input's is there
   ForwardHooks* hooks = nullptr;
 };
 
@@ -194,6 +196,18 @@ class CausalLM {
     Linear gate, up, down;  ///< `gate` is the joint projection where there is one; `up` the only one of a plain MLP
     ForwardHooks hooks, of_activation;
   };
+  /// Of a layer with experts; its block has the hooks of `Layer::mlp`.
+  struct Mixture {
+    Linear router;                        ///< a module of its own, and before 5.0 a linear
+    std::shared_ptr<Leaf> gate_up, down;  ///< of all experts, in one module
+    ForwardHooks of_experts, of_activation;
+    std::vector<Mlp> each;  ///< or experts that are modules by themselves
+    Mlp shared;
+    Linear shared_gate;
+    std::vector<std::int64_t> rows;  ///< that each expert gets
+    std::int64_t chosen = 0;         ///< experts of a token
+    bool normalizes = true;          ///< their scores' sum is made one
+  };
   struct Layer {
     std::string name;
     bool windowed = false;  ///< sees a sliding window of keys
@@ -202,6 +216,7 @@ class CausalLM {
     Norm attention_norm, after_attention, mlp_norm, after_mlp;
     Attention attention;
     Mlp mlp;
+    std::optional<Mixture> mixture = {};
   };
   struct States {
     Tensor query, key, value;  ///< batch, heads, sequence, width of a head
@@ -216,6 +231,7 @@ class CausalLM {
   [[nodiscard]] bool has_layers(bool windowed) const;
   void make_attention(const std::string& at, Layer& layer);
   void make_mlp(const std::string& at, Layer& layer);
+  Mlp make_gated(const std::string& at, std::int64_t width, bool bias);
   void make_frequencies();
   void make_causal_table();
   void make_layer_norms(const std::string& at, Layer& layer);
@@ -250,6 +266,28 @@ class CausalLM {
   std::vector<Tensor> parted(const Tensor& joint, std::int64_t query, std::int64_t key, Tensor& pair);
   States of_split(const Attention& attention, const Tensor& hidden);
   States of_heads(const Attention& attention, const Tensor& hidden);
+
+  // Mixtures of experts: experts.cpp, experts_in_turn.cpp.
+  struct Choice {
+    Tensor logits, experts, scores;  ///< of each token
+  };
+  [[nodiscard]] bool mixtral() const { return model_.architecture == "mixtral"; }
+  [[nodiscard]] std::string block_name(const std::string& at) const;
+  [[nodiscard]] bool router_first() const;
+  static Parameters parameters_of(const Mixture& mixture);
+  void make_mixture(const std::string& at, std::int32_t index, Layer& layer);
+  void make_experts(const std::string& at, const Experts& experts, Mixture& made);
+  Tensor gated_mlp(const Mlp& mlp, const Tensor& x);
+  Tensor mixture_of(const Layer& layer, const Tensor& x);
+  Choice choose(const Mixture& mixture, const Tensor& hidden);
+  Tensor router_scores(const Mixture& mixture, const TopK& top, DType dtype);
+  Tensor grouped_experts(const Mixture& mixture, const Tensor& hidden, const Choice& choice);
+  Tensor rows_of_tokens(const Tensor& hidden, const Tensor& places, std::int64_t each, Tensor& copies);
+  Tensor products_of_groups(const Mixture& mixture, const Tensor& rows, const Tensor& ends);
+  Tensor filled(const Tensor& x, const Tensor& mask);
+  Tensor chosen_by(const Tensor& mask, std::int64_t expert);
+  Tensor experts_in_turn(const Mixture& mixture, const Tensor& hidden, const Choice& choice);
+  Tensor with_shared(const Mixture& mixture, const Tensor& hidden, const Tensor& routed, const Tensor& shared);
 
   // PEFT's: adapters.cpp.
   void adapt();

@@ -18,10 +18,17 @@ namespace tidemark::parallel::torch {
 [[nodiscard]] Tensor index_rows(Session& s, const Tensor& x, const Tensor& ids);
 /// out[ids] = x, of rows of `out` that nobody has written yet.
 [[nodiscard]] Tensor index_put_rows(Session& s, const Tensor& out, const Tensor& ids, const Tensor& x);
+/// torch.sort of numbers of experts, and places that they come from.
+struct SortedIds {
+  Tensor ids, places;
+};
+[[nodiscard]] SortedIds sort_ascending(Session& s, const Tensor& ids);
+/// inverse[places] = torch.arange(…): where each place has gone.
+[[nodiscard]] Tensor inverse_of(Session& s, const Tensor& places);
 /// ids.argsort(stable=True), the least first.
 [[nodiscard]] Tensor argsort_ascending(Session& s, const Tensor& ids);
 /// torch.histc of whole numbers below `count`, of [rows, different numbers of each].
-[[nodiscard]] Tensor histogram(Session& s, const Tensor& ids, std::int64_t count);
+[[nodiscard]] Tensor histogram(Session& s, const Tensor& ids, std::int64_t count, DType dtype = DType::INT64);
 /// ids // divisor.
 [[nodiscard]] Tensor floor_divide(Session& s, const Tensor& ids, std::int64_t divisor);
 

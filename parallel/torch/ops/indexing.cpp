@@ -287,6 +287,31 @@ Tensor div(Session& s, const Tensor& x, const Tensor& divisor) {
   return with(std::move(out), std::move(node));
 }
 
+// What x was is saved as a copy, where the divisor's gradient asks for it; that gradient comes first.
+Tensor div_in_place(Session& s, const Tensor& x, const Tensor& divisor) {
+  auto node = s.node({&x, &divisor});
+  Saved saved_x, saved_divisor;
+  if (node) saved_divisor = s.save(divisor);
+  if (node && node->needs(1)) saved_x = s.save(clone(s, x.detached(), x.strides));
+  s.launch(Operation::Divide, {x, divisor}, {x});
+  if (node)
+    node->apply = [&s, saved_x, saved_divisor](const Gradients& g) {
+      const Tensor by = s.unpack(saved_divisor);
+      const auto divided = [&](std::string_view name, const Tensor& what) {
+        return elementwise(s, name, Operation::Divide, {&what, &by}, what.dtype);
+      };
+      Gradients made(2);
+      if (saved_x) {
+        const Tensor minus = elementwise(s, "minus_gradient", {Operation::Scale, {-1}}, {&g.front()}, g.front().dtype);
+        const Tensor quotient = divided("quotient", s.unpack(saved_x)), slope = divided("slope", quotient);
+        made[1] = elementwise(s, "divisor_gradient", Operation::Multiply, {&minus, &slope}, minus.dtype);
+      }
+      made[0] = divided("div_gradient", g.front());
+      return made;
+    };
+  return with(x.detached(), std::move(node));
+}
+
 Tensor logical_not(Session& s, const Tensor& mask) {
   return elementwise(s, "not", {Operation::Equals, {0}}, {&mask}, DType::BOOL);
 }

@@ -46,6 +46,8 @@ enum class Picks : std::uint8_t { Elements, Experts };
 [[nodiscard]] Tensor sigmoid(Session& s, const Tensor& x);
 /// The divisor may be broadcast.
 [[nodiscard]] Tensor div(Session& s, const Tensor& x, const Tensor& divisor);
+/// x /= divisor.
+[[nodiscard]] Tensor div_in_place(Session& s, const Tensor& x, const Tensor& divisor);
 /// Of a mask, where it is false.
 [[nodiscard]] Tensor logical_not(Session& s, const Tensor& mask);
 /// Over the last dimension, which goes.

@@ -110,6 +110,23 @@ TEST(DataFlowOfJobs, IsExplainedUnderTransformersTrainer) {
         << runtime;
 }
 
+TEST(DataFlowOfJobs, IsExplainedOfTransformersExperts) {
+  for (const char* model : {"mixtral-8x7b", "qwen3-30b-a3b", "qwen2-57b-a14b"})
+    for (const char* transformers : {"4.51", "4.57", "5.4", "5.6", "5.10", "5.23"})
+      for (const char* runtime : {"pytorch", "fsdp2", "deepspeed"}) {
+        const bool shards = std::string_view(runtime) != "pytorch";
+        EXPECT_EQ(
+            unexplained(fmt::format(
+                "model = \"models/{}.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = {}\n"
+                "[layout]\nsharding = \"{}\"\n[model_override]\nnum_hidden_layers = 2\n[train]\nsequence_length "
+                "= 512\nmicro_batch = 1\nmaster_dtype = \"{}\"\n[runtime]\nname = \"{}\"\n"
+                "versions = {{ torch = \"2.15\", transformers = \"{}\" }}\n[runtime.switches]\nuse_cache = false\n",
+                model, shards ? 2 : 1, shards ? "zero3" : "none", shards ? "fp32" : "bf16", runtime, transformers)),
+            "")
+            << model << ", " << transformers << ", " << runtime;
+      }
+}
+
 TEST(DataFlowOfJobs, IsExplainedUnderEachOptimizer) {
   for (const char* optimizer :
        {"adafactor", "muon", "adamw_8bit", "lion_32bit", "lion_8bit", "paged_adamw_32bit", "sgd_momentum"})

@@ -1,6 +1,7 @@
 // Plain PyTorch's programs, with real numbers: what replicas compute is what one rank computes of all their sequences.
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -115,6 +116,28 @@ INSTANTIATE_TEST_SUITE_P(Models, PyTorchArithmetic,
                                          TorchCase{"gemma3", 2, "", "", "gemma-3-1b", window},
                                          TorchCase{"mistral_scores", 2, scores, "", "mistral-7b-v0.1", window},
                                          TorchCase{"mistral_flash", 2, flash, "", "mistral-7b-v0.1", window}),
+                         [](const auto& test) { return test.param.name; });
+
+// Experts as one module, by a kernel of groups (h100) and by products one after the other (fp32), and as linears.
+const std::string few = grouped + "\nnum_local_experts = 4\nnum_experts_per_tok = 2",
+                  of_qwen = grouped + "\nnum_experts = 4\nnum_experts_per_tok = 2\nmoe_intermediate_size = 24",
+                  shared =
+                      "num_key_value_heads = 2\nnum_experts = 4\nnum_experts_per_tok = 2\n"
+                      "moe_intermediate_size = 24\nshared_expert_intermediate_size = 40";
+TorchCase of_release(TorchCase requested, const std::string& transformers) {
+  requested.versions = fmt::format("{{ torch = \"2.15\", transformers = \"{}\" }}", transformers);
+  std::ranges::replace_copy(transformers, std::back_inserter(requested.name += "_"), '.', '_');
+  return requested;
+}
+INSTANTIATE_TEST_SUITE_P(Experts, PyTorchArithmetic,
+                         testing::Values(of_release({"mixtral", 2, "", "", "mixtral-8x7b", few}, "5.23"),
+                                         of_release({"mixtral", 2, pure, "", "mixtral-8x7b", few, "bf16"}, "5.10"),
+                                         of_release({"mixtral", 2, "", "", "mixtral-8x7b", few}, "4.48"),
+                                         of_release({"qwen3", 2, full, "", "qwen3-30b-a3b", of_qwen}, "5.4"),
+                                         of_release({"qwen3", 2, full, "", "qwen3-30b-a3b", of_qwen}, "5.6"),
+                                         of_release({"qwen3", 2, "", "", "qwen3-30b-a3b", of_qwen}, "4.57"),
+                                         of_release({"qwen2", 2, "", "", "qwen2-57b-a14b", shared}, "5.23"),
+                                         of_release({"qwen2", 2, "", "", "qwen2-57b-a14b", shared}, "4.57")),
                          [](const auto& test) { return test.param.name; });
 
 // Replicas drop of their parts of a micro-batch what one rank drops of all, also when a region runs again.
