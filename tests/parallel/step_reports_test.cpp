@@ -56,6 +56,8 @@ TEST(LossReports, AreAsManyAsMicroBatchesHoweverManyThereAre) {
       const std::vector<int> reports = live_of(program, "loss.report");
       EXPECT_EQ(reports[last_alloc(program, "loss.stacked")], micro_batches);
       EXPECT_EQ(reports[last_alloc(program, "loss.report")], micro_batches);
+      EXPECT_EQ(reports[last_alloc(program, "loss.sum")], micro_batches - 1) << "the last one has none yet";
+      EXPECT_EQ(reports[last_alloc(program, "loss.gradient")], micro_batches);
       EXPECT_EQ(*std::max_element(reports.begin(), reports.end()), micro_batches);
       EXPECT_EQ(reports.back(), 0) << "none outlives its step";
       if (pipeline > 1) {

@@ -9,13 +9,20 @@ namespace {
 
 constexpr std::size_t loss_mask_place = 2;  // of batch_tensors()
 
+// Sum and tokens.
+Tensor loss_report(const Worker& w) { return w.temporary(w.process.label("loss.report"), {2}, DType::FP32); }
+
 }  // namespace
 
 void make_step_losses(Worker& w) {
   if (w.head())
-    for (std::int64_t report = 0; report < micro_batches_of(w.train, w.layout); ++report)
-      w.losses.reports.push_back(w.temporary(w.process.label("loss.report"), {2}, DType::FP32));
+    for (std::int64_t other = 1; other < micro_batches_of(w.train, w.layout); ++other)
+      w.losses.reports.push_back(loss_report(w));
   w.losses.total_tokens = w.temporary(w.process.label("loss.total_tokens"), {1}, DType::INT32);
+}
+
+void keep_last_report(Worker& w) {
+  if (w.head()) w.losses.reports.push_back(loss_report(w));
 }
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
@@ -101,6 +108,7 @@ void ModelStage::sum_losses() const {
   counted = copied = {};
   copied = numbers("loss.sum_copy", DType::FP32);
   StepLosses& its = w_.losses;
+  its.of_running.push_back(loss_report(w_));
   const bool interleaved = w_.layout.chunks > 1;
   if (!interleaved) its.of_passes.clear();
   its.of_passes.push_back(std::move(loss));
@@ -141,6 +149,7 @@ void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Ten
   model_.finish_backward();
   const bool drops = w_.layout.chunks > 1 || (w_.runtime.core.drops_losses && w_.layout.pipeline == 1);
   if (of_loss && drops) w_.losses.of_passes.pop_front();
+  if (of_loss) w_.losses.of_running.pop_front();
 }
 
 }  // namespace tidemark::parallel::megatron

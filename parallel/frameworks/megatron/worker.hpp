@@ -69,11 +69,12 @@ struct Weight {
 
 /// Numbers of a step's losses that stay on the device.
 struct StepLosses {
-  Tensor total_tokens;           ///< while the schedule runs
-  std::deque<Tensor> of_passes;  ///< whose backward pass is still to come, or that a variable refers to
-  Tensor tokens;                 ///< of the pass before
-  std::vector<Tensor> reports;   ///< of the step's micro-batches: sum and tokens
-  Tensor reduced, logged;        ///< of the last step; since the log was written
+  Tensor total_tokens;            ///< while the schedule runs
+  std::deque<Tensor> of_passes;   ///< whose backward pass is still to come, or that a variable refers to
+  Tensor tokens;                  ///< of the pass before
+  std::deque<Tensor> of_running;  ///< reports of micro-batches that are on their way
+  std::vector<Tensor> reports;    ///< of the step's others: sum and tokens
+  Tensor reduced, logged;         ///< of the last step; since the log was written
 };
 
 /// What a router keeps from one micro-batch to the next; which of it there is, model and losses say.
