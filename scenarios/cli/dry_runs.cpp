@@ -79,18 +79,6 @@ void refuse_missing_script(const LaunchCommand& launch) {
   }
 }
 
-DryWorld world_of(const LaunchCommand& launch, const DryRunRequest& requested, const Cluster& cluster) {
-  DryWorld world;
-  world.per_node = launch.per_node.count.value_or(cluster.node.devices);
-  world.ranks = world.per_node * launch.nodes;
-  if (requested.world_size) {
-    world.ranks = *requested.world_size;
-    if (launch.launcher == StartedBy::Python) world.per_node = cluster.node.devices;
-    world.per_node = std::min(world.per_node, world.ranks);
-  }
-  return world;
-}
-
 std::vector<std::int64_t> ranks_of(const DryRunRequest& requested, const DryWorld& world) {
   std::vector<std::int64_t> ranks = requested.ranks;
   if (ranks.empty()) ranks = {0, world.ranks - 1};
@@ -214,6 +202,7 @@ class DryRuns {
                       end.status >= 128 ? "it crashed" : "is it Python, and does it read PYTHONPATH?"));
     }
     RankReport read = read_rank_report(report);
+    if (!read.exit_status && end.status != 0) read.exit_status = end.status;
     if (read.outcome == DryOutcome::Error || read.outcome == DryOutcome::Refused || read.steps.empty())
       tell_output(child.output);
     return read;
@@ -270,13 +259,17 @@ class DryRuns {
     out["TIDEMARK_DRY_RUN"] = folder.string();
     out["TIDEMARK_DRY_RUN_PYTHONPATH"] = out["PYTHONPATH"];
     out["TIDEMARK_DRY_RUN_STEPS"] = fmt::format("{}", requested_.steps);
+    out["TIDEMARK_DRY_RUN_ROUTING"] = requested_.routing;
     if (requested_.snapshots) out["TIDEMARK_DRY_RUN_SNAPSHOT"] = "1";
     put_before(out, "PYTHONPATH", (data_root() / "dry_run" / "inside").string());
     out["TRITON_LIBCUDA_PATH"] = folder_.path().string();
     // The allocator would ask NVML how handles could be shared.
     out["TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC"] = "0";
     add_device(out, devices_of(launch, answer_.world));
-    if (limit > Bytes{}) out["NULL_CUDA_LIMIT"] = fmt::format("{}", limit.count());
+    if (limit > Bytes{})
+      out["NULL_CUDA_LIMIT"] = fmt::format("{}", limit.count());
+    else  // expandable segments take addresses for what a device has, and no more
+      out["NULL_CUDA_MEMORY"] = fmt::format("{}", 8 * cluster_.device.capacity.count());
     out["NULL_CUDA_KEEP"] = fmt::format("{}", kept_copy);
     out["NULL_CUDA_GUARD"] = "1";
     return out;
@@ -336,6 +329,18 @@ TemporaryFolder::~TemporaryFolder() { remove(); }
 void TemporaryFolder::remove() const noexcept {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+}
+
+DryWorld world_of(const LaunchCommand& launch, const DryRunRequest& requested, const Cluster& cluster) {
+  DryWorld world;
+  world.per_node = launch.per_node.count.value_or(cluster.node.devices);
+  world.ranks = world.per_node * launch.nodes;
+  if (requested.world_size) {
+    world.ranks = *requested.world_size;
+    if (launch.launcher == StartedBy::Python) world.per_node = cluster.node.devices;
+    world.per_node = std::min(world.per_node, world.ranks);
+  }
+  return world;
 }
 
 DryRunAnswer run_dry(const DryRunRequest& requested, const Cluster& cluster, const TemporaryFolder& folder) {

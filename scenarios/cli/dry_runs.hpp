@@ -21,6 +21,7 @@ struct DryRunRequest {
   std::optional<std::int64_t> world_size;
   std::int64_t steps = 3;
   std::chrono::seconds time_limit{1800};
+  std::string routing = "even";
   bool snapshots = false;
   bool show_output = false;
   Loudness loudness;
@@ -45,6 +46,9 @@ class TemporaryFolder {
 /// command cannot be run, std::runtime_error where a rank ends without a word.
 [[nodiscard]] DryRunAnswer run_dry(const DryRunRequest& requested, const Cluster& cluster,
                                    const TemporaryFolder& folder);
+
+/// Whose processes they are. What accelerate's configuration says is not asked for.
+[[nodiscard]] DryWorld world_of(const LaunchCommand& launch, const DryRunRequest& requested, const Cluster& cluster);
 
 [[nodiscard]] std::filesystem::path snapshot_file(const TemporaryFolder& folder, const DryRank& rank);
 

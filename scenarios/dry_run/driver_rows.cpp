@@ -98,10 +98,15 @@ bool DryRank::ran_out() const {
   return std::cmp_equal(report.steps.size(), report.ran_out->after_steps);
 }
 
+bool DryRank::script_failed() const {
+  if (ran_out()) return false;
+  return report.outcome == DryOutcome::Error ||
+         (report.outcome == DryOutcome::Ended && report.steps.empty() && report.exit_status.value_or(0) != 0);
+}
+
 DryVerdict DryRunAnswer::verdict() const {
   const auto any = [&](auto&& is) { return std::ranges::any_of(ranks, is); };
-  if (any([](const DryRank& rank) { return rank.report.outcome == DryOutcome::Error && !rank.ran_out(); }))
-    return DryVerdict::ScriptFailed;
+  if (any([](const DryRank& rank) { return rank.script_failed(); })) return DryVerdict::ScriptFailed;
   const Bytes capacity = cluster.device.capacity;
   const auto fails_at_best = [&](const DryRank& rank) {
     return rank.ran_out() && (!rank.need || rank.need->peak().reserved + sum_of(rank.rows).low > capacity);

@@ -52,6 +52,8 @@ struct DryRank {
   [[nodiscard]] Bytes device_upper() const { return held().peak().reserved + sum_of(rows).high; }
   /// Whether memory ran out for good: a script that caught it and took further steps went on.
   [[nodiscard]] bool ran_out() const;
+  /// Whether it ended by an exception, or before a step with a status of its own.
+  [[nodiscard]] bool script_failed() const;
 };
 
 enum class DryVerdict : std::uint8_t { Fits, DoesNotFit, CannotSay, ScriptFailed };

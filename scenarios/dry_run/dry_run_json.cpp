@@ -111,6 +111,7 @@ std::string dry_run_json(const DryRunAnswer& answer) {
              {"fits", is_known ? DryOut(verdict == DryVerdict::Fits) : DryOut()},
              {"agrees", answer.agrees ? DryOut(*answer.agrees) : DryOut()},
              {"versions", {{"torch", first.torch}, {"cuda", first.cuda}, {"python", first.python}}},
+             {"packages", first.packages},
              {"not_modelled", answer.not_modelled},
              {"ranks", DryOut::array()}};
   for (const DryRank& rank : answer.ranks) out["ranks"].push_back(rank_json(rank));

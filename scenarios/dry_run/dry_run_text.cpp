@@ -20,6 +20,19 @@ const DryRank& fullest(const DryRunAnswer& answer) {
   return *std::ranges::max_element(answer.ranks, {}, [](const DryRank& rank) { return rank.device_upper(); });
 }
 
+std::string how_it_failed(const RankReport& report) {
+  if (!report.failure)
+    return fmt::format("the script failed on rank {}: it ended with status {} before a step\n", report.rank,
+                       report.exit_status.value_or(1));
+  std::string text = fmt::format("the script failed on rank {}: {}: {}\n", report.rank, report.failure->type,
+                                 printable(report.failure->message));
+  if (report.failure->type == "ModuleNotFoundError")
+    text += fmt::format(
+        "  hint: the command's Python {} lacks it: activate the training's environment, or name its python\n",
+        report.python);
+  return text;
+}
+
 std::string first_line(const DryRunAnswer& answer) {
   const Bytes capacity = answer.cluster.device.capacity;
   switch (answer.verdict()) {
@@ -37,20 +50,20 @@ std::string first_line(const DryRunAnswer& answer) {
       return "no, it does not fit\n";
     case DryVerdict::ScriptFailed:
       for (const DryRank& rank : answer.ranks)
-        if (rank.report.outcome == DryOutcome::Error && rank.report.failure)
-          return fmt::format("the script failed on rank {}: {}: {}\n", rank.report.rank, rank.report.failure->type,
-                             printable(rank.report.failure->message));
+        if (rank.script_failed()) return how_it_failed(rank.report);
       return "the script failed\n";
     case DryVerdict::CannotSay:
       for (const DryRank& rank : answer.ranks) {
+        if (rank.report.outcome == DryOutcome::Refused && rank.report.failure && rank.report.failure->type == "message")
+          return fmt::format("cannot say whether it fits: rank {} waits for {}\n", rank.report.rank,
+                             printable(rank.report.failure->message));
         if (rank.report.outcome == DryOutcome::Refused && rank.report.failure)
           return fmt::format("cannot say whether it fits: rank {} uses {}, which needs real hardware\n",
                              rank.report.rank, printable(rank.report.failure->message));
         if (rank.report.steps.empty() && !rank.ran_out())
           return fmt::format(
-              "cannot say whether it fits: on rank {} the script ended{} before an optimizer had stepped\n",
-              rank.report.rank,
-              rank.report.exit_status ? fmt::format(" with status {}", *rank.report.exit_status) : std::string());
+              "cannot say whether it fits: on rank {} the script ended before an optimizer had stepped\n",
+              rank.report.rank);
       }
       return "cannot say whether it fits: memory outside the allocator leaves room at the lower ends of estimates, but "
              "not at the upper ends\n";
@@ -146,6 +159,11 @@ std::string where_it_ended(const DryRunAnswer& answer) {
     out += fmt::format("\nrank {} {} at\n", rank.report.rank, is_out ? "runs out" : "ended");
     for (std::size_t i = 0; i < std::min(stack->size(), shown_frames); ++i) out += "  " + printable((*stack)[i]) + '\n';
     if (stack->size() > shown_frames) out += fmt::format("  and {} more\n", stack->size() - shown_frames);
+    if (rank.need && rank.need->steps.empty())
+      out += fmt::format("without a limit it ended before a step, too, so that it needs more than is told below{}\n",
+                         rank.need->failure
+                             ? fmt::format(": {}: {}", rank.need->failure->type, printable(rank.need->failure->message))
+                             : std::string());
   }
   return out;
 }
@@ -178,7 +196,9 @@ std::string dry_run_text(const DryRunAnswer& answer) {
     const DryRank& rank = fullest(answer);
     out += by_rank(answer) + by_step(rank) + composition(rank) + beside_the_allocator(rank);
   }
-  out += stood_in(answer);
+  const bool imported =
+      std::ranges::any_of(answer.ranks, [](const DryRank& rank) { return !rank.held().torch.empty(); });
+  if (imported || !fullest(answer).held().stood_in.empty()) out += stood_in(answer);
   for (const std::string& comparison : answer.comparisons) out += '\n' + comparison;
   return out;
 }

@@ -85,6 +85,7 @@ RankReport report_of(const DryJson& json) {
   report.torch = text_at(json, "torch");
   report.cuda = text_at(json, "cuda");
   report.python = text_at(json, "python");
+  if (is_given(json, "packages")) report.packages = json.at("packages").get<std::map<std::string, std::string>>();
   report.nccl = number_at(json, "nccl");
   if (is_given(json, "set_up") && json.at("set_up").contains("peak")) report.set_up = step_of(json.at("set_up"));
   if (is_given(json, "steps"))

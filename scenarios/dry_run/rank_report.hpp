@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -75,8 +76,9 @@ struct RankReport {
   std::int64_t rank = 0;
   DryOutcome outcome = DryOutcome::Ended;
   std::string torch, cuda, python;
-  std::optional<std::int64_t> nccl;  ///< major x 100 + minor
-  std::optional<DryStep> set_up;     ///< before the first forward pass
+  std::map<std::string, std::string> packages;  ///< releases of frameworks that the script imported
+  std::optional<std::int64_t> nccl;             ///< major x 100 + minor
+  std::optional<DryStep> set_up;                ///< before the first forward pass
   std::vector<DryStep> steps;
   AllocatorCounters rest;  ///< highest after the last step
   std::optional<std::int64_t> device;

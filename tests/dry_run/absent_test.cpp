@@ -110,6 +110,57 @@ for _ in range(9):
             4 * 2 * 494032768LL);
 }
 
+// As stages of a pipeline tell each other shapes.
+TEST_F(AbsentWithTorch, WhatAnotherRankWouldSendNobodyKnows) {
+  script("t.py", R"(
+import torch
+torch.distributed.init_process_group("nccl")
+torch.zeros(4, device="cuda")
+torch.distributed.send_object_list([(2, 3)], dst=0)
+shapes = [None]
+torch.distributed.recv_object_list(shapes, src=0)
+print("goes on", shapes)
+)");
+  const DrySaid said = run("--rank 1 -- " + python_ + " -m torch.distributed.run --nproc-per-node 2 t.py");
+  EXPECT_EQ(said.code, 4) << said.out << said.err;
+  EXPECT_TRUE(said.out.starts_with("cannot say whether it fits: rank 1 waits for objects that rank 0 would send"))
+      << said.out;
+  EXPECT_NE(said.out.find("t.py:7 <module>"), std::string::npos) << said.out;
+  EXPECT_EQ(said.err.find("goes on"), std::string::npos) << said.err;
+}
+
+// transformers' loop over experts, of which every one is chosen by as many tokens unless shares are told.
+TEST_F(AbsentWithTorch, ExpertsGetWhatTheyAreTold) {
+  std::filesystem::create_directories(folder_ / "transformers");
+  script("transformers/__init__.py", "");
+  script("transformers/loop.py", R"(
+import torch
+
+class Experts:
+    num_experts = 4
+
+    def __call__(self, chosen):
+        mask = torch.nn.functional.one_hot(chosen, num_classes=self.num_experts + 1).permute(2, 1, 0)
+        hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+        return [(int(one[0]), torch.where(mask[one[0]])[1].numel()) for one in hit]
+)");
+  script("t.py", R"(
+import torch
+from transformers.loop import Experts
+chosen = torch.zeros(8, 2, dtype=torch.int64, device="cuda")
+print("loop", Experts()(chosen), Experts()(chosen))
+print("counts", torch.histc(chosen.float().flatten(), bins=4, min=0, max=4).tolist())
+)");
+  for (const auto& [routing, loop, counts] :
+       {std::tuple("", "[(0, 4), (1, 4), (2, 4), (3, 4)]", "[4.0, 4.0, 4.0, 4.0]"),
+        {"--routing 3,1,0,0", "[(0, 12), (1, 4)]", "[12.0, 4.0, 0.0, 0.0]"}}) {
+    const DrySaid said = run(std::string(routing) + " --show-output -- " + python_ + " t.py");
+    EXPECT_NE(said.err.find(std::string("loop ") + loop + ' ' + loop), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find(std::string("counts ") + counts), std::string::npos) << said.err;
+    EXPECT_NE(said.out.find("tokens that a router sends to experts: "), std::string::npos) << said.out;
+  }
+}
+
 // The device would say how many there are.
 TEST_F(AbsentWithTorch, ARowOfAMaskHasNoPadding) {
   script("t.py", R"(

@@ -20,7 +20,9 @@ TEST_F(DryRunCli, BadInputIsTwoAndSaysWhat) {
   for (const std::string arguments :
        {"", "-- ", "-- torchrun", "-- python3 nowhere.py", "-- ls -l", "-- no-such-program-anywhere x.py",
         "--steps 0 -- python3 t.py", "--cluster no-such-card -- python3 t.py", "--against no-such-job -- python3 t.py",
-        "torchrun --nproc-per-node 8 t.py", "--world-size 0 -- python3 t.py", "--timeout 0 -- python3 t.py"}) {
+        "torchrun --nproc-per-node 8 t.py", "--world-size 0 -- python3 t.py", "--timeout 0 -- python3 t.py",
+        "--routing 1,x -- python3 t.py", "--routing 0,0 -- python3 t.py", "--routing '' -- python3 t.py",
+        "--against command -- python3 t.py"}) {
     const DrySaid said = run(arguments);
     EXPECT_EQ(said.code, 2) << arguments << said.err;
     EXPECT_EQ(said.out, "") << arguments;
@@ -44,6 +46,27 @@ TEST_F(WithPython, AScriptsOwnErrorComesThrough) {
   EXPECT_NE(said.err.find("Traceback"), std::string::npos) << said.err;
   EXPECT_NE(said.err.find("ValueError: my own mistake"), std::string::npos) << said.err;
   EXPECT_TRUE(said.out.starts_with("the script failed on rank 0: ValueError: my own mistake")) << said.out;
+}
+
+// As argparse ends a script, and `raise SystemExit`, which passes sys.exit by.
+TEST_F(WithPython, AScriptThatEndsItselfWithAStatusHasFailed) {
+  script("t.py", "import sys\nprint('no --lr', file=sys.stderr)\nsys.exit(2)\n");
+  script("u.py", "raise SystemExit('please set DATA')\n");
+  for (const auto& [name, status, word] : {std::tuple("t.py", 2, "no --lr"), {"u.py", 1, "please set DATA"}}) {
+    const DrySaid said = run(std::string("-- python3 ") + name);
+    EXPECT_EQ(said.code, 2) << said.out << said.err;
+    EXPECT_TRUE(said.out.starts_with("the script failed on rank 0: it ended with status " + std::to_string(status)))
+        << said.out;
+    EXPECT_NE(said.err.find(word), std::string::npos) << said.err;
+    EXPECT_EQ(said.out.find("stand-ins"), std::string::npos) << said.out;
+  }
+}
+
+TEST_F(WithPython, AModuleThatIsNotThereIsOfAnotherEnvironment) {
+  script("t.py", "import there_is_no_such_module\n");
+  const DrySaid said = run("-- python3 t.py");
+  EXPECT_EQ(said.code, 2) << said.out << said.err;
+  EXPECT_NE(said.out.find("hint: the command's Python 3."), std::string::npos) << said.out;
 }
 
 TEST_F(WithPython, RanksAreToldWhatTheirLauncherTells) {

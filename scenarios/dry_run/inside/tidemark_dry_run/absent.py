@@ -61,7 +61,7 @@ def local_tokenizer(module, hub):
     @functools.wraps(begin)
     def __init__(self, tokenizer_path, *args, **kwargs):
         if not os.path.exists(tokenizer_path):
-            found = hub.folder_of(tokenizer_path)
+            found = hub.folder_of(tokenizer_path) or hub.bytes_of(tokenizer_path)
             tokenizer_path = found or tokenizer_path
         begin(self, tokenizer_path, *args, **kwargs)
 

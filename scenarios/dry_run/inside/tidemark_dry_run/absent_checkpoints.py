@@ -34,6 +34,18 @@ class Hub:
         found = self.cache_of(os.path.basename(str(name).rstrip("/")), None, "tokenizer.json")
         return self.made[os.path.basename(str(name).rstrip("/"))].folder if found else None
 
+    def bytes_of(self, name):
+        """A folder with a tokenizer alone, of a model that nobody here knows."""
+        from . import stand_in_tokenizer
+
+        folder = os.path.join(self.folder, "tokenizers", os.path.basename(str(name).rstrip("/")))
+        os.makedirs(folder, exist_ok=True)
+        tokens = stand_in_tokenizer.write(folder, {"vocab_size": 1})
+        if not tokens:
+            return None
+        self.run.stand_in(f"the tokenizer of {name}: one of {tokens} tokens that takes each byte for one")
+        return folder
+
     def make(self, name, cache):
         there = snapshot_of(name, cache)
         names = os.listdir(there) if there else []

@@ -50,6 +50,8 @@ class Run:
             self.write(outcome)
         except BaseException:
             traceback.print_exc()
+        if outcome == "ended" and not (self.device and self.device.ready()):
+            return  # it ends by itself, with its own status
         end_children()
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -67,6 +69,7 @@ class Run:
         if self.torch is not None:
             said["torch"], said["cuda"] = str(self.torch.__version__), self.torch.version.cuda
             said["nccl"] = nccl(self.torch)
+            said["packages"] = packages()
         if self.steps:
             self.steps.finish()
             said.update(self.steps.told())
@@ -91,6 +94,34 @@ def nccl(torch):
         return version[0] * 100 + version[1]
     except Exception:
         return None
+
+
+# As runtime.versions of a scenario calls them -> the module that has its release, and the distribution.
+FRAMEWORKS = {
+    "torch": ("torch", "torch"), "transformers": ("transformers", "transformers"), "deepspeed": ("deepspeed", "deepspeed"),
+    "megatron": ("megatron.core", "megatron-core"), "torchtitan": ("torchtitan", "torchtitan"), "litgpt": ("litgpt", "litgpt"),
+    "liger_kernel": ("liger_kernel", "liger-kernel"), "bitsandbytes": ("bitsandbytes", "bitsandbytes"),
+    "transformer_engine": ("transformer_engine", "transformer-engine"),
+}  # fmt: skip
+
+
+def packages():
+    """Releases of the frameworks that have been imported."""
+    import importlib.metadata
+
+    found = {}
+    for name, (module, distribution) in FRAMEWORKS.items():
+        its = sys.modules.get(module)
+        if its is None:
+            continue
+        version = getattr(its, "__version__", None)
+        if version is None:
+            try:
+                version = importlib.metadata.version(distribution)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        found[name] = str(version).split("+")[0]
+    return found
 
 
 def end_children():

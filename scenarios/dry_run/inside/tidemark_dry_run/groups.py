@@ -2,6 +2,9 @@
 answered as if they had what this one has."""
 
 import functools
+import sys
+
+from . import after_import, ending
 
 # What a call does with its group, as far as the memory of NCCL's communicators depends on it.
 KINDS = {
@@ -204,11 +207,38 @@ def answer_objects(groups):
         else:
             run.stand_in("objects that another rank scatters: what this rank had in their place")
 
+    def recv_object_list(object_list, src=None, *args, **kwargs):
+        wait_in_vain(run, f"objects that rank {kwargs.get('group_src', src)} would send")
+
+    def send_object_list(object_list, dst=None, *args, **kwargs):
+        return None
+
     def monitored_barrier(*args, **kwargs):
         return None
 
-    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list, monitored_barrier):
+    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list, recv_object_list,
+                     send_object_list, monitored_barrier):  # fmt: skip
         put(groups, function.__name__, function)
+    after_import("deepspeed.runtime.pipe.engine", lambda module: stages_of_deepspeed(module, run))
+
+
+def wait_in_vain(run, what):
+    """What only another rank knows, and the shapes of tensors depend on."""
+    stack = ending.stack_of(sys._getframe(2))
+    print(f"tidemark dry-run: the script waits for {what}, and nobody does", file=sys.stderr)
+    for line in stack:
+        print(f"  {line}", file=sys.stderr)
+    run.end("refused", {"type": "message", "message": what, "stack": stack})
+
+
+def stages_of_deepspeed(module, run):
+    """Stages of a pipeline tell the next one shapes by a message."""
+
+    def _recv_tensor_meta(self, send_stage):
+        wait_in_vain(run, f"the shapes of tensors that stage {send_stage} of the pipeline would send")
+
+    if hasattr(module.PipelineEngine, "_recv_tensor_meta"):
+        module.PipelineEngine._recv_tensor_meta = _recv_tensor_meta
 
 
 def watch_calls(groups):
