@@ -3,13 +3,16 @@
 #include <algorithm>
 
 #include "parallel/frameworks/megatron/training.hpp"
+#include "parallel/frameworks/transformers/adapters.hpp"
 #include "sim/base/ensure.hpp"
 
 namespace tidemark::parallel {
 
 BuiltModel build_model(const Model& model, const ModelOptions& options) {
   ensure(options.attention != AttentionKernel::Auto, "the attention kernel is settled before modules are built");
-  BuiltModel built{model, options, megatron::registered_parameters(model, options)};
+  BuiltModel built{model, options,
+                   model.transformers_alone() ? transformers::registered_parameters(model)
+                                              : megatron::registered_parameters(model, options)};
   const auto last = static_cast<std::int32_t>(model.layers.size());
   ensure(std::ranges::is_sorted(built.parameters, {}, [&](const Parameter& p) { return std::min(p.layer, last); }),
          "parameters are registered layer by layer");

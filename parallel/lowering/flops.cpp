@@ -54,6 +54,7 @@ double operations_of(const Program& program, const Kernel& kernel) {
 ForwardOperations lowered_operations(Model model, const LayerList& layers, std::int64_t sequence) {
   // Of every way to compute it alike: here attention is one kernel, and no row of the vocabulary is padding.
   const Train train{.sequence_length = sequence, .global_batch = 1, .attention = AttentionKernel::Fused};
+  model.architecture.clear();  // layers that transformers alone builds have linears of the same sizes in Megatron's
   model.vocabulary_extra = 0;
   model.vocabulary_multiple = 1;
   model.layers = layers;

@@ -1,10 +1,21 @@
 #include "parallel/model/layer.hpp"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "parallel/model/model.hpp"
 
 namespace tidemark::parallel {
+
+bool Model::transformers_alone() const {
+  constexpr std::array<std::string_view, 15> its{"starcoder2", "olmo",     "olmo3",   "granite",   "cohere",
+                                                 "cohere2",    "stablelm", "phi",     "glm",       "glm4",
+                                                 "smollm3",    "seed_oss", "exaone4", "ministral", "ministral3"};
+  return std::ranges::find(its, architecture) != its.end();
+}
 
 std::string Attention::text(const Model& model) const {
   std::string text = fmt::format("attention of {} heads of {}", model.heads, model.head_dim);

@@ -62,6 +62,10 @@ struct Model {
   double attention_softcap = 0;  ///< scores become cap * tanh(score / cap) (attn_logit_softcapping); 0: they do not
   double logit_softcap = 0;      ///< the same of the logits (final_logit_softcapping)
   bool attention_sinks = false;  ///< a learned logit of each head takes part in the softmax (gpt-oss)
+  // What its own configuration drops out, where that is read: transformers trains with it unless told.
+  double hidden_dropout = 0;  ///< residual_dropout, resid_pdrop, hidden_dropout, dropout
+  double attention_dropout = 0;
+  double qkv_clip = 0;  ///< queries, keys and values are limited to it in place (clip_qkv); 0: they are not
   LayerList layers = {};
   LayerList further = {};  ///< of modules that predict tokens after the next one (num_nextn_predict_layers)
 
@@ -69,6 +73,9 @@ struct Model {
   std::int64_t vocabulary_extra = 0;
   /// Padding quantum of the vocabulary per tensor-parallel rank; 0: the runtime's default.
   std::int64_t vocabulary_multiple = 0;
+
+  /// Its layers are as transformers builds them, and no other framework here does.
+  [[nodiscard]] bool transformers_alone() const;
 
   /// Layers of modules that predict further tokens follow the others.
   [[nodiscard]] std::int64_t all_layers() const { return layers.size() + further.size(); }

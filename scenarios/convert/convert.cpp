@@ -24,6 +24,7 @@
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/image_towers.hpp"
 #include "scenarios/scenario/model_names.hpp"
 
 namespace tidemark::scenarios {
@@ -69,11 +70,57 @@ class Conversion {
       state_versions(versions, draft_);
     }
     if (from_ != Dialect::Megatron) draft_.kept = {};
+    if (from_ != Dialect::Scenario) bound_images();
+    cut_rows();
     return {from_, requested_.files.front(), std::move(draft_.document), std::move(draft_.remarks),
             std::move(draft_.kept)};
   }
 
  private:
+  // Ranks of a group each work on a part of a row, and parameters are shared out among all ranks: as memory goes, that
+  // is data parallelism over shorter rows, of which a step takes as many more.
+  void cut_rows() {
+    const std::int64_t parts = draft_.row_parts;
+    const auto length = draft_.integer("train.sequence_length");
+    if (parts == 1) return;
+    if (const auto gpus = draft_.integer("gpus"); gpus && *gpus % parts != 0)
+      return draft_.remark(RemarkKind::NotExpressed, draft_.parts_rows.what,
+                           fmt::format("{} ranks do not share rows {} by {}", *gpus, parts, parts),
+                           draft_.parts_rows.place);
+    if (!length) return;
+    draft_.set("train.sequence_length", (*length + parts - 1) / parts);
+    // Micro-batches that are counted are of parts already.
+    if (const auto rows = draft_.integer("train.global_batch"); rows && !draft_.accumulation)
+      draft_.set("train.global_batch", product({*rows, parts}));
+    draft_.file = draft_.parts_rows.file;
+    draft_.remark_bounded(
+        draft_.parts_rows.what,
+        fmt::format(
+            "the figures are of parts of {} tokens, one on each rank, of which each sees itself; ranks exchange "
+            "the rest in attention",
+            (*length + parts - 1) / parts),
+        fmt::format("row-parts:{}", parts), draft_.parts_rows.place);
+  }
+
+  // Launch files name models with a tower for images, of which a scenario has the text model.
+  void bound_images() {
+    const std::string name = draft_.text("model").value_or("");
+    if (!name.ends_with(of_text)) return;
+    const std::optional<ImageModel> its = image_model(name, requested_.data_root);
+    if (!its) return;
+    if (from_ == Dialect::Megatron || from_ == Dialect::TorchTitan)
+      return draft_.remark(RemarkKind::NotExpressed, its->name,
+                           not_modelled("a tower for images is not modelled in this framework"));
+    const auto tower = std::ranges::find(image_towers, its->tower, &ImageTower::name);
+    const bool trained = draft_.trains_tower.value_or(true);
+    draft_.remark_bounded(
+        its->name,
+        fmt::format("the figures are of its text model; a tower of {} layers, {}, makes vectors of images, of which "
+                    "rows are full at most",
+                    tower->layers, trained ? "which may be trained" : "which is frozen"),
+        fmt::format("images:{}", 2 * (tower - image_towers.begin()) + (trained ? 1 : 0)));
+  }
+
   // Some tools start a process on each device that they find.
   void take_whole_node() {
     if (draft_.find("gpus") != nullptr) return;

@@ -87,6 +87,13 @@ void Draft::remark(RemarkKind kind, std::string what, ProblemText why, Place pla
   remarks.push_back({kind, file, place, std::move(what), std::move(why.text), false, why.kind, {}});
 }
 
+void Draft::part_rows(std::int64_t parts, std::string what, Place place) {
+  if (parts <= 1) return;
+  row_parts = parts;
+  parts_rows = {
+      .kind = RemarkKind::Bounded, .file = file, .place = std::move(place), .what = std::move(what), .why = {}};
+}
+
 void Draft::remark_bounded(std::string what, std::string why, std::string bound, Place place) {
   const std::size_t before = remarks.size();
   remark(RemarkKind::Bounded, std::move(what), std::move(why), place);

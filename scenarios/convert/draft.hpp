@@ -84,9 +84,13 @@ class Draft {
   /// A key that would say how long rows are; where nobody does, they are as long as the data's. Empty: of no such tool.
   std::string rows_of_data;
   LearnsFrom learns_from = LearnsFrom::Rows;
-  Remark lesson;                 ///< what says that it is other than rows, and where
-  bool judges_whole = false;     ///< a tool of its own loss, by logits that are whole in fp32
-  bool mixed_precision = false;  ///< accelerate's: autocast, or FSDP's MixedPrecision
+  Remark lesson;              ///< what says that it is other than rows, and where
+  bool judges_whole = false;  ///< a tool of its own loss, by logits that are whole in fp32
+  /// Ranks that work on one row, each on a part of it, and hold what all ranks share (Ulysses, ring attention); 1: one.
+  std::int64_t row_parts = 1;
+  Remark parts_rows;                 ///< what says so
+  std::optional<bool> trains_tower;  ///< for images, where the model has one and a tool says it
+  bool mixed_precision = false;      ///< accelerate's: autocast, or FSDP's MixedPrecision
 
   /// `path` as in "layout.tensor".
   void set(std::string_view path, Content content, Place place = {});
@@ -96,6 +100,8 @@ class Draft {
   [[nodiscard]] std::optional<std::string> text(std::string_view path) const;
 
   void remark(RemarkKind kind, std::string what, ProblemText why, Place place = {});
+  /// So many ranks work on one row.
+  void part_rows(std::int64_t parts, std::string what, Place place);
   /// What is not simulated, and takes no more than the bound of that name.
   void remark_bounded(std::string what, std::string why, std::string bound, Place place = {});
   /// A name that nobody knows: not judged, or, where it is one slip away from one of `known`, refused.

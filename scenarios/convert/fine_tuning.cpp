@@ -123,6 +123,12 @@ void pack(Rewritten& its, const TomlKey& key) {
             "packed-rows");
 }
 
+// So many ranks on one row: no word for a number is none.
+void part_rows(const Rewritten& its, const TomlKey& key, Draft& draft) {
+  const auto* const parts = std::get_if<std::int64_t>(&key.value.value);
+  draft.part_rows(parts == nullptr ? 1 : *parts, its.written(key), key.place);
+}
+
 // What is one of the tool's words for an attention.
 void set_attention(Rewritten& its, const TomlKey& key, std::string_view kernel) {
   its.set("attn_implementation", std::string(kernel), key.place);
@@ -219,6 +225,8 @@ std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& 
   its.refuse({"shift_attn", "mixture_of_depths", "upcast_lmhead_output", "pissa_init", "resize_vocab", "use_kt",
               "add_tokens", "new_special_tokens_config"},
              "this change of the model is");
+  // hparams/finetuning_args.py: a tower for images is frozen unless told.
+  draft.trains_tower = its.off("freeze_vision_tower");
   its.no_matter_of({"wandb_", "swanlab_", "use_swanlab", "ray_",         "export_", "vllm_",  "sglang_",
                     "image_", "video_",   "audio_",      "galore_",      "apollo_", "badam_", "infer_",
                     "pref_",  "freeze_",  "ref_model",   "reward_model", "dpo_",    "kto_",   "simpo_"},
@@ -430,11 +438,14 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
       }
     }
   }
-  for (const std::string_view name : {"context_parallel_size", "sequence_parallel_degree", "tensor_parallel_size"})
-    if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) != "1")
-      its.fail(*key, not_modelled(fmt::format("{}: axolotl's meshes are not modelled", its.written(*key))),
-               "FSDP, DeepSpeed and plain data parallelism are: leave it out");
-  its.refuse({"dp_shard_size", "dp_replicate_size"}, "axolotl's own meshes are");
+  for (const std::string_view name : {"context_parallel_size", "sequence_parallel_degree"})
+    if (const std::optional<TomlKey> key = its.take(name)) part_rows(its, *key, draft);
+  if (const std::optional<TomlKey> key = its.take("tensor_parallel_size"); key && Rewritten::word(key) != "1")
+    its.fail(*key, not_modelled(fmt::format("{}: transformers' tensor parallelism is not modelled", its.written(*key))),
+             "FSDP, DeepSpeed and plain data parallelism are: leave it out");
+  its.refuse({"dp_replicate_size"}, "replicas of shards are");
+  its.no_matter({"dp_shard_size", "heads_k_stride", "ring_attn_func"}, "of all ranks, as FSDP shares out by itself");
+  its.no_matter({"use_wandb"}, of_data);
   its.refuse({"tiled_mlp", "unfrozen_parameters", "relora", "relora_steps", "torch_compile_backend", "lisa_n_layers",
               "model_quantization_config", "reinforcement_learning", "use_kernels", "chunked_cross_entropy", "fp8",
               "qat", "quantization", "lora_on_cpu", "noisy_embedding_alpha", "multipack_real_batches"},
@@ -577,7 +588,9 @@ std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre
   }
   for (const std::string_view name : {"packing", "padding_free"})
     if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) == "true") pack(its, *key);
-  its.refuse({"sequence_parallel_size"}, "Ulysses is");
+  if (const std::optional<TomlKey> key = its.take("sequence_parallel_size")) part_rows(its, *key, draft);
+  // swift/arguments/tuner_args.py: towers and what follows them are frozen unless told.
+  draft.trains_tower = its.off("freeze_vit");
   if (draft.learns_from != LearnsFrom::Rows)
     its.no_matter(
         {"loss_type", "beta", "rpo_alpha", "rlhf_type", "ref_model", "ref_adapters", "center_rewards_coefficient"},

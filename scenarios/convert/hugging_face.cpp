@@ -473,6 +473,31 @@ std::int64_t devices_per_node(const Draft& draft, std::int64_t nodes) {
   return nodes > 0 && gpus % nodes == 0 ? gpus / nodes : 0;
 }
 
+// accelerate/utils/dataclasses.py ParallelismConfig: parameters are shared out among ranks that work on one row, too.
+void read_parallelism(Given config) {
+  Draft& draft = config.draft();
+  const auto degree = [&](std::string_view name) {
+    return config.integer(fmt::format("parallelism_config_{}", name)).value_or(1);
+  };
+  for (const char* name : {"cp_size", "sp_size"})
+    draft.part_rows(degree(name), fmt::format("parallelism_config_{} = {}", name, degree(name)),
+                    config.place(fmt::format("parallelism_config_{}", name)));
+  const std::int64_t replicas = degree("dp_replicate_size"), gpus = draft.integer("gpus").value_or(0);
+  if (replicas > 1 && gpus > 0 && gpus % replicas == 0)
+    draft.set("layout.shard_group", gpus / replicas, config.place("parallelism_config_dp_replicate_size"));
+  else if (replicas > 1)
+    config.tell(RemarkKind::NotExpressed, "parallelism_config_dp_replicate_size",
+                "how many ranks each replica has is not said");
+  if (degree("tp_size") > 1)
+    config.tell(RemarkKind::NotExpressed, "parallelism_config_tp_size",
+                not_modelled("transformers' tensor parallelism is not modelled"));
+  config.no_matter(std::array<std::string_view, 6>{
+      "parallelism_config_dp_shard_size", "parallelism_config_cp_comm_strategy", "parallelism_config_sp_backend",
+      "parallelism_config_sp_seq_length", "parallelism_config_sp_seq_length_is_variable",
+      "parallelism_config_sp_attn_implementation"});
+  config.refuse_the_rest("is no key of a parallelism_config that is known here");
+}
+
 }  // namespace
 
 void read_training_arguments(Given& given, const ShippedModels& models, Draft& draft) {
@@ -601,9 +626,7 @@ void read_accelerate(Given& config, Draft& draft) {
   }
   config.refuse("downcast_bf16", "bf16 for everything is", {"false", "\"no\""});
   config.refuse("use_cpu", "training on hosts is", {"false"});
-  if (config.has("parallelism_config"))
-    config.tell(RemarkKind::NotExpressed, "parallelism_config",
-                not_modelled("accelerate's own meshes are not modelled yet"));
+  if (config.has("parallelism_config")) read_parallelism(config.table("parallelism_config"));
   config.no_matter(plain_accelerate);
   config.refuse_the_rest("is no key of accelerate's that is known here");
 }

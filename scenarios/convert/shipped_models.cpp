@@ -46,6 +46,12 @@ std::optional<ShippedModel> shipped_model(const ShippedModels& models, const std
     Model model = parse_model(its->text, its->path);
     return ShippedModel{its->name, its->path, std::move(its->text), std::move(model)};
   }
+  // Its text model, for which whoever reads the launch file bounds the tower (Converter).
+  if (const std::optional<ImageModel> whole = image_model(checkpoint, models.data_root))
+    if (auto its = named_config(whole->name + std::string(of_text), models.data_root)) {
+      Model model = parse_model(its->text, its->path);
+      return ShippedModel{its->name, its->path, std::move(its->text), std::move(model)};
+    }
   // Nobody else says what a checkpoint is that is called as a file is.
   std::string name = plain(checkpoint.substr(checkpoint.rfind('/') + 1));
   if (name.ends_with("hf")) name.resize(name.size() - 2);
@@ -66,9 +72,9 @@ ProblemText why_not_shipped(const ShippedModels& models, const std::string& chec
       std::to_array<std::string_view>({"-vl-", "-vl", "vision", "llava", "-omni", "audio", "whisper", "pixtral",
                                        "internvl", "paligemma", "multimodal"});
   constexpr auto families = std::to_array<std::string_view>(
-      {"starcoder2", "/opt-",      "bloom",    "falcon-7b",  "falcon-40b", "falcon-180b", "phi-1",        "phi-2",
-       "gpt-j",      "mpt-",       "baichuan", "chatglm",    "mamba",      "jamba",       "olmo-1",       "olmoe",
-       "falcon-h1",  "nemotron-h", "qwen3.5",  "qwen3-next", "command-r",  "dbrx",        "glm-4.7-flash"});
+      {"/opt-",      "bloom",   "falcon-7b",  "falcon-40b", "falcon-180b", "gpt-j",        "mpt-",
+       "baichuan",   "chatglm", "mamba",      "jamba",      "olmo-1",      "olmoe",        "falcon-h1",
+       "nemotron-h", "qwen3.5", "qwen3-next", "command-r",  "dbrx",        "glm-4.7-flash"});
   std::string name = checkpoint;
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   const auto has = [&](std::string_view part) {

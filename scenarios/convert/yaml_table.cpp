@@ -70,11 +70,22 @@ class YamlWalk {
     return text.size() > 1 && text.size() <= longest && text.starts_with('0') &&
            text.find_first_not_of("01234567") == std::string_view::npos;
   }
+  // 500_000.
+  static bool is_grouped(std::string_view text) {
+    if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+    return !text.empty() && text.front() >= '1' && text.front() <= '9' && text.find('_') != std::string_view::npos &&
+           text.find_first_not_of("0123456789_") == std::string_view::npos;
+  }
   static Content scalar(const std::string& text) {
     for (const char* yes : {"true", "True", "TRUE", "yes", "Yes", "on"})
       if (text == yes) return true;
     for (const char* no : {"false", "False", "FALSE", "no", "No", "off"})
       if (text == no) return false;
+    if (is_grouped(text)) {
+      std::string plain = text;
+      std::erase(plain, '_');
+      return typed(plain);
+    }
     return is_octal(text) ? Content(static_cast<std::int64_t>(std::stoll(text, nullptr, octal))) : typed(text);
   }
   static constexpr int most_nodes = 100'000;

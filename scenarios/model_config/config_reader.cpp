@@ -15,6 +15,7 @@
 #include "scenarios/model_config/detail/block_configs.hpp"
 #include "scenarios/model_config/detail/config_experts.hpp"
 #include "scenarios/model_config/detail/config_format.hpp"
+#include "scenarios/model_config/detail/transformers_families.hpp"
 #include "scenarios/model_config/hybrid_layers.hpp"
 
 namespace tidemark::scenarios {
@@ -31,9 +32,10 @@ class ConfigReader {
   Model read() {
     Model model;
     model.architecture = config_.text("model_type").value_or("");
-    const auto family =
-        std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.name == model.architecture; });
-    if (family == families.end()) {
+    alone_ = alone_family(model.architecture);
+    const auto of_all = std::ranges::find(families, model.architecture, &Family::name);
+    const Family* const family = alone_ != nullptr ? &alone_->family : of_all != families.end() ? &*of_all : nullptr;
+    if (family == nullptr) {
       refuse_family(model.architecture);
       return model;
     }
@@ -67,7 +69,7 @@ class ConfigReader {
     model.max_positions =
         config_.count({keys_.positions, learned ? most_learned_positions : most_positions}, family->max_positions);
     model.tied_embeddings = config_.flag("tie_word_embeddings", family->tied);
-    read_biases(*family, model);
+    if (alone_ == nullptr) read_biases(*family, model);
     check_heads(model);
     read_activation(*family, model);
     if (family->experts != nullptr && (!family->experts->requested_for || config_.given(family->experts->count_key)))
@@ -90,6 +92,7 @@ class ConfigReader {
   void refuse_family(const std::string& type) {
     std::vector<std::string> names;
     for (const Family& f : families) names.emplace_back(f.name);
+    for (const AloneFamily& f : alone_families) names.emplace_back(f.family.name);
     const json* value = config_.find("model_type");
     if (value != nullptr && !value->is_string()) return;  // reported already
     if (const json* part = config_.find("text_config"); part != nullptr && part->is_object()) {
@@ -141,6 +144,14 @@ class ConfigReader {
 
   /// What a family's layers are made of: its modelling code says it, its file seldom.
   void read_traits(const Family& family, Model& model) {
+    if (alone_ != nullptr) {
+      read_alone_traits(config_, *alone_, layers_, model);
+      model.rotary_fraction = read_rotary_fraction(alone_->rotary_fraction);
+      read_sliding_window(family);
+      for (const std::string_view key : {attention_softcap, logit_softcap})
+        (void)read_softcap(key, Requested::Refused, "capping", 0);
+      return;
+    }
     const bool gemma = family.name == gemma2 || family.name == gemma3;
     const bool gpt = family.name == gpt2 || family.name == gpt_bigcode;
     if (gpt || family.name == gpt_neox) model.normalization = Normalization::Layer;
@@ -290,12 +301,18 @@ class ConfigReader {
     const json* none = config_.find(first_window);
     const bool from_the_first = family.window != Window::Flag || (none != nullptr && *none == 0);
     const std::int64_t first = from_the_first ? 0 : config_.count({first_window, most_layers}, usual_first);
-    const std::int64_t pattern = family.name == gemma3
-                                     ? config_.count({window_pattern, most_layers}, family.window_pattern)
-                                     : family.window_pattern;
+    const std::int64_t pattern = read_window_pattern(family);
     if (first == 0 && pattern == 0) return;
     for (std::int64_t i = 0; i < layers_; ++i)
       full_attention_.push_back(i < first || (pattern > 0 && (i + 1) % pattern == 0));
+  }
+
+  /// EXAONE 4 writes it as letters, "LLLG".
+  std::int64_t read_window_pattern(const Family& family) {
+    if (family.name != gemma3 && (alone_ == nullptr || family.window_pattern == 0)) return family.window_pattern;
+    const json* value = config_.find(window_pattern);
+    if (value != nullptr && value->is_string()) return std::ssize(value->get<std::string>());
+    return config_.count({window_pattern, most_layers}, family.window_pattern);
   }
 
   // Where lists of layers end, and beyond them, layers have what most have.
@@ -367,7 +384,8 @@ class ConfigReader {
   }
 
   void read_activation(const Family& family, Model& model) {
-    const bool gate = family.name != gpt2 && family.name != gpt_bigcode && family.name != gpt_neox && !family.hybrid;
+    const bool gate = (alone_ == nullptr || alone_->gate) && family.name != gpt2 && family.name != gpt_bigcode &&
+                      family.name != gpt_neox && !family.hybrid;
     const std::string name = config_.text(keys_.activation).value_or(std::string(family.activation));
     if (family.name == gpt2 && name == gated_gpt2) {
       model.activation = Activation::SwiGlu;
@@ -411,6 +429,7 @@ class ConfigReader {
   }
 
   ConfigValues& config_;
+  const AloneFamily* alone_ = nullptr;
   Keys keys_ = usual_keys;
   std::int64_t layers_ = 0, window_ = 0;
   std::vector<bool> full_attention_;  ///< by layer: sees all keys, though others have a window

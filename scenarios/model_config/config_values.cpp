@@ -9,6 +9,7 @@
 #include "scenarios/formats/slips.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/model_config/detail/config_format.hpp"
+#include "scenarios/model_config/detail/transformers_families.hpp"
 
 namespace tidemark::scenarios {
 
@@ -44,7 +45,12 @@ std::vector<std::string_view> own_keys() {
                                      scoring,
                                      choice,
                                      routed_scaling,
-                                     dense_listed};
+                                     dense_listed,
+                                     use_bias,
+                                     use_qkv_bias,
+                                     attention_out_bias,
+                                     layers_without_rotary,
+                                     interval_without_rotary};
   for (const Keys& k : {usual_keys, gemma_keys, gpt2_keys})
     keys.insert(keys.end(), {k.hidden, k.layers, k.heads, k.ffn, k.positions, k.activation});
   for (const CountRule& rule :

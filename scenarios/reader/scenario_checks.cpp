@@ -16,6 +16,7 @@
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/version_text.hpp"
 #include "scenarios/frameworks/megatron/hybrid_checks.hpp"
+#include "scenarios/frameworks/pytorch/transformers_alone.hpp"
 #include "scenarios/model_config/moe_reader.hpp"
 #include "scenarios/reader/recompute_reader.hpp"
 #include "scenarios/scenario/axis_order.hpp"
@@ -72,6 +73,7 @@ class Checks {
     check_sinks();
     check_latent_contexts();
     check_hybrid(scenario_, tables_);
+    check_transformers_alone(scenario_, tables_);
     check_mtp_layers();
     check_recomputed_modules(scenario_, tables_);
     check_schedule_of_megatron();

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "scenarios/scenario/detail/bound_formulas.hpp"
+#include "scenarios/scenario/image_towers.hpp"
 
 // Of tools around transformers. Every formula names what takes the bytes, and where that is written.
 
@@ -48,7 +49,54 @@ std::int64_t logits_trained(const BoundSizes& z) {
   return 2 * half * z.tokens() * over(z.s.model.vocabulary, z.s.layout.tensor);
 }
 
+// A tower for images beside the text model, whose place in image_towers is the number over two; an odd number says that
+// it is trained. As many tokens as there are in a batch are of images, which is the most that rows have room for.
+std::int64_t images(const BoundSizes& z) {
+  const Model& m = z.s.model;
+  const ImageTower& tower = image_towers.at(static_cast<std::size_t>(z.number / 2));
+  const bool trained = z.number % 2 != 0;
+  const std::int64_t tokens = z.tokens(), patches = tower.patches_a_token * tokens;
+  const std::int64_t width = (tower.gated ? 3 : 2) * tower.ffn;
+  // Of each patch: pixels as they come and in the model's type; one layer at work in fp32, and where it is trained what
+  // each saves, or its input where layers run again.
+  const bool again = z.s.train.recompute.kind == parallel::Recompute::Full;
+  const std::int64_t of_layer = whole * (14 * tower.hidden + width);
+  const std::int64_t saved = !trained ? 0 : tower.layers * (again ? whole * tower.hidden : of_layer);
+  std::int64_t all = patches * (2 * whole * tower.patch + of_layer + saved);
+  if (parallel::stores_scores(z.s.train.attention)) all += 2 * whole * patches * patches * tower.layers;
+  // Of each token: what mergers make, and copies of embeddings with images in them, with gradients; cosines and sines
+  // of three kinds of places, which Qwen2-VL puts together in each layer.
+  all += tokens * whole *
+         (2 * tower.patches_a_token * tower.hidden * std::max<std::int64_t>(tower.mergers, 1) +
+          (6 + 4 * tower.mergers) * m.hidden + m.head_dim * (6 + 2 * (z.saved_layers() + 1)));
+  // Gemma 3 lets the tokens of an image see each other: masks of all tokens by all, with which keys and values are
+  // repeated for all heads (integrations/sdpa_attention.py).
+  if (tower.projects)
+    all += z.s.train.micro_batch * z.s.train.sequence_length * z.s.train.sequence_length * 2 * whole +
+           2 * half * tokens * z.heads() * m.head_dim * (z.saved_layers() + 1);
+  // Frozen: in the type that is loaded, and as autocast converts them. Trained: also gradients and moments in fp32.
+  const std::int64_t parameters = tower.parameters(m.hidden);
+  if (!trained) return all + parameters * (whole + half);
+  const bool cut = z.s.layout.sharding == parallel::Sharding::Zero3;
+  return all + parameters * (whole + half) + over(parameters * (4 * whole + half), cut ? z.s.layout.shards() : 1);
+}
+
 constexpr std::array tool_formulas{
+    BoundFormula{"images", images},
+    // Ulysses (verl/models/transformers/monkey_patch.py, ms-swift's sequence parallelism, DeepSpeed's) and ring
+    // attention (axolotl's, torch.distributed.tensor.experimental) on so many ranks: attention has each rank's heads of
+    // whole rows in place of all heads of its part, which is as much, but that keys and values are repeated for each
+    // rank. Sent and received at a time: queries, keys, values, what comes of them, and their gradients; in a ring
+    // outputs and two gradients in fp32. Places of whole rows; one communicator more, at NCCL's channels and buffers.
+    BoundFormula{"row-parts",
+                 [](const BoundSizes& z) {
+                   constexpr std::int64_t of_communicator = std::int64_t{1} << 30;
+                   const Model& m = z.s.model;
+                   const std::int64_t kv = std::max(z.kv_heads(), std::min(z.number, z.heads()));
+                   const std::int64_t sent = 2 * whole * (3 * z.heads() + 4 * kv) * m.head_dim;
+                   const std::int64_t repeated = 2 * half * (kv - z.kv_heads()) * m.head_dim * (z.saved_layers() + 1);
+                   return z.tokens() * (sent + repeated + 64 * z.number) + of_communicator;
+                 }},
     // torch.autograd.graph.save_on_cpu: of what was saved on the host, the largest is on the device as it is needed.
     BoundFormula{"saved-on-hosts",
                  [](const BoundSizes& z) { return whole * z.tokens() * std::max(2 * z.s.model.ffn, z.vocabulary()); },

@@ -22,14 +22,24 @@ struct ShapeOfNames {
 
 std::filesystem::path table_file(const std::filesystem::path& data_root) { return data_root / "model_names.json"; }
 
-// None where the data root has no table: it may be somebody's own.
-std::vector<ShapeOfNames> table_of(const std::filesystem::path& data_root) {
-  std::vector<ShapeOfNames> table;
+// What `read` makes of the table and its sources. Nothing where the data root has no table: it may be somebody's own.
+template <class Read>
+void with_table(const std::filesystem::path& data_root, const Read& read) {
   const std::filesystem::path file = table_file(data_root);
-  if (!is_there(file)) return table;
+  if (!is_there(file)) return;
   try {
     const TableJson document = TableJson::parse(read_text(file));
-    const TableJson& sources = document.at("sources");
+    read(document, document.at("sources"));
+  } catch (const TableJson::exception& error) {
+    throw InputError(Problem{.file = file.string(),
+                             .message = std::string("is not a table of models by name: ") + error.what(),
+                             .hint = "it comes with the program: install it again, or leave it out of the data root"});
+  }
+}
+
+std::vector<ShapeOfNames> table_of(const std::filesystem::path& data_root) {
+  std::vector<ShapeOfNames> table;
+  with_table(data_root, [&](const TableJson& document, const TableJson& sources) {
     for (const auto& [shape, entry] : document.at("shapes").items()) {
       ShapeOfNames& its = table.emplace_back();
       its.shape = shape;
@@ -38,11 +48,7 @@ std::vector<ShapeOfNames> table_of(const std::filesystem::path& data_root) {
         for (const auto& name : names)
           its.names.push_back({name.get<std::string>(), shape, sources.at(source).get<std::string>()});
     }
-  } catch (const TableJson::exception& error) {
-    throw InputError(Problem{.file = file.string(),
-                             .message = std::string("is not a table of models by name: ") + error.what(),
-                             .hint = "it comes with the program: install it again, or leave it out of the data root"});
-  }
+  });
   return table;
 }
 
@@ -78,7 +84,41 @@ std::vector<std::string> named_shapes(const std::filesystem::path& data_root) {
   return shapes;
 }
 
+std::vector<ImageModel> image_models(const std::filesystem::path& data_root) {
+  std::vector<ImageModel> all;
+  with_table(data_root, [&](const TableJson& document, const TableJson& sources) {
+    if (!document.contains("with_images")) return;
+    for (const auto& [shape, towers] : document.at("with_images").items())
+      for (const auto& [tower, by_source] : towers.items())
+        for (const auto& [source, names] : by_source.items())
+          for (const auto& name : names)
+            all.push_back({name.get<std::string>(), shape, tower, sources.at(source).get<std::string>()});
+  });
+  return all;
+}
+
+std::optional<ImageModel> image_model(std::string_view checkpoint, const std::filesystem::path& data_root) {
+  if (checkpoint.ends_with(of_text)) checkpoint.remove_suffix(of_text.size());
+  while (checkpoint.ends_with('/')) checkpoint.remove_suffix(1);
+  const auto called = [](std::string_view name) { return small(name.substr(name.rfind('/') + 1)); };
+  for (const ImageModel& its : image_models(data_root))
+    if (small(its.name) == small(checkpoint) || called(its.name) == called(checkpoint)) return its;
+  return std::nullopt;
+}
+
 std::optional<NamedConfig> named_config(std::string_view name, const std::filesystem::path& data_root) {
+  if (name.ends_with(of_text)) {
+    const std::optional<ImageModel> whole = image_model(name, data_root);
+    std::optional<NamedConfig> its = whole ? named_config(whole->shape, data_root) : std::nullopt;
+    if (!its && whole) {  // a shipped file that no name stands for
+      const std::filesystem::path shipped = data_root / "models" / (whole->shape + ".json");
+      its = NamedConfig{.name = {}, .shape = whole->shape, .file = shipped, .path = {}, .text = read_text(shipped)};
+    }
+    if (!its) return its;
+    its->name = whole->name + std::string(of_text);
+    its->path = data_root / "models" / its->name.substr(its->name.rfind('/') + 1) / "config.json";
+    return its;
+  }
   const std::string requested = small(name);
   for (const ShapeOfNames& its : table_of(data_root)) {
     if (small(its.shape) == requested) return config_of(its, its.shape, data_root);

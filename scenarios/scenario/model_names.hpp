@@ -41,6 +41,19 @@ struct NamedConfig {
 [[nodiscard]] std::optional<NamedConfig> checkpoint_config(std::string_view checkpoint,
                                                            const std::filesystem::path& data_root);
 
+/// A model with a tower for images. Its text model alone is called by its name with `of_text` behind it.
+struct ImageModel {
+  std::string name;    ///< as the table writes it
+  std::string shape;   ///< of its text model
+  std::string tower;   ///< of image_towers
+  std::string source;  ///< who says so
+};
+inline constexpr std::string_view of_text = ":text";
+[[nodiscard]] std::vector<ImageModel> image_models(const std::filesystem::path& data_root);
+/// The one of a name, or of a folder that is called so, with `of_text` or without.
+[[nodiscard]] std::optional<ImageModel> image_model(std::string_view checkpoint,
+                                                    const std::filesystem::path& data_root);
+
 /// Names that an unknown one may have meant, at most four of them.
 [[nodiscard]] std::vector<std::string> near_model_names(std::string_view name, const std::filesystem::path& data_root);
 

@@ -18,6 +18,7 @@
 #include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/image_towers.hpp"
 #include "tests/convert/recipes.hpp"
 
 // Checkpoints by their names: scenarios/model_names.json.
@@ -39,6 +40,18 @@ std::int64_t closed_form(const Model& m) {
     return embeddings + positions + m.layers.size() * layer + 2 * h;
   }
   std::int64_t attention = 2 * h * q + 2 * h * k, norms = 2 * h;
+  if (m.transformers_alone()) {
+    const std::int64_t layers = m.layers.size(), biases = m.qkv_bias ? q + 2 * k : 0;
+    const std::int64_t gated = 3 * h * f, plain = 2 * h * f + f + h;
+    if (m.architecture == "starcoder2") return embeddings + layers * (attention + biases + h + plain + 4 * h) + 2 * h;
+    if (m.architecture == "phi")  // one norm, and a bias of the head
+      return embeddings + m.vocabulary + layers * (attention + biases + h + plain + 2 * h) + 2 * h;
+    if (m.architecture == "olmo") return embeddings + layers * (attention + gated);  // norms without weights
+    if (m.architecture.starts_with("cohere")) return embeddings + layers * (attention + gated + h) + h;
+    if (m.architecture == "stablelm") return embeddings + layers * (attention + biases + gated + 4 * h) + 2 * h;
+    const std::int64_t more = m.architecture == "glm4" ? 2 * h : m.architecture == "olmo3" ? q + k : 0;
+    return embeddings + layers * (attention + biases + gated + norms + more) + h;
+  }
   if (m.architecture == "nemotron-nas") {
     std::int64_t layers = 0;
     for (std::int64_t i = 0; i < m.layers.size(); ++i) {
@@ -111,11 +124,47 @@ TEST(ModelNames, HaveThePublishedParameters) {
       {"google/gemma-7b", 8'537'680'896},
       {"Qwen/Qwen2.5-72B-Instruct", 72'706'203'648},
       {"nvidia/Llama-3_3-Nemotron-Super-49B-v1", 49'867'145'216},
+      {"bigcode/starcoder2-3b", 3'030'371'328},
+      {"bigcode/starcoder2-7b", 7'173'923'840},
+      {"bigcode/starcoder2-15b", 15'957'889'024},
+      {"microsoft/phi-1_5", 1'418'270'720},
+      {"microsoft/phi-2", 2'779'683'840},
+      {"HuggingFaceTB/SmolLM3-3B", 3'075'098'624},
+      {"zai-org/glm-4-9b-chat-hf", 9'399'951'360},
+      {"allenai/OLMo-7B-hf", 6'888'095'744},
+      {"allenai/Olmo-3-1025-7B", 7'298'011'136},
+      {"stabilityai/stablelm-3b-4e1t", 2'795'443'200},
+      {"CohereForAI/aya-23-8B", 8'028'033'024},
   };
   for (const auto& [name, total] : published) {
     const auto its = named_config(name, data);
     ASSERT_TRUE(its) << name;
     EXPECT_EQ(parameters(parse_model(its->text, its->path)), total) << name;
+  }
+}
+
+// Towers for images by closed forms of their own, and wholes as they are published with the weights.
+TEST(ModelNames, WithATowerForImagesAreATextModelAndThatTower) {
+  const std::map<std::string, std::int64_t> published{
+      {"Qwen/Qwen2-VL-2B-Instruct", 2'208'985'600},   {"Qwen/Qwen2-VL-7B-Instruct", 8'291'375'616},
+      {"Qwen/Qwen2.5-VL-3B-Instruct", 3'754'622'976}, {"Qwen/Qwen2.5-VL-7B-Instruct", 8'292'166'656},
+      {"Qwen/Qwen3-VL-4B-Instruct", 4'437'815'808},   {"Qwen/Qwen3-VL-8B-Instruct", 8'767'123'696},
+      {"google/gemma-3-12b-it", 12'187'325'040},      {"google/gemma-3-27b-it", 27'432'406'640}};
+  for (const auto& [name, total] : published) {
+    const auto its = image_model(name, data);
+    ASSERT_TRUE(its) << name;
+    const auto text = named_config(name + ":text", data);
+    ASSERT_TRUE(text) << name;
+    const Model model = parse_model(text->text, text->path);
+    EXPECT_EQ(model.name, name.substr(name.rfind('/') + 1) + ":text");
+    const auto tower = std::ranges::find(image_towers, its->tower, &ImageTower::name);
+    ASSERT_NE(tower, image_towers.end()) << its->tower;
+    EXPECT_EQ(parameters(model) + tower->parameters(model.hidden), total) << name;
+  }
+  for (const ImageModel& its : image_models(data)) {
+    EXPECT_NE(std::ranges::find(image_towers, its.tower, &ImageTower::name), image_towers.end()) << its.tower;
+    EXPECT_TRUE(named_config(its.name + ":text", data)) << its.name;
+    EXPECT_FALSE(named_config(its.name, data)) << its.name;
   }
 }
 

@@ -160,6 +160,8 @@ std::vector<Recording> packed_recordings() { return recordings_in("packed"); }
 std::vector<Recording> expert_recordings() { return recordings_in("experts"); }
 std::vector<Recording> adapted_recordings() { return recordings_in("adapted"); }
 
+std::vector<Recording> family_recordings() { return recordings_in("families"); }
+
 std::vector<Recording> gpu_plain_runs() {
   const Json all = Json::parse(std::ifstream(root / "tests/golden/gpu_recordings/plain_runs.json"));
   const Json& versions = all.at("provenance").at("versions");

@@ -69,6 +69,8 @@ struct Recording {
 [[nodiscard]] std::vector<Recording> fused_recordings();
 /// Those under tests/golden/fake_tensor/packed: several sequences in one row (tests/ground_truth/packed.py).
 [[nodiscard]] std::vector<Recording> packed_recordings();
+/// Of families that transformers alone builds here (tests/ground_truth/families.py).
+[[nodiscard]] std::vector<Recording> family_recordings();
 /// tests/golden/gpu_recordings/plain_runs.json: plain runs of the first two on a GPU (record_gpu.py plain_runs).
 [[nodiscard]] std::vector<Recording> gpu_plain_runs();
 /// Those under tests/golden/fake_tensor/experts: mixtures of experts (tests/ground_truth/experts.py).

@@ -4,7 +4,8 @@
 #include "tests/golden/fake_recordings.hpp"
 
 // Fused kernels in place of transformers' modules, over tensors on a device that does nothing
-// (tests/ground_truth/fused.py), and several sequences in one row (packed.py).
+// (tests/ground_truth/fused.py), several sequences in one row (packed.py), and families that transformers alone builds
+// here (families.py).
 
 namespace tidemark::tests::golden::fused_test {
 namespace {
@@ -32,6 +33,24 @@ TEST_P(PackedSequences, PlainRunsAllocateAsMuch) {
   const Recording& recorded = GetParam();
   EXPECT_EQ(predicted_plain_run(recorded.scenario).allocated, recorded.plain.allocated);
 }
+
+class OtherFamilies : public testing::TestWithParam<Recording> {};
+
+TEST_P(OtherFamilies, TensorsAtThePeakAreThoseOfTransformers) { expect_equal_peaks(GetParam()); }
+
+// Blocks that are not split make up for what few tensors are made in another order.
+TEST_P(OtherFamilies, PlainRunsAllocateAsMuchWithinHalfAPercent) {
+  const Recording& recorded = GetParam();
+  const std::vector<Bytes> allocated = predicted_plain_run(recorded.scenario).allocated;
+  ASSERT_EQ(allocated.size(), recorded.plain.allocated.size());
+  for (std::size_t i = 0; i < allocated.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(allocated[i].count()) / static_cast<double>(recorded.plain.allocated[i].count()), 1,
+                0.005)
+        << "step " << i + 1;
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings, OtherFamilies, testing::ValuesIn(family_recordings()),
+                         [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Recordings, PackedSequences, testing::ValuesIn(packed_recordings()),
                          [](const auto& test) { return test.param.name; });

@@ -103,7 +103,7 @@ void write_optimizer(const Json& settings, Json& train, Json& switches) {
 // What the model's own configuration has of dropout, which is what its modules do.
 void write_dropout(const Json& config, Json& train) {
   train["hidden_dropout"] = train["attention_dropout"] = 0.0;
-  for (const char* key : {"resid_pdrop", "hidden_dropout"})
+  for (const char* key : {"resid_pdrop", "hidden_dropout", "residual_dropout"})
     if (given(config, key)) train["hidden_dropout"] = config[key];
   for (const char* key : {"attn_pdrop", "attention_dropout"})
     if (given(config, key)) train["attention_dropout"] = config[key];

@@ -7,6 +7,7 @@ python tests/ground_truth/record_fake.py --fused
 python tests/ground_truth/record_fake.py --packed
 python tests/ground_truth/record_fake.py --adapted
 python tests/ground_truth/record_fake.py --experts
+python tests/ground_truth/record_fake.py --families
 python tests/ground_truth/record_fake.py --list
 python tests/ground_truth/record_fake.py NAME... [--out DIRECTORY]
 """
@@ -32,6 +33,7 @@ OPTIMIZERS_OUT = HERE.parent / "golden" / "fake_tensor" / "optimizers"
 PACKED_OUT = HERE.parent / "golden" / "fake_tensor" / "packed"
 EXPERTS_OUT = HERE.parent / "golden" / "fake_tensor" / "experts"
 ADAPTED_OUT = HERE.parent / "golden" / "fake_tensor" / "adapted"
+FAMILIES_OUT = HERE.parent / "golden" / "fake_tensor" / "families"
 LISTED = 150  # lines of live storages at a peak
 LISTED_OF_DRAWN = 40
 
@@ -381,6 +383,7 @@ def main():
     parser.add_argument("--packed", action="store_true", help="those of packed.py")
     parser.add_argument("--adapted", action="store_true", help="the recordings of models that PEFT adapts")
     parser.add_argument("--experts", action="store_true", help="those of experts.py")
+    parser.add_argument("--families", action="store_true", help="the recordings of families that transformers alone builds")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="print the recordings' table in Markdown")
     parser.add_argument("--out", type=Path)
@@ -391,14 +394,15 @@ def main():
     from fused import FUSED
     from optimizers import OPTIMIZERS
     from packed import PACKED
+    from families import FAMILIES
     from recordings import ADAPTED, DRAWN, RECORDINGS, settings_of
 
     chosen = [(arguments.drawn, DRAWN), (arguments.adapted, ADAPTED), (arguments.optimizers, OPTIMIZERS), (arguments.fused, FUSED)]
-    chosen += [(arguments.packed, PACKED), (arguments.experts, EXPERTS)]
+    chosen += [(arguments.packed, PACKED), (arguments.experts, EXPERTS), (arguments.families, FAMILIES)]
     group = next((group for asked, group in chosen if asked), RECORDINGS)
     names = list(group) if arguments.all or group is not RECORDINGS else arguments.names
-    in_two_runs = {**DRAWN, **ADAPTED, **OPTIMIZERS, **FUSED, **PACKED, **EXPERTS}
-    folders = ((DRAWN, DRAWN_OUT), (ADAPTED, ADAPTED_OUT), (OPTIMIZERS, OPTIMIZERS_OUT), (FUSED, FUSED_OUT), (PACKED, PACKED_OUT), (EXPERTS, EXPERTS_OUT), (RECORDINGS, OUT))
+    in_two_runs = {**DRAWN, **ADAPTED, **OPTIMIZERS, **FUSED, **PACKED, **EXPERTS, **FAMILIES}
+    folders = ((DRAWN, DRAWN_OUT), (ADAPTED, ADAPTED_OUT), (OPTIMIZERS, OPTIMIZERS_OUT), (FUSED, FUSED_OUT), (PACKED, PACKED_OUT), (EXPERTS, EXPERTS_OUT), (FAMILIES, FAMILIES_OUT), (RECORDINGS, OUT))
 
     def folder_of(name):
         return arguments.out or next(folder for group, folder in folders if name in group)

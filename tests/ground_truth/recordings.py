@@ -4,6 +4,7 @@ import sys
 
 import adapted
 import drawn
+import families
 
 SETTINGS = {
     "batch": 1,
@@ -293,6 +294,9 @@ def settings_of(name):
     elif name in experts.EXPERTS:
         config, chosen = experts.EXPERTS[name]
         known = {**SETTINGS, **experts.MORE_SETTINGS}
+    elif name in families.FAMILIES:
+        config, chosen = families.FAMILIES[name]
+        known = {**SETTINGS, **families.MORE_SETTINGS}
     elif name in packed.PACKED:
         config, chosen = packed.PACKED[name]
         known = {**SETTINGS, **packed.MORE_SETTINGS}

@@ -371,8 +371,9 @@ TEST(ConfigReader, ExpertsThatCannotBeAreRefusedByTheirKey) {
 TEST(ConfigReader, OtherFamiliesAreRefusedByName) {
   const std::string known =
       "llama, qwen2, mistral, phi3, qwen3, gemma, gemma2, gemma3_text, olmo2, gpt_neox, gpt2, gpt_bigcode, mixtral, "
-      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss, nemotron_h or "
-      "nemotron-nas would do";
+      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss, nemotron_h, "
+      "nemotron-nas, starcoder2, olmo, olmo3, granite, cohere, cohere2, stablelm, phi, glm, glm4, smollm3, seed_oss, "
+      "exaone4, ministral or ministral3 would do";
   EXPECT_EQ(problems(R"({"model_type": "mamba"})"),
             "config.json: error: model_type: \"mamba\" is not modelled yet\n  hint: " + known);
   EXPECT_EQ(problems(R"({"model_type": "falcon_h1"})"),
@@ -463,6 +464,46 @@ TEST(ConfigReader, ReadsTheUsualNamesOfGpt2) {
 TEST(ConfigReader, RefusesOverridesOfWhatAFamilyHasNot) {
   EXPECT_EQ(problems(tiny(), {set("n_layer", 3)}),
             "job.toml:5:9: error: n_layer: means nothing to this model, of type \"llama\"\n  hint: leave it out");
+}
+
+TEST(ConfigReader, ReadsFamiliesOfTransformersAlone) {
+  using parallel::NormPlacement;
+  const auto read = [](const std::string& type, const std::string& more = "") {
+    return parse_model(tiny(R"(, "num_key_value_heads": 4)" + more, type), "tiny.json");
+  };
+  const Model coder = read("starcoder2", R"(, "sliding_window": 8, "residual_dropout": 0.1, "attention_dropout": 0.2)");
+  EXPECT_TRUE(coder.transformers_alone() && coder.tied_embeddings && coder.qkv_bias && coder.mlp_bias);
+  EXPECT_EQ(coder.normalization, Normalization::Layer);
+  EXPECT_EQ(coder.activation, Activation::Gelu);
+  EXPECT_EQ(coder.window(), 8);
+  EXPECT_EQ(coder.hidden_dropout, 0.1);
+  EXPECT_EQ(coder.attention_dropout, 0.2);
+  EXPECT_EQ(read("starcoder2", R"(, "use_bias": false)").qkv_bias, false);
+  EXPECT_EQ(read("olmo", R"(, "clip_qkv": 8.0)").qkv_clip, 8);
+  EXPECT_EQ(problems(tiny(R"(, "clip_qkv": 8.0)")),
+            "config.json: error: clip_qkv: limiting of Q, K and V is not modelled yet");
+  // Every fourth layer sees all keys.
+  const Model third = parse_model(R"({"model_type": "olmo3", "hidden_size": 64, "num_hidden_layers": 5,
+    "num_attention_heads": 4, "intermediate_size": 128})",
+                                  "tiny.json");
+  EXPECT_EQ(third.norms, NormPlacement::After);
+  EXPECT_EQ(third.layers[2].window(), 4096);
+  EXPECT_EQ(third.layers[3].window(), 0);
+  EXPECT_TRUE(read("cohere").parallel_residual);
+  EXPECT_FALSE(read("stablelm").parallel_residual);
+  EXPECT_TRUE(read("stablelm", R"(, "use_parallel_residual": true)").parallel_residual);
+  EXPECT_EQ(read("phi").rotary_fraction, 0.5);
+  EXPECT_TRUE(read("glm").qkv_bias && !read("glm").output_bias);
+  EXPECT_EQ(read("glm4").norms, NormPlacement::Around);
+  EXPECT_EQ(read("seed_oss").hidden_dropout, 0.1);
+  const Model letters = read("exaone4", R"(, "sliding_window": 8, "sliding_window_pattern": "LG")");
+  EXPECT_TRUE(letters.layers[0].window() == 8 && letters.layers[1].window() == 0);
+  EXPECT_EQ(read("exaone4", R"(, "sliding_window": null)").window(), 0);
+  EXPECT_EQ(problems(tiny(R"(, "no_rope_layers": [1, 0])", "smollm3")),
+            "config.json: error: no_rope_layers: other layers than every fourth without rotary positions are not "
+            "modelled");
+  EXPECT_EQ(problems(tiny(R"(, "use_qk_norm": true, "num_key_value_heads": 4)", "cohere")),
+            "config.json: error: use_qk_norm: normalization of Q and K is not modelled in this family");
 }
 
 TEST(ConfigReader, AFileThatIsNotThereIsAnInputError) {

@@ -60,8 +60,10 @@ inline auto fields(Layer& v) {
   return std::tie(a, b);
 }
 inline auto fields(Model& v) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af);
+  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af, ag, ah,
+         ai] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, w, x, y, z, aa, ab, ac, ad, ae, af, ag,
+                  ah, ai);
 }
 inline auto fields(PeakRates& v) {
   auto& [a, b, c, d, e] = v;

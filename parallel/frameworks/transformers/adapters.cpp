@@ -30,7 +30,8 @@ std::string path_of(const Model& model, std::string_view name) {
   if (name == "lm_head") return neox ? "embed_out" : "lm_head";
   if (name == "embed_tokens") return prefix + (gpt ? "wte" : neox ? "embed_in" : "embed_tokens");
   if (name == "embed_positions") return prefix + "wpe";
-  if (name == "norm") return prefix + (gpt ? "ln_f" : neox ? "final_layer_norm" : "norm");
+  const bool phi = model.architecture == "phi";
+  if (name == "norm") return prefix + (gpt ? "ln_f" : neox ? "final_layer_norm" : phi ? "final_layernorm" : "norm");
   constexpr std::string_view layers = "layers.";
   if (gpt && name.starts_with(layers)) return prefix + "h." + std::string(name.substr(layers.size()));
   return prefix + std::string(name);
@@ -44,16 +45,19 @@ bool is_or_ends(std::string_view path, std::string_view end) {
 
 namespace {
 
-// A model without memory, of which `see` is told every parameter.
-void dry_model(const Model& model, const Train& train, bool fused_experts, const std::function<void(CausalLM&)>& see) {
+// A model without memory. `made` is told of its parameters as they are made, `see` of the whole.
+void dry_model(const Model& model, const Train& train, bool fused_experts, const std::function<void(CausalLM&)>& see,
+               const std::function<void(const std::string&, const Shape&)>& made = {}) {
   Process process({}, {});
   Session session(process, {});
   EagerBehavior behavior;
   behavior.experts.fused = fused_experts;
-  CausalLM made(
-      session, model, model.vocabulary, train, behavior, train.precision,
-      [&](const std::string&, const Shape& sizes, DType dtype) { return parameter_elsewhere(session, sizes, dtype); });
-  see(made);
+  CausalLM whole(session, model, model.vocabulary, train, behavior, train.precision,
+                 [&](const std::string& name, const Shape& sizes, DType dtype) {
+                   if (made) made(name, sizes);
+                   return parameter_elsewhere(session, sizes, dtype);
+                 });
+  see(whole);
   session.finish();
 }
 
@@ -104,7 +108,8 @@ std::vector<std::string> usual_targets(const Model& model) {
       {"gpt_bigcode", {"c_attn"}},           {"gpt_neox", {"query_key_value"}},
       {"llama", {"q_proj", "v_proj"}},       {"mistral", {"q_proj", "v_proj"}},
       {"mixtral", {"q_proj", "v_proj"}},     {"qwen2", {"q_proj", "v_proj"}},
-      {"qwen3", {"q_proj", "v_proj"}},
+      {"qwen3", {"q_proj", "v_proj"}},       {"phi", {"q_proj", "v_proj", "fc1", "fc2"}},
+      {"stablelm", {"q_proj", "v_proj"}},
   };
   const auto its = known.find(model.architecture);
   return its == known.end() ? std::vector<std::string>() : its->second;
@@ -116,6 +121,26 @@ std::vector<ModuleName> module_names(const Model& model, bool fused_experts) {
     for (const CausalLM::NamedModule& its : made.named_modules()) names.push_back({its.path, its.linear != nullptr});
   });
   return names;
+}
+
+std::vector<Parameter> registered_parameters(const Model& model) {
+  std::vector<Parameter> registered;
+  const auto note = [&](const std::string& name, const Shape& sizes) {
+    registered.push_back({.name = name, .rows = sizes[0], .columns = sizes.size() > 1 ? sizes[1] : 0, .layer = -1});
+    registered.back().vocabulary = name.starts_with("embed_tokens") || name.starts_with("lm_head");
+  };
+  const auto place = [&](CausalLM& made) {
+    std::size_t end = 0;
+    for (std::size_t layer = 0; layer < made.layers(); ++layer) {
+      const CausalLM::Range range = made.parameters_of_layer(layer);
+      for (std::size_t p = range.begin; p < range.end; ++p) registered[p].layer = static_cast<std::int32_t>(layer);
+      end = range.end;
+    }
+    for (std::size_t p = end; p < registered.size(); ++p)
+      registered[p].layer = static_cast<std::int32_t>(made.layers());
+  };
+  dry_model(model, {}, false, place, note);
+  return registered;
 }
 
 ParameterCounts counts_of_adapted(const Model& model, const Adapter& adapter, bool fused_experts) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/frameworks/namespace.hpp"
+#include "parallel/job/built_model.hpp"
 #include "parallel/model/fine_tuning.hpp"
 #include "parallel/model/model.hpp"
 #include "parallel/runtime/versions.hpp"
@@ -28,6 +29,9 @@ struct ModuleName {
 
 /// All of a model's.
 [[nodiscard]] std::vector<ModuleName> module_names(const Model& model, bool fused_experts);
+
+/// The parameters that its modules register, in their order.
+[[nodiscard]] std::vector<Parameter> registered_parameters(const Model& model);
 
 /// Whether an adapter goes beside the linear of that path (peft/tuners/tuners_utils.py check_target_module_exists).
 [[nodiscard]] bool is_target(const Adapter& adapter, const Model& model, std::string_view path);

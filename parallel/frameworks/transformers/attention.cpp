@@ -45,6 +45,16 @@ CausalLM::States CausalLM::separate(const Attention& a, const Tensor& hidden) {
   };
   const auto turned = [&](const Tensor& x, std::int64_t heads) { return transpose(s_, by_head(x, heads), 1, 2); };
   States states;
+  if (model_.qkv_clip > 0) {  // OLMo: the same once all three are limited
+    states.query = a.query(s_, hidden);
+    states.key = a.key(s_, hidden);
+    states.value = a.value(s_, hidden);
+    for (Tensor* const its : {&states.query, &states.key, &states.value}) *its = clipped(s_, *its, model_.qkv_clip);
+    states.query = turned(states.query, model_.heads);
+    states.key = turned(states.key, model_.kv_heads);
+    states.value = turned(states.value, model_.kv_heads);
+    return states;
+  }
   if (model_.qk_norm == QkNorm::AllHeads) {  // OLMo 2: heads are separated once all three are there
     states.query = a.query(s_, hidden);
     states.query = a.query_norm(s_, states.query);
@@ -56,8 +66,9 @@ CausalLM::States CausalLM::separate(const Attention& a, const Tensor& hidden) {
     states.value = turned(states.value, model_.kv_heads);
     return states;
   }
-  // Qwen3 normalizes each before it transposes it, Gemma 3 what it has transposed, once all three are there.
-  const bool norms_last = model_.norms == NormPlacement::Around;
+  // Qwen3 normalizes each before it transposes it, Gemma 3 and EXAONE 4 what they have transposed, once all three are
+  // there.
+  const bool norms_last = traits_.norms_of_turned;
   const auto made = [&](const Linear& projection, const Norm& norm, std::int64_t heads) {
     Tensor x = by_head(projection(s_, hidden), heads);
     if (norm.weight && !norms_last) x = norm(s_, x);
@@ -117,7 +128,7 @@ CausalLM::States CausalLM::of_heads(const Attention& a, const Tensor& hidden) {
   Tensor pair;
   const std::vector<Tensor> parts = parted(joint, width, width, pair);
   const bool named = family_of(model_) == Family::NeoX;
-  return {parts[0], parts[1], parts[2], named ? joint.detached() : Tensor{}, pair};
+  return {parts[0], parts[1], parts[2], named ? joint.detached() : Tensor{}, pair, {}};
 }
 
 CausalLM::States CausalLM::project(const Attention& a, const Tensor& hidden) {
@@ -143,7 +154,32 @@ void CausalLM::turn(States& states, const Context::View& view) {
   const Tensor cosine = unsqueeze(s_, view.cosine, 1), sine = unsqueeze(s_, view.sine, 1);
   const std::int64_t turning = view.cosine.size(-1);
   // Some families put what turns and what does not together again, also where nothing is left over.
-  const bool in_parts = family_of(model_) == Family::NeoX || family_of(model_) == Family::Phi3;
+  const bool in_parts = family_of(model_) == Family::NeoX || family_of(model_) == Family::Phi3 ||
+                        traits_.parts_in_caller || traits_.tables_per_layer;
+  if (in_parts || turning != states.query.size(-1)) return turn_parts(states, cosine, sine);
+  const DType given = states.query.dtype;
+  // Cohere's pairs are neighbours (rotate_half by stacking), which takes what halves take.
+  Tensor query = traits_.widens_states ? to(s_, states.query, DType::FP32) : states.query;
+  Tensor key = traits_.widens_states ? to(s_, states.key, DType::FP32) : states.key;
+  query = turned(s_, query, cosine, sine), key = turned(s_, key, cosine, sine);
+  if (traits_.wide_tables || traits_.widens_states) {
+    const Tensor narrow_query = to(s_, query, given), narrow_key = to(s_, key, given);
+    query = narrow_query, key = narrow_key;
+  }
+  states.query = std::move(query);
+  states.key = std::move(key);
+}
+
+void CausalLM::turn_parts(States& states, const Tensor& shared_cosine, const Tensor& shared_sine) {
+  Tensor cosine = shared_cosine, sine = shared_sine;
+  const std::int64_t turning = cosine.size(-1);
+  if (traits_.tables_per_layer) {  // the first half, each number twice
+    const auto twice = [&](const Tensor& x) {
+      const Tensor half = slice(s_, x, -1, 0, turning / 2);
+      return cat_last(s_, {half, half});
+    };
+    cosine = twice(cosine), sine = twice(sine);
+  }
   struct Parts {
     Tensor turns, stays;
   };
@@ -151,25 +187,26 @@ void CausalLM::turn(States& states, const Context::View& view) {
     return {slice(s_, x, -1, 0, turning), slice(s_, x, -1, turning, x.size(-1))};
   };
   const auto joined = [&](const Tensor& made, const Parts& of) { return cat_last(s_, {made, of.stays}); };
-  if (!in_parts && turning == states.query.size(-1)) {
-    Tensor query = turned(s_, states.query, cosine, sine), key = turned(s_, states.key, cosine, sine);
-    if (computes_wide(model_)) {
-      const Tensor narrow_query = to(s_, query, states.query.dtype), narrow_key = to(s_, key, states.key.dtype);
-      query = narrow_query, key = narrow_key;
-    }
-    states.query = std::move(query);
-    states.key = std::move(key);
-    return;
-  }
   const Parts of_query = cut(states.query), of_key = cut(states.key);
+  if (traits_.parts_in_caller) states.held = {states.query.detached(), states.key.detached()};
   Tensor query = turned(s_, of_query.turns, cosine, sine);
-  const bool at_once = family_of(model_) != Family::NeoX;  // GPT-NeoX turns both before it joins either
+  // Phi-3 joins queries before it turns keys.
+  const bool at_once = !traits_.parts_in_caller && !traits_.tables_per_layer && family_of(model_) != Family::NeoX;
   if (at_once) query = joined(query, of_query);
   Tensor key = turned(s_, of_key.turns, cosine, sine);
+  if (traits_.parts_in_caller) states.held.insert(states.held.end(), {query.detached(), key.detached()});
   if (!at_once) query = joined(query, of_query);
   key = joined(key, of_key);
   states.query = std::move(query);
   states.key = std::move(key);
+}
+
+// modeling_ministral3.py get_llama_4_attn_scale: 1 + beta log(1 + floor(place / places)), a number for each place.
+void CausalLM::scale_queries(States& states, const Tensor& places) {
+  const Tensor scales = s_.empty({1, 1, places.size(-1), 1}, DType::FP32, "query_scales");
+  s_.launch({Operation::Fill, {1}}, {}, {scales});
+  const Tensor narrow = to(s_, scales, states.query.dtype);
+  states.query = mul(s_, states.query, narrow);
 }
 
 Tensor CausalLM::scored(const States& states, const Tensor& mask, Tensor& weights) {
@@ -244,7 +281,8 @@ Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Conte
   const Session::Scope scope(s_, "attention");
   const Context::View& view = layer.windowed ? context.window : context.whole;
   States states = project(layer.attention, hidden);
-  if (view.cosine.defined()) turn(states, view);
+  if (view.cosine.defined() && layer.turns) turn(states, view);
+  if (traits_.scales_queries) scale_queries(states, context.position_ids);
   if (cache != nullptr) {
     if (behavior_.copies_into_cache) {
       // cache_utils.py: layers with a window keep its length; torch.cat of what there was, nothing of the keys' type,
@@ -261,6 +299,7 @@ Tensor CausalLM::attention(const Layer& layer, const Tensor& hidden, const Conte
   output = contiguous(s_, reshape(s_, output, {hidden.sizes[0], hidden.sizes[1], model_.heads * model_.head_dim}));
   output = layer.attention.output(s_, output);
   if (gpt_style(model_)) output = dropped("resid_dropout", layer.of_attention_dropout, output);
+  if (traits_.drops_within) output = dropout(s_, output, train_.hidden_dropout);
   states = {};
   return output;
 }

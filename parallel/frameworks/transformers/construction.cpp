@@ -25,8 +25,6 @@ bool gpt_style(const Model& model) {
   return family == Family::Gpt2 || family == Family::BigCode;
 }
 
-bool computes_wide(const Model& model) { return model.architecture == "olmo2"; }
-
 std::shared_ptr<Leaf> CausalLM::parameter(const std::string& name, Shape sizes) {
   parameters_.push_back(make_ ? make_(name, sizes, dtype_) : initialized_parameter(s_, name, std::move(sizes), dtype_));
   return parameters_.back();
@@ -47,15 +45,21 @@ Linear CausalLM::make_linear(const std::string& name, std::int64_t outputs, std:
 Norm CausalLM::make_norm(const std::string& name, std::int64_t width) {
   Norm made;
   made.name = name;
+  if (traits_.norms_without_weights) {
+    made.kind = NormKind::LayerWithoutWeights;
+    return made;
+  }
   made.weight = parameter(name + ".weight", {width});
-  if (model_.normalization == Normalization::Layer) {
+  if (traits_.cohere_norms) {
+    made.kind = NormKind::CohereLayer;
+  } else if (model_.normalization == Normalization::Layer) {
     made.kind = NormKind::Layer;
     made.bias = parameter(name + ".bias", {width});
   } else if (model_.zero_centered_norms) {
     made.kind = NormKind::ZeroCenteredRms;
   } else if (litgpt()) {
     if (behavior_.litgpt_weights_wide) made.kind = NormKind::WidenedRms;
-  } else if (computes_wide(model_)) {
+  } else if (traits_.wide_tables) {
     made.kind = NormKind::WideRms;
   }
   made.kind = fused_norm(made.kind);
@@ -71,7 +75,8 @@ void CausalLM::make_attention(const std::string& at, Layer& layer) {
       a.query = make_linear(in + ".q_proj", q_width, model_.hidden, model_.qkv_bias);
       a.key = make_linear(in + ".k_proj", kv_width, model_.hidden, model_.qkv_bias);
       a.value = make_linear(in + ".v_proj", kv_width, model_.hidden, model_.qkv_bias);
-      a.output = make_linear(in + ".o_proj", model_.hidden, q_width, model_.output_bias);
+      a.output = make_linear(in + (model_.architecture == "phi" ? ".dense" : ".o_proj"), model_.hidden, q_width,
+                             model_.output_bias);
       if (model_.qk_norm != QkNorm::None) {
         const bool whole = model_.qk_norm == QkNorm::AllHeads;
         a.query_norm = make_norm(in + ".q_norm", whole ? q_width : model_.head_dim);
@@ -105,29 +110,40 @@ CausalLM::Mlp CausalLM::make_gated(const std::string& at, std::int64_t width, bo
 
 void CausalLM::make_mlp(const std::string& at, Layer& layer) {
   Mlp& m = layer.mlp;
-  const std::string in = at + ".mlp";
-  switch (family_of(model_)) {
-    case Family::Llama:
-      m = make_gated(in, model_.ffn, model_.mlp_bias);
+  const std::string in = at + ".mlp.";
+  const auto make = [&](std::string_view name, std::int64_t outputs, std::int64_t inputs) {
+    return make_linear(in + std::string(name), outputs, inputs, model_.mlp_bias);
+  };
+  switch (traits_.mlp) {
+    case MlpKind::Gated:
+      m = make_gated(at + ".mlp", model_.ffn, model_.mlp_bias);
       return;
-    case Family::Phi3:
-      m.gate = make_linear(in + ".gate_up_proj", 2 * model_.ffn, model_.hidden, model_.mlp_bias);
-      m.down = make_linear(in + ".down_proj", model_.hidden, model_.ffn, model_.mlp_bias);
+    case MlpKind::Joint:
+      m.gate = make("gate_up_proj", 2 * model_.ffn, model_.hidden);
+      m.down = make("down_proj", model_.hidden, model_.ffn);
       return;
-    case Family::Gpt2:
-    case Family::BigCode:
-      m.up = make_linear(in + ".c_fc", model_.ffn, model_.hidden, model_.mlp_bias);
-      m.down = make_linear(in + ".c_proj", model_.hidden, model_.ffn, model_.mlp_bias);
+    case MlpKind::Plain: {
+      const bool neox = family_of(model_) == Family::NeoX, phi = model_.architecture == "phi";
+      m.up = make(neox ? "dense_h_to_4h" : phi ? "fc1" : "c_fc", model_.ffn, model_.hidden);
+      m.down = make(neox ? "dense_4h_to_h" : phi ? "fc2" : "c_proj", model_.hidden, model_.ffn);
       return;
-    case Family::NeoX:
-      m.up = make_linear(in + ".dense_h_to_4h", model_.ffn, model_.hidden, model_.mlp_bias);
-      m.down = make_linear(in + ".dense_4h_to_h", model_.hidden, model_.ffn, model_.mlp_bias);
-      return;
+    }
   }
 }
 
 void CausalLM::make_layer_norms(const std::string& at, Layer& layer) {
   const std::int64_t width = model_.hidden;
+  if (traits_.one_norm) {
+    layer.attention_norm = make_norm(at + ".input_layernorm", width);
+    return;
+  }
+  if (model_.architecture == "glm4") {
+    layer.attention_norm = make_norm(at + ".input_layernorm", width);
+    layer.mlp_norm = make_norm(at + ".post_attention_layernorm", width);
+    layer.after_attention = make_norm(at + ".post_self_attn_layernorm", width);
+    layer.after_mlp = make_norm(at + ".post_mlp_layernorm", width);
+    return;
+  }
   switch (model_.norms) {
     case NormPlacement::Before:
       layer.attention_norm = make_norm(at + ".input_layernorm", width);
@@ -154,6 +170,7 @@ void CausalLM::make_layer(std::int32_t index) {
   Layer layer;
   layer.name = fmt::format("layers.{}", index);
   layer.windowed = model_.layer(index).window() > 0;
+  layer.turns = turns_in(model_, index);
   layer.parameters.begin = parameters_.size();
   if (gpt_style(model_)) {
     layer.attention_norm = make_norm(layer.name + ".ln_1", model_.hidden);
@@ -178,7 +195,13 @@ void CausalLM::make_layer(std::int32_t index) {
 
 CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary, const Train& train,
                    const EagerBehavior& behavior, DType dtype, MakeParameter make)
-    : s_(session), model_(model), train_(train), behavior_(behavior), dtype_(dtype), make_(std::move(make)) {
+    : s_(session),
+      model_(model),
+      train_(train),
+      behavior_(behavior),
+      traits_(traits_of(model)),
+      dtype_(dtype),
+      make_(std::move(make)) {
   if (litgpt()) {
     make_litgpt(vocabulary);
     return;
@@ -208,6 +231,7 @@ CausalLM::CausalLM(Session& session, const Model& model, std::int64_t vocabulary
     head_.weight = parameter("lm_head.weight", {vocabulary, model.hidden});
     head_.weight->role = ParameterRole::Head;
   }
+  if (traits_.head_bias) head_.bias = parameter("lm_head.bias", {vocabulary});
   if (train.quantization) prepare_for_training();
   if (train.adapter) adapt();
 }

@@ -186,12 +186,10 @@ Tensor CausalLM::mask_of(bool windowed, const Tensor& hidden, const Tensor& posi
 
 void CausalLM::make_masks(Context& context, const Tensor& positions, const Tensor& hidden, bool caching) {
   const NoGrad no_grad(s_);
-  // Mistral, Mixtral and Phi-3 make one mask for all layers, Qwen a second one where a layer has a window, Gemma
-  // always.
+  // Mistral, Mixtral, Phi-3 and a few more make one mask for all layers, Qwen a second one where a layer has a window,
+  // Gemma always.
   const bool gemma = model_.norms == NormPlacement::Around;
-  const bool alone =
-      model_.architecture == "mistral" || model_.architecture == "mixtral" || model_.architecture == "phi3";
-  const bool one_for_all = has_layers(true) && alone;
+  const bool one_for_all = has_layers(true) && traits_.one_mask;
   // FlashAttention's own functions take windows as numbers.
   const bool scores = train_.attention == AttentionKernel::Unfused;
   if (train_.attention == AttentionKernel::Flash) return;
@@ -228,7 +226,7 @@ void CausalLM::rotary_tables(Context::View& view, const Tensor& positions, const
     return mul_number(s_, wide, 1);  // attention_scaling
   };
   Tensor cosine = function("cos", Operation::Cosine), sine = function("sin", Operation::Sine);
-  const DType dtype = computes_wide(model_) ? DType::FP32 : hidden.dtype;
+  const DType dtype = traits_.wide_tables ? DType::FP32 : hidden.dtype;
   view.cosine = to(s_, cosine, dtype);
   view.sine = to(s_, sine, dtype);
   // A Python frame drops its variables in the order in which they were named.

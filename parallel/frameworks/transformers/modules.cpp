@@ -58,6 +58,10 @@ Tensor Norm::normalized(Session& s, const Tensor& x) const {
   switch (kind) {
     case NormKind::Layer:
       return layer_norm(s, x, weight->value, bias->value);
+    case NormKind::LayerWithoutWeights:
+      return layer_norm_without_weights(s, x);
+    case NormKind::CohereLayer:
+      return cohere_layer_norm(s, x, weight->value);
     case NormKind::LigerRms:
       return liger::rms_norm(s, x, weight->value, 0, liger::Gradient::InPlace);
     case NormKind::LigerRmsApart:
@@ -151,20 +155,21 @@ Tensor CausalLM::gated_mlp(const Mlp& m, const Tensor& x) {
 Tensor CausalLM::mlp(const Layer& layer, const Tensor& x) {
   const Session::Scope scope(s_, "mlp");
   const Mlp& m = layer.mlp;
-  switch (family_of(model_)) {
-    case Family::Llama:
-      return gated_mlp(m, x);
-    case Family::Phi3: {
+  switch (traits_.mlp) {
+    case MlpKind::Gated: {
+      const Tensor made = gated_mlp(m, x);
+      return traits_.drops_within ? dropout(s_, made, train_.hidden_dropout) : made;
+    }
+    case MlpKind::Joint: {
       const std::vector<Tensor> parts = split_last(s_, m.gate(s_, x), {model_.ffn, model_.ffn});
       const Tensor product = mul(s_, parts[1], activate(m, parts[0]));
       return m.down(s_, product);
     }
-    case Family::Gpt2:
-    case Family::BigCode:
-    case Family::NeoX: {
+    case MlpKind::Plain: {
       Tensor hidden = m.up(s_, x);
       hidden = activate(m, hidden);
       hidden = m.down(s_, hidden);
+      if (traits_.drops_within) return dropout(s_, hidden, train_.hidden_dropout);
       if (!gpt_style(model_)) return hidden;
       return hooked(layer.of_mlp_dropout, hidden,
                     [&](const Tensor& product) { return dropout(s_, product, train_.hidden_dropout); });
@@ -189,6 +194,19 @@ Tensor CausalLM::neox_forward(const Layer& layer, const Tensor& hidden, const Co
   output = run_mlp(layer, layer.mlp_norm(s_, hidden));
   output = dropped("post_mlp_dropout", layer.of_mlp_dropout, output);
   return add(s_, add(s_, output, attended), hidden);
+}
+
+// Cohere, Phi and StableLM's parallel form: both branches read what one norm gives, and are added at once.
+Tensor CausalLM::one_norm_forward(const Layer& layer, const Tensor& hidden, const Context& context,
+                                  std::vector<Tensor>* cache) {
+  Tensor attended, made, weights;
+  const Tensor normed = layer.attention_norm(s_, hidden);
+  attended = attend(layer, normed, context, cache, weights);
+  if (traits_.drops_branches) attended = dropped("resid_dropout", layer.of_attention_dropout, attended);
+  made = run_mlp(layer, normed);
+  if (traits_.drops_branches || traits_.drops_mlp) made = dropped("resid_dropout", layer.of_mlp_dropout, made);
+  if (traits_.drops_branches) return add(s_, add(s_, attended, made), hidden);  // Phi
+  return add(s_, add(s_, hidden, attended), made);
 }
 
 // GPT-2 and GPTBigCode give what attention and MLP return names of their own: a norm's output stays meanwhile.
@@ -230,22 +248,25 @@ Tensor CausalLM::forward(const Layer& layer, const Tensor& given, const Context&
   if (litgpt()) return litgpt_forward(layer, given, context);
   if (family_of(model_) == Family::NeoX) return neox_forward(layer, given, context, cache);
   if (gpt_style(model_)) return gpt_forward(layer, given, context, cache);
-  // Phi-3 drops out within the sum.
-  const bool phi = family_of(model_) == Family::Phi3;
+  if (traits_.one_norm) return one_norm_forward(layer, given, context, cache);
+  // Phi-3 drops out within the sum, Granite scales there.
   const auto joined = [&](const Tensor& before, const Tensor& branch, std::string_view module,
-                          const ForwardHooks& hooks) {
-    return add(s_, before, phi ? dropped(module, hooks, branch) : branch);
+                          const ForwardHooks& hooks, bool drops) {
+    if (traits_.scales_residual) return add(s_, before, mul_number(s_, branch, 1));
+    return add(s_, before, drops ? dropped(module, hooks, branch) : branch);
   };
-  Tensor weights, residual = given, hidden = given;
-  if (layer.attention_norm.weight) hidden = layer.attention_norm(s_, hidden);
+  Tensor weights, attended, residual = given, hidden = given;
+  if (layer.attention_norm.exists()) hidden = layer.attention_norm(s_, hidden);
   hidden = attend(layer, hidden, context, cache, weights);
-  if (layer.after_attention.weight) hidden = layer.after_attention(s_, hidden);
-  hidden = joined(residual, hidden, "resid_attn_dropout", layer.of_attention_dropout);
+  if (traits_.keeps_branches) attended = hidden.detached();
+  if (layer.after_attention.exists()) hidden = layer.after_attention(s_, hidden);
+  hidden = joined(residual, hidden, "resid_attn_dropout", layer.of_attention_dropout, traits_.drops_branches);
   residual = hidden;
-  if (layer.mlp_norm.weight) hidden = layer.mlp_norm(s_, hidden);
+  if (layer.mlp_norm.exists()) hidden = layer.mlp_norm(s_, hidden);
   hidden = run_mlp(layer, hidden);
-  if (layer.after_mlp.weight) hidden = layer.after_mlp(s_, hidden);
-  hidden = joined(residual, hidden, "resid_mlp_dropout", layer.of_mlp_dropout);
+  if (layer.after_mlp.exists()) hidden = layer.after_mlp(s_, hidden);
+  hidden =
+      joined(residual, hidden, "resid_mlp_dropout", layer.of_mlp_dropout, traits_.drops_branches || traits_.drops_mlp);
   return hidden;
 }
 
@@ -312,6 +333,7 @@ Tensor CausalLM::decoder(const Tensor& ids, const Tensor& given_positions, std::
   if (model_.scaled_embedding)  // embed_scale.to(self.weight.dtype)
     embedded_tokens = mul(s_, embedded_tokens, to(s_, embedding_scale_, embedded_tokens.dtype));
   if (!as_it_is) ask_for_gradient(embedded_tokens);
+  if (traits_.scales_embedding) embedded_tokens = mul_number(s_, embedded_tokens, 1);
   Tensor hidden = embedded_tokens;
   const bool mask_first = family_of(model_) == Family::BigCode;
   const Tensor places = given_positions.defined() ? given_positions : position_ids(ids.sizes[1]);
@@ -326,6 +348,7 @@ Tensor CausalLM::decoder(const Tensor& ids, const Tensor& given_positions, std::
   if (!mask_first) make_masks(context, places, hidden, caching);
   if (gpt_style(model_) || family_of(model_) == Family::NeoX)
     hidden = hooked(of_dropout_, hidden, [&](const Tensor& x) { return dropout(s_, x, train_.hidden_dropout); });
+  if (traits_.drops_embedding) hidden = dropout(s_, hidden, train_.hidden_dropout);
   if (model_.positions == Positions::Rotary) {
     if (of_rotary_.before) (void)of_rotary_.before({});
     // Gemma 3 makes tables for the kinds of layers that it has.
@@ -465,6 +488,7 @@ Tensor CausalLM::logits_of(const Tensor& hidden) {
   s_.mark(Phase::Forward, "lm_head");
   const Session::Scope scope(s_, "lm_head", Category::LogitsLoss);
   Tensor logits = head_(s_, hidden);
+  if (traits_.scales_logits) logits = mul_number(s_, logits, 1);
   if (model_.logit_softcap > 0) {
     logits = mul_number(s_, logits, 1 / model_.logit_softcap);
     logits = tanh(s_, logits);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "parallel/frameworks/namespace.hpp"
+#include "parallel/frameworks/transformers/families.hpp"
 #include "parallel/job/train.hpp"
 #include "parallel/model/model.hpp"
 #include "parallel/runtime/runtime.hpp"
@@ -95,6 +96,8 @@ enum class NormKind : std::uint8_t {
   WidenedRms,  ///< the same, of a weight that is converted to fp32
   ZeroCenteredRms,
   Layer,
+  LayerWithoutWeights,
+  CohereLayer,
   // Fused ones (fused.hpp).
   LigerRms,
   LigerRmsApart,         ///< whose gradient is a tensor of its own
@@ -108,6 +111,7 @@ struct Norm {
   NormKind kind = NormKind::Rms;
   ForwardHooks hooks = {};
   Tensor operator()(Session& s, const Tensor& x) const;
+  [[nodiscard]] bool exists() const { return weight != nullptr || kind == NormKind::LayerWithoutWeights; }
 
  private:
   [[nodiscard]] Tensor normalized(Session& s, const Tensor& x) const;
@@ -131,9 +135,6 @@ enum class Family : std::uint8_t { Llama, Phi3, Gpt2, BigCode, NeoX };
 [[nodiscard]] Family family_of(const Model& model);
 /// GPT-2's, and GPTBigCode's.
 [[nodiscard]] bool gpt_style(const Model& model);
-
-/// OLMo 2 multiplies by norms' weights, and turns queries and keys, in fp32.
-[[nodiscard]] bool computes_wide(const Model& model);
 
 /// A module that can be hooked, and the parameters that are its own.
 struct ModuleSite {
@@ -211,6 +212,7 @@ class CausalLM {
   struct Layer {
     std::string name;
     bool windowed = false;  ///< sees a sliding window of keys
+    bool turns = true;      ///< queries and keys, by rotary positions
     Range parameters;
     ForwardHooks hooks, of_attention_dropout, of_mlp_dropout;
     Norm attention_norm, after_attention, mlp_norm, after_mlp;
@@ -222,6 +224,7 @@ class CausalLM {
     Tensor query, key, value;  ///< batch, heads, sequence, width of a head
     Tensor joint;              ///< projection that a variable holds until attention is over; undefined where none does
     Tensor pair;               ///< keys and values as one; undefined where they are apart
+    std::vector<Tensor> held;  ///< by variables, until attention is over
   };
 
   std::shared_ptr<Leaf> parameter(const std::string& name, Shape sizes);
@@ -249,6 +252,7 @@ class CausalLM {
   Tensor checkpointed(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor call(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
+  Tensor one_norm_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor neox_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor gpt_forward(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache);
   Tensor attend(const Layer& layer, const Tensor& hidden, const Context& context, std::vector<Tensor>* cache,
@@ -309,6 +313,8 @@ class CausalLM {
   void turn_part(States& states, const Context::View& view);
   Tensor litgpt_forward(const Layer& layer, const Tensor& hidden, const Context& context);
   void turn(States& states, const Context::View& view);
+  void turn_parts(States& states, const Tensor& cosine, const Tensor& sine);
+  void scale_queries(States& states, const Tensor& places);
   Tensor scored(const States& states, const Tensor& mask, Tensor& weights);
   [[nodiscard]] bool repeats_keys_for_flash() const;
   Tensor fused(const Layer& layer, const States& states, const Context& context);
@@ -338,6 +344,7 @@ class CausalLM {
   const Model& model_;
   const Train& train_;
   const EagerBehavior& behavior_;
+  Traits traits_;
   DType dtype_;  ///< of parameters
   MakeParameter make_;
   Parameters parameters_;

@@ -47,6 +47,18 @@ Tensor add(Session& s, const Tensor& a, const Tensor& b) {
   return with(std::move(out), std::move(node));
 }
 
+Tensor sub(Session& s, const Tensor& a, const Tensor& b) {
+  auto node = s.node({&a, &b});
+  Tensor out = elementwise(s, "sub", {Operation::AddScaled, {-1}}, {&a, &b}, promoted(a.dtype, b.dtype));
+  if (node)
+    node->apply = [&s, of_both = node->needs(1)](const Gradients& g) {
+      Gradients made{g.front(), Tensor{}};
+      if (of_both) made[1] = unary(s, "sub_gradient", {Operation::Scale, {-1}}, g.front());
+      return made;
+    };
+  return with(std::move(out), std::move(node));
+}
+
 Tensor add_in_place(Session& s, const Tensor& a, const Tensor& b) {
   auto node = s.node({&a, &b});
   s.launch(Operation::Add, {a, b}, {a});

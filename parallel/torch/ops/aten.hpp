@@ -35,6 +35,7 @@ namespace tidemark::parallel::torch {
 
 // Element by element.
 [[nodiscard]] Tensor add(Session& s, const Tensor& a, const Tensor& b);
+[[nodiscard]] Tensor sub(Session& s, const Tensor& a, const Tensor& b);
 /// a += b.
 [[nodiscard]] Tensor add_in_place(Session& s, const Tensor& a, const Tensor& b);
 [[nodiscard]] Tensor mul(Session& s, const Tensor& a, const Tensor& b);

@@ -146,7 +146,9 @@ class AutoModel {
                                      .value_or(target.find("ddp") != std::string::npos             ? "ddp"
                                                : target.find("megatron_fsdp") != std::string::npos ? "megatron_fsdp"
                                                                                                    : "fsdp2");
-    for (const std::string_view key : {"tp_size", "cp_size", "pp_size", "ep_size"})
+    const std::int64_t parts = number(its, "cp_size");
+    draft_.part_rows(parts, fmt::format("cp_size = {}", parts), its.place("cp_size"));
+    for (const std::string_view key : {"tp_size", "pp_size", "ep_size"})
       if (const auto degree = number(its, key); degree > 1)
         fail(its, key, fmt::format("{} = {}: AutoModel's other meshes are not modelled", key, degree));
     if (strategy == "ddp") {

@@ -59,8 +59,9 @@ class FactoryV1 {
     }
     make("optim", std::string("adamw_torch"), "optim_config");
     make("logging_nan_inf_filter", true, "model");  // a loss is looked at after each micro-batch
-    for (const std::string_view key : {"cp_size", "mp_replicate_size"})
-      if (given_.integer(key).value_or(1) != 1) fail(key, "meshes of this trainer are");
+    if (given_.integer("mp_replicate_size").value_or(1) != 1) fail("mp_replicate_size", "meshes of this trainer are");
+    const std::int64_t parts = given_.integer("cp_size").value_or(1);
+    draft_.part_rows(parts, fmt::format("cp_size = {}", parts), given_.place("cp_size"));
     for (const std::string_view key : {"optim_config", "quant_config"})
       if (given_.has(key)) fail(key, "it is");
     if (given_.text("batching_strategy").value_or("normal") != "normal")

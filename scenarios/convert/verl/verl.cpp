@@ -45,9 +45,9 @@ class VerlTuning {
     if (given_.flag("model.use_liger").value_or(false)) read_liger();
     read_shards();
     read_adapter();
-    if (given_.integer("ulysses_sequence_parallel_size").value_or(1) > 1)
-      given_.tell(RemarkKind::NotExpressed, "ulysses_sequence_parallel_size",
-                  not_modelled("Ulysses under FSDP is not modelled"));
+    const std::int64_t parts = given_.integer("ulysses_sequence_parallel_size").value_or(1);
+    draft_.part_rows(parts, fmt::format("ulysses_sequence_parallel_size = {}", parts),
+                     given_.place("ulysses_sequence_parallel_size"));
     if (given_.flag("use_remove_padding").value_or(false))
       given_.tell_bounded("use_remove_padding",
                           "the figures are of whole rows, which those without padding fill at most", "packed-rows");

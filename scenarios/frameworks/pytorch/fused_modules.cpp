@@ -63,7 +63,8 @@ void check_fused_modules(const Scenario& requested, ScenarioTables& tables) {
   const Model& model = requested.model;
   const bool plain = model.norms == NormPlacement::Before && model.positions == Positions::Rotary &&
                      !model.zero_centered_norms && model.activation == Activation::SwiGlu &&
-                     model.normalization == Normalization::Rms && model.architecture != "phi3";
+                     model.normalization == Normalization::Rms && model.architecture != "phi3" &&
+                     (!model.transformers_alone() || model.architecture == "smollm3");
   refuse(
       liger != FusedModules{} && !plain,
       not_modelled(fmt::format("Liger's kernels are not modelled yet in layers like those of {}", model.architecture)),

@@ -273,7 +273,7 @@ void check_compiled(const Scenario& requested, ScenarioTables& tables) {
   refuse(m.window() > 0 && m.window() <= train.sequence_length,
          not_modelled("is not modelled yet where a sliding window takes a mask"), "a shorter sequence would do");
   refuse(m.norms != NormPlacement::Before || m.attention_softcap > 0 || m.logit_softcap > 0 || m.scaled_embedding ||
-             m.positions != Positions::Rotary,
+             m.positions != Positions::Rotary || m.transformers_alone(),
          not_modelled(fmt::format("is not modelled yet with layers like those of {}", m.architecture)), "leave it out");
 }
 
@@ -301,7 +301,7 @@ void check_litgpt(const Scenario& requested, ScenarioTables& tables) {
   if (tables.model_sound)
     refuse(m.positions != Positions::Rotary || m.tied_embeddings || m.norms != NormPlacement::Before ||
                m.qk_norm != QkNorm::None || m.zero_centered_norms || m.scaled_embedding || m.logit_softcap > 0 ||
-               m.window() > 0 || m.attention_softcap > 0,
+               m.window() > 0 || m.attention_softcap > 0 || m.transformers_alone(),
            not_modelled(fmt::format("is not modelled yet with layers like those of {}", m.architecture)),
            "leave it out");
   refuse(requested.runtime.eager.compiled == CompiledParts::Model &&
@@ -403,8 +403,9 @@ void settle_pytorch(Scenario& requested, ScenarioTables& tables) {
   // The dropouts of the models' own configurations (resid_pdrop and attn_pdrop; attention_dropout).
   const bool drops = requested.model.architecture == "gpt2" || requested.model.architecture == "gpt_bigcode";
   constexpr double usual = 0.1;
-  if (!train.has("hidden_dropout")) requested.train.hidden_dropout = drops ? usual : 0;
-  if (!train.has("attention_dropout")) requested.train.attention_dropout = drops ? usual : 0;
+  if (!train.has("hidden_dropout")) requested.train.hidden_dropout = drops ? usual : requested.model.hidden_dropout;
+  if (!train.has("attention_dropout"))
+    requested.train.attention_dropout = drops ? usual : requested.model.attention_dropout;
   check_compiled(requested, tables);
   check_fused_modules(requested, tables);
 }

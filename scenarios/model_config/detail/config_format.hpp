@@ -250,6 +250,7 @@ inline constexpr std::array unmodelled_keys{
     Unmodelled{"lm_head_bias", "bias on the LM head is"},
     Unmodelled{"reorder_and_upcast_attn", "attention in fp32 is"},
     Unmodelled{"chunk_size_feed_forward", "a chunked MLP is"},
+    Unmodelled{"clip_qkv", "limiting of Q, K and V is"},
 };
 /// The same of keys that some families have.
 inline constexpr std::array foreign_keys{
@@ -328,6 +329,13 @@ inline constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or
                                                                        "time_step_max",
                                                                        "time_step_min",
                                                                        "time_step_rank",
+                                                                       "embedding_multiplier",
+                                                                       "residual_multiplier",
+                                                                       "attention_multiplier",
+                                                                       "logits_scaling",
+                                                                       "logit_scale",
+                                                                       "norm_epsilon",
+                                                                       "embedding_dropout",
                                                                        "use_mamba_kernels"});
 
 // Bounds far above any model, so that no product of a few of them leaves 64 bits.

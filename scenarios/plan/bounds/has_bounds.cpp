@@ -141,12 +141,14 @@ bool known(const Model& model) {
   const auto& [name, architecture, hidden, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings,
                qkv_bias, output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
                scaled_embedding, activation, gelu, positions, rotary_fraction, window_rotary, attention_softcap,
-               logit_softcap, attention_sinks, layers, further, vocabulary_extra, vocabulary_multiple] = model;
+               logit_softcap, attention_sinks, own_hidden_dropout, own_attention_dropout, qkv_clip, layers, further,
+               vocabulary_extra, vocabulary_multiple] = model;
   // A layer is sampled for all of its kind.
   const auto all_known = [](const LayerList& list) {
     return std::ranges::all_of(list.kinds(), [](const Layer& layer) { return layer.bounded(); });
   };
-  return ignored_arguments(name, architecture) && all_known(layers) && all_known(further) &&
+  return ignored_arguments(name, architecture, own_hidden_dropout, own_attention_dropout) && qkv_clip == 0 &&
+         !model.transformers_alone() && all_known(layers) && all_known(further) &&
          !attention_sinks &&  // not thought about
          lowered(hidden, heads, kv_heads, head_dim, ffn, vocabulary, max_positions, tied_embeddings, qkv_bias,
                  output_bias, mlp_bias, qk_norm, normalization, norms, zero_centered_norms, parallel_residual,
