@@ -69,7 +69,8 @@ bool helps(RemedyKind remedy, const Scenario& s) {
     case RemedyKind::CutModel:
       return kind.id == RuntimeId::Megatron && s.gpus > s.layout.tensor * s.layout.pipeline;
     case RemedyKind::SpreadExperts:
-      return s.model.experts() && s.layout.expert < s.model.experts()->count;
+      return s.model.experts() && (!kind.eager() || kind.id == RuntimeId::TorchTitan) &&
+             s.layout.expert < s.model.experts()->count;
     case RemedyKind::NoLoaderMask:
       return loads_large_mask(s);
     case RemedyKind::Sleep:
