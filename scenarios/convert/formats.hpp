@@ -14,6 +14,12 @@
 
 namespace tidemark::scenarios {
 
+/// Of adapters on Megatron-LM, which are within a bound.
+inline constexpr std::string_view figures_of_all_weights =
+    "the figures are of training all weights with this model, layout and batch; adapters train few, and frozen ones "
+    "have "
+    "no gradients";
+
 /// The models that are shipped, as names that a scenario takes ("models/llama-3.1-8b.json") and what they are.
 struct ShippedModel {
   std::string file;

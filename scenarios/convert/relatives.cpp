@@ -173,6 +173,13 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
       if (is_on(&its))
         draft.remark_bounded(name, "the figures are of whole sequences of that length, which packed ones fill at most",
                              "packed-sequences", its.place);
+    } else if ((its.name == "tuner-type" || its.name == "train-type") && scenarios::text(its.value) == "\"lora\"") {
+      const TomlKey* rank = find(given, "lora_rank");
+      if (rank == nullptr) rank = find(given, "lora-rank");
+      const auto* const said = rank == nullptr ? nullptr : std::get_if<std::int64_t>(&rank->value.value);
+      constexpr std::int64_t usual = 8;
+      draft.remark_bounded(fmt::format("{} = \"lora\"", name), std::string(figures_of_all_weights),
+                           fmt::format("lora-on-megatron:{}", said == nullptr ? usual : *said), its.place);
     } else if ((its.name == "tuner-type" || its.name == "train-type") && scenarios::text(its.value) != "\"full\"") {
       draft.remark(RemarkKind::NotExpressed, fmt::format("{} = {}", name, scenarios::text(its.value)),
                    not_modelled("adapters on Megatron-LM are not modelled"), its.place);

@@ -21,7 +21,39 @@ std::int64_t of_vocabulary(const BoundSizes& z, std::int64_t all) {
          (z.head ? z.tokens() * words * (2 * half + 3 * whole) : 0);
 }
 
+// What a layer's linears take of a token, and what they give: of queries, keys and values, of attention's output, and
+// of the MLP's two.
+struct LinearWidths {
+  std::int64_t in = 0, out = 0;
+};
+LinearWidths linears_of(const BoundSizes& z) {
+  const Model& m = z.s.model;
+  return {.in = 2 * m.hidden + z.heads() * m.head_dim + z.ffn(),
+          .out = (z.heads() + 2 * z.kv_heads()) * m.head_dim + 2 * m.hidden + z.ffn()};
+}
+// Adapters of a rank (the number) beside all linears of its layers, with gradients and an optimizer's three numbers.
+std::int64_t adapters_on_megatron(const BoundSizes& z) {
+  const LinearWidths its = linears_of(z);
+  const Model& m = z.s.model;
+  const std::int64_t experts = m.experts() ? over(m.experts()->count, z.s.layout.expert) : 0;
+  const std::int64_t of_experts = experts == 0 ? 0 : experts * (2 * m.hidden + 3 * m.experts()->ffn);
+  const std::int64_t parameters = z.layers() * z.number * (its.in + its.out + of_experts);
+  const std::int64_t saved = half * (2 * its.in + its.out + 4 * z.number) * (z.saved_layers() + 1);
+  return (half + 4 * whole) * parameters + z.tokens() * (saved + 2 * whole * its.out);
+}
+
 constexpr std::array megatron_formulas{
+    // LoRA (Megatron-Bridge 067f987d, src/megatron/bridge/peft/lora.py and utils.py ParallelLinearAdapter; NeMo 2 and
+    // ms-swift alike) in place of training all weights: beside each linear what it takes after a norm and dropout, what
+    // both products give, and their sum with the linear's. Less: gradients and an optimizer's numbers of all weights,
+    // with all that their construction and steps make of these (ten numbers are more than any), and what linears save
+    // for gradients of theirs.
+    BoundFormula{"lora-on-megatron", adapters_on_megatron,
+                 [](const BoundSizes& z) {
+                   constexpr std::int64_t numbers = 10;
+                   return numbers * whole * z.parameters() +
+                          half * z.tokens() * linears_of(z).in * (z.saved_layers() + 1);
+                 }},
     // A vocabulary that nobody says: at most the largest of the models that are shipped, which is Gemma 3's, padded.
     BoundFormula{"vocabulary",
                  [](const BoundSizes& z) {

@@ -83,6 +83,17 @@ TEST(MemoryBounds, OfApexAreItsShareOfGradientsAndCopiesThatAreInNoBuffer) {
   EXPECT_EQ(most_more("apex-distributed-adam", s), Bytes{share + 4 * parameters_at_most});
 }
 
+// Two layers whose linears take 512, 512, 512 and 2,048 of a token and give 1,536, 512, 2,048 and 512; adapters of 8
+// dimensions. Of them 18 bytes a parameter; of two layers and the one at work inputs twice, outputs, and four rows
+// of 8.
+TEST(MemoryBounds, OfAdaptersOnMegatronAreFewParametersInPlaceOfAll) {
+  const Scenario s = job();
+  constexpr std::int64_t in = 3 * 512 + 2048, out = 1536 + 512 + 2048 + 512, tokens = 1024;
+  EXPECT_EQ(most_more("lora-on-megatron:8", s),
+            Bytes{18 * 2 * 8 * (in + out) + tokens * (2 * (2 * in + out + 4 * 8) * 3 + 8 * out)});
+  EXPECT_EQ(most_less("lora-on-megatron:8", s), Bytes{40 * parameters_at_most + 2 * tokens * in * 3});
+}
+
 // Weights twice. Of two layers and the one at work, inputs of attention's output (512 wide), twice; gradients of
 // linears of one layer, 9,728 wide, twice. MXFP8 has a byte of scales for 32 elements of either copy: a sixteenth of
 // weights, and of inputs, 2 x 512 + 512 + 2,048 wide; blocks have four for 128 of those, and for 128 by 128 of weights.

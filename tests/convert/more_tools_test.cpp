@@ -264,6 +264,9 @@ TEST(NemoRecipes, TakeTheirParametersFromOutside) {
   requested.variables = {{"recipe", "finetune_recipe"}, {"peft_scheme", "none"}};
   EXPECT_EQ(scenario_of_request(requested).layout.tensor, 1);
   requested.variables = {{"recipe", "finetune_recipe"}};
+  EXPECT_TRUE(has(convert(requested), RemarkKind::Bounded, "peft_scheme = \"lora\""));
+  EXPECT_EQ(scenario_of_request(requested).layout.tensor, 2);
+  requested.variables = {{"recipe", "finetune_recipe"}, {"peft_scheme", "dora"}};
   EXPECT_EQ(problem_of(requested), "open: finetune_recipe: adapters on Megatron-LM are not modelled");
   requested.variables = {{"recipe", "other"}};
   EXPECT_EQ(problem_of(requested), "wrong: has no recipe \"other\"");

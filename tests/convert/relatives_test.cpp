@@ -57,9 +57,13 @@ TEST(Swift, SaysACheckpointAndMegatronsWordsWithUnderscores) {
   EXPECT_THROW(scenario_of_text("job.sh", "NPROC_PER_NODE=8 megatron sft --model No/Such-1B --max_length 1024\n"),
                InputError);
   EXPECT_THROW(scenario_of_text("job.sh",
-                                "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --tuner_type lora "
+                                "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --tuner_type longlora "
                                 "--max_length 1024\n"),
                InputError);
+  EXPECT_TRUE(is_bounded("job.sh",
+                         "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --tuner_type lora --lora_rank 16 "
+                         "--max_length 1024\n",
+                         "--tuner_type = \"lora\""));
 }
 
 TEST(FlagScale, IsMegatronsArgumentsInTables) {

@@ -78,6 +78,9 @@ class BridgeRecipe {
     const PythonFunction& recipe = chosen(named);
     draft_.remark(RemarkKind::Assumed, recipe.name, "is the recipe that is read", recipe.place);
     follow(recipe, 0);
+    if (adapted_)
+      draft_.remark_bounded("cfg.peft", std::string(figures_of_all_weights), fmt::format("lora-on-megatron:{}", rank_),
+                            *adapted_);
     constexpr std::size_t most = 5000;
     if (values_.size() > most)
       fail(recipe.place, fmt::format("sets more than {} values", most), "no recipe has so many");
@@ -152,6 +155,11 @@ class BridgeRecipe {
     return *found;
   }
 
+  void set_rank(const std::string& value, Place place) {
+    const std::optional<Content> said = literal_in(value, place);
+    if (const auto* const rank = said ? std::get_if<std::int64_t>(&*said) : nullptr; rank != nullptr) rank_ = *rank;
+  }
+
   void set(std::string path, std::string value, Place place) { values_[std::move(path)] = {std::move(value), place}; }
 
   void follow(const PythonFunction& recipe, int depth) {
@@ -159,13 +167,17 @@ class BridgeRecipe {
       const PythonLine& line = recipe.lines[i];
       const std::optional<PythonAssignment> its = assignment_in(line);
       const std::string_view text = line.text;
-      // A condition on nothing but how rows are padded.
-      const bool of_rows = text.starts_with("if ") && text.ends_with(':') && i + 1 < recipe.lines.size() &&
-                           recipe.lines[i + 1].text.starts_with("cfg.dataset.offline_packing_specs.pad_");
+      // A condition on nothing but how rows are padded, or what adapters are like, which are LoRA's.
+      const std::string_view next = i + 1 < recipe.lines.size() ? recipe.lines[i + 1].text : std::string_view();
+      const bool of_rows = text.starts_with("if ") && text.ends_with(':') &&
+                           (next.starts_with("cfg.dataset.offline_packing_specs.pad_") ||
+                            (next.starts_with("peft_cfg.") && text.find("peft_scheme") != text.npos));
       const bool aside = text.starts_with('"') || text.starts_with("return") || text.starts_with("'");
       if (aside || of_rows) continue;
       if (its && (its->target == "cfg" || its->target == "config")) {
         begin(*its, line, depth + 1);
+      } else if (its && its->target.starts_with("peft_cfg.")) {
+        assign("peft." + its->target.substr(9), its->value, line.place);
       } else if (its && its->target.starts_with("cfg.")) {
         assign(its->target.substr(4), its->value, line.place);
       } else if (its && its->target.find('.') == std::string::npos) {
@@ -187,10 +199,10 @@ class BridgeRecipe {
     };
     if (name == "_pretrain_common") return take(usual_pretraining);
     if (name == "_sft_common") return take(usual_fine_tuning);
-    if (name == "_peft_common")
-      fail(line.place, not_modelled(fmt::format("{}: adapters on Megatron-LM are not modelled", name)),
-           "pre-training and full "
-           "fine-tuning are");
+    if (name == "_peft_common") {
+      adapted_ = line.place;
+      return take(usual_fine_tuning);
+    }
     constexpr int deepest = 8, most = 64;  // recipes that begin with each other would be followed without end
     const auto other = std::ranges::find(file_.functions, name, &PythonFunction::name);
     if (depth < deepest && ++begun_ < most && other != file_.functions.end() && is_recipe(*other))
@@ -218,9 +230,12 @@ class BridgeRecipe {
       return;
     }
     if (path == "env_vars") return read_variables(value, place);
-    if (path == "peft" && value != "None")
-      fail(place, not_modelled("cfg.peft: adapters on Megatron-LM are not modelled"),
-           "pre-training and full fine-tuning are");
+    if (path == "peft" && (value == "None" || value.find("DoRA") != std::string::npos))
+      fail(place, not_modelled(fmt::format("cfg.peft = {}: is not modelled: LoRA is", value)), "leave it out");
+    if (path == "peft") return void(adapted_ = place);
+    if (path == "peft.dim") return set_rank(value, place);
+    if (path.starts_with("peft."))
+      return draft_.remark(RemarkKind::NoMatter, fmt::format("cfg.{}", path), "is within the bound of adapters", place);
     // "cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)".
     if (call && call->function.ends_with("Config")) {
       for (const std::string& argument : call->arguments)
@@ -325,8 +340,10 @@ class BridgeRecipe {
   std::map<std::string, std::string> constants_;
   std::map<std::string, std::pair<std::string, Place>, std::less<>> values_;  // by path, the last one
   std::vector<PythonLine> not_read_;
-  int begun_ = 0;  // with another recipe
-  int depth_ = 0;  // of files of other names
+  std::optional<Place> adapted_;  ///< where adapters are asked for
+  std::int64_t rank_ = 32;        ///< of them: src/megatron/bridge/peft/lora.py LoRA.dim
+  int begun_ = 0;                 // with another recipe
+  int depth_ = 0;                 // of files of other names
 };
 
 }  // namespace

@@ -84,7 +84,16 @@ class NemoRecipe {
       fail(recipe.place,
            not_modelled(fmt::format("{} makes no model and trainer that can be read without running it", recipe.name)),
            "a recipe of nemo/collections/llm/recipes would do, with the repository around it");
-    if (!all->field("peft").none())
+    const auto scheme = variables_.find("peft_scheme");
+    const bool lora = scheme == variables_.end() || scheme->second == "lora";
+    if (!all->field("peft").none() && lora) {
+      constexpr std::int64_t usual = 32;  // nemo/collections/llm/peft/lora.py LoRA.dim
+      const PythonValue peft = all->field("peft");
+      const PythonValue dim = peft.object() == nullptr ? PythonValue{} : peft.object()->field("dim");
+      const auto* const said = std::get_if<std::int64_t>(&dim.is);
+      draft_.remark_bounded("peft_scheme = \"lora\"", std::string(figures_of_all_weights),
+                            fmt::format("lora-on-megatron:{}", said == nullptr ? usual : *said), recipe.place);
+    } else if (!all->field("peft").none())
       fail(recipe.place, not_modelled(fmt::format("{}: adapters on Megatron-LM are not modelled", recipe.name)),
            "--set peft_scheme=none asks for full fine-tuning");
     take_model(*model, recipe.place);
