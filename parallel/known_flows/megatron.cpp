@@ -371,6 +371,7 @@ constexpr KnownFlow of_megatron[] = {
     {Kept, "loss.total_tokens", "*", "*", loss_frame},
     {Kept, "loss.tokens", "*", "*", loss_frame},
     {Kept, "loss.report", "*", "*", loss_frame},
+    {Kept, "loss.sum_copy", "forward loss", "forward loss", loss_frame},  // while torch.cat makes the report
     {Kept, "loss.sum", "*", "*", loss_frame},
     {Kept, "loss.scaled", "*", "*", loss_frame},
     {Kept, "loss.gradient", "*", "*", loss_frame},

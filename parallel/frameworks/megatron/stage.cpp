@@ -111,8 +111,8 @@ void ModelStage::sum_losses() const {
   copied = numbers("loss.sum_copy", DType::FP32);
   StepLosses& its = w_.losses;
   const bool interleaved = w_.layout.chunks > 1;
-  if (!interleaved) its.of_passes.clear();
   if (has_own_reports(w_)) its.of_running.push_back(loss_report(w_));
+  if (!interleaved) its.of_passes.clear();
   its.of_passes.push_back(std::move(loss));
   its.tokens = interleaved ? Tensor{} : std::move(tokens);
 }

@@ -91,6 +91,7 @@ class Training {
     if (micro_batches > 0 && engine_) roll_out();
     make_step_losses(w_);
     if (micro_batches > 0) run_passes(number, micro_batches);
+    process.mark(Phase::Communication, "reduce_gradients");
     keep_last_report(w_);
     finalize_model_gradients(w_, buffers_);
     w_.losses.total_tokens = {};  // an argument of core/distributed/finalize_model_grads.py

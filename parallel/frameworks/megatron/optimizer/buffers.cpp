@@ -225,7 +225,6 @@ void sum_embedding(Worker& w) {
 }  // namespace
 
 void finalize_model_gradients(Worker& w, std::vector<ParamAndGradBuffer>& buffers) {
-  w.process.mark(Phase::Communication, "reduce_gradients");
   if (!w.runtime.overlap.gradients)
     for (ParamAndGradBuffer& buffer : buffers) buffer.reduce();
   sum_partial_gradients(w, buffers);
