@@ -49,7 +49,8 @@ Verb advise_verb(CLI::App& app) {
   add_job(*verb, requested->words, JobSource::FileOrOptions);
   verb->add_option("--free", requested->free, "find changes that free this much, whether or not the job fits")
       ->type_name("SIZE");
-  verb->add_option("--changes", requested->most_changes, "largest number of combined changes (default: as few as are enough, up to 3)")
+  verb->add_option("--changes", requested->most_changes,
+                   "largest number of combined changes (default: as few as are enough, up to 3)")
       ->check(CLI::Range(1, 6))
       ->type_name("N");
   add_json(*verb, requested->json);
