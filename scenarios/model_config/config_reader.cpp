@@ -82,7 +82,7 @@ class ConfigReader {
       for (std::int64_t i = 0; i < layers_; ++i) model.layers.append(1, layer(static_cast<std::size_t>(i)));
     if (family->mtp_layers)
       model.further.append(config_.count(mtp_layers_rule, 0), layer(static_cast<std::size_t>(layers_)));
-    refuse_unmodelled();
+    refuse_unmodelled(*family);
     config_.refuse_unread_overrides(family->name);
     config_.refuse_slips();
     return model;
@@ -407,11 +407,20 @@ class ConfigReader {
                     one_of(names) + " would do");
   }
 
-  void refuse_unmodelled() {
+  // DeepSeek, Kimi and gpt-oss publish weights in FP8 and MXFP4. The frameworks that train them here, Megatron-LM and
+  // torchtitan, have weights of their own type, and transformers' modules of these families are not modelled.
+  [[nodiscard]] bool is_how_weights_are_published(const Family& family, const json& value) const {
+    if (!experts_ || !(latent_ || family.name == gpt_oss) || !value.is_object()) return false;
+    const auto method = value.find("quant_method");
+    return method != value.end() && (*method == "fp8" || *method == "mxfp4");
+  }
+
+  void refuse_unmodelled(const Family& family) {
     const auto refuse = [&](const Unmodelled& u, std::string_view where) {
       if (config_.read(u.key)) return;
       const json* value = config_.find(u.key);
       if (value == nullptr || says_nothing(*value)) return;
+      if (u.key == quantized && is_how_weights_are_published(family, *value)) return;
       const bool published = u.key == quantized || u.key == compressed;
       config_.problem(u.key, not_modelled(fmt::format("{} not modelled {}", u.what, where)),
                       published ? "leave it out: it describes published weights, not training" : "");

@@ -1,5 +1,7 @@
 #include "scenarios/model_config/config_reader.hpp"
 
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -106,6 +108,35 @@ TEST(ConfigReader, InfinityOfPythonSaysNothing) {
             "no problem");
   EXPECT_EQ(problems(tiny(R"(, "lowest": -Infinity, "note": Unknown)")),
             problems(tiny(R"(, "lowest": -12345678, "note": Unknown)")));
+}
+
+/// A shipped config.json with `more` keys at its beginning.
+std::string shipped_with(const std::string& name, const std::string& more) {
+  std::ifstream file(std::string(TIDEMARK_SOURCE_DIR "/scenarios/models/") + name + ".json");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  return text.insert(text.find('{') + 1, more + ", ");
+}
+
+TEST(ConfigReader, WeightsThatArePublishedInFewBitsAreTheModelsWhereTrainersHaveTheirOwn) {
+  const std::string fp8 = R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]})";
+  EXPECT_EQ(problems(shipped_with("deepseek-v3", fp8)), "no problem");
+  EXPECT_EQ(problems(shipped_with("gpt-oss-20b", R"("quantization_config": {"quant_method": "mxfp4"})")), "no problem");
+  for (const char* trained_by_transformers : {"llama-3.1-8b", "qwen3-30b-a3b"})
+    EXPECT_NE(problems(shipped_with(trained_by_transformers, fp8)).find("a quantized base is not modelled yet"),
+              std::string::npos);
+  EXPECT_NE(
+      problems(shipped_with("deepseek-v3", R"("quantization_config": {"quant_method": "awq"})")).find("quantized"),
+      std::string::npos);
+}
+
+// It takes a one for each expert, choice, token and layer.
+TEST(ConfigReader, TheLossOfRoutersIsNotModelled) {
+  std::string text = shipped_with("mixtral-8x7b", "\"note\": 1");
+  EXPECT_EQ(problems(text), "no problem");
+  const std::string off = "\"output_router_logits\": false";
+  text.replace(text.find(off), off.size(), "\"output_router_logits\": true");
+  EXPECT_NE(problems(text).find("output_router_logits: the loss of routers that transformers adds is not modelled yet"),
+            std::string::npos);
 }
 
 TEST(ConfigReader, WhatWouldChangeMemoryIsRefused) {

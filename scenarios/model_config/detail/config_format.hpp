@@ -251,6 +251,7 @@ inline constexpr std::array unmodelled_keys{
     Unmodelled{"reorder_and_upcast_attn", "attention in fp32 is"},
     Unmodelled{"chunk_size_feed_forward", "a chunked MLP is"},
     Unmodelled{"clip_qkv", "limiting of Q, K and V is"},
+    Unmodelled{"output_router_logits", "the loss of routers that transformers adds is"},
 };
 /// The same of keys that some families have.
 inline constexpr std::array foreign_keys{
@@ -311,7 +312,6 @@ inline constexpr auto harmless_keys = std::to_array<std::string_view>({"_name_or
                                                                        "rope_interleave",
                                                                        "router_aux_loss_coef",
                                                                        "router_jitter_noise",
-                                                                       "output_router_logits",
                                                                        "aux_loss_alpha",
                                                                        "seq_aux",
                                                                        "ep_size",
