@@ -12,19 +12,17 @@ constexpr std::size_t loss_mask_place = 2;  // of batch_tensors()
 // Sum and tokens.
 Tensor loss_report(const Worker& w) { return w.temporary(w.process.label("loss.report"), {2}, DType::FP32); }
 
-bool has_own_reports(const Worker& w) { return w.layout.chunks == 1; }
-
 }  // namespace
 
 void make_step_losses(Worker& w) {
   if (w.head())
-    for (std::int64_t made = has_own_reports(w) ? 1 : 0; made < micro_batches_of(w.train, w.layout); ++made)
+    for (std::int64_t other = 1; other < micro_batches_of(w.train, w.layout); ++other)
       w.losses.reports.push_back(loss_report(w));
   w.losses.total_tokens = w.temporary(w.process.label("loss.total_tokens"), {1}, DType::INT32);
 }
 
 void keep_last_report(Worker& w) {
-  if (w.head() && has_own_reports(w)) w.losses.reports.push_back(loss_report(w));
+  if (w.head()) w.losses.reports.push_back(loss_report(w));
 }
 
 ModelStage::ModelStage(Worker& w, std::int32_t chunk)
@@ -111,7 +109,7 @@ void ModelStage::sum_losses() const {
   copied = numbers("loss.sum_copy", DType::FP32);
   StepLosses& its = w_.losses;
   const bool interleaved = w_.layout.chunks > 1;
-  if (has_own_reports(w_)) its.of_running.push_back(loss_report(w_));
+  its.of_running.push_back(loss_report(w_));
   if (!interleaved) its.of_passes.clear();
   its.of_passes.push_back(std::move(loss));
   its.tokens = interleaved ? Tensor{} : std::move(tokens);
@@ -151,7 +149,7 @@ void ModelStage::backward(std::int32_t step, std::int32_t micro_batch, const Ten
   model_.finish_backward();
   const bool drops = w_.layout.chunks > 1 || (w_.runtime.core.drops_losses && w_.layout.pipeline == 1);
   if (of_loss && drops) w_.losses.of_passes.pop_front();
-  if (of_loss && !w_.losses.of_running.empty()) w_.losses.of_running.pop_front();
+  if (of_loss) w_.losses.of_running.pop_front();
 }
 
 }  // namespace tidemark::parallel::megatron
