@@ -283,14 +283,15 @@ void read_optimizer(Given& given) {
   copy(given, "max_grad_norm", "runtime.switches.max_grad_norm");
 }
 
-// "q_proj,v_proj" is two names; "all-linear", and a list of that alone, is a word of PEFT's.
+// "q_proj,v_proj" is two names; "all-linear", and a list of that alone, is a word of PEFT's. Text that is no list of
+// names is a regular expression there.
 Content names_in(const TomlValue& value) {
   constexpr std::string_view every = "all-linear";
   if (const auto* list = std::get_if<std::vector<TomlValue>>(&value.value);
       list != nullptr && list->size() == 1 && scenarios::text(list->front()) == "\"all-linear\"")
     return std::string(every);
   const auto* const text = std::get_if<std::string>(&value.value);
-  if (text == nullptr || *text == every) return value.value;
+  if (text == nullptr || *text == every || text->find_first_of("[(|*\\+?^$") != std::string::npos) return value.value;
   std::vector<TomlValue> names;
   std::string rest = *text;
   std::ranges::replace(rest, ',', ' ');

@@ -62,6 +62,21 @@ TEST(Images, AreTrainedWhereNoToolSaysThatTheyAreNot) {
   EXPECT_EQ(bound_in(converted("run.sh", swift, 2), "images"), "images:8");
 }
 
+// As axolotl's examples of Qwen2-VL pick layers.
+TEST(Images, PatternsOfAdaptersAreNoNames) {
+  const std::string script =
+      "accelerate launch --num_processes 1 sft.py --model_name_or_path Qwen/Qwen2-VL-7B-Instruct --bf16 --max_length "
+      "1024 --per_device_train_batch_size 1 --output_dir o --use_peft --lora_target_modules "
+      "'model.language_model.layers.[0-9]+.self_attn.(q|v)_proj'\n";
+  try {
+    (void)scenario_of(converted("run.sh", script, 1), shipped_data());
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_TRUE(error.leaves_open()) << error.what();
+    EXPECT_NE(std::string(error.what()).find("regular expressions are not modelled yet"), std::string::npos);
+  }
+}
+
 TEST(Images, AreNotAScenariosUnlessItAsksForTheTextAlone) {
   const auto scenario = [](const std::string& model) {
     return "model = \"" + model +
