@@ -95,6 +95,9 @@ constexpr std::string_view
     yarn_frame =
         "variables of YarnRotaryEmbedding.forward live until it returns "
         "(core/models/common/embeddings/yarn_rotary_pos_embedding.py)",
+    yarn_constructor =
+        "YarnRotaryEmbedding's constructor asks for angles of the original length, and drops them "
+        "(core/models/common/embeddings/yarn_rotary_pos_embedding.py)",
     grouping = "a loop's variable lives until it is bound again (core/optimizer/cpu_offloading/hybrid_optimizer.py)",
     first_of_whole =
         "the first of two optimizers copies whole parameters, and goes without a step (core/optimizer/__init__.py, "
@@ -228,6 +231,8 @@ constexpr KnownFlow of_megatron[] = {
      forward_frame},
     {Unread, "layers.*.attention.rotary.whole_table", "forward layers.*", "forward layers.*", own_angles},
     {Kept, "layers.*.attention.rotary.angles", "forward layers.*", "forward layers.*", yarn_frame},
+    {Kept, "layers.*.attention.rotary.table", "forward layers.*", "forward layers.*", yarn_frame},
+    {Unread, "layers.*.attention.rotary.table", "forward layers.*", "forward layers.*", yarn_constructor},
     {Unread, "layers.*.mlp.router.to", "forward layers.*.mlp.router", "*", dropped},
     {Kept, "layers.*.mlp.dispatcher.*", "forward layers.*.mlp.dispatcher", "forward layers.*.mlp", moe_frame},
     {Kept, "layers.*.mlp.shared.*", "backward layers.*.mlp.shared.*", "backward layers.*.mlp.*", backward_frame},
