@@ -70,7 +70,7 @@ void Engine::construct() {
 
 void Engine::generate() {
   s_.process.mark(Phase::Rollout, "wake");
-  // TRL's generation/vllm_generation.py before wake_up, and verl's workers.
+  // TRL's generation/vllm_generation.py before wake_up.
   if (requested_.sleeps()) s_.process.empty_cache();
   wake();
   s_.process.mark(Phase::Rollout, "generate");

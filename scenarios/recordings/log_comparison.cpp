@@ -36,7 +36,7 @@ void compare_ends(const Prediction& prediction, const RankGroup& group, RankPeak
   if (row.device) row.device->predicted = capacity - group.failure->free;
 }
 
-// Devices of one name differ by what their driver keeps: an H100 of 80 GB has 79.10 to 79.33 GiB.
+// Devices of one name differ by what their driver keeps, which is far less than from one size to the next.
 bool is_another_device(Bytes said, Bytes capacity) {
   constexpr double alike = 0.02;
   return std::abs(static_cast<double>(said.count()) / static_cast<double>(capacity.count()) - 1) > alike;
