@@ -25,6 +25,17 @@ namespace {
 constexpr std::int64_t in_memory = 1 << 18;  // combinations whose survivors are held at once
 constexpr std::int64_t screened_together = 256;
 constexpr std::size_t evaluated_together = 8;  // candidates between two looks at what was found
+constexpr std::size_t checked_in_full = 8;     // of what is recommended, as long as tiers are right
+
+// So many of them, at equal distances in throughput's order, the first and the last among them.
+std::vector<Found> spread(std::vector<Found> all, std::size_t count) {
+  if (all.size() <= count) return all;
+  std::ranges::sort(all, better);
+  std::vector<Found> some;
+  for (std::size_t i = 0; i < count; ++i)
+    some.push_back(std::move(all[count == 1 ? 0 : i * (all.size() - 1) / (count - 1)]));
+  return some;
+}
 
 class Search {
  public:
@@ -335,12 +346,16 @@ class Search {
     }
   }
 
-  // What is recommended runs whole, without what the tiers leave out. False where some of it cannot: what it beat may
+  // What is recommended runs whole, without what the tiers leave out: the fastest and the smallest of it, and some
+  // between; once one of them is other than its tiers say, all of it. False where some of it cannot: what it beat may
   // be the answer then.
   bool winners_run_in_full() {
     std::vector<Found> winners = standings_.recommended(1);
+    const std::size_t recommended = winners.size();
     plan_.in_full = static_cast<std::int64_t>(
         std::erase_if(winners, [&](const Found& f) { return ran_whole_.contains(f.candidate); }));
+    if (otherwise_.empty() && failed_in_full_.empty())
+      winners = spread(std::move(winners), checked_in_full - std::min(checked_in_full, recommended - winners.size()));
     std::vector<std::string> tasks;
     for (const Found& f : winners) tasks.push_back(full_task(f.candidate));
     const std::vector<std::string> results =

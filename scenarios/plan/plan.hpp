@@ -91,7 +91,7 @@ struct Plan {
   std::vector<Found> front;               ///< the Pareto front of those that fit, by falling memory
   std::vector<Miss> near_misses;
   std::vector<Failed> failed;  ///< the first of them
-  std::int64_t in_full = 0;    ///< of the best and the front: simulated in full
+  std::int64_t in_full = 0;    ///< of the best and the front: simulated in full, all of them where any was otherwise
   /// Those whose full simulation gave other figures, which are the ones here.
   std::vector<std::int64_t> disagreements;
   bool all_in_full = false;  ///< then every candidate was simulated in full

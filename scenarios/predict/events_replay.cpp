@@ -79,6 +79,7 @@ class EventsReplayer {
     }
     record_.allocated = allocator_.stats().all.allocated.peak;
     record_.complete = !over_;
+    record_.same_on = allocator_.source().alike();
     return std::move(record_);
   }
 
@@ -313,7 +314,7 @@ RunOn run_of(std::shared_ptr<const StateEvents> state, std::shared_ptr<const Sta
   return [=](Bytes capacity, const DriverCosts& costs, CrossStreamFrees cross_stream) -> LimitedRun {
     const EventsRecord record =
         replay_events(*state, *stage, device.allocator, costs, capacity, {cross_stream, device.queue});
-    return {!record.out_of_memory, record.drivers_come_first};
+    return {!record.out_of_memory, record.drivers_come_first, record.same_on};
   };
 }
 

@@ -34,6 +34,7 @@ struct EventsRecord {
   std::vector<Epoch> epochs;
   bool out_of_memory = false;
   bool drivers_come_first = true;        ///< before the allocator gave its cache back
+  CapacityRange same_on;                 ///< devices on which all this is the same
   bool complete = false;                 ///< to the end of the last step; ended early otherwise
   std::int64_t bodies = 0, skipped = 0;  ///< run, and known without running
 

@@ -36,7 +36,7 @@ bool has_a_timeline(const Job& job, const PredictOptions& options) {
 
 void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, const RoleProgram& its,
                   const MemoryProgram& memory, const std::optional<MemoryProgram>& worst_case_memory,
-                  const PredictOptions& options, std::vector<RankGroup>& groups) {
+                  const PredictOptions& options, std::optional<Bytes> beyond_live, std::vector<RankGroup>& groups) {
   const Role& role = *same.replayed;
   const Program& program = its.program();
   const bool has_times = !clock.classes.empty();
@@ -44,10 +44,12 @@ void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, 
              asks_the_clock =
                  has_times && job.asks_the_clock && scenarios::asks_the_clock(program, prompt_stream(job.runtime));
   const Bytes batches = rerun_batches_bytes(job.scenario, job.runtime, role.first.pipeline);
-  const RankRoom by{judged_device(job.scenario),
-                    job.scenario.cluster.device.capacity - job.scenario.runtime.headroom - batches,
-                    options.reported == PredictionDetail::Whole ? Require::Least : Require::Room, options.frees,
-                    prompt_stream(job.runtime)};
+  RankRoom by{judged_device(job.scenario),
+              job.scenario.cluster.device.capacity - job.scenario.runtime.headroom - batches,
+              options.reported == PredictionDetail::Whole ? Require::Least : Require::Room,
+              options.frees,
+              prompt_stream(job.runtime),
+              beyond_live};
 
   std::map<std::int32_t, RankGroup> by_cost;
   std::map<std::int32_t, std::vector<Rank>> by_class;  // ranks of one class pay the same
@@ -58,6 +60,7 @@ void replay_roles(const Job& job, const OnClock& clock, const SameMemory& same, 
     if (added) {
       const DriverCosts& costs = job.costs.entries[static_cast<std::size_t>(entry)];
       known->second = at_once(memory, has_cross_stream_frees, costs, by);
+      by.beyond_live = by.beyond_live.value_or(known->second.beyond_live);
       if (worst_case_memory) add_routing(at_once(*worst_case_memory, has_cross_stream_frees, costs, by), known->second);
     }
     RankGroup group = known->second;
@@ -321,20 +324,25 @@ Prediction predict(const Job& job, const Trace& trace, const Progress& progress,
     in_parallel(0, by_program[program].size(), [&](std::size_t p) {
       const std::vector<std::size_t>& its = by_program[program][p].roles;
       const PassesOfRoles passes(job, *roles[its.front()].replayed, its.size(), clock);
-      in_parallel(0, its.size(), [&](std::size_t i) {
+      std::optional<Bytes> beyond_live;  // of the first
+      const auto predict_role = [&](std::size_t i) {
         const SameMemory& same = roles[its[i]];
         std::vector<RankGroup>& groups = found[its[i]];
         const bool is_new = std::exchange(groups, {}).empty();
         if (i == 0) {
-          replay_roles(job, clock, same, passes.shown(), passes.memory(), passes.worst_case_memory(), options, groups);
+          replay_roles(job, clock, same, passes.shown(), passes.memory(), passes.worst_case_memory(), options, {},
+                       groups);
+          beyond_live = groups.front().beyond_live;
         } else {
           const PassesOfRoles::Programs programs = passes.of(*same.replayed);
           replay_roles(job, clock, same, *programs.own, programs.memory(), programs.worst_case_memory(), options,
-                       groups);
+                       beyond_live, groups);
         }
         const std::lock_guard lock(reporting);
         if (progress && is_new) progress(++done, roles.size());
-      });
+      };
+      predict_role(0);
+      in_parallel(1, its.size(), predict_role);
     });
   };
   in_parallel(0, by_program.size(), [&](std::size_t program) {

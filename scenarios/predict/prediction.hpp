@@ -66,6 +66,7 @@ struct RankGroup {
   /// Its allocator would return the rest of the device's memory before it failed. The upper
   /// end holds what `peak_device_upper` does.
   RequiredMemory required;
+  Bytes beyond_live;         ///< of `required.bytes`, where lent blocks come back at once: what is not in use
   bool fits_at_best = true;  ///< with the requested headroom, at the lower ends of estimates
   Bytes unlimited_upper;     ///< as `memory.peak_device_upper`, on a device without a limit
   Bytes host_upper;          ///< as `memory.host`, if pinned blocks wait until the host next waits for their copies

@@ -48,7 +48,8 @@ RankGroup at_once(const MemoryProgram& done, bool has_cross_stream_frees, const 
   group.unexplained = unexplained(device.unexplained, group.memory.allocated.bytes);
   group.unlimited_upper = unlimited.filled() + group.unexplained;
   const Bytes room = by.room - group.unexplained;
-  group.required = required_memory(unlimited, costs, room, by.required, run);
+  group.required = required_memory(unlimited, costs, room, by.required, run, by.beyond_live);
+  group.beyond_live = group.required.bytes - unlimited.live;
   if (group.required.upper > room)
     group.fits_at_best = run(by.room + group.unexplained, at_lower_ends(costs), CrossStreamFrees::AtOnce).gets_through;
   group.required.upper += group.unexplained;
@@ -80,13 +81,13 @@ namespace {
 // At central values, as RankGroup::required.bytes.
 Bytes least_by_clock(const MemoryOf& memory, const ByClock& frees, const JudgedDevice& device, Bytes filled,
                      const RankGroup& group) {
-  const GetsThrough does = [&](Bytes capacity) {
-    return !memory(group.costs,
-                   {.capacity = capacity, .allocator = without_limit(device.allocator), .cross_stream = frees})
-                .failure;
+  const TryCapacity run = [&](Bytes capacity) -> LimitedRun {
+    const MemoryRecord record = memory(
+        group.costs, {.capacity = capacity, .allocator = without_limit(device.allocator), .cross_stream = frees});
+    return {!record.failure, false, record.same_on};
   };
   const Bytes least = group.required.bytes;
-  return filled <= least || does(least) ? least : least_capacity(least, filled, does);
+  return filled <= least || run(least).gets_through ? least : least_capacity(least, filled, run);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ struct RankRoom {
   Bytes room;  ///< but for headroom, and for batches that outlive their passes
   Require required = Require::Least;
   ReportedFrees reported = ReportedFrees::ByClock;
-  StreamId prompt = {};  ///< as ByClock::prompt
+  StreamId prompt = {};                   ///< as ByClock::prompt
+  std::optional<Bytes> beyond_live = {};  ///< as required_memory takes it: of a rank that runs the same passes
 };
 
 /// The memory of ranks that run one program at the same prices, where blocks that other streams use come back at once.

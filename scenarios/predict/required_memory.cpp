@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "scenarios/predict/job.hpp"
 
@@ -26,23 +27,67 @@ RunOn run_of(MemoryOf memory, JudgedDevice device) {
                                                                   CrossStreamFrees cross_stream) -> LimitedRun {
     const MemoryRecord record = on_device(memory, device, capacity, costs, cross_stream);
     const bool first = !record.first_retry || record.driver.empty() || record.driver.back().at.op < *record.first_retry;
-    return {!record.failure, first};
+    return {!record.failure, first, record.same_on};
   };
 }
 
-Bytes least_capacity(Bytes live, Bytes filled, const GetsThrough& gets_through) {
-  const Bytes near_enough = std::max(device_granule, filled / 1000);
-  Bytes fails = std::min(live, filled) - Bytes{1}, does = filled;
-  if (does - fails <= near_enough) return does;
-  // Many need what they fill, others hardly more than what is in use at a time.
-  if (!gets_through(filled - near_enough)) return filled;
-  does = filled - near_enough;
-  Bytes next = live + near_enough / 2;
-  while (does - fails > near_enough) {
-    (gets_through(next) ? does : fails) = next;
-    next = fails + (does - fails) / 2;
+namespace {
+
+// Where it fails, where it gets through, and how near that is enough.
+class Bracket {
+ public:
+  Bracket(Bytes live, Bytes filled, const TryCapacity& run)
+      : near_enough(std::max(device_granule, filled / 1000)),
+        fails(std::min(live, filled) - Bytes{1}),
+        does(filled),
+        run_(run) {}
+
+  [[nodiscard]] bool is_narrow() const { return does - fails <= near_enough; }
+  /// What a device does, all do that would have given and refused the same. Whether it gets through.
+  bool try_out(Bytes capacity) {
+    const LimitedRun its = run_(capacity);
+    const bool known = its.same_on.contains(capacity);
+    if (its.gets_through)
+      does = known ? its.same_on.from : capacity;
+    else
+      fails = known ? std::min(its.same_on.below, does) - Bytes{1} : capacity;
+    return its.gets_through;
   }
-  return does;
+
+  const Bytes near_enough;
+  Bytes fails, does;
+
+ private:
+  const TryCapacity& run_;
+};
+
+// From what is expected away, in steps that double, until it is known on both sides.
+void search_around(Bytes expected, Bracket& bracket) {
+  Bytes step = bracket.near_enough / 2, next = std::max(expected, bracket.fails) + step;
+  bool failed = false;
+  for (; next < bracket.does; next = bracket.fails + (step = 2 * step)) {
+    if (bracket.try_out(next)) break;
+    failed = true;
+  }
+  if (failed) return;
+  for (step = bracket.near_enough; !bracket.is_narrow(); step = 2 * step)
+    if (const Bytes below = bracket.does - step; below <= bracket.fails || !bracket.try_out(below)) return;
+}
+
+}  // namespace
+
+Bytes least_capacity(Bytes live, Bytes filled, const TryCapacity& run, std::optional<Bytes> expected) {
+  Bracket bracket(live, filled, run);
+  if (bracket.is_narrow()) return bracket.does;
+  if (expected) {
+    search_around(*expected, bracket);
+  } else {
+    // Many need what they fill, others hardly more than what is in use at a time.
+    if (!bracket.try_out(filled - bracket.near_enough)) return filled;
+    if (!bracket.is_narrow()) bracket.try_out(std::min(live + bracket.near_enough / 2, bracket.does - Bytes{1}));
+  }
+  while (!bracket.is_narrow()) bracket.try_out(bracket.fails + (bracket.does - bracket.fails) / 2);
+  return bracket.does;
 }
 
 UnlimitedMemory unlimited_memory(const MemoryRecord& record, std::optional<Bytes> late) {
@@ -56,30 +101,33 @@ UnlimitedMemory unlimited_memory(const MemoryRecord& record, std::optional<Bytes
 }
 
 RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverCosts& costs, Bytes room, Require what,
-                               const RunOn& run) {
+                               const RunOn& run, std::optional<Bytes> beyond_live) {
   const Bytes filled = unlimited.filled();
   const DriverCosts upper = at_upper_ends(costs);
   const CrossStreamFrees latest = unlimited.late ? CrossStreamFrees::AtNextSync : CrossStreamFrees::AtOnce;
-  const auto does = [&](Bytes capacity) { return run(capacity, upper, latest).gets_through; };
-  const bool has_room = filled <= room || (unlimited.live_upper <= room && does(room));
+  const TryCapacity at_worst = [&](Bytes capacity) { return run(capacity, upper, latest); };
+  const bool has_room = filled <= room || (unlimited.live_upper <= room && at_worst(room).gets_through);
   if (has_room && what == Require::Room) return {unlimited.device, std::min(filled, room)};
 
   RequiredMemory required;
   bool drivers_come_first = true;
-  const auto does_at_best = [&](Bytes capacity) {
+  const TryCapacity at_best = [&](Bytes capacity) {
     const LimitedRun its = run(capacity, costs, CrossStreamFrees::AtOnce);
     if (its.gets_through) drivers_come_first = its.drivers_come_first;
-    return its.gets_through;
+    return its;
   };
-  required.bytes = least_capacity(unlimited.live, unlimited.device, does_at_best);
+  std::optional<Bytes> expected;  // what lacks room lacks as much, whoever asks and whatever is known
+  if (beyond_live && has_room) expected = unlimited.live + *beyond_live;
+  required.bytes = least_capacity(unlimited.live, unlimited.device, at_best, expected);
   // A smaller device may do where a larger one does not: what fits is not said to need more than there is.
-  if (has_room && required.bytes > room && does_at_best(room))
-    required.bytes = least_capacity(unlimited.live, room, does_at_best);
+  if (has_room && required.bytes > room && at_best(room).gets_through)
+    required.bytes = least_capacity(unlimited.live, room, at_best, expected);
   // Where drivers have taken all they take before it matters, more of that takes as much more of the device.
   const Bytes enough = has_room ? std::min(filled, room) : filled;
   const Bytes with_drivers = std::min(required.bytes + (unlimited.driver_upper - unlimited.driver), enough);
-  const bool known = with_drivers == enough || (drivers_come_first && !unlimited.late) || does(with_drivers);
-  required.upper = known ? with_drivers : least_capacity(with_drivers, enough, does);
+  const bool known =
+      with_drivers == enough || (drivers_come_first && !unlimited.late) || at_worst(with_drivers).gets_through;
+  required.upper = known ? with_drivers : least_capacity(with_drivers, enough, at_worst);
   if (!has_room) required.upper = std::max(required.upper, room + Bytes{1});
   return required;
 }
@@ -89,11 +137,15 @@ Bytes required_by_clock(const MemoryOf& memory, const ByClock& frees, const Driv
   const auto& [room, required, filled] = known;
   if (filled <= required) return required;
   const DriverCosts upper = at_upper_ends(costs);
-  const GetsThrough does = [&](Bytes capacity) { return !on_device(memory, device, capacity, upper, frees).failure; };
+  const TryCapacity run = [&](Bytes capacity) -> LimitedRun {
+    const MemoryRecord record = on_device(memory, device, capacity, upper, frees);
+    return {!record.failure, false, record.same_on};
+  };
+  const auto does = [&](Bytes capacity) { return run(capacity).gets_through; };
   if (does(required)) return required;
   // What lacks room lacks as much whatever it was said to require before.
-  if (required > room || filled <= room) return least_capacity(required, filled, does);
-  return does(room) ? least_capacity(required, room, does) : least_capacity(room, filled, does);
+  if (required > room || filled <= room) return least_capacity(required, filled, run);
+  return does(room) ? least_capacity(required, room, run) : least_capacity(room, filled, run);
 }
 
 }  // namespace tidemark::scenarios

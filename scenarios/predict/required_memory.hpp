@@ -7,6 +7,7 @@
 
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "sim/base/units.hpp"
+#include "sim/memory/device_memory.hpp"
 #include "sim/memory/replay.hpp"
 #include "sim/program/costs.hpp"
 #include "sim/program/program.hpp"
@@ -19,12 +20,18 @@
 
 namespace tidemark::scenarios {
 
-/// Whether a rank gets through on a device of so much memory.
-using GetsThrough = std::function<bool(Bytes capacity)>;
+/// What a rank does on a device of limited memory.
+struct LimitedRun {
+  bool gets_through = false;
+  bool drivers_come_first = false;   ///< before the allocator gave its cache back, if it did
+  CapacityRange same_on = {{}, {}};  ///< devices on which it does the same; none that is known
+};
+using TryCapacity = std::function<LimitedRun(Bytes capacity)>;
 
 /// The least capacity above which all that were tried get through, to a thousandth, or 2 MiB. With `filled` it does,
-/// with less than `live` it does not.
-[[nodiscard]] Bytes least_capacity(Bytes live, Bytes filled, const GetsThrough& gets_through);
+/// with less than `live` it does not. `expected` is what a rank much like this one needs: a search from there is short.
+[[nodiscard]] Bytes least_capacity(Bytes live, Bytes filled, const TryCapacity& run,
+                                   std::optional<Bytes> expected = {});
 
 /// A rank's memory on a device without a limit.
 struct UnlimitedMemory {
@@ -38,11 +45,6 @@ struct UnlimitedMemory {
 };
 [[nodiscard]] UnlimitedMemory unlimited_memory(const MemoryRecord& record, std::optional<Bytes> late);
 
-/// What a rank does on a device of limited memory.
-struct LimitedRun {
-  bool gets_through = false;
-  bool drivers_come_first = false;  ///< before the allocator gave its cache back, if it did
-};
 using RunOn = std::function<LimitedRun(Bytes capacity, const DriverCosts&, CrossStreamFrees)>;
 /// Of whatever shows its memory.
 [[nodiscard]] RunOn run_of(MemoryOf memory, JudgedDevice device);
@@ -61,8 +63,10 @@ enum class Require : std::uint8_t {
 };
 
 /// `room` is what there is for the rank. Whatever has room for it at the upper ends has an `upper` of no more.
+/// `beyond_live` is how much more than what is in use a rank much like this one must have: it shortens the search of
+/// one that has room, and may change what is found within the search's error.
 [[nodiscard]] RequiredMemory required_memory(const UnlimitedMemory& unlimited, const DriverCosts& costs, Bytes room,
-                                             Require what, const RunOn& run);
+                                             Require what, const RunOn& run, std::optional<Bytes> beyond_live = {});
 
 /// What is known of a rank before the clock is asked.
 struct KnownRequired {

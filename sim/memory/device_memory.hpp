@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "sim/base/units.hpp"
@@ -9,11 +11,18 @@
 
 namespace tidemark::sim {
 
+/// Capacities of a device: at least `from`, and less than `below`.
+struct CapacityRange {
+  Bytes from, below = Bytes{std::numeric_limits<std::int64_t>::max()};
+  [[nodiscard]] bool contains(Bytes capacity) const { return from <= capacity && capacity < below; }
+  bool operator==(const CapacityRange&) const = default;
+};
+
 /// A device's memory as the allocator sees it: what drivers leave over, where they would have it.
 class DeviceMemory {
  public:
   explicit DeviceMemory(Bytes capacity, AddressOrder order = AddressOrder::Rising)
-      : free_(capacity), addresses_(order) {}
+      : capacity_(capacity), free_(capacity), addresses_(order) {}
 
   std::optional<Address> allocate(Bytes size, StreamId stream) {
     if (!take(size)) return std::nullopt;
@@ -36,10 +45,17 @@ class DeviceMemory {
   [[nodiscard]] bool take_for_driver(Bytes size) { return take(size); }
   /// How often memory was taken or given back.
   [[nodiscard]] std::int64_t changes() const { return changes_; }
+  /// Devices that would have given and refused the same so far.
+  [[nodiscard]] CapacityRange alike() const { return alike_; }
 
  private:
   bool take(Bytes size) {
-    if (size > free_) return false;
+    const Bytes needed = capacity_ - free_ + size;
+    if (size > free_) {
+      alike_.below = std::min(alike_.below, needed);
+      return false;
+    }
+    alike_.from = std::max(alike_.from, needed);
     free_ -= size;
     ++changes_;
     return true;
@@ -49,7 +65,8 @@ class DeviceMemory {
     ++changes_;
   }
 
-  Bytes free_;
+  Bytes capacity_, free_;
+  CapacityRange alike_;
   std::int64_t changes_ = 0;
   DriverAddresses addresses_;
 };

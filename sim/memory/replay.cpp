@@ -81,6 +81,7 @@ class Replayer {
     record_.driver_upper = driver_upper_;
     record_.retries_of_last_step = allocator_.stats().alloc_retries - retries_before_step_;
     record_.peak_reserved = allocator_.stats().all.reserved.peak;
+    record_.same_on = allocator_.source().source().alike();
     return std::move(record_);
   }
 

@@ -14,6 +14,7 @@
 #include "sim/base/category.hpp"
 #include "sim/memory/allocator_options.hpp"
 #include "sim/memory/block_map.hpp"
+#include "sim/memory/device_memory.hpp"
 #include "sim/memory/segment_source.hpp"
 #include "sim/program/costs.hpp"
 #include "sim/program/launch_queue.hpp"
@@ -86,6 +87,7 @@ struct MemoryRecord {
   std::int64_t retries_of_last_step =
       0;  ///< num_alloc_retries: the device was full, and the allocator returned its cache
   std::optional<std::size_t> first_retry;              ///< op
+  CapacityRange same_on;                               ///< devices on which all this is the same
   Bytes final_allocated;                               ///< after the last op
   std::vector<Bytes> peak_allocated_by_step;           ///< construction first
   std::array<Peak, phase_count> allocated_by_phase{};  ///< as `allocated`, of every phase by itself

@@ -40,7 +40,8 @@ struct BothEnds {
   EventsRecord at_once;
   std::optional<EventsRecord> deferred;
 };
-using RunWithin = std::function<EventsRecord(Bytes capacity, const DriverCosts&, CrossStreamFrees)>;
+using RunWithin =
+    std::function<EventsRecord(Bytes capacity, const AllocatorOptions&, const DriverCosts&, CrossStreamFrees)>;
 
 // What a role's memory is judged by, besides its program.
 struct Judged {
@@ -57,15 +58,15 @@ void add(const BothEnds& record, const DriverCosts& costs, const Judged& by, con
   Bytes device = whole.device(costs), allocated = whole.allocated;
   if (device > by.device.capacity) {
     // The allocator gives its cache back before it gives up, so a full device need not be the end.
-    const EventsRecord limited = run_within(by.device.capacity, costs, CrossStreamFrees::AtOnce);
+    const EventsRecord limited = run_within(by.device.capacity, by.device.allocator, costs, CrossStreamFrees::AtOnce);
     figures.completed &= !limited.out_of_memory;
     if (!limited.out_of_memory) std::tie(device, allocated) = std::tuple(limited.device(costs), limited.allocated);
   }
   std::optional<Bytes> late;
   if (record.deferred) late = record.deferred->device_upper(costs);
   const RunOn run = [&](Bytes capacity, const DriverCosts& its, CrossStreamFrees cross_stream) -> LimitedRun {
-    const EventsRecord limited = run_within(capacity, its, cross_stream);
-    return {!limited.out_of_memory, limited.drivers_come_first};
+    const EventsRecord limited = run_within(capacity, without_limit(by.device.allocator), its, cross_stream);
+    return {!limited.out_of_memory, limited.drivers_come_first, limited.same_on};
   };
   const Bytes more = unexplained(by.device.unexplained, whole.allocated);
   const RequiredMemory required =
@@ -238,10 +239,9 @@ struct ExactMemory::Runs {
   [[nodiscard]] EventsRecord run_again(std::size_t role, CrossStreamFrees cross_stream) {
     return replay_events(*its_state(role), *passes_of(role), options, {}, {cross_stream, launch_queue_of(scenario)});
   }
-  [[nodiscard]] EventsRecord run_within(std::size_t role, const JudgedDevice& device, Bytes capacity,
-                                        const DriverCosts& costs, CrossStreamFrees cross_stream) {
-    return replay_events(*its_state(role), *passes_of(role), device.allocator, costs, capacity,
-                         {cross_stream, device.queue});
+  [[nodiscard]] EventsRecord run_within(std::size_t role, const AllocatorOptions& allocator, Bytes capacity,
+                                        const DriverCosts& costs, const EventFrees& frees) {
+    return replay_events(*its_state(role), *passes_of(role), allocator, costs, capacity, frees);
   }
 
   const Scenario scenario;
@@ -368,8 +368,9 @@ std::optional<ExactMemory::Answer> ExactMemory::as_stated(const Scenario& scenar
     if (run->has_cross_stream_uses && !run->record.deferred)
       run->record.deferred = runs->run_again(first, CrossStreamFrees::AtNextSync);
     answer.asks_the_clock |= run->asks_the_clock;
-    const RunWithin run_within = [&](Bytes capacity, const DriverCosts& within, CrossStreamFrees cross_stream) {
-      return runs->run_within(first, device, capacity, within, cross_stream);
+    const RunWithin run_within = [&](Bytes capacity, const AllocatorOptions& allocator, const DriverCosts& within,
+                                     CrossStreamFrees cross_stream) {
+      return runs->run_within(first, allocator, capacity, within, {cross_stream, device.queue});
     };
     for (const DriverCosts* entry : its_costs[r]) add(run->record, *entry, by, run_within, answer.figures);
     if (!dominated) continue;

@@ -1,7 +1,9 @@
 #include "scenarios/predict/required_memory.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -47,9 +49,9 @@ RequiredMemory required(const std::string& text, const DriverCosts& costs = free
 TEST(LeastCapacity, IsFoundToAThousandth) {
   for (const Bytes least : {20_GiB, 20_GiB + 1_MiB, 33_GiB, 59_GiB, 60_GiB}) {
     int tries = 0;
-    const Bytes found = least_capacity(20_GiB, 60_GiB, [&](Bytes capacity) {
+    const Bytes found = least_capacity(20_GiB, 60_GiB, [&](Bytes capacity) -> LimitedRun {
       ++tries;
-      return capacity >= least;
+      return {capacity >= least};
     });
     EXPECT_GE(found, least);
     EXPECT_LE(found, least + 62_MiB);
@@ -57,15 +59,46 @@ TEST(LeastCapacity, IsFoundToAThousandth) {
   }
 }
 
+// What a rank much like it needs makes the search short, and never wrong.
+TEST(LeastCapacity, IsFoundFromWhatIsExpected) {
+  for (const Bytes least : {20_GiB, 20_GiB + 1_MiB, 33_GiB, 59_GiB, 60_GiB})
+    for (const Bytes expected : {1_GiB, 20_GiB, 33_GiB - 20_MiB, 33_GiB, 33_GiB + 20_MiB, 60_GiB, 99_GiB}) {
+      int tries = 0;
+      const TryCapacity run = [&](Bytes capacity) -> LimitedRun {
+        ++tries;
+        EXPECT_GE(capacity, 20_GiB - 1_B);
+        EXPECT_LT(capacity, 60_GiB);
+        return {capacity >= least};
+      };
+      const Bytes found = least_capacity(20_GiB, 60_GiB, run, expected);
+      EXPECT_GE(found, least);
+      EXPECT_LE(found, least + 62_MiB);
+      EXPECT_LE(tries, least - expected < 31_MiB && expected - least < 31_MiB ? 2 : 20)
+          << least.count() << " " << expected.count();
+    }
+}
+
+// One run says what devices do between what it was given and what it was refused.
+TEST(LeastCapacity, TriesNoDeviceThatARunHasShown) {
+  int tries = 0;
+  const Bytes found = least_capacity(20_GiB, 60_GiB, [&](Bytes capacity) -> LimitedRun {
+    ++tries;
+    if (capacity >= 41_GiB) return {true, true, {41_GiB, Bytes{std::numeric_limits<std::int64_t>::max()}}};
+    return {false, true, {20_GiB, 41_GiB}};
+  });
+  EXPECT_EQ(found, 41_GiB);
+  EXPECT_EQ(tries, 2);
+}
+
 // Most segments are partly in use when memory is short.
 TEST(LeastCapacity, TriesOnceWhereAllThatIsFilledIsNeeded) {
   int tries = 0;
-  EXPECT_EQ(least_capacity(20_GiB, 60_GiB, [&](Bytes) { return ++tries > 1; }), 60_GiB);
+  EXPECT_EQ(least_capacity(20_GiB, 60_GiB, [&](Bytes) -> LimitedRun { return {++tries > 1}; }), 60_GiB);
   EXPECT_EQ(tries, 1);
 }
 
 TEST(LeastCapacity, TriesNothingWhereWhatIsInUseFillsTheDevice) {
-  EXPECT_EQ(least_capacity(60_GiB - 1_MiB, 60_GiB, [](Bytes) -> bool { throw 1; }), 60_GiB);
+  EXPECT_EQ(least_capacity(60_GiB - 1_MiB, 60_GiB, [](Bytes) -> LimitedRun { throw 1; }), 60_GiB);
 }
 
 // It gets through on 31 to 33 GiB, and from 50 GiB on.

@@ -387,5 +387,35 @@ TEST(Replay, HostMemoryChangesNothingOnTheDevice) {
   }
 }
 
+// A run says on which devices the rest of it would be the same: one byte more or less is another.
+TEST(Replay, IsTheSameOnDevicesThatGiveAndRefuseTheSame) {
+  int retried = 0, ran_out = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    for (const bool expandable : {false, true}) {
+      const Program program = with_frees(random_program(seed));
+      const auto on = [&](Bytes capacity) {
+        MemoryRecord record =
+            replay(program, free_of_charge(),
+                   {.capacity = capacity, .allocator = {.expandable_segments = expandable}, .queue = {}});
+        if (record.failure) record.failure->free = {};  // the one thing that is not
+        return record;
+      };
+      const MemoryRecord unlimited = on(1024_GiB);
+      EXPECT_EQ(unlimited.same_on.from, unlimited.device.bytes);
+      for (const int percent : {70, 90, 99}) {
+        const MemoryRecord limited = on(unlimited.device.bytes * percent / 100);
+        const auto [from, below] = limited.same_on;
+        EXPECT_EQ(on(from), limited);
+        EXPECT_EQ(on(below - 1_B), limited);
+        EXPECT_NE(on(from - 1_B), limited);
+        EXPECT_NE(on(below), limited);
+        retried += limited.first_retry && !limited.failure;
+        ran_out += limited.failure.has_value();
+      }
+    }
+  EXPECT_GT(retried, 5);
+  EXPECT_GT(ran_out, 5);
+}
+
 }  // namespace
 }  // namespace tidemark::tests::replay_test
