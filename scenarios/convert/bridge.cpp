@@ -122,6 +122,7 @@ constexpr std::array inverted{
     Renamed{"tp_comm_overlap_rs", "disable-tp-comm-overlap-rs"},
     Renamed{"tp_comm_bulk_dgrad", "disable-tp-comm-bulk-dgrad"},
     Renamed{"tp_comm_bulk_wgrad", "disable-tp-comm-bulk-wgrad"},
+    Renamed{"create_attention_mask", "no-create-attention-mask-in-dataloader"},  // NeMo 2's data modules
 };
 
 /// Tables whose keys are looked at as one.
@@ -176,6 +177,9 @@ class BridgeWalk {
     }
     take_length_of_rows();
     drop_overlap_of_nothing();
+    settle_precision();
+    // src/megatron/bridge/training/gpt_step.py: masks are not asked for unless the dataset says so.
+    if (!nemo_ && !masks_) flags_.push_back({"no-create-attention-mask-in-dataloader", {}, {true, {}}});
     refuse_second_ones();
     return std::move(flags_);
   }
@@ -196,6 +200,38 @@ class BridgeWalk {
     std::erase_if(flags_, [&](const TomlKey& its) { return its.name == "seq-length"; });
     add("seq-length", *rows_);
   }
+  // src/megatron/bridge/training/mixed_precision.py, update_config_with_precision_overrides: once all settings are
+  // there (runtime_config_update), what the precision says of gradients is written over what DDP's configuration says.
+  void settle_precision() {
+    const bool half = precision_ && flag_text(precision_->value).find("fp16") != std::string::npos;
+    if (fp8_weights_ && !*fp8_weights_)
+      std::erase_if(flags_, [](const TomlKey& its) { return its.name == "fp8-param-gather"; });
+    const std::optional<TomlKey>& said = of_precision_ ? of_precision_ : precision_ ? precision_ : of_ddp_;
+    if (said) {
+      const bool wide = &said == &precision_ ? !half : std::get<bool>(said->value.value);
+      if (of_ddp_ && std::get<bool>(of_ddp_->value.value) != wide)
+        draft_.remark(RemarkKind::Assumed, fmt::format("ddp.grad_reduce_in_fp32 = {}", !wide),
+                      fmt::format("counts for nothing: the mixed precision writes {} over it", wide), of_ddp_->place);
+      add(wide ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", *said, true);
+    }
+    // There it is the gradients' own type.
+    if (std::ranges::find(flags_, "fp16", &TomlKey::name) != flags_.end())
+      std::erase_if(flags_, [](const TomlKey& its) { return its.name == "grad-reduce-in-bf16"; });
+  }
+
+  // A field of Megatron-Bridge's MixedPrecisionConfig, besides the precision that has a name. Whether it was one.
+  bool of_precision(const TomlKey& key, const std::string& name, const bool* flag) {
+    if (flag != nullptr && name == "ddp.grad_reduce_in_fp32") return of_ddp_ = key, true;
+    if (!name.starts_with("mixed_precision.")) return false;
+    if (flag != nullptr && key.name == "grad_reduce_in_fp32") return of_precision_ = key, true;
+    const bool follows = key.name.ends_with("_dtype") || key.name == "autocast_enabled";
+    if (follows) draft_.remark(RemarkKind::NoMatter, name, "follows from bf16 and fp16", key.place);
+    if (flag != nullptr && (key.name == "fp8_param_gather" || key.name == "fp8_param")) fp8_weights_ = *flag;
+    if (flag != nullptr && *flag && (key.name == "bf16" || key.name == "fp16"))
+      precision_ = TomlKey{key.name, key.place, {key.name, key.place}};
+    return follows;
+  }
+
   // NeMo's and Megatron-Bridge's comm_overlap.py turn it off where tensors are not cut along the sequence.
   void drop_overlap_of_nothing() {
     const auto named = [&](std::string_view name) { return std::ranges::find(flags_, name, &TomlKey::name); };
@@ -305,6 +341,8 @@ class BridgeWalk {
     const std::string& k = key.name;
     if (name == "model.data.seq_length") rows_ = key;
     if (name == "model.encoder_seq_length") positions_ = key;
+    if (name == "dataset.skip_getting_attention_mask_from_dataset" && flag != nullptr) masks_ = !*flag;
+    if (!nemo_ && of_precision(key, name, flag)) return;
     if (is_switch(k) && flag == nullptr) {
       unknown(key, name, "takes true or false");
     } else if (number != nullptr && *number < 1 && *number != all_there_are && is_count(k)) {
@@ -314,6 +352,7 @@ class BridgeWalk {
     } else if (is_count(k) && number != nullptr) {
       devices_ = *number;
     } else if ((k == "mixed_precision" || k == "precision") && text != nullptr) {
+      if (!nemo_ && k == "mixed_precision") precision_ = key;
       // bf16_mixed, bf16-mixed, bf16; fp16 likewise.
       // megatron/bridge/training/mixed_precision.py: bf16_with_fp8_delayed_scaling_mixed, bf16_with_mxfp8_mixed.
       const bool eighth = text->find("fp8") != std::string::npos;
@@ -514,8 +553,11 @@ class BridgeWalk {
   std::vector<TomlKey> flags_;
   std::int64_t nodes_ = 0, devices_ = 0;
   std::optional<TomlKey> rows_, positions_;  // NeMo 1's model.data.seq_length and model.encoder_seq_length
-  std::optional<TomlKey> apex_;              // what asks for Apex's optimizer, under the name that is told
-  std::int64_t contiguous_ = 0;              // of gradients and parameters, how many are in one buffer there
+  std::optional<TomlKey> precision_, of_precision_, of_ddp_;  // Bridge's, and what two tables say of gradients' type
+  bool masks_ = false;                                        // the data loader makes them: Bridge's
+  std::optional<bool> fp8_weights_;                           // that the precision asks for by itself
+  std::optional<TomlKey> apex_;  // what asks for Apex's optimizer, under the name that is told
+  std::int64_t contiguous_ = 0;  // of gradients and parameters, how many are in one buffer there
 };
 
 // Lightning's trainer.precision: 32, "32" or "32-true".

@@ -91,6 +91,8 @@ class Draft {
   Remark parts_rows;                 ///< what says so
   std::optional<bool> trains_tower;  ///< for images, where the model has one and a tool says it
   bool mixed_precision = false;      ///< accelerate's: autocast, or FSDP's MixedPrecision
+  /// Where FSDP's configuration and TrainingArguments ask for checkpointing.
+  std::optional<Place> fsdp_checkpoints, trainer_checkpoints;
 
   /// `path` as in "layout.tensor".
   void set(std::string_view path, Content content, Place place = {});

@@ -330,9 +330,15 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
   const std::optional<TomlKey> bf16 = its.take("bf16");
   const std::string narrow = Rewritten::word(bf16);
   const bool fp16 = its.on("fp16");
-  const bool left_open = narrow == "auto" && !fp16, bf16_mixed = narrow == "true" || left_open;
   const bool whole_bf16 = narrow == "full" || its.take_on("bfloat16"), whole_fp16 = its.take_on("float16");
-  if (left_open) its.tell(RemarkKind::Assumed, *bf16, "true, as on devices of Ampere and later");
+  // src/axolotl/utils/schemas/config.py: "auto" where nobody says it.
+  const bool unsaid = !bf16 && !whole_bf16 && !whole_fp16;
+  const bool left_open = (narrow == "auto" || unsaid) && !fp16, bf16_mixed = narrow == "true" || left_open;
+  if (left_open)
+    draft.remark(RemarkKind::Assumed, bf16 ? its.written(*bf16) : "bf16",
+                 bf16 ? "true, as on devices of Ampere and later"
+                      : "true: axolotl's default is auto, as on devices of Ampere and later",
+                 bf16 ? bf16->place : Place{});
   its.set("bf16", bf16_mixed, bf16 ? bf16->place : Place{});
   its.set("torch_dtype", std::string(bf16_mixed || whole_bf16                       ? "bfloat16"
                                      : fp16 || whole_fp16 || its.on("load_in_8bit") ? "float16"

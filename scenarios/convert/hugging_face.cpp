@@ -152,7 +152,8 @@ void read_fsdp_config(Given config, const BesideFsdpConfig& beside) {
   if (flag("offload_params").value_or(false))
     draft.set("offload.parameters", std::string("cpu"), config.place(either("offload_params")));
   if (flag("activation_checkpointing").value_or(false)) {
-    draft.set("train.recompute", std::string("full"), config.place(either("activation_checkpointing")));
+    draft.fsdp_checkpoints = config.place(either("activation_checkpointing"));
+    draft.set("train.recompute", std::string("full"), *draft.fsdp_checkpoints);
     draft.set("runtime.switches.use_reentrant", false);  // checkpoint_wrapper, CheckpointImpl.NO_REENTRANT
   }
   const std::string policy = either("auto_wrap_policy");
@@ -259,6 +260,8 @@ void read_recomputation(Given& given) {
   Draft& draft = given.draft();
   for (const std::string_view name : {"gradient_checkpointing", "activation_checkpointing"})
     if (given.flag(name).value_or(false)) draft.set("train.recompute", std::string("full"), given.place(name));
+  if (given.flag("gradient_checkpointing").value_or(false))
+    draft.trainer_checkpoints = given.place("gradient_checkpointing");
   if (const auto reentrant = given.flag("use_reentrant"); reentrant && draft.find("train.recompute") != nullptr)
     draft.set("runtime.switches.use_reentrant", *reentrant, given.place("use_reentrant"));
   for (const std::string_view name : {"gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"}) {
@@ -845,6 +848,14 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
     draft.erase("runtime.switches.use_liger_kernel");
     draft.erase("runtime.switches.liger_kernel_config");
   }
+  // transformers/trainer.py, create_accelerator_and_postprocess.
+  if (draft.trainer && draft.fsdp_checkpoints && draft.trainer_checkpoints)
+    throw InputError(Problem{.file = draft.file,
+                             .line = draft.trainer_checkpoints->line,
+                             .column = draft.trainer_checkpoints->column,
+                             .message = "gradient_checkpointing and FSDP's activation_checkpointing are both on, at "
+                                        "which transformers stops",
+                             .hint = "turn one of them off: under FSDP its own is the one that saves communication"});
   if (draft.text("train.optimizer").value_or("adamw") != "adamw") draft.erase("runtime.switches.fused");
   // transformers before 5; TRL's scripts from 0.28 on, whatever transformers does.
   const bool loaded_wide = draft.find("train.master_dtype") == nullptr && draft.find("quantization.format") == nullptr;

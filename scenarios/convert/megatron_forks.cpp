@@ -49,6 +49,7 @@ class Forks {
   Forks(std::vector<TomlKey> flags, Draft& draft) : flags_(std::move(flags)), draft_(draft) {}
 
   std::vector<TomlKey> read() {
+    take_layers_of_old();
     for (TomlKey& flag : flags_) {
       const auto* const alias = std::ranges::find(aliases, std::string_view(flag.name), &Alias::name);
       if (alias == aliases.end() || has(alias->flag)) continue;
@@ -107,6 +108,25 @@ class Forks {
     if (key == nullptr) return;
     draft_.remark_bounded(fmt::format("--{}", name), std::move(why), std::move(bound), key->place);
     erase(name);
+  }
+
+  // megatron/arguments.py before core 0.2, and of the forks that began there: --transformer-impl is local, and
+  // attention is unfused without --use-flash-attn. No later release starts with these flags.
+  void take_layers_of_old() {
+    constexpr auto of_old =
+        std::to_array<std::string_view>({"data-impl", "DDP-impl", "checkpoint-activations",
+                                         "activations-checkpoint-method", "mmap-warmup", "attention-head-type"});
+    const auto is_old = [&](const TomlKey& flag) {
+      return std::ranges::find(of_old, std::string_view(flag.name)) != of_old.end();
+    };
+    const auto its = std::ranges::find_if(flags_, is_old);
+    if (its == flags_.end() || has("transformer-impl") || has("deepspeed")) return;
+    if (has("use-flash-attn") || has("use-flash-attn-v2") || has("use-mcore-models")) return;
+    draft_.remark(RemarkKind::Assumed, fmt::format("--{}", its->name),
+                  "is of Megatron-LM before core 0.2, whose layers are local, with unfused attention, where no flag "
+                  "says otherwise",
+                  its->place);
+    add("transformer-impl", std::string("local"), its->place);
   }
 
   // zero-bubble's own: layers are padded so that the first stage has one less for the embedding, the last for the loss.

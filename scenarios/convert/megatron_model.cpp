@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
 #include <map>
 #include <optional>
@@ -458,6 +459,36 @@ void take_window(Given& flags, const Model& model, std::string_view architecture
   draft.set("model_override.sliding_window", *keys_before, flags.place("window-size"));
 }
 
+// Whether the tokenizer, or the launch file where nothing is said of a tokenizer, is called after another family than
+// the one whose shape it is.
+bool is_of_another_family(std::string_view architecture, std::string_view tokenizer, std::string_view file) {
+  struct Words {
+    std::string_view architecture;
+    std::vector<std::string_view> words;
+  };
+  static const std::vector<Words> families{{"llama", {"llama", "alpaca", "vicuna"}},
+                                           {"mistral", {"mistral"}},
+                                           {"mixtral", {"mixtral", "mistral"}},
+                                           {"qwen2", {"qwen"}},
+                                           {"qwen3", {"qwen"}},
+                                           {"gemma", {"gemma"}},
+                                           {"gemma2", {"gemma"}},
+                                           {"gemma3_text", {"gemma"}},
+                                           {"deepseek_v3", {"deepseek"}},
+                                           {"gpt2", {"gpt"}},
+                                           {"gpt_neox", {"neox", "pythia", "gpt"}}};
+  constexpr auto others = std::to_array<std::string_view>({"baichuan", "internlm", "aquila", "yi-", "llm-jp", "swallow",
+                                                           "chatglm", "codeshell", "skywork", "deepseek", "qwen",
+                                                           "gemma", "falcon", "bloom", "telechat", "xverse"});
+  const auto own = std::ranges::find(families, architecture, &Words::architecture);
+  if (own == families.end()) return false;
+  std::string text(tokenizer);  // what of a path is known without running the script
+  if (tokenizer.empty() || tokenizer.starts_with(unknown_value)) text.append(" ").append(file);
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
+  return std::ranges::none_of(own->words, has) && std::ranges::any_of(others, has);
+}
+
 }  // namespace
 
 void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
@@ -531,9 +562,11 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
     // Llama's own tokenizer is a file of this name.
     const std::string tokenizer = wanted.tokenizer().value_or("");
     const bool llamas = best.base->model.vocabulary == 32'000 && tokenizer.ends_with("/tokenizer.model");
+    const bool foreign = !llamas && is_of_another_family(best.base->model.architecture, tokenizer, draft.file);
     const bool reported =
         std::ranges::any_of(draft.remarks, [](const Remark& its) { return its.bound == "vocabulary"; });
-    if (!wanted.text("vocab-size") && own && !llamas && !reported && draft.find("model_override.vocab_size") == nullptr)
+    if (!wanted.text("vocab-size") && (own || foreign) && !llamas && !reported &&
+        draft.find("model_override.vocab_size") == nullptr)
       draft.remark_bounded("vocab-size",
                            fmt::format("is not said, and the tokenizer is not read: the figures are of {}, as {} has "
                                        "it; put --vocab-size into the script",

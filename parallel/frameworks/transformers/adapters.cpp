@@ -302,7 +302,9 @@ void CausalLM::adapt() {
       for (auto [own, what] : {std::pair(its.weight, "weight"), std::pair(its.bias, "bias")}) {
         if (own == nullptr || !*own) continue;
         const Tensor& original = (*own)->value;
+        const ParameterRole role = (*own)->role;
         *own = adapter(its.name + std::string(of_saved) + what, original.sizes, original.dtype);
+        (*own)->role = role;
         added[its.last].push_back(*own);
       }
   for (const NamedModule* const its : to_cast) make(*its);

@@ -236,8 +236,13 @@ class BridgeRecipe {
     if (path == "peft.dim") return set_rank(value, place);
     if (path.starts_with("peft."))
       return draft_.remark(RemarkKind::NoMatter, fmt::format("cfg.{}", path), "is within the bound of adapters", place);
+    // "cfg.mixed_precision = get_mixed_precision_config("bf16_mixed")", and of what it is already.
+    if (call && path == "mixed_precision" && call->function == "get_mixed_precision_config" &&
+        call->arguments.size() == 1)
+      return resolved(call->arguments.front()) == "cfg.mixed_precision" ? void() : set(path, call->arguments[0], place);
     // "cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)".
     if (call && call->function.ends_with("Config")) {
+      if (path == "mixed_precision") set_precision_by_fields(*call, place);
       for (const std::string& argument : call->arguments)
         if (const auto its = assignment_in({0, argument, place})) assign(path + '.' + its->target, its->value, place);
       return;
@@ -245,6 +250,14 @@ class BridgeRecipe {
     if (call && path == "mixed_precision" && call->arguments.empty())
       return set(path, in_quotes(call->function), place);
     set(path, value, place);
+  }
+
+  // MixedPrecisionConfig(bf16=True): no precision that has a name any more.
+  void set_precision_by_fields(const PythonCall& made, Place place) {
+    std::erase_if(values_, [](const auto& its) { return its.first.starts_with("mixed_precision"); });
+    if (made.function != "MixedPrecisionConfig")
+      draft_.remark(RemarkKind::NotJudged, fmt::format("cfg.mixed_precision = {}(...)", made.function),
+                    "is Python that is not read", place);
   }
 
   // Those that recipes share are of kernels and of communication that is not simulated (environment_utils.py).
@@ -321,6 +334,16 @@ class BridgeRecipe {
 
   TomlTable table() {
     TomlTable all;
+    // A name of a precision, and fields of it.
+    const auto fields = values_.lower_bound("mixed_precision.");
+    if (const auto named = values_.find("mixed_precision");
+        named != values_.end() && fields != values_.end() && fields->first.starts_with("mixed_precision.")) {
+      values_.emplace("mixed_precision.mixed_precision", named->second);
+      values_.erase(named);
+    }
+    std::erase_if(values_, [](const auto& its) {  // of the types that bf16 and fp16 say
+      return its.first.starts_with("mixed_precision.") && its.first.ends_with("_dtype");
+    });
     for (const auto& [path, its] : values_) {
       const std::string value = resolved(its.first);
       if (value == "None") continue;

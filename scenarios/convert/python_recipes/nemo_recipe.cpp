@@ -98,7 +98,11 @@ class NemoRecipe {
            "--set peft_scheme=none asks for full fine-tuning");
     take_model(*model, recipe.place);
     take_trainer(*trainer);
-    if (const PythonObject* const data = all->field("data").object()) take_data(*data, all->field("resume"));
+    const PythonObject* const data = all->field("data").object();
+    // nemo/collections/llm/gpt/data/mock.py and pre_training.py make no masks unless told.
+    if (data != nullptr && (data->name() == "MockDataModule" || data->name() == "PreTrainingDataModule"))
+      put("data", "create_attention_mask", truth_of(data->field("create_attention_mask")) == true);
+    if (data != nullptr) take_data(*data, all->field("resume"));
     if (const PythonObject* const optim = all->field("optim").object()) take_optimizer(*optim);
     TomlTable document;
     for (auto& [name, table] : tables_) document.keys.push_back({name, recipe.place, {std::move(table), recipe.place}});

@@ -192,6 +192,21 @@ class Line {
     return std::ranges::count(devices, ',') + 1;
   }
 
+  // Each process takes the device of its number.
+  void check_visible_devices() const {
+    const bool torchrun = line_.launcher.starts_with("torch");
+    if (!torchrun && line_.launcher != "accelerate") return;
+    const auto visible_ones = visible();
+    const auto each = said({torchrun ? "nproc-per-node" : "num-processes"});
+    if (!visible_ones || !each || (!torchrun && said({"num-machines"}).value_or(1) != 1) || *each <= *visible_ones)
+      return;
+    const Place place = environment_.find("CUDA_VISIBLE_DEVICES")->second.place;
+    throw InputError(Problem{file_, place.line, place.column,
+                             fmt::format("CUDA_VISIBLE_DEVICES leaves {} device{} visible, and {} starts {} processes",
+                                         *visible_ones, *visible_ones == 1 ? "" : "s", line_.launcher, *each),
+                             "each process takes a device of its own"});
+  }
+
   // --gpus may say what the script does not.
   void count_devices() {
     try {
@@ -202,6 +217,7 @@ class Line {
         return;
       }
       line_.gpus = devices();
+      check_visible_devices();
       const bool known = line_.unread.empty() && unknown_.empty();
       const auto none = [&](std::initializer_list<std::string_view> names) {
         return std::ranges::none_of(line_.launcher_flags, [&](const TomlKey& flag) {
