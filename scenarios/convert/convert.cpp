@@ -196,6 +196,8 @@ class Conversion {
   void read(const std::filesystem::path& file, FileContent content) {
     draft_.file = file.string();
     draft_.folder = file.parent_path();
+    for (const TomlKey& key : content.repeated)
+      draft_.remark(RemarkKind::Assumed, key.name, "is there twice: the last one counts, as PyYAML has it", key.place);
     switch (content.kind) {
       case FileKind::Scenario:
         from_ = Dialect::Scenario;
@@ -526,7 +528,14 @@ void set_overrides(TomlTable& document, const std::vector<std::string>& override
   document = std::move(draft.document);
 }
 
-bool is_foreign(const std::filesystem::path& file) { return classified(file).kind != FileKind::Scenario; }
+bool is_foreign(const std::filesystem::path& file) try {
+  return classified(file).kind != FileKind::Scenario;
+} catch (const InputError& error) {
+  // A tool's that is not modelled, which convert says.
+  if (std::ranges::any_of(error.problems(), [](const Problem& its) { return its.kind != ProblemKind::NotModelled; }))
+    throw;
+  return true;
+}
 
 Converted convert(const ConvertRequest& requested) try {
   ConvertRequest whole = requested;

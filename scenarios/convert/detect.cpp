@@ -11,6 +11,7 @@
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/json_table.hpp"
+#include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::scenarios {
@@ -99,18 +100,27 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
     return {titan ? kind : FileKind::Scenario, {}, std::move(document)};
   }
   if (ending == ".json" || ending == ".yaml" || ending == ".yml") {
+    std::vector<TomlKey> repeated;
     TomlTable document = ending == ".json" ? parse_json_table(text, file.string(), Automatic::Kept)
-                                           : parse_yaml_table(text, file.string());
+                                           : parse_yaml_table(text, file.string(), repeated);
     constexpr std::size_t most_keys = 5'000;
     if (keys_in(document) > most_keys)
       throw InputError(Problem{file.string(), 1, 1, fmt::format("has more than {} keys", most_keys),
                                "the files that belong here have some dozens"});
     const FileKind kind = kind_of(document, false);
+    // OmegaConf, with which the others read, refuses a key that is there twice (_utils.py get_yaml_loader).
+    constexpr std::array read_by_pyyaml{FileKind::Nanotron, FileKind::GptNeox,    FileKind::Axolotl,
+                                        FileKind::Primus,   FileKind::Accelerate, FileKind::TrainingArguments};
+    if (!repeated.empty() && std::ranges::find(read_by_pyyaml, kind) == read_by_pyyaml.end())
+      throw InputError(Problem{file.string(), repeated.front().place.line, repeated.front().place.column,
+                               fmt::format("{}: is there twice", in_quotes(repeated.front().name)),
+                               "leave one of them out"});
     constexpr std::array read_by_name{FileKind::Nanotron,  FileKind::GptNeox,        FileKind::FlagScale,
                                       FileKind::Axolotl,   FileKind::LlamaFactory,   FileKind::Torchtune,
                                       FileKind::LitGpt,    FileKind::LlamaFactoryV1, FileKind::LlmFoundry,
                                       FileKind::AutoModel, FileKind::Primus};
-    if (std::ranges::find(read_by_name, kind) != read_by_name.end()) return {kind, {}, std::move(document)};
+    if (std::ranges::find(read_by_name, kind) != read_by_name.end())
+      return {kind, {}, std::move(document), std::move(repeated)};
     if (const std::string tool = tool_of(document); !tool.empty())
       throw InputError(Problem{file.string(), 1, 1,
                                fmt::format("is a configuration of {}, which is not modelled", tool),
@@ -129,7 +139,7 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
                   .message = "is of no framework that is known here",
                   .hint = "a ds_config.json, a config.json, TrainingArguments, accelerate's or Megatron-Bridge's "
                           "configuration would do"});
-    return {kind, {}, std::move(document)};
+    return {kind, {}, std::move(document), std::move(repeated)};
   }
   if (ending == ".py") return {FileKind::PythonRecipe, std::move(text), {}};
   constexpr std::array<std::string_view, 4> scripts{".sh", ".bash", ".sbatch", ".slurm"};

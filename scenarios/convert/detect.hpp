@@ -35,8 +35,9 @@ enum class FileKind : std::uint8_t {
 /// A file, and what it is by its ending and what it holds.
 struct FileContent {
   FileKind kind{};
-  std::string text;    ///< of a script, a recipe, or a list of packages
-  TomlTable document;  ///< of anything else
+  std::string text;                    ///< of a script, a recipe, or a list of packages
+  TomlTable document;                  ///< of anything else
+  std::vector<TomlKey> repeated = {};  ///< keys that stand there twice, of which the last counts
 };
 /// Throws InputError where it cannot be read, and where nothing says what it is.
 [[nodiscard]] FileContent classified(const std::filesystem::path& file);

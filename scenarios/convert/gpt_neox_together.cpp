@@ -33,16 +33,18 @@ void merge_into(TomlTable& all, const TomlTable& more, const std::string& file) 
 
 std::optional<FileContent> gpt_neox_together(ConvertRequest& requested) {
   std::vector<std::pair<std::filesystem::path, TomlTable>> parts;
+  if (std::ranges::count_if(requested.files, is_yaml) < 2) return std::nullopt;
+  std::vector<TomlKey> repeated;
   for (const std::filesystem::path& file : requested.files) {
     if (!is_yaml(file)) continue;
     const auto text = requested.texts.find(file);
-    parts.emplace_back(file,
-                       parse_yaml_table(text == requested.texts.end() ? read_text(file) : text->second, file.string()));
+    const std::string its = text == requested.texts.end() ? read_text(file) : text->second;
+    parts.emplace_back(file, parse_yaml_table(its, file.string(), repeated));
   }
   const auto model = std::ranges::find_if(parts, [](const auto& part) { return tool_of(part.second) == "GPT-NeoX"; });
   if (parts.size() < 2 || model == parts.end()) return std::nullopt;
   std::swap(*model, parts.front());
-  FileContent whole{FileKind::GptNeox, {}, parts.front().second};
+  FileContent whole{FileKind::GptNeox, {}, parts.front().second, std::move(repeated)};
   for (auto part = parts.begin() + 1; part != parts.end(); ++part)
     merge_into(whole.document, part->second, part->first.string());
   std::erase_if(requested.files, is_yaml);

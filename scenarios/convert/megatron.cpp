@@ -14,9 +14,11 @@
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/frameworks/megatron/megatron_flags.hpp"
 #include "scenarios/frameworks/megatron/megatron_switches.hpp"
+#include "scenarios/frameworks/megatron/muon_switches.hpp"
 #include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/scenario/memory_bounds.hpp"
+#include "scenarios/scenario/model_names.hpp"
 #include "scenarios/scenario/names.hpp"
 
 // Megatron-LM's megatron/training/arguments.py, core 0.10 to 0.19, and what its forks add to it.
@@ -66,7 +68,8 @@ Content in_list(const TomlValue& value) {
 
 class MegatronReader {
  public:
-  MegatronReader(Given& flags, Draft& draft) : flags_(flags), draft_(draft) {}
+  MegatronReader(Given& flags, Draft& draft, bool names_experts)
+      : flags_(flags), draft_(draft), names_experts_(names_experts) {}
 
   void read() {
     draft_.set("runtime.name", std::string("megatron"));
@@ -124,7 +127,7 @@ class MegatronReader {
 
   void rest() {
     for (const TomlKey& key : std::vector<TomlKey>(flags_.keys())) {
-      if (!flags_.has(key.name)) continue;
+      if (!flags_.has(key.name) || std::ranges::find(of_no_use_, key.name) != of_no_use_.end()) continue;
       const std::optional<MegatronFlag> its = megatron_flag(key.name);
       if (!its) continue;
       using enum MegatronFlag::Kind;
@@ -391,6 +394,9 @@ class MegatronReader {
     else if (optimizer != "adam")
       flags_.tell(RemarkKind::NotJudged, "optimizer",
                   "Megatron's adam, sgd and muon are modelled: the figures are of adam");
+    if (!optimizer.ends_with("muon"))
+      for (const std::string_view flag : muon_switches)
+        if (flags_.has(flag)) flags_.tell(RemarkKind::NoMatter, flag, "is for Muon"), of_no_use_.emplace_back(flag);
     if (flags_.has("sgd-momentum") && optimizer != "sgd")
       flags_.tell(RemarkKind::NoMatter, "sgd-momentum", "is for SGD");
     if (on("optimizer-cpu-offload"))
@@ -406,7 +412,8 @@ class MegatronReader {
   // arguments.py: tokens are gathered, and experts are MLPs one after the other, unless it is told otherwise.
   void read_experts() {
     const bool experts = flags_.integer("num-experts").value_or(0) > 0;
-    if (!experts) return draft_.erase("moe");
+    if (!experts && !names_experts_) return draft_.erase("moe");
+    if (!experts) return;  // its own tool's defaults are those of a scenario
     if (flags_.has("moe-router-num-groups") && flags_.integer("moe-router-num-groups") == 1)
       for (const std::string_view flag : {"moe-router-num-groups", "moe-router-group-topk"})
         flags_.tell(RemarkKind::NoMatter, flag, "one group of experts is no grouping");
@@ -435,7 +442,20 @@ class MegatronReader {
 
   Given& flags_;
   Draft& draft_;
+  bool names_experts_;  ///< a model is named which has experts
+  std::vector<std::string> of_no_use_;
 };
+
+// Whether the job's model is named, and has experts.
+bool names_experts(const ShippedModels& models, const Draft& draft) {
+  const std::optional<std::string> name = draft.text("model");
+  if (!name) return false;
+  const auto shipped = std::ranges::find(models.files, *name, &ShippedModel::file);
+  if (shipped != models.files.end()) return shipped->model.experts() != nullptr;
+  if (is_there(*name)) return read_model(*name).experts() != nullptr;
+  const std::optional<NamedConfig> its = named_config(*name, models.data_root);
+  return its && parse_model(its->text, its->path).experts() != nullptr;
+}
 
 // A nemotron-nas config.json is the model, which flags repeat. Megatron-LM takes how wide MLPs are from there.
 void take_blocks(Given& flags, Draft& draft) {
@@ -454,7 +474,7 @@ void take_blocks(Given& flags, Draft& draft) {
 
 void read_megatron(Given& flags, const ShippedModels& models, Draft& draft) {
   take_blocks(flags, draft);
-  MegatronReader reader(flags, draft);
+  MegatronReader reader(flags, draft, names_experts(models, draft));
   reader.read();
   if (draft.find("model") == nullptr) {
     describe_model(flags, models, draft);

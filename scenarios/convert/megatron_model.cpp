@@ -142,6 +142,7 @@ class Wanted {
     std::string text, runs;
     for (const char c : given)
       if (std::string_view(" ()\"").find(c) == std::string_view::npos) text += c;
+    if (!text.empty() && text.find_first_not_of("0123456789") == std::string::npos) return text;  // "1" of a YAML
     if (!text.starts_with('[') || text.find(',') != std::string::npos) return given;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find('+', at), text.size());

@@ -50,6 +50,12 @@ std::string tool_of(const TomlTable& its) {
   if ((table_in(its, "parallelism") != nullptr && table_in(its, "tokens") != nullptr) ||
       (model != nullptr && table_in(*model, "model_config") != nullptr))
     return "nanotron";
+  if (model != nullptr && has_key(*model, "d_model") &&
+      has_some(its, {"max_duration", "device_train_microbatch_size"}) && !has_key(*model, "name"))
+    return "OLMo";
+  if (const TomlTable* const ranks = table_in(its, "distributed");
+      ranks != nullptr && model != nullptr && has_some(*ranks, {"fsdp_type", "matmul_allow_tf32"}))
+    return "Lingua";
   if (has_some(its, {"train_loader", "device_train_microbatch_size", "global_train_batch_size"})) return "llm-foundry";
   if (has_key(its, "initial_checkpoint_dir") ||
       (table_in(its, "train") != nullptr && has_key(its, "out_dir") &&

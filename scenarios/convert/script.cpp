@@ -72,7 +72,8 @@ class ScriptReader {
       }
     const LaunchLine line = training_of(script, file.string(), draft_);
     if (line.gpus_problem) take_allocation(file, text);
-    if (line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr) throw InputError(*line.gpus_problem);
+    const bool devices_hidden = line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr;
+    if (devices_hidden && !is_hidden(*line.gpus_problem)) throw InputError(*line.gpus_problem);
     if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place);
     if (!line.gpus && !line.launcher.empty()) take_allocation(file, text);
     if (draft_.find("gpus") == nullptr) draft_.starts_all = line.starts_all, draft_.starts_nodes = line.starts_nodes;
@@ -90,12 +91,23 @@ class ScriptReader {
     candidates_ = script.candidates;
     tell_presumed(script, line);
     read_arguments(line);
+    if (devices_hidden && !says_least_devices()) throw InputError(*line.gpus_problem);
     if (from_ == Dialect::Megatron) settle_attention(models_, draft_);
   }
 
   [[nodiscard]] Dialect dialect() const { return from_; }
 
  private:
+  // On how many devices it starts, only running the script would tell.
+  static bool is_hidden(const Problem& its) {
+    return its.message.find("is not known without running") != its.message.npos;
+  }
+  // settle_devices takes the least that the layout fills, and says so.
+  [[nodiscard]] bool says_least_devices() const {
+    const auto many = [&](const char* path) { return draft_.integer(path).value_or(1) > 1; };
+    return from_ == Dialect::Megatron && (many("layout.tensor") || many("layout.context") || many("layout.pipeline"));
+  }
+
   // Where only running the script would tell on how many devices it starts: those that its #SBATCH lines ask for.
   void take_allocation(const std::filesystem::path& file, const std::string& text) {
     if (draft_.find("gpus") != nullptr || requested_.gpus) return;

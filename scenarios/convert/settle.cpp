@@ -1,6 +1,7 @@
 #include "scenarios/convert/settle.hpp"
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <variant>
@@ -25,6 +26,11 @@ void round_up(Draft& draft, const std::string& path, const std::string& what, st
   draft.set(path, next, place);
   draft.remark(RemarkKind::NotJudged, fmt::format("{} = {}", what, *asks),
                fmt::format("is not a multiple of {} = {}: the figures are of {}", of, unit, next), place);
+}
+
+bool is_count(std::int64_t number) {
+  constexpr std::int64_t most = std::int64_t{1} << 24;
+  return number >= 1 && number <= most;
 }
 
 std::optional<std::int64_t> layers_of(const Draft& draft, const Converted& converted,
@@ -78,7 +84,11 @@ void settle_devices(Converted& converted, const ConvertRequest& requested, const
     draft.file = converted.file.string();
     draft.document = converted.document;
     const auto number = [&](std::string_view path) { return draft.integer(path).value_or(1); };
-    const std::int64_t each = product({number("layout.tensor"), number("layout.context"), number("layout.pipeline")});
+    const std::int64_t model = product({number("layout.tensor"), number("layout.context"), number("layout.pipeline")});
+    // Expert parallelism may need more data-parallel ranks than one.
+    const std::int64_t experts =
+        product({number("layout.expert"), number("layout.expert_tensor"), number("layout.pipeline")});
+    const std::int64_t each = is_count(model) && is_count(experts) ? std::lcm(model, experts) : model;
     if (draft.find("gpus") == nullptr && each > 1) {
       draft.set("gpus", product({each, times}));
       draft.remark(RemarkKind::NotJudged, "gpus",
@@ -86,12 +96,13 @@ void settle_devices(Converted& converted, const ConvertRequest& requested, const
                                "fills; --gpus N says it",
                                product({each, times})));
     } else if (!requested.gpus) {
-      round_up(draft, "gpus", "gpus", each, times, "tensor x context x pipeline");
+      round_up(draft, "gpus", "gpus", each, times,
+               each == model ? "tensor x context x pipeline" : "what tensor, context, pipeline and expert ranks fill");
     }
     const bool of_devices = !draft.remarks.empty();
     if (const std::optional<std::int64_t> gpus = draft.integer("gpus");
-        gpus && !requested.global_batch && each > 0 && *gpus % each == 0)
-      round_up(draft, "train.global_batch", "global-batch-size", product({number("train.micro_batch"), *gpus / each}),
+        gpus && !requested.global_batch && model > 0 && *gpus % model == 0)
+      round_up(draft, "train.global_batch", "global-batch-size", product({number("train.micro_batch"), *gpus / model}),
                1, "the micro-batches of all data-parallel ranks");
     if (draft.remarks.empty()) return;
     const auto read =

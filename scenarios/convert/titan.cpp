@@ -156,7 +156,8 @@ class TitanReader {
     } else {
       draft_.remark(RemarkKind::NotExpressed,
                     fmt::format("model.flavor = {} of {}", in_quotes(flavor), in_quotes(name)),
-                    "this model is not shipped: give its config.json with --model", table.place("flavor"));
+                    not_modelled("is no model of torchtitan's that is known here: give its config.json with --model"),
+                    table.place("flavor"));
     }
     if (const TomlValue* converters = table.take("converters")) {
       const auto* list = std::get_if<std::vector<TomlValue>>(&converters->value);

@@ -48,16 +48,25 @@ bool has_any(const std::vector<TomlKey>& flags, std::initializer_list<std::strin
 // what of it they have of their own; an empty bound: attention and MLP are core's, copied.
 struct PaiProgram {
   std::string_view folder, program, bound, why;
+  bool dense = false;  ///< its experts are of its own
 };
 constexpr auto pai_programs = std::to_array<PaiProgram>(
     {{"llama3_1", "pretrain_llama.py", "last-norm-by-operations",
       "Megatron core's GPT, but for the norm before the head, which is made of PyTorch's operations"},
      {"llama3", "pretrain_llama_mcore070.py", "", "Megatron core's GPT, whose attention and MLP it copies"},
+     {"qwen2", "pretrain_qwen.py", "", "Megatron core's GPT, whose attention and MLP it copies", true},
+     {"qwen2", "pretrain_qwen2_moe.py", "", "Megatron core's GPT", true},
+     {"qwen3", "pretrain_qwen.py", "", "Megatron core's GPT"},
      {"deepseek_v2", "pretrain_deepseek.py", "copied-latent-attention",
       "latent attention and experts of Megatron core 0.10, with norms of their own before all linears"}});
 
 const PaiProgram* pai_program(const LaunchLine& line, const Draft& draft) {
+  const auto has = [&](std::string_view flag) {
+    return std::ranges::find(line.arguments, flag, &ShellWord::text) != line.arguments.end();
+  };
   const auto* const its = std::ranges::find_if(pai_programs, [&](const PaiProgram& known) {
+    // Layers that are not of Transformer Engine have a norm of their own.
+    if (known.dense && (has("--num-experts") || has("local"))) return false;
     return line.program == known.program && (line.path.find(std::string(known.folder) + "/") != std::string::npos ||
                                              draft.folder.filename() == known.folder);
   });

@@ -19,7 +19,8 @@ constexpr int deepest = 32;
 
 class YamlWalk {
  public:
-  explicit YamlWalk(std::string file) : file_(std::move(file)) {}
+  explicit YamlWalk(std::string file, std::vector<TomlKey>* repeated = nullptr)
+      : file_(std::move(file)), repeated_(repeated) {}
 
   [[nodiscard]] std::optional<TomlValue> value(const YAML::Node& node, int depth) {
     const Place place{node.Mark().line + 1, node.Mark().column + 1};
@@ -51,9 +52,13 @@ class YamlWalk {
       if (!entry.first.IsScalar())
         throw InputError(Problem{file_, place.line, place.column, "a key that is no text", "key: value"});
       const std::string name = entry.first.Scalar();
-      if (!names.insert(name).second)
-        throw InputError(Problem{file_, place.line, place.column, fmt::format("{}: is there twice", in_quotes(name)),
-                                 "leave one of them out"});
+      if (!names.insert(name).second) {
+        if (repeated_ == nullptr)
+          throw InputError(Problem{file_, place.line, place.column, fmt::format("{}: is there twice", in_quotes(name)),
+                                   "leave one of them out"});
+        repeated_->push_back({name, place, {true, place}});
+        std::erase_if(made.keys, [&](const TomlKey& key) { return key.name == name; });
+      }
       if (std::optional<TomlValue> its = value(entry.second, depth + 1))
         made.keys.push_back({name, place, *std::move(its)});
     }
@@ -90,12 +95,11 @@ class YamlWalk {
   }
   static constexpr int most_nodes = 100'000;
   std::string file_;
+  std::vector<TomlKey>* repeated_;
   int nodes_ = 0;
 };
 
-}  // namespace
-
-TomlTable parse_yaml_table(std::string_view text, const std::string& file) {
+TomlTable parsed(std::string_view text, const std::string& file, std::vector<TomlKey>* repeated) {
   try {
     std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
     std::erase_if(documents, [](const YAML::Node& node) { return !node.IsDefined() || node.IsNull(); });
@@ -105,11 +109,19 @@ TomlTable parse_yaml_table(std::string_view text, const std::string& file) {
                                "give each a file of its own"});
     const YAML::Node document = documents.empty() ? YAML::Node() : documents.front();
     if (!document.IsMap()) throw InputError(Problem{file, 1, 1, "is no YAML map", "key: value on lines of its own"});
-    return YamlWalk(file).table(document, 0);
+    return YamlWalk(file, repeated).table(document, 0);
   } catch (const YAML::Exception& error) {
     throw InputError(Problem{file, error.mark.line + 1, error.mark.column + 1, error.msg,
                              "YAML is wanted: key: value on lines of its own, set in by spaces"});
   }
+}
+
+}  // namespace
+
+TomlTable parse_yaml_table(std::string_view text, const std::string& file) { return parsed(text, file, nullptr); }
+
+TomlTable parse_yaml_table(std::string_view text, const std::string& file, std::vector<TomlKey>& repeated) {
+  return parsed(text, file, &repeated);
 }
 
 }  // namespace tidemark::scenarios

@@ -42,10 +42,11 @@ TEST(LaunchRefusals, WhatAConstructMayHaveAssignedIsAskedForWithItsLine) {
     const std::size_t begin = problem.find("$TP");
     return problem.substr(begin, problem.find(" is not known") - begin);
   };
-  EXPECT_EQ(because("for i in 1 2 3; do TP=$((TP*2)); done"), "$TP (a loop (for) in line 2 may assign it)");
+  EXPECT_EQ(because("for i in $(seq 3); do TP=$((TP*2)); done"), "$TP (a loop (for) in line 2 may assign it)");
   EXPECT_EQ(because("((TP*=8))"), "$TP (arithmetic in line 2 may assign it)");
   EXPECT_EQ(because("case $(tool) in a) TP=2;; esac"), "$TP (a case in line 2 may assign it)");
-  EXPECT_EQ(because("f() { shift; TP=8; }; f"), "$TP (a function in line 2 may assign it)");
+  EXPECT_EQ(because("while read -r x; do TP=8; done"), "$TP (a loop (while) in line 2 may assign it)");
+  EXPECT_EQ(because("f() { TP=8; f; }; f"), "$TP (a function in line 2 may assign it)");
   EXPECT_EQ(because("unset TP"), "$TP (unset in line 2 may assign it)");
   EXPECT_EQ(because("if a; then TP=4; fi"),
             "$TP (an if whose condition only running it would tell in line 2 may assign it)");
@@ -75,7 +76,7 @@ TEST(LaunchRefusals, ASecondTrainingIsNotDropped) {
   EXPECT_EQ(problem_of("for i in 1 2; do torchrun train.py; done\n" + small),
             "job.sh:1:1: error: a loop (for) is not followed, and may start another training than line 2 does\n"
             "  hint: give the command alone, as it would be typed");
-  EXPECT_EQ(problem_of("run() {\n  shift\n  " + small + "\n}\nrun\n"),
+  EXPECT_EQ(problem_of("run() {\n  " + small + "\n  run\n}\nX=1 run\n"),
             "job.sh:5:1: error: a function is not followed, and may start a training\n"
             "  hint: give the command alone, as it would be typed");
 }

@@ -55,8 +55,16 @@ TEST(ShellWords, BranchesThatAreTaken) {
             "run|big|\n");
   EXPECT_EQ(read("if [[ \"$X\" == \"y\" ]]; then\n run no\nelse\n run yes\nfi", {{"X", "n"}}), "run|yes|\n");
   EXPECT_EQ(
-      read_shell("if command -v nvcc; then run a; fi; for i in 1 2; do run b; done\nrun c", "job.sh").skips.size(), 2U);
-  EXPECT_EQ(read("for i in 1 2; do\n run b\ndone\nf() { run d; }\nrun c"), "run|c|\n");
+      read_shell("if command -v nvcc; then run a; fi; for i in $(seq 2); do run b; done\nrun c", "job.sh").skips.size(),
+      2U);
+  EXPECT_EQ(read("for i in 1 2; do\n run b $i\ndone\nf() { run d; }\nrun c"), "run|b|1|\nrun|b|2|\nrun|c|\n");
+  EXPECT_EQ(read("for i in $(seq 2); do\n run b\ndone\nrun c"), "run|c|\n");
+  EXPECT_EQ(read("N=1\nwhile [ $# -gt 0 ]; do case $1 in --n) N=$2; shift 2;; *) shift;; esac; done\nrun $N $#",
+                 {{"1", "--x"}, {"2", "--n"}, {"3", "8"}}),
+            "run|8|0|\n")
+      << "arguments from outside";
+  EXPECT_EQ(read("#SBATCH --nodes=2\nif [ -z $SLURM_JOB_ID ]; then sbatch $0; exit; fi\nrun $SLURM_NNODES"), "run|2|\n")
+      << "sbatch runs it";
 }
 
 TEST(ShellWords, ConditionsOfSeveralParts) {

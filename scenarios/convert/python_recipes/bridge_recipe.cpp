@@ -78,6 +78,7 @@ class BridgeRecipe {
     const PythonFunction& recipe = chosen(named);
     draft_.remark(RemarkKind::Assumed, recipe.name, "is the recipe that is read", recipe.place);
     follow(recipe, 0);
+    if (flex_.line > 0) apply_flex_dispatcher();
     if (adapted_)
       draft_.remark_bounded("cfg.peft", std::string(figures_of_all_weights), fmt::format("lora-on-megatron:{}", rank_),
                             *adapted_);
@@ -182,6 +183,9 @@ class BridgeRecipe {
         assign(its->target.substr(4), its->value, line.place);
       } else if (its && its->target.find('.') == std::string::npos) {
         constants_[its->target] = its->value;
+      } else if (text.starts_with("apply_flex_dispatcher_backend(cfg.model,") &&
+                 values_.contains("model.moe_flex_dispatcher_backend")) {
+        flex_ = line.place;
       } else {
         not_read_.push_back(line);
       }
@@ -277,6 +281,17 @@ class BridgeRecipe {
     return value;
   }
 
+  // training/flex_dispatcher_backend.py: on Ampere, Hopper, B200 and B300. None of its names changes nothing.
+  void apply_flex_dispatcher() {
+    const std::string backend = resolved(values_.at("model.moe_flex_dispatcher_backend").first);
+    if (backend != "\"deepep\"" && backend != "\"hybridep\"") return;
+    set("model.moe_token_dispatcher_type", "\"flex\"", flex_);
+    set("model.moe_shared_expert_overlap", "False", flex_);
+    draft_.remark(RemarkKind::Assumed, "apply_flex_dispatcher_backend",
+                  fmt::format("finds devices that {} is for, so that it exchanges the tokens of experts", backend),
+                  flex_);
+  }
+
   // Keys of what another key turns off.
   void drop_what_is_off() {
     const auto is_off = [&](std::string_view path) {
@@ -365,6 +380,7 @@ class BridgeRecipe {
   std::vector<PythonLine> not_read_;
   std::optional<Place> adapted_;  ///< where adapters are asked for
   std::int64_t rank_ = 32;        ///< of them: src/megatron/bridge/peft/lora.py LoRA.dim
+  Place flex_;                    // of what sets experts' dispatcher at the end
   int begun_ = 0;                 // with another recipe
   int depth_ = 0;                 // of files of other names
 };

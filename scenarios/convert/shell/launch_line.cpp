@@ -398,6 +398,13 @@ std::string hint_of_unknown(std::string_view unknown) {
 
 namespace {
 
+// "--tensor-model-parallel-size 2 $MORE": behind a value, a variable that is assigned nowhere stands for arguments.
+bool comes_after(const std::vector<ShellWord>& values, std::string_view flag, const ShellWord& next) {
+  const bool data = flag.ends_with("data-path") || flag.ends_with("data_path");
+  return !data && values.size() == 1 && values.front().unknown.empty() && next.is_any_words() &&
+         next.unknown == "$" + variable_of(next.unknown);
+}
+
 // "--train-data-path $(echo "${TRAIN_DATA[@]}")": whatever it comes to, it says which data comes.
 bool lists_data(std::string_view flag, const ShellWord& value) {
   return (flag.ends_with("data-path") || flag.ends_with("data_path")) && value.unknown.starts_with("$(");
@@ -417,6 +424,7 @@ std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments, std::vect
     std::vector<ShellWord> values;
     if (sign != std::string::npos) values.push_back({word.text.substr(sign + 1), word.place, word.unknown});
     while (sign == std::string::npos && i + 1 < arguments.size() && !is_flag(arguments[i + 1]) &&
+           !comes_after(values, flag.name, arguments[i + 1]) &&
            (!is_arguments(arguments[i + 1]) || lists_data(flag.name, arguments[i + 1])))
       values.push_back(arguments[++i]);
     std::vector<TomlValue> list;

@@ -84,10 +84,7 @@ std::optional<ShellStatus> ShellReader::builtin(const ShellNode& its, const Word
   if (is_declaration(front)) return declare(its, words);  // behind `command`
   if (front == "exit" || front == "return") return leave(words, its.place());
   if (front == "set") return set_options(its, words);
-  if (front == "shift") {
-    expansion.arguments_doubt = fmt::format("shift in line {} changes it", line);
-    return ShellStatus::Unknown;
-  }
+  if (front == "shift") return shift(words, line);
   if (front == "trap") {
     if (std::ranges::any_of(words, [](const ShellWord& w) { return is_one_of(w.text, {"DEBUG", "RETURN", "ERR"}); }))
       expansion.lose_track(fmt::format("a trap in line {} may assign it", line));
@@ -208,7 +205,13 @@ ShellStatus ShellReader::set_options(const ShellNode& its, const WordList& words
     const std::string& text = words[i].text;
     const bool on = text.starts_with('-');
     if (text.size() < 2 || text == "--" || (!on && !text.starts_with('+'))) {
-      shell_.expansion.arguments_doubt = why;
+      WordList given(words.begin() + static_cast<std::ptrdiff_t>(text == "--" ? i + 1 : i), words.end());
+      const bool known = (text == "--" || !text.starts_with('-')) && shell_.expansion.unsure.empty() &&
+                         std::ranges::all_of(given, [](const ShellWord& word) {
+                           return word.unknown.empty() && ShellExpansion::is_known(word.text);
+                         });
+      if (known) shell_.expansion.arguments_doubt.clear();
+      known ? take_arguments(std::move(given)) : lose_arguments(why);
       break;
     }
     std::string letters = text.substr(1), option;

@@ -142,15 +142,15 @@ ShellStatus ShellReader::unknown_command(const ShellNode& its, WordList words, c
 }
 
 // A function runs where it is called, with arguments of its own. Not followed: where only running it would tell which
-// of several it is, or that it comes to pass; `shift` within one; a call of itself.
+// of several it is, or that it comes to pass; a call of itself.
 ShellStatus ShellReader::function(const ShellNode& its, WordList words, const Given& given) {
   const std::string name = words.front().text;
   const std::vector<ShellNodePtr>& bodies = shell_.functions.at(name);
   ShellEffects found;
   for (const ShellNodePtr& body : bodies) add(found, effects(*body));
   const ShellNodePtr body = bodies.front();
-  const bool follows = bodies.size() == 1 && given.own.empty() && !found.arguments && shell_.expansion.unsure.empty() &&
-                       entered_.insert(name).second;
+  const bool follows =
+      bodies.size() == 1 && given.own.empty() && shell_.expansion.unsure.empty() && entered_.insert(name).second;
   if (!follows) {
     note("a function", its.place(), found);
     return ShellStatus::Unknown;

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/shell/shell_arithmetic.hpp"
+#include "scenarios/convert/shell/shell_conditions.hpp"
 #include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
@@ -91,6 +92,22 @@ bool has_braces(const ShellSource& source, const ShellSpan& span) {
 const ShellValue& usual_separators() {
   static const ShellValue value{.words = {{" \t\n", {}}}, .array = false};
   return value;
+}
+
+// ${NAME#PATTERN}, ##, % and %%: without the shortest or longest beginning or end that is like the pattern; nothing
+// where it is another expansion, or something is not known.
+std::optional<std::string> trimmed(const ShellValue& value, std::string_view rest) {
+  if (rest.empty() || (rest[0] != '#' && rest[0] != '%') || value.words.size() != 1) return std::nullopt;
+  const bool front = rest[0] == '#', longest = rest.size() > 1 && rest[1] == rest[0];
+  const std::string pattern(rest.substr(longest ? 2 : 1));
+  const std::string& text = value.words.front().text;
+  if (pattern.find_first_of("$`'\"\\(") != std::string::npos || !ShellExpansion::is_known(text)) return std::nullopt;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    const std::size_t length = longest ? text.size() - i : i;
+    if (is_like(front ? text.substr(0, length) : text.substr(text.size() - length), pattern))
+      return front ? text.substr(length) : text.substr(0, text.size() - length);
+  }
+  return text;
 }
 
 bool holds_one(const ShellValue& value, const std::string& text) {
@@ -451,6 +468,11 @@ void ShellExpansion::parameter(ShellFields& fields, const std::string& inside, Q
     if (!missing && !is_known(value->words.front().text)) return add_unknown(fields, spelled, place);
     if (!is_empty) otherwise(fields, std::string(rest.substr(rest.find('+') + 1)), quotes, place);
     return;
+  }
+  if (const std::optional<std::string> cut = value == nullptr || value->array ? std::nullopt : trimmed(*value, rest)) {
+    ShellValue left = *value;
+    left.words.front().text = *cut;
+    return add_value(fields, left, quoted, true, place);
   }
   if (rest.starts_with('[') && rest.ends_with(']') && value != nullptr) {
     const auto index = arithmetic(rest.substr(1, rest.size() - 2), [](const std::string&) { return std::nullopt; });

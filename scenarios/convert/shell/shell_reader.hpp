@@ -83,6 +83,15 @@ class ShellReader {
   ShellStatus arithmetic_command(const ShellNode& its);
   ShellStatus test(const ShellNode& its);
 
+  // ---- loops, and arguments that they go through: shell_loops.cpp
+
+  ShellStatus loop(const ShellNode& its);
+  ShellStatus turns(const ShellNode& its, const std::string& what);
+  ShellStatus for_each(const ShellNode& its, const std::string& what);
+  ShellStatus shift(const WordList& words, int line);
+  void take_arguments(WordList arguments);
+  void lose_arguments(std::string why);
+
   // ---- what is not followed: shell_flow.cpp
 
   ShellFields expand(const ShellNode& its, const ShellSpan& word, ShellContext context);

@@ -151,6 +151,7 @@ ShellStatus ShellReader::child(const std::string& text, const WordList& words, s
   });
   shell_.functions.clear(), shell_.expansion.odd.clear();
   shell_.exits_on_failure = shell_.exports_all = false;
+  shell_.expansion.arguments.clear();
   shell_.expansion.arguments_doubt = arguments ? fmt::format("line {} gives them", place.line) : std::string();
   for (const auto& [name, value] : given.own) {
     shell_.exported.insert(name);

@@ -16,6 +16,9 @@ ShellReader::ShellReader(std::shared_ptr<ShellShared> shared, const std::map<std
     shell_.expansion.variables[name] = {{{value, {}}}};
     shell_.expansion.fixed.insert(name);
   }
+  // $1, $2 … as far as they go without a gap are all that the script is given.
+  for (std::size_t i = 1; given.contains(std::to_string(i)); ++i)
+    shell_.expansion.arguments.push_back({given.at(std::to_string(i)), {}});
 }
 
 ShellScript ShellReader::read(std::string_view text) {
@@ -50,7 +53,7 @@ ShellStatus ShellReader::run(const ShellNode& its) {
     case ShellNode::Kind::If:
       return conditional(its);
     case ShellNode::Kind::Loop:
-      return skip(its, fmt::format("a loop ({})", its.name));
+      return loop(its);
     case ShellNode::Kind::Case:
       return chosen(its);
     case ShellNode::Kind::Coprocess:

@@ -42,10 +42,11 @@ std::map<std::string, std::string> slurm_variables(std::string_view script, cons
   constexpr std::int64_t most = std::int64_t{1} << 20;  // devices of a scenario
   std::optional<std::int64_t> nodes, tasks, tasks_per_node, devices_per_node;
   std::istringstream lines{std::string(script)};
-  int number = 0;
+  int number = 0, number_of_directives = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
     if (!line.starts_with(directive)) continue;
+    ++number_of_directives;
     std::ranges::replace(line, '=', ' ');
     std::istringstream words(line.substr(directive.size()));
     std::string option, value;
@@ -67,6 +68,8 @@ std::map<std::string, std::string> slurm_variables(std::string_view script, cons
   }
   if (!tasks && nodes && tasks_per_node) tasks = *nodes * *tasks_per_node;
   std::map<std::string, std::string> found;
+  // A script that says what it asks sbatch for is one that sbatch runs: "[ -z $SLURM_JOB_ID ] && sbatch $0" asks.
+  if (number_of_directives > 0) found = {{"SLURM_JOB_ID", "1"}, {"SLURM_JOBID", "1"}};
   const auto set = [&](const std::optional<std::int64_t>& count, std::initializer_list<const char*> names) {
     if (!count) return;
     for (const char* name : names) found.emplace(name, std::to_string(*count));
