@@ -52,6 +52,7 @@ struct Remark {
 struct KeptArguments {
   std::vector<std::vector<std::string>> flags;
   std::map<std::string, std::string> environment;
+  bool describes_model = false;  ///< by its own flags, so that no config.json has a say in them
 };
 
 using Content = decltype(TomlValue::value);

@@ -477,6 +477,7 @@ void read_megatron(Given& flags, const ShippedModels& models, Draft& draft) {
   MegatronReader reader(flags, draft, names_experts(models, draft));
   reader.read();
   if (draft.find("model") == nullptr) {
+    draft.kept.describes_model = true;
     describe_model(flags, models, draft);
   } else {
     // Another place says which model it is: what is said here has to agree, which the scenario's reader sees to.
@@ -527,7 +528,7 @@ constexpr std::array training_flags{
     Usual{"recompute-granularity", "\"none\""},
     Usual{"recompute-method", ""},
     Usual{"recompute-num-layers", ""},
-    Usual{"recompute-modules", ""},
+    Usual{"recompute-modules", "[\"core_attn\"]"},  // which releases before 0.12 have no flag for
     Usual{"optimizer-cpu-offload", "false"},
 };
 
@@ -641,6 +642,7 @@ class Writer {
       if (!usual.contains(flag) && value.is_boolean() && !value.get<bool>()) continue;
       const std::optional<MegatronFlag> its = megatron_flag(flag);
       if (!its || its->kind != MegatronFlag::Kind::Own) continue;  // what repeats a key is said above
+      if (flag == "store-param-remainders") continue;  // a key of OptimizerConfig, for which no release has a flag
       if (flag == "moe-grouped-gemm" || (flag.starts_with("moe-") && !s_.model.experts())) continue;
       std::vector<std::string> words{"--" + flag};
       const auto add_word = [&](const Json& v) { words.push_back(v.is_string() ? v.get<std::string>() : v.dump()); };

@@ -326,9 +326,11 @@ std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft) {
     draft.set("gpus", product({data, number("parallelism.tp", 1), number("parallelism.pp", 1),
                                number("parallelism.context_parallel_size", 1)}));
   const TomlKey* const type = value("model.dtype");
-  const std::string kind = type == nullptr ? "" : scenarios::text(type->value);
+  // config.py ModelArgs.
+  if (type == nullptr) draft.remark(RemarkKind::Assumed, "model.dtype", "bfloat16, nanotron's default");
+  const std::string kind = type == nullptr ? "\"bfloat16\"" : scenarios::text(type->value);
   if (kind == "\"bfloat16\"")
-    add(flags, "bf16", true, type->place);
+    add(flags, "bf16", true, type == nullptr ? Place{} : type->place);
   else if (kind == "\"float16\"")
     add(flags, "fp16", true, type->place);
   else if (!kind.empty() && kind != "\"float32\"")

@@ -140,7 +140,7 @@ std::vector<std::vector<std::string>> arguments_beside(const Scenario& s, const 
       std::erase_if(all, [&](const auto& its) { return its.front() == argument.front(); });
     add(argument);
   }
-  if (!config.empty())
+  if (!config.empty() && !kept.describes_model)
     for (const std::vector<std::string>& argument : megatron_arguments_of(config)) add(argument);
   return all;
 }

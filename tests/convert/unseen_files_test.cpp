@@ -7,6 +7,7 @@
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/predict/job.hpp"
+#include "scenarios/reader/scenario_reader.hpp"
 #include "tests/convert/recipes.hpp"
 
 // What launch files said that nobody here had seen: each comes to what its own tool makes of it, worked out by hand.
@@ -118,6 +119,55 @@ TEST(UnseenFiles, AKeyThatIsThereTwice) {
   EXPECT_TRUE(has(converted, RemarkKind::Assumed, "intermediate_size"));
   EXPECT_EQ(problem_of("tune.yaml", "model:\n  _component_: torchtune.models.llama2.llama2_7b\nseed: 1\nseed: 2\n"),
             "wrong: \"seed\": is there twice");
+}
+
+// config.py ModelArgs: without a type its models are of bfloat16.
+TEST(UnseenFiles, NanotronsTypeWhereNothingSaysIt) {
+  const Scenario s = read("config.yaml",
+                          "general: {project: a}\nmodel:\n  model_config: {hidden_size: 512, intermediate_size: 2048, "
+                          "num_attention_heads: 8, num_hidden_layers: 4, num_key_value_heads: 8, vocab_size: 32000, "
+                          "max_position_embeddings: 1024, tie_word_embeddings: false}\noptimizer: {zero_stage: 0, "
+                          "accumulate_grad_in_fp32: true}\nparallelism: {dp: 4, pp: 1, tp: 1, tp_mode: ALL_REDUCE}\n"
+                          "tokens: {sequence_length: 1024, micro_batch_size: 1, batch_accumulation_per_replica: 2}\n");
+  EXPECT_EQ(s.train.precision, DType::BF16);
+  EXPECT_EQ(s.train.gradient_dtype, DType::FP32);
+}
+
+// A script's rotary base is its own, Megatron-LM's 10,000 where it says none, and not that of the shape which is near.
+TEST(UnseenFiles, AScriptThatIsWrittenAgainKeepsItsPositions) {
+  const std::string shape =
+      "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
+      "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm "
+      "--disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 128256 "
+      "--seq-length 4096 --max-position-embeddings 4096 --bf16 --micro-batch-size 1 --lr 1e-4 --mock-data ";
+  const auto again = [&](const std::string& more) {
+    const Converted converted = convert(requested_of("job.sh", shape + more + "\n"));
+    return written(scenario_of(converted, shipped_data()), Dialect::Megatron, Launcher::Torchrun,
+                   "models/llama-3.1-8b.json", "clusters/h100-sxm-80g.toml", shipped_data(), converted.kept)
+        .text;
+  };
+  EXPECT_EQ(again("").find("--rotary-base"), std::string::npos);
+  EXPECT_EQ(again("").find("--use-rope-scaling"), std::string::npos);
+  EXPECT_NE(again("").find("--max-position-embeddings 4096"), std::string::npos);
+  EXPECT_NE(again("").find("--lr 0.0001"), std::string::npos);
+  EXPECT_NE(again("--rotary-base 500000 ").find("--rotary-base 500000"), std::string::npos);
+}
+
+// scripts/round_trips found these: arguments.py of no release takes the one, and of core 0.10 none the other.
+TEST(UnseenFiles, WhatIsWrittenHasFlagsThatReleasesHave) {
+  const std::string job =
+      "model = \"models/llama-3.1-8b.json\"\ncluster = \"clusters/h100-sxm-80g.toml\"\ngpus = 8\n[layout]\n"
+      "sharding = \"zero1\"\n[train]\nsequence_length = 4096\nmicro_batch = 1\nprecision = \"bf16\"\n"
+      "recompute = \"selective\"\n[runtime]\nname = \"megatron\"\n[runtime.switches]\n"
+      "use-precision-aware-optimizer = true\n";
+  const Scenario scenario = parse_scenario(job, "job.toml", {".", shipped_data()});
+  const std::string text = written(scenario, Dialect::Megatron, Launcher::Torchrun, "models/llama-3.1-8b.json",
+                                   "clusters/h100-sxm-80g.toml", shipped_data())
+                               .text;
+  EXPECT_NE(text.find("--recompute-granularity selective"), std::string::npos);
+  EXPECT_NE(text.find("--use-precision-aware-optimizer"), std::string::npos);
+  EXPECT_EQ(text.find("--recompute-modules"), std::string::npos) << "core_attn alone is the default";
+  EXPECT_EQ(text.find("param-remainders"), std::string::npos);
 }
 
 TEST(UnseenFiles, OtherTrainersAreNamed) {
