@@ -776,6 +776,20 @@ void settle_held_type(Draft& draft, const std::string& runtime) {
                                       : "shards are fp32 where precisions are mixed: accelerate makes them so");
 }
 
+// Under FSDP a base of 4 bits is loaded on the host, and TRL prepares nothing of it; adapters get its type, by
+// autocast_adapter_dtype = false or cast later (trl/trainer/sft_trainer.py is_sharded_qlora, _is_quantized_model).
+void settle_sharded_base(Draft& draft, const std::string& runtime) {
+  const TomlValue* const stored = draft.find("quantization.storage_dtype");
+  if ((runtime != "fsdp" && runtime != "fsdp2") || stored == nullptr || draft.find("quantization.prepare") != nullptr)
+    return;
+  draft.set("quantization.prepare", std::string("none"), stored->place);
+  if (draft.find("adapter.method") != nullptr && draft.find("adapter.dtype") == nullptr)
+    draft.set("adapter.dtype", *draft.text("quantization.storage_dtype"), stored->place);
+  draft.remark(RemarkKind::Assumed, "bnb_4bit_quant_storage",
+               "loaded on the host under FSDP: TRL leaves norms as they are, and adapters have that type",
+               stored->place);
+}
+
 // deepspeed/runtime/config.py _batch_assertion.
 void check_batch(Draft& draft, std::int64_t micro) {
   const TomlValue* const all = draft.find("train.global_batch");
@@ -867,6 +881,7 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
   // A reference is loaded as the model is, and DeepSpeed has it in what it computes in.
   const bool narrow = runtime == "deepspeed" || draft.text("train.master_dtype").value_or("fp32") != "fp32";
   settle_held_type(draft, runtime);
+  settle_sharded_base(draft, runtime);
   if (draft.find("train.precision") == nullptr) draft.set("train.precision", std::string("fp32"));
   settle_preferences(draft, narrow && draft.text("train.precision") != "fp32" ? 2 : 4);
 }

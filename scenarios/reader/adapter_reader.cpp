@@ -163,8 +163,6 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
          "leave it out");
   refuse(switches.compiled != CompiledParts::None, not_modelled("torch_compile of adapted models is not modelled yet"),
          "leave torch_compile out");
-  refuse(flat && switches.flat.offload,
-         not_modelled("under FullyShardedDataParallel with CPUOffload is not modelled yet"), "leave [offload] out");
   refuse(flat && !adapter.saved.empty(),
          not_modelled("modules_to_save under FullyShardedDataParallel are not modelled yet"),
          "leave modules_to_save out");

@@ -154,6 +154,26 @@ TEST(TrainingTasks, ToolsThatTakeAllDevicesHaveThoseOfANode) {
   EXPECT_THROW(gpus("job.sh", "swift sft --max_length 512 --output_dir o\n"), InputError);
 }
 
+// trl/trainer/sft_trainer.py: what is loaded on the host is not prepared, and norms stay as wide as codes are kept.
+TEST(TrainingTasks, BasesOfFourBitsAreShardedAsTheyWereLoaded) {
+  const std::string job =
+      "model_name_or_path: meta-llama/Llama-3.1-8B\nuse_peft: true\nlora_target_modules: all-linear\n"
+      "load_in_4bit: true\nbnb_4bit_quant_storage: bfloat16\ntorch_dtype: bfloat16\nbf16: true\n"
+      "gradient_checkpointing: true\nper_device_train_batch_size: 2\noutput_dir: o\n";
+  const auto read = [&](const std::string& more) {
+    ConvertRequest requested = requested_of("job.yaml", job + more);
+    requested.gpus = 8;
+    return scenario_of(convert(requested), shipped_data());
+  };
+  const Scenario sharded = read("fsdp: full_shard auto_wrap offload\nfsdp_config:\n  use_orig_params: false\n");
+  EXPECT_TRUE(sharded.runtime.eager.flat.offload);
+  EXPECT_EQ(sharded.train.quantization->prepared, parallel::Prepared::Nothing);
+  EXPECT_EQ(sharded.train.adapter->dtype, DType::BF16);
+  const Scenario whole = read("");
+  EXPECT_EQ(whole.train.quantization->prepared, parallel::Prepared::All);
+  EXPECT_EQ(whole.train.adapter->dtype, DType::FP32);
+}
+
 TEST(TrainingTasks, ZerosFieldsGoByTheirOwnNamesToo) {
   const auto zero = [](const std::string& keys) {
     return scenario_of(convert(requested_of("ds.json", "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {" +

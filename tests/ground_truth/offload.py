@@ -161,6 +161,19 @@ RECORDINGS = {
     "fsdp_accumulating_4": ("record_flat", llama(**DEEP), {"world": 4, "micro_batches": 2, "no_sync": False}),
     "fsdp_clipped_8": ("record_flat", llama(**DEEP), {"clip_grad_norm": 1.0, "autocast": "bf16"}),
     "fsdp_flat_8": ("record_flat", llama(**DEEP), {"use_orig_params": False, "strategy": "shard_grad_op"}),
+    "fsdp_lora_8": (
+        "record_flat", llama(**DEEP),
+        {"batch": 2, "adapter": sharded.LORA, "autocast": "bf16", "use_orig_params": False, "clip_grad_norm": 1.0},
+    ),
+    "fsdp_lora_reentrant_8": (
+        "record_flat", llama(**DEEP),
+        {"parameters": "bf16", "reduce_dtype": "bf16", "buffers": "bf16", "batch": 4, "checkpointing": "reentrant",
+         "use_orig_params": False, "adapter": {**sharded.LORA, "autocast_adapter_dtype": False}},
+    ),
+    "fsdp_lora_views_4": (
+        "record_flat", llama(**DEEP),
+        {"world": 4, "rank": 3, "adapter": sharded.LORA, "autocast": "bf16", "checkpointing": "non_reentrant"},
+    ),
     "titan_8": ("record_titan", llama(**DEEP), {"batch": 2}),
     "titan_8_op": ("record_titan", llama(**DEEP), {"batch": 2, "checkpointing": "op"}),
     "titan_16_accumulating": ("record_titan", llama(**DEEP), {"world": 16, "replicate": 2, "micro_batches": 2}),

@@ -17,7 +17,7 @@ tensor's (Python, CUDA, NCCL, the page cache, compiled code) is not in these fig
 
 import argparse
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import subprocess

@@ -47,10 +47,9 @@ bool takes_adapters(const Scenario& s) {
   if (s.model.experts() || s.model.latent() || s.train.rollout || eager.compiled != CompiledParts::None) return false;
   switch (runtime_kind(s.runtime.name).id) {
     case RuntimeId::PyTorch:
+    case RuntimeId::Fsdp:
     case RuntimeId::Fsdp2:
       return eager.modules == ModuleLibrary::Transformers;
-    case RuntimeId::Fsdp:
-      return eager.modules == ModuleLibrary::Transformers && !eager.flat.offload;
     case RuntimeId::DeepSpeed:
       return s.layout.sharding != Sharding::Zero3;
     case RuntimeId::Megatron:

@@ -185,7 +185,7 @@ void FlatParameter::make_shard(Tensor whole) {
 void FlatParameter::move_to_host() {
   const Tensor made = std::exchange(shard_, [&] {
     const OnHost host(s_);
-    return s_.empty(shard_.sizes, kept_, "flat_param_shard", Category::Parameters);
+    return s_.empty(shard_.sizes, kept_, "flat_param_shard", category_of(parameters_));
   }());
   s_.copy(made, shard_);
   s_.process.synchronize();
@@ -223,8 +223,8 @@ void FlatParameter::pin() {
     s_.launch(Operation::Copy, {from}, {made});
     return made;
   };
-  unpinned_ = std::exchange(shard_, pinned(shard_, "flat_param_shard", Category::Parameters));
-  const OnHost host(s_);
+  unpinned_ = std::exchange(shard_, pinned(shard_, "flat_param_shard", category_of(parameters_)));
+  const OnHost host(s_);  // frozen ones have a gradient there too
   const Tensor zeros = s_.empty(shard_.sizes, kept_, "zeros", Category::Gradients);
   s_.launch({Operation::Fill, {0}}, {}, {zeros});
   pinned_gradient_ = pinned(zeros, "pinned_gradient", Category::Gradients);
@@ -386,7 +386,7 @@ void FlatParameter::keep_reduced(Tensor reduced) {
 // none: it gets one of theirs.
 void FlatParameter::write_gradients_back() {
   const bool shows = behavior_.offload && behavior_.original_parameters && behavior_.reshards_after_forward;
-  if (!shows || shows_unsharded_gradient_ || has_sharded_gradient_) return;
+  if (!trained() || !shows || shows_unsharded_gradient_ || has_sharded_gradient_) return;
   const Session::Scope scope(s_, name_);
   const OnHost host(s_);
   written_back_ = s_.empty(shard_.sizes, kept_, "written_back", Category::Gradients);

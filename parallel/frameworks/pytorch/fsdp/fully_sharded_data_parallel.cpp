@@ -32,12 +32,13 @@ std::int64_t depth_of(const std::string& name) {
 // ---- made once -----------------------------------------------------------------------------------------------------
 
 std::shared_ptr<Leaf> FullyShardedDataParallel::parameter(const std::string& name, const Shape& sizes, DType computed) {
-  const DType kept = transformers::is_adapter(name) ? computed : kept_;
+  const bool adapts = transformers::is_adapter(name);
+  const DType kept = adapts ? computed : kept_;
   on_host_.push_back({name, parameter_elsewhere(s_, sizes, behavior_.mixed ? behavior_.param_dtype : computed), kept});
   if (behavior_.offload) {
     const Session::Scope scope(s_, s_.process.label(name));
     const OnHost host(s_);
-    on_host_.back().made = s_.empty(sizes, kept_, trained_parameter, Category::Parameters);
+    on_host_.back().made = s_.empty(sizes, kept, trained_parameter, adapts ? Category::Adapters : Category::Parameters);
     s_.launch(Operation::Initialize, {}, {on_host_.back().made});
   }
   return on_host_.back().leaf;
@@ -98,7 +99,9 @@ void FullyShardedDataParallel::shard(CausalLM& model) {
   const auto take = [&](std::size_t at, std::vector<FlattenedParameter>& left) {
     const auto its = of_adapters.find(on_host_[at].leaf.get());
     if (its == of_adapters.end()) return left.push_back(flattened(at));
-    *its->second = hooks_of(unit(on_host_[at].name, {flattened(at)}));
+    std::vector<FlattenedParameter> alone;  // no list, which would hold on to what the host has
+    alone.push_back(flattened(at));
+    *its->second = hooks_of(unit(on_host_[at].name, std::move(alone)));
     if (behavior_.mixed) its->second->inputs = behavior_.param_dtype;
   };
   std::size_t next = 0;
@@ -106,10 +109,12 @@ void FullyShardedDataParallel::shard(CausalLM& model) {
     const CausalLM::Range range = model.parameters_of_layer(layer);
     while (next < range.begin) take(next++, of_root);
     std::vector<FlattenedParameter> of_layer;
+    const auto first = static_cast<std::ptrdiff_t>(units_.size());
     while (next < range.end) take(next++, of_layer);
     ForwardHooks hooks = hooks_of(unit(model.name_of_layer(layer), std::move(of_layer)));
     hooks.around_checkpoint = around_checkpoint_;
     model.hook_layer(layer, std::move(hooks));
+    std::rotate(units_.begin() + first, units_.end() - 1, units_.end());  // FSDP knows a unit before those within it
   }
   while (next < on_host_.size()) take(next++, of_root);
   unit("root", std::move(of_root))->root = true;
