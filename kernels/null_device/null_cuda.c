@@ -428,8 +428,10 @@ OK(cudaEventQuery, cudaEvent_t event)
 OK(cudaEventSynchronize, cudaEvent_t event)
 OK(cudaEventDestroy, cudaEvent_t event)
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes* a, const void* function) {
+  const int compiled = compiled_for(function, device_capability());
   memset(a, 0, sizeof *a);
-  a->ptxVersion = a->binaryVersion = device_capability();
+  if (!compiled) return cudaErrorNoKernelImageForDevice;
+  a->ptxVersion = a->binaryVersion = compiled;
   a->maxThreadsPerBlock = 1024;
   a->numRegs = 64;
   return cudaSuccess;
@@ -445,12 +447,23 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
                                                           size_t shared) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0);
 }
-OK(cudaLaunchKernel, const void* f, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream)
-OK(cudaLaunchKernelExC, const cudaLaunchConfig_t* config, const void* f, void** args)
+static cudaError_t launch(const void* f) {
+  return compiled_for(f, device_capability()) ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+}
+cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream) {
+  return launch(f);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* f, void** args) { return launch(f); }
 
-// What bitsandbytes' library asks for besides: kernels by way of handles, and managed memory, which is the host's here.
-OK(__cudaGetKernel, void** kernel, const void* function)
-OK(__cudaLaunchKernel, void* kernel, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream)
+// What bitsandbytes' library asks for besides: kernels by way of handles, which are their functions here, and managed
+// memory, which is the host's.
+cudaError_t __cudaGetKernel(void** kernel, const void* function) {
+  *kernel = (void*)function;
+  return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(void* kernel, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream) {
+  return launch(kernel);
+}
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned flags) {
   (void)flags;
   *pointer = malloc(bytes);

@@ -4,7 +4,12 @@
 #include <stddef.h>
 
 typedef int cudaError_t;
-enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidDevice = 101 };
+enum {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
+};
 
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
@@ -67,6 +72,12 @@ __attribute__((visibility("hidden"))) void* own_function(const char* name);
 __attribute__((visibility("hidden"))) void* refusal(const char* name);
 /// Who is told, by name; whoever it is ends the process. Without one it is said on standard error.
 void null_cuda_tell(void (*told)(const char* name));
+
+// compiled_for.c
+
+/// The architecture (major x 10 + minor) of the code that a device of that capability runs for the kernel; 0 where it
+/// was compiled for none of its kind, and the device's own where nothing is known of the kernel.
+__attribute__((visibility("hidden"))) int compiled_for(const void* function, int capability);
 
 /// What this thread's host code reads from the device next, where that is one number: how many elements a kernel would
 /// have found, which who asks for it knows.

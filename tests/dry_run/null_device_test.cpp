@@ -2,7 +2,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
@@ -133,6 +136,59 @@ TEST_F(NullDevice, AnswersOnceWhatItIsTold) {
   EXPECT_EQ(copy(&number, block, sizeof number, 2), 0);
   EXPECT_EQ(number, 0);
   EXPECT_EQ(release(block), 0);
+}
+
+// A file's code as compilers lay it out: a header, and pieces with a header each.
+std::vector<std::uint32_t> code_for(const std::vector<std::pair<bool, std::uint32_t>>& pieces) {
+  constexpr std::uint32_t words = 16, bytes = 4 * words, payload = 8;
+  std::vector<std::uint32_t> code{0xba55ed50, 1 | 16 << 16,
+                                  static_cast<std::uint32_t>(pieces.size()) * (bytes + payload), 0};
+  for (const auto& [ptx, architecture] : pieces) {
+    std::vector<std::uint32_t> piece(words + payload / 4);
+    piece[0] = ptx ? 1 : 2;
+    piece[1] = bytes;
+    piece[2] = payload;
+    piece[7] = architecture;
+    code.insert(code.end(), piece.begin(), piece.end());
+  }
+  return code;
+}
+
+TEST_F(NullDevice, RunsTheNewestCodeThatTheCardCan) {
+  auto* const add_code = function<void**(void*)>("__cudaRegisterFatBinary");
+  auto* const add_kernel =
+      function<void(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*)>(
+          "__cudaRegisterFunction");
+  auto* const ask = function<int(int*, const void*)>("cudaFuncGetAttributes");
+  const std::vector<std::uint32_t> all = code_for({{false, 80}, {false, 86}, {false, 90}, {false, 100}});
+  const std::vector<std::uint32_t> old = code_for({{false, 70}, {true, 70}});
+  static const char kernel_of_all = 0, kernel_of_old = 0, unknown = 0;
+  for (const auto& [code, kernel] : {std::pair(&all, &kernel_of_all), {&old, &kernel_of_old}}) {
+    struct Wrapper {
+      std::uint32_t magic, version;
+      const void *code, *more;
+    };
+    static std::vector<std::unique_ptr<Wrapper>> kept;
+    kept.push_back(std::make_unique<Wrapper>(Wrapper{0x466243b1, 1, code->data(), nullptr}));
+    void** const handle = add_code(kept.back().get());
+    add_kernel(handle, kernel, nullptr, "kernel", -1, nullptr, nullptr, nullptr, nullptr, nullptr);
+  }
+  constexpr int no_code = 209;
+  for (const auto& [card, kernel, ran] : {std::tuple("80", &kernel_of_all, 80),
+                                          {"89", &kernel_of_all, 86},
+                                          {"90", &kernel_of_all, 90},
+                                          {"103", &kernel_of_all, 100},
+                                          {"75", &kernel_of_all, 0},
+                                          {"120", &kernel_of_all, 0},
+                                          {"75", &kernel_of_old, 70},
+                                          {"90", &kernel_of_old, 70},
+                                          {"60", &kernel_of_old, 0},
+                                          {"89", &unknown, 89}}) {
+    setenv("NULL_CUDA_CAPABILITY", card, 1);
+    int attributes[36] = {};
+    EXPECT_EQ(ask(attributes, kernel), ran == 0 ? no_code : 0) << card;
+    EXPECT_EQ(attributes[8], ran) << card;  // ptxVersion, behind three sizes and two numbers
+  }
 }
 
 }  // namespace

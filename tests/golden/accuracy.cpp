@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,12 +58,17 @@ std::vector<Claim> claims_in_order(const std::filesystem::path& data) {
   return claims;
 }
 
-// The section in place of the one that has its heading.
+// The section in place of the one that has its heading. A family's steps follow under a heading that is a section of
+// its own; other sections have one like it within them.
 void replace_section(std::string& page, const std::string& section) {
+  constexpr std::string_view steps = "\n### Step time\n";
   const std::string heading = section.substr(0, section.find('\n') + 1);
   const std::size_t begin = page.find(heading);
   if (begin == std::string::npos) throw std::runtime_error("no section of the page begins so: " + heading);
-  const std::size_t end = std::min(page.find("\n## ", begin), page.find("\n### Step time\n", begin + 1));
+  std::size_t behind = page.find(steps, begin + 1);
+  for (std::size_t own = section.find(steps); own != std::string::npos; own = section.find(steps, own + 1))
+    behind = page.find(steps, behind + 1);
+  const std::size_t end = std::min(page.find("\n## ", begin), behind);
   page.replace(begin, end == std::string::npos ? end : end + 1 - begin, section);
 }
 

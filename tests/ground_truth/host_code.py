@@ -291,11 +291,11 @@ def environment(folder):
     include = Path(list(importlib.util.find_spec("nvidia").submodule_search_locations)[0]) / "cu13" / "include"
     root, libraries = HERE.parents[1], []
     device = root / "kernels" / "null_device"
-    for codes, extra in (
-        ([HERE / "count_launches.c"], [f"-I{include}"]),
-        ([device / "null_cuda.c", device / "guard.c"], ["-Wl,-soname,libcuda.so.1", f"-I{root}", "-ldl", "-lpthread"]),
+    for name, codes, extra in (
+        ("count_launches", [HERE / "count_launches.c"], [f"-I{include}"]),
+        ("null_cuda", sorted(device.glob("*.c")), ["-Wl,-soname,libcuda.so.1", f"-I{root}", "-ldl", "-lpthread"]),
     ):
-        library = Path(folder) / (codes[0].stem + ".so")
+        library = Path(folder) / (name + ".so")
         command = ["cc", "-shared", "-fPIC", "-O1", *map(str, codes), *extra, "-o", str(library)]
         subprocess.run(command, check=True)
         libraries.append(str(library))

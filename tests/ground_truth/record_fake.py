@@ -44,7 +44,7 @@ def under_null_cuda(folder, settings):
     library = Path(folder) / "null_cuda.so"
     device = HERE.parents[1] / "kernels" / "null_device"
     command = ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", f"-I{HERE.parents[1]}"]
-    sources = [str(device / "null_cuda.c"), str(device / "guard.c")]
+    sources = sorted(map(str, device.glob("*.c")))
     subprocess.run([*command, *sources, "-o", str(library), "-ldl", "-lpthread"], check=True)
     said = {"NULL_CUDA_CAPABILITY": settings["capability"], "PYTHONWARNINGS": "ignore", "PYTHONHASHSEED": "0"}
     if any(settings.get(asks) for asks in ("compile", "liger", "triton")):
