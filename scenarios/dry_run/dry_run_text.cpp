@@ -20,17 +20,30 @@ const DryRank& fullest(const DryRunAnswer& answer) {
   return *std::ranges::max_element(answer.ranks, {}, [](const DryRank& rank) { return rank.device_upper(); });
 }
 
+// Python's messages may go on below, which the traceback has.
+std::string first_line_of(const DryFailure& failure) {
+  return printable(failure.message.substr(0, failure.message.find('\n')));
+}
+
 std::string how_it_failed(const RankReport& report) {
   if (!report.failure)
     return fmt::format("the script failed on rank {}: it ended with status {} before a step\n", report.rank,
                        report.exit_status.value_or(1));
   std::string text = fmt::format("the script failed on rank {}: {}: {}\n", report.rank, report.failure->type,
-                                 printable(report.failure->message));
+                                 first_line_of(*report.failure));
   if (report.failure->type == "ModuleNotFoundError")
     text += fmt::format(
         "  hint: the command's Python {} lacks it: activate the training's environment, or name its python\n",
         report.python);
   return text;
+}
+
+std::string what_stopped_it(const DryFailure& failure) {
+  if (failure.type == "message") return fmt::format("waits for {}", printable(failure.message));
+  if (failure.type == "experts")
+    return fmt::format("asks the device which tokens its experts get, by {}, and nothing stands in for that",
+                       printable(failure.message));
+  return fmt::format("uses {}, which needs real hardware", printable(failure.message));
 }
 
 std::string first_line(const DryRunAnswer& answer) {
@@ -54,16 +67,16 @@ std::string first_line(const DryRunAnswer& answer) {
       return "the script failed\n";
     case DryVerdict::CannotSay:
       for (const DryRank& rank : answer.ranks) {
-        if (rank.report.outcome == DryOutcome::Refused && rank.report.failure && rank.report.failure->type == "message")
-          return fmt::format("cannot say whether it fits: rank {} waits for {}\n", rank.report.rank,
-                             printable(rank.report.failure->message));
         if (rank.report.outcome == DryOutcome::Refused && rank.report.failure)
-          return fmt::format("cannot say whether it fits: rank {} uses {}, which needs real hardware\n",
-                             rank.report.rank, printable(rank.report.failure->message));
+          return fmt::format("cannot say whether it fits: rank {} {}\n", rank.report.rank,
+                             what_stopped_it(*rank.report.failure));
         if (rank.report.steps.empty() && !rank.ran_out())
           return fmt::format(
-              "cannot say whether it fits: on rank {} the script ended before an optimizer had stepped\n",
-              rank.report.rank);
+              "cannot say whether it fits: on rank {} the script ended before an optimizer had stepped\n{}",
+              rank.report.rank,
+              rank.report.torch.empty()
+                  ? ""
+                  : "  hint: steps are told by torch.optim's optimizers; what it held until its end is told below\n");
       }
       return "cannot say whether it fits: memory outside the allocator leaves room at the lower ends of estimates, but "
              "not at the upper ends\n";
@@ -162,7 +175,7 @@ std::string where_it_ended(const DryRunAnswer& answer) {
     if (rank.need && rank.need->steps.empty())
       out += fmt::format("without a limit it ended before a step, too, so that it needs more than is told below{}\n",
                          rank.need->failure
-                             ? fmt::format(": {}: {}", rank.need->failure->type, printable(rank.need->failure->message))
+                             ? fmt::format(": {}: {}", rank.need->failure->type, first_line_of(*rank.need->failure))
                              : std::string());
   }
   return out;

@@ -186,6 +186,7 @@ TEST_F(WithTorch, APredictionLiesBesideIt) {
   EXPECT_TRUE(json::parse(content(folder_ / "answer.json")).at("agrees"));
   EXPECT_NE(said.out.find("yes, they agree within 2 %: against beside the dry run"), std::string::npos) << said.out;
   EXPECT_NE(said.out.find("the first request that differs"), std::string::npos) << said.out;
+  EXPECT_EQ(said.out.find("unanswered.py"), std::string::npos) << "the stacks are the script's: " << said.out;
 }
 
 }  // namespace

@@ -49,12 +49,13 @@ def begin(folder):
     launchers.prepare(run)
 
     def after_torch(torch):
-        from . import answers, compiled, device, groups, routing, spawned, steps
+        from . import answers, compiled, device, groups, routing, spawned, steps, unanswered
 
         device.prepare(torch, run)
         groups.prepare(torch, run)
         answers.prepare(torch, run)
         routing.prepare(torch, run)
+        unanswered.prepare(torch, run)
         compiled.prepare(torch, run)
         spawned.prepare(torch, run)
         steps.prepare(torch, run)

@@ -45,6 +45,7 @@ def finite(torch, run):
     def reading(name):
         read = getattr(torch.Tensor, name)
 
+        @functools.wraps(read)
         def call(self):
             if getattr(self, "_tidemark_all_true", False):
                 run.stand_in("whether values are finite, or masks let all through: they are, and do")
@@ -54,8 +55,7 @@ def finite(torch, run):
 
         return call
 
-    torch.isfinite = isfinite
-    torch.Tensor.isfinite = lambda self: isfinite(self)
+    torch.isfinite = torch.Tensor.isfinite = isfinite  # by its name, which compilers of others look at
     torch.Tensor.all, torch.all = answering(every), answering(every_of)
     for name in ("item", "__float__", "__bool__"):
         setattr(torch.Tensor, name, reading(name))

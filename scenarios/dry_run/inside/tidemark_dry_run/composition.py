@@ -119,17 +119,32 @@ def at_peak(events, labels):
         if what is None:
             by_place[place(event.get("frames") or ())] += rounded[its[0]]
     rows = [{"where": where, "bytes": bytes} for where, bytes in by_place.most_common(ROWS)]
+    stack = [f for f in (events[moment].get("frames") or ()) if not is_own(f)] if moment >= 0 else []
     return {
         "bytes": most, "by_what": dict(by_name), "others": rows,
-        "moment": [f"{f['filename']}:{f['line']} {f['name']}" for f in (events[moment].get("frames") or ())[:ROWS]]
-        if moment >= 0
-        else [],
+        "moment": [f"{f['filename']}:{f['line']} {f['name']}" for f in stack[:ROWS]],
     }  # fmt: skip
+
+
+def without_own_frames(snapshot):
+    """The script's stacks, without this folder's functions in them."""
+    whole = list(snapshot.get("segments", ()))
+    whole += [block for segment in whole for block in segment.get("blocks", ())]
+    whole += [event for trace in snapshot.get("device_traces", ()) for event in trace]
+    for its in whole:
+        frames = its.get("frames")
+        if frames and any(is_own(frame) for frame in frames):
+            its["frames"] = [frame for frame in frames if not is_own(frame)]
+    return snapshot
+
+
+def is_own(frame):
+    return "tidemark_dry_run" in frame["filename"]
 
 
 def place(frames):
     """Where the model's or the framework's own code asked, and through which of PyTorch's functions."""
-    frames = [f for f in frames if "tidemark_dry_run" not in f["filename"] and not f["filename"].startswith("<")]
+    frames = [f for f in frames if not is_own(f) and not f["filename"].startswith("<")]
     if not frames:
         return "autograd"
     inner = frames[0]

@@ -49,7 +49,7 @@ class Device:
             import pickle
 
             with open(os.path.join(run.folder, f"rank-{run.rank}.pickle"), "wb") as file:
-                pickle.dump(snapshot, file)
+                pickle.dump(composition.without_own_frames(snapshot), file)
         return said
 
 

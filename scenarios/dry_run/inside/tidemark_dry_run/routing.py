@@ -1,12 +1,13 @@
 """How many tokens each expert gets, which the device would have computed: even, or by shares that were asked for. Routers'
 own results stay as they are; answered is where the host reads how many there are, since shapes depend on it."""
 
+import contextlib
 import ctypes
 import functools
 import os
 import sys
 
-from . import after_import
+from . import after_import, megatron_routing
 
 
 class Shares:
@@ -38,11 +39,27 @@ class Routing:
         answer = getattr(ctypes.CDLL(None), "null_cuda_answer", None)
         if answer is not None:
             answer.argtypes = (ctypes.c_longlong,)
-        self.answer = answer or (lambda number: None)  # of the next number that the host reads from the device
+        self._answer = answer or (lambda number: None)
+        self.asked = False  # whether anybody was told how many tokens experts get
+        self.told = 0  # numbers so far
+        self.telling = 0  # whoever reads counts from the device gets them told before they are used
         self.masks = {}  # code -> Mask, of a function that asks where its experts are chosen
-        self.of_megatron = None  # (chosen by a token, experts)
+
+    def answer(self, number):
+        """What the host reads from the device next, where that is one number."""
+        self.told += 1
+        self._answer(number)
+
+    @contextlib.contextmanager
+    def tells(self):
+        self.telling += 1
+        try:
+            yield
+        finally:
+            self.telling -= 1
 
     def counts(self, tokens, experts):
+        self.asked = True
         self.run.stand_in(f"tokens that a router sends to experts: {self.shares.said()}")
         return self.shares.counts(tokens, experts)
 
@@ -67,8 +84,7 @@ def prepare(torch, run):
     counted(torch, routing)
     chosen(torch, routing)
     after_import("torchtitan.distributed.expert_parallel", lambda module: torchtitan(module, torch, routing))
-    after_import("megatron.core.transformer.moe.router", lambda module: megatron_router(module, routing))
-    after_import("megatron.core.transformer.moe.token_dispatcher", lambda module: megatron_dispatcher(module, torch, routing))
+    megatron_routing.prepare(torch, routing)
 
 
 def counted(torch, routing):
@@ -99,8 +115,7 @@ def counted(torch, routing):
             return result
         return routing.fill(result, routing.counts(input.numel(), minlength))
 
-    torch.histc, torch.bincount = histc, bincount
-    torch.Tensor.bincount = lambda self, *args, **kwargs: bincount(self, *args, **kwargs)
+    torch.histc, torch.bincount, torch.Tensor.bincount = histc, bincount, bincount
 
 
 def chosen(torch, routing):
@@ -131,6 +146,7 @@ def chosen(torch, routing):
             routing.masks[frame.f_code] = Mask(tensor.numel(), counts)
         return result
 
+    @functools.wraps(places)
     def nonzero(self, *args, **kwargs):
         if torch.compiler.is_compiling():
             return places(self, *args, **kwargs)
@@ -180,85 +196,9 @@ def torchtitan(module, torch, routing):
 
         torch.Tensor.tolist = tolist
         try:
-            return dispatch(self, mod, inputs, device_mesh)
+            with routing.tells():
+                return dispatch(self, mod, inputs, device_mesh)
         finally:
             torch.Tensor.tolist = read
 
     kind._token_dispatch = _token_dispatch
-
-
-def megatron_router(module, routing):
-    begin = module.TopKRouter.__init__
-
-    @functools.wraps(begin)
-    def __init__(self, config, *args, **kwargs):
-        routing.of_megatron = (config.moe_router_topk, config.num_moe_experts)
-        begin(self, config, *args, **kwargs)
-
-    module.TopKRouter.__init__ = __init__
-
-
-def filled(counts, numbers):
-    """What the host has of counts, an array or a tensor; the device's are copied again by whoever needs them."""
-    if counts is None or getattr(counts, "is_cuda", False):
-        return
-    if hasattr(counts, "copy_"):
-        import torch
-
-        numbers = torch.tensor(numbers, dtype=counts.dtype)
-    counts[...] = numbers
-
-
-def megatron_dispatcher(module, torch, routing):
-    kind = getattr(module, "MoEAlltoAllTokenDispatcher", None)
-    read = getattr(kind, "_maybe_dtoh_and_synchronize", None)
-    if read is not None:
-
-        @functools.wraps(read)
-        def told(self, point, tokens_per_expert=None):
-            tokens_per_expert = read(self, point, tokens_per_expert)
-            if point == self.cuda_dtoh_point:
-                megatron_counts(self, tokens_per_expert, routing)
-            return tokens_per_expert
-
-        kind._maybe_dtoh_and_synchronize = told
-    select, add = torch.Tensor.masked_select, torch.Tensor.sum
-
-    def is_map(tensor):
-        """Of tokens and experts."""
-        return (
-            routing.of_megatron is not None and tensor.is_cuda and tensor.dtype == torch.bool and tensor.dim() == 2
-            and routing.of_megatron[1] in tensor.shape
-        )  # fmt: skip
-
-    def masked_select(values, mask):
-        if is_map(mask):
-            topk, experts = routing.of_megatron
-            routing.answer(mask.numel() * topk // experts)
-        return select(values, mask)
-
-    def sums(values, *args, **kwargs):
-        result = add(values, *args, **kwargs)
-        if is_map(values) and kwargs.get("dim") == 0 and result.numel() == routing.of_megatron[1]:
-            topk, experts = routing.of_megatron
-            routing.fill(result, routing.counts(values.size(0) * topk, experts))
-        return result
-
-    torch.Tensor.masked_select, torch.Tensor.sum = masked_select, sums
-
-
-def megatron_counts(dispatcher, tokens_per_expert, routing):
-    """Of a rank's experts, and of what it exchanges with other ranks."""
-    experts, local = dispatcher.num_experts, dispatcher.num_local_experts
-    counts = routing.counts(dispatcher.routing_map.size(0) * dispatcher.config.moe_router_topk, experts)
-    mine = [counts[i] for i in dispatcher.local_expert_indices]
-    ranks, tensor = dispatcher.ep_size, dispatcher.tp_size
-    filled(tokens_per_expert, [number * ranks * tensor for number in mine])
-    filled(dispatcher.input_splits, [sum(counts[i * local : (i + 1) * local]) for i in range(ranks)])
-    filled(dispatcher.output_splits, [sum(mine)] * ranks)
-    filled(dispatcher.output_splits_tp, [sum(mine) * ranks] * tensor)
-    if local > 1:
-        table = dispatcher.num_global_tokens_per_local_expert
-        if table is not None and not getattr(table, "is_cuda", False):
-            for column, number in enumerate(mine):
-                table[..., column] = number
