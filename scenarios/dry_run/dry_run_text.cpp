@@ -43,7 +43,10 @@ std::string what_stopped_it(const DryFailure& failure) {
   if (failure.type == "experts")
     return fmt::format("asks the device which tokens its experts get, by {}, and nothing stands in for that",
                        printable(failure.message));
-  return fmt::format("uses {}, which needs real hardware", printable(failure.message));
+  const bool graphs = failure.message.starts_with("cudaGraph") || failure.message.starts_with("cudaStreamBeginCapture");
+  return fmt::format(
+      "uses {}, which needs real hardware{}", printable(failure.message),
+      graphs ? "\n  hint: without CUDA graphs it runs, and lacks the memory that they keep for themselves" : "");
 }
 
 std::string first_line(const DryRunAnswer& answer) {
@@ -161,6 +164,14 @@ std::string beside_the_allocator(const DryRank& rank) {
   return fmt::format("\nother device memory of rank {}, estimated by Tidemark\n", rank.report.rank) + table(rows);
 }
 
+// The innermost of the frames from there on that is no installed package's.
+std::string of_the_script(const std::vector<std::string>& stack, std::size_t from) {
+  for (std::size_t i = from; i < stack.size(); ++i)
+    if (stack[i].find("-packages/") == std::string::npos && !stack[i].starts_with("<"))
+      return ", of which " + printable(stack[i]);
+  return {};
+}
+
 std::string where_it_ended(const DryRunAnswer& answer) {
   std::string out;
   for (const DryRank& rank : answer.ranks) {
@@ -171,7 +182,8 @@ std::string where_it_ended(const DryRunAnswer& answer) {
     if (stack == nullptr || stack->empty()) continue;
     out += fmt::format("\nrank {} {} at\n", rank.report.rank, is_out ? "runs out" : "ended");
     for (std::size_t i = 0; i < std::min(stack->size(), shown_frames); ++i) out += "  " + printable((*stack)[i]) + '\n';
-    if (stack->size() > shown_frames) out += fmt::format("  and {} more\n", stack->size() - shown_frames);
+    if (stack->size() > shown_frames)
+      out += fmt::format("  and {} more{}\n", stack->size() - shown_frames, of_the_script(*stack, shown_frames));
     if (rank.need && rank.need->steps.empty())
       out += fmt::format("without a limit it ended before a step, too, so that it needs more than is told below{}\n",
                          rank.need->failure

@@ -122,6 +122,28 @@ TEST(DryRun, CannotSayWithoutAStep) {
       DryVerdict::CannotSay);
 }
 
+TEST(DryRun, WhatNothingStandsInForIsTold) {
+  const auto said = [](const std::string& type, const std::string& what) {
+    return dry_run_text(answer(
+        ran("refused", R"(, "failure": {"type": ")" + type + R"(", "message": ")" + what + R"(", "stack": []})")));
+  };
+  EXPECT_TRUE(said("message", "a shape").starts_with("cannot say whether it fits: rank 0 waits for a shape\n"));
+  EXPECT_TRUE(said("experts", "torch.nonzero")
+                  .starts_with("cannot say whether it fits: rank 0 asks the device which tokens its experts get, by "
+                               "torch.nonzero, and nothing stands in for that\n"));
+  EXPECT_EQ(said("function", "cufftCreate").find("hint"), std::string::npos);
+  EXPECT_NE(said("function", "cudaStreamBeginCapture").find("hint: without CUDA graphs"), std::string::npos);
+}
+
+TEST(DryRun, OfALongStackTheScriptsPlaceIsTold) {
+  std::string stack;
+  for (int i = 0; i < 20; ++i) stack += R"("/lib/site-packages/torch/a.py:)" + std::to_string(i) + R"( f", )";
+  const std::string text = dry_run_text(answer(ran(
+      "error", R"(, "failure": {"type": "E", "message": "one\ntwo", "stack": [)" + stack + R"("t.py:3 <module>"]})")));
+  EXPECT_NE(text.find("and 9 more, of which t.py:3 <module>\n"), std::string::npos) << text;
+  EXPECT_TRUE(text.starts_with("the script failed on rank 0: E: one\n")) << text;
+}
+
 TEST(DryRun, AScriptThatFailsIsTold) {
   const DryRunAnswer a =
       answer(ran("error", R"(, "failure": {"type": "ValueError", "message": "my\u0007 own", "stack": ["t.py:3 f"]})"));
