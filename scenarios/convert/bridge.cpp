@@ -174,6 +174,7 @@ class BridgeWalk {
     if (devices_ > 0) {
       const std::optional<std::int64_t> named = nodes_ > 0 ? std::nullopt : devices_in_name();
       draft_.set("gpus", named.value_or(product({std::max<std::int64_t>(nodes_, 1), devices_})));
+      if (nodes_ > 1) draft_.each_node = devices_;
     }
     take_length_of_rows();
     drop_overlap_of_nothing();

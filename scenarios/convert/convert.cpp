@@ -61,6 +61,7 @@ class Conversion {
       settle_hugging_face(draft_, said_by_model());
     }
     if (from_ == Dialect::Megatron || from_ == Dialect::TorchTitan) take_whole_node();
+    take_part_of_nodes();
     say("gpus", requested_.gpus);
     say("train.sequence_length", requested_.sequence_length);
     say("train.micro_batch", requested_.micro_batch);
@@ -121,6 +122,14 @@ class Conversion {
         fmt::format("images:{}", 2 * (tower - image_towers.begin()) + (trained ? 1 : 0)));
   }
 
+  // The cluster that is named, where its file is there.
+  [[nodiscard]] std::optional<Cluster> named_cluster() const {
+    const std::string name = draft_.text("cluster").value_or("");
+    for (const std::filesystem::path& folder : {requested_.files.front().parent_path(), requested_.data_root})
+      if (!name.empty() && is_there(folder / name)) return read_cluster(folder / name);
+    return std::nullopt;
+  }
+
   // Some tools start a process on each device that they find.
   void take_whole_node() {
     if (draft_.find("gpus") != nullptr) return;
@@ -128,18 +137,26 @@ class Conversion {
         draft_.starts_all.empty() && draft_.alone && runtime == "pytorch")
       draft_.starts_all = "nothing says on how many devices: accelerate launch";
     if (draft_.starts_all.empty()) return;
-    const std::string name = draft_.text("cluster").value_or("");
-    for (const std::filesystem::path& folder : {requested_.files.front().parent_path(), requested_.data_root})
-      if (!name.empty() && is_there(folder / name)) {
-        const std::int64_t devices = read_cluster(folder / name).node.devices;
-        draft_.set("gpus", product({devices, draft_.starts_nodes}));
-        return draft_.remark(
-            RemarkKind::Assumed, "gpus",
-            fmt::format(
-                "{} starts a process on each device of a node: {} of this cluster's{}; --gpus says another number",
-                draft_.starts_all, devices,
-                draft_.starts_nodes > 1 ? fmt::format(", on {} nodes", draft_.starts_nodes) : ""));
-      }
+    const std::optional<Cluster> cluster = named_cluster();
+    if (!cluster) return;
+    const std::int64_t devices = cluster->node.devices;
+    draft_.set("gpus", product({devices, draft_.starts_nodes}));
+    draft_.remark(
+        RemarkKind::Assumed, "gpus",
+        fmt::format("{} starts a process on each device of a node: {} of this cluster's{}; --gpus says another number",
+                    draft_.starts_all, devices,
+                    draft_.starts_nodes > 1 ? fmt::format(", on {} nodes", draft_.starts_nodes) : ""));
+  }
+
+  // Launchers say how many processes each node has, which need not be one for each of its devices.
+  void take_part_of_nodes() {
+    if (draft_.each_node < 1 || requested_.gpus) return;
+    const std::optional<Cluster> cluster = named_cluster();
+    if (!cluster || draft_.each_node == cluster->node.devices) return;
+    if (draft_.each_node < cluster->node.devices) return draft_.set("layout.devices_per_node", draft_.each_node);
+    draft_.remark(RemarkKind::Assumed, "processes on each node",
+                  fmt::format("{}, of which a node of this cluster has room for {}: ranks are placed so many to a node",
+                              draft_.each_node, cluster->node.devices));
   }
 
   // What says on how many devices comes first; arguments of a training after what launches it.

@@ -76,6 +76,7 @@ class Draft {
   /// Who starts a process on each device of a node where nobody says on how many ("axolotl train").
   std::string starts_all;
   std::int64_t starts_nodes = 1;  ///< and on how many nodes
+  std::int64_t each_node = 0;     ///< devices of each of several nodes that the launcher takes; 0: nothing says it
   /// ms-swift's: as many micro-batches as give a step that many sequences; 0: not so.
   std::int64_t at_least_sequences = 0;
   bool hybrid = false;        ///< Megatron-LM's program for layers of Mamba, attention and MLPs

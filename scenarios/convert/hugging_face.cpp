@@ -578,6 +578,8 @@ void read_accelerate(Given& config, Draft& draft) {
   // accelerate/utils/launch.py prepare_multi_gpu_env: num_processes // num_machines on each.
   if (const auto all = config.integer("num_processes"); nodes < 1 || (all && *all % nodes != 0))
     config.tell(RemarkKind::NotExpressed, "num_machines", "does not divide num_processes, so that others are started");
+  else if (nodes > 1)
+    draft.each_node = config.integer("num_processes").value_or(0) / nodes;
   const std::string precision = config.text("mixed_precision").value_or("no");
   if (precision == "bf16" || precision == "fp16")
     draft.set("train.precision", precision, config.place("mixed_precision"));

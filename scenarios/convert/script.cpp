@@ -74,7 +74,7 @@ class ScriptReader {
     if (line.gpus_problem) take_allocation(file, text);
     const bool devices_hidden = line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr;
     if (devices_hidden && !is_hidden(*line.gpus_problem)) throw InputError(*line.gpus_problem);
-    if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place);
+    if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place), draft_.each_node = line.each_node;
     if (!line.gpus && !line.launcher.empty()) take_allocation(file, text);
     if (draft_.find("gpus") == nullptr) draft_.starts_all = line.starts_all, draft_.starts_nodes = line.starts_nodes;
     lone_ = line.launcher.empty() && line.program.ends_with(".py");

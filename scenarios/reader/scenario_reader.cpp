@@ -266,14 +266,19 @@ std::string read_allocator(TomlReader& table, const Environment& environment) {
   return text;
 }
 
+// So many of a node's, with their share of its network cards.
+void take_devices(Node& node, std::int32_t taken) {
+  if (node.nics % node.devices == 0) node.nics = node.nics / node.devices * taken;
+  node.devices = taken;
+}
+
 // Where schedulers give jobs of several nodes a part of each: the rest of a node is another job's, or spare. A job of
 // whole nodes alone has all of them.
 void leave_devices_out(Node& node, std::int32_t gpus) {
   const std::int32_t taken = node.job_devices;
   const bool whole_nodes = gpus % node.devices == 0 && (taken == 0 || gpus % taken != 0);
   if (taken == 0 || taken == node.devices || gpus <= node.devices || whole_nodes) return;
-  if (node.nics % node.devices == 0) node.nics = node.nics / node.devices * taken;
-  node.devices = taken;
+  take_devices(node, taken);
 }
 
 void read_run(TomlReader table, RunLength& run, Cluster& cluster) {
@@ -358,6 +363,10 @@ void read_cluster_part(ScenarioTables& tables, const ScenarioFolders& folders, P
       its.there())
     scenario.cluster.calibration = std::move(its);
   leave_devices_out(scenario.cluster.node, scenario.gpus);
+  // In place of all that a node has: torchrun's --nproc-per-node.
+  Node& node = scenario.cluster.node;
+  if (const auto taken = tables.layout.integer("devices_per_node", {1, std::max(node.devices, 1)}))
+    take_devices(node, narrow(*taken));
 }
 
 // What keys of several tables say together.

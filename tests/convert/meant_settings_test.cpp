@@ -129,6 +129,24 @@ TEST(MeantSettings, ScriptsThatOnlyAnOldMegatronRunsHaveItsLayers) {
   EXPECT_TRUE(tells("job.sh", gpt + "--DDP-impl local", "is of Megatron-LM before core 0.2"));
 }
 
+// Tensor parallelism of 4 on nodes of which one device is taken goes over the network.
+TEST(MeantSettings, ProcessesOfANodeSayWhereRanksAre) {
+  const auto with = [&](const std::string& launcher) {
+    return meant("job.sh", launcher + gpt.substr(gpt.find(" pretrain_gpt.py")) + "--tensor-model-parallel-size 4");
+  };
+  const Scenario one = with("torchrun --nnodes 8 --nproc_per_node 1"),
+                 four = with("torchrun --nnodes 2 --nproc_per_node 4"),
+                 all = with("torchrun --nnodes 1 --nproc_per_node 8");
+  EXPECT_EQ(one.cluster.node.devices, 1);
+  EXPECT_EQ(four.cluster.node.devices, 4);
+  EXPECT_EQ(four.cluster.node.nics, all.cluster.node.nics / 2);
+  EXPECT_EQ(all.cluster.node.devices, 8);
+  EXPECT_EQ(with("torchrun --nnodes 4 --nproc_per_node 8").cluster.node.devices, 8);
+  EXPECT_GT(predict(one).step.step, predict(all).step.step);
+  EXPECT_TRUE(tells("job.sh", "torchrun --nnodes 2 --nproc_per_node 16" + gpt.substr(gpt.find(" pretrain_gpt.py")),
+                    "16, of which a node of this cluster has room for 8"));
+}
+
 // Of the shape of Llama 2 7B is Baichuan 2, too, with a vocabulary of four times as many tokens.
 TEST(MeantSettings, AVocabularyOfAnotherFamilyIsWithinABound) {
   const std::string llama =

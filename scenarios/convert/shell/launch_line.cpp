@@ -217,6 +217,7 @@ class Line {
         return;
       }
       line_.gpus = devices();
+      if (line_.gpus) line_.each_node = devices_of_node();
       check_visible_devices();
       const bool known = line_.unread.empty() && unknown_.empty();
       const auto none = [&](std::initializer_list<std::string_view> names) {
@@ -338,6 +339,26 @@ class Line {
     const auto each = said({"nproc-per-node"});
     if (!each) return std::nullopt;
     return *each * said({"nnodes"}).value_or(1);
+  }
+
+  // 0: there is one node, or nothing says how many of its devices it gives.
+  [[nodiscard]] std::int64_t devices_of_node() const {
+    try {
+      return said_of_node();
+    } catch (const InputError&) {
+      return 0;
+    }
+  }
+  [[nodiscard]] std::int64_t said_of_node() const {
+    const std::string& by = line_.launcher;
+    if (by == "accelerate") {
+      const std::int64_t all = said({"num-processes"}).value_or(0), nodes = said({"num-machines"}).value_or(1);
+      return nodes > 1 && all % nodes == 0 ? all / nodes : 0;
+    }
+    if (by == "deepspeed") return said({"num-nodes"}).value_or(1) > 1 ? said({"num-gpus"}).value_or(0) : 0;
+    if (by == "srun") return said({"nodes", "N"}).value_or(1) > 1 ? said({"ntasks-per-node"}).value_or(0) : 0;
+    if (!by.starts_with("torch")) return 0;
+    return said({"nnodes"}).value_or(1) > 1 ? said({"nproc-per-node"}).value_or(0) : 0;
   }
 
   const std::vector<ShellWord>& words_;
