@@ -155,8 +155,14 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return real ? real(version) : cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
-OK(cudaGetLastError, void)
-OK(cudaPeekAtLastError, void)
+// What the last launch that failed told, which host code asks for behind it.
+static _Thread_local cudaError_t last_error;
+cudaError_t cudaPeekAtLastError(void) { return last_error; }
+cudaError_t cudaGetLastError(void) {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
 OK(cudaDeviceSynchronize, void)
 
 // Where struct cudaDeviceProp has what is asked of it (driver_types.h of CUDA 12.4 and 13.2).
@@ -448,7 +454,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0);
 }
 static cudaError_t launch(const void* f) {
-  return compiled_for(f, device_capability()) ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+  if (compiled_for(f, device_capability())) return cudaSuccess;
+  return last_error = cudaErrorNoKernelImageForDevice;
 }
 cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream) {
   return launch(f);

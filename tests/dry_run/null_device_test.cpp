@@ -160,6 +160,8 @@ TEST_F(NullDevice, RunsTheNewestCodeThatTheCardCan) {
       function<void(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*)>(
           "__cudaRegisterFunction");
   auto* const ask = function<int(int*, const void*)>("cudaFuncGetAttributes");
+  auto* const launch = function<int(const void*, const void*, void**)>("cudaLaunchKernelExC");
+  auto* const last_error = function<int()>("cudaGetLastError");
   const std::vector<std::uint32_t> all = code_for({{false, 80}, {false, 86}, {false, 90}, {false, 100}});
   const std::vector<std::uint32_t> old = code_for({{false, 70}, {true, 70}});
   static const char kernel_of_all = 0, kernel_of_old = 0, unknown = 0;
@@ -187,6 +189,9 @@ TEST_F(NullDevice, RunsTheNewestCodeThatTheCardCan) {
     setenv("NULL_CUDA_CAPABILITY", card, 1);
     int attributes[36] = {};
     EXPECT_EQ(ask(attributes, kernel), ran == 0 ? no_code : 0) << card;
+    EXPECT_EQ(launch(nullptr, kernel, nullptr), ran == 0 ? no_code : 0) << card;
+    EXPECT_EQ(last_error(), ran == 0 ? no_code : 0) << card;
+    EXPECT_EQ(last_error(), 0) << "it is told once";
     EXPECT_EQ(attributes[8], ran) << card;  // ptxVersion, behind three sizes and two numbers
   }
 }
