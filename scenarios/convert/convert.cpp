@@ -70,6 +70,8 @@ class Conversion {
       draft_.file = file;
       state_versions(versions, draft_);
     }
+    if (from_ != Dialect::Scenario && from_ != Dialect::Megatron && from_ != Dialect::TorchTitan)
+      if (const std::optional<Model> model = model_said()) state_release_of_experts(*model, draft_);
     if (from_ != Dialect::Megatron) draft_.kept = {};
     if (from_ != Dialect::Scenario) bound_images();
     cut_rows();
@@ -197,6 +199,16 @@ class Conversion {
       return its ? ModelSays{parse_model(its->text, its->path).hidden, type_in(its->text, name)} : ModelSays{};
     }
     return {read_model(name).hidden, type_in(read_text(name), name)};
+  }
+
+  [[nodiscard]] std::optional<Model> model_said() const {
+    const std::string name = draft_.text("model").value_or("");
+    const auto shipped = std::ranges::find(models_.files, name, &ShippedModel::file);
+    if (shipped != models_.files.end()) return shipped->model;
+    if (name.empty()) return {};
+    if (is_there(name)) return read_model(name);
+    const std::optional<NamedConfig> its = named_config(name, requested_.data_root);
+    return its ? std::optional(parse_model(its->text, its->path)) : std::nullopt;
   }
 
   [[nodiscard]] static std::string type_in(const std::string& config, const std::string& name) {

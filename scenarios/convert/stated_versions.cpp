@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/frameworks/transformers/adapters.hpp"
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/formats/version_text.hpp"
 
@@ -192,6 +193,30 @@ void state_versions(const std::vector<StatedVersion>& stated, Draft& draft) {
                                 : fmt::format("{} {}", component, text(taken)),
                  its->place);
   }
+}
+
+// From transformers 5.0 on experts are parameters, beside which PEFT's ParamWrapper stops at any dropout
+// (peft/utils/transformers_weight_conversion.py, tuners/lora/layer.py).
+void state_release_of_experts(const parallel::Model& model, Draft& draft) {
+  constexpr std::string_view release = "runtime.versions.transformers", last_of_linears = "4.57";
+  const TomlValue* const dropout = draft.find("adapter.dropout");
+  if (dropout == nullptr || draft.find(release) != nullptr) return;
+  const auto* const share = std::get_if<double>(&dropout->value);
+  if (share == nullptr || *share <= 0 || !model.experts() || !parallel::transformers::models_layers_of(model)) return;
+  parallel::Adapter adapter;
+  if (const TomlValue* const targets = draft.find("adapter.target_modules")) {
+    adapter.all_linear = draft.text("adapter.target_modules") == "all-linear";
+    if (const auto* const names = std::get_if<std::vector<TomlValue>>(&targets->value))
+      for (const TomlValue& name : *names)
+        if (const auto* const its = std::get_if<std::string>(&name.value)) adapter.targets.push_back(*its);
+  }
+  if (!parallel::transformers::targets_experts(adapter)) return;
+  draft.set(release, std::string(last_of_linears), dropout->place);
+  draft.remark(RemarkKind::Assumed, "transformers",
+               fmt::format("{}, the last in which experts are linears: from 5.0 on PEFT stops at a dropout beside "
+                           "experts",
+                           last_of_linears),
+               dropout->place);
 }
 
 }  // namespace tidemark::scenarios

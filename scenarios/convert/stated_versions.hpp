@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parallel/model/model.hpp"
 #include "parallel/runtime/versions.hpp"
 #include "scenarios/convert/draft.hpp"
 
@@ -28,5 +29,9 @@ struct StatedVersion {
 /// Puts them into [runtime.versions], where nothing is said yet. Releases before the first that is known are taken for
 /// that one, which is said; a component that two places state otherwise is not judged.
 void state_versions(const std::vector<StatedVersion>& stated, Draft& draft);
+
+/// Where nothing states transformers' release, that with which adapters start that drop something out beside `model`'s
+/// experts.
+void state_release_of_experts(const parallel::Model& model, Draft& draft);
 
 }  // namespace tidemark::scenarios

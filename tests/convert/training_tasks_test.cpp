@@ -168,10 +168,29 @@ TEST(TrainingTasks, BasesOfFourBitsAreShardedAsTheyWereLoaded) {
   const Scenario sharded = read("fsdp: full_shard auto_wrap offload\nfsdp_config:\n  use_orig_params: false\n");
   EXPECT_TRUE(sharded.runtime.eager.flat.offload);
   EXPECT_EQ(sharded.train.quantization->prepared, parallel::Prepared::Nothing);
-  EXPECT_EQ(sharded.train.adapter->dtype, DType::BF16);
+  EXPECT_FALSE(sharded.train.adapter->dtype);  // that of their linears
   const Scenario whole = read("");
   EXPECT_EQ(whole.train.quantization->prepared, parallel::Prepared::All);
   EXPECT_EQ(whole.train.adapter->dtype, DType::FP32);
+}
+
+// peft/tuners/lora/layer.py ParamWrapper, which experts' parameters of transformers 5 get.
+TEST(TrainingTasks, AdaptersThatDropOutBesideExpertsRunWhereTheseAreLinears) {
+  const auto release = [&](const std::string& more) {
+    ConvertRequest requested =
+        requested_of("job.yaml",
+                     "model_name_or_path: mistralai/Mixtral-8x7B-v0.1\nuse_peft: true\ntorch_dtype: bfloat16\n"
+                     "bf16: true\nper_device_train_batch_size: 1\noutput_dir: o\n" +
+                         more);
+    requested.model = {};
+    requested.gpus = 8;
+    return scenario_of(convert(requested), shipped_data()).runtime.versions.transformers;
+  };
+  const parallel::Version linears{4, 57};
+  EXPECT_EQ(release("lora_target_modules: all-linear\nlora_dropout: 0.05\n"), linears);
+  EXPECT_EQ(release("lora_target_modules: [q_proj, w1, w2, w3]\nlora_dropout: 0.05\n"), linears);
+  EXPECT_NE(release("lora_target_modules: [q_proj, v_proj]\nlora_dropout: 0.05\n"), linears);
+  EXPECT_NE(release("lora_target_modules: [q_proj, v_proj]\n"), linears);
 }
 
 TEST(TrainingTasks, ZerosFieldsGoByTheirOwnNamesToo) {
