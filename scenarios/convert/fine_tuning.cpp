@@ -134,6 +134,18 @@ void set_attention(Rewritten& its, const TomlKey& key, std::string_view kernel) 
   its.set("attn_implementation", std::string(kernel), key.place);
 }
 
+// A table that asks for the routers' loss, and for nothing else of a model.
+void take_router_loss(Rewritten& its, std::string_view name) {
+  const TomlKey* const given = its.find(name);
+  const auto* const table = given == nullptr ? nullptr : std::get_if<TomlTable>(&given->value.value);
+  if (table == nullptr || table->keys.size() != 1 || table->keys.front().name != "output_router_logits") return;
+  const auto* const asked = std::get_if<bool>(&table->keys.front().value.value);
+  if (asked == nullptr) return;
+  const bool computes = *asked;
+  const TomlKey taken = *its.take(name);
+  if (computes) its.bound(taken, "the figures are without the routers' loss", "router-loss");
+}
+
 void refuse_task(const Rewritten& its, std::string_view name, std::string_view task) {
   if (const TomlKey* const key = its.find(name))
     its.fail(*key, not_modelled(fmt::format("{}: trains by {}, a task that is not modelled", its.written(*key), task)),
@@ -414,6 +426,7 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
     if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) == "true")
       its.bound(*key, "the figures are of PEFT's own linears, which save as much; weights at work are two more",
                 "lora-kernels");
+  for (const std::string_view name : {"model_config", "overrides_of_model_config"}) take_router_loss(its, name);
   its.rename("peft_use_dora", "use_dora");
   its.rename("peft_use_rslora", "use_rslora");
   // Plug-ins.

@@ -219,6 +219,17 @@ constexpr std::array tool_formulas{
                  [](const BoundSizes& z) {
                    return whole * z.tokens() * (7 * z.s.model.hidden + 3 * z.ffn()) * (z.saved_layers() + 1);
                  }},
+    // models/mixtral/modeling_mixtral.py load_balancing_loss_func, of each layer and token: the logits that a layer
+    // hands out, these of all layers together, probabilities, a mask, their product, gradients of four of them; which
+    // experts are chosen as numbers, one-hot in eight bytes and in four, a mask of as many, and a product.
+    BoundFormula{"router-loss",
+                 [](const BoundSizes& z) {
+                   const auto* const experts = z.s.model.experts();
+                   if (experts == nullptr) return std::int64_t{0};
+                   const std::int64_t of_logits = 12 * whole, of_choice = 6 * whole, of_number = 4 * whole;
+                   return z.tokens() * z.s.model.layers.size() *
+                          (of_logits * experts->count + experts->chosen * (of_number + of_choice * experts->count));
+                 }},
     // torchao/float8/float8_linear.py matmul_with_hp_or_float8_args saves inputs and weights as they are; those of the
     // linear at work, and its gradient, are there in eight bits, by rows and by columns. Less: weights that are
     // gathered
