@@ -139,9 +139,9 @@ void take_router_loss(Rewritten& its, std::string_view name) {
   const TomlKey* const given = its.find(name);
   const auto* const table = given == nullptr ? nullptr : std::get_if<TomlTable>(&given->value.value);
   if (table == nullptr || table->keys.size() != 1 || table->keys.front().name != "output_router_logits") return;
-  const auto* const asked = std::get_if<bool>(&table->keys.front().value.value);
-  if (asked == nullptr) return;
-  const bool computes = *asked;
+  const auto* const requested = std::get_if<bool>(&table->keys.front().value.value);
+  if (requested == nullptr) return;
+  const bool computes = *requested;
   const TomlKey taken = *its.take(name);
   if (computes) its.bound(taken, "the figures are without the routers' loss", "router-loss");
 }

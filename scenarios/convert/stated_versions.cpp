@@ -198,11 +198,14 @@ void state_versions(const std::vector<StatedVersion>& stated, Draft& draft) {
 // From transformers 5.0 on experts are parameters, beside which PEFT's ParamWrapper stops at any dropout
 // (peft/utils/transformers_weight_conversion.py, tuners/lora/layer.py).
 void state_release_of_experts(const parallel::Model& model, Draft& draft) {
+  constexpr std::int64_t most_experts = 16;  // each is modules there: with 128 on 48 layers a prediction takes minutes
   constexpr std::string_view release = "runtime.versions.transformers", last_of_linears = "4.57";
   const TomlValue* const dropout = draft.find("adapter.dropout");
   if (dropout == nullptr || draft.find(release) != nullptr) return;
   const auto* const share = std::get_if<double>(&dropout->value);
-  if (share == nullptr || *share <= 0 || !model.experts() || !parallel::transformers::models_layers_of(model)) return;
+  if (share == nullptr || *share <= 0 || !model.experts() || model.experts()->count > most_experts ||
+      !parallel::transformers::models_layers_of(model))
+    return;
   parallel::Adapter adapter;
   if (const TomlValue* const targets = draft.find("adapter.target_modules")) {
     adapter.all_linear = draft.text("adapter.target_modules") == "all-linear";

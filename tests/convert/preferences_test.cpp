@@ -96,7 +96,7 @@ TEST(Preferences, OfSwiftAndAxolotlAreReadAsTheirSupervisedTuningIs) {
 
 // Mixtral 8x7B: 32 layers of 8 experts, of which a token chooses two.
 TEST(Preferences, AndTheRoutersLossOfExpertsIsBounded) {
-  const auto asked = [](const std::string& more) {
+  const auto with_keys = [](const std::string& more) {
     ConvertRequest requested =
         requested_of("job.yaml",
                      "base_model: mistralai/Mixtral-8x7B-v0.1\nsequence_len: 1024\nadapter: lora\nlora_r: 8\n"
@@ -107,12 +107,12 @@ TEST(Preferences, AndTheRoutersLossOfExpertsIsBounded) {
     requested.gpus = 8;
     return convert(requested);
   };
-  const Converted its = asked("model_config:\n  output_router_logits: true\n");
+  const Converted its = with_keys("model_config:\n  output_router_logits: true\n");
   EXPECT_EQ(bounds_of(its), std::vector<std::string>{"router-loss"});
   EXPECT_EQ(most_more("router-loss", scenario_of(its, shipped_data())),
             Bytes{2048 * 32 * (48 * 8 + 2 * (16 + 24 * 8))});
-  EXPECT_TRUE(bounds_of(asked("model_config:\n  output_router_logits: false\n")).empty());
-  const Converted another = asked("model_config:\n  hidden_act: gelu\n");
+  EXPECT_TRUE(bounds_of(with_keys("model_config:\n  output_router_logits: false\n")).empty());
+  const Converted another = with_keys("model_config:\n  hidden_act: gelu\n");
   EXPECT_TRUE(std::ranges::any_of(another.remarks, [](const Remark& remark) {
     return remark.kind == RemarkKind::NotExpressed || remark.kind == RemarkKind::NotJudged;
   }));
