@@ -16,6 +16,7 @@
 #include "scenarios/convert/inner_script.hpp"
 #include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/script_variables.hpp"
+#include "scenarios/convert/shell/harmless_variables.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/shell/slurm_variables.hpp"
 #include "scenarios/convert/which_training.hpp"
@@ -89,7 +90,7 @@ class ScriptReader {
         not_read(word, "; --gpus says on how many GPUs");
     for (const auto& [name, value] : *line.environment) read_variable(name, value, draft_);
     candidates_ = script.candidates;
-    tell_presumed(script, line);
+    tell_presumed(script, line, text);
     read_arguments(line);
     if (devices_hidden && !says_least_devices()) throw InputError(*line.gpus_problem);
     if (from_ == Dialect::Megatron) settle_attention(models_, draft_);
@@ -121,11 +122,18 @@ class ScriptReader {
   }
 
   // A file that is sourced and not there may assign again what the script has assigned.
-  void tell_presumed(const ShellScript& script, const LaunchLine& line) {
+  void tell_presumed(const ShellScript& script, const LaunchLine& line, std::string_view text) {
     const auto source = std::ranges::find_if(script.skips, &ShellSkip::assigns);
     if (line.presumed.empty() || source == script.skips.end()) return;
     constexpr std::size_t most = 4;
     std::vector<std::string> names(line.presumed.begin(), line.presumed.end());
+    const auto has_no_effect = [](std::string_view flag) {
+      const std::optional<MegatronFlag> known = megatron_flag(flag);
+      return known && known->kind == MegatronFlag::Kind::NoMatter;
+    };
+    if (line.program.starts_with("pretrain_"))
+      std::erase_if(names, [&](const std::string& name) { return is_harmless(text, name, has_no_effect); });
+    if (names.empty()) return;
     const bool more = names.size() > most;
     if (more) names.resize(most);
     draft_.remark(RemarkKind::NotJudged, source->what.substr(source->what.find_last_of(" /") + 1),
