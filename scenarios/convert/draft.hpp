@@ -95,6 +95,7 @@ class Draft {
   bool mixed_precision = false;      ///< accelerate's: autocast, or FSDP's MixedPrecision
   /// Where FSDP's configuration and TrainingArguments ask for checkpointing.
   std::optional<Place> fsdp_checkpoints, trainer_checkpoints;
+  bool shards_as_loaded = false;  ///< of a tool that wraps by itself: accelerate, which makes shards fp32, is not there
 
   /// `path` as in "layout.tensor".
   void set(std::string_view path, Content content, Place place = {});

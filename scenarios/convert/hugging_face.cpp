@@ -763,7 +763,8 @@ void settle_automatic(Draft& draft, std::int64_t hidden) {
 void settle_held_type(Draft& draft, const std::string& runtime) {
   if (draft.find("train.master_dtype") == nullptr) return;
   const bool whole = runtime == "fsdp2" || (runtime == "fsdp" && draft.find("adapter.method") == nullptr);
-  const bool upcasts = whole && draft.mixed_precision && draft.find("quantization.format") == nullptr;
+  const bool upcasts =
+      whole && draft.mixed_precision && !draft.shards_as_loaded && draft.find("quantization.format") == nullptr;
   if (runtime != "deepspeed" && !upcasts) {
     // accelerator.py autocast: whatever type the model is held in.
     if (runtime == "pytorch" && draft.mixed_precision) draft.set("runtime.switches.autocast", true);

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,8 +82,7 @@ class VerlTuning {
 
   void read_shards() {
     const std::string strategy = given_.text("model.strategy").value_or("fsdp2");
-    const std::string held = given_.text("model.fsdp_config.model_dtype").value_or("fp32");
-    make("torch_dtype", held, "model.fsdp_config.model_dtype");
+    read_held_type();
     make("bf16", true, "model.strategy");
     draft_.set("layout.sharding", std::string("zero3"));
     draft_.set("runtime.switches.reduce_dtype", std::string("fp32"), given_.place("model.strategy"));
@@ -93,10 +94,44 @@ class VerlTuning {
     } else if (strategy != "fsdp2") {
       given_.tell(RemarkKind::NotExpressed, "model.strategy", not_modelled("is not modelled: fsdp and fsdp2 are"));
     }
-    if (given_.flag("model.fsdp_config.cpu_offload").value_or(false))
-      draft_.set("offload.parameters", std::string("cpu"), given_.place("model.fsdp_config.cpu_offload"));
-    given_.no_matter(std::array<std::string_view, 1>{"model.fsdp_config.offload_params"}, "what cpu_offload asks for");
+    read_offload(strategy);
     given_.refuse("model.fsdp_config.wrap_policy.min_num_params", "units other than layers are", {"0"});
+  }
+
+  // fsdp_sft_trainer.py _build_model_optimizer: shards stay in the type that the model is loaded in
+  // (utils/torch_dtypes.py), and are gathered in bf16.
+  void read_held_type() {
+    constexpr std::string_view key = "model.fsdp_config.model_dtype";
+    const std::string said = given_.text(key).value_or("fp32");
+    const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+      return std::ranges::find(names, std::string_view(said)) != names.end();
+    };
+    if (is_one_of({"bf16", "bfloat16"}))
+      held_ = "bf16";
+    else if (is_one_of({"fp16", "float16", "16"}))
+      given_.tell(RemarkKind::NotExpressed, key,
+                  not_modelled("shards in fp16 that are gathered in bf16 are not modelled"));
+    else if (!is_one_of({"fp32", "float32", "32"}))
+      given_.tell(RemarkKind::NotExpressed, key, "is no type that verl knows: bf16, fp16 and fp32 are");
+    draft_.shards_as_loaded = true;
+    make("torch_dtype", held_, key);
+  }
+
+  // FSDP's CPUOffload offloads only what offload_params says. fully_shard takes a CPUOffloadPolicy and is given that
+  // one, after which the whole model is moved to the host (utils/fsdp_utils.py fsdp2_load_full_state_dict).
+  void read_offload(std::string_view strategy) {
+    constexpr std::string_view offload = "model.fsdp_config.cpu_offload",
+                               parameters = "model.fsdp_config.offload_params";
+    const bool wanted = given_.flag(offload).value_or(false), of_parameters = given_.flag(parameters).value_or(false);
+    if (!wanted) return given_.tell(RemarkKind::NoMatter, parameters, "cpu_offload asks for nothing");
+    if (strategy == "fsdp2")
+      given_.tell(RemarkKind::NotExpressed, offload,
+                  not_modelled("fully_shard is given FSDP's CPUOffload, which it does not read, and the model is moved "
+                               "to the host: what then becomes of a step is not modelled"));
+    else if (of_parameters)
+      draft_.set("offload.parameters", std::string("cpu"), given_.place(parameters));
+    else
+      given_.tell(RemarkKind::NoMatter, offload, "offload_params is false, so that nothing is offloaded");
   }
 
   void read_adapter() {
@@ -106,6 +141,7 @@ class VerlTuning {
       make("lora_r", rank, "model.lora_rank");
       make("lora_alpha", given_.integer("model.lora_alpha").value_or(16), "model.lora_alpha");
       make("lora_target_modules", targets(), "model.target_modules");
+      draft_.set("adapter.dtype", held_, given_.place("model.lora_rank"));  // self.model.to(torch_dtype)
     }
     given_.no_matter(std::array<std::string_view, 2>{"model.lora_alpha", "model.target_modules"},
                      "there is no adapter");
@@ -124,6 +160,7 @@ class VerlTuning {
   Given given_;
   Draft& draft_;
   std::vector<TomlKey> made_;
+  std::string held_ = "fp32";  // the type of shards
 };
 
 }  // namespace

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include "scenarios/convert/convert.hpp"
+#include "scenarios/formats/input_error.hpp"
+#include "scenarios/predict/prediction.hpp"
+#include "tests/convert/recipes.hpp"
+
+// A value of another type than its framework takes, one that other keys overrule, and an expression that only running
+// would tell: none of them is a key that was left out.
+
+namespace tidemark::tests::which_value_test {
+namespace {
+
+// Of Qwen2.5 0.5B (tests/convert/ten_tools_test.cpp).
+constexpr double all = 494'032'768;
+
+std::string problem_of(const ConvertRequest& requested) {
+  try {
+    const Converted converted = convert(requested);
+    const auto refused = std::ranges::find(converted.remarks, RemarkKind::NotExpressed, &Remark::kind);
+    if (refused != converted.remarks.end())
+      return (refused->is_not_modelled() ? "open: " : "wrong: ") + refused->what + ": " + refused->why;
+    (void)scenario_of(converted, shipped_data());
+    return "no problem";
+  } catch (const InputError& error) {
+    return (error.leaves_open() ? "open: " : "wrong: ") + error.problems().front().message;
+  }
+}
+std::string problem_of(const std::string& file, const std::string& text) {
+  return problem_of(requested_of(file, text));
+}
+Scenario scenario_in(const std::string& file, const std::string& text) {
+  return scenario_of(convert(requested_of(file, text)), shipped_data());
+}
+bool has(const std::string& file, const std::string& text, RemarkKind kind, std::string_view what) {
+  return std::ranges::any_of(convert(requested_of(file, text)).remarks, [&](const Remark& its) {
+    return its.kind == kind && its.what.find(what) != std::string::npos;
+  });
+}
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+double bytes_of(const Scenario& scenario, Category category) {
+  return static_cast<double>(predict(scenario).groups.front().memory.allocated.composition[category].count());
+}
+
+const std::string verl =
+    "torchrun --standalone --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.train_files=a.parquet "
+    "data.val_files=b.parquet data.micro_batch_size_per_gpu=4 model.partial_pretrain=Qwen/Qwen2.5-0.5B-Instruct ";
+
+// fsdp_sft_trainer.py: CPUOffload(offload_params=…), whose default in sft_trainer.yaml is false.
+TEST(WhichValue, VerlsCpuOffloadOffloadsWhatOffloadParamsSays) {
+  const std::string fsdp = verl + "model.strategy=fsdp ";
+  const Scenario none = scenario_in("run.sh", fsdp);
+  EXPECT_EQ(scenario_in("run.sh", fsdp + "model.fsdp_config.cpu_offload=True\n"), none);
+  EXPECT_EQ(scenario_in("run.sh", fsdp + "model.fsdp_config.offload_params=True\n"), none);
+  const Scenario offloaded =
+      scenario_in("run.sh", fsdp + "model.fsdp_config.cpu_offload=True model.fsdp_config.offload_params=True\n");
+  EXPECT_GE(bytes_of(none, Category::OptimizerMoments), all * 8 / 8);
+  EXPECT_EQ(bytes_of(offloaded, Category::OptimizerMoments), 0) << "they are on the host, where parameters are";
+  EXPECT_TRUE(problem_of("run.sh", verl + "model.fsdp_config.cpu_offload=True\n")
+                  .starts_with("open: model.fsdp_config.cpu_offload"))
+      << "fully_shard does not read FSDP's CPUOffload";
+}
+
+// Shards stay in the type that is loaded: an eighth of two moments of two bytes, not four.
+TEST(WhichValue, VerlsShardsAreOfTheTypeThatItLoads) {
+  for (const std::string strategy : {"fsdp", "fsdp2"}) {
+    const Scenario s =
+        scenario_in("run.sh", verl + "model.fsdp_config.model_dtype=bf16 model.strategy=" + strategy + "\n");
+    EXPECT_EQ(s.train.master_dtype, DType::BF16) << strategy;
+    const double moments = bytes_of(s, Category::OptimizerMoments);
+    EXPECT_GE(moments, all * 4 / 8);
+    EXPECT_LE(moments, 1.04 * all * 4 / 8 + (1 << 20)) << strategy;
+  }
+  EXPECT_EQ(scenario_in("run.sh", verl + "model.fsdp_config.model_dtype=fp32\n"), scenario_in("run.sh", verl));
+  EXPECT_TRUE(problem_of("run.sh", verl + "model.fsdp_config.model_dtype=fp16\n").starts_with("open: "));
+  EXPECT_TRUE(problem_of("run.sh", verl + "model.fsdp_config.model_dtype=half\n").starts_with("wrong: "));
+}
+
+}  // namespace
+}  // namespace tidemark::tests::which_value_test
