@@ -82,5 +82,19 @@ TEST(WhichValue, VerlsShardsAreOfTheTypeThatItLoads) {
   EXPECT_TRUE(problem_of("run.sh", verl + "model.fsdp_config.model_dtype=half\n").starts_with("wrong: "));
 }
 
+const std::string litgpt =
+    "checkpoint_dir: checkpoints/Qwen/Qwen2.5-0.5B\nout_dir: out\nprecision: bf16-true\nnum_nodes: 1\n"
+    "data:\n  class_path: litgpt.data.Alpaca2k\ntrain:\n  global_batch_size: 8\n  micro_batch_size: 1\n"
+    "  max_seq_length: 512\n  max_norm:\ndevices: ";
+
+TEST(WhichValue, LitGptsDevicesAreANumberInQuotesToo) {
+  EXPECT_EQ(scenario_in("full.yaml", litgpt + "\"4\"\n").gpus, 4);
+  EXPECT_EQ(scenario_in("full.yaml", litgpt + "4\n").gpus, 4);
+  EXPECT_EQ(scenario_in("full.yaml", litgpt + "auto\n").gpus, 8);
+  EXPECT_EQ(scenario_in("full.yaml", litgpt + "-1\n").gpus, 8);
+  for (const std::string devices : {"foo", "[0, 1]", "0", "-2", "\"none\"", "1.5"})
+    EXPECT_TRUE(problem_of("full.yaml", litgpt + devices + "\n").starts_with("wrong: devices takes ")) << devices;
+}
+
 }  // namespace
 }  // namespace tidemark::tests::which_value_test

@@ -53,6 +53,16 @@ class LitgptReader {
                              "full fine-tuning and LoRA are modelled", ProblemKind::NotModelled});
   }
 
+  void refuse_number(std::string_view key, bool wrong) const {
+    const Place place = given_.place(key);
+    if (wrong)
+      throw InputError(Problem{.file = draft_.file,
+                               .line = place.line,
+                               .column = place.column,
+                               .message = fmt::format("{} takes a number from 1 up", key),
+                               .hint = "LitGPT takes \"auto\" and -1, too, for all devices of a node"});
+  }
+
   void refuse_others() {
     for (const std::string_view key : {"initial_checkpoint_dir", "model_name", "model_config", "tokenizer_dir"})
       if (given_.has(key) && !given_.has("checkpoint_dir"))
@@ -65,15 +75,21 @@ class LitgptReader {
     adapted_ = std::ranges::any_of(given_.keys(), [](const TomlKey& key) { return key.name.starts_with("lora_"); });
   }
 
+  // litgpt/utils.py parse_devices: "auto" and -1 are all that there are; jsonargparse reads "4" as 4.
   void read_devices() {
-    const TomlValue* const said = given_.take("devices");  // "auto" is not taken
-    const auto* const devices = said == nullptr ? nullptr : std::get_if<std::int64_t>(&said->value);
+    constexpr std::int64_t all_there_are = -1;
+    const std::int64_t devices =
+        given_.left_to_others("devices") ? all_there_are : given_.integer("devices").value_or(1);
     const std::int64_t nodes = given_.integer("num_nodes").value_or(1);
+    const bool none = given_.has("devices") && given_.take("devices") == nullptr && !given_.left_to_others("devices");
+    refuse_number("devices", none || (devices < 1 && devices != all_there_are));
+    refuse_number("num_nodes", nodes < 1);
+    const bool all = devices == all_there_are;
     if (draft_.find("gpus") == nullptr) {
-      if (given_.has("devices") && devices == nullptr)
+      if (all)
         draft_.starts_all = "devices = \"auto\": Fabric", draft_.starts_nodes = nodes;
       else
-        draft_.set("gpus", product({devices == nullptr ? 1 : *devices, nodes}), given_.place("devices"));
+        draft_.set("gpus", product({devices, nodes}), given_.place("devices"));
     }
     alone_ = draft_.starts_all.empty() && draft_.integer("gpus").value_or(1) == 1;
     draft_.set("runtime.name", std::string(alone_ ? "pytorch" : adapted_ ? "fsdp2" : "fsdp"), given_.place("devices"));
