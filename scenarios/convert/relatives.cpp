@@ -12,8 +12,7 @@
 #include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/formats/suggestion.hpp"
 
-// Tools that train with Megatron-LM, or much as it does, and say so in words of their own: ms-swift, FlagScale,
-// nanotron.
+// Tools that train with Megatron-LM, or much as it does, and say so in words of their own: ms-swift, FlagScale.
 
 namespace tidemark::scenarios {
 namespace {
@@ -45,44 +44,6 @@ std::optional<TomlKey> as_flag(TomlKey key, const std::string& name, Draft& draf
 
 void add(std::vector<TomlKey>& flags, std::string_view name, Content content, Place place = {}) {
   flags.push_back({std::string(name), place, {std::move(content), place}});
-}
-
-const TomlTable* table_of(const TomlTable& table, std::string_view name) {
-  const auto found = std::ranges::find(table.keys, name, &TomlKey::name);
-  return found == table.keys.end() ? nullptr : std::get_if<TomlTable>(&found->value.value);
-}
-
-// nanotron/src/nanotron/config/models_config.py: what nobody reads here is not judged, unless it asks for nothing.
-void judge_nanotrons_model(const TomlTable& document, Draft& draft) {
-  constexpr auto read =
-      std::to_array<std::string_view>({"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
-                                       "num_key_value_heads", "max_position_embeddings", "vocab_size",
-                                       "tie_word_embeddings", "attention_bias", "is_llama_config", "is_qwen2_config"});
-  // Which tokens are special, how weights begin, and numbers that shape nothing.
-  constexpr auto of_no_matter = std::to_array<std::string_view>(
-      {"bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "pretraining_tp", "rms_norm_eps",
-       "rope_scaling", "rope_theta", "rope_interleaved", "rope_seq_len_interpolation_factor", "use_cache",
-       "z_loss_coefficient", "z_loss_enabled", "_use_doc_masking", "_use_qkv_packed", "_fused_rotary_emb",
-       "_fused_rms_norm", "no_rope_layer", "log_attn_probs"});  // the norm's switch is looked at where it is off
-  const TomlTable* const model = table_of(document, "model");
-  const TomlTable* const config = model == nullptr ? nullptr : table_of(*model, "model_config");
-  if (config == nullptr) return;
-  for (const TomlKey& key : config->keys) {
-    if (std::ranges::find(read, std::string_view(key.name)) != read.end()) continue;
-    const std::string name = "model.model_config." + key.name, value = scenarios::text(key.value);
-    const auto* const on = std::get_if<bool>(&key.value.value);
-    const bool nothing = on != nullptr && !*on;
-    if (nothing || std::ranges::find(of_no_matter, std::string_view(key.name)) != of_no_matter.end() ||
-        (key.name == "hidden_act" && value == "\"silu\"") ||
-        (key.name == "_attn_implementation" && value.find("flash_attention_2") != std::string::npos))
-      draft.remark(RemarkKind::NoMatter, name, "within what nanotron's own bound covers, or shapes nothing", key.place);
-    else if (key.name.starts_with("is_"))
-      draft.remark(RemarkKind::NotExpressed, name,
-                   not_modelled("is a model of nanotron's that is not modelled: Llama and Qwen 2 are"), key.place);
-    else
-      draft.remark(RemarkKind::NotJudged, fmt::format("{} = {}", name, value), "is not read of nanotron's models",
-                   key.place);
-  }
 }
 
 // A file that is shipped, as drafts name it, or a checkpoint by its name.
@@ -265,103 +226,6 @@ std::vector<TomlKey> flagscale_flags(const TomlTable& document, Draft& draft) {
       add(flags, "ffn-hidden-size", (8 * *hidden / 3 + *multiple - 1) / *multiple * *multiple, key.place);
     std::erase_if(flags, [](const TomlKey& its) { return its.name == "multiple-of"; });
   }
-  return flags;
-}
-
-// nanotron/src/nanotron/config: Llama and Qwen 2 in tensors and stages as Megatron-LM cuts them.
-std::vector<TomlKey> nanotron_flags(const TomlTable& document, Draft& draft) {
-  const auto value = [&](std::string_view path) -> const TomlKey* {
-    const TomlTable* table = &document;
-    for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
-      const auto found = std::ranges::find(table->keys, path.substr(0, dot), &TomlKey::name);
-      table = found == table->keys.end() ? nullptr : std::get_if<TomlTable>(&found->value.value);
-      if (table == nullptr) return nullptr;
-      path.remove_prefix(dot + 1);
-    }
-    const auto found = std::ranges::find(table->keys, path, &TomlKey::name);
-    return found == table->keys.end() ? nullptr : &*found;
-  };
-  const auto number = [&](std::string_view path, std::int64_t usual) {
-    const TomlKey* const key = value(path);
-    const auto* const found = key == nullptr ? nullptr : std::get_if<std::int64_t>(&key->value.value);
-    return found == nullptr ? usual : *found;
-  };
-  std::vector<TomlKey> flags;
-  const auto copy = [&](std::string_view path, std::string_view flag) {
-    if (const TomlKey* key = value(path)) add(flags, flag, key->value.value, key->place);
-  };
-  const std::string config = "model.model_config.";
-  for (const Renamed& its :
-       {Renamed{"num_hidden_layers", "num-layers"}, Renamed{"hidden_size", "hidden-size"},
-        Renamed{"intermediate_size", "ffn-hidden-size"}, Renamed{"num_attention_heads", "num-attention-heads"},
-        Renamed{"max_position_embeddings", "max-position-embeddings"}})
-    copy(config + std::string(its.key), its.flag);
-  // config.py make_vocab_size_divisible_by: what the vocabulary is padded to, times the tensor-parallel ranks.
-  copy(config + "vocab_size", "vocab-size");
-  add(flags, "make-vocab-size-divisible-by", number("model.make_vocab_size_divisible_by", 1));
-  const std::int64_t heads = number(config + "num_attention_heads", 0);
-  if (const std::int64_t groups = number(config + "num_key_value_heads", heads); groups != heads) {
-    add(flags, "group-query-attention", true);
-    add(flags, "num-query-groups", groups);
-  }
-  for (const char* flag : {"swiglu", "disable-bias-linear"}) add(flags, flag, true);
-  add(flags, "normalization", std::string("RMSNorm"));
-  add(flags, "position-embedding-type", std::string("rope"));
-  if (!is_on(value(config + "tie_word_embeddings"))) add(flags, "untie-embeddings-and-output-weights", true);
-  if (is_on(value(config + "attention_bias"))) add(flags, "add-qkv-bias", true);
-  copy("parallelism.tp", "tensor-model-parallel-size");
-  copy("parallelism.pp", "pipeline-model-parallel-size");
-  copy("parallelism.context_parallel_size", "context-parallel-size");
-  if (const TomlKey* mode = value("parallelism.tp_mode"))
-    if (scenarios::text(mode->value) == "\"REDUCE_SCATTER\"") add(flags, "sequence-parallel", true, mode->place);
-  if (const std::int64_t experts = number("parallelism.expert_parallel_size", 1); experts > 1)
-    draft.remark(RemarkKind::NotExpressed, "parallelism.expert_parallel_size",
-                 not_modelled("nanotron's experts are not modelled"), value("parallelism.expert_parallel_size")->place);
-  copy("tokens.sequence_length", "seq-length");
-  copy("tokens.micro_batch_size", "micro-batch-size");
-  const std::int64_t data = number("parallelism.dp", 1);
-  add(flags, "global-batch-size",
-      product({number("tokens.micro_batch_size", 1), data, number("tokens.batch_accumulation_per_replica", 1)}));
-  if (draft.find("gpus") == nullptr)
-    draft.set("gpus", product({data, number("parallelism.tp", 1), number("parallelism.pp", 1),
-                               number("parallelism.context_parallel_size", 1)}));
-  const TomlKey* const type = value("model.dtype");
-  // config.py ModelArgs.
-  if (type == nullptr) draft.remark(RemarkKind::Assumed, "model.dtype", "bfloat16, nanotron's default");
-  const std::string kind = type == nullptr ? "\"bfloat16\"" : scenarios::text(type->value);
-  if (kind == "\"bfloat16\"")
-    add(flags, "bf16", true, type == nullptr ? Place{} : type->place);
-  else if (kind == "\"float16\"")
-    add(flags, "fp16", true, type->place);
-  else if (!kind.empty() && kind != "\"float32\"")
-    draft.remark(RemarkKind::NotExpressed, fmt::format("model.dtype = {}", kind), "is no precision that is known here",
-                 type->place);
-  const TomlKey* const wide = value("optimizer.accumulate_grad_in_fp32");
-  if (wide != nullptr && !is_on(wide) && kind == "\"bfloat16\"") add(flags, "grad-reduce-in-bf16", true, wide->place);
-  if (number("optimizer.zero_stage", 0) > 0)
-    add(flags, "use-distributed-optimizer", true, value("optimizer.zero_stage")->place);
-  if (is_on(value("parallelism.recompute_layer"))) {
-    add(flags, "recompute-granularity", std::string("full"));
-    add(flags, "recompute-method", std::string("uniform"));
-    add(flags, "recompute-num-layers", std::int64_t{1});
-  }
-  add(flags, "hidden-dropout", 0.0);
-  add(flags, "attention-dropout", 0.0);
-  add(flags, "attention-backend", std::string("flash"));
-  judge_nanotrons_model(document, draft);
-  // Without a fused step PyTorch's AdamW has its own numbers of all that it changes.
-  const TomlKey* fused = value("optimizer.optimizer_factory.torch_adam_is_fused");
-  if (fused == nullptr) fused = value("optimizer.torch_adam_is_fused");
-  for (const char* path : {"parallelism.tp_recompute_allgather", "model.model_config._fused_rms_norm"})
-    if (const TomlKey* key = value(path); key != nullptr && !is_on(key))
-      draft.remark(RemarkKind::NotJudged, fmt::format("{} = false", path),
-                   not_modelled("what layers save then is not modelled"), key->place);
-  const TomlKey* const its = value("parallelism");
-  draft.remark_bounded(
-      "nanotron",
-      "the figures are of Megatron-LM with this model, layout and batch; nanotron has gradients in half "
-      "precision and DDP's buckets beside those in fp32, and layers of more kernels",
-      is_on(fused) ? "nanotron" : "nanotron:1", its == nullptr ? Place{1, 1} : its->place);
   return flags;
 }
 

@@ -96,5 +96,55 @@ TEST(WhichValue, LitGptsDevicesAreANumberInQuotesToo) {
     EXPECT_TRUE(problem_of("full.yaml", litgpt + devices + "\n").starts_with("wrong: devices takes ")) << devices;
 }
 
+const std::string nanotron =
+    "general:\n  project: a\nmodel:\n  dtype: bfloat16\n  model_config:\n    hidden_size: 512\n"
+    "    intermediate_size: 2048\n    num_attention_heads: 8\n    num_hidden_layers: 4\n    num_key_value_heads: 8\n"
+    "    max_position_embeddings: 1024\n    vocab_size: 32000\n    tie_word_embeddings: false\n"
+    "optimizer:\n  zero_stage: 1\n  accumulate_grad_in_fp32: true\n  optimizer_factory:\n    name: adamW\n"
+    "    adam_eps: 1.0e-8\n    torch_adam_is_fused: true\nparallelism:\n  dp: 4\n  pp: 1\n  tp: 2\n"
+    "  tp_mode: REDUCE_SCATTER\ntokens:\n  sequence_length: 1024\n  micro_batch_size: 1\n"
+    "  batch_accumulation_per_replica: 2\n";
+
+TEST(WhichValue, NanotronsNumbersInQuotesAreErrors) {
+  EXPECT_EQ(scenario_in("config.yaml", nanotron).gpus, 8);
+  EXPECT_EQ(problem_of("config.yaml", with(nanotron, "dp: 4", "dp: \"4\"")),
+            "wrong: parallelism.dp = \"4\" is a text where a whole number is expected");
+  EXPECT_EQ(problem_of("config.yaml", with(nanotron, "zero_stage: 1", "zero_stage: \"1\"")),
+            "wrong: optimizer.zero_stage = \"1\" is a text where a whole number is expected");
+  EXPECT_EQ(problem_of("config.yaml", with(nanotron, "replica: 2", "replica: 2.5")),
+            "wrong: tokens.batch_accumulation_per_replica = 2.5 is a number with a fraction where a whole number is "
+            "expected");
+  EXPECT_EQ(problem_of("config.yaml", with(nanotron, "in_fp32: true", "in_fp32: \"false\"")),
+            "wrong: optimizer.accumulate_grad_in_fp32 = \"false\" is a text where true or false is expected");
+  EXPECT_EQ(problem_of("config.yaml", with(nanotron,
+                                           "parallelism:\n  dp: 4\n  pp: 1\n  tp: 2\n  tp_mode: "
+                                           "REDUCE_SCATTER\n",
+                                           "parallelism: 4\n")),
+            "wrong: parallelism = 4 is a whole number where a table is expected");
+}
+
+// torch.optim.SGD without momentum has no state; nanotron raises at a third name.
+TEST(WhichValue, NanotronsOptimizerIsTheFactorysName) {
+  const std::string sgd =
+      with(nanotron, "    name: adamW\n    adam_eps: 1.0e-8\n    torch_adam_is_fused: true\n", "    name: sgd\n");
+  EXPECT_EQ(scenario_in("config.yaml", sgd).train.optimizer, Optimizer::Sgd);
+  EXPECT_EQ(bytes_of(scenario_in("config.yaml", sgd), Category::OptimizerMoments), 0);
+  EXPECT_EQ(scenario_in("config.yaml", nanotron).train.optimizer, Optimizer::AdamW);
+  EXPECT_EQ(problem_of("config.yaml", with(nanotron, "name: adamW", "name: lamb")),
+            "wrong: optimizer.optimizer_factory.name = \"lamb\" is a text where adamW or sgd is expected");
+}
+
+TEST(WhichValue, NanotronsOtherKeysAreReadOrListed) {
+  EXPECT_TRUE(has("config.yaml", with(nanotron, "  pp: 1\n", "  pp: 1\n  recompute_granularity: selective\n"),
+                  RemarkKind::NotJudged, "parallelism.recompute_granularity"));
+  EXPECT_TRUE(has("config.yaml", with(nanotron, "  pp: 1\n", "  pp: 2\n"), RemarkKind::NotJudged, "pp_engine"));
+  EXPECT_FALSE(has("config.yaml", with(nanotron, "  pp: 1\n", "  pp: 2\n  pp_engine: 1f1b\n"), RemarkKind::NotJudged,
+                   "pp_engine"));
+  EXPECT_TRUE(scenario_in("config.yaml", with(nanotron, "REDUCE_SCATTER", "reduce_scatter")).layout.sequence_parallel)
+      << "its name is made of capitals";
+  EXPECT_EQ(scenario_in("config.yaml", with(nanotron, "  dtype: bfloat16\n", "")).train.precision, DType::BF16)
+      << "its default";
+}
+
 }  // namespace
 }  // namespace tidemark::tests::which_value_test
