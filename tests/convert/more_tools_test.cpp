@@ -274,6 +274,50 @@ TEST(NemoRecipes, TakeTheirParametersFromOutside) {
             "open: the model's configuration SmallConfig is in no file that is there, so that it is not modelled");
 }
 
+// What nothing defines may be anything: it is told, and neither left out nor taken for settings without values.
+TEST(NemoRecipes, ThatCallWhatIsNotThereAreNotJudged) {
+  const Folder folder("nemo_unknown");
+  const fs::path file = nemo_files(folder);
+  const auto leaves_open = [&](const std::string& from, const std::string& to, std::string_view what) {
+    std::string text = nemo_job;
+    text.replace(text.find(from), from.size(), to);
+    ConvertRequest requested = requested_of_file(file);
+    requested.texts[file] = text;
+    return has(convert(requested), RemarkKind::NotJudged, what);
+  };
+  EXPECT_TRUE(leaves_open("plugins=bf16_mixed()", "plugins=mystery()", "plugins"));
+  EXPECT_TRUE(leaves_open("plugins=bf16_mixed()", "plugins=[mystery()]", "plugins"));
+  EXPECT_TRUE(leaves_open("strategy=strategy", "strategy=mystery(strategy)", "strategy = mystery"));
+  EXPECT_TRUE(leaves_open("devices=num_gpus_per_node", "devices=mystery()", "devices"));
+  EXPECT_TRUE(leaves_open("num_nodes=num_nodes, plugins", "num_nodes=NODES[0], plugins", "num_nodes"));
+  EXPECT_TRUE(leaves_open("callbacks=callbacks", "callbacks=mystery()", "callbacks"));
+  EXPECT_TRUE(leaves_open("tensor_model_parallel_size=tensor_parallelism", "tensor_model_parallel_size=TENSORS",
+                          "tensor_model_parallel_size"));
+  EXPECT_TRUE(leaves_open("optim=adam(max_lr=3e-4)", "optim=mystery()", "optim"));
+  EXPECT_TRUE(leaves_open("seq_length=4096", "seq_length=LENGTH", "seq_length"));
+  EXPECT_TRUE(leaves_open("    return recipe\n\ndef faster", "    mystery(recipe)\n    return recipe\n\ndef faster",
+                          "mystery"));
+  EXPECT_FALSE(leaves_open("4096", "8192", ""));
+}
+
+// nemo/lightning/pytorch/plugins/mixed_precision.py: gradients that are not summed in fp32 are of the type trained in.
+TEST(NemoRecipes, InFp16HaveGradientsInFp16) {
+  const Folder folder("nemo_fp16");
+  const fs::path file = nemo_files(folder);
+  folder.put("nemo/collections/llm/recipes/shared.py",
+             std::string(nemo_shared) +
+                 "def fp16_mixed():\n    return run.Config(MegatronMixedPrecision, "
+                 "precision=\"16-mixed\", grad_reduce_in_fp32=False)\n");
+  std::string text = nemo_job;
+  for (const std::string from = "bf16_mixed"; text.find(from) != std::string::npos;)
+    text.replace(text.find(from), from.size(), "fp16_mixed");
+  ConvertRequest requested = requested_of_file(file);
+  requested.texts[file] = text;
+  const Scenario s = scenario_of_request(requested);
+  EXPECT_EQ(s.train.precision, DType::FP16);
+  EXPECT_EQ(s.train.gradient_dtype, DType::FP16);
+}
+
 TEST(NemoRecipes, ThatRecurOrNestWithoutEndAreNotFollowed) {
   const std::string head = "import nemo_run as run\n";
   for (const std::string& body :

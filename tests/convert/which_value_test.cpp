@@ -146,5 +146,23 @@ TEST(WhichValue, NanotronsOtherKeysAreReadOrListed) {
       << "its default";
 }
 
+const std::string bridge =
+    "from megatron.bridge import AutoBridge\n\n"
+    "def llama2_7b_pretrain_8gpu_config() -> ConfigContainer:\n    cfg = _pretrain_common()\n"
+    "    cfg.model = AutoBridge.from_hf_pretrained(\"meta-llama/Llama-2-7b-hf\").get_model_config()\n"
+    "    cfg.model.tensor_model_parallel_size = 2\n    cfg.train.micro_batch_size = 1\n    return cfg\n";
+
+TEST(WhichValue, BridgesHelpersMayChangeAnything) {
+  EXPECT_FALSE(has("llama2.py", bridge, RemarkKind::NotJudged, ""));
+  EXPECT_TRUE(
+      has("llama2.py", with(bridge, "return cfg", "return helper(cfg)"), RemarkKind::NotJudged, "return helper(cfg)"));
+  EXPECT_TRUE(has("llama2.py", with(bridge, "    return", "    cfg.model = helper(cfg.model)\n    return"),
+                  RemarkKind::NotJudged, "cfg.model = helper(cfg.model)"));
+  EXPECT_TRUE(has("llama2.py", with(bridge, "    return", "    changed = helper(cfg)\n    return"),
+                  RemarkKind::NotJudged, "changed = helper(cfg)"));
+  EXPECT_TRUE(has("llama2.py", with(bridge, "    return", "    cfg.ddp = DDPConfig(*usual)\n    return"),
+                  RemarkKind::NotJudged, "cfg.ddp"));
+}
+
 }  // namespace
 }  // namespace tidemark::tests::which_value_test

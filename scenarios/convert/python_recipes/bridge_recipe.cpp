@@ -173,7 +173,8 @@ class BridgeRecipe {
       const bool of_rows = text.starts_with("if ") && text.ends_with(':') &&
                            (next.starts_with("cfg.dataset.offline_packing_specs.pad_") ||
                             (next.starts_with("peft_cfg.") && text.find("peft_scheme") != text.npos));
-      const bool aside = text.starts_with('"') || text.starts_with("return") || text.starts_with("'");
+      const bool whole = text == "return cfg" || text == "return config";
+      const bool aside = text.starts_with('"') || whole || text.starts_with("'");
       if (aside || of_rows) continue;
       if (its && (its->target == "cfg" || its->target == "config")) {
         begin(*its, line, depth + 1);
@@ -181,7 +182,7 @@ class BridgeRecipe {
         assign("peft." + its->target.substr(9), its->value, line.place);
       } else if (its && its->target.starts_with("cfg.")) {
         assign(its->target.substr(4), its->value, line.place);
-      } else if (its && its->target.find('.') == std::string::npos) {
+      } else if (its && its->target.find('.') == std::string::npos && !hands_over_settings(its->value)) {
         constants_[its->target] = its->value;
       } else if (text.starts_with("apply_flex_dispatcher_backend(cfg.model,") &&
                  values_.contains("model.moe_flex_dispatcher_backend")) {
@@ -192,6 +193,16 @@ class BridgeRecipe {
     }
     if (depth > 0) return;
     for (const PythonLine& line : not_read_) tell_not_read(line);
+  }
+
+  // "helper(cfg)", "helper(cfg.model)": what is called may change the settings.
+  static bool hands_over_settings(std::string_view value) {
+    const std::optional<PythonCall> call = call_in(value);
+    return call && std::ranges::any_of(call->arguments, [](const std::string& argument) {
+             const std::string its = argument.substr(argument.find('=') == argument.npos ? 0 : argument.find('=') + 1);
+             return its == "cfg" || its == "config" || its == "cfg.model" || its == "cfg.ddp" ||
+                    its == "cfg.optimizer" || its == "cfg.train";
+           });
   }
 
   // "cfg = _pretrain_common()", or another recipe of this file.
@@ -223,11 +234,13 @@ class BridgeRecipe {
     }
     const std::optional<PythonCall> call = call_in(value);
     if (path == "model") {
-      if (!call || call->function != "AutoBridge.from_hf_pretrained" || call->arguments.empty())
-        return draft_.find("model") != nullptr
-                   ? void()
-                   : draft_.remark(RemarkKind::NotExpressed, fmt::format("cfg.model = {}", value),
-                                   "is a model that only running it would tell: --model names one", place);
+      if (!call || call->function != "AutoBridge.from_hf_pretrained" || call->arguments.empty()) {
+        if (draft_.find("model") != nullptr)
+          return draft_.remark(RemarkKind::NotJudged, fmt::format("cfg.model = {}", value.substr(0, 60)),
+                               "is Python that is not read", place);
+        return draft_.remark(RemarkKind::NotExpressed, fmt::format("cfg.model = {}", value),
+                             "is a model that only running it would tell: --model names one", place);
+      }
       const std::string checkpoint = resolved(call->arguments.front());
       if (const auto name = literal_in(checkpoint, place); name && std::holds_alternative<std::string>(*name))
         name_checkpoint(models_, std::get<std::string>(*name), "cfg.model", place, draft_);
@@ -248,7 +261,11 @@ class BridgeRecipe {
     if (call && call->function.ends_with("Config")) {
       if (path == "mixed_precision") set_precision_by_fields(*call, place);
       for (const std::string& argument : call->arguments)
-        if (const auto its = assignment_in({0, argument, place})) assign(path + '.' + its->target, its->value, place);
+        if (const auto its = assignment_in({0, argument, place}))
+          assign(path + '.' + its->target, its->value, place);
+        else
+          draft_.remark(RemarkKind::NotJudged, fmt::format("cfg.{} = {}", path, value.substr(0, 60)),
+                        "is Python that is not read", place);
       return;
     }
     if (call && path == "mixed_precision" && call->arguments.empty())

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,7 +82,7 @@ class NemoRecipe {
     const PythonObject* const all = made.object();
     const PythonObject* const model = all == nullptr ? nullptr : all->field("model").object();
     const PythonObject* const trainer = all == nullptr ? nullptr : all->field("trainer").object();
-    if (model == nullptr || trainer == nullptr)
+    if (model == nullptr || trainer == nullptr || trainer->name() != "Trainer")
       fail(recipe.place,
            not_modelled(fmt::format("{} makes no model and trainer that can be read without running it", recipe.name)),
            "a recipe of nemo/collections/llm/recipes would do, with the repository around it");
@@ -98,12 +100,12 @@ class NemoRecipe {
            "--set peft_scheme=none asks for full fine-tuning");
     take_model(*model, recipe.place);
     take_trainer(*trainer);
-    const PythonObject* const data = all->field("data").object();
+    const PythonObject* const data = object_in(*all, "data", {});
     // nemo/collections/llm/gpt/data/mock.py and pre_training.py make no masks unless told.
     if (data != nullptr && (data->name() == "MockDataModule" || data->name() == "PreTrainingDataModule"))
       put("data", "create_attention_mask", truth_of(data->field("create_attention_mask")) == true);
     if (data != nullptr) take_data(*data, all->field("resume"));
-    if (const PythonObject* const optim = all->field("optim").object()) take_optimizer(*optim);
+    if (const PythonObject* const optim = object_in(*all, "optim", {})) take_optimizer(*optim);
     TomlTable document;
     for (auto& [name, table] : tables_) document.keys.push_back({name, recipe.place, {std::move(table), recipe.place}});
     return document;
@@ -144,6 +146,35 @@ class NemoRecipe {
     draft_.remark(RemarkKind::NotJudged, line.text.substr(0, 80), "is Python that is not read", line.place);
   }
 
+  void tell_not_evaluated(std::string_view name, Place place) {
+    draft_.remark(RemarkKind::NotJudged, std::string(name), "is Python that is not read", place);
+  }
+
+  // The object of that field, of one of these classes; nothing where it is left out or None. Any other is not judged:
+  // what only running the recipe would tell is none that was left out.
+  const PythonObject* object_in(const PythonObject& of, std::string_view name,
+                                std::initializer_list<std::string_view> classes) {
+    const PythonValue value = of.field(name);
+    if (value.none()) return nullptr;
+    const PythonObject* const its = value.object();
+    const bool known =
+        its != nullptr && (classes.size() == 0 ? its->name().ends_with("Module")
+                                               : std::ranges::find(classes, its->name()) != classes.end());
+    if (!known)
+      tell_not_evaluated(
+          its == nullptr || its->name().empty() ? std::string(name) : fmt::format("{} = {}", name, its->name()),
+          value.place);
+    return known ? kept_.emplace_back(std::get<std::shared_ptr<PythonObject>>(value.is)).get() : nullptr;
+  }
+
+  void put_field(const std::string& table, const PythonObject& of, const char* name) {
+    const PythonValue value = of.field(name);
+    if (std::optional<Content> its = content_of(value))
+      put(table, name, *std::move(its), value.place);
+    else if (!value.none())
+      tell_not_evaluated(name, value.place);
+  }
+
   void put(const std::string& table, std::string name, Content content, Place place = {}) {
     std::vector<TomlKey>& keys = tables_[table].keys;
     std::erase_if(keys, [&](const TomlKey& key) { return key.name == name; });
@@ -157,30 +188,54 @@ class NemoRecipe {
     put("model", "tokenizer", std::move(its));
   }
 
+  // torch.bfloat16, AttnBackend.flash.
+  static std::optional<Content> content_of_name(const std::string& text) {
+    constexpr auto types = std::to_array<std::pair<std::string_view, std::string_view>>({{"torch.bfloat16", "bf16"},
+                                                                                         {"torch.float16", "fp16"},
+                                                                                         {"torch.half", "fp16"},
+                                                                                         {"torch.float32", "fp32"},
+                                                                                         {"torch.float", "fp32"},
+                                                                                         {"torch.uint8", "fp8"}});
+    for (const auto& [theirs, ours] : types)
+      if (text == theirs) return std::string(ours);
+    const bool backend = text.find("AttnBackend.") != std::string::npos;
+    return backend ? std::optional<Content>(text.substr(text.rfind('.') + 1)) : std::nullopt;
+  }
+
   // Numbers, switches and words; nothing of what is left out or is a function.
   static std::optional<Content> content_of(const PythonValue& value) {
     if (const auto* const its = std::get_if<bool>(&value.is)) return *its;
     if (const auto* const its = std::get_if<std::int64_t>(&value.is)) return *its;
     if (const auto* const its = std::get_if<double>(&value.is)) return *its;
     if (const auto* const its = std::get_if<std::string>(&value.is)) return *its;
+    if (const auto* const symbol = std::get_if<PythonSymbol>(&value.is)) return content_of_name(symbol->text);
     if (const auto* const list = std::get_if<std::shared_ptr<PythonList>>(&value.is)) {
       std::vector<TomlValue> made;
-      for (const PythonValue& one : **list)
-        if (std::optional<Content> its = content_of(one)) made.push_back({*std::move(its), value.place});
+      for (const PythonValue& one : **list) {
+        std::optional<Content> its = content_of(one);
+        if (!its) return std::nullopt;
+        made.push_back({*std::move(its), value.place});
+      }
       return made;
     }
     return std::nullopt;
   }
 
-  void take(const std::string& table, const Fields& fields) {
+  // Of classes' own fields there are many that nobody reads; of a recipe's, none but functions and what NeMo makes.
+  static bool says_something(const std::string& name) {
+    constexpr auto counts = std::to_array<std::string_view>({"num_moe_experts", "num_query_groups", "vocab_size"});
+    std::string flag = name;
+    std::ranges::replace(flag, '_', '-');
+    return megatron_flag(flag) || std::ranges::find(counts, std::string_view(name)) != counts.end();
+  }
+
+  void take(const std::string& table, const Fields& fields, bool of_recipe = false) {
     for (const auto& [name, value] : fields) {
       if (std::ranges::find(of_no_matter, name) != of_no_matter.end() || name == "activation_func") continue;
       if (std::optional<Content> its = content_of(value)) {
         put(table, name, *std::move(its), value.place);
-      } else if (std::holds_alternative<PythonUnknown>(value.is)) {
-        std::string flag = name;
-        std::ranges::replace(flag, '_', '-');
-        if (megatron_flag(flag)) draft_.remark(RemarkKind::NotJudged, name, "is Python that is not read", value.place);
+      } else if (!value.none() && (of_recipe || says_something(name))) {
+        tell_not_evaluated(name, value.place);
       }
     }
   }
@@ -223,9 +278,8 @@ class NemoRecipe {
   }
 
   void take_trainer(const PythonObject& trainer) {
-    for (const char* name : {"devices", "num_nodes"})
-      if (std::optional<Content> its = content_of(trainer.field(name))) put("trainer", name, *std::move(its));
-    const PythonObject* const strategy = trainer.field("strategy").object();
+    for (const char* name : {"devices", "num_nodes"}) put_field("trainer", trainer, name);
+    const PythonObject* const strategy = object_in(trainer, "strategy", {"MegatronStrategy"});
     if (strategy != nullptr) {
       Fields fields = strategy->fields;
       std::erase_if(fields, [](const auto& its) {
@@ -233,14 +287,19 @@ class NemoRecipe {
                its.first == "find_unused_parameters" || its.first == "progress_interval" ||
                its.first == "save_ckpt_format" || its.first == "expert_tensor_model_parallel_size";
       });
-      take("model", fields);
-      if (const PythonObject* const ddp = strategy->field("ddp").object()) take("ddp", ddp->fields);
+      take("model", fields, true);
+      if (const PythonObject* const ddp = object_in(*strategy, "ddp", {"DistributedDataParallelConfig"}))
+        take("ddp", ddp->fields, true);
     }
     take_precision(trainer.field("plugins"));
     const PythonValue callbacks = trainer.field("callbacks");
     const auto* const list = std::get_if<std::shared_ptr<PythonList>>(&callbacks.is);
+    if (list == nullptr && !callbacks.none()) tell_not_evaluated("callbacks", callbacks.place);
     for (const PythonValue& one : list == nullptr ? PythonList{} : **list)
-      if (const PythonObject* const its = one.object()) take_callback(*its, one.place, strategy);
+      if (const PythonObject* const its = one.object())
+        take_callback(*its, one.place, strategy);
+      else if (!one.none())
+        tell_not_evaluated("callbacks", one.place);
   }
 
   // nemo/lightning/pytorch/plugins/mixed_precision.py: its types count over the model's and DDP's.
@@ -248,12 +307,19 @@ class NemoRecipe {
     if (const auto* const list = std::get_if<std::shared_ptr<PythonList>>(&plugins.is);
         list != nullptr && !(*list)->empty())
       plugins = (*list)->front();
+    if (plugins.none()) return;
     const PythonObject* const plugin = plugins.object();
-    if (plugin == nullptr) return;
-    if (std::optional<Content> its = content_of(plugin->field("precision")))
-      put("trainer", "precision", *std::move(its));
-    const PythonValue wide = plugin->field("grad_reduce_in_fp32");
-    put("ddp", "grad_reduce_in_fp32", wide.none() || truth_of(wide) == true);
+    if (plugin == nullptr || plugin->name() != "MegatronMixedPrecision")
+      return tell_not_evaluated("plugins", plugins.place);
+    put_field("trainer", *plugin, "precision");
+    const PythonValue precision = plugin->field("precision"), wide = plugin->field("grad_reduce_in_fp32");
+    const auto* const type = std::get_if<std::string>(&precision.is);
+    const bool fp16 = type != nullptr && type->starts_with("16");
+    if (!wide.none() && !truth_of(wide)) tell_not_evaluated("grad_reduce_in_fp32", wide.place);
+    // Where they are not fp32, gradients are of the type that is trained in.
+    std::erase_if(tables_["ddp"].keys, [](const TomlKey& key) { return key.name == "grad_reduce_in_fp32"; });
+    if (const bool is_wide = wide.none() || truth_of(wide) == true; is_wide || !fp16)
+      put("ddp", "grad_reduce_in_fp32", is_wide);
     Fields eighth;
     for (const auto& [name, value] : plugin->fields)
       if (name.starts_with("fp8") || name == "first_last_layers_bf16" || name.starts_with("num_layers_at_"))
@@ -294,8 +360,7 @@ class NemoRecipe {
   void take_data(const PythonObject& data, const PythonValue& resume) {
     for (const auto& [theirs, table] :
          {std::pair{"seq_length", "model"}, {"global_batch_size", "train"}, {"micro_batch_size", "train"}})
-      if (std::optional<Content> its = content_of(data.field(theirs)))
-        put(table, theirs, *std::move(its), data.field(theirs).place);
+      put_field(table, data, theirs);
     if (!data.field("packed_sequence_specs").none())
       draft_.remark_bounded("packed_sequence_specs",
                             "the figures are of whole sequences of that length, which packed ones fill at most",
@@ -321,7 +386,7 @@ class NemoRecipe {
 
   void take_optimizer(const PythonObject& optim) {
     const PythonObject* const config = optim.field("config").object();
-    if (config == nullptr)
+    if (config == nullptr || config->name() != "OptimizerConfig")
       return draft_.remark(RemarkKind::NotJudged, optim.name(),
                            "is no optimizer of Megatron core's: the figures are of its Adam");
     constexpr auto read = std::to_array<std::string_view>(
@@ -338,6 +403,7 @@ class NemoRecipe {
   const std::map<std::string, std::string>& variables_;
   PythonEvaluation python_;
   std::map<std::string, TomlTable> tables_;
+  std::vector<std::shared_ptr<PythonObject>> kept_;  // whose fields are read
 };
 
 }  // namespace

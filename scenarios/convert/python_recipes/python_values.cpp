@@ -1,6 +1,7 @@
 #include "scenarios/convert/python_recipes/python_values.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include <fmt/format.h>
@@ -18,6 +19,21 @@ constexpr int deepest_call = 64;
 constexpr std::int64_t most_steps = 200'000, most_modules = 400;
 
 std::string last_part_of(const std::string& text) { return text.substr(text.rfind('.') + 1); }
+
+// Settings, or a list that may have some.
+bool may_be_changed(const PythonValue& value) {
+  return value.object() != nullptr || std::holds_alternative<std::shared_ptr<PythonList>>(value.is);
+}
+
+// A function that is not there, by its name: classes begin with a capital, and Python's own functions change nothing.
+bool is_unknown_function(const std::string& name) {
+  constexpr auto of_python = std::to_array<std::string_view>(
+      {"len",    "isinstance", "issubclass", "hasattr", "getattr", "list",      "tuple",    "dict", "set",
+       "sorted", "range",      "print",      "type",    "str",     "int",       "float",    "bool", "max",
+       "min",    "any",        "all",        "sum",     "zip",     "enumerate", "deepcopy", "copy"});
+  return !name.empty() && std::islower(static_cast<unsigned char>(name.front())) != 0 &&
+         std::ranges::find(of_python, std::string_view(name)) == of_python.end();
+}
 
 std::unique_ptr<PythonModule> module_of(std::filesystem::path path, std::string_view text) {
   auto made = std::make_unique<PythonModule>();
@@ -179,6 +195,9 @@ PythonValue PythonEvaluation::called(const PythonValue& callee, std::vector<Pyth
   const std::string text = symbol == nullptr ? std::string() : last_part_of(symbol->text);
   auto made = std::make_shared<PythonObject>();
   made->type = callee;
+  const bool handed = std::ranges::any_of(arguments, may_be_changed) ||
+                      std::ranges::any_of(named, [](const auto& its) { return may_be_changed(its.second); });
+  if (symbol != nullptr && handed && is_unknown_function(text)) report_({0, symbol->text + "(...)", place});
   // nemo_run's: what the first argument is to be made with.
   if ((text == "Config" || text == "Partial") && !arguments.empty()) {
     made->type = arguments.front();
