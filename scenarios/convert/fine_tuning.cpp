@@ -561,6 +561,37 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
   return std::move(its).done();
 }
 
+namespace {
+
+// base_args/model_args.py _init_mixed_precision: what is loaded, and which precision is mixed in. Of fp32, too, it is
+// fp16; what is said of either counts over that.
+void set_swift_types(Rewritten& its, Draft& draft) {
+  its.usual("torch_dtype", std::string("bfloat16"));
+  const TomlKey held = *its.find("torch_dtype");
+  const std::string type = Rewritten::word(held);
+  const bool narrow = type == "bfloat16";
+  if (!narrow && type != "float16" && type != "float32")
+    its.fail(held, fmt::format("{}: is no type that swift takes", its.written(held)),
+             "bfloat16, float16 and float32 are");
+  if (const TomlKey* const fp16 = its.find("fp16");
+      fp16 != nullptr && its.on("fp16") && narrow && its.find("bf16") == nullptr)
+    its.fail(*fp16,
+             fmt::format("{}: torch_dtype = bfloat16 switches bf16 on, too, and transformers stops at both",
+                         its.written(*fp16)),
+             "--torch_dtype float16 asks for fp16");
+  if (type == "float32" && its.find("fp16") == nullptr)
+    draft.remark(RemarkKind::Assumed, its.written(held), "switches fp16 on, as swift does", held.place);
+  const TomlKey* const deepspeed = its.find("deepspeed");
+  if (const TomlKey* const bf16 = its.find("bf16");
+      bf16 != nullptr && its.off("bf16") && !its.on("fp16") && narrow && deepspeed != nullptr)
+    its.tell(RemarkKind::NotExpressed, *bf16,
+             not_modelled("weights in bfloat16 under a DeepSpeed engine without bf16 and fp16 are not modelled"));
+  its.usual("bf16", narrow);
+  its.usual("fp16", !narrow);
+}
+
+}  // namespace
+
 // swift/arguments, swift/trainers/arguments.py: `swift sft` and `swift pt`.
 std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre_training, Draft& draft) {
   for (TomlKey& key : given) std::ranges::replace(key.name, '-', '_');
@@ -588,11 +619,7 @@ std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre
     its.refuse({"lora_dtype", "lora_bias", "init_weights", "target_regex", "target_parameters"},
                "this form of LoRA is");
   }
-  // base_args/model_args.py: what is loaded, and autocast in that type.
-  its.usual("torch_dtype", std::string("bfloat16"));
-  const std::string held = Rewritten::word(*its.find("torch_dtype"));
-  its.usual("bf16", held == "bfloat16" && !its.on("fp16"));
-  its.usual("fp16", held == "float16" && !its.on("bf16"));
+  set_swift_types(its, draft);
   if (const std::optional<TomlKey> kernel = its.take("attn_impl")) {
     const std::string name = Rewritten::word(kernel);
     set_attention(its, *kernel, name == "flash_attn" || name == "flash_attention_2" ? "flash_attention_2" : name);

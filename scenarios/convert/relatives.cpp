@@ -99,7 +99,6 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
                                                           "save-strategy",
                                                           "cached-dataset",
                                                           "model-type",
-                                                          "torch-dtype",
                                                           "attn-impl",
                                                           "dataloader-pin-memory",
                                                           "dataloader-prefetch-factor",
@@ -111,6 +110,7 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
        "target-regex", "modules-to-save", "adapters", "freeze-llm", "freeze-vit", "freeze-aligner", "num-labels",
        "task-type", "problem-type"});
   std::vector<TomlKey> flags;
+  std::optional<TomlKey> held;
   for (const TomlKey& key : given) {
     const std::string name = "--" + key.name;
     TomlKey its = key;
@@ -130,6 +130,8 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
         draft.set("model", shipped->file, its.place);
     } else if (std::ranges::find(aside, std::string_view(its.name)) != aside.end()) {
       draft.remark(RemarkKind::NoMatter, name, "of data, checkpoints and logs", its.place);
+    } else if (its.name == "torch-dtype") {
+      held = its;
     } else if (its.name == "packing") {
       if (is_on(&its))
         draft.remark_bounded(name, "the figures are of whole sequences of that length, which packed ones fill at most",
@@ -161,7 +163,17 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
   std::vector<TomlKey> dashed = given;
   for (TomlKey& key : dashed) std::ranges::replace(key.name, '_', '-');
   given = dashed;
-  if (!is_on(find(flags, "fp16"))) usual("bf16", true);
+  // base_args/model_args.py _init_mixed_precision, which megatron_args.py calls: fp32 is trained in fp16, too.
+  const std::string type = held ? scenarios::text(held->value) : "\"bfloat16\"";
+  if (type == "\"float16\"" || type == "\"float32\"") {
+    if (find(given, "fp16") == nullptr) add(flags, "fp16", true, held->place);
+  } else if (type != "\"bfloat16\"") {
+    draft.remark(RemarkKind::NotExpressed, fmt::format("--torch_dtype = {}", type),
+                 "is no type that swift takes: bfloat16, float16 and float32 are", held->place);
+  } else {
+    if (held) draft.remark(RemarkKind::NoMatter, "--torch_dtype", "bf16, which is usual", held->place);
+    if (!is_on(find(flags, "fp16"))) usual("bf16", true);
+  }
   usual("use-distributed-optimizer", true);
   usual("micro-batch-size", std::int64_t{1});
   usual("global-batch-size", std::int64_t{16});

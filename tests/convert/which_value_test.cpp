@@ -146,6 +146,31 @@ TEST(WhichValue, NanotronsOtherKeysAreReadOrListed) {
       << "its default";
 }
 
+const std::string swift =
+    "NPROC_PER_NODE=4 swift sft --model Qwen/Qwen2.5-0.5B --tuner_type full --dataset d --deepspeed zero3 "
+    "--per_device_train_batch_size 1 --gradient_accumulation_steps 4 --max_length 1024 --output_dir o ";
+
+// swift/arguments/base_args/model_args.py: fp16 of both, unless it is said.
+TEST(WhichValue, SwiftTrainsFloat32InFp16) {
+  EXPECT_EQ(scenario_in("run.sh", swift).train.precision, DType::BF16);
+  EXPECT_EQ(scenario_in("run.sh", swift + "--torch_dtype float16").train.precision, DType::FP16);
+  EXPECT_EQ(scenario_in("run.sh", swift + "--torch_dtype float32").train.precision, DType::FP16);
+  EXPECT_EQ(scenario_in("run.sh", swift + "--torch_dtype float32 --fp16 false").train.precision, DType::FP32);
+  EXPECT_TRUE(problem_of("run.sh", swift + "--bf16 false").starts_with("open: --bf16 = false"));
+  EXPECT_TRUE(problem_of("run.sh", swift + "--fp16 true").starts_with("wrong: --fp16 = true"));
+  EXPECT_TRUE(problem_of("run.sh", swift + "--torch_dtype float8").starts_with("wrong: --torch_dtype"));
+}
+
+TEST(WhichValue, SwiftOnMegatronTrainsFloat16InFp16) {
+  const std::string megatron =
+      "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-0.5B --max_length 1024 --global_batch_size 16 ";
+  EXPECT_EQ(scenario_in("run.sh", megatron).train.precision, DType::BF16);
+  EXPECT_EQ(scenario_in("run.sh", megatron + "--torch_dtype bfloat16").train.precision, DType::BF16);
+  EXPECT_EQ(scenario_in("run.sh", megatron + "--torch_dtype float16").train.precision, DType::FP16);
+  EXPECT_EQ(scenario_in("run.sh", megatron + "--torch_dtype float32").train.precision, DType::FP16);
+  EXPECT_TRUE(problem_of("run.sh", megatron + "--torch_dtype 4").starts_with("wrong: --torch_dtype = 4"));
+}
+
 const std::string bridge =
     "from megatron.bridge import AutoBridge\n\n"
     "def llama2_7b_pretrain_8gpu_config() -> ConfigContainer:\n    cfg = _pretrain_common()\n"
