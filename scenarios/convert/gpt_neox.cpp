@@ -1,124 +1,25 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/gpt_neox_names.hpp"
+#include "scenarios/convert/typed_value.hpp"
 #include "scenarios/formats/suggestion.hpp"
 
 // GPT-NeoX's configuration (ea7aefd8, megatron/neox_arguments/): Megatron's tensors and stages, DeepSpeed's engine.
 
 namespace tidemark::scenarios {
 namespace {
-
-// What is logged, saved, read and drawn, how ranks are started, and fused kernels, which GPT-NeoX's bound is without.
-constexpr auto neox_keys_of_no_matter = std::to_array<std::string_view>({"bias_gelu_fusion",
-                                                                         "bias_dropout_fusion",
-                                                                         "rope_fusion",
-                                                                         "layernorm_fusion",
-                                                                         "output_layer_parallelism",
-                                                                         "init_method",
-                                                                         "output_layer_init_method",
-                                                                         "init_method_std",
-                                                                         "min_lr",
-                                                                         "lr",
-                                                                         "warmup",
-                                                                         "lr_decay_iters",
-                                                                         "lr_decay_style",
-                                                                         "data_impl",
-                                                                         "num_workers",
-                                                                         "synchronize_each_layer",
-                                                                         "contiguous_checkpointing",
-                                                                         "profile_backward",
-                                                                         "gradient_clipping",
-                                                                         "weight_decay",
-                                                                         "distributed_backend",
-                                                                         "checkpoint_factor",
-                                                                         "extra_save_iters",
-                                                                         "save",
-                                                                         "load",
-                                                                         "eval_interval",
-                                                                         "eval_iters",
-                                                                         "log_interval",
-                                                                         "steps_per_print",
-                                                                         "keep_last_n_checkpoints",
-                                                                         "wall_clock_breakdown",
-                                                                         "train_data_paths",
-                                                                         "valid_data_paths",
-                                                                         "test_data_paths",
-                                                                         "data_path",
-                                                                         "merge_file",
-                                                                         "launcher",
-                                                                         "deepspeed_slurm",
-                                                                         "hostfile",
-                                                                         "checkpoint",
-                                                                         "tensorboard_dir",
-                                                                         "log_dir",
-                                                                         "use_wandb",
-                                                                         "wandb_host",
-                                                                         "wandb_project",
-                                                                         "wandb_group",
-                                                                         "wandb_team",
-                                                                         "rotary_emb_base",
-                                                                         "layernorm_epsilon",
-                                                                         "rms_norm_epsilon",
-                                                                         "seed",
-                                                                         "no_load_optim",
-                                                                         "no_load_rng",
-                                                                         "no_save_optim",
-                                                                         "finetune",
-                                                                         "deepspeed_mpi",
-                                                                         "deepspeed_extra_args",
-                                                                         "master_port",
-                                                                         "num_nodes",
-                                                                         "num_gpus",
-                                                                         "global_num_gpus",
-                                                                         "make_vocab_size_divisible_by",
-                                                                         "train_data_weights",
-                                                                         "valid_data_weights",
-                                                                         "test_data_weights",
-                                                                         "weight_by_num_documents",
-                                                                         "s3_path",
-                                                                         "checkpoint_scale",
-                                                                         "do_train",
-                                                                         "do_valid",
-                                                                         "do_test",
-                                                                         "attention_softmax_in_fp32",
-                                                                         "pipe_partition_method",
-                                                                         "gpt_j_tied",
-                                                                         "text_gen_type",
-                                                                         "save_base_shapes",
-                                                                         "pack_impl",
-                                                                         "iteration",
-                                                                         "comment",
-                                                                         "loss_scale",
-                                                                         "git_hash",
-                                                                         "bf16",
-                                                                         "data_types",
-                                                                         "communication_data_type",
-                                                                         "clip_grad",
-                                                                         "dump_state",
-                                                                         "split",
-                                                                         "log_grad_norm",
-                                                                         "checkpoint_validation_with_forward_pass",
-                                                                         "override_lr_scheduler",
-                                                                         "use_comet",
-                                                                         "comet_project",
-                                                                         "comet_experiment_name",
-                                                                         "comet_tags",
-                                                                         "comet_others",
-                                                                         "profile",
-                                                                         "profile_step_start",
-                                                                         "profile_step_stop",
-                                                                         "use_bias_in_norms",
-                                                                         "vocab_file",
-                                                                         "tokenizer_type"});
 
 /// Names with '_'; either spelling is GPT-NeoX's.
 class NeoxReader {
@@ -159,41 +60,52 @@ class NeoxReader {
     const TomlKey* const key = find(name);
     return key == nullptr ? Place{1, 1} : key->place;
   }
+  // arguments.py validate_types: a value of another type than the field's is none.
+  [[nodiscard]] TypedValue typed_of(const TomlKey& key) const { return {key.value, key.name, draft_}; }
   std::int64_t number(std::string_view name, std::int64_t usual) {
     const TomlKey* const key = find(name);
-    const auto* const its = key == nullptr ? nullptr : std::get_if<std::int64_t>(&key->value.value);
-    return its == nullptr ? usual : *its;
+    return key == nullptr ? usual : typed_of(*key).whole_number();
   }
   bool on(std::string_view name, bool usual = false) {
     const TomlKey* const key = find(name);
-    const auto* const its = key == nullptr ? nullptr : std::get_if<bool>(&key->value.value);
-    return its == nullptr ? usual : *its;
+    return key == nullptr ? usual : typed_of(*key).flag();
   }
   std::string text(std::string_view name, std::string usual) {
     const TomlKey* const key = find(name);
-    const auto* const its = key == nullptr ? nullptr : std::get_if<std::string>(&key->value.value);
-    return its == nullptr ? usual : *its;
+    return key == nullptr ? usual : typed_of(*key).text();
   }
   const TomlTable* table(std::string_view name) {
     const TomlKey* const key = find(name);
-    return key == nullptr ? nullptr : std::get_if<TomlTable>(&key->value.value);
+    return key == nullptr ? nullptr : &typed_of(*key).table();
   }
   static const TomlValue* value_in(const TomlTable* its, std::string_view name) {
     if (its == nullptr) return nullptr;
     const auto found = std::ranges::find(its->keys, name, &TomlKey::name);
     return found == its->keys.end() ? nullptr : &found->value;
   }
-  static bool is_on(const TomlTable* its, std::string_view name) {
+  [[nodiscard]] bool is_on(const TomlTable* its, std::string_view name) const {
     const TomlValue* const value = value_in(its, name);
-    const auto* const flag = value == nullptr ? nullptr : std::get_if<bool>(&value->value);
-    return flag != nullptr && *flag;
+    return value != nullptr && TypedValue(*value, std::string(name), draft_).flag();
   }
   void add(std::string_view flag, Content content, std::string_view of = "num_layers") {
     const Place its = place(of);
     flags_.push_back({std::string(flag), its, {std::move(content), its}});
   }
   void copy(std::string_view name, std::string_view flag) {
-    if (const TomlKey* key = find(name)) flags_.push_back({std::string(flag), key->place, key->value});
+    if (const TomlKey* key = find(name)) add(flag, typed_of(*key).whole_number(), name);
+  }
+  void copy_real(std::string_view name, std::string_view flag) {
+    if (const TomlKey* key = find(name)) add(flag, typed_of(*key).number(), name);
+  }
+  // Keys of what another one turns off, or of what is said beside the file.
+  void no_matter(std::initializer_list<std::string_view> names, const std::string& why) {
+    for (const std::string_view name : names)
+      if (!taken_.contains(name))
+        if (const TomlKey* const key = find(name)) draft_.remark(RemarkKind::NoMatter, key->name, why, key->place);
+  }
+  [[noreturn]] void stops(std::string_view name, std::string message, std::string hint) {
+    const Place its = place(name);
+    throw InputError(Problem{draft_.file, its.line, its.column, std::move(message), std::move(hint)});
   }
   void not_judged(std::string_view name, std::string why) {
     if (const TomlKey* key = find(name))
@@ -209,11 +121,19 @@ class NeoxReader {
 
   // megatron/model/transformer.py; its own family is that of the checkpoints that it made.
   void read_model() {
-    if (draft_.find("model") != nullptr) return;
+    if (draft_.find("model") != nullptr)
+      return no_matter({"num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "norm",
+                        "activation", "pos_emb", "num_kv_heads", "rotary_pct", "no_weight_tying", "intermediate_size",
+                        "mlp_multiple_of", "use_bias_in_attn_linear", "use_bias_in_mlp", "gpt_j_residual",
+                        "padded_vocab_size", "tokenizer_type", "vocab_file"},
+                       "--model says which one");
     const std::string norm = text("norm", "layernorm"), activation = text("activation", "gelu");
     const std::string positions = text("pos_emb", "learned");
     const bool gated = activation == "swiglu";
-    if (positions == "rotary" && norm == "layernorm" && activation == "gelu" && number("num_kv_heads", 0) == 0)
+    const bool of_attention = on("use_bias_in_attn_linear", true), of_mlp = on("use_bias_in_mlp", true);
+    const bool biases = of_attention && of_mlp;
+    if (positions == "rotary" && norm == "layernorm" && activation == "gelu" && number("num_kv_heads", 0) == 0 &&
+        biases)
       return read_own_family();
     for (const auto& [name, flag] :
          std::map<std::string, std::string>{{"num_layers", "num-layers"},
@@ -231,12 +151,16 @@ class NeoxReader {
     if (norm == "rmsnorm") add("normalization", std::string("RMSNorm"), "norm");
     if (norm != "rmsnorm" && norm != "layernorm") not_judged("norm", "is not modelled: layernorm and rmsnorm are");
     if (positions == "rotary") add("position-embedding-type", std::string("rope"), "pos_emb");
-    if (find("rotary_pct") != nullptr && positions == "rotary") copy("rotary_pct", "rotary-percent");
+    if (positions == "rotary") copy_real("rotary_pct", "rotary-percent");
+    no_matter({"rotary_pct"}, "positions are not rotary");
     if (positions != "rotary" && positions != "learned")
       not_judged("pos_emb", "is not modelled: rotary and learned are");
     if (on("no_weight_tying")) add("untie-embeddings-and-output-weights", true, "no_weight_tying");
-    if (!on("use_bias_in_attn_linear", true) && !on("use_bias_in_mlp", true))
-      add("disable-bias-linear", true, "use_bias_in_mlp");
+    if (!of_attention && !of_mlp) add("disable-bias-linear", true, "use_bias_in_mlp");
+    if (of_attention != of_mlp)
+      draft_.remark(RemarkKind::Assumed, "use_bias_in_attn_linear",
+                    "the figures have biases of attention and of the MLP, where the file has one of them",
+                    place(of_mlp ? "use_bias_in_attn_linear" : "use_bias_in_mlp"));
     if (on("gpt_j_residual")) not_judged("gpt_j_residual", "is modelled with rotary positions and GELU only");
     if (const std::int64_t tokens = vocabulary(); tokens > 0) add("vocab-size", tokens, "tokenizer_type");
   }
@@ -255,7 +179,7 @@ class NeoxReader {
     change("use_parallel_residual", on("gpt_j_residual"));
     change("tie_word_embeddings", !on("no_weight_tying"));
     if (const TomlKey* part = find("rotary_pct"); part != nullptr)
-      change("rotary_pct", part->value.value);
+      change("rotary_pct", typed_of(*part).number());
     else
       change("rotary_pct", 1.0);
     if (const std::int64_t tokens = vocabulary(); tokens > 0) change("vocab_size", tokens);
@@ -287,23 +211,100 @@ class NeoxReader {
     const std::string said = text("precision", "");
     const TomlTable* const half = table("fp16");
     const auto* const type = value_in(half, "type");
+    // arguments.py: "DeepSpeed fp16 field was set but precision conflicts".
+    const bool of_half = is_on(half, "enabled") && !said.empty() && said != "fp16";
+    if (of_half || (is_on(table("bf16"), "enabled") && !said.empty() && said != "bfloat16"))
+      stops("precision",
+            fmt::format("precision = {}: {} is enabled, too, at which GPT-NeoX stops", in_quotes(said),
+                        of_half ? "fp16" : "bf16"),
+            "leave one of them out");
+    if (!said.empty() && said != "fp16" && said != "fp32" && said != "bfloat16")
+      typed_of(*find("precision")).wrong("fp16, fp32 or bfloat16");
     if (said == "bfloat16" || is_on(table("bf16"), "enabled") ||
         (type != nullptr && scenarios::text(*type) == "\"bfloat16\""))
       add("bf16", true, "fp16");
     else if (said == "fp16" || is_on(half, "enabled") || is_on(half, "fp16"))
       add("fp16", true, "fp16");
-    const std::string attention =
-        find("attention_config") == nullptr ? std::string() : scenarios::text(keys_.at("attention_config").value);
-    const bool flash = attention.find("flash") != std::string::npos;
-    if (flash) add("use-flash-attn", true, "attention_config");
-    if (!attention.empty() && attention.find("global") == std::string::npos && !flash)
-      not_judged("attention_config", "is not modelled: global and flash are");
+    const bool flash = read_attention();
     const bool fused = on("scaled_upper_triang_masked_softmax_fusion") || on("scaled_masked_softmax_fusion");
     separate_softmax_ = !flash && !fused;
   }
 
+  // megatron/utils.py expand_attention_types: [[["flash"], 12]], [[["global", "local"], "all"]], or a name for each
+  // layer.
+  std::vector<std::string> kinds_of_layers(const TomlKey& key) {
+    const std::string wanted = "a list such as [[[\"flash\"], 12]]";
+    const auto list_in = [&](const TomlValue& value) -> const std::vector<TomlValue>& {
+      const auto* const list = std::get_if<std::vector<TomlValue>>(&value.value);
+      if (list == nullptr) typed_of(key).wrong(wanted);
+      return *list;
+    };
+    const auto name_in = [&](const TomlValue& value) {
+      const auto* const name = std::get_if<std::string>(&value.value);
+      if (name == nullptr) typed_of(key).wrong(wanted);
+      return *name;
+    };
+    const std::vector<TomlValue>& given = list_in(key.value);
+    const std::int64_t layers = number("num_layers", 0);
+    std::vector<std::string> kinds;
+    for (const TomlValue& part : given) {
+      if (std::holds_alternative<std::string>(part.value)) {
+        kinds.push_back(name_in(part));
+        continue;
+      }
+      const std::vector<TomlValue>& pair = list_in(part);
+      if (pair.size() != 2) typed_of(key).wrong(wanted);
+      const std::vector<TomlValue>& pattern = list_in(pair.front());
+      const auto* const said = std::get_if<std::int64_t>(&pair.back().value);
+      const bool all = scenarios::text(pair.back()) == "\"all\"";
+      if (pattern.empty() || (said == nullptr && !all)) typed_of(key).wrong(wanted);
+      const auto length = static_cast<std::int64_t>(pattern.size());
+      const std::int64_t times = said == nullptr ? layers / length : *said;
+      for (std::int64_t i = 0; i < times && static_cast<std::int64_t>(kinds.size()) <= layers; ++i)
+        for (const TomlValue& one : pattern) kinds.push_back(name_in(one));
+      if (all) break;
+    }
+    if (static_cast<std::int64_t>(kinds.size()) != layers)
+      stops("attention_config",
+            fmt::format("attention_config = {} is not of {} layers", scenarios::text(key.value), layers),
+            "GPT-NeoX wants one kind of attention for each of num_layers");
+    return kinds;
+  }
+
+  // Whether it is FlashAttention.
+  bool read_attention() {
+    const TomlKey* const key = find("attention_config");
+    if (key == nullptr) return false;
+    constexpr auto known =
+        std::to_array<std::string_view>({"global", "local", "sparse_fixed", "sparse_variable", "bigbird",
+                                         "bslongformer", "gmlp", "amlp", "flash", "rwkv", "mamba"});
+    const std::vector<std::string> kinds = kinds_of_layers(*key);
+    const std::string said = fmt::format("attention_config = {}", scenarios::text(key->value));
+    bool flash = false, other = false;
+    for (const std::string& kind : kinds) {
+      if (std::ranges::find(known, std::string_view(kind)) == known.end())
+        stops("attention_config", fmt::format("attention_config: {} is no attention of GPT-NeoX's", in_quotes(kind)),
+              "global and flash are modelled");
+      if (kind == "gmlp" || kind == "amlp" || kind == "rwkv" || kind == "mamba")
+        return draft_.remark(RemarkKind::NotExpressed, said,
+                             not_modelled(fmt::format("layers of {} are not modelled: global and flash are", kind)),
+                             key->place),
+               false;
+      flash |= kind == "flash";
+      other |= kind != "flash" && kind != "global";
+    }
+    const bool mixed = flash && std::ranges::any_of(kinds, [](const std::string& kind) { return kind != "flash"; });
+    if (other)
+      not_judged("attention_config", "is not modelled: global and flash are");
+    else if (mixed)
+      not_judged("attention_config", "is not modelled: the figures are of FlashAttention in all layers");
+    if (flash) add("use-flash-attn", true, "attention_config");
+    return flash;
+  }
+
   void read_recomputation() {
-    if (!on("checkpoint_activations")) return;
+    if (!on("checkpoint_activations"))
+      return no_matter({"checkpoint_num_layers", "partition_activations"}, "checkpoint_activations asks for nothing");
     add("recompute-granularity", std::string("full"), "checkpoint_activations");
     add("recompute-method", std::string("uniform"), "checkpoint_activations");
     add("recompute-num-layers", number("checkpoint_num_layers", 1), "checkpoint_num_layers");
@@ -317,33 +318,53 @@ class NeoxReader {
 
   void read_batch() {
     copy("seq_length", "seq-length");
-    copy("train_micro_batch_size_per_gpu", "micro-batch-size");
     copy("train_iters", "train-iters");
+    read_rows();
+    for (const auto& [name, flag] : std::map<std::string, std::string>{{"hidden_dropout", "hidden-dropout"},
+                                                                       {"attention_dropout", "attention-dropout"}})
+      if (find(name) != nullptr)
+        copy_real(name, flag);
+      else
+        add(flag, 0.0);
+  }
+
+  // arguments.py calculate_batch_parameters, check_batch_parameters: two of three say the third.
+  void read_rows() {
+    const bool says_micro = find("train_micro_batch_size_per_gpu") != nullptr;
+    const bool says_times = find("gradient_accumulation_steps") != nullptr || find("gas") != nullptr;
     const std::int64_t micro = number("train_micro_batch_size_per_gpu", 1);
     const std::int64_t times = number("gradient_accumulation_steps", number("gas", 1));
     const std::int64_t ranks = std::max<std::int64_t>(
         product({number("model_parallel_size", 1), std::max<std::int64_t>(number("pipe_parallel_size", 0), 1)}), 1);
-    const std::int64_t all = number("train_batch_size", 0);
-    const auto gpus = draft_.integer("gpus");
-    if (all > 0)
-      add("global-batch-size", all, "train_batch_size");
-    else if (gpus && *gpus % ranks == 0)
-      add("global-batch-size", product({micro, times, *gpus / ranks}), "train_micro_batch_size_per_gpu");
-    if (const std::int64_t step = product({micro, times}); !gpus && all > 0 && all % step == 0)
-      draft_.set("gpus", product({all / step, ranks}), place("train_batch_size"));
-    for (const auto& [name, flag] : std::map<std::string, std::string>{{"hidden_dropout", "hidden-dropout"},
-                                                                       {"attention_dropout", "attention-dropout"}})
-      if (find(name) != nullptr)
-        copy(name, flag);
-      else
-        add(flag, 0.0);
+    const std::int64_t all = number("train_batch_size", 0), step = product({micro, times});
+    if (says_micro) add("micro-batch-size", micro, "train_micro_batch_size_per_gpu");
+    if (all > 0) add("global-batch-size", all, "train_batch_size");
+    auto gpus = draft_.integer("gpus");
+    if (!gpus && all > 0 && says_micro && says_times && step > 0 && all % step == 0) {
+      gpus = product({all / step, ranks});
+      draft_.set("gpus", *gpus, place("train_batch_size"));
+    }
+    if (!gpus || *gpus <= 0 || *gpus % ranks != 0) return;
+    const std::int64_t replicas = *gpus / ranks;
+    if (all == 0 && says_micro) add("global-batch-size", product({step, replicas}), "train_micro_batch_size_per_gpu");
+    if (all == 0) return;
+    const std::int64_t rows = says_micro ? micro : all / replicas / std::max<std::int64_t>(times, 1);
+    const std::int64_t steps = says_times ? times : rows > 0 ? all / rows / replicas : 0;
+    if (rows < 1 || steps < 1 || product({rows, steps, replicas}) != all)
+      stops("train_batch_size",
+            fmt::format("train_batch_size = {} is not {} sequences x {} micro-batches x {} replicas, at which GPT-NeoX "
+                        "stops",
+                        all, rows, steps, replicas),
+            "leave one of the three out, or --gpus with another number");
+    if (!says_micro) add("micro-batch-size", rows, "train_batch_size");
   }
 
   void read_zero() {
     const TomlTable* const zero = table("zero_optimization");
     if (const TomlValue* stage = value_in(zero, "stage")) {
       const Place its = place("zero_optimization");
-      flags_.push_back({"zero-stage", its, *stage});
+      flags_.push_back(
+          {"zero-stage", its, {TypedValue(*stage, "zero_optimization.stage", draft_).whole_number(), its}});
     }
     for (const char* name : {"cpu_offload", "offload_optimizer", "offload_param"})
       if (is_on(zero, name) || (value_in(zero, name) != nullptr && std::string_view(name) != "cpu_offload"))

@@ -50,6 +50,15 @@ bool not_judged(const std::string& text, std::string_view what) {
   });
 }
 
+std::string problem_of(const std::string& text) {
+  try {
+    (void)convert(requested_of(text));
+    return "no problem";
+  } catch (const InputError& error) {
+    return error.problems().front().message;
+  }
+}
+
 TEST(GptNeox, ModelLayoutAndBatchAreTheFilesOwn) {
   const Converted converted = convert(requested_of(config));
   const Scenario scenario = scenario_of(converted, shipped_data());
@@ -117,6 +126,47 @@ TEST(GptNeox, WhatIsNotModelledIsListed) {
   EXPECT_TRUE(not_judged(with(config, "[\"flash\"]", "[\"sparse_fixed\"]"), "attention_config"));
   EXPECT_TRUE(not_judged(with(config, "\"hidden-dropout\": 0,", "\"moe_num_experts\": 8,"), "moe_num_experts"));
   EXPECT_FALSE(not_judged(config, ""));
+}
+
+// megatron/utils.py expand_attention_types: a pattern, and how many times it stands in the layers.
+TEST(GptNeox, AttentionIsOfTheKindOfEachLayer) {
+  const auto of = [&](const std::string& kinds) { return with(config, "[[[\"flash\"], 32]]", kinds); };
+  EXPECT_TRUE(not_judged(of("[[[\"global\", \"local\"], 16]]"), "attention_config"));
+  EXPECT_TRUE(not_judged(of("[[[\"global\", \"flash\"], \"all\"]]"), "attention_config"));
+  EXPECT_FALSE(not_judged(of("[[[\"global\"], \"all\"]]"), ""));
+  EXPECT_FALSE(not_judged(of("[[[\"flash\", \"flash\"], 16]]"), ""));
+  EXPECT_EQ(problem_of(of("[[[\"flash\"], 12]]")), "attention_config = [[[\"flash\"], 12]] is not of 32 layers");
+  EXPECT_EQ(problem_of(of("[[[\"flush\"], 32]]")), "attention_config: \"flush\" is no attention of GPT-NeoX's");
+  EXPECT_EQ(problem_of(of("\"flash\"")),
+            "attention_config = \"flash\" is a text where a list such as [[[\"flash\"], 12]] is expected");
+}
+
+TEST(GptNeox, ValuesOfAnotherTypeAreErrors) {
+  EXPECT_EQ(problem_of(with(config, "\"pipe-parallel-size\": 1", "\"pipe-parallel-size\": \"2\"")),
+            "pipe_parallel_size = \"2\" is a text where a whole number is expected");
+  EXPECT_EQ(problem_of(with(config, "\"stage\": 1", "\"stage\": \"1\"")),
+            "zero_optimization.stage = \"1\" is a text where a whole number is expected");
+  EXPECT_EQ(problem_of(with(config, "\"enabled\": true", "\"enabled\": \"yes\"")),
+            "enabled = \"yes\" is a text where true or false is expected");
+  EXPECT_EQ(problem_of(with(config, "\"norm\"", "\"precision\": \"bfloat16\", \"norm\"")),
+            "precision = \"bfloat16\": fp16 is enabled, too, at which GPT-NeoX stops");
+}
+
+TEST(GptNeox, WithoutCheckpointsTheirNumberIsOfNoMatter) {
+  const std::string none = with(config, "\"checkpoint-activations\": true", "\"checkpoint-activations\": false");
+  EXPECT_FALSE(not_judged(none, ""));
+  EXPECT_EQ(scenario_of(convert(requested_of(none)), shipped_data()).train.recompute.kind, parallel::Recompute::None);
+}
+
+// arguments.py calculate_batch_parameters: 128 devices in replicas of two are 64; 2048 / 64 / 2 = 16.
+TEST(GptNeox, TwoOfThreeBatchesSayTheThird) {
+  const std::string micro = "\"train_micro_batch_size_per_gpu\": 8,";
+  const Scenario s =
+      scenario_of(convert(requested_of(with(config, micro, "\"train_batch_size\": 2048,"))), shipped_data());
+  EXPECT_EQ(s.train.micro_batch, 16);
+  EXPECT_EQ(s.train.global_batch, 2048);
+  EXPECT_EQ(problem_of(with(config, micro, micro + "\"train_batch_size\": 2048,")),
+            "train_batch_size = 2048 is not 8 sequences x 2 micro-batches x 64 replicas, at which GPT-NeoX stops");
 }
 
 TEST(GptNeox, ABatchSaysOnHowManyDevices) {
