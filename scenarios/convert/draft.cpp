@@ -317,6 +317,16 @@ Content typed(const std::string& word) {
   std::int64_t whole = 0;
   if (const auto [at, error] = std::from_chars(word.data(), end, whole); error == std::errc{} && at == end)
     return whole;
+  // "8_192", as Python's int takes it.
+  if (const std::size_t first = word.find('_'); first != std::string::npos && first > 0 && word.back() != '_' &&
+                                                word.find("__") == std::string::npos &&
+                                                word.find_first_not_of("0123456789_") == std::string::npos) {
+    std::string plain = word;
+    std::erase(plain, '_');
+    const char* const last = plain.data() + plain.size();
+    if (const auto [at, error] = std::from_chars(plain.data(), last, whole); error == std::errc{} && at == last)
+      return whole;
+  }
   double real = 0;
   if (const auto [at, error] = std::from_chars(word.data(), end, real);
       error == std::errc{} && at == end && std::isfinite(real))

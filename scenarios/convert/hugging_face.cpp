@@ -550,7 +550,11 @@ void read_training_arguments(Given& given, const ShippedModels& models, Draft& d
     if (const auto* table = std::get_if<TomlTable>(&value->value)) {
       Given config(table->keys, "deepspeed.", draft);
       read_deepspeed(config, draft);
-    } else if (const auto* name = std::get_if<std::string>(&value->value)) {
+    } else if (const auto* name = std::get_if<std::string>(&value->value); name != nullptr && name->starts_with('{')) {
+      // training_args.py: a text that is a JSON object is the configuration itself.
+      Given config(parse_json_table(*name, draft.file, Automatic::Kept).keys, "deepspeed.", draft);
+      read_deepspeed(config, draft);
+    } else if (name != nullptr) {
       read_deepspeed_file(given, "deepspeed", *name);
     } else {
       given.tell(
@@ -845,6 +849,12 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
     draft.set("train.global_batch", product({micro, *draft.accumulation, draft.integer("gpus").value_or(1)}));
   if (runtime == "deepspeed") {
     check_batch(draft, micro);
+    if (const TomlValue* compiled = draft.find("runtime.switches.torch_compile")) {
+      draft.remark(RemarkKind::NotJudged, "torch_compile",
+                   not_modelled("under DeepSpeed is not modelled: the figures are without a compiler"),
+                   compiled->place);
+      draft.erase("runtime.switches.torch_compile");
+    }
     // trainer hands its own to the engine where the file says "auto".
     if (const TomlValue* norm = draft.find("runtime.switches.max_grad_norm")) {
       const TomlValue kept = *norm;

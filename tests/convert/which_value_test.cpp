@@ -171,6 +171,21 @@ TEST(WhichValue, SwiftOnMegatronTrainsFloat16InFp16) {
   EXPECT_TRUE(problem_of("run.sh", megatron + "--torch_dtype 4").starts_with("wrong: --torch_dtype = 4"));
 }
 
+TEST(WhichValue, DeepSpeedsConfigurationMayStandInTheCommand) {
+  const std::string json =
+      with(swift, "zero3", "'{\"zero_optimization\": {\"stage\": 2}, \"bf16\": {\"enabled\": \"auto\"}}'");
+  EXPECT_EQ(scenario_in("run.sh", json).layout.sharding, Sharding::Zero2);
+}
+
+// Python's int takes 8_192.
+TEST(WhichValue, NumbersMayBeGroupedByUnderscores) {
+  const std::string megatron =
+      "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 "
+      "--micro-batch-size 1 --global-batch-size 8 --vocab-size 32000 --max-position-embeddings 8192 --seq-length ";
+  EXPECT_EQ(scenario_in("run.sh", megatron + "8_192").train.sequence_length, 8192);
+  EXPECT_NE(problem_of("run.sh", megatron + "8__192"), "no problem");
+}
+
 const std::string bridge =
     "from megatron.bridge import AutoBridge\n\n"
     "def llama2_7b_pretrain_8gpu_config() -> ConfigContainer:\n    cfg = _pretrain_common()\n"

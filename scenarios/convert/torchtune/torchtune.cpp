@@ -279,7 +279,11 @@ class TorchtuneReader {
     Given optimizer = given_.table("optimizer");
     const std::string component = optimizer.text("_component_").value_or("");
     const auto* const its = std::ranges::find(names, std::string_view(component), &Named::theirs);
-    if (its == names.end() && component.starts_with("torchao.optim.AdamW8bit")) {
+    if (its == names.end() && component.starts_with("torchao.optim.AdamW8bit") && !alone_) {
+      optimizer.tell(
+          RemarkKind::NotJudged, "_component_",
+          not_modelled("torchao's AdamW in 8 bits is modelled on one device only: the figures are of AdamW"));
+    } else if (its == names.end() && component.starts_with("torchao.optim.AdamW8bit")) {
       optimizer.tell_bounded("_component_",
                              "the figures are of bitsandbytes' AdamW in 8 bits, which keeps embeddings' state in 32",
                              "torchao-adam");
