@@ -164,6 +164,14 @@ def place_of(frame):
     return first
 
 
+def frame_of_caller():
+    """Of the innermost function that is none of ours: several of ours may stand around one of PyTorch's."""
+    frame = sys._getframe(1)
+    while frame is not None and os.path.dirname(frame.f_code.co_filename) == OWN:
+        frame = frame.f_back
+    return frame
+
+
 def stack_of(frame):
     lines = []
     while frame is not None and len(lines) < STACK:

@@ -5,9 +5,8 @@ import contextlib
 import ctypes
 import functools
 import os
-import sys
 
-from . import after_import, megatron_routing
+from . import after_import, ending, megatron_routing
 
 
 class Shares:
@@ -140,7 +139,7 @@ def chosen(torch, routing):
         if torch.compiler.is_compiling():
             return encode(tensor, num_classes)
         result = encode(tensor, num_classes)
-        frame = sys._getframe(1)
+        frame = ending.frame_of_caller()
         if tensor.is_cuda and tensor.dim() == 2 and num_classes > 1 and is_of_transformers(frame):
             counts = routing.counts(tensor.numel(), experts_of(frame, num_classes))
             routing.masks[frame.f_code] = Mask(tensor.numel(), counts)
@@ -150,7 +149,7 @@ def chosen(torch, routing):
     def nonzero(self, *args, **kwargs):
         if torch.compiler.is_compiling():
             return places(self, *args, **kwargs)
-        mask = routing.masks.get(sys._getframe(1).f_code) if self.is_cuda and self.dim() == 1 else None
+        mask = routing.masks.get(ending.frame_of_caller().f_code) if self.is_cuda and self.dim() == 1 else None
         if mask is None or self.numel() < len(mask.counts):
             return places(self, *args, **kwargs)
         hit = [i for i, count in enumerate(mask.counts) if count]
@@ -163,7 +162,7 @@ def chosen(torch, routing):
         if torch.compiler.is_compiling():
             return where_of(*args, **kwargs)
         if len(args) == 1 and not kwargs and args[0].is_cuda:
-            mask = routing.masks.get(sys._getframe(1).f_code)
+            mask = routing.masks.get(ending.frame_of_caller().f_code)
             if mask is not None and args[0].numel() == mask.choices:
                 routing.answer(mask.next())
         return where_of(*args, **kwargs)

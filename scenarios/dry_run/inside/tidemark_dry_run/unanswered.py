@@ -2,7 +2,6 @@
 What follows from that would leave their activations out, so the run stops there and names the place."""
 
 import functools
-import os
 import re
 import sys
 
@@ -47,13 +46,6 @@ def is_of_experts(torch, frame, modules=1, but=None):
     return False
 
 
-def frame_of_caller():
-    frame = sys._getframe(1)
-    while frame is not None and os.path.dirname(frame.f_code.co_filename) == ending.OWN:
-        frame = frame.f_back
-    return frame
-
-
 def places(torch, run):
     """Which tokens an expert gets, where nobody has said how many: none were found."""
 
@@ -68,7 +60,7 @@ def places(torch, run):
             if type(first) is not torch.Tensor or not first.is_cuda or first.numel():
                 return found
             if run.routing.told == told and args and getattr(args[0], "numel", lambda: 0)():
-                frame = frame_of_caller()
+                frame = ending.frame_of_caller()
                 if is_of_experts(torch, frame):
                     stop(run, name, frame)
             return found
@@ -90,7 +82,7 @@ def rows(torch, run):
     @functools.wraps(forward)
     def call(self, input):
         if not torch.compiler.is_compiling() and type(input) is torch.Tensor and input.is_cuda and not input.numel():
-            frame = frame_of_caller()
+            frame = ending.frame_of_caller()
             if not run.routing.asked and is_of_experts(torch, frame, modules=3, but=self):
                 while frame.f_back is not None and frame.f_globals.get("__name__") == "torch.nn.modules.module":
                     frame = frame.f_back  # from where it was called
@@ -114,7 +106,7 @@ def counts(torch, run):
 
     def looked_at(what, on_host):
         if not any(on_host):
-            frame = frame_of_caller()
+            frame = ending.frame_of_caller()
             if is_of_experts(torch, frame):
                 stop(run, what, frame)
 
@@ -143,7 +135,7 @@ def buffers(module, run):
 
     def refusing(name):
         def __init__(self, *args, **kwargs):
-            stop(run, f"DeepEP's {name}", frame_of_caller())
+            stop(run, f"DeepEP's {name}", ending.frame_of_caller())
 
         return __init__
 
