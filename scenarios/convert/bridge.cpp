@@ -212,7 +212,7 @@ class BridgeWalk {
       const bool wide = &said == &precision_ ? !half : std::get<bool>(said->value.value);
       if (of_ddp_ && std::get<bool>(of_ddp_->value.value) != wide)
         draft_.remark(RemarkKind::Assumed, fmt::format("ddp.grad_reduce_in_fp32 = {}", !wide),
-                      fmt::format("counts for nothing: the mixed precision writes {} over it", wide), of_ddp_->place);
+                      fmt::format("has no effect: the mixed precision writes {} over it", wide), of_ddp_->place);
       add(wide ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", *said, true);
     }
     // There it is the gradients' own type.

@@ -123,8 +123,8 @@ class Forks {
     if (its == flags_.end() || has("transformer-impl") || has("deepspeed")) return;
     if (has("use-flash-attn") || has("use-flash-attn-v2") || has("use-mcore-models")) return;
     draft_.remark(RemarkKind::Assumed, fmt::format("--{}", its->name),
-                  "is of Megatron-LM before core 0.2, whose layers are local, with unfused attention, where no flag "
-                  "says otherwise",
+                  "is of Megatron-LM before core 0.2, or of a fork that began there: layers are local, with unfused "
+                  "attention, where no flag says otherwise",
                   its->place);
     add("transformer-impl", std::string("local"), its->place);
   }

@@ -54,7 +54,7 @@ TEST(MeantSettings, MixedPrecisionOfMegatronBridgeSaysInWhichTypeGradientsAreSum
   EXPECT_EQ(gradients_of(""), "bf16 with fp32");
   EXPECT_EQ(gradients_of("    cfg.ddp.grad_reduce_in_fp32 = False\n"), "bf16 with fp32");
   EXPECT_TRUE(tells("llama2.py", bridge_recipe("    cfg.ddp.grad_reduce_in_fp32 = False\n"),
-                    "ddp.grad_reduce_in_fp32 = false: counts for nothing: the mixed precision writes true over it"));
+                    "ddp.grad_reduce_in_fp32 = false: has no effect: the mixed precision writes true over it"));
   EXPECT_EQ(
       gradients_of("    cfg.mixed_precision = bf16_mixed()\n    cfg.mixed_precision.grad_reduce_in_fp32 = False\n"),
       "bf16 with bf16");
