@@ -7,6 +7,7 @@
 #include "sim/base/ensure.hpp"
 #include "sim/base/overloaded.hpp"
 #include "topology/collective.hpp"
+#include "topology/nccl_tuning.hpp"
 
 namespace tidemark::topology {
 namespace {
@@ -22,8 +23,6 @@ Duration wire(const CollectivePlan& plan, Bytes size) {
   if (plan.slowest.parts == 0 || size <= Bytes{}) return {};
   return share_of(size, plan.slowest.parts, plan.of) / plan.slowest.capacity;
 }
-
-Duration more(Duration time, Duration than) { return time > than ? time - than : Duration{}; }
 
 /// As NCCL reckons, to choose by.
 Duration estimated(const CollectivePlan& plan, Bytes size) {
@@ -48,11 +47,11 @@ Duration besides_links(const CollectivePlan& plan, Bytes size) {
   return std::visit(Overloaded{
                         [&](const Duration& fixed) { return fixed; },
                         [&](const std::vector<ProtocolTime>& ways) {
-                          return more(took(chosen(ways, size, links), size, links), links);
+                          return excess(took(chosen(ways, size, links), size, links), links);
                         },
                         [&](const NvlsTime& way) {
                           const Bytes loop = std::min(nvls_chunks(way, size).loop, size);
-                          return more(took(way, size, wire(plan, loop)), links);
+                          return excess(took(way, size, wire(plan, loop)), links);
                         },
                         [&](const DirectTime& way) {
                           const std::int64_t n = way.channels.ranks;

@@ -29,11 +29,11 @@ std::span<const double> speeds(std::int32_t compute_capability, bool several_nod
 double in_gb(Bandwidth bandwidth) { return static_cast<double>(bandwidth.count()) / 1e9; }
 
 // One NVLink: what it moves in one direction, and what NCCL reckons with.
-struct Link {
+struct LinkFigures {
   double physical = 25.0;
   double counted = 20.0;
 };
-Link nvlink(std::int32_t compute_capability) {
+LinkFigures nvlink(std::int32_t compute_capability) {
   if (compute_capability >= 100) return {50.0, 40.1};
   if (compute_capability >= 90) return {25.0, 20.6};
   if (compute_capability == 86) return {14.0625, 12.0};

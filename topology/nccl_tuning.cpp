@@ -80,8 +80,6 @@ constexpr std::int32_t nvls_stages = 3;
 // Of a lone message, so much goes before the receiver begins.
 constexpr Bytes message_slice = 128_KiB;
 
-Duration more(Duration time, Duration than) { return time > than ? time - than : Duration{}; }
-
 Duration share(Duration time, std::int64_t parts, std::int64_t of) {
   return Duration{static_cast<std::int64_t>((Wide{time.count()} * parts + of - 1) / of)};
 }
@@ -214,13 +212,13 @@ Duration besides_links(const DirectTime& way, Bytes largest, Bytes most, Duratio
       std::max<std::int64_t>((std::int64_t{each} * (channels.ranks - 1) + channels.all - 1) / channels.all, 1);
   const Duration first = turns * (std::min(piece, channels.chunk) / channels.channel);
   const Duration busy = std::max(channels.busy(largest), most / (channels.channel * channels.all));
-  return way.latency + first + more(busy, wire);
+  return way.latency + first + excess(busy, wire);
 }
 
 Duration message_besides_links(const MessageChannels& channels, Bytes message, Duration wire) {
   if (message <= Bytes{}) return {};
   const Bytes piece{(message.count() + channels.of(message) - 1) / channels.of(message)};
-  return std::min(piece, message_slice) / channels.channel + more(channels.busy(message), wire);
+  return std::min(piece, message_slice) / channels.channel + excess(channels.busy(message), wire);
 }
 
 }  // namespace tidemark::topology

@@ -25,6 +25,9 @@ inline constexpr std::size_t protocols = 3;
 enum class StepLink : std::uint8_t { NvLink, Pcie, Network };
 enum class StepOf : std::uint8_t { Ring, Tree };
 
+/// By how much \p time is longer than \p than; zero where it is not.
+[[nodiscard]] constexpr Duration excess(Duration time, Duration than) { return time > than ? time - than : Duration{}; }
+
 /// Of a step by that protocol: what its software takes besides the wire. Of Ring and Simple over NVLink the node says
 /// it.
 [[nodiscard]] Duration step_software(StepOf algorithm, StepLink link, Protocol protocol, Duration ring_simple_nvlink);

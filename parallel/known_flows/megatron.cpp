@@ -171,7 +171,7 @@ constexpr std::string_view
         "(moe/moe_utils.py, core/distributed/finalize_model_grads.py)",
     gating_backward = "variables of RouterGatingLinearFunction.backward live until it returns (moe/moe_utils.py)";
 
-constexpr KnownFlow of_megatron[] = {
+constexpr KnownFlow flows_by_operation[] = {
     {Kept, "expert_bias.*", "communication finish_routing", "communication finish_routing", bias_frame},
     {Unread, "next_tokens.*.tokens", "forward *", "forward *", rolled},
     {Unread, "next_tokens.*.loss", "forward next_tokens.*.head", "forward next_tokens.*.head", rolled},
@@ -497,7 +497,7 @@ constexpr KnownFlow of_offloaded_modules[] = {
 
 }  // namespace
 
-std::span<const KnownFlow> flows_of_megatron() { return of_megatron; }
+std::span<const KnownFlow> flows_of_megatron() { return flows_by_operation; }
 std::span<const KnownFlow> flows_of_offloaded_layers() { return of_offloaded_layers; }
 std::span<const KnownFlow> flows_of_offloaded_modules() { return of_offloaded_modules; }
 

@@ -10,7 +10,7 @@ namespace {
 enum class Parts : std::uint8_t { Together, Apart };  // of a backward pass
 
 // Lists passes of two chunks. Weight gradients that are apart come in the order of their backward passes.
-class Lister {
+class DualPipeVLister {
  public:
   void forward(std::int32_t chunk) { schedule_.push_back({ActionKind::Forward, forwards_[place(chunk)]++, chunk}); }
   void backward(std::int32_t chunk, Parts parts = Parts::Together) {
@@ -44,7 +44,7 @@ class Lister {
 // The steps are numbered as there.
 Schedule dual_pipe_v(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
   const std::int32_t after = stages - stage - 1;
-  Lister list;
+  DualPipeVLister list;
   for (std::int32_t i = 0; i < 2 * after; ++i) list.forward(0);  // 1
   for (std::int32_t i = 0; i <= stage; ++i) {                    // 2
     list.forward(0);

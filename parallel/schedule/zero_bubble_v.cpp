@@ -7,7 +7,7 @@ namespace tidemark::parallel {
 namespace {
 
 // Lists passes of two chunks, each kind of each chunk by micro-batch.
-class Lister {
+class ZeroBubbleVLister {
  public:
   void forward(std::int32_t chunk) { add(ActionKind::Forward, chunk, forwards[place(chunk)]); }
   void backward(std::int32_t chunk) { add(ActionKind::InputGradient, chunk, backwards[place(chunk)]); }
@@ -25,7 +25,7 @@ class Lister {
 
 Schedule zero_bubble_v(std::int32_t stage, std::int32_t stages, std::int32_t micro_batches) {
   const std::int32_t all = std::max(2 * stages - 1, micro_batches), after = stages - stage;
-  Lister list;
+  ZeroBubbleVLister list;
   const auto both_parts = [&](std::int32_t chunk) {
     list.backward(chunk);
     list.weights(chunk);

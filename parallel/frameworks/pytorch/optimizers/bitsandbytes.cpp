@@ -15,13 +15,13 @@ constexpr std::int64_t codes = 256;             // of a map
 
 constexpr std::int64_t least_paged = 100'000;  // get_state_buffer
 
-struct Kind {
+struct StateKind {
   bool lion = false;  ///< one moment, and no second one
   bool quantized = false;
   bool paged = false;  ///< state is in managed memory
 };
 
-Kind kind_of(Optimizer optimizer) {
+StateKind kind_of(Optimizer optimizer) {
   switch (optimizer) {
     case Optimizer::AdamW8Bit:
       return {.quantized = true};
@@ -135,7 +135,7 @@ class BitsAndBytesRule final : public UpdateRule {
   }
 
   Session& s_;
-  Kind kind_;
+  StateKind kind_;
   const EagerBehavior& behavior_;
   std::vector<State> states_;
   std::vector<Tensor> maps_;
