@@ -72,13 +72,17 @@ class Draft {
   bool trainer = false;                      ///< transformers' Trainer runs it
   /// Flags and variables that change neither memory nor time, as a script writes them: another one keeps them.
   KeptArguments kept;
-  bool trl = false;  ///< and it is one of TRL's scripts
+  bool trl = false;         ///< and it is one of TRL's scripts
+  bool names_lora = false;  ///< or one whose name says that it trains LoRA
   /// Who starts a process on each device of a node where nobody says on how many ("axolotl train").
   std::string starts_all;
   std::int64_t starts_nodes = 1;  ///< and on how many nodes
   std::int64_t each_node = 0;     ///< devices of each of several nodes that the launcher takes; 0: nothing says it
   /// ms-swift's: as many micro-batches as give a step that many sequences; 0: not so.
   std::int64_t at_least_sequences = 0;
+  /// LitGPT's: sequences of a step, of which each device takes what whole micro-batches hold; 0: not so.
+  std::int64_t sequences_shared = 0;
+  Place shares_sequences;     ///< where it is said
   bool hybrid = false;        ///< Megatron-LM's program for layers of Mamba, attention and MLPs
   bool alone = false;         ///< TrainingArguments in a file, and nothing that starts them
   bool own_defaults = false;  ///< of a tool, which says all that differs from the Trainer's: none are TRL's

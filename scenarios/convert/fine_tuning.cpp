@@ -146,6 +146,83 @@ void take_router_loss(Rewritten& its, std::string_view name) {
   if (computes) its.bound(taken, "the figures are without the routers' loss", "router-loss");
 }
 
+// axolotl's FSDP: `fsdp_config` alone asks for it, too (utils/trainer.py), and its version may stand beside it. True
+// with fully_shard.
+bool settle_fsdp(Rewritten& its) {
+  const std::optional<TomlKey> beside = its.take("fsdp_version");
+  const TomlKey* const given = its.find("fsdp_config");
+  const auto* const table = given == nullptr ? nullptr : std::get_if<TomlTable>(&given->value.value);
+  const bool sharded = its.find("fsdp") != nullptr || (table != nullptr && !table->keys.empty());
+  if (!sharded) {
+    if (beside) its.tell(RemarkKind::NoMatter, *beside, "nothing asks for FSDP");
+    return false;
+  }
+  const Place place = given == nullptr ? its.find("fsdp")->place : given->place;
+  TomlTable config = table == nullptr ? TomlTable{} : *table;
+  const auto is_version = [](const TomlKey& key) { return key.name == "fsdp_version" || key.name == "version"; };
+  if (beside) {
+    std::erase_if(config.keys, is_version);
+    config.keys.push_back({"fsdp_version", beside->place, beside->value});
+  }
+  const auto version = std::ranges::find_if(config.keys, is_version);
+  const bool second = version != config.keys.end() && Rewritten::word(*version) == "2";
+  its.set("fsdp_config", std::move(config), place);
+  its.usual("fsdp", std::string("full_shard auto_wrap"));
+  return second;
+}
+
+// utils/schemas/config.py check_auto_enable_lora_kernels: axolotl takes its kernels for LoRA where nothing says
+// otherwise.
+void take_lora_kernels(Rewritten& its, Draft& draft, bool second) {
+  constexpr std::string_view bound = "lora-kernels";
+  constexpr auto kernels =
+      std::to_array<std::string_view>({"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"});
+  const bool said = std::ranges::any_of(kernels, [&](std::string_view name) { return its.find(name) != nullptr; });
+  for (const std::string_view name : kernels)
+    if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) == "true")
+      its.bound(*key, "the figures are of PEFT's own linears, which save as much; weights at work are two more", bound);
+  const bool first = its.find("fsdp") != nullptr && !second;
+  if (said || !its.on("use_peft") || its.on("load_in_8bit") || its.on("trust_remote_code") || first ||
+      draft.learns_from != LearnsFrom::Rows)
+    return;
+  draft.remark_bounded(
+      std::string(kernels.front()),
+      "is not said, and axolotl then takes its kernels for LoRA: the figures are of PEFT's own linears, "
+      "which save as much; weights at work are two more",
+      std::string(bound));
+}
+
+// core/builders/base.py: axolotl evaluates unless it has no rows to.
+void settle_evaluation(Rewritten& its) {
+  const std::optional<TomlKey> part = its.take("val_set_size"), strategy = its.take("eval_strategy"),
+                               rows = its.take("eval_batch_size");
+  const bool none = !part || Rewritten::word(part) == "0" || Rewritten::word(part) == "0.0";
+  const bool tests = its.find("test_datasets") != nullptr;
+  its.no_matter_of({"eval_", "evals_"}, of_data);
+  if ((none && !tests) || Rewritten::word(strategy) == "no") return;
+  its.set("eval_strategy", std::string("steps"));
+  its.set("per_device_eval_batch_size", rows ? rows->value.value : its.find("per_device_train_batch_size")->value.value,
+          rows ? rows->place : Place{});
+}
+
+// loaders/model.py: without an adapter embeddings, the head and norms become fp32, and stay so unless FlashAttention,
+// FSDP, DeepSpeed or the loss of a plug-in wants them narrow. With them is what flows between layers.
+void keep_embeddings_wide(Rewritten& its, bool flash) {
+  const TomlKey* const type = its.find("torch_dtype");
+  if (flash || its.find("fsdp") != nullptr || its.find("deepspeed") != nullptr || Rewritten::word(*type) == "float32")
+    return;
+  const TomlKey* const plugins = its.find("plugins");
+  if (its.on("cut_cross_entropy") ||
+      (plugins != nullptr && scenarios::text(plugins->value).find("cut_cross_entropy") != std::string::npos))
+    return;
+  const TomlKey* const attention = its.find("attn_implementation");
+  const TomlKey without{"attn_implementation", {}, {std::string("sdpa"), {}}};
+  its.tell(
+      RemarkKind::NotJudged, attention == nullptr ? without : *attention,
+      "axolotl then keeps embeddings, the head, norms and what flows between layers in fp32, which is not modelled: "
+      "the figures are of bf16, as with flash_attention_2");
+}
+
 void refuse_task(const Rewritten& its, std::string_view name, std::string_view task) {
   if (const TomlKey* const key = its.find(name))
     its.fail(*key, not_modelled(fmt::format("{}: trains by {}, a task that is not modelled", its.written(*key), task)),
@@ -355,9 +432,20 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
   its.set("torch_dtype", std::string(bf16_mixed || whole_bf16                       ? "bfloat16"
                                      : fp16 || whole_fp16 || its.on("load_in_8bit") ? "float16"
                                                                                     : "float32"));
+  // utils/schemas/config.py: on PyTorch 2.5.1 and later.
+  if (const TomlKey* const compiled = its.find("torch_compile");
+      compiled != nullptr && Rewritten::word(*compiled) == "auto")
+    its.set("torch_compile", true, compiled->place);
+  const bool second = settle_fsdp(its);
   its.rename("optimizer", "optim");
-  if (const TomlKey* const optim = its.find("optim");
-      optim != nullptr && Rewritten::word(*optim) == "adamw_torch_8bit") {
+  if (const TomlKey* const optim = its.find("optim"); second && optim != nullptr &&
+                                                      Rewritten::word(*optim).starts_with("adamw_torch_") &&
+                                                      Rewritten::word(*optim).ends_with("bit")) {
+    its.tell(
+        RemarkKind::NotJudged, *optim,
+        "torchao's AdamW of few bits under fully_shard is not modelled: the figures are of AdamW, which holds more");
+    its.set("optim", std::string("adamw_torch"), optim->place);
+  } else if (optim != nullptr && Rewritten::word(*optim) == "adamw_torch_8bit") {
     its.bound(*optim, "the figures are of bitsandbytes' AdamW in 8 bits, which keeps embeddings' state in 32",
               "torchao-adam");
     its.set("optim", std::string("adamw_8bit"), optim->place);
@@ -375,8 +463,6 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
                 "saved-on-hosts");
     else if (how != "true")
       its.tell(RemarkKind::NotJudged, *checkpoints, "is not modelled");
-    const TomlKey* const version = its.find("fsdp_version");
-    const bool second = version != nullptr && Rewritten::word(*version) == "2";
     if (its.find("gradient_checkpointing_kwargs") == nullptr) draft.set("runtime.switches.use_reentrant", !second);
   }
   if (const std::optional<TomlKey> offload = its.take("activation_offloading");
@@ -402,6 +488,9 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
   // Adapters.
   const std::optional<TomlKey> adapter = its.take("adapter");
   const std::string kind = Rewritten::word(adapter);
+  if (kind == "qlora" && !its.on("load_in_4bit"))
+    its.fail(*adapter, "adapter = qlora: axolotl does not start without load_in_4bit (utils/schemas/peft.py)",
+             "set load_in_4bit: true, or adapter: lora");
   if (kind == "lora" || kind == "qlora") {
     its.set("use_peft", true, adapter->place);
     if (its.find("lora_target_modules") == nullptr || its.on("lora_target_linear"))
@@ -415,17 +504,16 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
       // loaders/model.py: norms are narrow again for FlashAttention, and embeddings never became wide.
       draft.set("quantization.prepare", std::string(flash || apart ? "none" : "norms"));
     }
-  } else if (adapter && !kind.empty()) {
+  } else if (adapter && !kind.empty() && kind != "null") {
     its.fail(*adapter, not_modelled(fmt::format("adapter = {}: is not modelled", in_quotes(kind))),
              "lora and qlora are");
+  } else {
+    keep_embeddings_wide(its, flash);
   }
   (void)its.take("lora_target_linear");
   its.no_matter({"lora_model_dir", "lora_fan_in_fan_out", "peft_init_lora_weights", "merge_lora", "reinit_weights"},
                 "of how weights begin");
-  for (const std::string_view name : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"})
-    if (const std::optional<TomlKey> key = its.take(name); key && Rewritten::word(key) == "true")
-      its.bound(*key, "the figures are of PEFT's own linears, which save as much; weights at work are two more",
-                "lora-kernels");
+  take_lora_kernels(its, draft, second);
   for (const std::string_view name : {"model_config", "overrides_of_model_config"}) take_router_loss(its, name);
   its.rename("peft_use_dora", "use_dora");
   its.rename("peft_use_rslora", "use_rslora");
@@ -469,15 +557,9 @@ std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft)
               "model_quantization_config", "reinforcement_learning", "use_kernels", "chunked_cross_entropy", "fp8",
               "qat", "quantization", "lora_on_cpu", "noisy_embedding_alpha", "multipack_real_batches"},
              "it is");
-  // Evaluation takes as many sequences at once as training.
-  if (const std::optional<TomlKey> part = its.take("val_set_size");
-      part && Rewritten::word(part) != "0" && Rewritten::word(part) != "0.0") {
-    its.usual("eval_strategy", std::string("steps"));
-    its.rename("eval_batch_size", "per_device_eval_batch_size");
-    its.usual("per_device_eval_batch_size", its.find("per_device_train_batch_size")->value.value);
-  }
+  settle_evaluation(its);
   its.no_matter_of(
-      {"wandb_", "trackio_", "mlflow_", "comet_", "dataset", "hub_", "eval_", "dataloader_", "plot_", "sample_packing_",
+      {"wandb_", "trackio_", "mlflow_", "comet_", "dataset", "hub_", "dataloader_", "plot_", "sample_packing_",
        "test_datasets", "pretraining_", "lr_", "swanlab_", "cosine_", "model_quantization_config_"},
       of_data);
   its.no_matter({"model_type",
@@ -671,11 +753,11 @@ std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre
     else if (name == "zero3_offload")
       zero(fmt::format(R"({}, {}, "offload_param": {{"device": "cpu", "pin_memory": true}})", third, host));
   }
-  if (const std::optional<TomlKey> ratio = its.take("split_dataset_ratio")) {
-    const std::string part = Rewritten::word(ratio);
-    if (part != "0" && part != "0.0" && its.find("eval_strategy") == nullptr)
-      its.set("eval_strategy", std::string("steps"));
-  }
+  // swift/arguments/sft_args.py: it evaluates as often as it saves, where there are rows to.
+  const std::optional<TomlKey> ratio = its.take("split_dataset_ratio");
+  const std::string part = ratio ? Rewritten::word(ratio) : "0";
+  if ((part != "0" && part != "0.0") || its.find("val_dataset") != nullptr)
+    its.usual("eval_strategy", std::string("steps"));
   its.no_matter({"val_dataset",
                  "load_from_cache_file",
                  "use_hf",

@@ -193,7 +193,16 @@ void read_batch(Given& given) {
   Draft& draft = given.draft();
   for (const std::string_view name : {"per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size"})
     if (const auto batch = given.integer(name)) draft.set("train.micro_batch", *batch, given.place(name));
-  if (const auto steps = given.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
+  if (const auto steps = given.integer("gradient_accumulation_steps")) {
+    if (draft.text("runtime.name") == "deepspeed" && draft.accumulation && *draft.accumulation != *steps)
+      draft.remark(
+          RemarkKind::Assumed, fmt::format("gradient_accumulation_steps = {}", *steps),
+          fmt::format("as the arguments say; DeepSpeed's configuration says {}, and transformers does not start "
+                      "while they differ",
+                      *draft.accumulation),
+          given.place("gradient_accumulation_steps"));
+    draft.accumulation = *steps;
+  }
   for (const std::string_view name : length_names)
     if (const auto length = given.integer(name); length && *length > 0)
       draft.set("train.sequence_length", *length, given.place(name));
@@ -281,6 +290,9 @@ void read_optimizer(Given& given) {
     given.tell(RemarkKind::NotExpressed, "optim", not_modelled("an optimizer that is not modelled yet"));
   else if (!its->ours.empty())
     draft.set("train.optimizer", std::string(its->ours), given.place("optim"));
+  // transformers/trainer.py get_optimizer_cls_and_kwargs.
+  if (name.starts_with("galore_") && !given.has("optim_target_modules"))
+    given.tell(RemarkKind::NotExpressed, "optim", "is refused by transformers without optim_target_modules");
   if (name == "adamw_torch_fused") draft.set("runtime.switches.fused", true, given.place("optim"));
   copy(given, "weight_decay", "runtime.switches.weight_decay");
   copy(given, "max_grad_norm", "runtime.switches.max_grad_norm");
@@ -303,13 +315,35 @@ Content names_in(const TomlValue& value) {
   return names;
 }
 
+// One of TRL's scripts, by its name or by an argument that others lack; PEFT's examples/sft is one of them.
+bool is_of_trl(const Given& given, const Draft& draft) {
+  constexpr auto telling = std::to_array<std::string_view>(
+      {"use_peft", "use_peft_lora", "packing", "dataset_text_field", "loss_type", "assistant_only_loss",
+       "completion_only_loss", "chat_template_path", "chat_template_format", "max_length"});
+  return !draft.own_defaults &&
+         (draft.trl || std::ranges::any_of(telling, [&](std::string_view name) { return given.has(name); }));
+}
+
+// A rank alone asks for no adapter where a word does: use_peft, which TRL's ModelConfig leaves false. Tools with words
+// of their own have said use_peft by now.
+bool asks_for_adapter(Given& given) {
+  const Draft& draft = given.draft();
+  std::optional<bool> said = given.flag("use_peft");
+  if (const auto its = given.flag("use_peft_lora")) said = said.value_or(false) || *its;
+  if (said) return *said;
+  const std::string_view rank = given.has("lora_r") ? "lora_r" : "lora_rank";
+  if (!given.has(rank) || draft.own_defaults || is_of_trl(given, draft)) return false;
+  if (!draft.names_lora)
+    given.tell(RemarkKind::NotJudged, rank,
+               "asks for LoRA where the script makes adapters by itself, which is not known: use_peft = true or false "
+               "says it");
+  return true;
+}
+
 // PEFT and bitsandbytes, as TRL's ModelConfig asks for them.
 void read_adapter(Given& given) {
   Draft& draft = given.draft();
-  // PEFT's examples/sft have names of their own.
-  std::optional<bool> said = given.flag("use_peft");
-  if (const auto its = given.flag("use_peft_lora")) said = said.value_or(false) || *its;
-  const bool requested = said.value_or(given.has("lora_r") || given.has("lora_rank"));
+  const bool requested = asks_for_adapter(given);
   if (requested) {
     draft.set("adapter.method", std::string("lora"), given.place("use_peft"));
     for (const auto& [name, path] : {std::pair{"lora_r", "adapter.rank"},
@@ -325,6 +359,12 @@ void read_adapter(Given& given) {
         draft.set("adapter.target_modules", names_in(*value), value->place);
     given.refuse("use_dora", "DoRA is", {"false"});
     given.refuse("use_rslora", "another scale of LoRA's is", {"false", "true"});
+  } else {
+    constexpr auto of_lora =
+        std::to_array<std::string_view>({"lora_r", "lora_rank", "lora_alpha", "lora_dropout", "lora_target_modules",
+                                         "lora_target", "target_modules", "lora_modules_to_save", "modules_to_save",
+                                         "additional_target", "lora_bias", "lora_dtype", "use_dora", "use_rslora"});
+    given.no_matter(of_lora, "of LoRA, which nothing asks for");
   }
   const auto named_either = [&](std::string_view name, std::string_view in_examples) {
     const bool its = given.flag(name).value_or(false);
@@ -370,12 +410,8 @@ void read_loss_of_trl(Given& given) {
 // TRL's defaults are not TrainingArguments', and changed with its releases (trl/trainer/base_config.py, sft_config.py):
 // bf16 and gradient_checkpointing were false up to 0.18 and 0.21, and are true from 0.20 and 0.22 on.
 void read_trl(Given& given) {
-  constexpr auto telling =
-      std::to_array<std::string_view>({"use_peft", "packing", "dataset_text_field", "loss_type", "assistant_only_loss",
-                                       "completion_only_loss", "chat_template_path", "max_length"});
   Draft& draft = given.draft();
-  if (draft.own_defaults) return;
-  draft.trl |= std::ranges::any_of(telling, [&](std::string_view name) { return given.has(name); });
+  draft.trl = is_of_trl(given, draft);
   if (!draft.trl) return;
   if (draft.learns_from == LearnsFrom::Rows) read_loss_of_trl(given);
   const auto recent = [&](std::string_view name, std::string_view older) {
@@ -587,7 +623,7 @@ void read_accelerate(Given& config, Draft& draft) {
   const std::string precision = config.text("mixed_precision").value_or("no");
   if (precision == "bf16" || precision == "fp16")
     draft.set("train.precision", precision, config.place("mixed_precision"));
-  else if (precision != "no")
+  else if (precision != "no" && precision != "false")  // YAML's own word for no
     config.tell(RemarkKind::NotExpressed, "mixed_precision", not_modelled("FP8 is not modelled yet"));
   if (const auto steps = config.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
   const bool mixed = precision == "bf16" || precision == "fp16";
@@ -601,8 +637,12 @@ void read_accelerate(Given& config, Draft& draft) {
     draft.set("runtime.name", std::string("deepspeed"), config.place("distributed_type"));
     Given zero = config.table("deepspeed_config");
     if (const auto file = zero.text("deepspeed_config_file")) read_deepspeed_file(zero, "deepspeed_config_file", *file);
-    if (const auto stage = zero.integer("zero_stage"); stage && *stage > 0)
+    if (const auto stage = zero.integer("zero_stage"); stage && *stage > 0) {
       draft.set("layout.sharding", fmt::format("zero{}", *stage), zero.place("zero_stage"));
+    } else if (!stage && !zero.has("deepspeed_config_file")) {
+      draft.set("layout.sharding", std::string("zero2"));
+      draft.remark(RemarkKind::Assumed, "zero_stage", "2, which is accelerate's default");  // utils/dataclasses.py
+    }
     for (const char* what : {"optimizer", "param"}) {
       const std::string key = fmt::format("offload_{}_device", what);
       if (const auto device = zero.text(key)) {
@@ -618,8 +658,18 @@ void read_accelerate(Given& config, Draft& draft) {
     zero.refuse_the_rest("is no key of a deepspeed_config that is known here");
   } else if (kind == "MULTI_GPU" || kind == "NO") {
     draft.set("runtime.name", std::string("pytorch"), config.place("distributed_type"));
+    if (config.has("distributed_type") && kind == "NO" && config.integer("num_processes").value_or(1) > 1) {
+      draft.set("gpus", std::int64_t{1}, config.place("distributed_type"));
+      draft.each_node = 0;
+      draft.remark(RemarkKind::Assumed, "distributed_type = NO",
+                   "accelerate starts one process, on one device: with more of them visible the Trainer would wrap the "
+                   "model in DataParallel, which is not modelled",
+                   config.place("distributed_type"));
+    }
   } else {
-    config.tell(RemarkKind::NotExpressed, "distributed_type", "FSDP, DEEPSPEED and MULTI_GPU are modelled");
+    config.tell(RemarkKind::NotExpressed, "distributed_type",
+                kind == "MEGATRON_LM" ? not_modelled("Megatron-LM by accelerate is not modelled")
+                                      : ProblemText("FSDP, DEEPSPEED and MULTI_GPU are modelled"));
   }
   if (Given dynamo = config.table("dynamo_config"); !dynamo.keys().empty()) {
     const std::string backend = lower(dynamo.text("dynamo_backend").value_or("no"));
@@ -810,6 +860,21 @@ void check_batch(Draft& draft, std::int64_t micro) {
                all->place);
 }
 
+// litgpt/args.py TrainArgs.gradient_accumulation_iters.
+void share_sequences(Draft& draft, std::int64_t micro) {
+  const std::int64_t gpus = std::max<std::int64_t>(draft.integer("gpus").value_or(1), 1);
+  draft.accumulation = draft.sequences_shared / gpus / micro;
+  if (*draft.accumulation < 1)
+    throw InputError(Problem{
+        .file = draft.file,
+        .line = draft.shares_sequences.line,
+        .column = draft.shares_sequences.column,
+        .message = fmt::format("global_batch_size = {}: LitGPT does not start with less than a micro-batch of {} "
+                               "for each of {} devices",
+                               draft.sequences_shared, micro, gpus),
+        .hint = fmt::format("{} or more", product({micro, gpus}))});
+}
+
 }  // namespace
 
 void settle_hugging_face(Draft& draft, const ModelSays& model) {
@@ -845,6 +910,7 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
     const std::int64_t each = product({micro, std::max<std::int64_t>(draft.integer("gpus").value_or(1), 1)});
     draft.accumulation = std::max<std::int64_t>((draft.at_least_sequences + each - 1) / each, 1);
   }
+  if (draft.sequences_shared > 0 && draft.find("gpus") != nullptr && micro > 0) share_sequences(draft, micro);
   if (draft.accumulation && draft.find("gpus") != nullptr && draft.find("train.global_batch") == nullptr)
     draft.set("train.global_batch", product({micro, *draft.accumulation, draft.integer("gpus").value_or(1)}));
   if (runtime == "deepspeed") {

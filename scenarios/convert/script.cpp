@@ -284,6 +284,7 @@ class ScriptReader {
     refuse_other_tasks(line, draft_);
     draft_.trl |= line.path.find("trl/") != std::string::npos || line.path.starts_with("trl.") ||
                   line.program == "sft.py" || line.program == "run_sft.py";
+    draft_.names_lora = line.path.find("lora") != std::string::npos;
     read_launcher(line);
     if (lone_ && draft_.find("gpus") == nullptr) {
       draft_.set("gpus", std::int64_t{1}, line.place);
@@ -402,6 +403,20 @@ class ScriptReader {
                       .hint = hint_of_unknown(text->substr(unknown_value.size()))});
   }
 
+  // accelerate's processes on one machine each take a device: of --gpu_ids, or of those that are visible.
+  void check_visible_devices(const LaunchLine& line, const Draft& its) const {
+    const std::int64_t processes = its.integer("num_processes").value_or(0);
+    const TomlValue* const ids = its.find("gpu_ids");
+    const auto* const named = ids == nullptr ? nullptr : std::get_if<std::string>(&ids->value);
+    const bool some = ids != nullptr && (named == nullptr || *named != "all");
+    const std::int64_t devices = !some ? line.visible : named == nullptr ? 1 : std::ranges::count(*named, ',') + 1;
+    if (devices == 0 || processes <= devices || its.integer("num_machines").value_or(1) != 1) return;
+    refuse_line(draft_.file, line.place,
+                fmt::format("{} leaves {} device{} visible, and accelerate starts {} processes",
+                            some ? "gpu_ids" : "CUDA_VISIBLE_DEVICES", devices, devices == 1 ? "" : "s", processes),
+                "each process takes a device of its own");
+  }
+
   // accelerate launch --config_file, and what stands beside it.
   void read_launcher(const LaunchLine& line) {
     const std::filesystem::path folder = draft_.folder;
@@ -424,20 +439,27 @@ class ScriptReader {
           std::ranges::replace(keys.back().name, '-', '_');
         }
       }
-      const bool deepspeed = std::ranges::any_of(
-          keys, [](const TomlKey& k) { return k.name == "use_deepspeed" || k.name == "zero_stage"; });
-      const bool fsdp = std::ranges::any_of(keys, [](const TomlKey& k) { return k.name == "use_fsdp"; });
       Draft together;
       together.file = file;
       together.document = std::move(config);
-      if (deepspeed) together.set("distributed_type", std::string("DEEPSPEED"));
-      if (fsdp) together.set("distributed_type", std::string("FSDP"));
+      constexpr auto by_flag =
+          std::to_array<std::pair<std::string_view, const char*>>({{"use_deepspeed", "DEEPSPEED"},
+                                                                   {"use_fsdp", "FSDP"},
+                                                                   {"use_megatron_lm", "MEGATRON_LM"},
+                                                                   {"multi_gpu", "MULTI_GPU"}});
+      for (const auto& [flag, kind] : by_flag)
+        if (const auto given = std::ranges::find(keys, flag, &TomlKey::name); given != keys.end()) {
+          together.set("distributed_type", std::string(kind), given->place);
+          break;
+        }
+      for (const auto& [flag, kind] : by_flag)
+        std::erase_if(keys, [&](const TomlKey& key) { return key.name == flag; });
       for (const TomlKey& key : keys) {
-        if (key.name == "use_deepspeed" || key.name == "use_fsdp" || key.name == "multi_gpu") continue;
         const bool of_fsdp = key.name.starts_with("fsdp_");
         const bool of_zero = key.name == "zero_stage" || key.name.starts_with("offload_") ||
                              key.name.starts_with("deepspeed_") || key.name.starts_with("zero3_") ||
                              key.name == "gradient_clipping";
+        if (of_fsdp) together.erase("fsdp_config." + key.name.substr(std::string_view("fsdp_").size()));
         together.set((of_fsdp   ? "fsdp_config."
                       : of_zero ? "deepspeed_config."
                                 : "") +
@@ -445,6 +467,7 @@ class ScriptReader {
                      key.value.value, key.value.place);
       }
       if (!together.document.keys.empty()) {
+        check_visible_devices(line, together);
         Given given(together.document.keys, "", draft_);
         read_accelerate(given, draft_);
       }

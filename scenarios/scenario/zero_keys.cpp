@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -218,7 +219,9 @@ void read_optimizer(TomlReader& top, DsConfig& config) {
   TomlReader optimizer = top.table("optimizer");
   if (!optimizer.present()) return;
   const std::string type = optimizer.string("type").value_or("AdamW");
-  if (type != "AdamW" && type != "Adam")
+  std::string lower = type;  // as DeepSpeedConfig compares it
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (lower != "adamw" && lower != "adam")
     optimizer.problem(
         "type", not_modelled(fmt::format("type = \"{}\": an optimizer of DeepSpeed's that is not modelled yet", type)),
         "\"AdamW\" would do; [train] optimizer names others, which a script makes itself");

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/input_error.hpp"
@@ -175,6 +178,198 @@ TEST(MeantSettings, CopiesOfEmbeddingsKeepTheirStateInFp32) {
                            "bf16: true\n");
   const Bytes moments = predict(s).groups.front().memory.allocated.composition[Category::OptimizerMoments];
   EXPECT_GE(moments.count(), 2'101'346'304);
+}
+
+// A rank says how LoRA is, and not that there is one: TRL's use_peft, ms-swift's tuner_type, LLaMA-Factory's
+// finetuning_type and axolotl's adapter do.
+TEST(MeantSettings, ARankAloneAsksForNoAdapter) {
+  const auto adapted = [](const std::string& file, const std::string& text) {
+    return meant(file, text).train.adapter.has_value();
+  };
+  const std::string trl =
+      "accelerate launch --num_processes 8 --multi_gpu sft.py --model_name_or_path meta-llama/Llama-3.1-8B "
+      "--max_length "
+      "4096 --bf16 True --lora_r 16 --lora_alpha 32 --lora_target_modules all-linear";
+  EXPECT_FALSE(adapted("train.sh", trl));
+  EXPECT_TRUE(tells("train.sh", trl, "lora_r = 16: of LoRA, which nothing asks for"));
+  EXPECT_TRUE(adapted("train.sh", trl + " --use_peft"));
+  EXPECT_FALSE(adapted("train.sh", trl + " --use_peft False"));
+  const std::string peft =
+      "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B --max_length 4096 --bf16 True "
+      "--chat_template_format none --lora_r 8 ";
+  EXPECT_FALSE(adapted("train.sh", peft));
+  EXPECT_TRUE(adapted("train.sh", peft + "--use_peft_lora True"));
+  const std::string swift =
+      "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B --max_length 2048 --lora_rank 8 --lora_alpha 32 "
+      "--target_modules all-linear ";
+  EXPECT_TRUE(adapted("train.sh", swift));
+  EXPECT_FALSE(adapted("train.sh", swift + "--tuner_type full"));
+  EXPECT_FALSE(adapted("train.sh", swift + "--train_type full"));
+  const std::string factory =
+      "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\ndo_train: true\ncutoff_len: 2048\nbf16: true\nlora_rank: 8\n"
+      "lora_target: all\nfinetuning_type: ";
+  EXPECT_TRUE(adapted("job.yaml", factory + "lora\n"));
+  EXPECT_FALSE(adapted("job.yaml", factory + "full\n"));
+  const std::string axolotl =
+      "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nflash_attention: true\nlora_r: 16\nlora_alpha: 32\n"
+      "lora_target_linear: true\n";
+  EXPECT_FALSE(adapted("job.yaml", axolotl));
+  EXPECT_FALSE(adapted("job.yaml", axolotl + "adapter:\n"));
+  EXPECT_TRUE(adapted("job.yaml", axolotl + "adapter: lora\n"));
+}
+
+// A script that nobody knows may make adapters by itself: whether it does is not judged.
+TEST(MeantSettings, ARankOfAnUnknownScriptIsNotJudged) {
+  const auto judged = [](const std::string& script) {
+    return !tells("train.sh",
+                  "torchrun --nproc_per_node 8 " + script +
+                      " --model_name_or_path meta-llama/Llama-3.1-8B --model_max_length 4096 --bf16 True --lora_r 8",
+                  "asks for LoRA where the script makes adapters by itself");
+  };
+  EXPECT_FALSE(judged("tune.py"));
+  EXPECT_TRUE(judged("train_lora.py"));
+}
+
+// src/axolotl/utils/schemas/peft.py.
+TEST(MeantSettings, AxolotlsQloraNeedsFourBits) {
+  const std::string rest = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nadapter: qlora\nlora_r: 8\n";
+  EXPECT_NE(problem_of(requested_of("job.yaml", rest)).find("axolotl does not start without load_in_4bit"),
+            std::string::npos);
+  EXPECT_EQ(problem_of(requested_of("job.yaml", rest + "load_in_4bit: true\n")), "no problem");
+}
+
+// src/axolotl/loaders/model.py: embeddings, the head and norms stay in fp32.
+TEST(MeantSettings, AxolotlWithoutFlashAttentionKeepsEmbeddingsWide) {
+  const std::string rest = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nbf16: auto\n";
+  constexpr const char* wide = "keeps embeddings, the head, norms and what flows between layers in fp32";
+  EXPECT_TRUE(tells("job.yaml", rest, wide));
+  EXPECT_TRUE(tells("job.yaml", rest + "sdp_attention: true\n", wide));
+  EXPECT_FALSE(tells("job.yaml", rest + "flash_attention: true\n", wide));
+  EXPECT_FALSE(tells("job.yaml", rest + "fsdp:\n  - full_shard\n  - auto_wrap\n", wide));
+  EXPECT_FALSE(tells("job.yaml", "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nbf16: false\n", wide));
+  EXPECT_FALSE(tells("job.yaml", rest + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n", wide));
+}
+
+// src/axolotl/utils/trainer.py: fsdp_config alone is FSDP; its version may stand beside it.
+TEST(MeantSettings, AxolotlsFsdpConfigAloneIsFsdp) {
+  const std::string rest =
+      "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nflash_attention: true\ngradient_checkpointing: true\n"
+      "fsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  transformer_layer_cls_to_wrap: LlamaDecoderLayer\n  reshard_after_forward: true\n";
+  EXPECT_EQ(meant("job.yaml", rest).runtime.name, "fsdp");
+  EXPECT_EQ(meant("job.yaml", rest + "fsdp_version: 2\n").runtime.name, "fsdp2");
+  EXPECT_EQ(meant("job.yaml", rest + "  fsdp_version: 2\n").runtime.name, "fsdp2");
+  EXPECT_EQ(meant("job.yaml", rest + "  fsdp_version: 2\n").layout.sharding, Sharding::Zero3);
+}
+
+// accelerate's own switches take no value, and say how it trains; its file's "NO" starts one process.
+TEST(MeantSettings, SwitchesOfAccelerateSayWhoShards) {
+  const std::string rest =
+      " trl/scripts/sft.py --model_name_or_path Qwen/Qwen2.5-7B --max_length 2048 --gradient_checkpointing True --bf16 "
+      "True --per_device_train_batch_size 1";
+  const auto of = [&](const std::string& launcher) {
+    const Scenario s = meant("train.sh", "accelerate launch " + launcher + rest);
+    const int stage = s.layout.sharding == Sharding::Zero3 ? 3 : s.layout.sharding == Sharding::Zero2 ? 2 : 0;
+    return fmt::format("{} of stage {} on {}", s.runtime.name, stage, s.layout.data);
+  };
+  EXPECT_EQ(of("--multi_gpu --num_processes 8"), "pytorch of stage 0 on 8");
+  EXPECT_EQ(of("--use_fsdp --fsdp_sharding_strategy FULL_SHARD --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP "
+               "--num_processes 8 --mixed_precision bf16"),
+            "fsdp of stage 3 on 8");
+  EXPECT_EQ(of("--use_deepspeed --num_processes 8 --mixed_precision bf16"), "deepspeed of stage 2 on 8")
+      << "accelerate/utils/dataclasses.py: stage 2 unless it is said";
+  EXPECT_EQ(of("--use_deepspeed --zero_stage 3 --num_processes 8 --mixed_precision bf16"), "deepspeed of stage 3 on 8");
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / fmt::format("switches_of_accelerate.{}", ::getpid());
+  std::filesystem::create_directories(folder);
+  const auto with = [&](const std::string& configuration) {
+    std::ofstream(folder / "job.yaml") << configuration;
+    std::ofstream(folder / "train.sh") << "accelerate launch --config_file job.yaml --num_processes 8" << rest
+                                       << " --gradient_accumulation_steps 4\n";
+    ConvertRequest requested = requested_of("train.sh", "");
+    requested.texts.clear();
+    requested.files = {folder / "train.sh"};
+    return convert(requested);
+  };
+  EXPECT_EQ(scenario_of(with("distributed_type: \"NO\"\nmixed_precision: no\n"), shipped_data()).layout.data, 1);
+  const Converted differs = with(
+      "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: 3\n"
+      "  gradient_accumulation_steps: 8\n");
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(scenario_of(differs, shipped_data()).train.global_batch, 32);
+  EXPECT_TRUE(std::ranges::any_of(differs.remarks, [](const Remark& its) {
+    return its.why.find("DeepSpeed's configuration says 8, and transformers does not start") != std::string::npos;
+  }));
+}
+
+// src/axolotl/utils/schemas/config.py, core/builders/base.py: kernels for LoRA are on where nothing says otherwise, and
+// a part of the rows is evaluated, as many at once as the file says.
+TEST(MeantSettings, AxolotlTakesItsKernelsAndEvaluatesWhereNothingSaysOtherwise) {
+  const std::string rest =
+      "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\nmicro_batch_size: 2\nflash_attention: true\n";
+  const std::string lora = rest + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n";
+  constexpr const char* kernels = "lora_mlp_kernel: is not said, and axolotl then takes its kernels";
+  EXPECT_TRUE(tells("job.yaml", lora, kernels));
+  EXPECT_FALSE(tells("job.yaml", rest, kernels));
+  EXPECT_FALSE(tells("job.yaml", lora + "lora_mlp_kernel: false\n", kernels));
+  EXPECT_FALSE(tells("job.yaml", lora + "load_in_8bit: true\n", kernels));
+  EXPECT_FALSE(tells("job.yaml", lora + "fsdp:\n  - full_shard\n  - auto_wrap\n", kernels));
+  const std::string evaluated = "per_device_eval_batch_size = 16: evaluation is not simulated, and has 16 sequences";
+  EXPECT_TRUE(tells("job.yaml", rest + "val_set_size: 0.1\neval_batch_size: 16\n", evaluated));
+  EXPECT_FALSE(tells("job.yaml", rest + "val_set_size: 0\neval_batch_size: 16\n", evaluated));
+  EXPECT_FALSE(tells("job.yaml", rest + "val_set_size: 0.1\n", "evaluation is not simulated"));
+}
+
+// swift/arguments/sft_args.py: rows to evaluate are evaluated.
+TEST(MeantSettings, SwiftEvaluatesWhereThereAreRowsTo) {
+  const std::string rest =
+      "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B --max_length 2048 --per_device_eval_batch_size 32 ";
+  constexpr const char* evaluated = "evaluation is not simulated, and has 32 sequences";
+  EXPECT_TRUE(tells("train.sh", rest + "--val_dataset rows.jsonl", evaluated));
+  EXPECT_TRUE(tells("train.sh", rest + "--split_dataset_ratio 0.01", evaluated));
+  EXPECT_FALSE(tells("train.sh", rest, evaluated));
+}
+
+// accelerate/utils/launch.py: gpu_ids are CUDA_VISIBLE_DEVICES.
+TEST(MeantSettings, MoreProcessesThanDevicesOfAccelerateAreRefused) {
+  const std::string rest =
+      " sft.py --model_name_or_path meta-llama/Llama-3.1-8B --max_length 4096 --bf16 --gradient_checkpointing False";
+  const auto problem = [&](const std::string& launcher) {
+    return problem_of(requested_of("train.sh", "accelerate launch --multi_gpu " + launcher + rest));
+  };
+  EXPECT_NE(problem("--gpu_ids 0,1 --num_processes 8").find("gpu_ids leaves 2 devices visible"), std::string::npos);
+  EXPECT_EQ(problem("--gpu_ids 0,1 --num_processes 2"), "no problem");
+  EXPECT_EQ(problem("--gpu_ids all --num_processes 8"), "no problem");
+}
+
+// litgpt/model.py: a head of its own, whatever the checkpoint ties. Llama 3.2 1B has an embedding of 128,256 x 2,048.
+// litgpt/args.py: a device takes its share of the global batch, of whole micro-batches.
+TEST(MeantSettings, LitGptHasAHeadOfItsOwnAndSharesTheBatch) {
+  const std::string rest =
+      "checkpoint_dir: checkpoints/meta-llama/Llama-3.2-1B\nprecision: bf16-true\ntrain:\n  global_batch_size: 20\n"
+      "  micro_batch_size: 4\n  max_seq_length: 512\n";
+  EXPECT_EQ(predict(meant("full.yaml", "devices: 1\n" + rest)).parameters, 1'235'814'400 + 128'256 * 2048);
+  EXPECT_EQ(meant("full.yaml", "devices: 2\n" + rest).train.global_batch, 16);
+  EXPECT_NE(problem_of(requested_of("full.yaml", "devices: auto\n" + rest))
+                .find("LitGPT does not start with less than a micro-batch of 4 for each of 8 devices"),
+            std::string::npos);
+}
+
+// primus/configs/modules/megatron/trainer_base.yaml makes masks in the data loader.
+TEST(MeantSettings, PrimusMakesMasksUnlessItIsToldNotTo) {
+  const auto masks = [](const std::string& line) {
+    ConvertRequest requested =
+        requested_of("job.yaml",
+                     "modules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n"
+                     "    model: llama3.1_8B.yaml\n    overrides:\n      seq_length: 8192\n      micro_batch_size: 1\n"
+                     "      global_batch_size: 16\n" +
+                         line);
+    requested.gpus = 8;
+    return scenario_of(convert(requested), shipped_data()).runtime.attention_mask;
+  };
+  EXPECT_TRUE(masks(""));
+  EXPECT_TRUE(masks("      create_attention_mask_in_dataloader: true\n"));
+  EXPECT_FALSE(masks("      create_attention_mask_in_dataloader: false\n"));
 }
 
 }  // namespace

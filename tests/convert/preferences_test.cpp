@@ -97,12 +97,12 @@ TEST(Preferences, OfSwiftAndAxolotlAreReadAsTheirSupervisedTuningIs) {
 // Mixtral 8x7B: 32 layers of 8 experts, of which a token chooses two.
 TEST(Preferences, AndTheRoutersLossOfExpertsIsBounded) {
   const auto with_keys = [](const std::string& more) {
-    ConvertRequest requested =
-        requested_of("job.yaml",
-                     "base_model: mistralai/Mixtral-8x7B-v0.1\nsequence_len: 1024\nadapter: lora\nlora_r: 8\n"
-                     "lora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\nmicro_batch_size: 2\n"
-                     "gradient_accumulation_steps: 1\noptimizer: adamw_torch\nbf16: true\ndatasets: []\n" +
-                         more);
+    ConvertRequest requested = requested_of(
+        "job.yaml",
+        "base_model: mistralai/Mixtral-8x7B-v0.1\nsequence_len: 1024\nadapter: lora\nlora_r: 8\n"
+        "lora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\nlora_mlp_kernel: false\nmicro_batch_size: 2\n"
+        "gradient_accumulation_steps: 1\noptimizer: adamw_torch\nbf16: true\ndatasets: []\n" +
+            more);
     requested.model = {};
     requested.gpus = 8;
     return convert(requested);

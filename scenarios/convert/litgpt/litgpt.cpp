@@ -72,6 +72,9 @@ class LitgptReader {
       if (given_.has(key)) fail(key, fmt::format("{}: LitGPT's other adapters are not modelled", key));
     const std::string checkpoint = *given_.text("checkpoint_dir");
     its_ = name_checkpoint(models_, checkpoint, "checkpoint_dir", given_.place("checkpoint_dir"), draft_);
+    // litgpt/model.py has a head of its own, into which scripts/convert_hf_checkpoint.py copies a tied one.
+    if (its_ && its_->model.tied_embeddings)
+      draft_.set("model_override.tie_word_embeddings", false, given_.place("checkpoint_dir"));
     adapted_ = std::ranges::any_of(given_.keys(), [](const TomlKey& key) { return key.name.starts_with("lora_"); });
   }
 
@@ -165,11 +168,8 @@ class LitgptReader {
     const std::int64_t micro = std::max<std::int64_t>(train.integer("micro_batch_size").value_or(1), 1);
     const std::int64_t all = train.integer("global_batch_size").value_or(16);
     draft_.set("train.micro_batch", micro, train.place("micro_batch_size"));
-    const std::int64_t gpus = std::max<std::int64_t>(draft_.integer("gpus").value_or(1), 1);
-    if (draft_.starts_all.empty())
-      draft_.accumulation = std::max<std::int64_t>(all / gpus / micro, 1);
-    else
-      draft_.at_least_sequences = all;
+    draft_.sequences_shared = std::max<std::int64_t>(all, 1);
+    draft_.shares_sequences = train.place("global_batch_size");
     if (const auto longest = train.integer("max_seq_length"))
       draft_.set("train.sequence_length", *longest, train.place("max_seq_length"));
     else

@@ -163,6 +163,8 @@ class PrimusExperiment {
     TomlTable given = std::move(model.given);
     merge(given, trainer.given), merge(given, overrides_);
     take_turbo(given);
+    TomlTable document;
+    document.keys.push_back(masks_of_loader(given));
     if (key_in(given, "hidden_size") == nullptr) name_model();
     drop_of_no_matter(given);
     TomlTable all = defaults(trainer.base, given);
@@ -172,12 +174,23 @@ class PrimusExperiment {
       if (const auto* const number = std::get_if<std::int64_t>(&key.value.value);
           number != nullptr && (*number == 0 || *number == 1) && key.name == "sequence_parallel")
         key.value.value = *number == 1;
-    TomlTable document;
     document.keys.push_back({"model", place_, {std::move(all), place_}});
     return document;
   }
 
  private:
+  // trainer_base.yaml's create_attention_mask_in_dataloader is true; Megatron-Bridge says the opposite.
+  [[nodiscard]] TomlKey masks_of_loader(TomlTable& given) const {
+    constexpr std::string_view name = "create_attention_mask_in_dataloader";
+    const TomlKey* const key = key_in(given, name);
+    const bool makes = key == nullptr || is_on(given, name);
+    const Place place = key == nullptr ? place_ : key->place;
+    std::erase_if(given.keys, [&](const TomlKey& its) { return its.name == name; });
+    TomlTable dataset;
+    dataset.keys.push_back({"skip_getting_attention_mask_from_dataset", place, {!makes, place}});
+    return {"dataset", place, {std::move(dataset), place}};
+  }
+
   // The file that the experiment names, with those that it extends; those are defaults that begin no model.
   Chain chain(const char* part) {
     const std::string name = text_in(trainer_, part);
@@ -298,7 +311,6 @@ class PrimusExperiment {
                                                             "train_data_path",
                                                             "valid_data_path",
                                                             "test_data_path",
-                                                            "create_attention_mask_in_dataloader",
                                                             "use_rocm_mem_info",
                                                             "use_rocm_mem_info_iters",
                                                             "pp_warmup",

@@ -209,6 +209,7 @@ class Line {
 
   // --gpus may say what the script does not.
   void count_devices() {
+    line_.visible = visible().value_or(0);
     try {
       if (takes_all_of_a_node()) {
         line_.starts_all = line_.launcher.empty() ? "torchrun" : line_.launcher;
@@ -260,8 +261,13 @@ class Line {
       else
         unknown_.push_back({name, word.place, {value.unknown, word.place}});
     };
+    // accelerate's, which say by being there how it trains.
+    constexpr auto switches =
+        std::to_array<std::string_view>({"multi-gpu", "use-deepspeed", "use-fsdp", "use-megatron-lm"});
     if (sign != std::string::npos) {
       add(word, word.text.substr(sign + 1));
+    } else if (line_.launcher == "accelerate" && std::ranges::find(switches, name) != switches.end()) {
+      line_.launcher_flags.push_back({name, word.place, {true, word.place}});
     } else if (!alone(name) && i + 1 < words_.size() && !is_flag(words_[i + 1]) && !is_arguments(words_[i + 1])) {
       // Some take no value; a program is none.
       const std::string next = base(words_[i + 1].text);

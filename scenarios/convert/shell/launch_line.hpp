@@ -24,6 +24,7 @@ struct LaunchLine {
   std::vector<ShellWord> unread;        ///< given to the launcher, and known to nobody: "$DISTRIBUTED_ARGS", –flags
   std::vector<ShellWord> arguments;     ///< of the program
   std::optional<std::int64_t> gpus;     ///< as far as the launcher says
+  std::int64_t visible = 0;             ///< devices that CUDA_VISIBLE_DEVICES leaves; 0: nothing says it
   std::int64_t each_node = 0;           ///< of `gpus`, on each of several nodes; 0: nothing says it
   std::string starts_all;               ///< who starts a process on each device of a node, where nobody says more
   std::int64_t starts_nodes = 1;        ///< on how many of them
