@@ -97,6 +97,14 @@ void read_training_arguments(Given& arguments, const ShippedModels& models, Draf
 [[nodiscard]] std::vector<TomlKey> llama_factory_arguments(std::vector<TomlKey> given, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> axolotl_arguments(std::vector<TomlKey> given, Draft& draft);
 [[nodiscard]] std::vector<TomlKey> swift_tuning_arguments(std::vector<TomlKey> given, bool pre_training, Draft& draft);
+/// A configuration of DeepSpeed that a tool ships, by the name of its file: "examples/deepspeed/ds_z3_config.json".
+struct DeepspeedPreset {
+  std::string tool;
+  std::string json;
+};
+[[nodiscard]] std::optional<DeepspeedPreset> deepspeed_preset(std::string_view path);
+/// artidoro/qlora's qlora.py as those.
+[[nodiscard]] std::vector<TomlKey> qlora_arguments(std::vector<TomlKey> given, Draft& draft);
 /// OpenRLHF's train_sft as those.
 [[nodiscard]] std::vector<TomlKey> openrlhf_arguments(std::vector<TomlKey> flags, Draft& draft);
 /// Overrides of verl's fsdp_sft_trainer as those.

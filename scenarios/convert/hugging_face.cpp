@@ -29,14 +29,20 @@ std::string lower(std::string text) {
   return text;
 }
 
-// A JSON text is a table, too: scripts take {"use_reentrant": false} as one argument.
+// A JSON text is a table, too, and so is a file of one (training_args.py): {"use_reentrant": false}, fsdp.json.
 TomlTable table_or_text(Given& given, std::string_view name) {
   const TomlValue* value = given.take(name);
   if (value == nullptr) return {};
   if (const auto* table = std::get_if<TomlTable>(&value->value)) return *table;
-  if (const auto* text = std::get_if<std::string>(&value->value); text != nullptr && text->starts_with('{'))
-    return parse_json_table(*text, given.draft().file, Automatic::Kept);
-  given.tell(RemarkKind::NotExpressed, name, "is no table");
+  const auto* const text = std::get_if<std::string>(&value->value);
+  if (text != nullptr && text->starts_with('{')) return parse_json_table(*text, given.draft().file, Automatic::Kept);
+  if (text == nullptr || !text->ends_with(".json")) {
+    given.tell(RemarkKind::NotExpressed, name, "is no table");
+    return {};
+  }
+  const std::filesystem::path path = named_beside(given.draft().folder, *text);
+  if (is_there(path)) return parse_json_table(read_text(path), path.string(), Automatic::Kept);
+  given.tell(RemarkKind::NotExpressed, name, "is not there: put it where the script looks for it");
   return {};
 }
 
@@ -176,6 +182,11 @@ void read_fsdp_config(Given config, const BesideFsdpConfig& beside) {
 void read_deepspeed_file(Given& given, std::string_view key, const std::string& name) {
   Draft& draft = given.draft();
   const std::filesystem::path path = named_beside(draft.folder, name);
+  if (const std::optional<DeepspeedPreset> preset = deepspeed_preset(name); preset && !is_there(path)) {
+    given.tell(RemarkKind::Assumed, key, fmt::format("is not there: taken as {} ships it", preset->tool));
+    Given config(parse_json_table(preset->json, draft.file, Automatic::Kept).keys, "", draft);
+    return read_deepspeed(config, draft);
+  }
   if (!is_there(path)) {
     given.tell(RemarkKind::NotExpressed, key,
                fmt::format("there is no {}: give it as a file, too", in_quotes(path.string())));
@@ -329,7 +340,9 @@ bool is_of_trl(const Given& given, const Draft& draft) {
 bool asks_for_adapter(Given& given) {
   const Draft& draft = given.draft();
   std::optional<bool> said = given.flag("use_peft");
-  if (const auto its = given.flag("use_peft_lora")) said = said.value_or(false) || *its;
+  // PEFT's own examples; scripts that say it themselves.
+  for (const std::string_view name : {"use_peft_lora", "use_lora", "lora_enable"})
+    if (const auto its = given.flag(name)) said = said.value_or(false) || *its;
   if (said) return *said;
   const std::string_view rank = given.has("lora_r") ? "lora_r" : "lora_rank";
   if (!given.has(rank) || draft.own_defaults || is_of_trl(given, draft)) return false;
@@ -346,15 +359,21 @@ void read_adapter(Given& given) {
   const bool requested = asks_for_adapter(given);
   if (requested) {
     draft.set("adapter.method", std::string("lora"), given.place("use_peft"));
+    if (!given.has("lora_r") && !given.has("lora_rank") && !given.has("use_peft") && !given.has("use_peft_lora")) {
+      draft.remark(RemarkKind::NotJudged, "lora_r",
+                   "is not said, and is what the script takes: the figures are of PEFT's 8");
+      draft.set("adapter.rank", std::int64_t{8});
+    }
     for (const auto& [name, path] : {std::pair{"lora_r", "adapter.rank"},
                                      {"lora_rank", "adapter.rank"},
                                      {"lora_alpha", "adapter.alpha"},
                                      {"lora_dropout", "adapter.dropout"},
+                                     {"modules_to_save", "adapter.modules_to_save"},
                                      {"lora_modules_to_save", "adapter.modules_to_save"}})
       copy(given, name, path);
     if (const TomlValue* saved = draft.find("adapter.modules_to_save"))
       draft.set("adapter.modules_to_save", names_in(*saved), saved->place);
-    for (const char* name : {"lora_target_modules", "target_modules"})
+    for (const char* name : {"lora_target_modules", "target_modules", "trainable"})
       if (const TomlValue* value = given.take(name))
         draft.set("adapter.target_modules", names_in(*value), value->place);
     given.refuse("use_dora", "DoRA is", {"false"});
@@ -366,8 +385,9 @@ void read_adapter(Given& given) {
                                          "additional_target", "lora_bias", "lora_dtype", "use_dora", "use_rslora"});
     given.no_matter(of_lora, "of LoRA, which nothing asks for");
   }
+  const std::int64_t bits = given.integer("load_in_kbits").value_or(16);  // of Chinese-LLaMA-Alpaca's scripts
   const auto named_either = [&](std::string_view name, std::string_view in_examples) {
-    const bool its = given.flag(name).value_or(false);
+    const bool its = given.flag(name).value_or(false) || name == fmt::format("load_in_{}bit", bits);
     return given.flag(in_examples).value_or(false) || its;
   };
   if (named_either("load_in_4bit", "use_4bit_quantization")) {
@@ -471,6 +491,22 @@ void read_evaluation(Given& given) {
   else
     draft.remark(RemarkKind::Assumed, what,
                  "evaluation is not modelled: no more sequences at once than are trained, and no gradients", place);
+}
+
+// Arguments that scripts add for their data: "train_file_path", "image_folder".
+std::vector<std::string_view> names_of_files(const Given& given) {
+  constexpr auto of_what = std::to_array<std::string_view>(
+      {"train", "eval", "valid", "test", "data", "image", "video", "corpus", "cache", "log", "tokenizer", "prompt"});
+  constexpr auto files =
+      std::to_array<std::string_view>({"_file", "_files", "_path", "_paths", "_dir", "_folder", "_root"});
+  std::vector<std::string_view> names;
+  for (const TomlKey& key : given.keys()) {
+    const std::string_view name = key.name;
+    const bool whats = std::ranges::any_of(of_what, [&](std::string_view part) { return name.starts_with(part); });
+    const bool named = std::ranges::any_of(files, [&](std::string_view part) { return name.ends_with(part); });
+    if (whats && named && std::holds_alternative<std::string>(key.value.value)) names.push_back(name);
+  }
+  return names;
 }
 
 void read_kernels(Given& given) {
@@ -607,6 +643,7 @@ void read_training_arguments(Given& given, const ShippedModels& models, Draft& d
   for (const auto& [name, what, neutral] : refused_arguments)
     given.refuse(name, what, {std::string(neutral), "false", "0"});
   given.no_matter(plain_arguments);
+  given.no_matter(names_of_files(given), "names files of data, as it is called");
   given.refuse_the_rest("is none of TrainingArguments that are known here");
 }
 

@@ -55,6 +55,7 @@ void read_preferences(Given& given) {
                                                           "ld_alpha",
                                                           "cpo_alpha",
                                                           "simpo_gamma",
+                                                          "gamma_beta_ratio",
                                                           "label_smoothing",
                                                           "reference_free",
                                                           "truncation_mode",

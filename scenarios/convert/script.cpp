@@ -274,6 +274,7 @@ class ScriptReader {
       Given given(std::move(flags), "--", draft_);
       return read_aws_fsdp(given, draft_);
     }
+    if (line.program == "qlora.py") flags = qlora_arguments(std::move(flags), draft_);
     if (is_deepspeed_chat(flags)) flags = deepspeed_chat_arguments(std::move(flags), draft_);
     if (is_command_of_tool(line) || (configuration && !has_training_arguments(flags)))
       return read_command_of_tool(line, configuration, std::move(flags));
@@ -284,7 +285,7 @@ class ScriptReader {
     refuse_other_tasks(line, draft_);
     draft_.trl |= line.path.find("trl/") != std::string::npos || line.path.starts_with("trl.") ||
                   line.program == "sft.py" || line.program == "run_sft.py";
-    draft_.names_lora = line.path.find("lora") != std::string::npos;
+    draft_.names_lora = line.path.find("lora") != std::string::npos || line.path.find("peft") != std::string::npos;
     read_launcher(line);
     if (lone_ && draft_.find("gpus") == nullptr) {
       draft_.set("gpus", std::int64_t{1}, line.place);

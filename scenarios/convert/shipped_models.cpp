@@ -58,10 +58,9 @@ std::optional<ShippedModel> shipped_model(const ShippedModels& models, const std
   if (name.starts_with("metallama")) name.erase(0, 4);
   for (const ShippedModel& its : models.files)
     if (plain(its.model.name) == name) return its;
-  // Of a folder that is called as a shape is ("~/weights/llama-13b").
+  // Of a folder or a copy that is called as a shape is ("~/weights/llama-13b", "huggyllama/llama-13b").
   if (checkpoint.find('/') == std::string::npos) return std::nullopt;
-  if (std::optional<NamedConfig> its = named_config(checkpoint.substr(checkpoint.rfind('/') + 1), models.data_root);
-      its && checkpoint.find_first_of("/~.") != checkpoint.find('/'))
+  if (std::optional<NamedConfig> its = named_config(checkpoint.substr(checkpoint.rfind('/') + 1), models.data_root))
     return ShippedModel{its->name, its->path, its->text, parse_model(its->text, its->path)};
   return std::nullopt;
 }
@@ -72,9 +71,9 @@ ProblemText why_not_shipped(const ShippedModels& models, const std::string& chec
       std::to_array<std::string_view>({"-vl-", "-vl", "vision", "llava", "-omni", "audio", "whisper", "pixtral",
                                        "internvl", "paligemma", "multimodal"});
   constexpr auto families = std::to_array<std::string_view>(
-      {"/opt-",      "bloom",   "falcon-7b",  "falcon-40b", "falcon-180b", "gpt-j",        "mpt-",
-       "baichuan",   "chatglm", "mamba",      "jamba",      "olmo-1",      "olmoe",        "falcon-h1",
-       "nemotron-h", "qwen3.5", "qwen3-next", "command-r",  "dbrx",        "glm-4.7-flash"});
+      {"/opt-",      "bloom",    "qwen/qwen-", "internlm",  "falcon-7b", "falcon-40b",   "falcon-180b", "gpt-j",
+       "mpt-",       "baichuan", "chatglm",    "mamba",     "jamba",     "olmo-1",       "olmoe",       "falcon-h1",
+       "nemotron-h", "qwen3.5",  "qwen3-next", "command-r", "dbrx",      "glm-4.7-flash"});
   std::string name = checkpoint;
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   const auto has = [&](std::string_view part) {

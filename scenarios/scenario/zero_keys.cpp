@@ -191,6 +191,15 @@ void read_zero(TomlReader zero, DsConfig& config) {
   zero.refuse_unknown_keys();
 }
 
+// {"enabled": false}
+bool is_off(const TomlValue* value) {
+  const auto* const table = value == nullptr ? nullptr : std::get_if<TomlTable>(&value->value);
+  return table != nullptr && std::ranges::any_of(table->keys, [](const TomlKey& key) {
+           const auto* const flag = std::get_if<bool>(&key.value.value);
+           return key.name == "enabled" && flag != nullptr && !*flag;
+         });
+}
+
 void read_precision(TomlReader& top, DsConfig& config) {
   TomlReader bf16 = top.table("bf16"), fp16 = top.table("fp16"), types = top.table("data_types");
   const bool wide = bf16.boolean("enabled").value_or(false), half = fp16.boolean("enabled").value_or(false);
@@ -292,7 +301,7 @@ DsConfig parse_ds_config(std::string_view text, const std::filesystem::path& fil
        {"amp", "autotuning", "compile", "compression_training", "curriculum_learning", "data_efficiency", "elasticity",
         "eigenvalue", "flops_profiler", "hybrid_engine", "pipeline", "progressive_layer_drop", "quantize_training",
         "sparse_attention", "tensor_parallel", "weight_quantization"})
-    top.refuse(key, fmt::format("{} is", key), {});
+    if (!is_off(top.raw(key))) top.refuse(key, fmt::format("{} is", key), {});
   pass_over(top);
   top.refuse_unknown_keys();
   problems.raise_if_any();

@@ -23,7 +23,8 @@ const TomlKey* chat_flag(const std::vector<TomlKey>& flags, std::string_view nam
 
 constexpr auto chat_aside = std::to_array<std::string_view>(
     {"data_path", "data_split", "sft_only_data_path", "data_output_path", "num_warmup_steps", "local_rank",
-     "enable_tensorboard", "tensorboard_path", "add_eot_token", "eot_token", "print_loss", "lora_learning_rate"});
+     "enable_tensorboard", "tensorboard_path", "add_eot_token", "eot_token", "print_loss", "lora_learning_rate",
+     "training_debug_steps"});
 
 }  // namespace
 
@@ -31,7 +32,7 @@ bool is_deepspeed_chat(const std::vector<TomlKey>& flags) {
   const TomlKey* const flag = chat_flag(flags, "deepspeed");
   return flag != nullptr && std::holds_alternative<bool>(flag->value.value) &&
          chat_flag(flags, "model_name_or_path") != nullptr && chat_flag(flags, "max_seq_len") != nullptr &&
-         chat_flag(flags, "data_split") != nullptr;
+         (chat_flag(flags, "data_split") != nullptr || chat_flag(flags, "zero_stage") != nullptr);
 }
 
 std::vector<TomlKey> deepspeed_chat_arguments(std::vector<TomlKey> flags, Draft& draft) {
