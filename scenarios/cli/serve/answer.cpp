@@ -1,9 +1,12 @@
 #include "scenarios/cli/serve/answer.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -37,6 +40,16 @@ std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::er
 
 double seconds_of(Duration d) { return static_cast<double>(d.count()) / 1e12; }
 
+// "20 layers do not divide into 3 chunks" has the word chunks.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto inside = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !inside(text[at - 1])) && (end == text.size() || !inside(text[end]))) return true;
+  }
+  return false;
+}
+
 // Which fields a problem is about, by the keys and options that its words name.
 std::vector<std::string> fields_in(const Problem& problem) {
   const std::string text = problem.file + ' ' + problem.message + ' ' + problem.hint;
@@ -45,7 +58,8 @@ std::vector<std::string> fields_in(const Problem& problem) {
     const std::size_t dot = field.key.rfind('.');
     const std::string key(dot == std::string_view::npos ? field.key : field.key.substr(dot + 1));
     const bool named =
-        problem.file == field.name || text.find("--" + std::string(field.name)) != std::string::npos ||
+        problem.file == field.name || (!key.empty() && has_word(problem.message, key)) ||
+        text.find("--" + std::string(field.name)) != std::string::npos ||
         (!key.empty() && (text.find(key + " =") != std::string::npos || text.find('`' + key) != std::string::npos ||
                           text.find('.' + key) != std::string::npos || text.starts_with(key)));
     if (named) out.emplace_back(field.name);
@@ -146,8 +160,16 @@ Json not_judged_json(const std::vector<NotJudged>& names) {
   return unjudged;
 }
 
+// Said before anything takes long: whoever ends this process tells it instead of the answer.
+JobWords asked_words(const Fields& fields, const char* verb) {
+  JobWords words = words_of(fields);
+  std::ofstream(command_file) << command_of(words, verb);
+  return words;
+}
+
 Json prediction_of(const Fields& fields) {
-  JobRequest source = job_of(fields);
+  const JobWords words = asked_words(fields, "predict");
+  JobRequest source = job_of(words);
   const Job job(source.scenario, Job::Steps::All);
   const Trace trace = simulate_time(job);
   Prediction p = predict(job, trace);
@@ -193,6 +215,7 @@ Json prediction_of(const Fields& fields) {
   out["helps"] = p.fits ? std::vector<std::string>{} : remedies_of(top.memory.device.at.mark.phase, scenario, those);
   out["not_judged"] = not_judged_json(p.not_judged);
   out["assumptions"] = p.assumptions;
+  out["command"] = command_of(words, "predict");
   out["scenario"] = toml_text(source.document);
   out["launch"] = launch_json(source);
   return out;
@@ -222,7 +245,7 @@ void apply(Fields& fields, const std::string& change, bool& whole) {
 }
 
 Json advice_of(const Fields& fields) {
-  const JobRequest job = job_of(fields);
+  const JobRequest job = job_of(asked_words(fields, "advise"));
   const Advice advice = advise(job.document, job.at, job.folders, {.most_changes = 1, .free = {}});
   Json remedies = Json::array();
   for (const Remedy& remedy : advice.remedies) {

@@ -131,8 +131,10 @@ std::string problems_of(const Parsed& answer) {
     std::string fields;
     for (const Parsed& field : p["fields"]) fields += (fields.empty() ? "" : " ") + field.get<std::string>();
     const std::string place = p["place"], hint = p["hint"];
-    out += fmt::format("<li data-fields=\"{}\">{}{}{}</li>", html_text(fields),
-                       place.empty() ? "" : html_text(place) + ": ", html_text(p["message"].get<std::string>()),
+    const std::string message = p["message"];
+    const std::string why = hint.empty() ? message : fmt::format("{} ({})", message, hint);
+    out += fmt::format("<li data-fields=\"{}\" data-why=\"{}\">{}{}{}</li>", html_text(fields), html_text(why),
+                       place.empty() ? "" : html_text(place) + ": ", html_text(message),
                        hint.empty() ? "" : fmt::format("<br><span class=\"hint\">{}</span>", html_text(hint)));
   }
   return out + "</ul></section>";
@@ -141,12 +143,13 @@ std::string problems_of(const Parsed& answer) {
 std::string stages_of(const Parsed& answer) {
   if (answer["stages"].size() < 2) return {};
   std::string out =
-      "<h3>By pipeline stage</h3><table><thead><tr><th scope=\"col\">stage</th><th scope=\"col\">allocated</th>"
+      "<h3>By pipeline stage</h3><div class=\"scroll\"><table><thead><tr><th scope=\"col\">stage</th><th "
+      "scope=\"col\">allocated</th>"
       "<th scope=\"col\">must have</th><th scope=\"col\">up to</th></tr></thead><tbody>";
   for (const Parsed& s : answer["stages"])
     out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>", s["stage"].get<int>(),
                        gib(s["allocated_bytes"]), gib(s["required_bytes"]), gib(s["required_upper_bytes"]));
-  return out + "</tbody></table>";
+  return out + "</tbody></table></div>";
 }
 
 std::string option(const std::string& value, const std::string& shown, bool chosen) {
@@ -179,9 +182,11 @@ std::string control(const FormField& field, const Fields& fields) {
       break;
     case Control::Choice:
       out += fmt::format("<select id=\"{0}\" name=\"{1}\" aria-describedby=\"{0}-why\">", id, field.name);
+      // Left alone, it says nothing: a pasted file keeps what it has.
+      out += option("", field.choices.front().empty() ? "default" : fmt::format("default ({})", field.choices.front()),
+                    value.empty());
       for (const std::string& choice : field.choices)
-        out += option(choice, choice.empty() ? "as the framework has it" : choice,
-                      value.empty() ? choice == field.choices.front() : choice == value);
+        if (!choice.empty()) out += option(choice, choice, choice == value);
       out += "</select>";
       break;
   }
@@ -267,18 +272,21 @@ std::string answer_html(const std::string& answer, const Fields& fields) {
                                                 has > 0 ? "of " + gib(has) : "capacity unknown"));
   }
   out += "</dl>" + bar(a) + curve(a) + stages_of(a);
-  out += list_of("What helps", a["helps"].get<std::vector<std::string>>());
+  if (detail.find("what helps") == std::string::npos)
+    out += list_of("What helps", a["helps"].get<std::vector<std::string>>());
   std::vector<std::string> unjudged;
   for (const Parsed& name : a["not_judged"])
     unjudged.push_back(fmt::format("line {}: {}: {}", name["line"].get<int>(), name["what"].get<std::string>(),
                                    name["why"].get<std::string>()));
   out += list_of("Not judged: the answer ignores these", unjudged);
+  out += copied("command", "Command", a["command"]);
   out += copied("scenario", "Scenario (save as job.toml, then: tidemark predict job.toml)", a["scenario"]);
   out += copied(
       "launch", "Launch file",
       a["launch"]["text"].get<std::string>() + (a["launch"]["command"].get<std::string>().empty()
                                                     ? ""
                                                     : "\n# " + a["launch"]["command"].get<std::string>() + "\n"));
+  out += list_of("What no launch file says", a["launch"]["not_expressed"].get<std::vector<std::string>>());
   out += "<details><summary>What is assumed</summary>" +
          list_of("Assumptions", a["assumptions"].get<std::vector<std::string>>()) + "</details>";
   return out;
@@ -292,7 +300,8 @@ std::string advice_html(const std::string& answer) {
                ? "<p>It fits as it is.</p>"
                : fmt::format("<p>No single change of {} that were tried makes it fit.</p>", a["tried"].get<int>());
   std::string out =
-      "<table><thead><tr><th scope=\"col\">change</th><th scope=\"col\">device</th><th scope=\"col\">step</th>"
+      "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">change</th><th scope=\"col\">device</th><th "
+      "scope=\"col\">step</th>"
       "<th scope=\"col\">tokens/s/GPU</th></tr></thead><tbody>";
   for (const Parsed& r : a["remedies"]) {
     std::string changes;
@@ -305,7 +314,7 @@ std::string advice_html(const std::string& answer) {
                        gib(r["device_upper_bytes"]), duration(r["step_seconds"]),
                        r["tokens_per_s_per_device"].get<double>());
   }
-  return out + "</tbody></table>";
+  return out + "</tbody></table></div>";
 }
 
 std::string page_html(const Fields& fields, const std::string& answer_part) {
@@ -318,15 +327,23 @@ std::string page_html(const Fields& fields, const std::string& answer_part) {
   put(page, "{{names}}", names("models", models_shipped) + names("clusters", clusters_shipped));
   put(page, "{{kinds}}", kinds);
   put(page, "{{link}}", html_text("/?" + query_of(fields)));
+  const auto pasted = [&](std::string_view name) {
+    const auto at = fields.find(name);
+    return at == fields.end() ? std::string() : html_text(at->second);
+  };
   put(page, "{{open}}", text == fields.end() ? "" : " open");
+  put(page, "{{open-parts}}", fields.contains(pasted_model) || fields.contains(pasted_cluster) ? " open" : "");
   put(page, "{{form}}", form);
-  const std::size_t at = page.find("{{file}}");
-  std::string tail = page.substr(at + std::string_view("{{file}}").size());
-  page.erase(at);
-  page += text == fields.end() ? std::string() : html_text(text->second);
-  const std::size_t answer_at = tail.find("{{answer}}");
-  page += tail.substr(0, answer_at) + answer_part + tail.substr(answer_at + std::string_view("{{answer}}").size());
-  return page;
+  std::string out;
+  for (const auto& [mark, put_there] : {std::pair<std::string_view, std::string>("{{file}}", pasted(pasted_text)),
+                                        {"{{model-file}}", pasted(pasted_model)},
+                                        {"{{cluster-file}}", pasted(pasted_cluster)},
+                                        {"{{answer}}", answer_part}}) {
+    const std::size_t at = page.find(mark);
+    out += page.substr(0, at) + put_there;
+    page.erase(0, at + mark.size());
+  }
+  return out + page;
 }
 
 }  // namespace tidemark::cli

@@ -94,9 +94,9 @@ void Asker::remember(const std::string& key, std::string answer) {
   }
 }
 
-std::optional<std::string> Asker::ask(Ask what, const Fields& fields) {
+Reply Asker::ask(Ask what, const Fields& fields) {
   if (what == Ask::Answer)
-    if (std::optional<std::string> known = remembered(fields)) return known;
+    if (std::optional<std::string> known = remembered(fields)) return {std::move(known)};
   {
     std::unique_lock lock(mutex_);
     ++wanted_;
@@ -104,7 +104,7 @@ std::optional<std::string> Asker::ask(Ask what, const Fields& fields) {
     changed_.wait(lock, [&] { return running_ < limits_.at_once || ends_; });
     ++running_;
   }
-  std::optional<std::string> answer;
+  Reply answer;
   std::exception_ptr failure;
   try {
     answer = run(what, fields, false);
@@ -115,17 +115,17 @@ std::optional<std::string> Asker::ask(Ask what, const Fields& fields) {
     const std::lock_guard lock(mutex_);
     --running_;
     --wanted_;
-    if (answer && what == Ask::Answer) remember(key_of(fields), *answer);
+    if (answer.json && what == Ask::Answer) remember(key_of(fields), *answer.json);
   }
   changed_.notify_all();
   if (failure) std::rethrow_exception(failure);
   return answer;
 }
 
-std::optional<std::string> Asker::run(Ask what, const Fields& fields, bool ahead) {
+Reply Asker::run(Ask what, const Fields& fields, bool ahead) {
   {
     const std::lock_guard lock(mutex_);
-    if (ends_) return {};
+    if (ends_) return {.json = {}};
     ++processes_;
   }
   const std::shared_ptr<void> counted(nullptr, [this](void*) {
@@ -153,13 +153,13 @@ std::optional<std::string> Asker::run(Ask what, const Fields& fields, bool ahead
     if (give_up) {
       kill(-id, SIGKILL);
       waitpid(id, &status, 0);
-      return {};
+      return {.json = {}, .command = text_of(folder.path() / command_file)};
     }
     std::this_thread::sleep_for(poll_interval);
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != yes)
     throw std::runtime_error("the answering process ended without a message");
-  return text_of(folder.path() / "answer.json");
+  return {.json = text_of(folder.path() / "answer.json")};
 }
 
 void Asker::look_ahead(std::vector<Fields> next) {
@@ -190,7 +190,7 @@ void Asker::work_ahead() {
     }
     std::optional<std::string> answer;
     try {
-      answer = run(Ask::Answer, fields, true);
+      answer = run(Ask::Answer, fields, true).json;
     } catch (const std::exception&) {
       answer = {};  // whoever asks it will hear why
     }

@@ -24,6 +24,11 @@ struct AskLimits {
   std::size_t remembered = 512;  ///< answers
 };
 
+struct Reply {
+  std::optional<std::string> json;  ///< answer.hpp; nothing where it took too long
+  std::string command = {};         ///< then: what asks it in a terminal, if the question was understood
+};
+
 /// Answers questions, each in a process of its own, which is ended where it takes too long, and remembers answers.
 /// While nobody asks it answers what may be asked next.
 class Asker {
@@ -33,8 +38,7 @@ class Asker {
   Asker(const Asker&) = delete;
   Asker& operator=(const Asker&) = delete;
 
-  /// JSON (answer.hpp); nothing where it took too long.
-  [[nodiscard]] std::optional<std::string> ask(Ask what, const Fields& fields);
+  [[nodiscard]] Reply ask(Ask what, const Fields& fields);
   /// What is remembered of it.
   [[nodiscard]] std::optional<std::string> remembered(const Fields& fields);
   /// Answers these when there is time, in their order, and forgets those that were wanted before.
@@ -45,7 +49,7 @@ class Asker {
   [[nodiscard]] std::size_t ahead();
 
  private:
-  std::optional<std::string> run(Ask what, const Fields& fields, bool ahead);
+  Reply run(Ask what, const Fields& fields, bool ahead);
   void remember(const std::string& key, std::string answer);
   void work_ahead();
 

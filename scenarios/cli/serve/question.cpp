@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <system_error>
+#include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -57,10 +60,18 @@ std::vector<std::string> overrides_of(const Fields& fields, bool all) {
   return out;
 }
 
+// The file that a pasted model or cluster becomes: checkpoints have JSON.
+std::string saved_name(std::string_view pasted, const Fields& fields) {
+  if (pasted == pasted_cluster) return "cluster.toml";
+  const std::string text = word_in(fields, pasted);
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin != std::string::npos && text[begin] == '{' ? "config.json" : "model.toml";
+}
+
 LaunchOptions job_in(const Fields& fields) {
   LaunchOptions job;
-  job.model = word_in(fields, "model");
-  job.cluster = word_in(fields, "cluster");
+  job.model = fields.contains(pasted_model) ? saved_name(pasted_model, fields) : word_in(fields, "model");
+  job.cluster = fields.contains(pasted_cluster) ? saved_name(pasted_cluster, fields) : word_in(fields, "cluster");
   job.gpus = number_in(fields, "gpus");
   job.sequence = number_in(fields, "sequence");
   job.micro_batch = number_in(fields, "micro_batch");
@@ -68,8 +79,7 @@ LaunchOptions job_in(const Fields& fields) {
   return job;
 }
 
-JobRequest of_form(const Fields& fields) {
-  const LaunchOptions job = job_in(fields);
+LayoutOptions layout_in(const Fields& fields) {
   LayoutOptions options;
   options.tensor = number_in(fields, "tensor");
   options.context = number_in(fields, "context");
@@ -81,47 +91,58 @@ JobRequest of_form(const Fields& fields) {
   options.precision = word_in(fields, "precision");
   options.recompute = word_in(fields, "recompute");
   if (const std::string runtime = word_in(fields, "runtime"); !runtime.empty()) options.runtime = runtime;
+  return options;
+}
+
+void refuse_missing(const LaunchOptions& job) {
   std::string missing;
-  for (const std::string_view name : {"model", "cluster", "gpus", "sequence"})
-    if (!fields.contains(name)) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
+  for (const auto& [name, given] :
+       {std::pair("model", !job.model.empty()), std::pair("cluster", !job.cluster.empty()),
+        std::pair("gpus", job.gpus.has_value()), std::pair("sequence", job.sequence.has_value())})
+    if (!given) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
   if (!missing.empty())
     throw InputError(Problem{.file = "the form",
                              .message = fmt::format("{} not filled in", missing),
                              .hint = "a job needs a model, a cluster, a number of GPUs and a sequence length"});
-  const ScenarioFolders folders{data_root(), data_root()};
-  JobRequest made{document_of(job, options, "serve"), {}, "job.toml", folders, {}, {}};
-  const std::vector<std::string> overrides = overrides_of(fields, false);
-  set_overrides(made.document, overrides);
-  made.scenario = with_overrides(overrides, [&] { return scenario_of(made.document, made.at, folders); });
-  made.scenario.name = fmt::format("{} on {} devices", made.scenario.model.name, made.scenario.gpus);
-  return made;
 }
 
-JobRequest of_text(const Fields& fields, const std::string& text) {
+void save(const std::string& name, const std::string& text) {
+  std::ofstream file(name, std::ios::binary);
+  file << text;
+  if (!file.flush()) throw std::system_error(errno, std::generic_category(), name);
+}
+
+JobWords words_of_text(const Fields& fields, const std::string& text) {
   const std::string kind = word_in(fields, pasted_kind);
   if (std::ranges::find(pasted_kinds(), kind) == pasted_kinds().end())
     throw InputError(Problem{.file = std::string(pasted_kind),
                              .message = fmt::format("{} is not a kind of file", in_quotes(kind)),
                              .hint = "choose one of the list"});
   JobWords words{.file = "pasted" + kind, .beside = {}, .launch = {}};
-  {
-    std::ofstream file(words.file, std::ios::binary);
-    file << text;
-    if (!file.flush()) throw std::system_error(errno, std::generic_category(), words.file);
-  }
+  save(words.file, text);
+  const LaunchOptions job = job_in(fields);
   if (is_foreign(words.file)) {
-    words.launch = job_in(fields);
+    words.launch = job;
     Fields layout = fields;
     for (const std::string_view said : {"sequence", "micro_batch", "global_batch"}) layout.erase(std::string(said));
     words.beside = overrides_of(layout, true);
   } else {
     words.beside = overrides_of(fields, true);
-    if (const std::string gpus = word_in(fields, "gpus"); !gpus.empty()) words.beside.push_back("gpus=" + gpus);
-    if (const std::string model = word_in(fields, "model"); !model.empty()) words.beside.push_back("model=" + model);
-    if (const std::string cluster = word_in(fields, "cluster"); !cluster.empty())
-      words.beside.push_back("cluster=clusters/" + cluster + ".toml");
+    if (job.gpus) words.beside.push_back(fmt::format("gpus={}", *job.gpus));
+    if (!job.model.empty()) words.beside.push_back("model=" + job.model);
+    if (!job.cluster.empty())
+      words.beside.push_back("cluster=" +
+                             (fields.contains(pasted_cluster) ? job.cluster : "clusters/" + job.cluster + ".toml"));
   }
-  return requested_job(words);
+  return words;
+}
+
+// A pasted model or cluster lies in this folder, which whoever copies the scenario has elsewhere.
+void name_from_here(TomlTable& document) {
+  const std::string here = std::filesystem::current_path().string() + '/';
+  for (TomlKey& key : document.keys)
+    if (auto* text = std::get_if<std::string>(&key.value.value); text != nullptr && text->starts_with(here))
+      text->erase(0, here.size());
 }
 
 std::string escaped(std::string_view text) {
@@ -182,13 +203,18 @@ const std::vector<std::string>& pasted_kinds() {
 Fields checked(Fields fields) {
   std::erase_if(fields, [](const auto& field) { return field.second.empty(); });
   if (!fields.contains(pasted_text)) fields.erase(std::string(pasted_kind));
+  // Browsers end a form's lines with \r\n, and a shell takes \r for a character.
+  for (const std::string_view name : {pasted_text, pasted_model, pasted_cluster})
+    if (const auto at = fields.find(name); at != fields.end())
+      for (std::size_t end = 0; (end = at->second.find("\r\n", end)) != std::string::npos;) at->second.erase(end, 1);
   for (const auto& [name, value] : fields) {
-    const bool known = name == pasted_text || name == pasted_kind ||
+    const bool pasted = name == pasted_text || name == pasted_model || name == pasted_cluster;
+    const bool known = pasted || name == pasted_kind ||
                        std::ranges::any_of(form_fields(), [&](const FormField& f) { return f.name == name; });
     if (!known)
       throw InputError(
           Problem{.file = "the form", .message = fmt::format("{} is not a field of it", in_quotes(name)), .hint = ""});
-    const std::size_t most = name == pasted_text ? longest_text : longest_field;
+    const std::size_t most = pasted ? longest_text : longest_field;
     if (value.size() > most)
       throw InputError(Problem{.file = name,
                                .message = fmt::format("is longer than {} bytes", most),
@@ -202,9 +228,21 @@ Fields checked(Fields fields) {
   return fields;
 }
 
-JobRequest job_of(const Fields& fields) {
-  const auto text = fields.find(pasted_text);
-  return text == fields.end() ? of_form(fields) : of_text(fields, text->second);
+JobWords words_of(const Fields& fields) {
+  for (const std::string_view pasted : {pasted_model, pasted_cluster})
+    if (const auto text = fields.find(pasted); text != fields.end()) save(saved_name(pasted, fields), text->second);
+  if (const auto text = fields.find(pasted_text); text != fields.end()) return words_of_text(fields, text->second);
+  JobWords words{.file = {}, .beside = overrides_of(fields, false), .launch = job_in(fields)};
+  words.layout = layout_in(fields);
+  words.verb = "serve";
+  refuse_missing(words.launch);
+  return words;
+}
+
+JobRequest job_of(const JobWords& words) {
+  JobRequest made = requested_job(words);
+  name_from_here(made.document);
+  return made;
 }
 
 std::vector<Fields> neighbours(const Fields& fields) {
@@ -237,13 +275,16 @@ std::vector<Fields> neighbours(const Fields& fields) {
     if (field.control == Control::Choice && field.name != "runtime")
       for (const std::string& choice : field.choices) with(field.name, choice);
   with("sequence_parallel", fields.contains("sequence_parallel") ? "" : "on");
+  for (const FormField& field : form_fields())
+    if (field.name == "runtime")
+      for (const std::string& choice : field.choices) with(field.name, choice);
   return out;
 }
 
 std::string query_of(const Fields& fields) {
   std::string out;
   for (const auto& [name, value] : fields)
-    if (name != pasted_text && name != pasted_kind)
+    if (name != pasted_text && name != pasted_kind && name != pasted_model && name != pasted_cluster)
       out += fmt::format("{}{}={}", out.empty() ? "" : "&", escaped(name), escaped(value));
   return out;
 }

@@ -30,15 +30,17 @@ struct FormField {
 
 /// The pasted text, and what kind of file it is by its ending.
 inline constexpr std::string_view pasted_text = "file", pasted_kind = "kind";
+/// A model's and a cluster's file that were pasted.
+inline constexpr std::string_view pasted_model = "model_file", pasted_cluster = "cluster_file";
 [[nodiscard]] const std::vector<std::string>& pasted_kinds();
 
 /// Without empty fields. InputError where a field is not one of the form, or is too long.
 [[nodiscard]] Fields checked(Fields fields);
 
-/// Questions that differ in one field from this one, the likeliest next ones first; none where a text is pasted.
+/// Questions that differ in one field from this one, the likeliest next ones first; none where a job's file is pasted.
 [[nodiscard]] std::vector<Fields> neighbours(const Fields& fields);
 
-/// "model=llama-3.1-8b&gpus=8": the same question again, without a pasted text.
+/// "model=llama-3.1-8b&gpus=8": the same question again, without what was pasted.
 [[nodiscard]] std::string query_of(const Fields& fields);
 
 }  // namespace tidemark::cli

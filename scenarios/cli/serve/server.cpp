@@ -22,6 +22,8 @@ namespace {
 
 constexpr std::size_t most_bytes = 2U << 20;
 constexpr int patience_seconds = 5;
+// Many, since one that sends slowly keeps its thread. They wait, most of the time.
+constexpr std::size_t connections = 64;
 constexpr const char* cookie_name = "tidemark";
 
 std::string random_token() {
@@ -66,16 +68,16 @@ std::string wrong(const InputError& error) {
   return nlohmann::json{{"problems", list}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string too_long(const Fields& fields, std::chrono::milliseconds limit, const char* verb) {
-  const bool file = fields.contains(pasted_text);
+std::string too_long(const std::string& command, const Fields& fields, std::chrono::milliseconds limit) {
+  const bool pasted = fields.contains(pasted_text) || fields.contains(pasted_model) || fields.contains(pasted_cluster);
+  const std::string hint = command.empty() ? "ask of a smaller job, or raise --time-limit of tidemark serve"
+                                           : fmt::format("run it in a terminal{}: {}",
+                                                         pasted ? ", beside the pasted text as a file" : "", command);
   return nlohmann::json{
       {"problems",
        {{{"place", ""},
          {"message", fmt::format("this takes longer than {} s, the page's time limit", limit.count() / 1000)},
-         {"hint", file ? fmt::format("save the file, and run: tidemark {} FILE", verb)
-                       : fmt::format("run it in a terminal: tidemark {} job.toml with the scenario of a smaller job, "
-                                     "and set its keys, such as gpus=1024",
-                                     verb)},
+         {"hint", hint},
          {"fields", nlohmann::json::array()}}}}}
       .dump();
 }
@@ -134,18 +136,20 @@ class Pages {
       return httplib::Server::HandlerResponse::Unhandled;
     }
     reply.status = 403;
-    put(reply, "403: open the address that tidemark serve has printed, token included\n", "text/plain; charset=utf-8");
+    put(reply,
+        "403: open the address that tidemark serve has printed, token included.\n"
+        "A link from elsewhere: tidemark serve 'LINK'\n",
+        "text/plain; charset=utf-8");
     return httplib::Server::HandlerResponse::Handled;
   }
 
   // HTML of the answer, and what may be asked next is on its way.
   std::string answered(const Fields& fields, Ask what) {
-    const std::optional<std::string> answer = asker_.ask(what, fields);
-    const char* const verb = what == Ask::Advice ? "advise" : "predict";
-    if (!answer) return answer_html(too_long(fields, options_.time_limit, verb), fields);
-    if (what == Ask::Advice) return advice_html(*answer);
+    const Reply reply = asker_.ask(what, fields);
+    if (!reply.json) return answer_html(too_long(reply.command, fields, options_.time_limit), fields);
+    if (what == Ask::Advice) return advice_html(*reply.json);
     asker_.look_ahead(neighbours(fields));
-    return answer_html(*answer, fields);
+    return answer_html(*reply.json, fields);
   }
 
   void page(const httplib::Request& request, httplib::Response& reply) {
@@ -228,7 +232,7 @@ void serve(const ServeOptions& options, const std::function<void(const std::stri
   server.set_read_timeout(patience_seconds);
   server.set_write_timeout(patience_seconds);
   server.set_keep_alive_max_count(100);
-  server.new_task_queue = [] { return new httplib::ThreadPool(8); };  // NOLINT: it owns it
+  server.new_task_queue = [] { return new httplib::ThreadPool(connections); };  // NOLINT: it owns it
   const std::string token = random_token();
   Pages pages(options, token);
   pages.add_to(server);
@@ -241,7 +245,7 @@ void serve(const ServeOptions& options, const std::function<void(const std::stri
                              .hint = "another program may listen there: choose another port, or none"});
   pages.is_at(std::to_string(port));
   const LastWords words([&] { pages.stop(); });
-  ready(fmt::format("http://127.0.0.1:{}/?token={}", port, token));
+  ready(fmt::format("http://127.0.0.1:{}/?token={}{}", port, token, options.question));
   server.listen_after_bind();
 }
 

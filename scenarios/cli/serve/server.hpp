@@ -11,6 +11,7 @@ namespace tidemark::cli {
 struct ServeOptions {
   int port = 0;  ///< 0: any that is free
   std::chrono::milliseconds time_limit{10'000};
+  std::string question = {};  ///< "&model=llama-3.1-8b": of a page's link, what the printed address asks
 };
 
 /// Serves the page on 127.0.0.1 until a signal ends the program. `ready` hears the page's address, which holds a token
