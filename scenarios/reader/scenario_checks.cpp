@@ -65,7 +65,8 @@ class Checks {
     check_context();
     check_sharding();
     check_order();
-    if (data_known_) check_experts(scenario_, tables_);
+    // Of a model without any, whatever else is wrong.
+    if (data_known_ || scenario_.model.experts() == nullptr) check_experts(scenario_, tables_);
     check_sequence();
     check_attention();
     check_head_width();
@@ -246,7 +247,7 @@ class Checks {
   }
 
   void check_sequence() {
-    if (!tables_.layout.sound("tensor") || !tables_.layout.sound("sequence_parallel")) return;
+    const bool tensor_known = tables_.layout.sound("tensor") && tables_.layout.sound("sequence_parallel");
     if (tables_.model_sound && tables_.train.sound("sequence_length") && model_.positions == Positions::Learned &&
         train_.sequence_length > model_.max_positions) {
       tables_.train.problem("sequence_length",
@@ -255,9 +256,9 @@ class Checks {
                             "n_positions in [model_override] says how many there are");
     }
     // As Megatron does (arguments.py): with one tensor-parallel rank there is nothing to spread.
-    if (layout_.tensor == 1) layout_.sequence_parallel = false;
+    if (tensor_known && layout_.tensor == 1) layout_.sequence_parallel = false;
     if (!tables_.train.sound("sequence_length") || !tables_.layout.sound("context")) return;
-    const std::int64_t spread = layout_.sequence_parallel ? layout_.tensor : 1;
+    const std::int64_t spread = tensor_known && layout_.sequence_parallel ? layout_.tensor : 1;
     if (layout_.context > 1) {
       // Two chunks a rank, and of these together a part for each tensor-parallel rank.
       const std::int64_t parts = std::lcm(std::int64_t{2}, spread) * layout_.context;

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "parallel/runtime/runtimes.hpp"
 #include "scenarios/cluster/calibration_reader.hpp"
@@ -112,11 +115,39 @@ std::vector<ConfigOverride> read_overrides(TomlReader& table, const std::string&
   return overrides;
 }
 
+// Whether overrides make another size of model: the file's name is then no name of it. A padded vocabulary is no other.
+bool resized(const std::string& text, const std::vector<ConfigOverride>& overrides) {
+  static constexpr std::array<std::string_view, 15> sizes{"hidden_size",
+                                                          "intermediate_size",
+                                                          "num_hidden_layers",
+                                                          "num_attention_heads",
+                                                          "num_key_value_heads",
+                                                          "n_embd",
+                                                          "n_layer",
+                                                          "n_head",
+                                                          "n_inner",
+                                                          "head_dim",
+                                                          "num_local_experts",
+                                                          "moe_intermediate_size",
+                                                          "num_experts",
+                                                          "n_routed_experts",
+                                                          "num_layers"};
+  const nlohmann::json config = nlohmann::json::parse(text, nullptr, false);
+  return std::ranges::any_of(overrides, [&](const ConfigOverride& its) {
+    const auto* const value = std::get_if<std::int64_t>(&its.value);
+    if (value == nullptr || std::ranges::find(sizes, its.key) == sizes.end() || !config.is_object()) return false;
+    const auto own = config.find(its.key);
+    return own != config.end() && own->is_number_integer() && own->get<std::int64_t>() != *value;
+  });
+}
+
 void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Problems& problems,
                      const ScenarioFiles& files, Scenario& scenario) {
   const std::vector<ConfigOverride> overrides = read_overrides(tables.model_override, problems.file());
   const auto parse = [&](const std::string& text, const std::filesystem::path& path) {
-    return parse_model(text, path, overrides);
+    Model model = parse_model(text, path, overrides);
+    if (resized(text, overrides)) model.name = "like " + model.name;
+    return model;
   };
   static const decltype(files.models) none;
   std::optional<Model> model = read_named_file(tables.top, "model", folders, problems, files.texts,

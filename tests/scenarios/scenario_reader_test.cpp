@@ -283,5 +283,16 @@ TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
   EXPECT_EQ(s.model.name, "llama-3.1-70b");
 }
 
+TEST(ScenarioReader, AModelOfAnotherSizeHasNotTheNameOfItsFile) {
+  const auto name_with = [](const std::string& key) {
+    return parse_scenario(std::string(job) + "\n[model_override]\n" + key + '\n', "job.toml",
+                          {source, source / "scenarios"})
+        .model.name;
+  };
+  EXPECT_EQ(name_with("num_hidden_layers = 40"), "like llama-3.1-70b");
+  EXPECT_EQ(name_with("num_hidden_layers = 80"), "llama-3.1-70b");
+  EXPECT_EQ(name_with("vocab_size = 128512"), "llama-3.1-70b");
+}
+
 }  // namespace
 }  // namespace tidemark::tests::scenario_reader_test

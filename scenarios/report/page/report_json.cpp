@@ -291,9 +291,9 @@ std::string report_json(const Job& job, const Trace& trace, const Prediction& p,
   for (const Communicator& communicator : p.communicators) communicators.push_back(communicator.name);
   for (std::size_t phase = 0; phase < phase_count; ++phase) phases.push_back(name(static_cast<Phase>(phase)));
   Json prediction = Json::parse(prediction_json(p));
-  // Thousands of numbers in a row that are one range.
+  // For people: thousands of numbers in a row are one range.
   for (std::size_t g = 0; g < p.groups.size(); ++g) {
-    prediction["groups"][g]["ranks"] = rank_list(p.groups[g].ranks);
+    prediction["groups"][g]["rank_list"] = rank_list(p.groups[g].ranks);
     prediction["groups"][g]["rank_count"] = p.groups[g].ranks.size();
   }
   Json out = {

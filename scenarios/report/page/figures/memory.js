@@ -62,7 +62,7 @@
     var memory = stage.memory, c = clock(data.step.length_ns), capacity = data.prediction.capacity_bytes;
     var curve = null;
     function made() { return curve = curve || curve_of(data, memory); }
-    var group = data.prediction.groups.filter(function (g) { return parseInt(g.ranks, 10) === memory.rank; })[0];
+    var group = data.prediction.groups.filter(function (g) { return g.ranks[0] === memory.rank; })[0];
     return {
       id: 'memory-stage-' + stage.stage,
       title: (data.stages.length > 1 ? 'stage ' + stage.stage + ', ' : '') + 'rank ' + memory.rank,
@@ -141,7 +141,7 @@
   function group_name(group) {
     if (group.title) return group.title;
     var at = group.coordinates, parts = ['pp', 'dp', 'cp', 'ep', 'tp'].filter(function (axis_) { return at[axis_] > 0; });
-    return 'rank ' + parseInt(group.ranks, 10) + (parts.length ? ' (' + parts.map(function (axis_) {
+    return 'rank ' + group.ranks[0] + (parts.length ? ' (' + parts.map(function (axis_) {
       return axis_ + ' ' + at[axis_];
     }).join(', ') + ')' : '') + (group.rank_count > 1 ? ' × ' + group.rank_count : '');
   }
@@ -208,7 +208,7 @@
         });
         return {head: ['ranks', 'device (B)', 'up to (B)'].concat(used.map(function (n) { return n + ' (B)'; })),
                 rows: groups.map(function (g) {
-                  return [g.ranks, g.peak_device_bytes, g.peak_device_upper_bytes].concat(used.map(function (n) {
+                  return [g.rank_list, g.peak_device_bytes, g.peak_device_upper_bytes].concat(used.map(function (n) {
                     return g.at_peak[n];
                   }));
                 })};

@@ -7,7 +7,7 @@
       head: ['stage', 'ranks', 'allocated', 'reserved', 'device', 'up to', 'to spare', 'peak of allocated at'],
       rows: data.stages.map(function (stage) {
         var of_stage = p.groups.filter(function (g) { return g.coordinates.pp === stage.stage; });
-        var g = of_stage.filter(function (group) { return parseInt(group.ranks, 10) === stage.memory.rank; })[0];
+        var g = of_stage.filter(function (group) { return group.ranks[0] === stage.memory.rank; })[0];
         return [stage.stage, of_stage.reduce(function (sum, group) { return sum + group.rank_count; }, 0),
                 gib_cell(g.peak_allocated_bytes), gib_cell(g.peak_reserved_bytes), gib_cell(g.peak_device_bytes),
                 gib_cell(g.peak_device_upper_bytes),
@@ -17,7 +17,7 @@
   }
   function driver_table(group) {
     return {
-      id: 'driver-memory', title: 'Behind the allocator, on rank ' + parseInt(group.ranks, 10),
+      id: 'driver-memory', title: 'Behind the allocator, on rank ' + group.ranks[0],
       head: ['what', 'held', 'low', 'high', 'source'],
       rows: group.device_rows.map(function (r) {
         return [r.name, mib_cell(r.bytes), mib_cell(r.low), mib_cell(r.high), r.source];
@@ -40,7 +40,7 @@
     var p = data.prediction, group = must_have_most(data), room = p.capacity_bytes - p.headroom_bytes;
     var lacks = group.required_device_upper_bytes - room, peak = group.peak_device_bytes;
     return {
-      name: name || 'rank ' + parseInt(group.ranks, 10), capacity: p.capacity_bytes, must_have: group.required_device_bytes,
+      name: name || 'rank ' + group.ranks[0], capacity: p.capacity_bytes, must_have: group.required_device_bytes,
       must_have_upper: group.required_device_upper_bytes, answer: data.answer,
       parts: order.filter(function (entry) { return group.at_peak[entry[0]] > 0; }).map(function (entry) {
         // Of the peak, in the proportion of what must be had: what is cached beyond it would be given back.
