@@ -146,7 +146,7 @@ void read_model_part(ScenarioTables& tables, const ScenarioFolders& folders, Pro
   const std::vector<ConfigOverride> overrides = read_overrides(tables.model_override, problems.file());
   const auto parse = [&](const std::string& text, const std::filesystem::path& path) {
     Model model = parse_model(text, path, overrides);
-    if (resized(text, overrides)) model.name = "like " + model.name;
+    if (resized(text, overrides)) model.name = "resized " + model.name;
     return model;
   };
   static const decltype(files.models) none;

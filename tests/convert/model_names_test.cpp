@@ -272,7 +272,7 @@ TEST(ModelNames, AModelOfNoFamilyNamesTheArgumentAtFault) {
       "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu --disable-bias-linear "
       "--untie-embeddings-and-output-weights --position-embedding-type rope --seq-length 1024 --vocab-size 32000 "
       "--micro-batch-size 1 --bf16 --attention-dropout 0 --hidden-dropout 0 --normalization ";
-  EXPECT_EQ(model_in("job.sh", run + "RMSNorm"), "llama-2-70b of 32000");
+  EXPECT_EQ(model_in("job.sh", run + "RMSNorm"), "resized llama-2-70b of 32000");
   EXPECT_EQ(model_in("job.sh", run + "RMSNorm --add-qkv-bias --qk-layernorm"),
             "the model: no family that is known has one like this, but for --add-qkv-bias or --qk-layernorm: give a "
             "config.json with --model");

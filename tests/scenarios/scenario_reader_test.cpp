@@ -285,11 +285,12 @@ TEST(ScenarioReader, FilesOfTheScenariosOwnFolderComeFirst) {
 
 TEST(ScenarioReader, AModelOfAnotherSizeHasNotTheNameOfItsFile) {
   const auto name_with = [](const std::string& key) {
-    return parse_scenario(std::string(job) + "\n[model_override]\n" + key + '\n', "job.toml",
-                          {source, source / "scenarios"})
-        .model.name;
+    const std::string table = "[model_override]\n";
+    std::string text(job);
+    text.insert(text.find(table) + table.size(), key + '\n');
+    return parse_scenario(text, "job.toml", {source, source / "scenarios"}).model.name;
   };
-  EXPECT_EQ(name_with("num_hidden_layers = 40"), "like llama-3.1-70b");
+  EXPECT_EQ(name_with("num_hidden_layers = 40"), "resized llama-3.1-70b");
   EXPECT_EQ(name_with("num_hidden_layers = 80"), "llama-3.1-70b");
   EXPECT_EQ(name_with("vocab_size = 128512"), "llama-3.1-70b");
 }
