@@ -75,8 +75,13 @@ class Conversion {
     if (from_ != Dialect::Megatron) draft_.kept = {};
     if (from_ != Dialect::Scenario) bound_images();
     cut_rows();
-    return {from_, requested_.files.front(), std::move(draft_.document), std::move(draft_.remarks),
-            std::move(draft_.kept)};
+    return {from_,
+            requested_.files.front(),
+            std::move(draft_.document),
+            std::move(draft_.remarks),
+            std::move(draft_.kept),
+            false,
+            std::move(draft_.nodes_from)};
   }
 
  private:

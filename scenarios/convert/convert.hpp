@@ -43,6 +43,8 @@ struct Converted {
   std::vector<Remark> remarks;
   KeptArguments kept;   ///< of Megatron's scripts
   bool strict = false;  ///< what is not modelled is refused
+  /// A variable that says on how many nodes a script starts, where it stands for one (`${SLURM_NNODES:-1}`).
+  std::string nodes_from = {};
   /// Whether something that changes memory or time was left out, or may not have.
   [[nodiscard]] bool lossy() const;
 };

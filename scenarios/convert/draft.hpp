@@ -77,6 +77,7 @@ class Draft {
   /// Who starts a process on each device of a node where nobody says on how many ("axolotl train").
   std::string starts_all;
   std::int64_t starts_nodes = 1;  ///< and on how many nodes
+  std::string nodes_from;         ///< a variable of the environment that says it, with 1 in its place
   std::int64_t each_node = 0;     ///< devices of each of several nodes that the launcher takes; 0: nothing says it
   /// ms-swift's: as many micro-batches as give a step that many sequences; 0: not so.
   std::int64_t at_least_sequences = 0;

@@ -50,6 +50,7 @@ class Forks {
 
   std::vector<TomlKey> read() {
     take_layers_of_old();
+    join_placeholders();
     for (TomlKey& flag : flags_) {
       const auto* const alias = std::ranges::find(aliases, std::string_view(flag.name), &Alias::name);
       if (alias == aliases.end() || has(alias->flag)) continue;
@@ -108,6 +109,19 @@ class Forks {
     if (key == nullptr) return;
     draft_.remark_bounded(fmt::format("--{}", name), std::move(why), std::move(bound), key->place);
     erase(name);
+  }
+
+  // "your tokenizer path", without quotes: a place to be filled in.
+  void join_placeholders() {
+    for (TomlKey& flag : flags_) {
+      const auto* const words = std::get_if<std::vector<TomlValue>>(&flag.value.value);
+      if (words == nullptr || words->empty() || flag.name != "tokenizer-model") continue;
+      const auto* const first = std::get_if<std::string>(&words->front().value);
+      if (first == nullptr || *first != "your") continue;
+      draft_.remark(RemarkKind::Assumed, "--tokenizer-model", "is to be filled in: the tokenizer is not read",
+                    flag.place);
+      flag.value.value = std::string("your tokenizer");
+    }
   }
 
   // megatron/arguments.py before core 0.2, and of the forks that began there: --transformer-impl is local, and
@@ -272,6 +286,11 @@ class Forks {
       add("account-for-loss-in-pipeline-split", true, method->place);
       tell(RemarkKind::Assumed, "pp-partition-method", "embedding and loss count for a layer each");
     }
+    if (says("pp-partition-method", "type:transformer") &&
+        integer("num-layers").value_or(1) %
+                std::max<std::int64_t>(integer("pipeline-model-parallel-size").value_or(1), 1) ==
+            0)
+      tell(RemarkKind::NoMatter, "pp-partition-method", "stages have equal numbers of layers, as here");
     for (TomlKey& flag : flags_) {
       const auto* const text = std::get_if<std::string>(&flag.value.value);
       if (text == nullptr) continue;

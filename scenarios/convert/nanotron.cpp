@@ -28,8 +28,8 @@ constexpr auto nanotron_aside = std::to_array<std::string_view>(
      "optimizer.adam_beta2", "optimizer.optimizer_factory.adam_eps", "optimizer.optimizer_factory.adam_beta1",
      "optimizer.optimizer_factory.adam_beta2"});
 constexpr auto nanotron_tables_aside = std::to_array<std::string_view>(
-    {"general", "checkpoints", "logging", "metrics_logging", "tokenizer", "data_stages", "data", "profiler",
-     "lighteval", "s3_upload", "experiment_logger", "kill_switch_path"});
+    {"general", "checkpoints", "logging", "metrics_logging", "tokenizer", "data_stages", "data", "brrr_data",
+     "profiler", "lighteval", "s3_upload", "experiment_logger", "kill_switch_path"});
 
 std::string in_capitals(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -51,6 +51,7 @@ class NanotronReader {
     add("attention-dropout", 0.0);
     add("attention-backend", std::string("flash"));
     judge_model();
+    read_doremi();
     judge_the_rest();
     const TomlKey* const its = key("parallelism");
     draft_.remark_bounded(
@@ -103,6 +104,10 @@ class NanotronReader {
 
   void read_model() {
     const std::string config = "model.model_config.";
+    if (const TomlKey* const of_old = key("model.n_layer"); of_old != nullptr && key("model.model_config") == nullptr)
+      throw InputError(Problem{draft_.file, of_old->place.line, of_old->place.column,
+                               "model.n_layer: of brrr, from which nanotron was made, whose models are not modelled",
+                               "Llama and Qwen 2 in model.model_config are", ProblemKind::NotModelled});
     copy_number(config + "num_hidden_layers", "num-layers");
     copy_number(config + "hidden_size", "hidden-size");
     copy_number(config + "intermediate_size", "ffn-hidden-size");
@@ -239,6 +244,19 @@ class NanotronReader {
     }
   }
 
+  // examples/doremi: weights of domains are drawn by; a proxy has its reference beside it, of the same shape.
+  void read_doremi() {
+    const TomlKey* const its = key("doremi");
+    if (its == nullptr) return;
+    const TomlKey* const reference = key("doremi.ref_model_resume_checkpoint_path");
+    const bool judged = reference != nullptr && std::holds_alternative<std::string>(reference->value.value);
+    draft_.remark_bounded("doremi",
+                          judged ? "the figures are without the reference model that a proxy is trained beside "
+                                   "(train_doremi.py; train_reference.py has none)"
+                                 : "losses are taken apart by domains",
+                          judged ? "doremi:2" : "doremi", its->place);
+  }
+
   // dacite stops at a key that no class has; those of other releases are not judged.
   void judge_the_rest() {
     const auto has = [](const auto& names, std::string_view name) {
@@ -249,6 +267,7 @@ class NanotronReader {
         draft_.remark(RemarkKind::NoMatter, top.name, "of data, checkpoints and logs", top.place);
         continue;
       }
+      if (top.name == "doremi") continue;
       const auto* const table = std::get_if<TomlTable>(&top.value.value);
       if (table == nullptr ||
           !has(std::array<std::string_view, 4>{"model", "parallelism", "tokens", "optimizer"}, top.name)) {

@@ -18,6 +18,7 @@
 #include "scenarios/convert/script_variables.hpp"
 #include "scenarios/convert/shell/harmless_variables.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
+#include "scenarios/convert/shell/shell_syntax.hpp"
 #include "scenarios/convert/shell/slurm_variables.hpp"
 #include "scenarios/convert/which_training.hpp"
 #include "scenarios/convert/yaml_table.hpp"
@@ -49,6 +50,28 @@ TomlTable nested(const std::vector<TomlKey>& flags, TomlTable document, const st
   throw InputError(Problem{file, place.line, place.column, std::move(message.text), std::move(hint), message.kind});
 }
 
+// The variable of `NNODES=${SLURM_NNODES:-1}`, and of its like; empty of other lines.
+std::string one_node_in_place_of(std::string_view line) {
+  std::string bare;
+  for (const char c : line)
+    if (c != '"' && c != '\'') bare += c;
+  std::string_view rest = bare;
+  rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
+  if (rest.starts_with("export ")) rest.remove_prefix(std::string_view("export ").size());
+  const std::size_t sign = rest.find("=${");
+  if (sign == std::string_view::npos || !is_name(rest.substr(0, sign))) return {};
+  constexpr auto endings = std::to_array<std::string_view>({"NODES", "NODE", "WORLD_SIZE", "MACHINES"});
+  const std::string_view assigned = rest.substr(0, sign);
+  if (std::ranges::none_of(endings, [&](std::string_view ending) { return assigned.ends_with(ending); })) return {};
+  rest.remove_prefix(sign + 3);
+  std::size_t end = 0;
+  while (end < rest.size() && is_of_name(rest[end])) ++end;
+  const std::string_view variable = rest.substr(0, end), behind = rest.substr(end);
+  for (const std::string_view one : {":-1}", "-1}", ":=1}", "=1}"})
+    if (behind.starts_with(one)) return std::string(variable);
+  return {};
+}
+
 class ScriptReader {
  public:
   ScriptReader(const ConvertRequest& requested, const ShippedModels& models, Draft& draft)
@@ -66,6 +89,9 @@ class ScriptReader {
     }
     for (const ShellSkip& skip : script.skips)
       draft_.remark(RemarkKind::Assumed, skip.what, "is passed over: nothing is run", skip.place);
+    for (const ShellSkip& its : script.found)
+      draft_.remark(RemarkKind::Assumed, its.what,
+                    "is read for a file of that name, which is not where the script says", its.place);
     if (launch_lines(script, file.string()).empty())
       if (const std::optional<InnerScript> inner = inner_script(script, file.string())) {
         if (!inner->gpus) take_allocation(file, text);
@@ -75,6 +101,7 @@ class ScriptReader {
     if (line.gpus_problem) take_allocation(file, text);
     const bool devices_hidden = line.gpus_problem && !requested_.gpus && draft_.find("gpus") == nullptr;
     if (devices_hidden && !is_hidden(*line.gpus_problem)) throw InputError(*line.gpus_problem);
+    draft_.nodes_from = nodes_by_default(text);
     if (line.gpus && !requested_.gpus) draft_.set("gpus", *line.gpus, line.place), draft_.each_node = line.each_node;
     if (!line.gpus && !line.launcher.empty()) take_allocation(file, text);
     if (draft_.find("gpus") == nullptr) draft_.starts_all = line.starts_all, draft_.starts_nodes = line.starts_nodes;
@@ -92,7 +119,7 @@ class ScriptReader {
     candidates_ = script.candidates;
     tell_presumed(script, line, text);
     read_arguments(line);
-    if (devices_hidden && !says_least_devices()) throw InputError(*line.gpus_problem);
+    if (devices_hidden && draft_.find("gpus") == nullptr && !says_least_devices()) throw InputError(*line.gpus_problem);
     if (from_ == Dialect::Megatron) settle_attention(models_, draft_);
   }
 
@@ -141,6 +168,24 @@ class ScriptReader {
                               "file beside the script, or say them with --set NAME=VALUE",
                               fmt::join(names, ", "), more ? " and others" : ""),
                   source->place);
+  }
+
+  // "NNODES=${SLURM_NNODES:-1}": whoever starts the script says on how many nodes, where nobody here does.
+  // "# Change for multinode config" above "NNODES=1" says it, too.
+  [[nodiscard]] std::string nodes_by_default(std::string_view text) const {
+    constexpr int near = 4;  // MASTER_ADDR, MASTER_PORT and their like stand between
+    int lines_behind = near + 1;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      const std::string_view line = text.substr(at, end - at);
+      lines_behind = line == "# Change for multinode config" ? 0 : lines_behind + 1;
+      std::string variable = one_node_in_place_of(line);
+      for (const std::string_view nodes : {"NNODES=1", "NUM_NODES=1"})
+        if (line == nodes && lines_behind <= near) variable = nodes.substr(0, nodes.find('='));
+      if (!variable.empty() && !requested_.variables.contains(variable)) return variable;
+      at = end + 1;
+    }
+    return {};
   }
 
   // The script that this one starts, with what it is given; what whoever asks sets goes before.
@@ -259,6 +304,7 @@ class ScriptReader {
         if (key.name.starts_with('+')) key.name.erase(0, key.name.find_first_not_of('+'));
       return read_tuning(line, verl_arguments(std::move(flags), draft_), "");
     }
+    if (read_nanotron(line)) return;
     if (is_titan(line, flags)) return read_titan_arguments(std::move(flags));
     if (is_megatron(line, flags)) {
       from_ = Dialect::Megatron;
@@ -298,6 +344,37 @@ class ScriptReader {
     Given given(std::move(flags), "--", draft_);
     drop_unknown(given);
     read_training_arguments(given, models_, draft_);
+  }
+
+  // "torchrun run_train.py --config-file job.yaml" (nanotron's run_train.py), with the file there, or beside the
+  // script.
+  bool read_nanotron(const LaunchLine& line) {
+    const auto flag = std::ranges::find_if(line.arguments, [](const ShellWord& word) {
+      return word.text == "--config-file" || word.text == "--config_file";
+    });
+    if (flag == line.arguments.end() || flag + 1 == line.arguments.end()) return false;
+    const ShellWord& its = *(flag + 1);
+    if (!its.text.ends_with(".yaml") && !its.text.ends_with(".yml")) return false;
+    std::filesystem::path path = named_beside(draft_.folder, its.text);
+    if (!is_there(path)) path = named_beside(draft_.folder, its.text.substr(its.text.rfind('/') + 1));
+    if (!is_there(path)) return false;
+    const FileContent content = classified(path);
+    if (content.kind != FileKind::Nanotron) return false;
+    draft_.remark(RemarkKind::Assumed, path.filename().string(), "is the configuration that the script names",
+                  its.place);
+    const std::optional<std::int64_t> launched = requested_.gpus ? std::nullopt : draft_.integer("gpus");
+    if (launched) draft_.erase("gpus");
+    from_ = Dialect::Megatron;
+    draft_.file = path.string();
+    Given given(nanotron_flags(content.document, draft_), "--", draft_);
+    if (const auto filled = draft_.integer("gpus"); launched && filled && *launched != *filled)
+      draft_.remark(RemarkKind::NotJudged, fmt::format("gpus = {}", *launched),
+                    fmt::format("of the launcher is not dp x tp x pp = {}, at which nanotron stops: the figures are of "
+                                "that",
+                                *filled),
+                    its.place);
+    read_megatron(given, models_, draft_);
+    return true;
   }
 
   // Of tools that make TrainingArguments of their own.

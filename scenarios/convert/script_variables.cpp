@@ -64,6 +64,8 @@ void read_variable(const std::string& name, const ShellWord& value, Draft& draft
   if (const std::string_view why = ignored_by_nccl(name); !why.empty())
     return draft.remark(RemarkKind::Assumed, fmt::format("{} = {}", name, in_quotes(value.text)), std::string(why),
                         value.place);
+  if (name == "PYTORCH_NPU_ALLOC_CONF")
+    return draft.remark(RemarkKind::NoMatter, name, "is of Ascend's devices: PyTorch reads it on no other");
   // A tuner settles which algorithms connect, and when.
   if (name == "NCCL_TUNER_PLUGIN" && draft.find("runtime.environment.NCCL_RUNTIME_CONNECT") == nullptr) {
     draft.set("runtime.environment.NCCL_RUNTIME_CONNECT", std::string("0"), value.place);

@@ -14,9 +14,10 @@
 namespace tidemark::scenarios {
 namespace {
 
-// Of a number that is no multiple of `unit`, the next one, in place of `path`; not judged.
+// Of a number that is no multiple of `unit`, the next one, in place of `path`; not judged, unless it is what a script
+// has in place of a variable.
 void round_up(Draft& draft, const std::string& path, const std::string& what, std::int64_t unit, std::int64_t times,
-              const std::string& of) {
+              const std::string& of, const std::string& variable = {}) {
   const TomlValue* const found = draft.find(path);
   const std::optional<std::int64_t> asks = draft.integer(path);
   constexpr std::int64_t most = std::int64_t{1} << 32;
@@ -24,6 +25,12 @@ void round_up(Draft& draft, const std::string& path, const std::string& what, st
   const std::int64_t next = product({*asks / unit + 1, unit, times});
   const Place place = found->place;
   draft.set(path, next, place);
+  if (!variable.empty())
+    return draft.remark(RemarkKind::Assumed, fmt::format("{} = {}", what, *asks),
+                        fmt::format("of one node, in place of ${}, which whoever starts the script sets; it is not a "
+                                    "multiple of {} = {}: the answer is of {}, the least; --gpus N says another number",
+                                    variable, of, unit, next),
+                        place);
   draft.remark(RemarkKind::NotJudged, fmt::format("{} = {}", what, *asks),
                fmt::format("is not a multiple of {} = {}: the figures are of {}", of, unit, next), place);
 }
@@ -91,13 +98,14 @@ void settle_devices(Converted& converted, const ConvertRequest& requested, const
     const std::int64_t each = is_count(model) && is_count(experts) ? std::lcm(model, experts) : model;
     if (draft.find("gpus") == nullptr && each > 1) {
       draft.set("gpus", product({each, times}));
-      draft.remark(RemarkKind::NotJudged, "gpus",
-                   fmt::format("nothing says on how many devices: the figures are of {}, the least that the layout "
-                               "fills; --gpus N says it",
+      draft.remark(RemarkKind::Assumed, "gpus",
+                   fmt::format("nothing says on how many devices: the answer is of {}, the least that the layout "
+                               "fills; --gpus N says another number",
                                product({each, times})));
     } else if (!requested.gpus) {
       round_up(draft, "gpus", "gpus", each, times,
-               each == model ? "tensor x context x pipeline" : "what tensor, context, pipeline and expert ranks fill");
+               each == model ? "tensor x context x pipeline" : "what tensor, context, pipeline and expert ranks fill",
+               converted.nodes_from);
     }
     const bool of_devices = !draft.remarks.empty();
     if (const std::optional<std::int64_t> gpus = draft.integer("gpus");

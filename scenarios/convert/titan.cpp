@@ -347,18 +347,27 @@ class TitanReader {
                           "tied-ends", table.place("flavor"));
   }
 
-  // What is compiled and cut over ranks is simulated without the compiler.
+  // Of the models that torchtitan has, those of experts.
+  [[nodiscard]] bool has_experts() const {
+    const std::string name = draft_.text("model").value_or("");
+    const auto found = std::ranges::find(models_.files, name, &ShippedModel::file);
+    return found != models_.files.end() && found->model.experts() != nullptr;
+  }
+
+  // What is compiled and cut over ranks, and experts that are, are simulated without the compiler.
   void bound_compilation() {
     const TomlValue* const compiled = draft_.find("runtime.switches.compile");
     if (compiled == nullptr || draft_.find("runtime.switches.memory_budget") != nullptr ||
-        (draft_.integer("layout.tensor").value_or(1) == 1 && draft_.integer("layout.context").value_or(1) == 1))
+        (draft_.integer("layout.tensor").value_or(1) == 1 && draft_.integer("layout.context").value_or(1) == 1 &&
+         !has_experts()))
       return;
     if (const auto* part = std::get_if<std::string>(&compiled->value); part != nullptr && *part == "loss") return;
     const Place place = compiled->place;
     draft_.erase("runtime.switches.compile");
     draft_.remark_bounded("compile",
-                          "the figures are of layers that are not compiled, as the model is cut over ranks; compiled "
-                          "ones save no more, and take less time",
+                          fmt::format("the figures are of layers that are not compiled, as {}; compiled ones save no "
+                                      "more, and take less time",
+                                      has_experts() ? "the model has experts" : "the model is cut over ranks"),
                           "compiled-layers", place);
   }
 
@@ -373,7 +382,12 @@ class TitanReader {
                  std::string(table.flag("fused").value_or(false) ? "fused" : "foreach"), table.place("fused"));
     if (const TomlValue* decay = table.take("weight_decay"))
       draft_.set("runtime.switches.weight_decay", decay->value, decay->place);
-    table.refuse("early_step_in_backward", "an optimizer's step within the backward pass is", {"false"});
+    // torchtitan/components/optimizer.py OptimizersInBackwardContainer: a step for each parameter as its gradient is
+    // there, which goes then.
+    if (table.flag("early_step_in_backward").value_or(false))
+      table.tell_bounded("early_step_in_backward",
+                         "the figures are of a step behind the backward pass, for which all gradients are held",
+                         "optimizer-in-backward");
     table.no_matter(std::array<std::string_view, 4>{"lr", "beta1", "beta2", "eps"});
     table.refuse_the_rest(unknown);
   }

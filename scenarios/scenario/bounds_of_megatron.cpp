@@ -215,6 +215,27 @@ constexpr std::array megatron_formulas{
                    return half * z.tokens() * (2 * z.s.model.hidden + z.ffn()) * (z.saved_layers() + 1) +
                           (z.head ? whole * z.tokens() * z.vocabulary() : 0);
                  }},
+    // megatron/legacy/model/transformer.py (core 0.5 to 0.17): GPT-NeoX's layers began as these. Beside the inputs of
+    // linears they save a second norm's output, outputs of attention and MLP with their dropouts, and queries, keys and
+    // values that are turned, repeated for all heads and copied for FlashAttention; megatron/legacy/model/gpt_model.py:
+    // logits once more in fp32, and their exponentials.
+    BoundFormula{"use-legacy-models",
+                 [](const BoundSizes& z) {
+                   const Model& m = z.s.model;
+                   const std::int64_t turned = 4 * 3 * z.heads() * m.head_dim;
+                   const std::int64_t of_a_layer = half * (6 * m.hidden + turned + z.ffn()) + 2 * whole;
+                   return z.tokens() * of_a_layer * (z.saved_layers() + 1) +
+                          (z.head ? 2 * whole * z.tokens() * z.vocabulary() : 0);
+                 },
+                 // What Transformer Engine's norms and heads keep, and these do not.
+                 [](const BoundSizes& z) {
+                   return half * z.tokens() * (2 * z.s.model.hidden + z.ffn()) * (z.saved_layers() + 1) +
+                          (z.head ? whole * z.tokens() * z.vocabulary() : 0);
+                 }},
+    // MindSpeed c77308a1, mindspeed/features_manager/memory/reuse_fp32_param.py: parameters in half precision lie
+    // within those in fp32.
+    BoundFormula{"reuse-fp32-param", [](const BoundSizes&) { return std::int64_t{0}; },
+                 [](const BoundSizes& z) { return half * z.parameters(); }},
     // core/pipeline_parallel/utils.py, core/tensor_parallel/layers.py: inputs of the head and gradients of logits of so
     // many micro-batches.
     BoundFormula{"deferred-head",

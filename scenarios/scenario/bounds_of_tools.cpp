@@ -262,10 +262,22 @@ constexpr std::array tool_formulas{
                    const std::int64_t head = z.vocabulary() * z.s.model.hidden;
                    return over(4 * whole * head, z.s.layout.shards() * z.s.layout.context) + (half + whole) * head;
                  }},
+    // nanotron 2411b022, examples/doremi: losses of each token by their domains (doremi/loss.py). With a number, the
+    // reference that a proxy is trained beside (doremi/trainer.py DoReMiTrainer), its logits, and those in fp32 with
+    // their exponentials.
+    BoundFormula{"doremi",
+                 [](const BoundSizes& z) {
+                   const std::int64_t judged =
+                       z.number > 0 ? reference_model(z) + z.tokens() * (half + 2 * whole) * z.vocabulary() : 0;
+                   return judged + 8 * whole * z.tokens();
+                 }},
     // An optimizer's step for each parameter as its gradient is there, which then goes (torchtune/training/memory.py
     // register_optim_in_bwd_hooks).
     BoundFormula{"optimizer-in-backward", [](const BoundSizes&) { return std::int64_t{0}; },
-                 [](const BoundSizes& z) { return whole * z.parameters(); }},
+                 [](const BoundSizes& z) {
+                   const bool cut = z.s.layout.sharding == parallel::Sharding::Zero3;
+                   return over(whole * z.parameters(), cut ? z.s.layout.shards() : 1);
+                 }},
     // LitGPT 26857050, litgpt/model.py: a norm saves what its weight multiplies in fp32; queries, keys and values are
     // one tensor, which the values' view keeps, turned in three copies, and keys and values repeated for all heads.
     // litgpt/lora.py LoRAQKVLinear: the update is spread over a tensor as wide, and added to another. Of a quantized

@@ -110,6 +110,31 @@ TEST(MemoryBounds, OfFp8AreWeightsTwiceAndInputsThatOthersSaveToo) {
   EXPECT_EQ(most_less("fp8-param-gather", s), Bytes{2 * parameters_at_most});
 }
 
+// Of two layers and the one at work six rows of 512, four of each of eight heads' three of 64, the MLP's 2,048, and two
+// numbers in fp32; logits twice in fp32.
+TEST(MemoryBounds, OfTheLegacyModelAreWhatItsLayersCopy) {
+  const Converted its = converted(" --use-legacy-models");
+  EXPECT_EQ(bounded(its), (std::vector<std::string>{"--use-legacy-models by use-legacy-models"}));
+  EXPECT_EQ(most_more("use-legacy-models", job()),
+            Bytes{1024 * (2 * (6 * 512 + 4 * 3 * 512 + 2048) + 8) * 3 + 2 * 4 * 1024 * 51'281});
+  EXPECT_EQ(most_less("use-legacy-models", job()), Bytes{2 * 1024 * (2 * 512 + 2048) * 3 + 4 * 1024 * 51'281});
+}
+
+TEST(MemoryBounds, OfParametersWithinThoseInFp32AreTheirTwoBytes) {
+  EXPECT_EQ(bounded(converted(" --reuse-fp32-param")),
+            (std::vector<std::string>{"--reuse-fp32-param by reuse-fp32-param"}));
+  EXPECT_EQ(most_more("reuse-fp32-param", job()), Bytes{0});
+  EXPECT_EQ(most_less("reuse-fp32-param", job()), Bytes{2 * parameters_at_most});
+}
+
+// Losses by domains: 32 bytes a token. A reference in half precision, one layer of it at work (6 rows of 512, 3 of
+// 2,048 and of eight heads of 64, in fp32), and its logits in half precision, in fp32 and as exponentials.
+TEST(MemoryBounds, OfDoReMiAreItsReferenceAndLogitsOfThat) {
+  EXPECT_EQ(most_more("doremi", job()), Bytes{32 * 1024});
+  EXPECT_EQ(most_more("doremi:2", job()),
+            Bytes{32 * 1024 + 2 * parameters_at_most + 4 * 1024 * (6 * 512 + 3 * 2048 + 3 * 512) + 10 * 1024 * 51'281});
+}
+
 // Gradients and buckets in half precision; of three layers the gate's activation and rotated rows of 24 heads; logits
 // twice in fp32. A step that is not fused has 8 bytes a parameter.
 TEST(MemoryBounds, OfNanotronAreGradientsTwiceAndWhatItsLayersSave) {

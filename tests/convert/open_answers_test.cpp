@@ -102,7 +102,7 @@ TEST(OpenAnswers, ALayoutThatSaysNoDevicesIsShownOnTheLeastThatItFills) {
   const Converted converted = convert(requested);
   const Remark* const said = remark_of(converted, "gpus");
   ASSERT_NE(said, nullptr);
-  EXPECT_EQ(said->kind, RemarkKind::NotJudged);
+  EXPECT_EQ(said->kind, RemarkKind::Assumed);
   EXPECT_EQ(scenario_of(converted, shipped_data()).gpus, 8);
   requested.gpus = 16;
   EXPECT_EQ(remark_of(convert(requested), "gpus"), nullptr);

@@ -94,13 +94,13 @@ TEST(UnseenFiles, DevicesThatExpertsDoNotFill) {
   EXPECT_TRUE(has(converted, RemarkKind::NotJudged, "gpus = 8"));
 }
 
-// On how many nodes only a scheduler's file says: the least that the layout fills, and no yes or no.
+// On how many nodes only a scheduler's file says: the least that the layout fills, which the answer says.
 TEST(UnseenFiles, NodesThatOnlyRunningItTells) {
   const std::string start = "NODES=$(wc -l < $PBS_NODEFILE)\nmpirun -np $((NODES * 8)) python pretrain_gpt.py " +
                             dense + "--micro-batch-size 1 --global-batch-size 8 ";
   const Converted converted = convert(requested_of("job.sh", start + "--tensor-model-parallel-size 4\n"));
   EXPECT_EQ(scenario_of(converted, shipped_data()).gpus, 4);
-  EXPECT_TRUE(has(converted, RemarkKind::NotJudged, "gpus"));
+  EXPECT_TRUE(has(converted, RemarkKind::Assumed, "gpus"));
   EXPECT_TRUE(problem_of("job.sh", start + "\n").starts_with("wrong: --np: ")) << "any number would do";
 }
 

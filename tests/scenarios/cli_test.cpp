@@ -272,6 +272,34 @@ TEST_F(Cli, ValuesOfKeysBesideTheFileArePlacedAtThem) {
   EXPECT_TRUE(r.err.starts_with("layout.tensor=3: error: tensor = 3 does not divide ")) << r.err;
 }
 
+TEST_F(Cli, KeysSetBesideALaunchFileAreInWhatItIsConvertedTo) {
+  const std::string job = (folder_ / "job.sh").string();
+  std::ofstream(job)
+      << ("torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 "
+          "--seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 1 "
+          "--global-batch-size 16 --bf16\n");
+  const CliRun plain = run("convert " + job + " --cluster h100-sxm-80g");
+  const CliRun set = run("convert " + job + " layout.tensor=4 train.micro_batch=2 --cluster h100-sxm-80g");
+  EXPECT_EQ(set.code, 0) << set.err;
+  EXPECT_EQ(plain.out.find("tensor = 4"), std::string::npos);
+  EXPECT_NE(set.out.find("tensor = 4"), std::string::npos) << set.out;
+  EXPECT_NE(set.out.find("micro_batch = 2"), std::string::npos) << set.out;
+  EXPECT_EQ(run("predict " + job + " layout.tensor=4 train.micro_batch=2 --cluster h100-sxm-80g --print-scenario").out,
+            set.out)
+      << "as predict takes them";
+  const CliRun script = run("convert " + job + " layout.tensor=4 --to megatron --cluster h100-sxm-80g");
+  EXPECT_NE(script.out.find("--tensor-model-parallel-size 4"), std::string::npos) << script.out;
+  const CliRun wrong = run("convert " + job + " layout.tensor=3 --cluster h100-sxm-80g");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_TRUE(wrong.err.starts_with("layout.tensor=3: error: tensor = 3 does not divide ")) << wrong.err;
+  const CliRun slip = run("convert " + job + " layout.tensr=4 --cluster h100-sxm-80g");
+  EXPECT_EQ(slip.code, 2);
+  EXPECT_TRUE(slip.err.starts_with("layout.tensr=4: error: ")) << slip.err;
+  const CliRun none = run("convert layout.tensor=4");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.err.find("only keys to set"), std::string::npos) << none.err;
+}
+
 TEST_F(Cli, KeysSetBesideAreNoAxesOfASearch) {
   const std::string job = scenario();
   const CliRun of_default = run("plan " + job + " --show-space layout.tensor=2 train.recompute=full");

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -23,10 +26,26 @@ namespace tidemark::cli {
 namespace {
 
 struct ConvertArguments {
-  std::vector<std::string> files;
+  std::vector<std::string> words;  ///< files, and keys to set
   std::string to = "scenario", launcher = "torchrun", output, json;
   bool all = false;
   LaunchOptions options;
+
+  // A file may have a name like "a=b".
+  [[nodiscard]] static bool is_key(const std::string& word) {
+    return is_override(word) && !std::filesystem::exists(word);
+  }
+  [[nodiscard]] std::vector<std::filesystem::path> files() const {
+    std::vector<std::filesystem::path> found;
+    for (const std::string& word : words)
+      if (!is_key(word)) found.emplace_back(word);
+    return found;
+  }
+  [[nodiscard]] ConvertRequest converted() const {
+    ConvertRequest made = options.requested(files());
+    std::ranges::copy_if(words, std::back_inserter(made.overrides), is_key);
+    return made;
+  }
 };
 
 struct Answer {
@@ -47,6 +66,15 @@ Launcher launcher_requested(const std::string& text) {
   refuse("--launcher", fmt::format("{} starts nothing here", in_quotes(text)), "torchrun, sbatch or mpirun would do");
 }
 
+// What is wrong with a file is told; what is wrong with keys that are set is whoever sets them to mend.
+void refuse_keys(const Converted& converted, const std::vector<std::string>& keys) {
+  std::vector<Problem> problems;
+  for (const Remark& its : converted.remarks)
+    if (its.kind == RemarkKind::NotExpressed && std::ranges::find(keys, its.file) != keys.end())
+      problems.push_back({its.file, its.place.line, its.place.column, its.what, its.why, its.problem});
+  if (!problems.empty()) throw InputError(std::move(problems));
+}
+
 Answer answer_of(const ConvertArguments& requested) {
   const std::optional<Dialect> to = dialect_named(requested.to);
   if (!to) {
@@ -55,7 +83,9 @@ Answer answer_of(const ConvertArguments& requested) {
            meant.empty() ? one_of(dialect_names()) + " would do" : fmt::format("did you mean {}?", meant));
   }
   const Launcher launcher = launcher_requested(requested.launcher);
-  Converted converted = convert(requested.options.requested({requested.files.begin(), requested.files.end()}));
+  const ConvertRequest wanted = requested.converted();
+  Converted converted = convert(wanted);
+  refuse_keys(converted, wanted.overrides);
   Answer made{converted.from, *to, {}, {}, converted.remarks};
   if (*to == Dialect::Scenario) {
     made.text = toml_text(converted.document);
@@ -126,7 +156,9 @@ std::string as_json(const Answer& answer) {
 }
 
 int run(const ConvertArguments& requested) {
-  std::vector<std::filesystem::path> inputs(requested.files.begin(), requested.files.end());
+  const std::vector<std::filesystem::path> inputs = requested.files();
+  if (inputs.empty())
+    refuse("convert", "only keys to set were given, and no file", "name the launch file or the scenario before them");
   check_outputs({{"--json", requested.json}, {"--output", requested.output}}, inputs);
   const Answer made = answer_of(requested);
   if (!requested.output.empty()) {
@@ -149,10 +181,11 @@ Verb convert_verb(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("convert", "convert frameworks' launch scripts and configurations to scenarios, and back");
   CLI::Option* files =
-      verb->add_option("FILES", requested->files,
+      verb->add_option("FILES", requested->words,
                        "a shell script or arguments (Megatron-LM, torchtitan, deepspeed, accelerate), torchtitan's "
                        "TOML, a ds_config.json, accelerate's or Megatron-Bridge's YAML, TrainingArguments, or a "
-                       "scenario; several files can describe one job together");
+                       "scenario; several files can describe one job together, and keys to set, such as "
+                       "train.micro_batch=2, go behind them");
   takes_shipped(*verb, files, examples_shipped)->required();
   verb->add_option("--to", requested->to, "scenario, megatron, torchtitan, deepspeed, accelerate or training-arguments")
       ->type_name("KIND");

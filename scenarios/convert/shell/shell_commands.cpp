@@ -37,6 +37,18 @@ ShellStatus ShellReader::simple(const ShellNode& its) {
   return called(its, std::move(words), std::move(given));
 }
 
+namespace {
+
+// [3]=… and [3]+=…; [0]*3+[1]*58 is a word.
+bool is_numbered(std::string_view element) {
+  const std::size_t end = element.find(']');
+  if (!element.starts_with('[') || end == std::string_view::npos) return false;
+  const std::string_view behind = element.substr(end + 1);
+  return behind.starts_with('=') || behind.starts_with("+=");
+}
+
+}  // namespace
+
 ShellValue ShellReader::value_of(const ShellNode& its, const ShellAssignment& one) {
   std::set<std::string> before = std::exchange(shared_->presumed, {});
   ShellValue value = value_as_written(its, one);
@@ -57,7 +69,7 @@ ShellValue ShellReader::value_as_written(const ShellNode& its, const ShellAssign
     return value;
   }
   for (const ShellSpan& element : one.elements) {
-    if (its.text(element).starts_with('[')) value.doubt = "its elements are numbered";
+    if (is_numbered(its.text(element))) value.doubt = "its elements are numbered";
     const ShellFields fields = expand(its, element, ShellContext::Arguments);
     value.words.insert(value.words.end(), fields.words.begin(), fields.words.end());
   }

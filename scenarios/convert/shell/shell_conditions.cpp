@@ -63,6 +63,11 @@ ShellAnswer compared(const std::string& a, const std::string& sign, const std::s
 ShellAnswer tested(Words inside, bool patterns) {
   if (!inside.empty() && inside.front().text == "!" && inside.front().unknown.empty())
     return negated(tested(inside.subspan(1), patterns));
+  // Megatron-LM writes it with its first checkpoint: a training that begins has none.
+  constexpr std::array<std::string_view, 4> of_files{"-e", "-f", "-s", "-r"};
+  if (inside.size() == 2 && std::ranges::find(of_files, std::string_view(inside[0].text)) != of_files.end() &&
+      inside[1].text.ends_with("/latest_checkpointed_iteration.txt"))
+    return false;
   if (!std::ranges::all_of(inside, is_known)) return std::nullopt;
   if (inside.empty()) return false;
   if (inside.size() == 1) return !inside[0].text.empty();

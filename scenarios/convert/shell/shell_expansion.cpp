@@ -114,6 +114,15 @@ bool holds_one(const ShellValue& value, const std::string& text) {
   return !value.array && value.doubt.empty() && value.words.size() == 1 && value.words.front().text == text;
 }
 
+// "[0]*3+[1]*58" and "M-M-*M-", which Megatron-LM's flags take: no file is called so.
+bool is_pattern_of_layers(std::string_view text) {
+  constexpr std::size_t fewest = 8;  // letters, of which a name of a file might begin with fewer
+  const bool list = text.starts_with('[') && text.find("]*") != std::string_view::npos;
+  return list ? text.find_first_not_of("0123456789[]*+,") == std::string_view::npos
+              : text.size() >= fewest && text.find('-') != std::string_view::npos &&
+                    text.find_first_not_of("M-*E") == std::string_view::npos;
+}
+
 }  // namespace
 
 void ShellFields::add(std::string_view text, Place place) {
@@ -621,6 +630,7 @@ ShellFields ShellExpansion::word(const ShellSource& source, const ShellSpan& spa
       const std::string& text_of_word = fields.words[i].text;
       if (text_of_word.find_first_of("*?") == std::string::npos && text_of_word.find("=[") != std::string::npos)
         continue;
+      if (is_pattern_of_layers(text_of_word)) continue;
       ShellFields unknown;
       add_unknown(unknown, fmt::format("{} (a pattern of file names)", resolved_scenario(fields.words[i]).text), place);
       fields.words[i].text = unknown.words.front().text;

@@ -132,6 +132,7 @@ class ShellReader {
   ShellStatus source(const ShellNode& its, const WordList& words);
   static std::optional<std::string> within_own_folder(const ShellWord& word);
   [[nodiscard]] std::optional<std::string> text_beside(const std::string& name) const;
+  [[nodiscard]] std::optional<std::string> text_about(const std::string& name, Place place);
   static bool is_shell(const ShellWord& word);
   static std::optional<std::size_t> starts(const WordList& words, std::size_t i);
   ShellStatus program(WordList words, const Given& given);

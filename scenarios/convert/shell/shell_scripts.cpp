@@ -11,6 +11,25 @@
 #include "scenarios/formats/text_file.hpp"
 
 namespace tidemark::scenarios {
+namespace {
+
+// ".../scripts/environment.sh", ".../mpi_variables.sh", ".../data_config.sh", ".../train_data_50B.sh", which lie away
+// from the script: what lies beside it may be of its own making.
+bool is_about_paths(const std::string& file) {
+  const std::size_t slash = file.rfind('/');
+  if (slash == std::string::npos || file.starts_with("./")) return false;
+  const std::string name = file.substr(slash + 1);
+  constexpr std::array<std::string_view, 3> whole{"environment.sh", "mpi_variables.sh", "data_config.sh"};
+  return std::ranges::find(whole, std::string_view(name)) != whole.end() || name.starts_with("train_data");
+}
+
+constexpr std::uintmax_t most_of_a_file = std::uintmax_t{1} << 20;
+bool is_readable(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) && std::filesystem::file_size(path, ignored) <= most_of_a_file;
+}
+
+}  // namespace
 
 ShellStatus ShellReader::evaluate(const WordList& words) {
   std::string text;
@@ -55,11 +74,22 @@ ShellStatus ShellReader::source(const ShellNode& its, const WordList& words) {
       return last;
     }
   const std::string file = words.size() > 1 ? shell_.expansion.resolved_scenario(words[1]).text : std::string();
+  if (words.size() == 2)
+    if (const std::optional<std::string> text = text_about(file, place)) {
+      const ShellStatus last = run_text(*text, place);
+      if (shell_.ended) shell_.ended = text->find("return") == std::string::npos;
+      return last;
+    }
   ShellSkip& skipped = script_.skips.emplace_back(fmt::format("{} {}", words.front().text, file), place);
   // What sets up an environment of Python or of modules says nothing of a training's arguments.
   constexpr std::array<std::string_view, 5> environments{"/activate", "conda.sh", "/modules.sh", ".bashrc", "/profile"};
   if (std::ranges::any_of(environments, [&](std::string_view ending) { return file.ends_with(ending); }))
     return ShellStatus::Presumed;
+  // What sets up libraries and names data assigns variables of its own, and again none of the script's.
+  if (is_about_paths(file)) {
+    shell_.expansion.all_doubt = shell_.expansion.arguments_doubt = why;
+    return ShellStatus::Presumed;
+  }
   // Slurm's own variables are of the job, which nothing that is sourced changes.
   std::map<std::string, ShellValue> of_slurm;
   for (const auto& [name, value] : shell_.expansion.variables)
@@ -85,11 +115,35 @@ std::optional<std::string> ShellReader::within_own_folder(const ShellWord& word)
 // Of a file that is there, from where the script is, or from where it is started.
 std::optional<std::string> ShellReader::text_beside(const std::string& name) const {
   const std::filesystem::path script(shared_->file);
-  constexpr std::uintmax_t most = std::uintmax_t{1} << 20;
-  for (const std::filesystem::path& path : {script.parent_path() / name, std::filesystem::path(name)}) {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(path, ignored) && std::filesystem::file_size(path, ignored) <= most)
-      return read_text(path);
+  for (const std::filesystem::path& path : {script.parent_path() / name, std::filesystem::path(name)})
+    if (is_readable(path)) return read_text(path);
+  return std::nullopt;
+}
+
+// Where a repository lies elsewhere than a script says, a file of it is still there: "/home/me/repo/params/7b.sh" is
+// "params/7b.sh" above the script. The longest end of two parts or more that is there counts.
+std::optional<std::string> ShellReader::text_about(const std::string& name, Place place) {
+  const std::filesystem::path script(shared_->file);
+  std::vector<std::string> parts;
+  for (const std::filesystem::path& part : std::filesystem::path(name)) parts.push_back(part.string());
+  const auto unknown = std::find_if(parts.rbegin(), parts.rend(), [](const std::string& part) {
+    return part.find('?') != std::string::npos || part == "..";
+  });
+  const std::size_t known = static_cast<std::size_t>(parts.rend() - unknown);
+  if (known == 0 && !name.starts_with('/')) return std::nullopt;
+  constexpr std::size_t fewest = 2;
+  for (std::size_t first = std::max<std::size_t>(known, 1); first + fewest <= parts.size(); ++first) {
+    std::filesystem::path end;
+    for (std::size_t i = first; i < parts.size(); ++i) end /= parts[i];
+    std::filesystem::path above = script.parent_path();
+    while (true) {
+      if (is_readable(above / end)) {
+        script_.found.push_back({fmt::format("{}", (above / end).string()), place});
+        return read_text(above / end);
+      }
+      if (above.empty() || !above.has_relative_path()) break;
+      above = above.parent_path();
+    }
   }
   return std::nullopt;
 }

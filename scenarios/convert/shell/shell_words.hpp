@@ -46,6 +46,7 @@ struct ShellScript {
   std::vector<ShellCommand> commands;           ///< simple ones, in their order; of branches those that are taken
   std::map<std::string, std::string> exported;  ///< environment at the end, as far as it is known
   std::vector<ShellSkip> skips;
+  std::vector<ShellSkip> found;  ///< sourced files that are not where the script says, but lie about it
   /// Variables that an if may assign whose condition is not known, and all that they may hold.
   std::map<std::string, std::vector<std::string>> candidates;
   Place stopped;  ///< where it ends itself with a failure: `exit 1`

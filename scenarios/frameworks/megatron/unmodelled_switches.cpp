@@ -40,7 +40,6 @@ std::span<const Unmodelled> unmodelled_flags() {
       {"use-cpu-initialization", "building the model on the host is", {"false"}},
       {"init-model-with-meta-device", "building the model on the meta device is", {"false"}},
       {"delay-wgrad-compute", "deferred weight gradients are", {"false"}},
-      {"use-legacy-models", "the legacy model is", {"false"}},
       {"moe-input-jitter-eps", "noise on the router's input is", {"0"}},
       {"moe-router-fusion", "a router of fused kernels is", {"false"}},
       {"moe-router-force-load-balancing", "a router of random logits is", {"false"}},
