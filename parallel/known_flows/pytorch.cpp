@@ -266,12 +266,21 @@ constexpr std::string_view
     expert_frame =
         "numbers of experts are converted for torch.histc, and where they stand in order is found with them "
         "(transformers integrations/moe.py grouped_mm_experts_forward)",
+    looked_at_first =
+        "a wrapper of a parameter makes what takes its place once before, to compare sizes and types "
+        "(torch/nn/utils/parametrize.py ParametrizationList.__init__)",
+    copied_before =
+        "what an operation in place needs of its input for a gradient is copied before, whether or not a checkpoint "
+        "lets it go (torch/csrc/autograd/generated/VariableType div_)",
     hit_experts =
         "the host reads which experts any token chose (transformers models/*/modeling_*.py SparseMoeBlock.forward)";
 
 constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.moe.experts.to", "*", "*", expert_frame},
     {Unread, "layers.*.moe.experts.expert_hit", "*", "*", hit_experts},
+    {Unread, "layers.*.moe.router.add", "*", "*", looked_at_first},
+    {Unread, "layers.*.moe.baddbmm", "*", "*", looked_at_first},
+    {Unread, "layers.*.moe.router.clone", "forward layers.*", "forward layers.*", copied_before},
     {Unread, "layers.*.outliers", "forward layers.*", "forward layers.*", no_outliers},
     {Unread, "layers.*.outliers", "backward layers.*", "backward layers.*", no_outliers},
     {Kept, "layers.*.mul", "forward layers.*", "forward loss", held_by_context},

@@ -213,7 +213,7 @@ void state_release_of_experts(const parallel::Model& model, Draft& draft) {
       for (const TomlValue& name : *names)
         if (const auto* const its = std::get_if<std::string>(&name.value)) adapter.targets.push_back(*its);
   }
-  if (!parallel::transformers::targets_experts(adapter)) return;
+  if (!parallel::transformers::expert_targets(adapter, model).any()) return;
   draft.set(release, std::string(last_of_linears), dropout->place);
   draft.remark(RemarkKind::Assumed, "transformers",
                fmt::format("{}, the last in which experts are linears: from 5.0 on PEFT stops at a dropout beside "

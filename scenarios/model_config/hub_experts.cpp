@@ -74,14 +74,37 @@ void check_parts(const Scenario& requested, ScenarioTables& tables, bool fused) 
 }
 
 // peft/utils/transformers_weight_conversion.py: names of the linears that experts were, and of all linears, become
-// target_parameters.
+// target_parameters. tuners/lora/layer.py ParamWrapper reads an adapter's own parameters outside of its modules.
 void check_targets(const Scenario& requested, ScenarioTables& tables, bool fused) {
   if (!fused || !requested.train.adapter) return;
-  if (parallel::transformers::targets_experts(*requested.train.adapter))
+  const Adapter& adapter = *requested.train.adapter;
+  const parallel::transformers::ExpertTargets targets =
+      parallel::transformers::expert_targets(adapter, requested.model);
+  if (!targets.any()) return;
+  const std::string hint = fmt::format("q_proj, k_proj, v_proj and o_proj would do, or {}", linears_hint);
+  if (targets.gate != targets.up)
     tables.adapter.problem("target_modules",
-                           not_modelled("target_modules: from transformers 5.0 on PEFT puts adapters of experts beside "
-                                        "parameters (target_parameters), which is not modelled yet"),
-                           fmt::format("q_proj, k_proj, v_proj and o_proj would do, or {}", linears_hint));
+                           fmt::format("target_modules: from transformers 5.0 on experts' {} and {} are one parameter, "
+                                       "and PEFT stops where only one of them is named",
+                                       requested.model.architecture == "mixtral" ? "w1" : "gate_proj",
+                                       requested.model.architecture == "mixtral" ? "w3" : "up_proj"),
+                           fmt::format("name both, or {}", linears_hint));
+  if (adapter.dropout > 0 && tables.adapter.sound("dropout"))
+    tables.adapter.problem("dropout",
+                           not_modelled("dropout: from transformers 5.0 on PEFT puts adapters of experts beside "
+                                        "parameters (target_parameters), and stops there at any dropout"),
+                           fmt::format("0, or {}", linears_hint));
+  const auto refuse = [&](bool wrong, std::string_view under) {
+    if (wrong)
+      tables.adapter.problem("target_modules",
+                             not_modelled(fmt::format("target_modules: adapters of experts' parameters, as PEFT makes "
+                                                      "them from transformers 5.0 on, under {} are not modelled yet",
+                                                      under)),
+                             hint);
+  };
+  const RuntimeId runtime = runtime_kind(requested.runtime.name).id;
+  refuse(runtime == RuntimeId::Fsdp, "FullyShardedDataParallel");
+  refuse(runtime == RuntimeId::DeepSpeed && requested.layout.sharding == Sharding::Zero3, "stage 3");
 }
 
 void check_releases(const Scenario& requested, ScenarioTables& tables, bool fused) {

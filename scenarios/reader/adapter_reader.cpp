@@ -26,18 +26,19 @@ constexpr Ratio most_alpha{std::int64_t{1'000'000'000'000}};
 void check_modules(const Scenario& requested, TomlReader& table) {
   const Adapter& adapter = *requested.train.adapter;
   const Model& model = requested.model;
-  const std::vector<ModuleName> modules = parallel::transformers::module_names(
-      model, parallel::transformers::has_fused_experts(requested.runtime.versions));
+  const bool fused = parallel::transformers::has_fused_experts(requested.runtime.versions);
+  const std::vector<ModuleName> modules = parallel::transformers::module_names(model, fused);
   if (table.sound("modules_to_save"))
     for (const std::string& name : adapter.saved)
       if (std::ranges::none_of(modules, [&](const ModuleName& its) { return its.path.ends_with(name); }))
         report_unknown_module(table, "modules_to_save", name, model, modules);
   if (!table.sound("target_modules")) return;
   for (const std::string& name : adapter.targets) {
+    if (fused && parallel::transformers::names_expert_parameter(model, name)) continue;
     Adapter only;
     only.targets = {name};
     const auto is_meant = [&](const ModuleName& its) {
-      return parallel::transformers::is_target(only, model, its.path);
+      return parallel::transformers::is_target(only, model, its.path, fused);
     };
     const bool linear =
         std::ranges::any_of(modules, [&](const ModuleName& its) { return its.linear && is_meant(its); });
@@ -46,9 +47,10 @@ void check_modules(const Scenario& requested, TomlReader& table) {
     if (!linear || other) report_unknown_module(table, "target_modules", name, model, modules, "linear");
   }
   const auto is_adapted = [&](const ModuleName& its) {
-    return its.linear && parallel::transformers::is_target(adapter, model, its.path);
+    return its.linear && parallel::transformers::is_target(adapter, model, its.path, fused);
   };
-  if (table.sound("target_modules") && std::ranges::none_of(modules, is_adapted))
+  const bool of_experts = fused && parallel::transformers::expert_targets(adapter, model).any();
+  if (table.sound("target_modules") && !of_experts && std::ranges::none_of(modules, is_adapted))
     table.problem("target_modules", "no linear is left to adapt: modules_to_save contains all of target_modules",
                   "leave it out of one of them");
 }
@@ -179,10 +181,7 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
       return;
     }
   }
-  const bool of_experts = requested.model.experts() &&
-                          parallel::transformers::has_fused_experts(requested.runtime.versions) &&
-                          parallel::transformers::targets_experts(adapter);
-  if (!of_experts) check_modules(requested, table);  // else check_hub_experts says what they are
+  check_modules(requested, table);
 }
 
 }  // namespace tidemark::scenarios

@@ -102,6 +102,11 @@ RECORDINGS = {
     "qwen3_moe_6_last_checkpointed": (
         qwen3_moe(), {**GROUPED, "world": 6, "rank": 5, "batch": 4, "checkpointing": "non_reentrant"},
     ),
+    "qwen3_moe_lora_experts_8": (
+        qwen3_moe(vocab_size=1024),
+        {**GROUPED, "batch": 2, "checkpointing": "non_reentrant",
+         "adapter": {"r": 16, "target_modules": "all-linear"}},
+    ),
     "gpt2_4": (gpt2(n_layer=4, vocab_size=8192), {"world": 4, "sequence": 512}),
     "gpt2_8_checkpointed": (gpt2(vocab_size=8192), {"batch": 4, "checkpointing": "non_reentrant"}),
     "gpt_neox_8": (gpt_neox(vocab_size=2048), {}),

@@ -1,8 +1,6 @@
 #include "parallel/frameworks/transformers/adapters.hpp"
 
 #include <algorithm>
-#include <array>
-#include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -63,15 +61,6 @@ void dry_model(const Model& model, const Train& train, bool fused_experts, const
 
 }  // namespace
 
-bool targets_experts(const Adapter& adapter) {
-  static constexpr std::array<std::string_view, 8> names{"gate", "gate_proj", "up_proj", "down_proj",
-                                                         "w1",   "w2",        "w3",      "gate_up_proj"};
-  const auto is_named = [&](const std::string& target) {
-    return std::ranges::any_of(names, [&](std::string_view its) { return is_or_ends(target, its); });
-  };
-  return adapter.all_linear || std::ranges::any_of(adapter.targets, is_named);
-}
-
 bool models_layers_of(const Model& model) {
   static constexpr std::array<std::string_view, 3> of_experts{"mixtral", "qwen2_moe", "qwen3_moe"};
   if (model.latent() != nullptr || model.attention_sinks) return false;
@@ -82,7 +71,7 @@ bool is_saved(const Adapter& adapter, std::string_view path) {
   return std::ranges::any_of(adapter.saved, [&](const std::string& name) { return path.ends_with(name); });
 }
 
-bool is_target(const Adapter& adapter, const Model& model, std::string_view path) {
+bool is_target(const Adapter& adapter, const Model& model, std::string_view path, bool fused_experts) {
   // Of modules that are saved, none within them either.
   const auto within = [&](const std::string& saved) {
     for (std::size_t at = path.find(saved); at != std::string_view::npos; at = path.find(saved, at + 1)) {
@@ -92,8 +81,13 @@ bool is_target(const Adapter& adapter, const Model& model, std::string_view path
     return false;
   };
   if (std::ranges::any_of(adapter.saved, within)) return false;
-  if (adapter.all_linear) return path != path_of(model, "lm_head");
-  return std::ranges::any_of(adapter.targets, [&](const std::string& target) { return is_or_ends(path, target); });
+  const auto becomes_parameter = [&](std::string_view name) {
+    return fused_experts && names_expert_parameter(model, name);
+  };
+  if (adapter.all_linear) return path != path_of(model, "lm_head") && !becomes_parameter(path);
+  return std::ranges::any_of(adapter.targets, [&](const std::string& target) {
+    return is_or_ends(path, target) && !becomes_parameter(target);
+  });
 }
 
 bool is_adapter(std::string_view parameter) {
@@ -260,43 +254,51 @@ void CausalLM::adapt() {
   }
   std::vector<NamedModule> modules = named_modules();
   std::map<std::size_t, Parameters> added;  // after that parameter
-  // Each adapter is made on the host in fp32, moved to its linear with the latter's type, and made fp32 again once all
-  // are there (_move_adapter_to_device_of_base_layer, cast_adapter_dtype).
-  std::deque<Tensor> moved;
-  const auto sizes_of = [&](const Linear& of) {
-    return std::pair<Shape, Shape>({requested.rank, of.inputs()}, {of.outputs(), requested.rank});
-  };
   // Adapters are not moved to types that are no numbers: they stay fp32.
   const auto type_of = [](const NamedModule& its) {
     if (its.linear == nullptr || !its.linear->quantized) return (*its.weight)->value.dtype;
     const DType stored = (*its.weight)->value.dtype;
     return stored == byte_type ? DType::FP32 : stored;
   };
-  const auto make = [&](const NamedModule& its) {
-    const DType dtype = requested.dtype.value_or(type_of(its));
-    const auto [down, up] = sizes_of(*its.linear);
+  std::vector<AdapterSite> sites;
+  for (const NamedModule& its : modules) {
+    if (its.linear == nullptr || !is_target(requested, model_, its.path, behavior_.experts.fused)) continue;
+    Linear& of = *its.linear;
+    sites.push_back({.name = its.name,
+                     .last = its.last,
+                     .down = {requested.rank, of.inputs()},
+                     .up = {of.outputs(), requested.rank},
+                     .base = type_of(its),
+                     .place = &of.lora});
+  }
+  std::ranges::move(parameter_sites(requested),
+                    std::back_inserter(sites));  // _inject_parameters, once linears are done
+  // Each adapter is made on the host in fp32, moved to what it adapts with the latter's type, and made fp32 again once
+  // all are there, layer by layer (_move_adapter_to_device_of_base_layer, cast_adapter_dtype).
+  const auto make = [&](AdapterSite& its) {
+    const DType dtype = requested.dtype.value_or(its.base);
     Lora lora;
-    lora.down = adapter(its.name + std::string(of_lora_a), down, dtype);
+    lora.down = adapter(its.name + std::string(of_lora_a), its.down, dtype);
     lora.dropout = requested.dropout;
     lora.scale = requested.alpha / static_cast<double>(requested.rank);
-    if (!moved.empty()) moved.pop_front();
-    lora.up = adapter(its.name + std::string(of_lora_b), up, dtype);
-    if (!moved.empty()) moved.pop_front();
+    its.moved[0] = {};
+    lora.up = adapter(its.name + std::string(of_lora_b), its.up, dtype);
+    its.moved[1] = {};
     added[its.last].insert(added[its.last].end(), {lora.down, lora.up});
-    its.linear->lora = std::move(lora);
+    *its.place = std::move(lora);
   };
-  std::vector<const NamedModule*> to_cast;
-  for (const NamedModule& its : modules) {
-    if (its.linear == nullptr || !is_target(requested, model_, its.path)) continue;
-    const DType base = type_of(its);
-    if (make_ || requested.dtype.value_or(base) == base) {
+  std::vector<AdapterSite*> to_cast;
+  for (AdapterSite& its : sites) {
+    if (make_ || requested.dtype.value_or(its.base) == its.base) {
       make(its);
       continue;
     }
-    const auto [down, up] = sizes_of(*its.linear);
-    for (const Shape& sizes : {down, up}) moved.push_back(s_.empty(sizes, base, "adapter", Category::Temporaries));
+    const auto moved = [&](const Shape& sizes) { return s_.empty(sizes, its.base, "adapter", Category::Temporaries); };
+    its.moved[0] = moved(its.down);
+    its.moved[1] = moved(its.up);
     to_cast.push_back(&its);
   }
+  std::ranges::stable_sort(to_cast, {}, &AdapterSite::last);
   for (const NamedModule& its : modules)
     if (is_saved(requested, its.path))
       for (auto [own, what] : {std::pair(its.weight, "weight"), std::pair(its.bias, "bias")}) {
@@ -307,7 +309,7 @@ void CausalLM::adapt() {
         (*own)->role = role;
         added[its.last].push_back(*own);
       }
-  for (const NamedModule* const its : to_cast) make(*its);
+  for (AdapterSite* const its : to_cast) make(*its);
 
   // Layers' parameters are where they were, with what came after them.
   std::vector<std::size_t> now;

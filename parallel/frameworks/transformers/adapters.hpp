@@ -34,14 +34,21 @@ struct ModuleName {
 [[nodiscard]] std::vector<Parameter> registered_parameters(const Model& model);
 
 /// Whether an adapter goes beside the linear of that path (peft/tuners/tuners_utils.py check_target_module_exists).
-[[nodiscard]] bool is_target(const Adapter& adapter, const Model& model, std::string_view path);
+[[nodiscard]] bool is_target(const Adapter& adapter, const Model& model, std::string_view path, bool fused_experts);
 /// transformers' name of the module that is called `name` here.
 [[nodiscard]] std::string path_of(const Model& model, std::string_view name);
 /// Whether a path is that name, or ends in it after a dot.
 [[nodiscard]] bool is_or_ends(std::string_view path, std::string_view name);
 
-/// Whether targets are names that experts' linears had, or all linears (peft/utils/transformers_weight_conversion.py).
-[[nodiscard]] bool targets_experts(const Adapter& adapter);
+/// What of experts that are one module of parameters adapters go beside; gate and up are one parameter.
+struct ExpertTargets {
+  bool router = false, gate = false, up = false, down = false;
+  [[nodiscard]] bool any() const { return router || gate || up || down; }
+};
+/// By the names that their linears had, or "all-linear" (peft/utils/transformers_weight_conversion.py).
+[[nodiscard]] ExpertTargets expert_targets(const Adapter& adapter, const Model& model);
+/// Whether a target's name is taken for one of those.
+[[nodiscard]] bool names_expert_parameter(const Model& model, std::string_view name);
 
 /// Whether modules_to_save means the module of that path (peft/utils/other.py _set_trainable).
 [[nodiscard]] bool is_saved(const Adapter& adapter, std::string_view path);

@@ -94,9 +94,11 @@ CausalLM::Choice CausalLM::choose(const Mixture& mixture, const Tensor& hidden) 
     return made;
   }
   made.scores = hooked(mixture.router.hooks, hidden, [&](const Tensor& x) {
-    const Tensor& weight = mixture.router.weight->value;
-    made.logits = mixture.router.adds_apart ? linear_of_stage_3(s_, x, weight) : linear(s_, x, weight, {});
-    return scored(made.logits.dtype);
+    const auto of_weight = [&](const Tensor& weight) {
+      made.logits = mixture.router.adds_apart ? linear_of_stage_3(s_, x, weight) : linear(s_, x, weight, {});
+      return scored(made.logits.dtype);
+    };
+    return mixture.router_lora ? adapted_router(mixture, of_weight) : of_weight(mixture.router.weight->value);
   });
   return made;
 }
@@ -120,11 +122,12 @@ Tensor CausalLM::rows_of_tokens(const Tensor& hidden, const Tensor& places, std:
 }
 
 // _grouped_linear, _default_apply_gate: what is multiplied takes the weights' type, which autocast does not change.
-Tensor CausalLM::products_of_groups(const Mixture& mixture, const Tensor& rows, const Tensor& ends) {
-  const auto times = [&](const Tensor& x, const std::shared_ptr<Leaf>& weights) {
-    return grouped_linear(s_, to(s_, x, weights->value.dtype), weights->value, ends, mixture.rows);
+Tensor CausalLM::products_of_groups(const Mixture& mixture, const Tensor& rows, const Tensor& ends,
+                                    const ExpertWeights& read) {
+  const auto times = [&](const Tensor& x, const Tensor& weights) {
+    return grouped_linear(s_, to(s_, x, weights.dtype), weights, ends, mixture.rows);
   };
-  Tensor made = times(rows, mixture.gate_up);
+  Tensor made = times(rows, read.gate_up());
   const auto gate = [&] {
     const std::vector<Tensor> halves = split_last(s_, made, {made.size(-1) / 2, made.size(-1) / 2});
     const Tensor active =
@@ -132,10 +135,11 @@ Tensor CausalLM::products_of_groups(const Mixture& mixture, const Tensor& rows, 
     return mul(s_, active, halves[1]);
   };
   made = gate();
-  return times(made, mixture.down);
+  return times(made, read.down());
 }
 
-Tensor CausalLM::grouped_experts(const Mixture& mixture, const Tensor& hidden, const Choice& choice) {
+Tensor CausalLM::grouped_experts(const Mixture& mixture, const Tensor& hidden, const Choice& choice,
+                                 const ExpertWeights& read) {
   const Session::Scope scope(s_, "experts");
   const std::int64_t each = mixture.chosen, tokens = hidden.size(0), width = hidden.size(1), rows = tokens * each;
   // Variables are given up in the order of their names, and here in the other one.
@@ -153,7 +157,7 @@ Tensor CausalLM::grouped_experts(const Mixture& mixture, const Tensor& hidden, c
   const Tensor elsewhere = masks ? s_.empty({rows, 1}, DType::BOOL, "sentinel_mask") : Tensor{};
   if (masks) s_.launch({Operation::Equals, {-1}}, {sized(order.ids, {rows, 1})}, {elsewhere});
   if (masks) selected = filled(selected, elsewhere);
-  product = products_of_groups(mixture, selected, ends);
+  product = products_of_groups(mixture, selected, ends, read);
   weighted = mul(s_, product, weights);
   if (masks) weighted = filled(weighted, elsewhere);
   const Tensor inverse = inverse_of(s_, order.places);
@@ -202,8 +206,11 @@ Tensor CausalLM::mixture_of(const Layer& layer, const Tensor& x) {
   const bool fused = behavior_.experts.fused, shares = m.shared.gate.weight || m.shared.gate.quantized;
   if (shares && fused) shared = of_shared();
   choice = choose(m, hidden);
-  out = fused ? hooked(m.of_experts, hidden, [&](const Tensor& given) { return grouped_experts(m, given, choice); })
-              : experts_in_turn(m, hidden, choice);
+  const auto grouped = [&](const Tensor& given) {
+    if (m.gate_up_lora || m.down_lora) return adapted_experts(m, given, choice);
+    return grouped_experts(m, given, choice, {[&] { return m.gate_up->value; }, [&] { return m.down->value; }});
+  };
+  out = fused ? hooked(m.of_experts, hidden, grouped) : experts_in_turn(m, hidden, choice);
   if (shares && !fused) shared = of_shared();
   if (shares) out = with_shared(m, hidden, out, shared);
   return reshape(s_, out, x.sizes);

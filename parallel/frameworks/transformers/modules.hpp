@@ -205,9 +205,10 @@ class CausalLM {
     std::vector<Mlp> each;  ///< or experts that are modules by themselves
     Mlp shared;
     Linear shared_gate;
-    std::vector<std::int64_t> rows;  ///< that each expert gets
-    std::int64_t chosen = 0;         ///< experts of a token
-    bool normalizes = true;          ///< their scores' sum is made one
+    std::vector<std::int64_t> rows;                                           ///< that each expert gets
+    std::int64_t chosen = 0;                                                  ///< experts of a token
+    bool normalizes = true;                                                   ///< their scores' sum is made one
+    std::optional<Lora> router_lora = {}, gate_up_lora = {}, down_lora = {};  ///< beside parameters
   };
   struct Layer {
     std::string name;
@@ -285,15 +286,37 @@ class CausalLM {
   Tensor mixture_of(const Layer& layer, const Tensor& x);
   Choice choose(const Mixture& mixture, const Tensor& hidden);
   Tensor router_scores(const Mixture& mixture, const TopK& top, DType dtype);
-  Tensor grouped_experts(const Mixture& mixture, const Tensor& hidden, const Choice& choice);
+  /// The two parameters of experts, as their module reads them.
+  struct ExpertWeights {
+    std::function<Tensor()> gate_up, down;
+  };
+  Tensor grouped_experts(const Mixture& mixture, const Tensor& hidden, const Choice& choice,
+                         const ExpertWeights& weights);
   Tensor rows_of_tokens(const Tensor& hidden, const Tensor& places, std::int64_t each, Tensor& copies);
-  Tensor products_of_groups(const Mixture& mixture, const Tensor& rows, const Tensor& ends);
+  Tensor products_of_groups(const Mixture& mixture, const Tensor& rows, const Tensor& ends,
+                            const ExpertWeights& weights);
   Tensor filled(const Tensor& x, const Tensor& mask);
   Tensor chosen_by(const Tensor& mask, std::int64_t expert);
   Tensor experts_in_turn(const Mixture& mixture, const Tensor& hidden, const Choice& choice);
   Tensor with_shared(const Mixture& mixture, const Tensor& hidden, const Tensor& routed, const Tensor& shared);
 
-  // PEFT's: adapters.cpp.
+  // PEFT's: adapters.cpp, and of experts' parameters adapted_parameters.cpp.
+  struct AdapterSite {
+    std::string name;
+    std::size_t last = 0;  ///< place of the parameter that it comes after
+    Shape down, up;
+    DType base = DType::BF16;
+    std::optional<Lora>* place = nullptr;
+    std::array<Tensor, 2> moved = {};  ///< in that type
+  };
+  struct Factors {
+    Tensor left, right;
+  };
+  std::vector<AdapterSite> parameter_sites(const Adapter& adapter);
+  Factors factors_of(const Lora& lora, const Tensor& base);
+  Tensor folded(const Lora& lora, const Tensor& base, const Factors& factors);
+  Tensor adapted_experts(const Mixture& mixture, const Tensor& hidden, const Choice& choice);
+  Tensor adapted_router(const Mixture& mixture, const std::function<Tensor(const Tensor&)>& run);
   void adapt();
   void ask_for_gradient(Tensor& embedded);
   std::shared_ptr<Leaf> adapter(const std::string& name, const Shape& sizes, DType dtype);

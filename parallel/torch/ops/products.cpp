@@ -190,6 +190,44 @@ Tensor addmm(Session& s, const Tensor& x, const Tensor& a, const Tensor& b, doub
   return out;
 }
 
+namespace {
+
+// Blas.cpp prepare_batch_matrix_for_cublas: matrices whose rows, or columns, lie in one piece, or copies of them.
+Tensor in_rows_or_columns(Session& s, const Tensor& x) {
+  const bool can = x.strides[1] == 1 || x.strides[2] == 1;
+  return can ? x.detached() : clone(s, x.detached(), contiguous_strides(x.sizes));
+}
+
+Tensor batched_into(Session& s, const Tensor& a, const Tensor& b, std::string_view name, double scale = 1,
+                    const Tensor& added = {}) {
+  Tensor out = s.empty({a.size(0), a.size(1), b.size(2)}, a.dtype, name);
+  const Tensor left = in_rows_or_columns(s, a), right = in_rows_or_columns(s, b);
+  gemm(s, left, right, {}, out, scale, added.defined() ? added.detached() : Tensor{});
+  return out;
+}
+
+}  // namespace
+
+// derivatives.yaml baddbmm; FunctionsManual.cpp maybe_multiply.
+Tensor baddbmm(Session& s, const Tensor& x, const Tensor& a, const Tensor& b, double alpha) {
+  auto node = s.node({&x, &a, &b});
+  Saved saved_a, saved_b;
+  if (node && node->needs(2)) saved_a = s.save(a);
+  if (node && node->needs(1)) saved_b = s.save(b);
+  Tensor out = batched_into(s, a, b, "baddbmm", alpha, x);
+  if (node)
+    node->apply = [&s, saved_a, saved_b, alpha, of_x = node->needs(0)](const Gradients& g) {
+      const Tensor left = saved_a ? s.unpack(saved_a) : Tensor{}, right = saved_b ? s.unpack(saved_b) : Tensor{};
+      const auto scaled = [&](const Tensor& made) { return alpha == 1 ? made : mul_number(s, made, alpha); };
+      Gradients made(3);
+      if (saved_b) made[1] = scaled(batched_into(s, g.front(), swapped(right, 1, 2), "baddbmm_gradient"));
+      if (saved_a) made[2] = scaled(batched_into(s, swapped(left, 1, 2), g.front(), "baddbmm_gradient"));
+      if (of_x) made[0] = g.front();
+      return made;
+    };
+  return with(std::move(out), std::move(node));
+}
+
 Tensor matmul(Session& s, const Tensor& first, const Tensor& second) {
   const Tensor b = operand(s, second), a = operand(s, first);
   // LinearAlgebra.cpp _matmul_impl: batches are expanded to each other and folded into one dimension.

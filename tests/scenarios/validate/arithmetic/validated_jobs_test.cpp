@@ -24,6 +24,7 @@ std::vector<std::string> jobs() {
     return {"math_ddp2_lora",
             "math_flat2_lora",
             "math_fsdp2_lora",
+            "math_fsdp2_lora_experts",
             "math_dp2_precision_aware",
             "math_dp4_hybrid",
             "math_tp2_dp2_hybrid",
