@@ -54,7 +54,7 @@ JobRequest of_launch_files(const JobWords& words) {
                                  ? fmt::format("{}:{}: {}: {}", remark.file, remark.place.line, remark.what, remark.why)
                                  : fmt::format("{}: {}", remark.what, remark.why));
     if (remark.kind == RemarkKind::NotJudged)
-      made.not_judged.push_back({remark.file, remark.place.line, remark.what, remark.why});
+      made.not_judged.push_back({remark.file, remark.place.line, remark.what, remark.why, remark.is_length});
     if (remark.kind != RemarkKind::Bounded) continue;
     const Bytes more = most_more(remark.bound, made.scenario), less = most_less(remark.bound, made.scenario);
     made.less += less;

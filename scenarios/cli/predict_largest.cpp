@@ -108,64 +108,148 @@ std::string head_of(const std::string& key, const Largest& found, const std::opt
 
 }  // namespace
 
+namespace {
+
+// One key of a job that grows; what a launch file leaves open says the answer, not each of its jobs.
+class GrowingJob {
+ public:
+  GrowingJob(const PredictArguments& requested, const JobRequest& base, std::string key)
+      : requested_(requested),
+        base_(base),
+        key_(std::move(key)),
+        files_(files_of(base.document, base.at, base.folders)),
+        links_(requested_link_model(requested.picked.link_model)) {}
+
+  Largest search(std::int64_t begin, std::int64_t step) {
+    LargestQuestion question;
+    question.begin = begin;
+    question.step = step;
+    question.refusal = [this](std::int64_t value) { return refusal(value); };
+    question.fits = [this](std::int64_t value) { return fits(value); };
+    if (!refusal(begin).empty()) (void)with(begin);  // says what is wrong, and what is meant
+    return largest_value(question);
+  }
+
+  bool fits(std::int64_t value) {
+    JobRequest job = with(value);
+    job.not_judged.clear();
+    // Bounds come on top of the least that a device must have.
+    const PredictOptions options{.links = links_,
+                                 .reported = job.bounds.empty() ? PredictionDetail::Figures : PredictionDetail::Whole};
+    Prediction prediction =
+        predict(job.scenario, progress_on_terminal(fmt::format("{} = {}", key_, value), requested_.loudness), options);
+    job.complete(prediction);
+    return prediction.fits;
+  }
+
+  JobRequest with(std::int64_t value) const { return predicted_job(requested_, {fmt::format("{}={}", key_, value)}); }
+
+  Prediction answer(const JobRequest& job) const {
+    Prediction prediction =
+        predict(job.scenario, progress_on_terminal("simulating ranks", requested_.loudness), {.links = links_});
+    job.complete(prediction);
+    return prediction;
+  }
+
+ private:
+  std::string refusal(std::int64_t value) const {
+    TomlTable document = base_.document;
+    set_value(document, key_path(key_), {value, {}});
+    const auto read = scenario_or_problems(document, base_.at, base_.folders, files_);
+    const auto* const wrong = std::get_if<std::vector<Problem>>(&read);
+    return wrong == nullptr ? "" : wrong->front().message;
+  }
+
+  const PredictArguments& requested_;
+  const JobRequest& base_;
+  std::string key_;
+  ScenarioFiles files_;
+  LinkModel links_;
+};
+
+// What was found, above the answer with that value.
+std::string largest_json(const Prediction& prediction, const std::string& key, const Largest& found,
+                         const std::optional<Prediction>& next) {
+  LargestJson its{{"key", key}, {"value", nullptr}, {"next", nullptr}, {"why_not_next", nullptr}};
+  if (found.value) its["value"] = *found.value;
+  if (found.next) its["next"] = *found.next;
+  if (next)
+    its["why_not_next"] = first_line(verdict_text(*next));
+  else if (!found.refused.empty())
+    its["why_not_next"] = found.refused;
+  its["simulated"] = found.simulated;
+  LargestJson out = LargestJson::parse(prediction_json(prediction));
+  out["largest"] = std::move(its);
+  return out.dump(1) + '\n';
+}
+
+}  // namespace
+
 int answer_largest(const PredictArguments& requested) {
   const std::string key = requested_key(requested.largest);
   const JobRequest base = predicted_job(requested);
   check_outputs({{"--json", requested.json}}, base.files);
-  const ScenarioFiles files = files_of(base.document, base.at, base.folders);
-  const LinkModel links = requested_link_model(requested.picked.link_model);
-  const auto with = [&](std::int64_t value) { return predicted_job(requested, {fmt::format("{}={}", key, value)}); };
-  LargestQuestion question;
-  question.begin = value_now(base, key);
-  question.step = step_of(key, question.begin);
-  question.refusal = [&](std::int64_t value) -> std::string {
-    TomlTable document = base.document;
-    set_value(document, key_path(key), {value, {}});
-    const auto read = scenario_or_problems(document, base.at, base.folders, files);
-    const auto* const wrong = std::get_if<std::vector<Problem>>(&read);
-    return wrong == nullptr ? "" : wrong->front().message;
-  };
-  question.fits = [&](std::int64_t value) {
-    JobRequest job = with(value);
-    job.not_judged.clear();  // the answer says it: here it would be the same for every value
-    // Bounds come on top of the least that a device must have.
-    const PredictOptions options{.links = links,
-                                 .reported = job.bounds.empty() ? PredictionDetail::Figures : PredictionDetail::Whole};
-    Prediction prediction =
-        predict(job.scenario, progress_on_terminal(fmt::format("{} = {}", key, value), requested.loudness), options);
-    job.complete(prediction);
-    return prediction.fits;
-  };
-  if (!question.refusal(question.begin).empty()) (void)with(question.begin);  // says what is wrong, and what is meant
-  const Largest found = largest_value(question);
-
-  const auto answer_of = [&](std::int64_t value, JobRequest& job) {
-    job = with(value);
-    Prediction prediction =
-        predict(job.scenario, progress_on_terminal("simulating ranks", requested.loudness), {.links = links});
-    job.complete(prediction);
-    return prediction;
-  };
+  GrowingJob growing(requested, base, key);
+  const std::int64_t begin = value_now(base, key);
+  const Largest found = growing.search(begin, step_of(key, begin));
   std::optional<Prediction> next;
-  JobRequest job = base;
-  if (found.next && found.value) next = answer_of(*found.next, job);
-  const Prediction prediction = answer_of(found.value.value_or(found.next.value_or(question.begin)), job);
+  if (found.next && found.value) next = growing.answer(growing.with(*found.next));
+  const JobRequest job = growing.with(found.value.value_or(found.next.value_or(begin)));
+  const Prediction prediction = growing.answer(job);
   answer(head_of(key, found, next) +
              (requested.verbose ? prediction_text(prediction) : brief_text(prediction, job.file, nullptr)),
-         requested.json, [&] {
-           LargestJson its{{"key", key}, {"value", nullptr}, {"next", nullptr}, {"why_not_next", nullptr}};
-           if (found.value) its["value"] = *found.value;
-           if (found.next) its["next"] = *found.next;
-           if (next)
-             its["why_not_next"] = first_line(verdict_text(*next));
-           else if (!found.refused.empty())
-             its["why_not_next"] = found.refused;
-           its["simulated"] = found.simulated;
-           LargestJson out = LargestJson::parse(prediction_json(prediction));
-           out["largest"] = std::move(its);
-           return out.dump(1) + '\n';
-         });
+         requested.json, [&] { return largest_json(prediction, key, found, next); });
   return prediction.fits ? yes : prediction.open ? cannot_say : no;
+}
+
+namespace {
+
+constexpr std::string_view length_key = "train.sequence_length";
+
+// Whether a file that leaves it to the data how long rows are fits.
+std::string head_of_lengths(const NotJudged& unsaid, const Largest& found, const std::optional<Prediction>& next,
+                            int code, std::int64_t shown) {
+  std::string out;
+  if (!found.value)
+    out = code == no ? fmt::format("no, it does not fit, not even with rows of {} tokens\n", shown)
+                     : fmt::format("cannot say whether it fits: rows of {} tokens are too long\n", *found.next);
+  else
+    out = fmt::format("{} with rows of up to {} tokens{}\n",
+                      code == yes ? "yes, it fits" : "cannot say whether it fits: it does", *found.value,
+                      !found.next  ? ", the longest that were tried"
+                      : next->open ? fmt::format("; whether with {} is not certain", *found.next)
+                                   : fmt::format(", and not with {}", *found.next));
+  return out + fmt::format(
+                   "  {} is not said, so that rows are as long as the data's; --sequence says how many tokens "
+                   "there are at most\nwith {} = {}: ",
+                   unsaid.what, length_key, shown);
+}
+
+}  // namespace
+
+int answer_lengths(const PredictArguments& requested, const JobRequest& base) {
+  constexpr std::int64_t step = 128, shortest = 16;
+  const std::string key(length_key);
+  check_outputs({{"--json", requested.json}}, base.files);
+  GrowingJob growing(requested, base, key);
+  const std::int64_t begin = value_now(base, key);
+  const Largest found = growing.search(begin, step);
+  const std::int64_t shown = found.value.value_or(shortest);
+  std::optional<Prediction> next;
+  if (found.next && found.value) {
+    JobRequest longer = growing.with(*found.next);
+    longer.not_judged.clear();
+    next = growing.answer(longer);
+  }
+  JobRequest job = growing.with(shown);
+  job.not_judged.clear();
+  const Prediction prediction = growing.answer(job);
+  // Rows that a file's figures are of, where nothing is said, are longer than most.
+  const int code = found.value && *found.value >= begin ? yes : prediction.fits || prediction.open ? cannot_say : no;
+  answer(head_of_lengths(base.not_judged.front(), found, next, code, shown) +
+             (requested.verbose ? prediction_text(prediction) : brief_text(prediction, job.file, nullptr)),
+         requested.json, [&] { return largest_json(prediction, key, found, next); });
+  return code;
 }
 
 }  // namespace tidemark::cli

@@ -36,6 +36,7 @@ struct Remark {
   bool is_slip = false;                      ///< NotExpressed: a name that is nearly a known one
   ProblemKind problem = ProblemKind::Wrong;  ///< NotExpressed: what is the matter
   std::string bound = {};  ///< Bounded: what the bound is called (scenarios/scenario/memory_bounds.hpp)
+  bool is_length = false;  ///< NotJudged: rows are as long as the data's, which nobody says
   /// Whether who asks may say that it has no effect.
   [[nodiscard]] bool may_be_ignored() const {
     return kind == RemarkKind::NotJudged || kind == RemarkKind::Bounded || is_slip;

@@ -937,6 +937,7 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
                  fmt::format("is not said, so that rows are as long as the data's: the figures are of {} tokens; "
                              "--sequence says how many there are at most",
                              shown));
+    draft.remarks.back().is_length = true;
   }
   if (draft.find("train.micro_batch") == nullptr) {
     draft.set("train.micro_batch", std::int64_t{8});  // TrainingArguments

@@ -111,6 +111,7 @@ struct NotJudged {
   std::string file;
   int line = 0;  ///< 0: none
   std::string what, why;
+  bool is_length = false;  ///< how long rows are, which the data decides
 };
 
 /// The answer of `predict`.

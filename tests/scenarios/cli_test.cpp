@@ -253,6 +253,39 @@ TEST_F(Cli, TheLargestValueOfAKeyFitsAndTheNextDoesNot) {
   EXPECT_NE(run(question + "train.micro_batch=" + std::to_string(next)).code, 0);
 }
 
+// torchtune's tokenizers cut rows where max_seq_len says so, and else not.
+TEST_F(Cli, ALaunchFileThatLeavesLengthsToItsDataIsAnsweredUpToALength) {
+  const auto file = [&](const std::string& model, const std::string& rows) {
+    const std::filesystem::path path = folder_ / (model + "_full_single_device.yaml");
+    std::ofstream(path)
+        << "output_dir: /tmp/out\ndevice: cuda\ndtype: bf16\nenable_activation_checkpointing: True\ncompile: False\n"
+           "dataset:\n  _component_: torchtune.datasets.alpaca_cleaned_dataset\n  packed: False\n"
+           "checkpointer:\n  _component_: torchtune.training.FullModelHFCheckpointer\n  output_dir: ${output_dir}\n"
+           "loss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\n"
+           "optimizer:\n  _component_: torch.optim.AdamW\n  fused: True\n  lr: 2e-5\n"
+           "tokenizer:\n  max_seq_len: null\nmodel:\n  _component_: torchtune.models.qwen2_5.qwen2_5_" +
+               model + "\ngradient_accumulation_steps: 1\nbatch_size: " + rows + "\n";
+    return path.string();
+  };
+  const std::string cluster = " --cluster h100-sxm-80g -q", json_file = (folder_ / "lengths.json").string();
+  const std::string job = "predict " + file("0_5b", "8") + cluster;
+  const CliRun r = run(job + " --json " + json_file);
+  EXPECT_EQ(r.code, 0) << r.err;
+  const json found = json::parse(content(json_file));
+  const auto value = found["largest"]["value"].get<int>(), next = found["largest"]["next"].get<int>();
+  EXPECT_TRUE(r.out.starts_with("yes, it fits with rows of up to " + std::to_string(value) + " tokens")) << r.out;
+  EXPECT_NE(r.out.find("tokenizer.max_seq_len is not said"), std::string::npos) << r.out;
+  EXPECT_EQ(run(job + " --sequence " + std::to_string(value)).code, 0);
+  EXPECT_NE(run(job + " --sequence " + std::to_string(next)).code, 0);
+  // Fewer tokens than its figures would be of are not enough for a yes; what never fits is a no.
+  const CliRun few = run("predict " + file("3b", "16") + cluster);
+  EXPECT_EQ(few.code, 4) << few.out;
+  EXPECT_TRUE(few.out.starts_with("cannot say whether it fits: it does with rows of up to ")) << few.out;
+  const CliRun none = run("predict " + file("14b", "1") + cluster);
+  EXPECT_EQ(none.code, 1) << none.out;
+  EXPECT_TRUE(none.out.starts_with("no, it does not fit, not even with rows of 16 tokens\n")) << none.out;
+}
+
 TEST_F(Cli, ProblemsOfKeysBesideTheFileArePlacedAtThem) {
   const std::string job = scenario();
   for (const auto& [beside, line] : std::initializer_list<std::pair<std::string, std::string>>{

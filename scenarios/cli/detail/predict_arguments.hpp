@@ -29,6 +29,9 @@ struct PredictArguments {
 [[nodiscard]] std::string requested_key(const std::string& word);
 /// The largest value of one of its keys with which it fits, and the answer with that value: `--largest`.
 [[nodiscard]] int answer_largest(const PredictArguments& requested);
+/// The same of how long rows may be, for a launch file that leaves it to the data, and nothing else open: yes up to a
+/// length, and no where not even the shortest fit.
+[[nodiscard]] int answer_lengths(const PredictArguments& requested, const JobRequest& base);
 /// The job on several clusters, the cheapest that it fits first: `--clusters`.
 [[nodiscard]] int answer_clusters(const PredictArguments& requested);
 

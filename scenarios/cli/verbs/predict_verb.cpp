@@ -90,6 +90,8 @@ int run(const PredictArguments& requested) {
     answer(comments_of(source) + toml_text(source.document), "", {});
     return yes;
   }
+  const bool only_length = source.not_judged.size() == 1 && source.not_judged.front().is_length;
+  if (only_length && !requested.files.any()) return answer_lengths(requested, source);
   const Scenario& scenario = source.scenario;
   TimelineQuery query = requested.picked.query(scenario);
   if (requested.picked.ranks) query.ranks = requested_ranks(*requested.picked.ranks, scenario);
