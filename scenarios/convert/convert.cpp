@@ -18,6 +18,7 @@
 #include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/convert/shell/shell_words.hpp"
 #include "scenarios/convert/stated_versions.hpp"
+#include "scenarios/convert/target_patterns.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/json_table.hpp"
 #include "scenarios/formats/suggestion.hpp"
@@ -71,7 +72,10 @@ class Conversion {
       state_versions(versions, draft_);
     }
     if (from_ != Dialect::Scenario && from_ != Dialect::Megatron && from_ != Dialect::TorchTitan)
-      if (const std::optional<Model> model = model_said()) state_release_of_experts(*model, draft_);
+      if (const std::optional<Model> model = model_said()) {
+        name_targets_of_pattern(*model, draft_.text("model").value_or("").ends_with(of_text), draft_);
+        state_release_of_experts(*model, draft_);
+      }
     if (from_ != Dialect::Megatron) draft_.kept = {};
     if (from_ != Dialect::Scenario) bound_images();
     cut_rows();
