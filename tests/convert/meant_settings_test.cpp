@@ -86,6 +86,28 @@ TEST(MeantSettings, AxolotlTrainsInBf16WhereNobodySays) {
   EXPECT_EQ(meant("job.yaml", rest + "fp16: true\n").train.precision, DType::FP16);
 }
 
+// src/axolotl/core/builders/base.py, utils/schemas/validation.py: fsdp_config alone asks for FSDP, the first unless a
+// version stands beside it or in it.
+TEST(MeantSettings, AxolotlsConfigurationOfFsdpAsksForIt) {
+  const std::string rest =
+      "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nbf16: true\noptimizer: adamw_torch_fused\n"
+      "fsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  reshard_after_forward: true\n";
+  const auto runtime = [&](const std::string& lines) {
+    const Scenario s = meant("job.yaml", rest + lines);
+    return s.runtime.name + " " + std::string(s.layout.sharding == Sharding::Zero3 ? "full" : "other");
+  };
+  EXPECT_EQ(runtime("fsdp_version: 2\n"), "fsdp2 full");
+  EXPECT_EQ(runtime("  fsdp_version: 2\n"), "fsdp2 full");
+  EXPECT_EQ(runtime("fsdp:\n"), "fsdp full");
+  EXPECT_EQ(runtime("fsdp: []\nfsdp_version: 2\n"), "fsdp2 full");
+  EXPECT_EQ(runtime("fsdp:\n  - full_shard\n  - auto_wrap\n"), "fsdp full");
+  EXPECT_EQ(meant("job.yaml",
+                  "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nfsdp_config:\n"
+                  "fsdp_version: 2\n")
+                .runtime.name,
+            "pytorch");
+}
+
 // transformers/trainer.py raises a ValueError.
 TEST(MeantSettings, TwoKindsOfCheckpointingUnderFsdpAreRefused) {
   ConvertRequest requested;

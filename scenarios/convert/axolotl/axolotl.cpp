@@ -107,28 +107,27 @@ void take_router_loss(Rewritten& its, std::string_view name) {
   if (computes) its.bound(taken, "the figures are without the routers' loss", "router-loss");
 }
 
-// axolotl's FSDP: `fsdp_config` alone asks for it, too (utils/trainer.py), and its version may stand beside it. True
-// with fully_shard.
+// core/builders/base.py, utils/trainer.py: a configuration of FSDP asks for it by itself. schemas/validation.py: its
+// version stands beside it, or in it. True with fully_shard.
 bool settle_fsdp(Rewritten& its) {
-  const std::optional<TomlKey> beside = its.take("fsdp_version");
+  const std::optional<TomlKey> version = its.take("fsdp_version");
   const TomlKey* const given = its.find("fsdp_config");
   const auto* const table = given == nullptr ? nullptr : std::get_if<TomlTable>(&given->value.value);
-  const bool sharded = its.find("fsdp") != nullptr || (table != nullptr && !table->keys.empty());
-  if (!sharded) {
-    if (beside) its.tell(RemarkKind::NoMatter, *beside, "nothing asks for FSDP");
+  if (table == nullptr || table->keys.empty()) {
+    if (version) its.tell(RemarkKind::NoMatter, *version, "there is no fsdp_config");
     return false;
   }
-  const Place place = given == nullptr ? its.find("fsdp")->place : given->place;
-  TomlTable config = table == nullptr ? TomlTable{} : *table;
-  const auto is_version = [](const TomlKey& key) { return key.name == "fsdp_version" || key.name == "version"; };
-  if (beside) {
-    std::erase_if(config.keys, is_version);
-    config.keys.push_back({"fsdp_version", beside->place, beside->value});
-  }
-  const auto version = std::ranges::find_if(config.keys, is_version);
-  const bool second = version != config.keys.end() && Rewritten::word(*version) == "2";
+  TomlTable config = *table;
+  const Place place = given->place;
+  const auto own = std::ranges::find_if(
+      config.keys, [](const TomlKey& key) { return key.name == "fsdp_version" || key.name == "version"; });
+  const bool says_its_own = own != config.keys.end();
+  const bool second = Rewritten::word(says_its_own ? std::optional<TomlKey>(*own) : version) == "2";
+  if (version && !says_its_own) config.keys.push_back({"fsdp_version", version->place, version->value});
   its.set("fsdp_config", std::move(config), place);
-  its.usual("fsdp", std::string("full_shard auto_wrap"));
+  const TomlKey* const words = its.find("fsdp");
+  const bool unsaid = words == nullptr || Rewritten::word(*words).empty() || Rewritten::word(*words) == "[]";
+  if (unsaid && its.find("deepspeed") == nullptr) its.set("fsdp", std::string("full_shard auto_wrap"), place);
   return second;
 }
 
@@ -352,7 +351,8 @@ class Axolotl {
     part("liger_glu_activation", "swiglu");
     its_.set("use_liger_kernel", true, place);
     its_.set("liger_kernel_config", std::move(config), place);
-    its_.refuse({"liger_layer_norm", "liger_use_token_scaling"}, "this part of Liger's is");
+    its_.no_matter({"liger_layer_norm"}, "families that Liger's kernels are modelled in have no LayerNorm");
+    its_.refuse({"liger_use_token_scaling"}, "this part of Liger's is");
   }
 
   void read_plugins() {
@@ -382,7 +382,7 @@ class Axolotl {
                 "FSDP, DeepSpeed and plain data parallelism are: leave it out");
     its_.refuse({"dp_replicate_size"}, "replicas of shards are");
     its_.no_matter({"dp_shard_size", "heads_k_stride", "ring_attn_func"}, "of all ranks, as FSDP shares out by itself");
-    its_.no_matter({"use_wandb"}, of_data);
+    its_.no_matter({"use_wandb", "use_swanlab"}, of_data);
     its_.refuse({"tiled_mlp", "unfrozen_parameters", "relora", "relora_steps", "torch_compile_backend", "lisa_n_layers",
                  "model_quantization_config", "reinforcement_learning", "use_kernels", "chunked_cross_entropy", "fp8",
                  "qat", "quantization", "lora_on_cpu", "noisy_embedding_alpha", "multipack_real_batches"},
