@@ -146,6 +146,10 @@ constexpr std::array tool_formulas{
                    constexpr std::int64_t four_bits = 4;
                    return 4 * whole * z.vocabulary() * z.s.model.hidden + (z.number == four_bits ? z.parameters() : 0);
                  }},
+    // The same of DTensors, which bitsandbytes' kernels do not take: less are the moments in fp32 that are simulated.
+    BoundFormula{"torchao-adam-of-shards",
+                 [](const BoundSizes& z) { return 4 * whole * z.vocabulary() * z.s.model.hidden; },
+                 [](const BoundSizes& z) { return 2 * whole * over(z.parameters(), z.s.layout.shards()); }},
     // torchtune bd2a0fc7, torchtune/modules: queries and keys are turned in fp32, in parts that are put together
     // (position_embeddings.py: a copy, four products of halves, two sums, and what they are stacked to), and keys and
     // values repeated for all heads, which attention saves (attention.py). Embedding and head may be units of their own

@@ -101,6 +101,11 @@ TEST(MeantSettings, AxolotlsConfigurationOfFsdpAsksForIt) {
   EXPECT_EQ(runtime("fsdp:\n"), "fsdp full");
   EXPECT_EQ(runtime("fsdp: []\nfsdp_version: 2\n"), "fsdp2 full");
   EXPECT_EQ(runtime("fsdp:\n  - full_shard\n  - auto_wrap\n"), "fsdp full");
+  // torchao's Adam takes DTensors, as bitsandbytes' does not.
+  std::string of_8_bits = rest + "fsdp_version: 2\n";
+  of_8_bits.replace(of_8_bits.find("adamw_torch_fused"), 17, "adamw_torch_8bit");
+  EXPECT_EQ(meant("job.yaml", of_8_bits).train.optimizer, Optimizer::AdamW);
+  EXPECT_TRUE(tells("job.yaml", of_8_bits, "torchao's are of 8 or 4 bits"));
   EXPECT_EQ(meant("job.yaml",
                   "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nfsdp_config:\n"
                   "fsdp_version: 2\n")

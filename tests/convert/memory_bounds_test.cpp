@@ -188,6 +188,9 @@ TEST(MemoryBounds, OfFineTuningAreWorkedOutByHand) {
   EXPECT_EQ(most_more("evaluation:4", s), Bytes{evaluated - 4 * tokens * 128'256});
   EXPECT_EQ(most_less("liger-kernel", s), Bytes{16 * tokens * vocabulary + tokens * (24 * 4096 + 8 * 2 * 14'336) * 2});
   EXPECT_EQ(most_more("torchao-adam", s), Bytes{16 * vocabulary * 4096});
+  // Two moments in fp32 of what a rank has.
+  const std::int64_t layer = 4096 * (32 + 8) * 2 * 128 + 8 * 4096 + 3 * 4096 * 14'336;
+  EXPECT_EQ(most_less("torchao-adam-of-shards", s), Bytes{8 * (32 * layer + 2 * vocabulary * 4096)});
 }
 
 TEST(MemoryBounds, EveryOneHasAFormulaAndTablesNameNoOther) {

@@ -249,9 +249,8 @@ class Axolotl {
     if (const TomlKey* const optim = its_.find("optim"); second_ && optim != nullptr &&
                                                          Rewritten::word(*optim).starts_with("adamw_torch_") &&
                                                          Rewritten::word(*optim).ends_with("bit")) {
-      its_.tell(
-          RemarkKind::NotJudged, *optim,
-          "torchao's AdamW of few bits under fully_shard is not modelled: the figures are of AdamW, which holds more");
+      its_.bound(*optim, "the figures are of AdamW, whose moments are fp32; torchao's are of 8 or 4 bits",
+                 "torchao-adam-of-shards");
       its_.set("optim", std::string("adamw_torch"), optim->place);
     } else if (optim != nullptr && Rewritten::word(*optim) == "adamw_torch_8bit") {
       its_.bound(*optim, "the figures are of bitsandbytes' AdamW in 8 bits, which keeps embeddings' state in 32",
@@ -366,6 +365,8 @@ class Axolotl {
         } else if (name.find("cut_cross_entropy") != std::string::npos) {
           its_.bound(key, "the figures are of whole logits, which it never has", "chunked-loss");
           (void)its_.take("cut_cross_entropy");
+        } else if (name.find("swanlab") != std::string::npos) {
+          its_.tell(RemarkKind::NoMatter, key, "writes logs");
         } else {
           its_.tell(RemarkKind::NotJudged, key, "is a plug-in that is not modelled");
         }
