@@ -216,6 +216,10 @@ RECORDINGS = {
     "zero2_qwen3_moe_8_checkpointed": (
         qwen3_moe(), {"capability": "90", "batch": 4, "checkpointing": "non_reentrant", "ds": SMALL_BUCKETS},
     ),
+    "zero2_qwen3_moe_lora_experts_8": (
+        qwen3_moe(vocab_size=1024),
+        {"capability": "90", "batch": 2, "adapter": {"r": 16, "target_modules": "all-linear"}, "ds": SMALL_BUCKETS},
+    ),
     "zero3_mixtral_8": (mixtral(**DEEP), {"capability": "90", "stage": 3, "batch": 2}),
     "zero3_qwen3_moe_8_checkpointed": (
         qwen3_moe(),
