@@ -60,11 +60,14 @@ std::int64_t closed_form(const Model& m) {
     }
     return embeddings + layers + h;
   }
-  if (m.architecture == "qwen2") attention += q + 2 * k;  // biases
+  if (m.architecture.starts_with("qwen2")) attention += q + 2 * k;  // biases
   if (m.architecture.starts_with("qwen3") || m.architecture == "gemma3_text") attention += 2 * m.head_dim;
   if (m.architecture == "olmo2") attention += q + k;  // norms of Q and K
   if (m.architecture.starts_with("gemma") && m.architecture != "gemma") norms = 4 * h;
-  const std::int64_t mlp = m.experts() ? m.experts()->count * (3 * h * m.experts()->ffn + h) : 3 * h * f;
+  const std::int64_t shared = m.experts() ? m.experts()->shared_ffn : 0;  // with a gate of its own
+  const std::int64_t mlp = m.experts() ? m.experts()->count * (3 * h * m.experts()->ffn + h) +
+                                             (m.architecture == "qwen2_moe" ? 3 * h * shared + h : 0)
+                                       : 3 * h * f;
   return embeddings + m.layers.size() * (attention + mlp + norms) + h;
 }
 
@@ -110,6 +113,7 @@ TEST(ModelNames, HaveThePublishedParameters) {
       {"Qwen/Qwen3-0.6B", 596'049'920},
       {"google/gemma-2-2b-it", 2'614'341'888},
       {"google/gemma-3-270m", 268'098'176},
+      {"Qwen/Qwen1.5-MoE-A2.7B", 14'315'784'192},
       {"microsoft/Phi-4-mini-instruct", 3'836'021'760},
       {"mistralai/Mistral-7B-Instruct-v0.3", 7'248'023'552},
       {"mistralai/Mistral-Nemo-Instruct-2407", 12'247'782'400},
