@@ -21,17 +21,9 @@ const fs::path source = TIDEMARK_SOURCE_DIR;
 // By push, those of parts that no other test of real numbers has.
 std::vector<std::string> jobs() {
   if (!every_case())
-    return {"math_ddp2_lora",
-            "math_flat2_lora",
-            "math_fsdp2_lora",
-            "math_fsdp2_lora_experts",
-            "math_dp2_precision_aware",
-            "math_dp4_hybrid",
-            "math_tp2_dp2_hybrid",
-            "math_tp2_dp2_layers_offload",
-            "math_tp2_dp2_muon",
-            "math_tp4_user_buffers",
-            "math_fsdp2_litgpt"};
+    return {"math_ddp2_lora",           "math_flat2_lora",       "math_fsdp2_lora",     "math_fsdp2_lora_experts",
+            "math_dp2_precision_aware", "math_dp4_hybrid",       "math_tp2_dp2_hybrid", "math_tp2_dp2_layers_offload",
+            "math_tp2_dp2_muon",        "math_tp4_user_buffers", "math_fsdp2_litgpt"};
   std::vector<std::string> all;
   for (const fs::directory_entry& entry : fs::directory_iterator(source / "tests/validate"))
     if (const std::string name = entry.path().stem().string(); name.starts_with("math_") && !name.ends_with("_nvme"))
