@@ -181,6 +181,16 @@ TEST_F(WhereFilesLie, TheConfigurationThatAScriptNames) {
   EXPECT_TRUE(has(convert(requested(script("8"))), RemarkKind::NotJudged, "gpus = 8")) << "at which nanotron stops";
 }
 
+// What says how long it trains and on which data is none of the job's arguments, whatever it comes to.
+TEST_F(WhereFilesLie, LengthsAndDataThatOnlyRunningItTells) {
+  const Converted converted = convert(requested(write(
+      "job.sh", "source /data/train_data_50B.sh\nITERS=$(cat iters.txt)\nARGS=(" + model +
+                    "--train-iters ${ITERS} --micro-batch-size 2 --data-path ${TRAIN_DATA_PATH[@]} --split 1,0,0)\n"
+                    "torchrun --nproc_per_node 8 pretrain_gpt.py ${ARGS[@]}\n")));
+  EXPECT_EQ(scenario_of(converted, shipped_data()).train.micro_batch, 2);
+  EXPECT_FALSE(has(converted, RemarkKind::NotJudged, ""));
+}
+
 // MindSpeed's scripts: a path that is to be filled in, and an allocator of other devices.
 TEST_F(WhereFilesLie, PlacesToBeFilledIn) {
   const Converted converted = convert(

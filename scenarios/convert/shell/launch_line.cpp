@@ -434,7 +434,13 @@ bool comes_after(const std::vector<ShellWord>& values, std::string_view flag, co
 
 // "--train-data-path $(echo "${TRAIN_DATA[@]}")": whatever it comes to, it says which data comes.
 bool lists_data(std::string_view flag, const ShellWord& value) {
-  return (flag.ends_with("data-path") || flag.ends_with("data_path")) && value.unknown.starts_with("$(");
+  const bool many = value.unknown.starts_with("$(") || value.unknown.find("[@]}") != std::string::npos;
+  return many && (flag.ends_with("data-path") || flag.ends_with("data_path"));
+}
+
+// "--train-iters $(cat train_iters.txt)": how long it trains is one number.
+bool says_how_long(std::string_view flag, const std::vector<ShellWord>& values, const ShellWord& value) {
+  return values.empty() && value.unknown.starts_with("$(") && (flag.ends_with("-iters") || flag.ends_with("-samples"));
 }
 
 }  // namespace
@@ -452,7 +458,8 @@ std::vector<TomlKey> flags_of(const std::vector<ShellWord>& arguments, std::vect
     if (sign != std::string::npos) values.push_back({word.text.substr(sign + 1), word.place, word.unknown});
     while (sign == std::string::npos && i + 1 < arguments.size() && !is_flag(arguments[i + 1]) &&
            !comes_after(values, flag.name, arguments[i + 1]) &&
-           (!is_arguments(arguments[i + 1]) || lists_data(flag.name, arguments[i + 1])))
+           (!is_arguments(arguments[i + 1]) || lists_data(flag.name, arguments[i + 1]) ||
+            says_how_long(flag.name, values, arguments[i + 1])))
       values.push_back(arguments[++i]);
     std::vector<TomlValue> list;
     std::string unknown;
