@@ -254,12 +254,14 @@ TEST(Adapters, TargetsAreNamesAndEndsOfNames) {
 }
 
 TEST(Adapters, WhatTheModelDoesNotHave) {
-  EXPECT_EQ(problems({.adapter = "target_modules = [\"q_porj\"]"}),
-            "job.toml:5:18: error: target_modules: llama-2-7b has no linear module \"q_porj\"\n  hint: did you mean "
-            "\"q_proj\"?");
-  EXPECT_EQ(problems({.adapter = "target_modules = [\"embed_tokens\"]"}),
-            "job.toml:5:18: error: target_modules: llama-2-7b has no linear module \"embed_tokens\"\n  hint: it has "
-            "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head");
+  EXPECT_EQ(
+      problems({.adapter = "target_modules = [\"q_porj\"]"}),
+      "job.toml:5:18: error: target_modules: resized llama-2-7b has no linear module \"q_porj\"\n  hint: did you mean "
+      "\"q_proj\"?");
+  EXPECT_EQ(
+      problems({.adapter = "target_modules = [\"embed_tokens\"]"}),
+      "job.toml:5:18: error: target_modules: resized llama-2-7b has no linear module \"embed_tokens\"\n  hint: it has "
+      "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head");
   EXPECT_NE(problems({.adapter = "modules_to_save = [\"score\"]"}).find("has no such module \"score\""),
             std::string::npos);
   EXPECT_NE(problems({.adapter = "target_modules = [\"lm_head\"]\nmodules_to_save = [\"lm_head\"]"})

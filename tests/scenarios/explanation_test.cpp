@@ -204,7 +204,8 @@ TEST(Explanation, ProgramsAreInTheirTextForm) {
 }
 
 TEST(Explanation, EveryStageOfTheFlowHasAText) {
-  EXPECT_TRUE(model_text(job().scenario).starts_with("llama-3.1-70b: ")) << model_text(job().scenario).substr(0, 100);
+  EXPECT_TRUE(model_text(job().scenario).starts_with("resized llama-3.1-70b: "))
+      << model_text(job().scenario).substr(0, 100);
   EXPECT_EQ(schedule_text(job()), "stage 0: embedding, layers 0-11, head and loss\n  F0 B0 F1 B1 F2 B2 F3 B3\n");
   EXPECT_EQ(communicators_text(job(), Rank{5}),
             "g0 world: 8 ranks, rank 5 is with 0-7\n"

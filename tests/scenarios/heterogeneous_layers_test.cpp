@@ -132,7 +132,8 @@ TEST(HeterogeneousLayers, WhereAFrameworkHasNoneTheyAreRefused) {
   other.replace(other.find("llama-3.1-8b"), 12, "mixtral-8x7b");
   says(other, "in models like Llama alone");
   says(job_of(R"(["unmixed alone", "unmixed dense"])", 4), "no layer has attention");
-  says(job_of(R"(["dense=0", "dense"])", 4), "\"dense=0\" in \"dense=0\" is not a part of llama-3.1-8b's layers");
+  says(job_of(R"(["dense=0", "dense"])", 4),
+       "\"dense=0\" in \"dense=0\" is not a part of resized llama-3.1-8b's layers");
 }
 
 std::string config_problem(const std::string& blocks) {

@@ -54,6 +54,9 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
         gib(p.fullest_node.upper - p.scenario.cluster.host.memory));
   else
     out = fmt::format("no, it does not fit{}: {}\n", headroom, device);
+  // On how many devices is the question: what was taken for it where nothing says it stands beside the answer.
+  for (const std::string& assumed : p.assumptions)
+    if (assumed.starts_with("gpus")) out += fmt::format("  {}\n", printable(assumed));
   out += bounds_text(p.bounds);
   if (p.completed && p.retries_per_step() > 0)
     out += fmt::format(
