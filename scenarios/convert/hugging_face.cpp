@@ -202,9 +202,14 @@ void read_deepspeed_file(Given& given, std::string_view key, const std::string& 
 
 void read_batch(Given& given) {
   Draft& draft = given.draft();
+  const auto counted = [&](std::string_view name) {
+    const auto number = given.integer(name);
+    if (number && *number < 1) given.tell(RemarkKind::NotExpressed, name, "takes a number from 1 up");
+    return number;
+  };
   for (const std::string_view name : {"per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size"})
-    if (const auto batch = given.integer(name)) draft.set("train.micro_batch", *batch, given.place(name));
-  if (const auto steps = given.integer("gradient_accumulation_steps")) {
+    if (const auto batch = counted(name)) draft.set("train.micro_batch", *batch, given.place(name));
+  if (const auto steps = counted("gradient_accumulation_steps")) {
     if (draft.text("runtime.name") == "deepspeed" && draft.accumulation && *draft.accumulation != *steps)
       draft.remark(
           RemarkKind::Assumed, fmt::format("gradient_accumulation_steps = {}", *steps),
@@ -215,8 +220,7 @@ void read_batch(Given& given) {
     draft.accumulation = *steps;
   }
   for (const std::string_view name : length_names)
-    if (const auto length = given.integer(name); length && *length > 0)
-      draft.set("train.sequence_length", *length, given.place(name));
+    if (const auto length = counted(name)) draft.set("train.sequence_length", *length, given.place(name));
 }
 
 bool is_type(std::string type) {

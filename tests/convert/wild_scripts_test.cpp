@@ -157,5 +157,15 @@ TEST(WildScripts, SimpoLearnsFromPairsWithoutAReference) {
   EXPECT_FALSE(tells(its, RemarkKind::NotJudged, "gamma_beta_ratio"));
 }
 
+TEST(WildScripts, NumbersBelowOneAreRefusedAtTheirKey) {
+  const std::string rest = "base_model: meta-llama/Llama-3.1-8B\nflash_attention: true\n";
+  for (const char* key : {"micro_batch_size", "gradient_accumulation_steps", "sequence_len"}) {
+    const Converted its = converted_of("job.yaml", rest + key + ": 0\n");
+    EXPECT_TRUE(std::ranges::any_of(its.remarks, [](const Remark& r) {
+      return r.kind == RemarkKind::NotExpressed && r.why == "takes a number from 1 up" && r.place.line == 3;
+    })) << key;
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::tests::wild_scripts_test
