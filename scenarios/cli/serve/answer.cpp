@@ -161,14 +161,14 @@ Json not_judged_json(const std::vector<NotJudged>& names) {
 }
 
 // Said before anything takes long: whoever ends this process tells it instead of the answer.
-JobWords option_words(const Fields& fields, const char* verb) {
+JobWords words_and_command(const Fields& fields, const char* verb) {
   JobWords words = words_of(fields);
   std::ofstream(command_file) << command_of(words, verb);
   return words;
 }
 
 Json prediction_of(const Fields& fields) {
-  const JobWords words = option_words(fields, "predict");
+  const JobWords words = words_and_command(fields, "predict");
   JobRequest source = job_of(words);
   const Job job(source.scenario, Job::Steps::All);
   const Trace trace = simulate_time(job);
@@ -245,7 +245,7 @@ void apply(Fields& fields, const std::string& change, bool& whole) {
 }
 
 Json advice_of(const Fields& fields) {
-  const JobRequest job = job_of(option_words(fields, "advise"));
+  const JobRequest job = job_of(words_and_command(fields, "advise"));
   const Advice advice = advise(job.document, job.at, job.folders, {.most_changes = 1, .free = {}});
   Json remedies = Json::array();
   for (const Remedy& remedy : advice.remedies) {
