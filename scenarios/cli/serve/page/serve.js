@@ -90,7 +90,7 @@
       history.replaceState(null, "", link_of(question));
       near.hidden = true;
       mark();
-      looking = 60;
+      looking = 400;
       look(question.toString());
     }).catch(function (error) {
       if (error.name !== "AbortError") busy.textContent = "Tidemark does not answer: it may have ended";
@@ -250,7 +250,7 @@
     });
     ask();
   } else if (verdict()) {
-    looking = 60;
+    looking = 400;
     look(said().toString());
   }
 })();
