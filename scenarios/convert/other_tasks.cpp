@@ -42,7 +42,7 @@ void refuse_other_tasks_of_tools(const TomlTable& document, Draft& draft) {
                                       "reward_weights", "num_iterations", "kl_coef", "reward_model_path"})
     if (name != "max_completion_length" || draft.learns_from == LearnsFrom::Rows)
       refuse_task(its, name, "rewards (GRPO, RLOO, PPO)");
-  // princeton-nlp/SimPO's own, whose trainer holds no reference.
+  // princeton-nlp/SimPO's own; the bound counts a reference, which its trainer does not hold.
   if (const TomlKey* const key = its.find("gamma_beta_ratio"))
     draft.trl |= learn_from("simpo", its.written(*key), key->place, draft);
   // KTO's own, and those of TRL's others by pairs.

@@ -15,6 +15,7 @@
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/read_again.hpp"
+#include "scenarios/formats/shell_quoted.hpp"
 #include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_text.hpp"
 #include "scenarios/reader/scenario_json.hpp"
@@ -24,15 +25,6 @@ namespace tidemark::scenarios {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A word as a shell takes it.
-std::string shell_quoted(const std::string& word) {
-  constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+./:,@%";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string made = "'";
-  for (const char c : word) made += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return made + "'";
-}
 
 struct Machines {
   std::int32_t nodes = 1, each = 1;

@@ -277,18 +277,6 @@ TEST(MeantSettings, AxolotlWithoutFlashAttentionKeepsEmbeddingsWide) {
   EXPECT_FALSE(tells("job.yaml", rest + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n", wide));
 }
 
-// src/axolotl/utils/trainer.py: fsdp_config alone is FSDP; its version may stand beside it.
-TEST(MeantSettings, AxolotlsFsdpConfigAloneIsFsdp) {
-  const std::string rest =
-      "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nflash_attention: true\ngradient_checkpointing: true\n"
-      "fsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
-      "  transformer_layer_cls_to_wrap: LlamaDecoderLayer\n  reshard_after_forward: true\n";
-  EXPECT_EQ(meant("job.yaml", rest).runtime.name, "fsdp");
-  EXPECT_EQ(meant("job.yaml", rest + "fsdp_version: 2\n").runtime.name, "fsdp2");
-  EXPECT_EQ(meant("job.yaml", rest + "  fsdp_version: 2\n").runtime.name, "fsdp2");
-  EXPECT_EQ(meant("job.yaml", rest + "  fsdp_version: 2\n").layout.sharding, Sharding::Zero3);
-}
-
 // accelerate's own switches take no value, and say how it trains; its file's "NO" starts one process.
 TEST(MeantSettings, SwitchesOfAccelerateSayWhoShards) {
   const std::string rest =

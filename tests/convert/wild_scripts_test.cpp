@@ -108,9 +108,11 @@ TEST(WildScripts, ConfigurationsOfFsdpMayBeFiles) {
   fs::remove_all(folder);
   EXPECT_EQ(scenario_of(its, shipped_data()).runtime.name, "fsdp");
   EXPECT_TRUE(tells(its, RemarkKind::NoMatter, "train_file_path")) << "names files of data";
-  EXPECT_NE(problem_of("torchrun --nproc-per-node 8 sft.py --model_name_or_path Qwen/Qwen2.5-7B --fsdp full_shard "
-                       "--fsdp_config nowhere.json"),
-            "is taken");
+  const Converted without =
+      converted_of("train.sh",
+                   "torchrun --nproc-per-node 8 sft.py --model_name_or_path Qwen/Qwen2.5-7B --fsdp full_shard "
+                   "--fsdp_config nowhere.json");
+  EXPECT_TRUE(tells(without, RemarkKind::NotExpressed, "is not there: put it where the script looks for it"));
 }
 
 // examples/deepspeed of LLaMA-Factory and deepspeed_configs of axolotl, where a file names them and lies elsewhere.
@@ -148,13 +150,14 @@ TEST(WildScripts, SwitchesOfTheirOwnAskForLora) {
   EXPECT_EQ(predict(s).trained, 28 * 64 * (3584 + 3584 + 3584 + 512));
 }
 
-// scripts/simpo_trainer.py of SimPO holds no reference.
-TEST(WildScripts, SimpoLearnsFromPairsWithoutAReference) {
+// scripts/simpo_config.py of SimPO: pairs, within the bound that counts a reference, too, which SimPO does not hold.
+TEST(WildScripts, SimposOwnArgumentsAreOfPairs) {
   const Converted its = converted_of(
       "job.yaml",
       "model_name_or_path: mistralai/Mistral-7B-v0.1\nbeta: 2.0\ngamma_beta_ratio: 0.8\nmax_length: 1024\n"
       "max_prompt_length: 512\nper_device_train_batch_size: 1\nbf16: true\ngradient_checkpointing: true\n");
   EXPECT_FALSE(tells(its, RemarkKind::NotJudged, "gamma_beta_ratio"));
+  EXPECT_TRUE(std::ranges::any_of(its.remarks, [](const Remark& r) { return r.bound.starts_with("preferences:"); }));
 }
 
 TEST(WildScripts, NumbersBelowOneAreRefusedAtTheirKey) {

@@ -7,25 +7,17 @@
 #include <fmt/format.h>
 
 #include "scenarios/cli/serve/detail/page_job.hpp"
+#include "scenarios/formats/shell_quoted.hpp"
 
 namespace tidemark::cli {
 namespace {
 
-// One word of a shell's line.
-std::string shell_word(const std::string& text) {
-  constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 class Line {
  public:
   explicit Line(std::string begin) : text_(std::move(begin)) {}
-  void add(const std::string& word) { text_ += ' ' + shell_word(word); }
+  void add(const std::string& word) { text_ += ' ' + scenarios::shell_quoted(word); }
   void add(const char* option, const std::string& value) {
-    if (!value.empty()) text_ += fmt::format(" {} {}", option, shell_word(value));
+    if (!value.empty()) text_ += fmt::format(" {} {}", option, scenarios::shell_quoted(value));
   }
   void add(const char* option, const std::optional<std::int64_t>& value) {
     if (value) text_ += fmt::format(" {} {}", option, *value);

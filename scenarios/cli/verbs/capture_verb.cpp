@@ -24,6 +24,7 @@
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/output_file.hpp"
+#include "scenarios/formats/shell_quoted.hpp"
 
 // Runs a launch script with stand-ins for what starts trainings, which start nothing and write down what they were
 // given: for scripts that only running them can read.
@@ -87,15 +88,6 @@ std::vector<Call> calls_in(const std::filesystem::path& folder) {
   return calls;
 }
 
-// As a shell takes it for one word.
-std::string quoted(const std::string& word) {
-  constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string made = "'";
-  for (const char c : word) made += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return made + "'";
-}
-
 // Variables that the script set, and those of the caller's own that frameworks look at.
 bool was_said(const std::string& name, const std::string& value, const std::map<std::string, std::string>& own) {
   constexpr auto of_shells = std::to_array<std::string_view>(
@@ -123,8 +115,9 @@ std::string script_of(const std::vector<Call>& calls, const std::string& command
     text += '\n';
     if (!call.folder.empty()) text += fmt::format("# in {}\n", call.folder);
     for (const auto& [name, value] : call.variables)
-      if (was_said(name, value, own)) text += fmt::format("export {}={}\n", name, quoted(value));
-    for (std::size_t i = 0; i < call.words.size(); ++i) text += (i == 0 ? "" : " ") + quoted(call.words[i]);
+      if (was_said(name, value, own)) text += fmt::format("export {}={}\n", name, scenarios::shell_quoted(value));
+    for (std::size_t i = 0; i < call.words.size(); ++i)
+      text += (i == 0 ? "" : " ") + scenarios::shell_quoted(call.words[i]);
     text += '\n';
   }
   return text;

@@ -13,16 +13,6 @@
 namespace tidemark::scenarios {
 namespace {
 
-// ".../scripts/environment.sh", ".../mpi_variables.sh", ".../data_config.sh", ".../train_data_50B.sh", which lie away
-// from the script: what lies beside it may be of its own making.
-bool is_about_paths(const std::string& file) {
-  const std::size_t slash = file.rfind('/');
-  if (slash == std::string::npos || file.starts_with("./")) return false;
-  const std::string name = file.substr(slash + 1);
-  constexpr std::array<std::string_view, 3> whole{"environment.sh", "mpi_variables.sh", "data_config.sh"};
-  return std::ranges::find(whole, std::string_view(name)) != whole.end() || name.starts_with("train_data");
-}
-
 constexpr std::uintmax_t most_of_a_file = std::uintmax_t{1} << 20;
 bool is_readable(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -85,11 +75,6 @@ ShellStatus ShellReader::source(const ShellNode& its, const WordList& words) {
   constexpr std::array<std::string_view, 5> environments{"/activate", "conda.sh", "/modules.sh", ".bashrc", "/profile"};
   if (std::ranges::any_of(environments, [&](std::string_view ending) { return file.ends_with(ending); }))
     return ShellStatus::Presumed;
-  // What sets up libraries and names data assigns variables of its own, and again none of the script's.
-  if (is_about_paths(file)) {
-    shell_.expansion.all_doubt = shell_.expansion.arguments_doubt = why;
-    return ShellStatus::Presumed;
-  }
   // Slurm's own variables are of the job, which nothing that is sourced changes.
   std::map<std::string, ShellValue> of_slurm;
   for (const auto& [name, value] : shell_.expansion.variables)
