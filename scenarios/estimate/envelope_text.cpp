@@ -6,7 +6,7 @@
 
 #include "scenarios/estimate/envelope.hpp"
 #include "scenarios/formats/format.hpp"
-#include "scenarios/predict/assumed.hpp"
+#include "scenarios/predict/assumptions/assumed.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 
 namespace tidemark::scenarios {

@@ -15,7 +15,7 @@
 #include "scenarios/environment/allocator_conf.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/internal_error.hpp"
-#include "scenarios/predict/timing_classes.hpp"
+#include "scenarios/predict/time/timing_classes.hpp"
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "sim/base/ensure.hpp"
 #include "sim/program/calls.hpp"

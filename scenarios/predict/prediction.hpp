@@ -10,7 +10,7 @@
 #include "scenarios/predict/deadlock.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/required_memory.hpp"
-#include "scenarios/predict/step_causes.hpp"
+#include "scenarios/predict/time/step_causes.hpp"
 #include "scenarios/scenario/memory_bounds.hpp"
 #include "sim/base/time.hpp"
 #include "sim/clock/summary.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "scenarios/predict/job.hpp"
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 
 namespace tidemark::scenarios {
 

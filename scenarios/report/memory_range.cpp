@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 
 namespace tidemark::scenarios {
 namespace {

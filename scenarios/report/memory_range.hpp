@@ -5,7 +5,7 @@
 namespace tidemark::scenarios {
 
 /// Between what a figure of a rank's memory lies, if measured runs are off by as much as those of other runtimes were
-/// (scenarios/predict/measured_ranges.hpp). The upper end holds what mechanisms leave open besides.
+/// (scenarios/predict/measured/measured_ranges.hpp). The upper end holds what mechanisms leave open besides.
 struct MemoryRange {
   Bytes low, high;
 };

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/convert/convert.hpp"
-#include "scenarios/convert/target_patterns.hpp"
+#include "scenarios/convert/hugging_face/target_patterns.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/scenario/memory_bounds.hpp"

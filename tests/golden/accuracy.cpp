@@ -19,8 +19,9 @@
 #include "tests/seeds.hpp"
 
 // accuracy [ROOT [FAMILY...]]: docs/accuracy.md to standard output; of a source tree, writes docs/accuracy.md,
-// docs/accuracy.toml, README's table, tests/golden/own_figures/off_by.toml and scenarios/predict/measured_rows.tsv, and
-// tells which claims have changed. Of families that are not named, where some are, everything stays as the tree has it.
+// docs/accuracy.toml, README's table, tests/golden/own_figures/off_by.toml and
+// scenarios/predict/measured/measured_rows.tsv, and tells which claims have changed. Of families that are not named,
+// where some are, everything stays as the tree has it.
 
 namespace tidemark::tests::golden {
 namespace {
@@ -110,7 +111,7 @@ int run(int argc, char** argv) {
       own[its.family][its.row] = family->second.at(its.row);
   }
   write(own_figures_file(root), figures_text(own));
-  const std::filesystem::path rows = root / "scenarios/predict/measured_rows.tsv";
+  const std::filesystem::path rows = root / "scenarios/predict/measured/measured_rows.tsv";
   const std::string measured = measured_rows_text(range_rows());
   if (read(rows) != measured) {
     fmt::print(stderr, "{} is another one: build, and run this again, since what fits depends on it\n", rows.string());

@@ -106,7 +106,7 @@ TEST(MeasuredRows, AreOffAsMuchAsIsPredictedNow) {
     }
   }
   if (!every_case()) return;
-  EXPECT_EQ(measured_rows_text(range_rows()), text_of(root / "scenarios/predict/measured_rows.tsv")) << remedy;
+  EXPECT_EQ(measured_rows_text(range_rows()), text_of(root / "scenarios/predict/measured/measured_rows.tsv")) << remedy;
 }
 
 // The collected measurements lie beside the repository.

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
 #include "tests/golden/root.hpp"
 

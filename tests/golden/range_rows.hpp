@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/predict/measured_rows.hpp"
+#include "scenarios/predict/measured/measured_rows.hpp"
 #include "tests/golden/golden_rows.hpp"
 #include "tests/namespace.hpp"
 
@@ -36,7 +36,7 @@ struct RangeRow {
 /// they are of (tests/golden/bands/), are left out.
 [[nodiscard]] std::vector<RangeRow> range_rows();
 
-/// The text of scenarios/predict/measured_rows.tsv.
+/// The text of scenarios/predict/measured/measured_rows.tsv.
 [[nodiscard]] std::string measured_rows_text(const std::vector<RangeRow>& rows);
 
 }  // namespace tidemark::tests::golden

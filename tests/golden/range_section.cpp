@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 #include "tests/golden/range_rows.hpp"
 
 namespace tidemark::tests::golden {
@@ -61,7 +61,8 @@ Section range_section() {
       "n + 1. A runtime's own rows show whether it holds, and have no part in it; where there are none of a runtime, "
       "or of it on a device, the answer says \"not calibrated for\" it. What of a device is not the allocator's was "
       "measured by nobody whose run can be written down, so its estimates keep their own bounds. Rows are in "
-      "`scenarios/predict/measured_rows.tsv`, by runtime, release and device. The bands below are left out: their "
+      "`scenarios/predict/measured/measured_rows.tsv`, by runtime, release and device. The bands below are left out: "
+      "their "
       "sources "
       "do not say what was measured, and nanotron is no runtime here.\n\n";
   std::string outside;

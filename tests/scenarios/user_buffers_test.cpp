@@ -8,7 +8,7 @@
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/predict/job.hpp"
 #include "scenarios/predict/prediction.hpp"
-#include "scenarios/predict/step_causes.hpp"
+#include "scenarios/predict/time/step_causes.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
 #include "tests/scenarios/folders.hpp"

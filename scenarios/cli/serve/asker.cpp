@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "scenarios/cli/dry_runs.hpp"
+#include "scenarios/cli/dry_run/dry_runs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/serve/answer.hpp"
 

@@ -16,8 +16,8 @@
 #include <fmt/ranges.h>
 
 #include "scenarios/cli/arguments.hpp"
-#include "scenarios/cli/child_process.hpp"
-#include "scenarios/cli/dry_runs.hpp"
+#include "scenarios/cli/dry_run/child_process.hpp"
+#include "scenarios/cli/dry_run/dry_runs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"

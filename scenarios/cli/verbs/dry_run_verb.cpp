@@ -16,7 +16,7 @@
 
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/job_request.hpp"
-#include "scenarios/cli/dry_runs.hpp"
+#include "scenarios/cli/dry_run/dry_runs.hpp"
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/rewritten.hpp"
+#include "scenarios/convert/hugging_face/rewritten.hpp"
 #include "scenarios/formats/suggestion.hpp"
 
 // axolotl: src/axolotl/utils/schemas, utils/config (resolve_dtype, normalize_config), core/builders, loaders/model.py.

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/rewritten.hpp"
+#include "scenarios/convert/hugging_face/rewritten.hpp"
 
 // LLaMA-Factory: src/llamafactory/hparams (finetuning_args, model_args, data_args), model/adapter.py, model/patcher.py.
 

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/rewritten.hpp"
+#include "scenarios/convert/hugging_face/rewritten.hpp"
 #include "scenarios/formats/json_table.hpp"
 
 // ms-swift: swift/arguments, swift/trainers/arguments.py; `swift sft` and `swift pt`.

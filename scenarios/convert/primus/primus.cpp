@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/megatron_model.hpp"
+#include "scenarios/convert/megatron/model.hpp"
 #include "scenarios/convert/yaml_table.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/suggestion.hpp"

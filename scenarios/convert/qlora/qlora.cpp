@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
-#include "scenarios/convert/rewritten.hpp"
+#include "scenarios/convert/hugging_face/rewritten.hpp"
 
 // QLoRA's own script (artidoro/qlora, qlora.py): transformers' Trainer and PEFT, with defaults of its own.
 

@@ -14,7 +14,7 @@
 #include "parallel/job/sizes.hpp"
 #include "parallel/job/stages.hpp"
 #include "scenarios/plan/bounds/pass_schedule.hpp"
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/predict/upper_ends/rerun_batches.hpp"
 

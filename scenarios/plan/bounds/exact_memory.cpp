@@ -13,7 +13,7 @@
 #include "scenarios/plan/figures.hpp"
 #include "scenarios/predict/allocator_events.hpp"
 #include "scenarios/predict/events_replay.hpp"
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 #include "scenarios/predict/prediction.hpp"
 #include "scenarios/predict/upper_ends/deferred_frees.hpp"
 #include "scenarios/predict/upper_ends/rerun_batches.hpp"

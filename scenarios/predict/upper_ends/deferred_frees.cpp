@@ -6,7 +6,7 @@
 
 #include "parallel/frameworks/megatron/worker.hpp"
 #include "scenarios/predict/job.hpp"
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 
 namespace tidemark::scenarios {
 namespace {

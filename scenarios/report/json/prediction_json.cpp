@@ -6,7 +6,7 @@
 
 #include "scenarios/formats/format.hpp"
 #include "scenarios/predict/device_rows.hpp"
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/report/memory_range.hpp"
 #include "scenarios/report/remedies.hpp"

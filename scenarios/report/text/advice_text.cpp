@@ -8,7 +8,7 @@
 
 #include "scenarios/formats/format.hpp"
 #include "scenarios/plan/space/space_remarks.hpp"
-#include "scenarios/predict/assumed.hpp"
+#include "scenarios/predict/assumptions/assumed.hpp"
 #include "scenarios/report/json/detail/space_json.hpp"
 
 namespace tidemark::scenarios {

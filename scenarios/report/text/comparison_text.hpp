@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "scenarios/recordings/log_comparison.hpp"
+#include "scenarios/recordings/logs/log_comparison.hpp"
 #include "scenarios/recordings/snapshot_comparison.hpp"
 
 namespace tidemark::scenarios {

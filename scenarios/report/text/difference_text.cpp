@@ -8,7 +8,7 @@
 
 #include "scenarios/cluster/times_compare.hpp"
 #include "scenarios/formats/format.hpp"
-#include "scenarios/predict/assumed.hpp"
+#include "scenarios/predict/assumptions/assumed.hpp"
 
 namespace tidemark::scenarios {
 namespace {

@@ -8,7 +8,7 @@
 #include "parallel/job/mesh.hpp"
 #include "scenarios/formats/format.hpp"
 #include "scenarios/predict/prediction.hpp"
-#include "scenarios/predict/step_causes.hpp"
+#include "scenarios/predict/time/step_causes.hpp"
 
 namespace tidemark::scenarios {
 

@@ -1,4 +1,4 @@
-#include "scenarios/predict/measured_ranges.hpp"
+#include "scenarios/predict/measured/measured_ranges.hpp"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "scenarios/predict/step_causes.hpp"
+#include "scenarios/predict/time/step_causes.hpp"
 
 #include <filesystem>
 #include <numeric>

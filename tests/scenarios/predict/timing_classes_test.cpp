@@ -1,4 +1,4 @@
-#include "scenarios/predict/timing_classes.hpp"
+#include "scenarios/predict/time/timing_classes.hpp"
 
 #include <algorithm>
 #include <atomic>

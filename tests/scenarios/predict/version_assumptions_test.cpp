@@ -1,4 +1,4 @@
-#include "scenarios/predict/version_assumptions.hpp"
+#include "scenarios/predict/assumptions/version_assumptions.hpp"
 
 #include <filesystem>
 #include <string>

@@ -1,4 +1,4 @@
-#include "scenarios/recordings/log_comparison.hpp"
+#include "scenarios/recordings/logs/log_comparison.hpp"
 
 #include <string>
 #include <vector>

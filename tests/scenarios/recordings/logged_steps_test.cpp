@@ -1,11 +1,11 @@
-#include "scenarios/recordings/logged_steps.hpp"
+#include "scenarios/recordings/logs/logged_steps.hpp"
 
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "scenarios/recordings/training_log.hpp"
+#include "scenarios/recordings/logs/training_log.hpp"
 #include "tests/namespace.hpp"
 
 namespace tidemark::tests::logged_steps_test {

@@ -1,4 +1,4 @@
-#include "scenarios/recordings/training_log.hpp"
+#include "scenarios/recordings/logs/training_log.hpp"
 
 #include <cmath>
 #include <string>
