@@ -70,6 +70,18 @@ TEST(MeantSettings, MixedPrecisionOfMegatronBridgeSaysInWhichTypeGradientsAreSum
   EXPECT_EQ(gradients_of("    cfg.mixed_precision = \"fp16_mixed\"\n"), "fp16 with fp16");
 }
 
+// models/llama/llama_bridge.py, models/gpt_provider.py: where Megatron-LM's own flags would drop a tenth.
+TEST(MeantSettings, ModelsOfMegatronBridgeDropNothingAndFuseTheirLoss) {
+  const Scenario usual = meant("llama2.py", bridge_recipe(""));
+  EXPECT_EQ(usual.train.hidden_dropout, 0);
+  EXPECT_EQ(usual.train.attention_dropout, 0);
+  EXPECT_EQ(usual.train.cross_entropy, CrossEntropy::Fused);
+  const Scenario said = meant("llama2.py", bridge_recipe("    cfg.model.hidden_dropout = 0.2\n"
+                                                         "    cfg.model.cross_entropy_loss_fusion = False\n"));
+  EXPECT_EQ(said.train.hidden_dropout, 0.2);
+  EXPECT_EQ(said.train.cross_entropy, CrossEntropy::Unfused);
+}
+
 // gpt_step.py takes a mask only where the dataset is told to make one.
 TEST(MeantSettings, MegatronBridgesDatasetsMakeNoMasks) {
   EXPECT_FALSE(meant("llama2.py", bridge_recipe("")).runtime.attention_mask);

@@ -243,7 +243,8 @@ class BridgeRecipe {
       }
       const std::string checkpoint = resolved(call->arguments.front());
       if (const auto name = literal_in(checkpoint, place); name && std::holds_alternative<std::string>(*name))
-        name_checkpoint(models_, std::get<std::string>(*name), "cfg.model", place, draft_);
+        if (const auto its = name_checkpoint(models_, std::get<std::string>(*name), "cfg.model", place, draft_))
+          take_usual_of_bridges(its->model, place);
       return;
     }
     if (path == "env_vars") return read_variables(value, place);
@@ -349,6 +350,18 @@ class BridgeRecipe {
     constexpr auto harmless = std::to_array<std::string_view>({"del ", "pass", "logger.", "warnings.", "print("});
     if (std::ranges::any_of(harmless, [&](std::string_view its) { return line.text.starts_with(its); })) return;
     draft_.remark(RemarkKind::NotJudged, line.text.substr(0, 80), "is Python that is not read", line.place);
+  }
+
+  // What Bridge's models of a checkpoint have where TransformerConfig has others (models/*/*_bridge.py,
+  // models/gpt_provider.py). Configurations of published checkpoints drop nothing in attention.
+  void take_usual_of_bridges(const Model& model, Place place) {
+    const auto usual = [&](std::string_view path, std::string_view value) {
+      values_.try_emplace(std::string(path), std::string(value), place);
+    };
+    usual("model.hidden_dropout", "0.0");
+    usual("model.attention_dropout", "0.0");
+    usual("model.cross_entropy_loss_fusion", "True");
+    if (model.latent()) usual("model.cross_entropy_fusion_impl", "\"te\"");
   }
 
   void put(TomlTable& table, std::string_view path, TomlValue value) const {
