@@ -15,6 +15,7 @@
 #include "scenarios/cli/exit_code.hpp"
 #include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/cli/terminal/output.hpp"
+#include "scenarios/cluster/times_compare.hpp"
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/format.hpp"
 #include "scenarios/formats/input_error.hpp"
@@ -124,6 +125,10 @@ std::string clusters_text(const std::vector<OnCluster>& all) {
   else
     out = "none of them is certain to fit it\n";
   out += table(rows) + refused;
+  std::vector<Cluster> clusters;
+  for (const OnCluster& its : all)
+    if (its.prediction) clusters.push_back(its.prediction->scenario.cluster);
+  if (const std::optional<std::string> why = why_times_do_not_compare(clusters)) out += *why + '\n';
   if (!unpriced.empty())
     out += fmt::format(
         "no price for {}: set price_per_gpu_hour, such as 2.5, in the cluster file; Tidemark has no built-in prices\n",

@@ -248,15 +248,28 @@ std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const
                            .micro_batch = {},
                            .global_batch = {},
                            .data_root = beside.data_root};
-  const bool names_model =
-      is_aside("model") || (dialect == Dialect::TorchTitan && text.find("flavor") == std::string::npos);
+  bool names_model = is_aside("model") || (dialect == Dialect::TorchTitan && text.find("flavor") == std::string::npos);
   if (names_model) requested.model = beside.model;
   if (is_aside("gpus")) requested.gpus = scenario.gpus;
   if (is_aside("train.sequence_length")) requested.sequence_length = scenario.train.sequence_length;
   if (is_aside("train.micro_batch")) requested.micro_batch = scenario.train.micro_batch;
   if (is_aside("train.global_batch")) requested.global_batch = scenario.train.global_batch;
-  Converted again = convert(requested);
-  const auto read = scenario_or_problems(again.document, file, {file.parent_path(), beside.data_root}, {});
+  const auto read_back = [&] {
+    const Converted again = convert(requested);
+    return scenario_or_problems(again.document, file, {file.parent_path(), beside.data_root}, {});
+  };
+  auto read = read_back();
+  bool untold_model = false;
+  // A model that no flags describe is told as that; all else is compared beside it.
+  if (const auto* problems = std::get_if<std::vector<Problem>>(&read);
+      problems != nullptr && !names_model &&
+      std::ranges::any_of(*problems, [](const Problem& its) { return its.message == "model is missing"; })) {
+    remark(fmt::format("model = {}", beside.model),
+           fmt::format("{} has no flags for all of it: what was written is of another model", name(dialect)));
+    names_model = untold_model = true;
+    requested.model = beside.model;
+    read = read_back();
+  }
   if (const auto* found = std::get_if<Scenario>(&read)) {
     if (found->runtime.name == scenario.runtime.name)
       theirs.keys = keys_of(*found, in_launch_line);
@@ -270,7 +283,7 @@ std::vector<Remark> differences(const Scenario& scenario, Dialect dialect, const
     remarks.push_back(
         {RemarkKind::Beside, {}, {}, std::move(what), "an argument of the script, or of what launches it"});
   };
-  if (names_model) said_beside(fmt::format("model = {}", beside.model));
+  if (names_model && !untold_model) said_beside(fmt::format("model = {}", beside.model));
   for (const std::string_view key : aside)
     if (key != "model" && key != "gpus") said_beside(fmt::format("{} = {}", key, ours.keys.at(std::string(key)).value));
   if (theirs.keys.empty()) return remarks;

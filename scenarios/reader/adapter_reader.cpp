@@ -90,6 +90,9 @@ void settle_adapter_type(Scenario& requested, ScenarioTables& tables, bool stage
           "leave it out");
     adapter.dtype = std::nullopt;
   }
+  // Adapters beside codes have no linear's type: they are fp32 until they are cast.
+  const bool beside_codes = !zero && requested.train.quantization && !requested.train.quantization->stored;
+  if (beside_codes) return;
   if (adapter.dtype && *adapter.dtype != DType::FP32 && *adapter.dtype != base && table.sound("dtype") &&
       tables.train.sound("master_dtype"))
     table.problem("dtype",

@@ -396,8 +396,13 @@ class Checks {
   }
 
   void check_attention() {
-    const bool stored = train_.attention == AttentionKernel::Auto || stores_scores(train_.attention);
-    if (!tables_.model_sound || !tables_.train.sound("attention") || model_.attention_softcap == 0 || stored) return;
+    // transformers hands the cap to FlashAttention (modeling_flash_attention_utils.py, softcap), which has it from 2.6
+    // on, and keeps no more for it.
+    const RuntimeKind& runtime = runtime_kind(scenario_.runtime.name);
+    const bool capped = runtime.eager() && runtime.id != RuntimeId::TorchTitan;
+    const bool can = train_.attention == AttentionKernel::Auto || stores_scores(train_.attention) ||
+                     (capped && train_.attention == AttentionKernel::Flash);
+    if (!tables_.model_sound || !tables_.train.sound("attention") || model_.attention_softcap == 0 || can) return;
     tables_.train.problem(
         "attention",
         fmt::format("attention = \"{}\" cannot cap scores, as the model's attn_logit_softcapping asks",

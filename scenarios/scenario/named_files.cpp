@@ -74,6 +74,22 @@ std::vector<std::string*> file_names(TomlTable& document) {
   return names;
 }
 
+void name_files_from(TomlTable& document, const ScenarioFolders& folders, const std::filesystem::path& to) {
+  const auto whole = [](const std::filesystem::path& path) {
+    std::error_code failure;
+    return std::filesystem::weakly_canonical(path.empty() ? "." : path, failure);
+  };
+  if (whole(folders.folder) == whole(to)) return;
+  for (std::string* const name : file_names(document)) {
+    const std::filesystem::path file = folders.folder / *name;
+    std::error_code failure;
+    if (std::filesystem::path(*name).is_absolute() || !std::filesystem::is_regular_file(file, failure)) continue;
+    const std::filesystem::path shipped = whole(file).lexically_relative(whole(folders.data_root));
+    const bool is_shipped = !shipped.empty() && *shipped.begin() != "..";
+    *name = (is_shipped ? shipped : whole(file).lexically_relative(whole(to))).string();
+  }
+}
+
 std::optional<std::filesystem::path> resolved(const std::string& name, const ScenarioFolders& folders) {
   if (name.find('\0') != std::string::npos) return std::nullopt;
   for (const std::filesystem::path& folder : {folders.folder, folders.data_root}) {

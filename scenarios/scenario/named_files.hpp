@@ -25,6 +25,10 @@ inline constexpr std::string_view model_key = "model";
 /// The same, each with its key: "model", "config".
 [[nodiscard]] std::vector<std::pair<std::string_view, const std::string*>> names_of_files(const TomlTable& document);
 
+/// Renames files that lie in the scenario's folder, so that the same document in another folder names them: by their
+/// path below the data root, or else by one from `to`.
+void name_files_from(TomlTable& document, const ScenarioFolders& folders, const std::filesystem::path& to);
+
 /// Where a name leads: into the scenario's folder, or the data root.
 [[nodiscard]] std::optional<std::filesystem::path> resolved(const std::string& name, const ScenarioFolders& folders);
 

@@ -96,6 +96,10 @@ TEST(Values, ThoseThatMeanNothingAreTold) {
       {"job.sh", "torchrun --nproc-per-node 8 --nnodes 8=8" + trains + "\n", "--nnodes: 8=8 is no number of nodes"},
       {"job.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\ntensor_parallel_degree = \"\"\n",
        "tensor_parallel_degree takes a whole number"},
+      {"job.yaml",
+       "checkpoint_dir: checkpoints/meta-llama/Llama-2-7b-hf\ndevices: 1\nprecision: bf16-true\nlora_r: 8\n"
+       "train: {micro_batch_size: 0, max_seq_length: 512}\n",
+       "train.micro_batch_size = 0\n  hint: takes a number from 1 up"},
       {"ds.json", "{\"zero_optimization\": 1,,}", "\n  hint: JSON: {\"key\": value}"},
       // transformers and accelerate.
       {"job.yaml", arguments + "load_in_4bit: true\nload_in_8bit: true\n", "4 and 8 bits are asked for both"},

@@ -382,6 +382,10 @@ TEST(TitanOf2024, HasItsDegreesInTrainingAndExperimental) {
   EXPECT_EQ(s.train.recompute.kind, Recompute::Full);
   requested.texts.begin()->second += "[float8]\nenable_float8_linear = true\n";
   EXPECT_TRUE(has(convert(requested), RemarkKind::Bounded, "float8.enable_float8_linear"));
+  std::string& text = requested.texts.begin()->second;
+  text.insert(text.find("[experimental]\n") + 15, "custom_import = \"ours\"\nother = 3\n");
+  EXPECT_TRUE(has(convert(requested), RemarkKind::NotJudged, "experimental.custom_import"));
+  EXPECT_TRUE(has(convert(requested), RemarkKind::NotJudged, "experimental.other"));
 }
 
 const std::string launch =

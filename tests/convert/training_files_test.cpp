@@ -144,6 +144,7 @@ micro_batch = 1
 rank = 16
 [quantization]
 format = "int8"
+prepare = "none"
 [runtime]
 name = "pytorch"
 )";

@@ -169,9 +169,10 @@ TEST(TrainingTasks, BasesOfFourBitsAreShardedAsTheyWereLoaded) {
   EXPECT_TRUE(sharded.runtime.eager.flat.offload);
   EXPECT_EQ(sharded.train.quantization->prepared, parallel::Prepared::Nothing);
   EXPECT_FALSE(sharded.train.adapter->dtype);  // that of their linears
+  // From 0.26 on no other base is prepared, and adapters are cast.
   const Scenario whole = read("");
-  EXPECT_EQ(whole.train.quantization->prepared, parallel::Prepared::All);
-  EXPECT_EQ(whole.train.adapter->dtype, DType::FP32);
+  EXPECT_EQ(whole.train.quantization->prepared, parallel::Prepared::Nothing);
+  EXPECT_FALSE(whole.train.adapter->dtype);  // that of codes, which are bf16, too
 }
 
 // peft/tuners/lora/layer.py ParamWrapper, which experts' parameters of transformers 5 get.

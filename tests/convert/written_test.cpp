@@ -7,7 +7,9 @@
 
 #include "scenarios/convert/convert.hpp"
 #include "scenarios/formats/input_error.hpp"
+#include "scenarios/formats/text_file.hpp"
 #include "scenarios/formats/toml_text.hpp"
+#include "scenarios/model_config/config_reader.hpp"
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
 #include "tests/convert/recipes.hpp"
@@ -275,6 +277,17 @@ TEST(Convert, SwitchesAtTheirDefaultAreNoDifference) {
             "\"2.10\")\n"
             "train.recompute_modules = []: it comes back as [\"core_attn\"]\n" +
                 to_start);
+}
+
+TEST(Convert, AModelThatNoFlagsDescribeIsToldAsThat) {
+  Scenario gemma = read(shipped_data() / "examples/llama-3.1-8b-8xh100.toml");
+  gemma.model =
+      parse_model(read_text(shipped_data() / "models/gemma-2-9b.json"), shipped_data() / "models/gemma-2-9b.json");
+  const std::string remarks = text_of(written(gemma, Dialect::Megatron, Launcher::Torchrun, "models/gemma-2-9b.json",
+                                              "clusters/h100-sxm-80g.toml", shipped_data())
+                                          .remarks);
+  EXPECT_TRUE(remarks.starts_with("model = models/gemma-2-9b.json: megatron has no flags for all of it"));
+  EXPECT_EQ(remarks.find("model is missing"), std::string::npos) << remarks;
 }
 
 // Megatron-Bridge asks for each of two checks, Megatron-LM for both or none.

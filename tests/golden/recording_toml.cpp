@@ -117,6 +117,7 @@ void write_adapter(const Json& lora, const std::string& linears, Json& document)
   if (lora.contains("target_modules")) adapter["target_modules"] = lora["target_modules"];
   if (lora.contains("modules_to_save")) adapter["modules_to_save"] = lora["modules_to_save"];
   if (!lora.value("autocast_adapter_dtype", true)) adapter["dtype"] = linears;
+  if (lora.contains("cast")) adapter["dtype"] = lora["cast"];
 }
 
 // tests/ground_truth/quantized.py.

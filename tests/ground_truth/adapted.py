@@ -124,6 +124,22 @@ def quantized(recordings):
         "mistral_int8_wide": (
             r.mistral(vocab_size=1024), {"batch": 2, "micro_batches": 2, "adapter": as_loaded, "quantization": int8},
         ),
+        # TRL's SFTTrainer from 0.26 on: nothing is prepared, and what is trained is cast.
+        "llama_qlora_trl": (
+            r.llama(**deep),
+            {"batch": 4, "precision": "bf16_autocast", "checkpointing": "non_reentrant", "adapter": {**lora, "cast": "bf16"},
+             "clip_grad_norm": 1.0, "quantization": {**nf4, "prepare": "none"}},
+        ),
+        "qwen2_qlora_trl_wide": (
+            qwen2(r),
+            {"batch": 2, "precision": "autocast_bf16", "checkpointing": "reentrant", "adapter": {**as_loaded, "cast": "bf16"},
+             "clip_grad_norm": 1.0, "quantization": {**nf4, "prepare": "none"}},
+        ),
+        "llama_int8_trl": (
+            r.llama(**deep),
+            {"batch": 2, "precision": "bf16_autocast", "adapter": {**as_loaded, "cast": "bf16"},
+             "quantization": {**int8, "prepare": "none"}},
+        ),
     }  # fmt: skip
 
 

@@ -129,13 +129,20 @@ def build_quantized(model_class, config, dtype, settings):
 
 
 def adapt(model, chosen):
-    """PEFT's LoRA, by LoraConfig's arguments."""
+    """PEFT's LoRA, by LoraConfig's arguments; "cast": the type that TRL's SFTTrainer gives to what is trained beside a
+    quantized base."""
     import peft
 
     chosen = dict(chosen)
     casts = chosen.pop("autocast_adapter_dtype", True)
+    cast = chosen.pop("cast", None)
     config = peft.LoraConfig(task_type="CAUSAL_LM", **chosen)
-    return peft.get_peft_model(model, config, autocast_adapter_dtype=casts)
+    model = peft.get_peft_model(model, config, autocast_adapter_dtype=casts)
+    if cast:
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to({"bf16": torch.bfloat16}[cast])
+    return model
 
 
 def build_optimizer(model, settings):

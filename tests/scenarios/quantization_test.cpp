@@ -24,7 +24,7 @@ namespace {
 struct Requested {
   std::string quantization = "format = \"nf4\"", adapter = "[adapter]\nrank = 8\n", switches{};
   std::string versions = "bitsandbytes = \"0.50\"", train{}, runtime = "pytorch";
-  int gpus = 1;
+  int gpus = 1, micro_batches = 1;
 };
 
 Scenario parsed(const Requested& a) {
@@ -33,8 +33,8 @@ Scenario parsed(const Requested& a) {
       "[model_override]\nnum_hidden_layers = 2\nvocab_size = 4096\n"
       "[train]\nsequence_length = 512\nmicro_batch = 2\nglobal_batch = {}\n{} = \"bf16\"\n{}\n"
       "[runtime]\nname = \"{}\"\nversions = {{ {} }}\n[runtime.switches]\nuse_cache = false\n{}\n",
-      a.gpus, a.quantization, a.adapter, 2 * a.gpus, a.runtime == "deepspeed" ? "precision" : "master_dtype", a.train,
-      a.runtime, a.versions, a.switches);
+      a.gpus, a.quantization, a.adapter, 2 * a.gpus * a.micro_batches,
+      a.runtime == "deepspeed" ? "precision" : "master_dtype", a.train, a.runtime, a.versions, a.switches);
   return parse_scenario(text, "job.toml", folders);
 }
 
@@ -113,25 +113,41 @@ TEST(Quantization, EightBitsTakeAByteAndAScaleForEachRow) {
             layers * (4 * of_linear(hidden, hidden) + 2 * of_linear(ffn, hidden) + of_linear(hidden, ffn)));
 }
 
+std::int64_t most_saved(const Program& program) {
+  std::vector<std::int64_t> live(static_cast<std::size_t>(program.buffers));
+  std::int64_t now = 0, most = 0;
+  for (const Op& op : program.ops) {
+    if (const Alloc* alloc = std::get_if<Alloc>(&op))
+      now += live[alloc->buffer.index()] = alloc->category == Category::SavedActivations ? alloc->size.count() : 0;
+    if (const Free* free = std::get_if<Free>(&op)) now -= live[free->buffer.index()];
+    most = std::max(most, now);
+  }
+  return most;
+}
+
 // MatMul8bitLt's context holds what its linear was given, past what torch.utils.checkpoint without reentrance sees.
 TEST(Quantization, ContextsOf8BitsHoldInputsThatCheckpointsDoNotSee) {
   const auto highest = [](const std::string& quantization, const std::string& reentrant) {
-    const Program program = program_of(
-        {.quantization = quantization, .switches = "use_reentrant = " + reentrant, .train = "recompute = \"full\""});
-    std::vector<std::int64_t> live(static_cast<std::size_t>(program.buffers));
-    std::int64_t now = 0, most = 0;
-    for (const Op& op : program.ops) {
-      if (const Alloc* alloc = std::get_if<Alloc>(&op))
-        now += live[alloc->buffer.index()] = alloc->category == Category::SavedActivations ? alloc->size.count() : 0;
-      if (const Free* free = std::get_if<Free>(&op)) now -= live[free->buffer.index()];
-      most = std::max(most, now);
-    }
-    return most;
+    return most_saved(program_of(
+        {.quantization = quantization, .switches = "use_reentrant = " + reentrant, .train = "recompute = \"full\""}));
   };
   // Of each layer: what norms give, attention and both of the MLP's, in fp32 and bf16.
   const std::int64_t held = highest("format = \"int8\"", "false") - highest("format = \"int8\"", "true");
   EXPECT_GT(held, layers * tokens * 2 * (3 * hidden + ffn));
   EXPECT_EQ(highest("format = \"nf4\"", "false"), highest("format = \"nf4\"", "true"));
+}
+
+// transformers/trainer.py training_step returns loss.detach(): the graph, and what its contexts hold, goes with the
+// function. In a script's own loop it goes when the next loss is there.
+TEST(Quantization, ContextsOfTheMicroBatchBeforeGoWithTheTrainersFunction) {
+  const auto highest = [](const std::string& loop, int micro_batches) {
+    return most_saved(program_of({.quantization = "format = \"int8\"",
+                                  .switches = "use_reentrant = false\nlogging_nan_inf_filter = " + loop,
+                                  .train = "recompute = \"full\"",
+                                  .micro_batches = micro_batches}));
+  };
+  EXPECT_EQ(highest("true", 2), highest("true", 1));
+  EXPECT_GT(highest("false", 2), highest("false", 1) + layers * tokens * 2 * (3 * hidden + ffn));
 }
 
 // fully_shard: codes are sharded by rows with their layer, what undoes them is whole on every rank.

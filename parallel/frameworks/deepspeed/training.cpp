@@ -210,6 +210,7 @@ class Training {
       torch::backward(s_, scaled, one);
     }
     optimizer([](auto& o) { o.finish_backward(); });
+    if (behavior_.filters_losses) s_.outlives_backward.clear();  // with training_step of transformers' Trainer
   }
 
   void tell(StateMoment::What what, std::int32_t step, std::vector<StateTensor> tensors) {

@@ -150,6 +150,8 @@ class Training {
     backward(s_, loss, one);
     if (replicas_) replicas_->finish_backward();
     if (shards_) shards_->finish_backward();
+    // transformers' Trainer has its loss in a function, and its graph goes with that (trainer.py training_step).
+    if (behavior_.filters_losses) s_.outlives_backward.clear();
   }
 
   Tensor forward(const std::vector<Tensor>& batch) {

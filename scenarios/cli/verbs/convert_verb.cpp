@@ -21,6 +21,7 @@
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/toml_text.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
+#include "scenarios/scenario/named_files.hpp"
 
 namespace tidemark::cli {
 namespace {
@@ -88,6 +89,8 @@ Answer answer_of(const ConvertArguments& requested) {
   refuse_keys(converted, wanted.overrides);
   Answer made{converted.from, *to, {}, {}, converted.remarks};
   if (*to == Dialect::Scenario) {
+    name_files_from(converted.document, {converted.file.parent_path(), data_root()},
+                    std::filesystem::path(requested.output).parent_path());
     made.text = toml_text(converted.document);
     return made;
   }

@@ -26,6 +26,7 @@
 #include "scenarios/reader/document_parts.hpp"
 #include "scenarios/reader/scenario_reader.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
+#include "scenarios/scenario/named_files.hpp"
 
 namespace tidemark::cli {
 namespace {
@@ -87,7 +88,9 @@ int run(const PredictArguments& requested) {
   if (!requested.files.shows_steps()) requested.picked.refuse_filters("give --timeline or --trace FILE too");
   const JobRequest source = predicted_job(requested);
   if (requested.print_scenario) {
-    answer(comments_of(source) + toml_text(source.document), "", {});
+    TomlTable document = source.document;
+    name_files_from(document, source.folders, "");
+    answer(comments_of(source) + toml_text(document), "", {});
     return yes;
   }
   const bool only_length = source.not_judged.size() == 1 && source.not_judged.front().is_length;

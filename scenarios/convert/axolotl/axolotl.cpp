@@ -313,11 +313,8 @@ class Axolotl {
         its_.usual("bnb_4bit_use_double_quant", true);
         its_.usual("bnb_4bit_quant_storage", its_.find("torch_dtype")->value.value);
       }
-      if (its_.on("load_in_4bit") || its_.on("load_in_8bit")) {
-        const bool apart = its_.find("fsdp") != nullptr || its_.find("fsdp_config") != nullptr;
-        // loaders/model.py: norms are narrow again for FlashAttention, and embeddings never became wide.
-        draft_.set("quantization.prepare", std::string(flash_ || apart ? "none" : "norms"));
-      }
+      // loaders/model.py _configure_embedding_dtypes: whatever was made wide is narrow again beside an adapter.
+      if (its_.on("load_in_4bit") || its_.on("load_in_8bit")) draft_.set("quantization.prepare", std::string("none"));
     } else if (adapter && !kind.empty() && kind != "null") {
       its_.fail(*adapter, not_modelled(fmt::format("adapter = {}: is not modelled", in_quotes(kind))),
                 "lora and qlora are");

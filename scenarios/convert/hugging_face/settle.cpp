@@ -83,6 +83,22 @@ void settle_sharded_base(Draft& draft, const std::string& runtime) {
                stored->place);
 }
 
+// TRL's trainers before 0.26 called prepare_model_for_kbit_training. Since then they leave a quantized base as it is
+// loaded and cast what is trained to bf16 (trl/trainer/sft_trainer.py); those of trl/experimental still call it.
+void settle_trl_base(Draft& draft, const std::string& runtime) {
+  const TomlValue* const format = draft.find("quantization.format");
+  const bool experimental =
+      draft.lesson.what.find("orpo") != std::string::npos || draft.lesson.what.find("cpo") != std::string::npos;
+  if (!draft.trl || experimental || format == nullptr || draft.find("quantization.prepare") != nullptr) return;
+  draft.set("quantization.prepare", std::string("none"), format->place);
+  if (runtime != "deepspeed" && draft.find("adapter.method") != nullptr && draft.find("adapter.dtype") == nullptr)
+    draft.set("adapter.dtype", std::string("bf16"), format->place);
+  draft.remark(RemarkKind::Assumed, "TRL",
+               "0.26 or later, which leaves a quantized base as it is loaded and has adapters in bf16; before, norms, "
+               "embeddings and head were made fp32: quantization.prepare=all adapter.dtype=fp32",
+               format->place);
+}
+
 // deepspeed/runtime/config.py _batch_assertion.
 void check_batch(Draft& draft, std::int64_t micro) {
   const TomlValue* const all = draft.find("train.global_batch");
@@ -221,6 +237,7 @@ void settle_hugging_face(Draft& draft, const ModelSays& model) {
   const bool narrow = runtime == "deepspeed" || draft.text("train.master_dtype").value_or("fp32") != "fp32";
   settle_held_type(draft, runtime);
   settle_sharded_base(draft, runtime);
+  settle_trl_base(draft, runtime);
   if (draft.find("train.precision") == nullptr) draft.set("train.precision", std::string("fp32"));
   settle_preferences(draft, narrow && draft.text("train.precision") != "fp32" ? 2 : 4);
 }

@@ -165,10 +165,13 @@ class LitgptReader {
   // litgpt/args.py TrainArgs.
   void read_batch() {
     Given train = given_.table("train");
-    const std::int64_t micro = std::max<std::int64_t>(train.integer("micro_batch_size").value_or(1), 1);
-    const std::int64_t all = train.integer("global_batch_size").value_or(16);
-    draft_.set("train.micro_batch", micro, train.place("micro_batch_size"));
-    draft_.sequences_shared = std::max<std::int64_t>(all, 1);
+    const auto counted = [&](std::string_view key, std::int64_t usual) {
+      const std::int64_t number = train.integer(key).value_or(usual);
+      if (number < 1) train.tell(RemarkKind::NotExpressed, key, "takes a number from 1 up");
+      return std::max<std::int64_t>(number, 1);
+    };
+    draft_.set("train.micro_batch", counted("micro_batch_size", 1), train.place("micro_batch_size"));
+    draft_.sequences_shared = counted("global_batch_size", 16);
     draft_.shares_sequences = train.place("global_batch_size");
     if (const auto longest = train.integer("max_seq_length"))
       draft_.set("train.sequence_length", *longest, train.place("max_seq_length"));

@@ -81,9 +81,10 @@ class TitanReader {
       Given comm = top_.table("comm");
       comm.refuse("mode", "a backend that is none is", {"\"default\""});
     }
-    top_.no_matter(std::array<std::string_view, 8>{"job", "profiling", "metrics", "checkpoint", "lr_scheduler", "comm",
-                                                   "debug", "experimental"},
-                   "of what is logged, saved and scheduled");
+    if (top_.has("experimental")) read_experimental(top_.table("experimental"));
+    top_.no_matter(
+        std::array<std::string_view, 7>{"job", "profiling", "metrics", "checkpoint", "lr_scheduler", "comm", "debug"},
+        "of what is logged, saved and scheduled");
     top_.no_matter(std::array<std::string_view, 2>{"fault_tolerance", "validation"}, "is off");
     top_.refuse_the_rest(unknown);
   }
@@ -94,6 +95,14 @@ class TitanReader {
       "once "
       "more";
   static constexpr std::string_view unknown = "is no key of torchtitan's that is known here";
+
+  // torchtitan/config/job_config.py Experimental.
+  void read_experimental(Given table) {
+    for (const char* name : {"custom_import", "custom_args_module", "custom_model_path"})
+      if (const auto module = table.text(name); module && !module->empty())
+        table.tell(RemarkKind::NotJudged, name, "is Python that is not read, and may register a model of its own");
+    table.refuse_the_rest(unknown);
+  }
 
   void read_model(Given table) {
     const std::string name = table.text("name").value_or("llama3"),

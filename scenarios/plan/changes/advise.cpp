@@ -160,9 +160,9 @@ class Twins {
   std::vector<PredictionDetail> reported_;
 };
 
-// To hold so much less is to fit with so much more headroom.
+// To need so much less is to fit with so much more headroom. What is merely kept in the cache gives way by itself.
 void ask_for_free_memory(Bytes free, const Scenario& scenario, Advice& advice) {
-  const Bytes target = std::max(advice.now.device_upper - free, Bytes{1});
+  const Bytes target = std::max(advice.required - free, Bytes{1});
   const Bytes headroom = scenario.cluster.device.capacity - target;
   Space with = advice.space;
   with.axes = {{"headroom", {{"", {{{"runtime", "headroom"}, {text(headroom), {}}}}}}}};
@@ -203,7 +203,8 @@ Advice advise(TomlTable document, const std::filesystem::path& file, const Scena
   const Scenario scenario = resolved_scenario(scenario_of(document, file, folders));
   const Prediction now = predict(scenario);
   advice.now = figures_of(now);
-  advice.lacks = memory_shortfall(scenario, now.most_required().required.upper);
+  advice.required = now.most_required().required.upper;
+  advice.lacks = memory_shortfall(scenario, advice.required);
   advice.host_lacks = host_memory_shortfall(scenario, advice.now);
   advice.space = {file.stem().string(), std::move(document), folders, {}, {}};
   Space& space = advice.space;

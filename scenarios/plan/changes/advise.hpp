@@ -34,6 +34,7 @@ struct TooMuchForHosts {
 struct Advice {
   Space space;  ///< the scenario, and what may be changed; its first values are the scenario's own
   Figures now;
+  Bytes required;                ///< what the fullest device must have, as it is
   bool fits = false;             ///< as it is, and nothing more was asked for
   Bytes lacks;                   ///< of the fullest device, as it is; negative: to spare
   Bytes host_lacks;              ///< the fullest host; nothing where it has enough, or it is not known what it has

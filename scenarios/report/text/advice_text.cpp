@@ -55,7 +55,7 @@ std::string remedies_text(const Advice& advice, bool changes_training, std::stri
     if (r.changes_training != changes_training) continue;
     rows.push_back({fmt::format("{}", fmt::join(r.changes, "; ")), fmt::format("{:.0f}", r.found.figures.throughput),
                     cost(advice, r.found), gib(r.found.figures.device_upper),
-                    gib(advice.now.device_upper - r.found.figures.device_upper)});
+                    gib(advice.required - r.found.figures.device_upper)});
     if (hosts) rows.back().push_back(gib(r.found.figures.host_upper));
   }
   return rows.size() == 1 ? "" : fmt::format("{}\n{}", heading, table(rows));
