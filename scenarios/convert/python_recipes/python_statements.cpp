@@ -160,7 +160,9 @@ PythonFile parse_python(std::string_view text) {
     }
     return its.substr(open + 1, end - open - 1);
   };
-  for (PythonLine& line : PythonText(text).lines()) {
+  std::string unix_lines(text);
+  std::erase(unix_lines, '\r');
+  for (PythonLine& line : PythonText(unix_lines).lines()) {
     const bool is_function = line.indent == 0 && line.text.starts_with("def ");
     const bool is_class = line.indent == 0 && line.text.starts_with("class ");
     if (is_function) {

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/scenarios/cli_fixture.hpp"
+#include "tests/scenarios/cli/cli_fixture.hpp"
 
 namespace tidemark::tests::cli_explain_test {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/scenarios/cli_fixture.hpp"
+#include "tests/scenarios/cli/cli_fixture.hpp"
 
 namespace tidemark::tests::cli_test {
 namespace {
