@@ -62,8 +62,8 @@ void settle_stages(Converted& converted, const std::filesystem::path& data_root)
   draft.file = converted.file.string();
   draft.document = converted.document;
   const std::int64_t stages = draft.integer("layout.pipeline").value_or(1);
-  for (const char* key :
-       {"first_stage_layers", "last_stage_layers", "count_embedding", "count_loss", "layers_per_chunk", "chunks"})
+  for (const char* key : {"stage_layers", "first_stage_layers", "last_stage_layers", "count_embedding", "count_loss",
+                          "layers_per_chunk", "chunks"})
     if (draft.find(std::string("layout.") + key) != nullptr) return;
   if (stages < 2) return;
   const std::optional<std::int64_t> layers = layers_of(draft, converted, data_root);

@@ -42,6 +42,12 @@ std::int64_t adapters_on_megatron(const BoundSizes& z) {
   return (half + 4 * whole) * parameters + z.tokens() * (saved + 2 * whole * its.out);
 }
 
+std::int64_t experts_of(const BoundSizes& z) { return z.s.model.experts() ? z.s.model.experts()->count : 0; }
+// Three tensors of all experts' scores in fp32, for each token that is saved.
+std::int64_t of_router_scores(const BoundSizes& z) {
+  return 3 * whole * z.tokens() * experts_of(z) * (z.saved_layers() + 1);
+}
+
 constexpr std::array megatron_formulas{
     // LoRA (Megatron-Bridge 067f987d, src/megatron/bridge/peft/lora.py and utils.py ParallelLinearAdapter; NeMo 2 and
     // ms-swift alike) in place of training all weights: beside each linear what it takes after a norm and dropout, what
@@ -245,15 +251,21 @@ constexpr std::array megatron_formulas{
                  }},
     // core/transformer/moe/moe_utils.py topk_softmax_with_capacity: softmax of all experts' logits in fp32, or of the
     // chosen ones alone; what it comes to, its gradient, and what it is put back into.
-    BoundFormula{"router-scores",
-                 [](const BoundSizes& z) {
-                   const std::int64_t experts = z.s.model.experts() ? z.s.model.experts()->count : 0;
-                   return 3 * whole * z.tokens() * experts * (z.saved_layers() + 1);
-                 },
-                 [](const BoundSizes& z) {
-                   return 3 * whole * z.tokens() * (z.s.model.experts() ? z.s.model.experts()->count : 0) *
-                          (z.saved_layers() + 1);
-                 }},
+    BoundFormula{"router-scores", of_router_scores, of_router_scores},
+    // Transformer Engine, pytorch/router.py FusedTopkScoreFunction and FusedComputeScoresForMoEAuxLoss: scores of all
+    // experts in fp32, once for the choice and once for the balancing loss, and what is chosen, a byte each. Less: what
+    // core/transformer/moe/moe_utils.py keeps by operations, which is the same three in fp32.
+    BoundFormula{"moe-router-fusion", of_router_scores, of_router_scores},
+    // core/transformer/moe/moe_utils.py RandomSTE: logits once more, in fp32 at the most.
+    BoundFormula{"moe-router-force-load-balancing",
+                 [](const BoundSizes& z) { return whole * z.tokens() * experts_of(z) * (z.saved_layers() + 1); }},
+    // core/optimizer/distrib_optimizer.py start_param_sync at each chunk's step: buffers are the same. Less: copies of
+    // three states of all chunks at once.
+    BoundFormula{"overlap-param-gather-with-optimizer-step", [](const BoundSizes&) { return std::int64_t{0}; },
+                 [](const BoundSizes& z) { return 3 * whole * over(z.parameters(), z.s.layout.data); }},
+    // Transformer Engine, common/comm_gemm_overlap/comm_gemm_overlap.cpp CommOverlapP2PBase: a ring that reduces has
+    // buffers of 2 t - 1 parts in place of t; at most four of a layer's products are reduced (pytorch/module/base.py).
+    BoundFormula{"tp-comm-overlap-cfg", [](const BoundSizes& z) { return 4 * half * z.tokens() * z.s.model.hidden; }},
     // Pai-Megatron-Patch, megatron_patch/model/llama3_1/rms_norm.py: the last norm in operations of PyTorch, which
     // save the input in fp32 and what it comes to, and give it back in half precision.
     BoundFormula{

@@ -9,6 +9,7 @@
 
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/megatron/model.hpp"
+#include "scenarios/convert/megatron/stage_layout.hpp"
 #include "scenarios/convert/shell/launch_line.hpp"
 #include "scenarios/formats/suggestion.hpp"
 #include "scenarios/formats/text_file.hpp"
@@ -89,6 +90,7 @@ class MegatronReader {
     read_loss();
     read_recomputation();
     read_layout();
+    read_stage_layout();
     read_context();
     read_optimizer();
     if (flags_.text("transformer-impl") == "local") {
@@ -368,6 +370,20 @@ class MegatronReader {
       const std::int64_t chunks = shared_out_layers() / std::max<std::int64_t>(product({pipeline, *layers}), 1);
       if (chunks > 1) set("layout.chunks", chunks, "num-layers-per-virtual-pipeline-stage");
     }
+  }
+
+  // One's own stages, from which the number of virtual ones follows (core/transformer/transformer_config.py).
+  void read_stage_layout() {
+    const std::optional<std::string> said = flags_.text("pipeline-model-parallel-layout");
+    const std::optional<std::vector<std::int64_t>> stages = said ? layers_of_stages(*said) : std::nullopt;
+    const std::int64_t pipeline = draft_.integer("layout.pipeline").value_or(1);
+    if (!stages || pipeline < 1 || std::ssize(*stages) % pipeline != 0) return;  // told as not modelled
+    const Place place = flags_.take("pipeline-model-parallel-layout")->place;
+    std::vector<TomlValue> layers;
+    for (const std::int64_t its : *stages) layers.push_back({its, place});
+    draft_.set("layout.stage_layers", std::move(layers), place);
+    if (const std::int64_t chunks = std::ssize(*stages) / pipeline; chunks > 1)
+      draft_.set("layout.chunks", chunks, place);
   }
 
   void read_context() {

@@ -319,6 +319,15 @@ class BridgeWalk {
       draft_.remark(RemarkKind::NoMatter, name, "of Apex's optimizer, whose bound has it", key.place);
     } else if (k == "fp8_recipe" && text != nullptr && !nemo_) {
       add("fp8-recipe", key);
+    } else if (k == "fp4" && text != nullptr) {
+      add("fp4-format", key);
+    } else if (k.starts_with("fp4_")) {
+      draft_.remark(RemarkKind::NoMatter, name, "is of FP4, which fp4 asks for", key.place);
+    } else if (k == "should_pad_vocab" && flag != nullptr && *flag && !nemo_) {
+      // src/megatron/bridge/models/gpt_provider.py provide: by calculate_padded_vocab_size, as Megatron-LM does.
+      draft_.remark(RemarkKind::NoMatter, name, "asks for the padding that Megatron-LM does by itself", key.place);
+    } else if (k == "disable_parameter_transpose_cache") {
+      draft_.remark(RemarkKind::NoMatter, name, "is of FP8, whose bound has transposed weights", key.place);
     } else if (k.starts_with("fp8_")) {
       draft_.remark(RemarkKind::NoMatter, name, "is of FP8, which fp8 asks for", key.place);
     } else if (const auto its = std::ranges::find(nemo_keys(), std::string_view(k), &OfNoMatter::key);

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "scenarios/convert/detect.hpp"
+#include "scenarios/convert/nemo/bridge_experiment.hpp"
 #include "scenarios/convert/other_tools.hpp"
 #include "scenarios/convert/script/inner_script.hpp"
 #include "scenarios/convert/script/script_variables.hpp"
@@ -285,6 +286,11 @@ class ScriptReader {
   }
 
   void read_arguments(const LaunchLine& line) {
+    if (is_bridge_experiment(line)) {
+      from_ = Dialect::Megatron;
+      Given given(bridge_flags(bridge_experiment(line, requested_.variables, models_, draft_), draft_), "--", draft_);
+      return read_megatron(given, models_, draft_);
+    }
     std::vector<ShellWord> unread;
     std::vector<TomlKey> flags = flags_of(line.arguments, unread);
     const std::optional<ShellWord> configuration = configuration_in(line, flags, unread);
