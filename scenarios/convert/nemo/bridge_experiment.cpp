@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "scenarios/convert/nemo/experiment_options.hpp"
 #include "scenarios/convert/nemo/published_recipes.hpp"
 #include "scenarios/convert/python_recipes/python_statements.hpp"
 #include "scenarios/formats/input_error.hpp"
@@ -22,120 +23,6 @@
 
 namespace tidemark::scenarios {
 namespace {
-
-enum class Says : std::uint8_t { Which, Setting, Switch, Shape, Job, Nothing, NothingAlone };
-struct Option {
-  std::string_view brief, name;
-  Says says = Says::Nothing;
-  std::string_view path = {};
-};
-// All that 0.3 to 0.6 take. NothingAlone: takes no value.
-constexpr auto options = std::to_array<Option>({
-    {"-m", "--model_family_name", Says::Which},
-    {"-mr", "--model_recipe_name", Says::Which},
-    {"-ng", "--num_gpus", Says::Which},
-    {"-g", "--gpu", Says::Which},
-    {"-c", "--compute_dtype", Says::Which},
-    {"-cv", "--config_variant", Says::Which},
-    {"-i", "--container_image", Says::Which},
-    {"", "--task", Says::Which},
-    {"", "--domain", Says::Which},
-    {"-tp", "--tensor_model_parallel_size", Says::Setting, "model.tensor_model_parallel_size"},
-    {"-pp", "--pipeline_model_parallel_size", Says::Setting, "model.pipeline_model_parallel_size"},
-    {"-cp", "--context_parallel_size", Says::Setting, "model.context_parallel_size"},
-    {"-vp", "--virtual_pipeline_model_parallel_size", Says::Setting, "model.virtual_pipeline_model_parallel_size"},
-    {"-ep", "--expert_model_parallel_size", Says::Setting, "model.expert_model_parallel_size"},
-    {"-et", "--expert_tensor_parallel_size", Says::Setting, "model.expert_tensor_parallel_size"},
-    {"-gb", "--global_batch_size", Says::Setting, "train.global_batch_size"},
-    {"-mb", "--micro_batch_size", Says::Setting, "train.micro_batch_size"},
-    {"-sl", "--seq_length", Says::Setting, "model.seq_length"},
-    {"-rl", "--recompute_num_layers", Says::Setting, "model.recompute_num_layers"},
-    {"-ol", "--activation_offload_layers", Says::Setting, "model.cpu_offloading_num_layers"},
-    {"", "--recompute_modules", Says::Setting, "model.recompute_modules"},
-    {"", "--cuda_graph_impl", Says::Setting, "model.cuda_graph_impl"},
-    {"", "--cuda_graph_scope", Says::Setting, "model.cuda_graph_scope"},
-    {"", "--pipeline_model_parallel_layout", Says::Setting, "model.pipeline_model_parallel_layout"},
-    {"", "--use_megatron_fsdp", Says::Switch, "ddp.use_megatron_fsdp"},
-    {"", "--nccl_ub", Says::Switch, "ddp.nccl_ub"},
-    {"", "--moe_a2a_overlap", Says::Switch, "comm_overlap.overlap_moe_expert_parallel_comm"},
-    {"", "--hidden_size", Says::Shape},
-    {"", "--num_layers", Says::Shape},
-    {"", "--num_moe_experts", Says::Shape},
-    {"", "--first_k_dense_replace", Says::Shape},
-    {"", "--moe_flex_dispatcher_backend", Says::Job},
-    {"", "--use_tokendrop", Says::Job},
-    {"", "--optimizer_type", Says::Job},
-    {"-ce", "--custom_env_vars", Says::Job},
-    {"-E", "--env", Says::Job},
-    {"", "--use_recipes", Says::NothingAlone},
-    {"", "--deterministic", Says::NothingAlone},
-    {"", "--detach"},
-    {"", "--max_retries"},
-    {"-nh", "--nemo_home"},
-    {"-d", "--dryrun", Says::NothingAlone},
-    {"-ms", "--max_steps"},
-    {"", "--distributed_timeout_minutes"},
-    {"", "--lr"},
-    {"", "--min_lr"},
-    {"", "--warmup_iters"},
-    {"", "--pretrained_checkpoint"},
-    {"", "--save_dir"},
-    {"", "--load_dir"},
-    {"", "--save_interval"},
-    {"", "--most_recent_k"},
-    {"", "--data"},
-    {"", "--c4_root"},
-    {"", "--c4_train_shards"},
-    {"", "--dataset_paths"},
-    {"", "--dataset_root"},
-    {"", "--index_mapping_dir"},
-    {"", "--dataset_name"},
-    {"", "--packed_sequence", Says::NothingAlone},
-    {"", "--head_only", Says::NothingAlone},
-    {"", "--diffusion_dataset_path"},
-    {"", "--tokenizer_type"},
-    {"", "--tokenizer_model"},
-    {"", "--vocab_size"},
-    {"-hf", "--hf_token"},
-    {"", "--offline", Says::NothingAlone},
-    {"-a", "--account"},
-    {"-p", "--partition"},
-    {"-t", "--time_limit"},
-    {"", "--preempt_time"},
-    {"-gn", "--gpus_per_node"},
-    {"-cm", "--custom_mounts"},
-    {"-cs", "--custom_srun_args"},
-    {"-cb", "--custom_bash_cmds"},
-    {"", "--gres"},
-    {"", "--additional_slurm_params"},
-    {"", "--packager"},
-    {"", "--enable_pct_binding"},
-    {"", "--csp"},
-    {"-vb", "--enable_vboost"},
-    {"-lgc", "--lock_gpu_freq"},
-    {"-lmc", "--peak_mem_clk"},
-    {"-en", "--enable_nsys", Says::NothingAlone},
-    {"", "--export_nsys_sqlite", Says::NothingAlone},
-    {"-pyp", "--pytorch_profiler"},
-    {"", "--profiling_start_step"},
-    {"", "--profiling_stop_step"},
-    {"-mh", "--record_memory_history"},
-    {"", "--profiling_gpu_metrics", Says::NothingAlone},
-    {"", "--profiling_ranks"},
-    {"", "--nsys_trace"},
-    {"", "--nsys_extra_args"},
-    {"-wdk", "--wandb_key"},
-    {"-wdp", "--wandb_project_name"},
-    {"-wde", "--wandb_entity_name"},
-    {"-wdj", "--wandb_experiment_name"},
-    {"-wds", "--wandb_save_dir"},
-    {"-l", "--log_dir"},
-    {"", "--save_config_filepath"},
-    {"", "--dump_env", Says::NothingAlone},
-    {"", "--list_config_variants", Says::NothingAlone},
-    {"", "--is_long_convergence_run", Says::NothingAlone},
-    {"", "--retry_on_testing_failure", Says::NothingAlone},
-});
 
 /// Of a release: its container (docs/releases/software-versions), Megatron core (3rdparty/Megatron-LM) and the
 /// container's Transformer Engine.
@@ -226,9 +113,10 @@ class Experiment {
       const bool dashed = word.text.starts_with('-');
       const std::size_t sign = dashed ? word.text.find('=') : std::string::npos;
       const std::string name = word.text.substr(0, sign);
-      const auto* const option = std::ranges::find_if(
-          options, [&](const Option& its) { return name == its.name || (!its.brief.empty() && name == its.brief); });
-      if (option == options.end()) {
+      const auto* const option = std::ranges::find_if(experiment_options, [&](const ExperimentOption& its) {
+        return name == its.name || (!its.brief.empty() && name == its.brief);
+      });
+      if (option == experiment_options.end()) {
         if (!dashed && word.text.find('=') != std::string::npos)
           hydra_.push_back(word);
         else
@@ -256,7 +144,7 @@ class Experiment {
   void unknown_word(const ShellWord& word, const std::string& name) {
     static const std::vector<std::string> known = [] {
       std::vector<std::string> made;
-      for (const Option& its : options) made.emplace_back(its.name);
+      for (const ExperimentOption& its : experiment_options) made.emplace_back(its.name);
       return made;
     }();
     draft_.remark_unknown(name, name, "is no argument of scripts/performance that is known here", known, word.place);
@@ -405,7 +293,7 @@ class Experiment {
              hint_of_unknown(word.unknown));
       set(path, as_python(word.text.substr(sign + 1)), word.place);
     }
-    for (const Option& its : options) {
+    for (const ExperimentOption& its : experiment_options) {
       if (!given_.contains(its.name) || its.says == Says::Which) continue;
       const Place place = place_of(its.name);
       if (its.says == Says::Shape)
@@ -432,7 +320,7 @@ class Experiment {
     const bool plain = !text.empty() && text.find_first_not_of("0123456789.-+e") == std::string::npos;
     return plain || text.starts_with('[') || text.starts_with('\'') || text.starts_with('"') ? text : in_quotes(text);
   }
-  void take_setting(const Option& its, Place place) {
+  void take_setting(const ExperimentOption& its, Place place) {
     const std::string path(its.path), text = said(its.name);
     if (its.name == "--recompute_modules" || its.name == "--cuda_graph_scope") {
       std::vector<std::string> quoted;
