@@ -130,6 +130,7 @@ TEST(BridgeExperiments, SayWhatIsWrong) {
             std::string::npos);
   EXPECT_NE(Experiment("-m llama -mr llama3_8b -g h100 -ng 8 -cv v9").problem().find("there is no variant \"v9\""),
             std::string::npos);
+  EXPECT_EQ(Experiment("-m llama -mr llama3_8b -g h100 -tp -ng 8").problem().substr(0, 17), "-tp takes a value");
   EXPECT_NE(Experiment("-m llama").problem().find("names no recipe"), std::string::npos);
   EXPECT_NE(Experiment("-m llama -mr llama3_8b -g h100 -ng $N --use_recipes").problem().find("--use_recipes"),
             std::string::npos);

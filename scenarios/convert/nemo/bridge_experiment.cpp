@@ -132,6 +132,8 @@ class Experiment {
         while (takes_several(option->name) && i + 1 < line_.arguments.size() && !is_option(line_.arguments[i + 1].text))
           ++i;
       }
+      const bool valued = !its.text.empty() || !its.unknown.empty() || option->name == "--expert_tensor_parallel_size";
+      if (!alone && !valued) fail(word.place, fmt::format("{} takes a value", name), "argparse stops without one");
       given_[option->name] = its;
     }
   }
