@@ -128,7 +128,8 @@ std::string clusters_text(const std::vector<OnCluster>& all) {
   std::vector<Cluster> clusters;
   for (const OnCluster& its : all)
     if (its.prediction) clusters.push_back(its.prediction->scenario.cluster);
-  if (const std::optional<std::string> why = why_times_do_not_compare(clusters)) out += *why + '\n';
+  if (why_times_do_not_compare(clusters))
+    out += "times compare only roughly: the clusters' efficiencies come from different sources, which -v names\n";
   if (!unpriced.empty())
     out += fmt::format(
         "no price for {}: set price_per_gpu_hour, such as 2.5, in the cluster file; Tidemark has no built-in prices\n",

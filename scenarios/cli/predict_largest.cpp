@@ -21,6 +21,7 @@
 #include "scenarios/reader/scenario_json.hpp"
 #include "scenarios/reader/scenario_keys.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
+#include "scenarios/scenario/named_files.hpp"
 
 namespace tidemark::cli {
 namespace {
@@ -52,6 +53,20 @@ std::string requested_key(const std::string& word) {
 
 namespace {
 
+// What the model's config.json has, which a scenario's own names differ from.
+std::int64_t of_config(const JobRequest& job, const KeyPath& path) {
+  const TomlValue* const model = value_at(job.document, {std::string(model_key)});
+  const auto* const name = model == nullptr ? nullptr : std::get_if<std::string>(&model->value);
+  if (name == nullptr || path.size() != 2 || path.front() != "model_override") return 1;
+  const std::optional<ScenarioFiles::File> file = read_named(model_key, *name, job.folders);
+  if (!file) return 1;
+  const LargestJson config = LargestJson::parse(file->text, nullptr, false);
+  const auto found = config.is_object() ? config.find(path.back()) : config.end();
+  return config.is_object() && found != config.end() && found->is_number_integer()
+             ? std::max<std::int64_t>(1, found->get<std::int64_t>())
+             : 1;
+}
+
 // What the job has: as its document says it, or as the scenario has it where that leaves it out.
 std::int64_t value_now(const JobRequest& job, const std::string& key) {
   const KeyPath path = key_path(key);
@@ -64,7 +79,7 @@ std::int64_t value_now(const JobRequest& job, const std::string& key) {
   const LargestJson* at = &scenario;
   for (const std::string& name : path) {
     const auto found = at->find(name == "model_override" ? "model" : name);
-    if (!at->is_object() || found == at->end()) return 1;
+    if (!at->is_object() || found == at->end()) return of_config(job, path);
     at = &*found;
   }
   if (at->is_number_integer()) return std::max<std::int64_t>(1, at->get<std::int64_t>());

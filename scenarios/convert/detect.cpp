@@ -147,6 +147,10 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
   if (bare && !text.starts_with("#!") && lists_packages(text)) return {FileKind::Packages, std::move(text), {}};
   const bool script = std::ranges::find(scripts, ending) != scripts.end() || text.starts_with("#!") ||
                       (bare && (text.starts_with("--") || text.find(" --") != std::string::npos));
+  if (!script && text.find("CUDA out of memory.") != std::string::npos)
+    throw InputError(Problem{.file = file.string(),
+                             .message = "holds PyTorch's out-of-memory message, and says of no training",
+                             .hint = "tidemark compare JOB FILE lays it beside the job's prediction"});
   if (!script) return {FileKind::Scenario, {}, parse_toml(text, file.string())};
   return {FileKind::Shell, without_placeholders(std::move(text)), {}};
 }

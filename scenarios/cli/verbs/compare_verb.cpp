@@ -10,12 +10,14 @@
 #include "scenarios/cli/arguments.hpp"
 #include "scenarios/cli/detail/job_request.hpp"
 #include "scenarios/cli/exit_code.hpp"
+#include "scenarios/cli/shipped_names.hpp"
 #include "scenarios/cli/terminal/detail/help.hpp"
 #include "scenarios/cli/terminal/detail/usage.hpp"
 #include "scenarios/cli/terminal/output.hpp"
 #include "scenarios/cli/terminal/progress.hpp"
 #include "scenarios/cli/verbs/detail/verbs.hpp"
 #include "scenarios/formats/output_file.hpp"
+#include "scenarios/formats/suggestion.hpp"
 #include "scenarios/report/measured_comparison.hpp"
 #include "scenarios/report/text/prediction_text.hpp"
 
@@ -35,6 +37,9 @@ struct CompareArguments {
 int run(const CompareArguments& requested) {
   if (!(requested.tolerance >= 0 && requested.tolerance <= 100))
     refuse("--tolerance", fmt::format("{:g} is not a part of a measurement", requested.tolerance), "percent: 0 to 100");
+  if (requested.measured.ends_with(".toml") || shipped_file(requested.measured, examples_shipped) != requested.measured)
+    refuse("MEASURED", fmt::format("{} is a job, and no measurement of one", in_quotes(requested.measured)),
+           fmt::format("tidemark report {} {} compares two jobs", requested.words.file, requested.measured));
   const JobRequest job = requested_job(requested.words);
   const Scenario& scenario = job.scenario;
   std::vector<std::filesystem::path> inputs = job.files;

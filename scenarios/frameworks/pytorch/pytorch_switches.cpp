@@ -328,7 +328,9 @@ void refuse_layout(const Layout& requested, TomlReader& layout) {
 }
 
 void refuse_train(const Train& requested, TomlReader& train) {
-  refuse_plain(train, "recompute", requested.recompute.kind == Recompute::Selective, "checkpoints whole layers");
+  if (requested.recompute.kind == Recompute::Selective && train.sound("recompute"))
+    train.problem("recompute", "recompute: plain PyTorch checkpoints whole layers, or nothing",
+                  R"("full", or leave it out for none)");
   refuse_plain(train, "recompute_method", requested.recompute.method == RecomputeMethod::Block,
                "checkpoints every layer");
   refuse_plain(train, "recompute_layers", requested.recompute.layers != 1, "checkpoints layer by layer");

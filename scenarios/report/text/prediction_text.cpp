@@ -20,6 +20,15 @@
 namespace tidemark::scenarios {
 namespace {
 
+// What is there throughout a step, as its highest moment has it.
+Bytes lasting_bytes(const MemoryRecord& memory) {
+  Bytes sum;
+  for (const Category its : {Category::Parameters, Category::Gradients, Category::OptimizerMaster,
+                             Category::OptimizerMoments, Category::Adapters, Category::Quantization})
+    sum += memory.allocated.composition[its];
+  return sum;
+}
+
 std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
   if (p.deadlock) return deadlock_text(*p.deadlock);
   const Bytes capacity = p.scenario.cluster.device.capacity;
@@ -67,12 +76,20 @@ std::string verdict(const Prediction& p, const AcceptedChanges* accepted) {
     out +=
         fmt::format("  out of memory on rank {}: {}: {} asked, {} free\n", group.ranks.front().value,
                     where(group.failure->at, group.failed_op), mib(group.failure->requested), mib(group.failure->free));
-    const Phase phase = group.failure->at.mark.phase;
+    // Where what stays on the device is too much by itself, nothing that is made in a pass is worth a word.
+    const Bytes states = lasting_bytes(group.memory), room = p.scenario.cluster.device.capacity;
+    const bool too_much = states > room;
+    const Phase phase = too_much ? Phase::OptimizerStep : group.failure->at.mark.phase;
     if (const std::vector<std::string> remedies = remedies_of(phase, p.scenario, accepted); !remedies.empty())
-      out += fmt::format("  what helps in that phase ({}), {}:\n    {}\n", name(phase),
-                         accepted != nullptr ? "each simulated by `tidemark advise`"
-                                             : "where the scenario takes it; `tidemark advise` simulates that",
-                         fmt::join(remedies, "\n    "));
+      out +=
+          fmt::format("  what helps {}, {}:\n    {}\n",
+                      too_much ? fmt::format("against {} of parameters, gradients and optimizer state on a device of "
+                                             "{}",
+                                             gib(states), gib(room))
+                               : fmt::format("in that phase ({})", name(phase)),
+                      accepted != nullptr ? "each simulated by `tidemark advise`"
+                                          : "where the scenario takes it; `tidemark advise` simulates that",
+                      fmt::join(remedies, "\n    "));
     break;
   }
   return out;

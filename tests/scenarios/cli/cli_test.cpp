@@ -28,6 +28,25 @@ TEST_F(Cli, PredictAnswersNoWithOne) {
   EXPECT_TRUE(r.out.starts_with("no, it does not fit")) << r.out;
 }
 
+TEST_F(Cli, WhatIsAskedOfTheWrongVerbIsSentToTheRightOne) {
+  const std::string job = scenario(), message = job + ".log";
+  std::ofstream(message) << "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
+  const CliRun of_message = run("predict " + message);
+  EXPECT_EQ(of_message.code, 2);
+  EXPECT_NE(of_message.err.find("tidemark compare JOB FILE"), std::string::npos) << of_message.err;
+  const CliRun of_two = run("compare " + job + " " + job);
+  EXPECT_EQ(of_two.code, 2);
+  EXPECT_NE(of_two.err.find("tidemark report"), std::string::npos) << of_two.err;
+}
+
+// States of 18 bytes a parameter on each device: a shorter sequence would not help.
+TEST_F(Cli, WhatHelpsIsWhatCouldMakeItFit) {
+  const CliRun r = run("predict --model llama-3.1-8b --cluster h100-sxm-80g --gpus 8 --sequence 512");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("more tensor or pipeline ranks"), std::string::npos) << r.out;
+  EXPECT_EQ(r.out.find("a shorter sequence_length"), std::string::npos) << r.out;
+}
+
 TEST_F(Cli, BadInputIsTwoAndSaysWhere) {
   const std::string path = scenario("tensor = 2", "tensor = 3");
   const CliRun r = run("predict " + path);
