@@ -62,6 +62,8 @@ constexpr std::string_view
         "(aten/src/ATen/autocast_mode.cpp cached_cast)",
     graph = "the graph that refers to it goes with the loss (torch/utils/checkpoint.py, reentrant)",
     sorted = "aten/src/ATen/native/cuda/Embedding.cu numbers the rows to sum in tensors of its own",
+    unit_diagonal =
+        "torch.eye zeroes its matrix, and writes the diagonal over that (aten/src/ATen/native/cuda/TensorFactories.cu)",
     made_to_copy = "torch.tril(torch.ones(...)): the ones go when the mask is there",
     next_copied_out =
         "what a unit is gathered into stays until the next one is copied out (fsdp/_fully_shard/ AllGatherState)",
@@ -436,6 +438,8 @@ constexpr KnownFlow of_pytorch[] = {
     {Unread, "layers.*.mlp.mm", "backward layers.*.mlp.lora", "backward layers.*.mlp.lora", second_run_ends},
     {Unread, "layers.*.mlp.lora.clone", "backward layers.*.mlp.lora", "backward layers.*.mlp.lora", second_run_ends},
     {Unread, "layers.*.mlp.to", "backward layers.*.mlp.lora", "backward layers.*.mlp.lora", second_run_ends},
+    {Unread, "layers.*.mlp.lora.mul", "backward layers.*.mlp.lora", "backward layers.*.mlp.lora", second_run_ends},
+    {Unread, "layers.*.lora.zeros", "* layers.*", "* layers.*", unit_diagonal},
     {Unread, "model.*", "backward layers.*", "*", input_requested},
     {Kept, "model.*", "backward layers.*", "*", input_requested},
     {Unread, "model.clone", "backward model", "*", input_requested},

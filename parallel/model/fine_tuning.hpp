@@ -12,8 +12,13 @@
 
 namespace tidemark::parallel {
 
-/// PEFT's LoRA: the model is frozen, and beside some of its linears two narrow ones are trained.
+/// What is trained beside a frozen linear: two narrow ones (PEFT's LoRA), or these and what each of its outputs is
+/// scaled by (DoRA).
+enum class AdapterMethod : std::uint8_t { Lora, Dora };
+
+/// PEFT's adapters of a frozen model.
 struct Adapter {
+  AdapterMethod method = AdapterMethod::Lora;
   std::int64_t rank = 8;
   double alpha = 8;  ///< what an adapter gives is multiplied by alpha / rank
   double dropout = 0;

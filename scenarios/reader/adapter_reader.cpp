@@ -74,6 +74,21 @@ void refuse_under_stage_3(const Scenario& requested, const auto& refuse) {
          "leave modules_to_save out");
 }
 
+// Its magnitudes are a parameter beside those that a wrapper gathers, and base weights are read whole.
+void refuse_decomposed(const Scenario& requested, bool sharded, const auto& refuse) {
+  if (requested.train.adapter->method != AdapterMethod::Dora) return;
+  refuse(requested.train.quantization.has_value(), not_modelled("DoRA beside quantized linears is not modelled yet"),
+         "method = \"lora\" would do, or leave [quantization] out");
+  refuse(sharded, not_modelled(fmt::format("DoRA under {} is not modelled yet", requested.runtime.name)),
+         "method = \"lora\" would do, or [runtime] name = \"pytorch\"");
+  const Model& model = requested.model;
+  refuse(model.architecture == "gpt2", not_modelled("DoRA beside transformers' Conv1D is not modelled yet"),
+         "method = \"lora\" would do");
+  const bool fused = parallel::transformers::has_fused_experts(requested.runtime.versions);
+  refuse(fused && parallel::transformers::expert_targets(*requested.train.adapter, model).any(),
+         "DoRA beside parameters of experts, which PEFT does not make", "method = \"lora\" would do");
+}
+
 void settle_adapter_type(Scenario& requested, ScenarioTables& tables, bool stage_3) {
   Adapter& adapter = *requested.train.adapter;
   TomlReader& table = tables.adapter;
@@ -115,12 +130,9 @@ DType base_dtype(const Scenario& scenario) {
 std::optional<Adapter> read_adapter(TomlReader& table) {
   if (!table.present()) return std::nullopt;
   Adapter adapter;
-  const std::vector<Option> methods{{"lora"},
-                                    {"dora", Modelled::NotYet},
-                                    {"qlora", Modelled::NotYet},
-                                    {"ia3", Modelled::NotYet},
-                                    {"prefix_tuning", Modelled::NotYet}};
-  (void)table.option("method", methods);
+  const std::vector<Option> methods{
+      {"lora"}, {"dora"}, {"qlora", Modelled::NotYet}, {"ia3", Modelled::NotYet}, {"prefix_tuning", Modelled::NotYet}};
+  if (table.option("method", methods) == 1) adapter.method = AdapterMethod::Dora;
   adapter.rank = table.integer("rank", ranks).value_or(adapter.rank);
   if (const auto given = table.ratio("alpha", Ratio{}, most_alpha)) adapter.alpha = as_double(*given);
   if (const auto given = table.ratio("dropout", Ratio{}, one)) adapter.dropout = as_double(*given);
@@ -171,6 +183,7 @@ void settle_adapter(Scenario& requested, ScenarioTables& tables) {
   refuse(flat && !adapter.saved.empty(),
          not_modelled("modules_to_save under FullyShardedDataParallel are not modelled yet"),
          "leave modules_to_save out");
+  refuse_decomposed(requested, runtime.id != RuntimeId::PyTorch, refuse);
   const bool stage_3 = zero && requested.layout.sharding == Sharding::Zero3;
   if (stage_3) refuse_under_stage_3(requested, refuse);
   settle_adapter_type(requested, tables, stage_3);

@@ -113,7 +113,7 @@ Json as_json(const ExpertRouting& routing) {
 }
 
 Json as_json(const Adapter& adapter, DType base) {
-  Json json = {{"method", "lora"},
+  Json json = {{"method", adapter.method == AdapterMethod::Dora ? "dora" : "lora"},
                {"rank", adapter.rank},
                {"alpha", adapter.alpha},
                {"dropout", adapter.dropout},

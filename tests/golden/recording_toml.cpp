@@ -112,6 +112,7 @@ void write_dropout(const Json& config, Json& train) {
 // LoraConfig's arguments. PEFT makes adapters fp32, unless it is told to leave them in their linears' type.
 void write_adapter(const Json& lora, const std::string& linears, Json& document) {
   Json& adapter = document["adapter"];
+  if (lora.value("use_dora", false)) adapter["method"] = "dora";
   adapter["rank"] = lora.at("r");
   if (lora.contains("lora_dropout")) adapter["dropout"] = lora["lora_dropout"];
   if (lora.contains("target_modules")) adapter["target_modules"] = lora["target_modules"];

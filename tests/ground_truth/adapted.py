@@ -76,6 +76,29 @@ def adapted(recordings):
             r.gpt_bigcode(vocab_size=8192),
             {"batch": 2, "ddp": "views", "checkpointing": "reentrant", "adapter": {"r": 16, "lora_dropout": 0.1}},
         ),
+        **decomposed(r, deep),
+    }  # fmt: skip
+
+
+def decomposed(r, deep):
+    """DoRA."""
+    dora = {"r": 16, "use_dora": True}
+    return {
+        "llama_dora_bf16": (r.llama(), {"batch": 2, "adapter": dora, "clip_grad_norm": 1.0}),
+        "llama_dora_autocast": (
+            r.llama(**deep, tie_word_embeddings=True),
+            {"batch": 4, "precision": "autocast_bf16", "adapter": {**dora, "target_modules": QKVO}},
+        ),
+        "qwen2_dora_bf16_autocast": (
+            qwen2(r),
+            {"batch": 2, "precision": "bf16_autocast", "checkpointing": "reentrant", "optimizer": "adamw fused",
+             "adapter": {**dora, "target_modules": "all-linear"}, "clip_grad_norm": 1.0},
+        ),
+        "qwen2_dora_dropout": (
+            qwen2(r),
+            {"batch": 2, "precision": "bf16_autocast", "checkpointing": "non_reentrant",
+             "adapter": {**dora, "target_modules": "all-linear", "lora_dropout": 0.1}},
+        ),
     }  # fmt: skip
 
 

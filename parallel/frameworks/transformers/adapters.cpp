@@ -17,7 +17,8 @@ namespace tidemark::parallel::transformers {
 namespace {
 
 // What parameters beside those of the model are called after their modules.
-constexpr std::string_view of_lora_a = ".lora_A", of_lora_b = ".lora_B", of_saved = ".modules_to_save.";
+constexpr std::string_view of_lora_a = ".lora_A", of_lora_b = ".lora_B", of_magnitude = ".lora_magnitude_vector",
+                           of_saved = ".modules_to_save.";
 
 }  // namespace
 
@@ -91,7 +92,8 @@ bool is_target(const Adapter& adapter, const Model& model, std::string_view path
 }
 
 bool is_adapter(std::string_view parameter) {
-  return parameter.ends_with(of_lora_a) || parameter.ends_with(of_lora_b) || parameter.find(of_saved) != parameter.npos;
+  return parameter.ends_with(of_lora_a) || parameter.ends_with(of_lora_b) || parameter.ends_with(of_magnitude) ||
+         parameter.find(of_saved) != parameter.npos;
 }
 
 // peft/utils/constants.py TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.
@@ -163,6 +165,7 @@ Tensor Linear::adapted(Session& s, const Tensor& x) const {
   if (narrow && quantized->format != QuantizedFormat::Int8) result = clone(s, result, result.strides);
   const Tensor in = narrow && s.autocast ? x : to(s, x, lora->shown.value_or(lora->down->value.dtype));
   const auto sum = [&] {
+    if (lora->magnitude) return decomposed(s, in, result);
     Tensor made = hooked(lora->of_dropout, in, [&](const Tensor& given) { return dropout(s, given, lora->dropout); });
     // A wrapper casts what it is handed (_cast_forward_inputs).
     const auto through = [&](const ForwardHooks& its_hooks, const Leaf& of) {
@@ -285,6 +288,11 @@ void CausalLM::adapt() {
     lora.up = adapter(its.name + std::string(of_lora_b), its.up, dtype);
     its.moved[1] = {};
     added[its.last].insert(added[its.last].end(), {lora.down, lora.up});
+    if (requested.method == AdapterMethod::Dora) {
+      lora.magnitude = adapter(its.name + std::string(of_magnitude), {its.up[0]}, dtype);
+      its.moved[2] = {};
+      added[its.last].push_back(lora.magnitude);
+    }
     *its.place = std::move(lora);
   };
   std::vector<AdapterSite*> to_cast;
@@ -296,6 +304,7 @@ void CausalLM::adapt() {
     const auto moved = [&](const Shape& sizes) { return s_.empty(sizes, its.base, "adapter", Category::Temporaries); };
     its.moved[0] = moved(its.down);
     its.moved[1] = moved(its.up);
+    if (requested.method == AdapterMethod::Dora) its.moved[2] = first_magnitudes(its);
     to_cast.push_back(&its);
   }
   std::ranges::stable_sort(to_cast, {}, &AdapterSite::last);

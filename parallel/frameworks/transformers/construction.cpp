@@ -241,7 +241,9 @@ Parameters CausalLM::parameters_of(const Mixture& mixture) {
   const auto add = [&](const Linear& its) {
     for (const std::shared_ptr<Leaf>& p : {its.weight, its.bias})
       if (p) all.push_back(p);
-    if (its.lora) all.insert(all.end(), {its.lora->down, its.lora->up});
+    if (its.lora)
+      for (const std::shared_ptr<Leaf>& p : {its.lora->down, its.lora->up, its.lora->magnitude})
+        if (p) all.push_back(p);
   };
   const auto add_mlp = [&](const Mlp& its) { add(its.gate), add(its.up), add(its.down); };
   add(mixture.router);

@@ -22,6 +22,8 @@ enum class Gradient : std::uint8_t { InPlace, Apart };
 [[nodiscard]] std::pair<Tensor, Tensor> rope(Session& s, const Tensor& query, const Tensor& key, const Tensor& cosine,
                                              const Tensor& sine);
 [[nodiscard]] Tensor swiglu(Session& s, const Tensor& gate, const Tensor& up);
+/// Of GELU's approximation by tanh.
+[[nodiscard]] Tensor geglu(Session& s, const Tensor& gate, const Tensor& up);
 /// The mean loss over [rows, classes] logits.
 [[nodiscard]] Tensor cross_entropy(Session& s, const Tensor& logits, const Tensor& labels, std::int64_t counted);
 

@@ -12,7 +12,9 @@ NormKind CausalLM::fused_norm(NormKind kind) const {
   if (!behavior_.liger.has(FusedModule::RmsNorm)) return kind;
   if (kind == NormKind::Rms) return NormKind::LigerRms;
   if (kind == NormKind::WideRms) return NormKind::LigerRmsApart;  // LigerRMSNormForOlmo2
-  return kind == NormKind::ZeroCenteredRms ? NormKind::LigerZeroCenteredRms : kind;
+  if (kind != NormKind::ZeroCenteredRms) return kind;
+  // LigerRMSNormForGemma; of layers with norms behind attention and MLP LigerRMSNormForGemma3.
+  return model_.norms == NormPlacement::Before ? NormKind::LigerZeroCenteredRms : NormKind::LigerZeroCenteredRmsApart;
 }
 
 bool CausalLM::fuses_rope() const {

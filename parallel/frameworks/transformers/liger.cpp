@@ -10,11 +10,43 @@ namespace {
 
 constexpr double ignored_label = -100;
 
+// What gates are activated by, and its gradient: of the output's gradient and the gate.
+using Activated = void (*)(Session& s, const Tensor& gate, const Tensor& made);
+using ActivatedBackward = void (*)(Session& s, const Tensor& gradient, const Tensor& gate);
+
+// The gradients are written over gate and up, which were saved.
+Tensor gated(Session& s, const Tensor& gate, const Tensor& up, std::string_view name, Activated forward,
+             ActivatedBackward backward) {
+  auto node = s.node({&gate, &up});
+  Saved saved_gate, saved_up;
+  if (node) saved_gate = s.save(gate), saved_up = s.save(up);
+  Tensor out = s.empty(gate.sizes, gate.dtype, name);
+  const auto activated = [&s, forward](const Tensor& x) {
+    Tensor made = s.in_registers(x.sizes, contiguous_strides(x.sizes), x.dtype, "activated");
+    forward(s, x, made);
+    return made;
+  };
+  s.launch(Operation::Multiply, {activated(gate), up}, {out});
+  if (node)
+    node->apply = [&s, activated, backward, saved_gate, saved_up](const Gradients& g) {
+      const Tensor a = s.unpack(saved_gate), b = s.unpack(saved_up);
+      const Tensor given = contiguous(s, g.front());
+      const Tensor its = activated(a);
+      const Tensor of_gate = s.in_registers(a.sizes, contiguous_strides(a.sizes), a.dtype, "activated_gradient");
+      s.launch(Operation::Multiply, {given, b}, {of_gate});
+      backward(s, of_gate, a);
+      s.launch(Operation::Multiply, {given, its}, {b});
+      return Gradients{a, b};
+    };
+  return with(std::move(out), std::move(node));
+}
+
 }  // namespace
 
 // ops/rms_norm.py: a multiprocessor sums its rows' gradients of the weight in fp32.
-Tensor rms_norm(Session& s, const Tensor& x, const Tensor& weight, double weight_offset, Gradient where) {
-  auto node = s.node({&x, &weight});
+Tensor rms_norm(Session& s, const Tensor& given_x, const Tensor& weight, double weight_offset, Gradient where) {
+  auto node = s.node({&given_x, &weight});
+  const Tensor x = given_x.contiguous() ? given_x : contiguous(s, given_x.detached());  // ensure_contiguous
   Saved saved_x, saved_weight;
   if (node) saved_x = s.save(x), saved_weight = s.save(weight);
   Tensor out = s.empty(x.sizes, x.dtype, "rms_norm");
@@ -69,30 +101,27 @@ std::pair<Tensor, Tensor> rope(Session& s, const Tensor& query, const Tensor& ke
   return {with(std::move(q), node), with(std::move(k), node, 1)};
 }
 
-// ops/swiglu.py: the gradients are written over gate and up, which were saved.
+// ops/swiglu.py
 Tensor swiglu(Session& s, const Tensor& gate, const Tensor& up) {
-  auto node = s.node({&gate, &up});
-  Saved saved_gate, saved_up;
-  if (node) saved_gate = s.save(gate), saved_up = s.save(up);
-  Tensor out = s.empty(gate.sizes, gate.dtype, "swiglu");
-  const auto activated = [&s](const Tensor& x) {
-    Tensor made = s.in_registers(x.sizes, contiguous_strides(x.sizes), x.dtype, "silu");
-    s.launch(Operation::Silu, {x}, {made});
-    return made;
-  };
-  s.launch(Operation::Multiply, {activated(gate), up}, {out});
-  if (node)
-    node->apply = [&s, activated, saved_gate, saved_up](const Gradients& g) {
-      const Tensor a = s.unpack(saved_gate), b = s.unpack(saved_up);
-      const Tensor given = contiguous(s, g.front());
-      const Tensor silu = activated(a);
-      const Tensor of_silu = s.in_registers(a.sizes, contiguous_strides(a.sizes), a.dtype, "silu_gradient");
-      s.launch(Operation::Multiply, {given, b}, {of_silu});
-      s.launch(Operation::SiluBackward, {of_silu, a}, {a});
-      s.launch(Operation::Multiply, {given, silu}, {b});
-      return Gradients{a, b};
-    };
-  return with(std::move(out), std::move(node));
+  return gated(
+      s, gate, up, "swiglu",
+      [](Session& its, const Tensor& x, const Tensor& made) { its.launch(Operation::Silu, {x}, {made}); },
+      [](Session& its, const Tensor& gradient, const Tensor& x) {
+        its.launch(Operation::SiluBackward, {gradient, x}, {x});
+      });
+}
+
+// ops/geglu.py
+Tensor geglu(Session& s, const Tensor& gate, const Tensor& up) {
+  constexpr double by_tanh = 1;
+  return gated(
+      s, gate, up, "geglu",
+      [](Session& its, const Tensor& x, const Tensor& made) {
+        its.launch({Operation::Gelu, {by_tanh}}, {x, Tensor{}}, {made});
+      },
+      [](Session& its, const Tensor& gradient, const Tensor& x) {
+        its.launch({Operation::GeluBackward, {by_tanh}}, {gradient, x, Tensor{}}, {x});
+      });
 }
 
 // ops/fused_linear_cross_entropy.py

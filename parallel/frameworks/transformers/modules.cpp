@@ -67,6 +67,8 @@ Tensor Norm::normalized(Session& s, const Tensor& x) const {
     case NormKind::LigerRmsApart:
       return liger::rms_norm(s, x, weight->value, 0, liger::Gradient::Apart);
     case NormKind::LigerZeroCenteredRms:
+      return liger::rms_norm(s, x, weight->value, 1, liger::Gradient::InPlace);
+    case NormKind::LigerZeroCenteredRmsApart:
       return liger::rms_norm(s, x, weight->value, 1, liger::Gradient::Apart);
     case NormKind::FoakRms:
       return foak::rms_norm(s, x, weight->value);
@@ -144,7 +146,8 @@ Tensor CausalLM::gated_mlp(const Mlp& m, const Tensor& x) {
   const auto product = [&] {
     if (behavior_.liger.has(FusedModule::SwiGlu)) {
       const Tensor gate = m.gate(s_, x);
-      return liger::swiglu(s_, gate, m.up(s_, x));
+      const Tensor up = m.up(s_, x);
+      return model_.activation == Activation::SwiGlu ? liger::swiglu(s_, gate, up) : liger::geglu(s_, gate, up);
     }
     const Tensor gate = activate(m, m.gate(s_, x));
     return mul(s_, gate, m.up(s_, x));

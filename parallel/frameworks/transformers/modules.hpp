@@ -45,7 +45,8 @@ Tensor hooked(const ForwardHooks& hooks, const Tensor& given, const Forward& for
 
 /// What PEFT's LoRA adds to a linear: two products, by way of few dimensions.
 struct Lora {
-  std::shared_ptr<Leaf> down, up;  ///< lora_A, lora_B
+  std::shared_ptr<Leaf> down, up;   ///< lora_A, lora_B
+  std::shared_ptr<Leaf> magnitude;  ///< DoRA's, one number for each output: lora_magnitude_vector
   ForwardHooks of_dropout, of_down, of_up;
   ForwardHooks of_base;        ///< of the linear by itself; the linear's own are around all of it
   std::optional<DType> shown;  ///< while it is sharded, as what x is cast to; none: its own
@@ -88,6 +89,8 @@ struct Linear {
   [[nodiscard]] Tensor quantized_product(Session& s, const Tensor& x) const;
   [[nodiscard]] Tensor int8_product(Session& s, const Tensor& x) const;
   [[nodiscard]] Tensor adapted(Session& s, const Tensor& x) const;
+  /// What DoRA adds to `result`, which the linear itself made of x.
+  [[nodiscard]] Tensor decomposed(Session& s, const Tensor& x, const Tensor& result) const;
 };
 
 enum class NormKind : std::uint8_t {
@@ -100,8 +103,9 @@ enum class NormKind : std::uint8_t {
   CohereLayer,
   // Fused ones (fused.hpp).
   LigerRms,
-  LigerRmsApart,         ///< whose gradient is a tensor of its own
-  LigerZeroCenteredRms,  ///< the same
+  LigerRmsApart,  ///< whose gradient is a tensor of its own
+  LigerZeroCenteredRms,
+  LigerZeroCenteredRmsApart,
   FoakRms,
 };
 
@@ -307,8 +311,9 @@ class CausalLM {
     Shape down, up;
     DType base = DType::BF16;
     std::optional<Lora>* place = nullptr;
-    std::array<Tensor, 2> moved = {};  ///< in that type
+    std::array<Tensor, 3> moved = {};  ///< in that type
   };
+  Tensor first_magnitudes(const AdapterSite& site);
   struct Factors {
     Tensor left, right;
   };

@@ -101,7 +101,8 @@ void read_adapter(Given& given) {
     for (const char* name : {"lora_target_modules", "target_modules", "trainable"})
       if (const TomlValue* value = given.take(name))
         draft.set("adapter.target_modules", names_in(*value), value->place);
-    given.refuse("use_dora", "DoRA is", {"false"});
+    if (given.flag("use_dora").value_or(false))
+      draft.set("adapter.method", std::string("dora"), given.place("use_dora"));
     given.refuse("use_rslora", "another scale of LoRA's is", {"false", "true"});
   } else {
     constexpr auto of_lora =

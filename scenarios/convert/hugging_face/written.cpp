@@ -159,6 +159,7 @@ void add_script_arguments(Json& json, const Scenario& s) {
   if (const auto& adapter = s.train.adapter) {
     json["use_peft"] = true;
     json["loss_type"] = "nll";  // whole logits, whatever the release's default
+    if (adapter->method == AdapterMethod::Dora) json["use_dora"] = true;
     json["lora_r"] = adapter->rank;
     json["lora_alpha"] = adapter->alpha;
     json["lora_dropout"] = adapter->dropout;

@@ -65,8 +65,10 @@ void check_fused_modules(const Scenario& requested, ScenarioTables& tables) {
                      !model.zero_centered_norms && model.activation == Activation::SwiGlu &&
                      model.normalization == Normalization::Rms && model.architecture != "phi3" &&
                      (!model.transformers_alone() || model.architecture == "smollm3");
+  // Gemma 2 caps logits within the fused loss; which parts of Gemma's are left out, Liger says by other names.
+  const bool gemma = (model.architecture == "gemma" || model.architecture == "gemma3_text") && liger == usual_liger;
   refuse(
-      liger != FusedModules{} && !plain,
+      liger != FusedModules{} && !plain && !gemma,
       not_modelled(fmt::format("Liger's kernels are not modelled yet in layers like those of {}", model.architecture)),
       "Llama's, Mistral's and Qwen's are");
   const bool only_loss = foak == FusedModules{FusedModule::CrossEntropy};

@@ -82,7 +82,8 @@ void add_adapters(const TomlTable& document, const Scenario& s, std::vector<Axis
   if (!takes_adapters(s)) return;
   std::vector<std::pair<KeyPath, TomlValue>> codes = four_bits(s);
   if (s.train.adapter) {
-    if (!s.train.quantization && takes_quantized_bases(s))
+    const bool decomposed = s.train.adapter->method == AdapterMethod::Dora;
+    if (!s.train.quantization && !decomposed && takes_quantized_bases(s))
       Change(document, "quantization", keys_of(codes), "none")
           .to("nf4, scales quantized too", values_of(codes))
           .add_to(axes);

@@ -238,7 +238,8 @@ std::vector<std::string> eager_behavior(const Scenario& s, const EagerBehavior& 
   add_precision(s, behavior, list);
   if (s.train.adapter) {
     const Adapter& adapter = *s.train.adapter;
-    list.push_back(fmt::format("PEFT's LoRA, as of 0.21: adapters of rank {} in {}, {}", adapter.rank,
+    list.push_back(fmt::format("PEFT's {}, as of 0.21: adapters of rank {} in {}, {}",
+                               adapter.method == AdapterMethod::Dora ? "DoRA" : "LoRA", adapter.rank,
                                name(adapter.dtype.value_or(base_dtype(s))), "no other parameter is trained"));
   }
   if (s.train.packed > 0)
