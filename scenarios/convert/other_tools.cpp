@@ -72,6 +72,10 @@ std::string tool_of(const TomlTable& its) {
       modules != nullptr && has_some(*modules, {"pre_trainer", "post_trainer"}))
     return "Primus";
   if (has_key(its, "dataset_mixer_list")) return "open-instruct";
+  if (has_key(its, "model_id_or_path") && has_some(its, {"ckpt_freq", "run_dir"})) return "mistral-finetune";
+  if (has_key(its, "type") && model != nullptr && has_key(*model, "name_or_path") &&
+      has_some(its, {"micro_batch_size", "data"}))
+    return "ArcticTraining";
   return {};
 }
 

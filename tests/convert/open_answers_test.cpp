@@ -27,9 +27,13 @@ std::string became(const std::string& file, const std::string& text) { return be
 bool begins(const std::string& text, const std::string& with) { return text.starts_with(with); }
 
 TEST(OpenAnswers, ToolsThatAreNotModelledAreNoErrors) {
-  for (const auto& [tool, text] :
-       std::map<std::string, std::string>{{"verl", "actor_rollout_ref: {model: {path: a/b}}\n"},
-                                          {"open-instruct", "dataset_mixer_list: [a/b, 1.0]\n"}})
+  for (const auto& [tool, text] : std::map<std::string, std::string>{
+           {"verl", "actor_rollout_ref: {model: {path: a/b}}\n"},
+           {"open-instruct", "dataset_mixer_list: [a/b, 1.0]\n"},
+           {"mistral-finetune",
+            "data: {data: ''}\nmodel_id_or_path: ''\nlora: {rank: 64}\nseq_len: 32768\n"
+            "batch_size: 1\nckpt_freq: 100\nrun_dir: ''\n"},
+           {"ArcticTraining", "type: causal\nmicro_batch_size: 1\nmodel: {name_or_path: a/b}\n"}})
     EXPECT_EQ(became("job.yaml", text), "open: is a configuration of " + tool + ", which is not modelled");
   EXPECT_EQ(became("job.sh", "python3 -m verl.trainer.main_ppo data.train_batch_size=8\n"),
             "open: \"verl.trainer.main_ppo\" is of verl, which is not modelled");

@@ -160,6 +160,41 @@ TEST(WildScripts, SimposOwnArgumentsAreOfPairs) {
   EXPECT_TRUE(std::ranges::any_of(its.remarks, [](const Remark& r) { return r.bound.starts_with("preferences:"); }));
 }
 
+// jondurbin/qlora cuts source and target together.
+TEST(WildScripts, AForkOfQloraHasOneLength) {
+  const Converted its = converted_of("train.sh",
+                                     "python qlora.py --model_name_or_path huggyllama/llama-7b --bf16 "
+                                     "--model_max_len 2048 --skip_excess_length False");
+  EXPECT_FALSE(std::ranges::any_of(its.remarks, [](const Remark& r) { return r.kind == RemarkKind::NotJudged; }));
+  EXPECT_EQ(scenario_of(its, shipped_data()).train.sequence_length, 2048);
+}
+
+// How many devices a list names, and a step's batch by it; what accelerate has flags for.
+TEST(WildScripts, DevicesOfAListAreCounted) {
+  const Converted its =
+      converted_of("train.sh",
+                   "DEVICES=0,1,2,3\nN=$(echo $DEVICES | awk -F',' '{print NF}')\n"
+                   "accelerate launch --num_processes $N --dynamo_backend no train.py "
+                   "--model_name_or_path mistralai/Mistral-7B-v0.1 --model_max_length 2048 --bf16 True "
+                   "--per_device_train_batch_size 1 --gradient_accumulation_steps $((512 / N)) --query_field q "
+                   "--conv_template scorer");
+  EXPECT_FALSE(std::ranges::any_of(its.remarks, [](const Remark& r) { return r.kind == RemarkKind::NotJudged; }));
+  const Scenario s = scenario_of(its, shipped_data());
+  EXPECT_EQ(s.layout.data, 4);
+  EXPECT_EQ(s.train.global_batch, 512);
+}
+
+// A magnitude for each output, beside rank 8 in q_proj and v_proj of 28 layers of 3,584 with 512 outputs of values.
+TEST(WildScripts, DoraIsTrainedByItself) {
+  const std::string job =
+      "model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nuse_dora: true\nlora_r: 8\nloss_type: nll\n"
+      "lora_target_modules: [q_proj, v_proj]\nmax_length: 1024\nbf16: true\ngradient_checkpointing: true\n";
+  const Scenario s = meant("job.yaml", job);
+  ASSERT_TRUE(s.train.adapter.has_value());
+  EXPECT_EQ(s.train.adapter->method, AdapterMethod::Dora);
+  EXPECT_EQ(predict(s).trained, 28 * (8 * (3584 + 3584 + 3584 + 512) + 3584 + 512));
+}
+
 TEST(WildScripts, NumbersBelowOneAreRefusedAtTheirKey) {
   const std::string rest = "base_model: meta-llama/Llama-3.1-8B\nflash_attention: true\n";
   for (const char* key : {"micro_batch_size", "gradient_accumulation_steps", "sequence_len"}) {

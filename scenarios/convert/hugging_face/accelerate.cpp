@@ -56,7 +56,7 @@ void read_deepspeed_plugin(Given zero) {
   }
   if (const auto steps = zero.integer("gradient_accumulation_steps")) draft.accumulation = *steps;
   copy(zero, "gradient_clipping", "runtime.switches.gradient_clipping");
-  zero.no_matter(std::array<std::string_view, 5>{"zero3_init_flag", "zero3_save_16bit_model",
+  zero.no_matter(std::array<std::string_view, 6>{"deepspeed_hostfile", "zero3_init_flag", "zero3_save_16bit_model",
                                                  "deepspeed_multinode_launcher", "offload_optimizer_nvme_path",
                                                  "offload_param_nvme_path"});
   zero.refuse_the_rest("is no key of a deepspeed_config that is known here");

@@ -32,6 +32,7 @@ constexpr auto swift_aside = std::to_array<std::string_view>({"val_dataset",
                                                               "add_version",
                                                               "agent_template",
                                                               "cached_dataset",
+                                                              "cached_val_dataset",
                                                               "model_type",
                                                               "custom_dataset_info",
                                                               "columns",
@@ -224,7 +225,8 @@ class Swift {
   void read_evaluation() {
     const std::optional<TomlKey> ratio = its_.take("split_dataset_ratio");
     const std::string part = ratio ? Rewritten::word(ratio) : "0";
-    if ((part != "0" && part != "0.0") || its_.find("val_dataset") != nullptr)
+    if ((part != "0" && part != "0.0") || its_.find("val_dataset") != nullptr ||
+        its_.find("cached_val_dataset") != nullptr)
       its_.usual("eval_strategy", std::string("steps"));
   }
 

@@ -33,7 +33,7 @@ class Qlora {
     read_evaluation();
     its_.no_matter({"eval_dataset_size", "max_mmlu_samples", "mmlu_split", "mmlu_dataset", "train_on_source",
                     "dataset_format", "max_new_tokens", "min_new_tokens", "do_sample", "temperature", "top_p", "top_k",
-                    "num_beams", "use_auth", "lora_modules"},
+                    "num_beams", "use_auth", "lora_modules", "skip_excess_length"},
                    of_data);
     its_.no_matter({"max_memory_MB"}, "is where device_map puts layers, and they are all on one device here");
     return std::move(its_).done();
@@ -49,8 +49,12 @@ class Qlora {
     return *its;
   }
 
-  // A row is a source and a target, cut to as much each.
+  // A row is a source and a target, cut to as much each; in a fork (jondurbin/qlora), both together to one length.
   void read_length() {
+    if (its_.find("model_max_len") != nullptr) {
+      length_ = std::min(number("model_max_len", most_tokens), most_tokens);
+      return its_.set("max_length", length_);
+    }
     const std::int64_t source = number("source_max_len", 1024), target = number("target_max_len", 256);
     length_ = source > most_tokens || target > most_tokens ? most_tokens : source + target;
     its_.set("max_length", length_);

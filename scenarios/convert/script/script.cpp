@@ -543,10 +543,12 @@ class ScriptReader {
         const bool of_zero = key.name == "zero_stage" || key.name.starts_with("offload_") ||
                              key.name.starts_with("deepspeed_") || key.name.starts_with("zero3_") ||
                              key.name == "gradient_clipping";
+        const bool of_dynamo = key.name.starts_with("dynamo_");
         if (of_fsdp) together.erase("fsdp_config." + key.name.substr(std::string_view("fsdp_").size()));
-        together.set((of_fsdp   ? "fsdp_config."
-                      : of_zero ? "deepspeed_config."
-                                : "") +
+        together.set((of_fsdp     ? "fsdp_config."
+                      : of_zero   ? "deepspeed_config."
+                      : of_dynamo ? "dynamo_config."
+                                  : "") +
                          key.name,
                      key.value.value, key.value.place);
       }

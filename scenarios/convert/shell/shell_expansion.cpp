@@ -13,6 +13,7 @@
 
 #include "scenarios/convert/shell/shell_arithmetic.hpp"
 #include "scenarios/convert/shell/shell_conditions.hpp"
+#include "scenarios/convert/shell/shell_pipelines.hpp"
 #include "scenarios/formats/input_error.hpp"
 
 namespace tidemark::scenarios {
@@ -383,6 +384,12 @@ void ShellExpansion::dollar(ShellCursor& text, ShellFields& fields, Quotes quote
     text.next();
     const std::string inside = text.parenthesised("(", place);
     if (const auto number = calculated(inside)) return fields.add(std::to_string(*number), place);
+    const auto known = [&](const std::string& word) -> std::optional<std::string> {
+      const ShellValue value = expanded(word, place);
+      const bool one = value.words.size() == 1 && value.doubt.empty() && is_known(value.words.front().text);
+      return one ? std::optional(value.words.front().text) : std::nullopt;
+    };
+    if (const auto printed = printed_by(inside, known)) return fields.add(*printed, place);
     return add_unknown(fields, "$(" + inside + ")", place);
   }
   if (c == '{') {
@@ -461,7 +468,8 @@ void ShellExpansion::parameter(ShellFields& fields, const std::string& inside, Q
   const bool empty = missing || (value->words.size() == 1 && value->words[0].text.empty());
   for (const std::string_view sign : {":-", "-", ":=", "="})
     if (rest.starts_with(sign)) {
-      const bool falls_back = sign.starts_with(':') ? empty : missing;
+      const bool not_given = value != nullptr && !argument_held_by(*value).empty();
+      const bool falls_back = sign.starts_with(':') ? empty || not_given : missing;
       if (!falls_back) return add_value(fields, *value, quoted, each, place);
       const std::string text(rest.substr(sign.size()));
       if (sign.ends_with('=')) {
