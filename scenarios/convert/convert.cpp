@@ -326,6 +326,12 @@ class Conversion {
       case FileKind::LlmFoundry:
         from_ = Dialect::TrainingArguments;
         return read_llm_foundry(content.document, models_, draft_);
+      case FileKind::Olmo:
+        from_ = Dialect::TrainingArguments;
+        return read_olmo(content.document, models_, draft_);
+      case FileKind::Lingua:
+        from_ = Dialect::TrainingArguments;
+        return read_lingua(content.document, draft_);
       case FileKind::AutoModel:
         from_ = Dialect::TrainingArguments;
         return read_automodel(content.document, models_, draft_);

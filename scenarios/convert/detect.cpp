@@ -46,6 +46,8 @@ FileKind kind_of(const TomlTable& its, bool toml) {
   if (!toml && tool_of(its) == "GPT-NeoX" && has(its, {"num-layers", "num_layers"})) return FileKind::GptNeox;
   if (!toml && tool_of(its) == "torchtune") return FileKind::Torchtune;
   if (!toml && tool_of(its) == "llm-foundry" && has(its, {"model"})) return FileKind::LlmFoundry;
+  if (!toml && tool_of(its) == "OLMo") return FileKind::Olmo;
+  if (!toml && tool_of(its) == "Lingua") return FileKind::Lingua;
   if (!toml && tool_of(its) == "NeMo AutoModel" && has(its, {"model"})) return FileKind::AutoModel;
   if (!toml && tool_of(its) == "Primus") return FileKind::Primus;
   if (!toml && tool_of(its) == "LitGPT") return FileKind::LitGpt;
@@ -115,10 +117,10 @@ FileContent classified(const std::filesystem::path& file, std::string text) {
       throw InputError(Problem{file.string(), repeated.front().place.line, repeated.front().place.column,
                                fmt::format("{}: is there twice", in_quotes(repeated.front().name)),
                                "leave one of them out"});
-    constexpr std::array read_by_name{FileKind::Nanotron,  FileKind::GptNeox,        FileKind::FlagScale,
-                                      FileKind::Axolotl,   FileKind::LlamaFactory,   FileKind::Torchtune,
-                                      FileKind::LitGpt,    FileKind::LlamaFactoryV1, FileKind::LlmFoundry,
-                                      FileKind::AutoModel, FileKind::Primus};
+    constexpr std::array read_by_name{
+        FileKind::Nanotron,  FileKind::GptNeox, FileKind::FlagScale,      FileKind::Axolotl,    FileKind::LlamaFactory,
+        FileKind::Torchtune, FileKind::LitGpt,  FileKind::LlamaFactoryV1, FileKind::LlmFoundry, FileKind::AutoModel,
+        FileKind::Primus,    FileKind::Olmo,    FileKind::Lingua};
     if (std::ranges::find(read_by_name, kind) != read_by_name.end())
       return {kind, {}, std::move(document), std::move(repeated)};
     if (const std::string tool = tool_of(document); !tool.empty())

@@ -26,6 +26,8 @@ enum class FileKind : std::uint8_t {
   LitGpt,
   LlamaFactoryV1,
   LlmFoundry,
+  Olmo,
+  Lingua,
   AutoModel,
   Primus,
   PythonRecipe,

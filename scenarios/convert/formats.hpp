@@ -116,7 +116,10 @@ struct DeepspeedPreset {
 /// torchtune's recipes and LitGPT's fine-tuning.
 void read_torchtune(const TomlTable& document, const ShippedModels& models, Draft& draft);
 void read_litgpt(const TomlTable& document, const ShippedModels& models, Draft& draft);
-/// llm-foundry's training of transformers' models, and NeMo AutoModel's.
+/// OLMo's scripts/train.py and Lingua's apps/main.
+void read_olmo(const TomlTable& document, const ShippedModels& models, Draft& draft);
+void read_lingua(const TomlTable& document, Draft& draft);
+/// llm-foundry's training of transformers' models and of MPT, and NeMo AutoModel's.
 void read_llm_foundry(const TomlTable& document, const ShippedModels& models, Draft& draft);
 void read_automodel(const TomlTable& document, const ShippedModels& models, Draft& draft);
 /// Whether a task of this name ("dpo", "kto", "rm") is one that is bounded; it is the draft's then.
@@ -130,6 +133,9 @@ void refuse_other_tasks_of_tools(const TomlTable& document, Draft& draft);
 /// awsome-distributed-training's train.py for FSDP2: whether these are its arguments, and what they come to.
 [[nodiscard]] bool is_aws_fsdp(const std::vector<TomlKey>& flags);
 void read_aws_fsdp(Given& given, Draft& draft);
+/// The same of okoge-kaz/llm-recipes, whose flags are Megatron-LM's in part.
+[[nodiscard]] bool is_llm_recipes(const std::vector<TomlKey>& flags);
+void read_llm_recipes(Given& given, const ShippedModels& models, Draft& draft);
 /// accelerate's configuration.
 void read_accelerate(Given& config, Draft& draft);
 /// A ds_config.json.

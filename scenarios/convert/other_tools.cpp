@@ -90,7 +90,8 @@ std::string tool_called(const std::vector<ShellWord>& words) {
                                                            {"composer", "Composer"},
                                                            {"automodel", "NeMo AutoModel"},
                                                            {"flagscale", "FlagScale"},
-                                                           {"deepy.py", "GPT-NeoX"}});
+                                                           {"deepy.py", "GPT-NeoX"},
+                                                           {"colossalai", "ColossalAI"}});
   for (const ShellWord& word : words) {
     const std::string name = word.text.substr(word.text.rfind('/') + 1);
     const auto* const found = std::ranges::find(commands, name, &Mention::text);

@@ -50,6 +50,7 @@ struct PaiProgram {
   std::string_view folder, program, bound, why;
   bool dense = false;  ///< its experts are of its own
 };
+constexpr std::string_view pai_legacy = "a copy of Megatron-LM's legacy model, and the figures are of Megatron core's";
 constexpr auto pai_programs = std::to_array<PaiProgram>(
     {{"llama3_1", "pretrain_llama.py", "last-norm-by-operations",
       "Megatron core's GPT, but for the norm before the head, which is made of PyTorch's operations"},
@@ -57,6 +58,10 @@ constexpr auto pai_programs = std::to_array<PaiProgram>(
      {"qwen2", "pretrain_qwen.py", "", "Megatron core's GPT, whose attention and MLP it copies", true},
      {"qwen2", "pretrain_qwen2_moe.py", "", "Megatron core's GPT", true},
      {"qwen3", "pretrain_qwen.py", "", "Megatron core's GPT"},
+     {"llama", "pretrain_megatron_llama.py", "pai-legacy-model", pai_legacy},
+     {"llama2", "pretrain_megatron_llama.py", "pai-legacy-model", pai_legacy},
+     {"codellama", "pretrain_megatron_llama.py", "pai-legacy-model", pai_legacy},
+     {"baichuan2", "pretrain_megatron_baichuan.py", "pai-legacy-model", pai_legacy},
      {"deepseek_v2", "pretrain_deepseek.py", "copied-latent-attention",
       "latent attention and experts of Megatron core 0.10, with norms of their own before all linears"}});
 

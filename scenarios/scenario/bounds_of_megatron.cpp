@@ -203,7 +203,8 @@ constexpr std::array megatron_formulas{
     // biases and dropouts' masks (ParallelTransformerLayer.forward), queries and keys that are turned and put together,
     // and copied beside values for FlashAttention (ParallelSelfAttention), and the sum behind the MLP's first bias
     // where
-    // it is not fused; megatron/model/gpt2_model.py cross_entropy: logits once more in fp32, and their exponentials.
+    // it is not fused; megatron/model/gpt2_model.py cross_entropy: logits and their gradient in half precision beside
+    // those in fp32, of which exponentials take the place (megatron/mpu/cross_entropy.py).
     // With a number: masks, and softmax in half precision or in fp32, of scores (megatron/model/fused_softmax.py).
     BoundFormula{"gpt-neox",
                  [](const BoundSizes& z) {
@@ -214,7 +215,7 @@ constexpr std::array megatron_formulas{
                        z.number > 0 ? z.tokens() * z.s.train.sequence_length * z.heads() * (2 * whole + 2 * half + 1)
                                     : 0;
                    return (z.tokens() * of_a_layer + scores) * (z.saved_layers() + 1) +
-                          (z.head ? 2 * whole * z.tokens() * z.vocabulary() : 0);
+                          (z.head ? 2 * half * z.tokens() * z.vocabulary() : 0);
                  },
                  // What Transformer Engine's norms and heads keep, and these do not.
                  [](const BoundSizes& z) {
@@ -224,14 +225,15 @@ constexpr std::array megatron_formulas{
     // megatron/legacy/model/transformer.py (core 0.5 to 0.17): GPT-NeoX's layers began as these. Beside the inputs of
     // linears they save a second norm's output, outputs of attention and MLP with their dropouts, and queries, keys and
     // values that are turned, repeated for all heads and copied for FlashAttention; megatron/legacy/model/gpt_model.py:
-    // logits once more in fp32, and their exponentials.
+    // logits and their gradient in half precision beside those in fp32, of which exponentials take the place
+    // (core/tensor_parallel/cross_entropy.py).
     BoundFormula{"use-legacy-models",
                  [](const BoundSizes& z) {
                    const Model& m = z.s.model;
                    const std::int64_t turned = 4 * 3 * z.heads() * m.head_dim;
                    const std::int64_t of_a_layer = half * (6 * m.hidden + turned + z.ffn()) + 2 * whole;
                    return z.tokens() * of_a_layer * (z.saved_layers() + 1) +
-                          (z.head ? 2 * whole * z.tokens() * z.vocabulary() : 0);
+                          (z.head ? 2 * half * z.tokens() * z.vocabulary() : 0);
                  },
                  // What Transformer Engine's norms and heads keep, and these do not.
                  [](const BoundSizes& z) {

@@ -22,7 +22,8 @@ struct NamedBound {
 NamedBound named(std::string_view name) {
   const std::size_t colon = name.find(':');
   NamedBound its;
-  for (const std::span<const BoundFormula> of : {formulas_of_megatron(), formulas_of_tools()})
+  for (const std::span<const BoundFormula> of :
+       {formulas_of_megatron(), formulas_of_tools(), formulas_of_pretrainers()})
     if (const auto found = std::ranges::find(of, name.substr(0, colon), &BoundFormula::name); found != of.end())
       its.formula = &*found;
   if (its.formula == nullptr) return its;
@@ -78,7 +79,8 @@ std::string lacking_on(std::string_view name, const Device& device) {
 
 std::vector<std::string> memory_bounds() {
   std::vector<std::string> names;
-  for (const std::span<const BoundFormula> of : {formulas_of_megatron(), formulas_of_tools()})
+  for (const std::span<const BoundFormula> of :
+       {formulas_of_megatron(), formulas_of_tools(), formulas_of_pretrainers()})
     for (const BoundFormula& its : of) names.emplace_back(its.name);
   return names;
 }

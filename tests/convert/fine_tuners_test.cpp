@@ -191,17 +191,6 @@ TEST(FineTuners, OnlyTakeHalfTypes) {
       })) << program;
 }
 
-TEST(FineTuners, LitGptsPreTrainingIsNotModelled) {
-  try {
-    (void)convert(requested_of("tinyllama.yaml",
-                               "model_name: tiny-llama-1.1b\nout_dir: out\nprecision: bf16-mixed\n"
-                               "initial_checkpoint_dir: a\ntrain:\n  global_batch_size: 512\n"));
-    ADD_FAILURE();
-  } catch (const InputError& error) {
-    EXPECT_TRUE(error.leaves_open()) << error.what();
-  }
-}
-
 // ZeRO-2 on the eight devices of a node: bf16 parameters, eighths of fp32 ones and of moments.
 TEST(FineTuners, OpenRlhfIsTransformersUnderZero) {
   const std::string older =

@@ -111,12 +111,12 @@ TEST(MemoryBounds, OfFp8AreWeightsTwiceAndInputsThatOthersSaveToo) {
 }
 
 // Of two layers and the one at work six rows of 512, four of each of eight heads' three of 64, the MLP's 2,048, and two
-// numbers in fp32; logits twice in fp32.
+// numbers in fp32; logits and their gradient in half precision.
 TEST(MemoryBounds, OfTheLegacyModelAreWhatItsLayersCopy) {
   const Converted its = converted(" --use-legacy-models");
   EXPECT_EQ(bounded(its), (std::vector<std::string>{"--use-legacy-models by use-legacy-models"}));
   EXPECT_EQ(most_more("use-legacy-models", job()),
-            Bytes{1024 * (2 * (6 * 512 + 4 * 3 * 512 + 2048) + 8) * 3 + 2 * 4 * 1024 * 51'281});
+            Bytes{1024 * (2 * (6 * 512 + 4 * 3 * 512 + 2048) + 8) * 3 + 2 * 2 * 1024 * 51'281});
   EXPECT_EQ(most_less("use-legacy-models", job()), Bytes{2 * 1024 * (2 * 512 + 2048) * 3 + 4 * 1024 * 51'281});
 }
 

@@ -201,6 +201,14 @@ class NeoxReader {
     const std::string type = text("tokenizer_type", "GPT2BPETokenizer"), file = text("vocab_file", "");
     if (type == "GPT2BPETokenizer" || file.ends_with("gpt2-vocab.json")) return of_gpt2;
     if (file.ends_with("20B_tokenizer.json")) return of_20b;
+    // EleutherAI's own tokenizer by other names; 20B_tokenizer.json has as many tokens.
+    if (type == "HFTokenizer" &&
+        (file.find("gpt-neox-20b") != std::string::npos || file.find("neox_tokenizer") != std::string::npos)) {
+      draft_.remark(RemarkKind::Assumed, fmt::format("vocab_file = {}", in_quotes(file)),
+                    fmt::format("is GPT-NeoX 20B's tokenizer, as its name says: {} tokens", of_20b),
+                    place("vocab_file"));
+      return of_20b;
+    }
     draft_.remark_bounded(fmt::format("tokenizer_type = {}", in_quotes(type)),
                           fmt::format("the vocabulary is its own, which is not read: the figures are of {}", of_20b),
                           "vocabulary", place("tokenizer_type"));
@@ -382,8 +390,11 @@ class NeoxReader {
     for (const auto& [name, key] : keys_) {
       if (taken_.contains(name)) continue;
       const auto* const flag = std::get_if<bool>(&key.value.value);
-      if (std::ranges::find(neox_keys_of_no_matter, std::string_view(name)) != neox_keys_of_no_matter.end() ||
-          (flag != nullptr && !*flag))
+      const auto is_of = [its = std::string_view(name)](const auto& names) {
+        return std::ranges::find(names, its) != names.end();
+      };
+      if (is_of(neox_keys_of_no_matter) || is_of(neox_keys_of_gradient_ascent) ||
+          is_of(neox_keys_of_transformer_engine) || (flag != nullptr && !*flag))
         draft_.remark(RemarkKind::NoMatter, name, "changes neither memory nor time, or is within GPT-NeoX's bound",
                       key.place);
       else

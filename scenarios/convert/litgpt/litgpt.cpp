@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "scenarios/convert/formats.hpp"
+#include "scenarios/convert/litgpt/litgpt_pretraining.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/suggestion.hpp"
 
@@ -64,9 +65,6 @@ class LitgptReader {
   }
 
   void refuse_others() {
-    for (const std::string_view key : {"initial_checkpoint_dir", "model_name", "model_config", "tokenizer_dir"})
-      if (given_.has(key) && !given_.has("checkpoint_dir"))
-        fail(key, fmt::format("{}: LitGPT's pre-training compiles the whole model, which is not modelled", key));
     if (!given_.has("checkpoint_dir")) fail("train", "LitGPT's arguments without a checkpoint are not modelled");
     for (const std::string_view key : {"adapter_start_layer", "adapter_prompt_length"})
       if (given_.has(key)) fail(key, fmt::format("{}: LitGPT's other adapters are not modelled", key));
@@ -229,6 +227,7 @@ class LitgptReader {
 
 void read_litgpt(const TomlTable& document, const ShippedModels& models, Draft& draft) {
   draft.own_defaults = true;
+  if (is_litgpt_pretraining(document)) return read_litgpt_pretraining(document, models, draft);
   LitgptReader(document, models, draft).read();
 }
 

@@ -9,6 +9,7 @@
 
 #include "scenarios/convert/formats.hpp"
 #include "scenarios/convert/interpolation.hpp"
+#include "scenarios/convert/llm_foundry/mpt.hpp"
 #include "scenarios/formats/input_error.hpp"
 #include "scenarios/formats/suggestion.hpp"
 
@@ -90,9 +91,14 @@ class LlmFoundry {
   void read_model() {
     Given model = given_.table("model");
     const std::string kind = model.text("name").value_or("");
+    if (kind == "mpt_causal_lm") {
+      read_mpt(model, draft_);
+      draft_.set("runtime.switches.use_cache", false);
+      return;
+    }
     if (kind != "hf_causal_lm") {
       open(model, "name",
-           fmt::format("model.name = {}: llm-foundry's own models are not modelled: hf_causal_lm is", in_quotes(kind)));
+           fmt::format("model.name = {}: is not modelled: hf_causal_lm and mpt_causal_lm are", in_quotes(kind)));
       return;
     }
     const std::string checkpoint = model.text("pretrained_model_name_or_path").value_or("");

@@ -407,6 +407,9 @@ class MegatronReader {
       set("train.optimizer", std::string(momentum > 0 ? "sgd_momentum" : "sgd"), "optimizer");
     else if (optimizer.ends_with("muon"))
       set("train.optimizer", std::string("muon"), "optimizer");
+    else if (optimizer == "ademamix")
+      flags_.tell_bounded(
+          "optimizer", "the figures are of adam; swiss-ai's AdEMAMix has a third number of each parameter", "ademamix");
     else if (optimizer != "adam")
       flags_.tell(RemarkKind::NotJudged, "optimizer",
                   "Megatron's adam, sgd and muon are modelled: the figures are of adam");

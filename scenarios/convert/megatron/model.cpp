@@ -217,6 +217,15 @@ void describe_model(Given& flags, const ShippedModels& models, Draft& draft) {
                                      wanted.on(order) ? "on" : "off", found.front().base->file),
                          "router-scores", place);
   }
+  // Families whose MLPs have no gate have layer norms, which keep as much and a mean of each row beside. Where nobody
+  // says an activation, the gate may be what has no flag (Gemma's).
+  constexpr std::string_view norms = "normalization";
+  const bool says_activation = flags.has("xielu") || flags.has("squared-relu");
+  if (found.empty() && says_activation && wanted.text(norms) == in_quotes("RMSNorm") &&
+      !(found = nearest_models(models, wanted, flags, norms)).empty())
+    draft.remark_bounded(fmt::format("--{} RMSNorm", norms),
+                         fmt::format("the figures are of layer norms, as {} has them", found.front().base->file),
+                         "norms-of-another-kind", flags.place(norms));
   if (found.empty()) {
     const std::vector<std::string> fault = at_fault(models, wanted, flags);
     draft.remark(

@@ -120,7 +120,11 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
       its.name = other->flag;
     if (its.name == "model") {
       const auto* const text = std::get_if<std::string>(&its.value.value);
-      const std::optional<ShippedModel> shipped = text == nullptr ? std::nullopt : shipped_model(models, *text);
+      std::optional<ShippedModel> shipped = text == nullptr ? std::nullopt : shipped_model(models, *text);
+      // Weights that are published in FP8 too ("Qwen/Qwen3-8B-FP8"): the layers are Megatron core's, of the same shape.
+      constexpr std::string_view in_bytes = "-FP8";
+      if (!shipped && text != nullptr && text->ends_with(in_bytes))
+        shipped = shipped_model(models, text->substr(0, text->size() - in_bytes.size()));
       if (draft.find("model") != nullptr)
         draft.remark(RemarkKind::NoMatter, name, "--model says which one", its.place);
       else if (!shipped)
@@ -199,6 +203,7 @@ std::vector<TomlKey> swift_flags(std::vector<TomlKey> given, const ShippedModels
     usual("moe-token-dispatcher-type", std::string("alltoall"));
     usual("moe-grouped-gemm", true);
     usual("num-experts", its->model.experts()->count);
+    usual("expert-tensor-parallel-size", std::int64_t{1});  // megatron_args.py
   }
   return flags;
 }

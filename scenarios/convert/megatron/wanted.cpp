@@ -110,10 +110,14 @@ std::optional<std::string> Wanted::vocabulary() {
   struct Tokenizer {
     std::string_view name, size;
   };
-  // llm-jp's models say 99,487 of theirs (model specifications of llm-jp-3).
-  constexpr std::array tokenizers{Tokenizer{"t5-small", "32100"}, Tokenizer{"t5-base", "32100"},
-                                  Tokenizer{"t5-large", "32100"}, Tokenizer{"gpt2", of_gpt2},
-                                  Tokenizer{"llm-jp-tokenizer-100k.ver3.0b1.model", "99487"}};
+  // llm-jp's models say 99,487 of theirs (model specifications of llm-jp-3); swiss-ai's is that of Apertus, of which
+  // transformers has 131,072 (models/apertus/configuration_apertus.py).
+  constexpr std::array tokenizers{Tokenizer{"t5-small", "32100"},
+                                  Tokenizer{"t5-base", "32100"},
+                                  Tokenizer{"t5-large", "32100"},
+                                  Tokenizer{"gpt2", of_gpt2},
+                                  Tokenizer{"llm-jp-tokenizer-100k.ver3.0b1.model", "99487"},
+                                  Tokenizer{"alehc/swissai-tokenizer", "131072"}};
   std::string name = flags_.text("tokenizer-model").value_or("");
   if (name.ends_with(".model")) name.erase(0, name.rfind('/') + 1);
   const auto* const its = std::ranges::find(tokenizers, std::string_view(name), &Tokenizer::name);

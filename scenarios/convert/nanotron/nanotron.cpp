@@ -117,6 +117,13 @@ class NanotronReader {
     copy_number(config + "vocab_size", "vocab-size");
     add("make-vocab-size-divisible-by", number("model.make_vocab_size_divisible_by", 1));
     const std::int64_t heads = number(config + "num_attention_heads", 0);
+    // flash_attn pads heads to a multiple of eight, with copies.
+    constexpr std::int64_t multiple = 8;
+    if (const std::int64_t hidden = number(config + "hidden_size", 0);
+        heads > 0 && hidden % heads == 0 && hidden / heads % multiple != 0)
+      draft_.remark(RemarkKind::NotExpressed, "model.model_config.num_attention_heads",
+                    not_modelled(fmt::format("heads {} wide, which flash_attn pads, are not modelled", hidden / heads)),
+                    place(config + "num_attention_heads"));
     if (const std::int64_t groups = number(config + "num_key_value_heads", heads); groups != heads) {
       add("group-query-attention", true);
       add("num-query-groups", groups);

@@ -312,6 +312,12 @@ class ScriptReader {
     }
     if (read_nanotron(line)) return;
     if (is_titan(line, flags)) return read_titan_arguments(std::move(flags));
+    if (is_llm_recipes(flags)) {
+      from_ = Dialect::TrainingArguments;
+      draft_.own_defaults = true;
+      Given given(std::move(flags), "--", draft_);
+      return read_llm_recipes(given, models_, draft_);
+    }
     if (is_megatron(line, flags)) {
       from_ = Dialect::Megatron;
       refuse_other_programs(line, draft_);

@@ -102,5 +102,6 @@ inline constexpr std::int64_t half = 2, whole = 4;  // bytes of bf16 and fp16, a
 /// Of Megatron-LM, its forks and their like; of tools around transformers.
 [[nodiscard]] std::span<const BoundFormula> formulas_of_megatron();
 [[nodiscard]] std::span<const BoundFormula> formulas_of_tools();
+[[nodiscard]] std::span<const BoundFormula> formulas_of_pretrainers();
 
 }  // namespace tidemark::scenarios
