@@ -183,8 +183,8 @@ inline auto fields(FrozenModel& v) {
   return std::tie(a);
 }
 inline auto fields(Adapter& v) {
-  auto& [a, b, c, d, e, f, g] = v;
-  return std::tie(a, b, c, d, e, f, g);
+  auto& [a, b, c, d, e, f, g, h] = v;
+  return std::tie(a, b, c, d, e, f, g, h);
 }
 inline auto fields(Quantization& v) {
   auto& [a, b, c, d, e, f, g, h] = v;

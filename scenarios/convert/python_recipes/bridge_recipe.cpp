@@ -147,7 +147,8 @@ class BridgeRecipe {
     if (names.empty())
       fail({1, 1},
            not_modelled("is Python that is not modelled: no function in it makes a configuration of Megatron-Bridge"),
-           "a script that starts it, or a recipe of Megatron-Bridge's; tidemark dry-run -- torchrun ... runs a training of "
+           "a script that starts it, or a recipe of Megatron-Bridge's; tidemark dry-run -- torchrun ... runs a "
+           "training of "
            "your own without a GPU");
     if (!named.empty() && found == nullptr)
       fail({1, 1}, fmt::format("has no recipe {}", in_quotes(named)), fmt::format("{}", fmt::join(names, ", ")));
