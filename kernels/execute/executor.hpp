@@ -73,6 +73,7 @@ class Executor {
     end_phase();
     end_step();
     backend_.finish();
+    if (progress) progress(program_.ops.size(), program_.ops.size());  // which ends the line that shows it
     record_.memory.phases = peaks_.all();
     record_.memory.reserved = backend_.reserved();
     for (const MemoryPoint& phase : record_.memory.phases)

@@ -183,7 +183,8 @@ launch s0 copy b0:bool[1] -> b0:bool[1]
     std::vector<std::pair<std::size_t, std::size_t>> reported;
     executor.progress = [&](std::size_t done, std::size_t all) { reported.emplace_back(done, all); };
     (void)executor.run({});
-    EXPECT_EQ(reported, (std::vector<std::pair<std::size_t, std::size_t>>{{2, read_again.ops.size()}}));
+    const std::size_t all = read_again.ops.size();
+    EXPECT_EQ(reported, (std::vector<std::pair<std::size_t, std::size_t>>{{2, all}, {all, all}}));
     const std::array reading{Reading{BufferId{0}, expectation.before({0}, 3, {0}), 3}};
     backend.check({0}, reading);
     ASSERT_EQ(backend.findings().count, 1);
